@@ -1,0 +1,1 @@
+"""Explore configurations in the browser (Dash). Imports `simulator`; never torch nor `calibrate`."""

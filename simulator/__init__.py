@@ -1,0 +1,21 @@
+"""Predict: scenario -> Program -> costs -> simulated Timeline -> Report. Imports no torch, no dash.
+
+The public names below load on first use, so that `import runcast.simulator` and `runcast --help` stay fast.
+"""
+
+from importlib import import_module
+from typing import Any
+
+if "." not in __name__:
+    raise ImportError("import runcast.simulator, not simulator: a bare import gives different classes")
+
+_PUBLIC = {
+    "UserError": ".errors",
+}
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name], __name__), name)
