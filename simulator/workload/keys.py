@@ -1,0 +1,79 @@
+"""Keys: typed reading of one config's keys, every fault collected so that the user sees them all at once.
+
+What the keys mean lives in `hf`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UserError, fault
+
+_MAX_DIM = 2**31
+
+
+class Keys:
+    """A config and the faults found in it so far.
+
+    A method that meets a fault notes it and returns a harmless value; `check` raises if there was any.
+    `None` counts as missing, as Hugging Face configs use it.
+    """
+
+    def __init__(self, config: Mapping[str, Any], where: str):
+        self.config = config
+        self.where = where
+        self.faults: list[str] = []
+
+    def has(self, key: str) -> bool:
+        """Whether the key is present with a value."""
+        return self.config.get(key) is not None
+
+    def fault(self, key: str, allowed: str) -> None:
+        """Note a fault of this key's value."""
+        self.faults.append(fault(self.where, key, _short(self.config.get(key)), allowed))
+
+    def whole(self, key: str, default: int | None = None, minimum: int = 1, maximum: int = _MAX_DIM) -> int:
+        """A whole number in a range; required when there is no default."""
+        if not self.has(key) and default is not None:
+            return default
+        value = self.config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+            return value
+        missing = "" if self.has(key) else "missing; "
+        self.fault(key, f"{missing}a whole number from {minimum} to {maximum}")
+        return 1
+
+    def optional(self, key: str) -> int | None:
+        """A positive whole number, or None where the key is missing."""
+        return self.whole(key) if self.has(key) else None
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.config.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.fault(key, "true or false")
+        return value if isinstance(value, bool) else default
+
+    def text(self, key: str, default: str) -> str:
+        """A text."""
+        value = self.config.get(key)
+        if value is not None and not isinstance(value, str):
+            self.fault(key, "a text")
+        return value if isinstance(value, str) else default
+
+    def sequence(self, key: str) -> list[Any]:
+        """A list, empty where the key is missing."""
+        value = self.config.get(key)
+        if value is not None and not isinstance(value, list | tuple):
+            self.fault(key, "a list")
+        return list(value) if isinstance(value, list | tuple) else []
+
+    def check(self) -> None:
+        """Raise UserError if any fault was noted."""
+        if self.faults:
+            raise UserError(*self.faults)
+
+
+def _short(value: Any) -> Any:
+    """The value as a message shows it: a long text or list is cut."""
+    text = value if isinstance(value, str) else repr(value)
+    return value if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,156 @@
+"""Which tensors each part of a model has: names as in the Hugging Face checkpoint, shapes, and what is quantized.
+
+One function per part, each returning the tensors of one layer without the layer's prefix. Tiling them over layers, and
+turning quantized ones into bytes and scales, lives in `tensors`.
+"""
+
+from typing import NamedTuple
+
+from .model import Mla, ModelSpec, Moe
+
+
+class Tensor(NamedTuple):
+    """A tensor before quantization; `linear` marks the matrices that an FP8 checkpoint quantizes, `dtype` a fixed one."""
+
+    name: str
+    shape: tuple[int, ...]
+    linear: bool = False
+    expert: bool = False
+    dtype: str | None = None
+
+
+def head(spec: ModelSpec) -> list[Tensor]:
+    """What comes before the layers."""
+    tokens = [Tensor("model.embed_tokens.weight", (spec.vocab_size, spec.hidden_size))]
+    positions = Tensor("model.embed_positions.weight", (spec.position_embeddings, spec.hidden_size))
+    return tokens + [positions] * bool(spec.position_embeddings)
+
+
+def tail(spec: ModelSpec) -> list[Tensor]:
+    """What comes after the layers; a tied output head is not stored."""
+    output = Tensor("lm_head.weight", (spec.vocab_size, spec.hidden_size))
+    return _norm(spec, "model.norm") + [output] * (not spec.tie_word_embeddings)
+
+
+def layer(spec: ModelSpec, moe: Moe | None) -> list[Tensor]:
+    """One decoder layer, dense where `moe` is None."""
+    ffn = _moe(spec, moe) if moe else _ffn(spec, "mlp", spec.intermediate_size)
+    return _layer_norms(spec) + _attention(spec) + ffn
+
+
+def mtp(spec: ModelSpec) -> list[Tensor]:
+    """What an MTP layer holds beside a decoder layer: its own copies of embedding and head, and an unquantized projection."""
+    vocab, hidden = spec.vocab_size, spec.hidden_size
+    return [
+        Tensor("embed_tokens.weight", (vocab, hidden)),
+        *_norm(spec, "enorm"),
+        *_norm(spec, "hnorm"),
+        Tensor("eh_proj.weight", (hidden, 2 * hidden)),
+        *_norm(spec, "shared_head.norm"),
+        Tensor("shared_head.head.weight", (vocab, hidden)),
+    ]
+
+
+def _norm(spec: ModelSpec, name: str) -> list[Tensor]:
+    weight = [Tensor(f"{name}.weight", (spec.hidden_size,))]
+    return weight + [Tensor(f"{name}.bias", (spec.hidden_size,))] * spec.norm_bias
+
+
+def _layer_norms(spec: ModelSpec) -> list[Tensor]:
+    names = ["input_layernorm", "post_attention_layernorm"]
+    names += ["post_self_attn_layernorm", "post_mlp_layernorm"] * spec.sandwich_norms
+    return [tensor for name in names for tensor in _norm(spec, name)]
+
+
+def _linear(name: str, out: int, into: int, bias: bool = False, expert: bool = False) -> list[Tensor]:
+    weight = [Tensor(f"{name}.weight", (out, into), linear=True, expert=expert)]
+    return weight + [Tensor(f"{name}.bias", (out,), expert=expert)] * bias
+
+
+def _attention(spec: ModelSpec) -> list[Tensor]:
+    width = spec.num_attention_heads * spec.v_head_dim
+    projections = _mla(spec, spec.mla) if spec.mla else _qkv(spec)
+    out = _linear("self_attn.o_proj", spec.hidden_size, width, spec.attention_out_bias)
+    return projections + out + [Tensor("self_attn.sinks", (spec.num_attention_heads,))] * spec.attention_sinks
+
+
+def _qkv(spec: ModelSpec) -> list[Tensor]:
+    hidden, bias, dim = spec.hidden_size, spec.attention_bias, spec.head_dim
+    kv = spec.num_key_value_heads * dim
+    norms = [Tensor("self_attn.q_norm.weight", (dim,)), Tensor("self_attn.k_norm.weight", (dim,))]
+    return [
+        *_linear("self_attn.q_proj", spec.num_attention_heads * dim, hidden, bias),
+        *_linear("self_attn.k_proj", kv, hidden, bias),
+        *_linear("self_attn.v_proj", kv, hidden, bias),
+        *norms * spec.qk_norm,
+    ]
+
+
+def _mla(spec: ModelSpec, mla: Mla) -> list[Tensor]:
+    down = mla.kv_lora_rank + mla.qk_rope_head_dim
+    up = spec.num_attention_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    return [
+        *_mla_query(spec, mla.q_lora_rank),
+        *_linear("self_attn.kv_a_proj_with_mqa", down, spec.hidden_size, spec.attention_bias),
+        Tensor("self_attn.kv_a_layernorm.weight", (mla.kv_lora_rank,)),
+        *_linear("self_attn.kv_b_proj", up, mla.kv_lora_rank),
+    ]
+
+
+def _mla_query(spec: ModelSpec, rank: int | None) -> list[Tensor]:
+    width = spec.num_attention_heads * spec.qk_head_dim
+    if rank is None:
+        return _linear("self_attn.q_proj", width, spec.hidden_size)
+    return [
+        *_linear("self_attn.q_a_proj", rank, spec.hidden_size, spec.attention_bias),
+        Tensor("self_attn.q_a_layernorm.weight", (rank,)),
+        *_linear("self_attn.q_b_proj", width, rank),
+    ]
+
+
+def _ffn(spec: ModelSpec, prefix: str, width: int, expert: bool = False) -> list[Tensor]:
+    gate, up, down = ("w1", "w3", "w2") if prefix.startswith("block_sparse_moe") else ("gate_proj", "up_proj", "down_proj")
+    if spec.fused_gate_up:
+        inner = [("gate_up_proj", 2 * width)]
+    else:
+        inner = [(gate, width)] * spec.gated_ffn + [(up, width)]
+    ups = [t for name, out in inner for t in _linear(f"{prefix}.{name}", out, spec.hidden_size, spec.mlp_bias, expert)]
+    return ups + _linear(f"{prefix}.{down}", spec.hidden_size, width, spec.mlp_bias, expert)
+
+
+def _moe(spec: ModelSpec, moe: Moe) -> list[Tensor]:
+    prefix = "block_sparse_moe" if spec.model_type == "mixtral" else "mlp"
+    return _router(spec, moe, prefix) + _experts(spec, moe, prefix) + _shared(spec, moe)
+
+
+def _router(spec: ModelSpec, moe: Moe, prefix: str) -> list[Tensor]:
+    name, experts = f"{prefix}.{'router' if moe.router_bias else 'gate'}", moe.n_routed_experts
+    return [
+        Tensor(f"{name}.weight", (experts, spec.hidden_size)),
+        *[Tensor(f"{name}.bias", (experts,))] * moe.router_bias,
+        *[Tensor(f"{name}.e_score_correction_bias", (experts,), dtype="float32")] * moe.correction_bias,
+    ]
+
+
+def _experts(spec: ModelSpec, moe: Moe, prefix: str) -> list[Tensor]:
+    width = moe.moe_intermediate_size
+    if moe.stacked_experts:
+        return _stacked(spec, moe.n_routed_experts, width)
+    one = _ffn(spec, f"{prefix}.experts.%d", width, expert=True)
+    return [tensor._replace(name=tensor.name % index) for index in range(moe.n_routed_experts) for tensor in one]
+
+
+def _stacked(spec: ModelSpec, experts: int, width: int) -> list[Tensor]:
+    hidden, inner = spec.hidden_size, width * (2 if spec.gated_ffn else 1)
+    name = "gate_up_proj" if spec.gated_ffn else "up_proj"
+    up = [Tensor(f"mlp.experts.{name}", (experts, hidden, inner), linear=True, expert=True)]
+    down = [Tensor("mlp.experts.down_proj", (experts, width, hidden), linear=True, expert=True)]
+    up += [Tensor(f"mlp.experts.{name}_bias", (experts, inner), expert=True)] * spec.mlp_bias
+    down += [Tensor("mlp.experts.down_proj_bias", (experts, hidden), expert=True)] * spec.mlp_bias
+    return up + down
+
+
+def _shared(spec: ModelSpec, moe: Moe) -> list[Tensor]:
+    name = "mlp.shared_expert" if moe.shared_gate else "mlp.shared_experts"
+    ffn = _ffn(spec, name, moe.shared_intermediate_size) if moe.shared_intermediate_size else []
+    return ffn + [Tensor("mlp.shared_expert_gate.weight", (1, spec.hidden_size))] * moe.shared_gate

@@ -1,0 +1,174 @@
+"""ModelSpec: the shape of a decoder-only transformer, and its parameter counts in closed form.
+
+Field names follow the Hugging Face config.json. Reading such a file lives in `hf`, the checkpoint's tensors in `tensors`,
+presets in `presets`; FLOPs, activations and training state are elsewhere.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mla:
+    """Multi-head latent attention; `q_lora_rank` is None where the query is projected in one step."""
+
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Moe:
+    """Mixture of experts: what one MoE layer holds, and which layers are MoE.
+
+    `shared_intermediate_size` is the width of all shared experts together, which checkpoints store as one FFN;
+    `shared_gate` is Qwen2-MoE's gate on it, `correction_bias` DeepSeek's bias for balancing without a loss,
+    `router_bias` and `stacked_experts` (one tensor for all experts of a layer) are GPT-OSS'.
+    """
+
+    n_routed_experts: int
+    num_experts_per_tok: int
+    moe_intermediate_size: int
+    layers: tuple[int, ...]
+    shared_intermediate_size: int = 0
+    shared_gate: bool = False
+    correction_bias: bool = False
+    router_bias: bool = False
+    stacked_experts: bool = False
+
+
+@dataclass(frozen=True)
+class Fp8:
+    """Block quantization: one byte per element, and one scale per block of a matrix, ragged blocks counted whole."""
+
+    weight_block_size: tuple[int, int] = (128, 128)
+    scale_dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A decoder-only transformer. Norms are RMS norms (a weight per channel) unless `norm_bias`.
+
+    `attention_bias` is on the q, k, v projections and `attention_out_bias` on o. `qk_norm` norms each head of q and k.
+    `sandwich_norms` is GLM-4's second pair of norms. `sliding_layers` attend to the last `sliding_window` tokens only.
+    `position_embeddings` counts learned positions (0 with rotary). `quantization` is how the checkpoint is stored.
+    `assumptions` says what the config left open and how it was read.
+    """
+
+    name: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    model_type: str = "llama"
+    tie_word_embeddings: bool = False
+    dtype: str = "bfloat16"
+    hidden_act: str = "silu"
+    gated_ffn: bool = True
+    fused_gate_up: bool = False
+    attention_bias: bool = False
+    attention_out_bias: bool = False
+    attention_sinks: bool = False
+    mlp_bias: bool = False
+    norm_bias: bool = False
+    qk_norm: bool = False
+    sandwich_norms: bool = False
+    sliding_window: int | None = None
+    sliding_layers: tuple[int, ...] = ()
+    max_position_embeddings: int = 0
+    position_embeddings: int = 0
+    mla: Mla | None = None
+    moe: Moe | None = None
+    num_nextn_predict_layers: int = 0
+    quantization: Fp8 | None = None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Width of one head of q and k, the rotary part included."""
+        return self.mla.qk_nope_head_dim + self.mla.qk_rope_head_dim if self.mla else self.head_dim
+
+    @property
+    def v_head_dim(self) -> int:
+        """Width of one head of v, hence of what each head gives to the output projection."""
+        return self.mla.v_head_dim if self.mla else self.head_dim
+
+    def is_moe(self, layer: int) -> bool:
+        """Whether a layer routes to experts; an MTP layer is built like the last layer of the stack."""
+        return self.moe is not None and min(layer, self.num_hidden_layers - 1) in self.moe.layers
+
+    def window(self, layer: int) -> int | None:
+        """How many past tokens a layer attends to; None for all."""
+        return self.sliding_window if layer in self.sliding_layers else None
+
+    def attention_params(self) -> int:
+        """Projections, their biases, sinks and inner norms of one layer's attention."""
+        heads, hidden = self.num_attention_heads, self.hidden_size
+        out = heads * self.v_head_dim * hidden + self.attention_out_bias * hidden
+        sinks = self.attention_sinks * heads
+        return out + sinks + (self._mla_params(self.mla) if self.mla else self._qkv_params())
+
+    def _qkv_params(self) -> int:
+        width = (self.num_attention_heads + 2 * self.num_key_value_heads) * self.head_dim
+        return self.hidden_size * width + self.attention_bias * width + self.qk_norm * 2 * self.head_dim
+
+    def _mla_params(self, mla: Mla) -> int:
+        heads, hidden, rank = self.num_attention_heads, self.hidden_size, mla.q_lora_rank
+        q = heads * self.qk_head_dim
+        query = hidden * q if rank is None else rank * (hidden + 1 + q + self.attention_bias)
+        down = mla.kv_lora_rank + mla.qk_rope_head_dim
+        up = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+        return query + down * (hidden + self.attention_bias) + mla.kv_lora_rank + up
+
+    def ffn_params(self, intermediate_size: int) -> int:
+        """One feed-forward network of the given width: two matrices, three when gated."""
+        up = 2 if self.gated_ffn else 1
+        bias = up * intermediate_size + self.hidden_size
+        return (up + 1) * self.hidden_size * intermediate_size + self.mlp_bias * bias
+
+    def norm_params(self) -> int:
+        """One norm over the hidden dimension."""
+        return self.hidden_size * (2 if self.norm_bias else 1)
+
+    def layer_params(self, layer: int, active: bool = False) -> int:
+        """One layer; with `active`, only what one token passes through."""
+        norms = (4 if self.sandwich_norms else 2) * self.norm_params()
+        moe = self.moe if self.is_moe(layer) else None
+        ffn = self._moe_params(moe, active) if moe else self.ffn_params(self.intermediate_size)
+        return self.attention_params() + norms + ffn
+
+    def _moe_params(self, moe: Moe, active: bool) -> int:
+        experts = moe.num_experts_per_tok if active else moe.n_routed_experts
+        router = moe.n_routed_experts * (self.hidden_size + moe.correction_bias + moe.router_bias)
+        shared = self.ffn_params(moe.shared_intermediate_size) if moe.shared_intermediate_size else 0
+        return experts * self.ffn_params(moe.moe_intermediate_size) + router + shared + moe.shared_gate * self.hidden_size
+
+    def embedding_params(self) -> int:
+        """Token and position embeddings and the output head; a tied matrix counts once."""
+        matrices = 1 if self.tie_word_embeddings else 2
+        return (matrices * self.vocab_size + self.position_embeddings) * self.hidden_size
+
+    def mtp_params(self, active: bool = False) -> int:
+        """The multi-token-prediction layers, without their copies of embedding and head: they share the model's."""
+        extra = 2 * self.hidden_size**2 + 3 * self.norm_params()
+        layers = range(self.num_hidden_layers, self.num_hidden_layers + self.num_nextn_predict_layers)
+        return sum(extra + self.layer_params(layer, active) for layer in layers)
+
+    def total_params(self, mtp: bool = False) -> int:
+        """All parameters, counted as published totals are: without the MTP layers unless `mtp`."""
+        return self._params(mtp, active=False)
+
+    def active_params(self, mtp: bool = False) -> int:
+        """Parameters on one token's path: its experts only, embedding and head counted whole.
+
+        Published figures differ in whether they count the embedding: subtract `vocab_size * hidden_size` to leave it out.
+        """
+        return self._params(mtp, active=True)
+
+    def _params(self, mtp: bool, active: bool) -> int:
+        layers = sum(self.layer_params(layer, active) for layer in range(self.num_hidden_layers))
+        return layers + self.embedding_params() + self.norm_params() + mtp * self.mtp_params(active)

@@ -1,0 +1,61 @@
+"""Models that ship with runcast, by name: the files in data/models, each the keys of a public config.json and its source."""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ..errors import UserError, fault, unknown
+from .hf import from_hf_config
+from .model import ModelSpec
+
+_FOLDER = "runcast.data"
+
+
+def preset_names() -> list[str]:
+    """All presets, sorted."""
+    return sorted(_files())
+
+
+def preset_config(name: str, where: str = "model.preset") -> dict[str, Any]:
+    """The Hugging Face keys of a preset, to be changed and read by `from_hf_config`; the name is matched loosely.
+
+    Raises:
+        UserError: no such preset; a near miss is suggested.
+    """
+    file = _files()[_resolve(name, where)]
+    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return config
+
+
+def preset(name: str, where: str = "model.preset", overrides: Mapping[str, Any] | None = None) -> ModelSpec:
+    """A preset by name; case, spaces, dashes, underscores and dots do not matter.
+
+    `overrides` replaces Hugging Face keys, such as `{"num_hidden_layers": 4}` for a cut-down model.
+
+    Raises:
+        UserError: no such preset, or an override that does not fit.
+    """
+    config = preset_config(name, where) | dict(overrides or {})
+    return from_hf_config(config, where, _resolve(name, where))
+
+
+@cache
+def _files() -> dict[str, Any]:
+    folder = files(_FOLDER) / "models"
+    return {file.name.removesuffix(".json"): file for file in folder.iterdir() if file.name.endswith(".json")}
+
+
+def _resolve(name: str, where: str) -> str:
+    if not isinstance(name, str):
+        raise UserError(fault(where, "", name, f"a text, one of {', '.join(preset_names())}"))
+    known = {_loose(known): known for known in preset_names()}
+    if _loose(name) not in known:
+        raise unknown(where, "", name, preset_names())
+    return known[_loose(name)]
+
+
+def _loose(name: str) -> str:
+    return re.sub(r"[\s_.-]+", "", name).casefold()

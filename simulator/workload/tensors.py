@@ -1,0 +1,167 @@
+"""Weights: every tensor of a checkpoint as columns (names, shapes, dtypes, bytes), a few tens of ms for 140,000 of them.
+
+The tensors of each part are said in `layout`; here they are quantized, turned into bytes and tiled over the layers.
+Splitting weights over ranks or buckets lives with the updates.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError, fault
+from . import layout
+from .model import Fp8, ModelSpec
+
+ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "uint8": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A checkpoint in model order, one entry per tensor in every column.
+
+    `nbytes` [tensor] int64 is unpadded; `expert` [tensor] marks routed experts' tensors and their scales (shared experts
+    are not routed); `layer` [tensor] is the layer index, -1 outside the layers, `num_hidden_layers` and up in MTP layers.
+    """
+
+    names: list[str]
+    shapes: list[tuple[int, ...]]
+    dtypes: list[str]
+    nbytes: NDArray[np.int64]
+    expert: NDArray[np.bool_]
+    layer: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def total_bytes(self) -> int:
+        """Sum over all tensors, without padding."""
+        return int(self.nbytes.sum())
+
+    @property
+    def largest_bytes(self) -> int:
+        """The largest tensor, which a bucket must hold whole."""
+        return int(self.nbytes.max(initial=0))
+
+    def aligned(self, alignment: int = 256) -> NDArray[np.int64]:
+        """Bytes of each tensor, rounded up to a multiple of `alignment`."""
+        return -(-self.nbytes // alignment) * alignment
+
+    def select(self, mask: NDArray[np.bool_]) -> "Weights":
+        """The tensors where `mask` [tensor] is true, in the same order."""
+        kept = np.flatnonzero(mask)
+        names, shapes, dtypes = ([column[i] for i in kept] for column in (self.names, self.shapes, self.dtypes))
+        return Weights(names, shapes, dtypes, self.nbytes[kept], self.expert[kept], self.layer[kept])
+
+    @classmethod
+    def from_totals(
+        cls, total_bytes: int, n_tensors: int, largest_bytes: int | None = None, where: str = "model"
+    ) -> "Weights":
+        """A model known by bytes and tensor count alone: even sizes, the last tensor takes the remainder.
+
+        With `largest_bytes` the first tensor has that size (the embedding usually is the largest and first) and the
+        others share the rest evenly. Nothing is known of layers or experts.
+
+        Raises:
+            UserError: the sizes do not fit each other.
+        """
+        _check_totals(total_bytes, n_tensors, largest_bytes, where)
+        first = [] if largest_bytes is None else [largest_bytes]
+        sizes = np.array(first + _even(total_bytes - sum(first), n_tensors - len(first)), dtype=np.int64)
+        return cls(
+            names=[f"tensor.{i}" for i in range(n_tensors)],
+            shapes=[(int(size),) for size in sizes],
+            dtypes=["uint8"] * n_tensors,
+            nbytes=sizes,
+            expert=np.zeros(n_tensors, dtype=bool),
+            layer=np.full(n_tensors, -1, dtype=np.int64),
+        )
+
+
+def _even(total: int, parts: int) -> list[int]:
+    if parts == 0:
+        return []
+    size, rest = divmod(total, parts)
+    return [size] * (parts - 1) + [size + rest]
+
+
+def _check_totals(total: int, n_tensors: int, largest: int | None, where: str) -> None:
+    if n_tensors < 1:
+        raise UserError(fault(where, "n_tensors", n_tensors, "at least 1 tensor"))
+    if total < n_tensors:
+        raise UserError(fault(where, "total_bytes", total, f"at least 1 byte for each of {n_tensors} tensors"))
+    low, high = max(_even(total, n_tensors)), total - (n_tensors - 1)
+    if largest is not None and not low <= largest <= high:
+        raise UserError(fault(where, "largest_bytes", largest, f"from {low} to {high} for {n_tensors} tensors of {total} B"))
+
+
+def weights(spec: ModelSpec, mtp: bool = True, fp8: Fp8 | bool | None = None) -> Weights:
+    """All tensors of a model's checkpoint.
+
+    Args:
+        spec: the model.
+        mtp: with the multi-token-prediction layers, as checkpoints are stored.
+        fp8: how linear layers are stored: None as the model's own config says, True or an `Fp8` in block-quantized
+            FP8, False in the model's dtype. Embeddings, head, norms, biases and routers always keep the dtype.
+    """
+    blocks = list(_blocks(spec, mtp, _quantization(spec, fp8)))
+    layers = [np.full(len(part), number, dtype=np.int64) for number, _, part in blocks]
+    parts = [part for _, _, part in blocks]
+    return Weights(
+        names=[prefix + name for _, prefix, part in blocks for name in part.names],
+        shapes=list(chain.from_iterable(part.shapes for part in parts)),
+        dtypes=list(chain.from_iterable(part.dtypes for part in parts)),
+        nbytes=np.concatenate([part.nbytes for part in parts]),
+        expert=np.concatenate([part.expert for part in parts]),
+        layer=np.concatenate(layers),
+    )
+
+
+def _quantization(spec: ModelSpec, fp8: Fp8 | bool | None) -> Fp8 | None:
+    if isinstance(fp8, bool):
+        return (spec.quantization or Fp8()) if fp8 else None
+    return fp8 or spec.quantization
+
+
+def _blocks(spec: ModelSpec, mtp: bool, fp8: Fp8 | None) -> Iterator[tuple[int, str, Weights]]:
+    """(layer number, prefix, tensors) in model order; equal layers share one template."""
+    templates = {moe: _columns(layout.layer(spec, spec.moe if moe else None), spec, fp8) for moe in _kinds(spec)}
+    extra = _columns(layout.mtp(spec), spec, fp8)
+    yield -1, "", _columns(layout.head(spec), spec, fp8)
+    for number in range(spec.num_hidden_layers):
+        yield number, f"model.layers.{number}.", templates[spec.is_moe(number)]
+    yield -1, "", _columns(layout.tail(spec), spec, fp8)
+    for number in range(spec.num_hidden_layers, spec.num_hidden_layers + mtp * spec.num_nextn_predict_layers):
+        yield number, f"model.layers.{number}.", extra
+        yield number, f"model.layers.{number}.", templates[spec.is_moe(number)]
+
+
+def _kinds(spec: ModelSpec) -> set[bool]:
+    return {spec.is_moe(number) for number in range(spec.num_hidden_layers)}
+
+
+def _columns(tensors: Sequence[layout.Tensor], spec: ModelSpec, fp8: Fp8 | None) -> Weights:
+    """A template: names still lack their layer's prefix, and `layer` is set when it is placed."""
+    stored = [piece for tensor in tensors for piece in _stored(tensor, spec.dtype, fp8)]
+    return Weights(
+        names=[piece.name for piece in stored],
+        shapes=[piece.shape for piece in stored],
+        dtypes=[str(piece.dtype) for piece in stored],
+        nbytes=np.array([prod(piece.shape) * ITEMSIZE[str(piece.dtype)] for piece in stored], dtype=np.int64),
+        expert=np.array([piece.expert for piece in stored], dtype=bool),
+        layer=np.full(len(stored), -1, dtype=np.int64),
+    )
+
+
+def _stored(tensor: layout.Tensor, dtype: str, fp8: Fp8 | None) -> list[layout.Tensor]:
+    """A tensor as the checkpoint has it: a quantized matrix and its scales are two."""
+    if fp8 is None or not tensor.linear:
+        return [tensor._replace(dtype=tensor.dtype or dtype)]
+    (rows, columns), (block_rows, block_columns) = tensor.shape[-2:], fp8.weight_block_size
+    blocks = (*tensor.shape[:-2], -(-rows // block_rows), -(-columns // block_columns))
+    scale = tensor._replace(name=f"{tensor.name}_scale_inv", shape=blocks, dtype=fp8.scale_dtype)
+    return [tensor._replace(dtype="float8_e4m3fn"), scale]
