@@ -1,1 +1,7 @@
-"""engine"""
+"""The engine: a costed Program in, a Timeline out. Nothing outside this folder knows simulated time."""
+
+from .deadlock import DeadlockError
+from .engine import Engine, Process, simulate
+from .sharing import max_min
+
+__all__ = ["DeadlockError", "Engine", "Process", "max_min", "simulate"]

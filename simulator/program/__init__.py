@@ -1,1 +1,12 @@
-"""program"""
+"""Programs: what happens, as plain data. Build one, check it, print it and read it back; nothing here knows time."""
+
+from .builder import ProgramBuilder
+from .check import validate
+from .program import Access, Buffer, Lane, Place, Pool, Program
+from .ragged import Ragged
+from .text import from_text, to_text
+
+__all__ = [
+    "Access", "Buffer", "Lane", "Place", "Pool", "Program", "ProgramBuilder", "Ragged", "from_text", "to_text",
+    "validate",
+]  # fmt: skip

@@ -1,0 +1,148 @@
+"""Costs: how long each op of a Program would take alone, and what it asks of the links, as parallel arrays.
+
+The values come from the cost models beside this file, or from `by_kind` where a test or a sketch knows them outright.
+What-ifs change Costs and never rebuild the Program.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..program import Program, Ragged
+
+PROVENANCE = ("exact", "measured", "interpolated", "fitted", "extrapolated", "datasheet", "assumed")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """One entry per op unless said otherwise.
+
+    An op is `latency_s`, never shared, then `work_s`: the time of the rest at full speed, during which it puts
+    `rate_bytes_per_s[k]` on link `demand.values[k]` for each `k` of its row `row[op]` of `demand`. Rows are shared by
+    ops that ask the same rates. `cost_class` and `provenance` index `classes` and `PROVENANCE`; `spread` is the
+    relative standard deviation of the op's time. `capacity_bytes_per_s` has one entry per link.
+    `interference[victim, aggressor]` is the speed, in (0, 1], that an op of one class keeps beside one of another
+    class on the same rank.
+    """
+
+    latency_s: Floats
+    work_s: Floats
+    row: NDArray[np.int64]
+    demand: Ragged
+    rate_bytes_per_s: Floats
+    capacity_bytes_per_s: Floats
+    link_names: tuple[str, ...]
+    classes: tuple[str, ...]
+    cost_class: NDArray[np.int64]
+    provenance: NDArray[np.int64]
+    spread: Floats
+    interference: Floats
+
+    @property
+    def uncontended_s(self) -> Floats:
+        """Seconds of each op when it runs alone."""
+        return self.latency_s + self.work_s
+
+    def demand_of(self, op: int) -> tuple[NDArray[np.int64], Floats]:
+        """The links that an op crosses and the bytes per second it puts on each at full speed."""
+        part = slice(self.demand.start[self.row[op]], self.demand.start[self.row[op] + 1])
+        return self.demand.values[part], self.rate_bytes_per_s[part]
+
+    def link_bytes(self) -> Floats:
+        """Bytes that all ops together put on each link."""
+        seconds_of_row = np.bincount(self.row, self.work_s, minlength=len(self.demand))
+        moved = seconds_of_row[self.demand.row_of_value()] * self.rate_bytes_per_s
+        return np.bincount(self.demand.values, moved, minlength=len(self.capacity_bytes_per_s))
+
+    def scaled(self, ops: NDArray[np.bool_], factor: float) -> "Costs":
+        """The same costs with the time of some ops multiplied, and the rates they ask lowered to match."""
+        rows, first_op = _rows_by(self.row, ops)
+        scale = np.where(ops[first_op], 1 / factor, 1.0)
+        parts = [_part(self.demand, self.row[op]) for op in first_op]
+        return replace(
+            self,
+            latency_s=np.where(ops, self.latency_s * factor, self.latency_s),
+            work_s=np.where(ops, self.work_s * factor, self.work_s),
+            row=rows,
+            demand=Ragged.of([self.demand.values[part].tolist() for part in parts]),
+            rate_bytes_per_s=np.concatenate(
+                [np.empty(0), *(self.rate_bytes_per_s[part] * x for part, x in zip(parts, scale, strict=True))]
+            ),
+        )
+
+    def pruned(self, program: Program) -> "Costs":
+        """The same costs without the links that can never be full, so that fewer ops need watching.
+
+        A lane runs one op at a time, so a link's load never exceeds the sum over lanes of the most that an op of the
+        lane asks of it. An op holds several lanes; its first one stands for it.
+        """
+        first_lane = program.lanes_of.values[program.lanes_of.start[:-1]]
+        lane, row = np.unique(np.stack([first_lane, self.row]), axis=1)
+        sizes = np.diff(self.demand.start)[row]
+        entry = np.repeat(self.demand.start[row] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        key = np.repeat(lane, sizes) * len(self.capacity_bytes_per_s) + self.demand.values[entry]
+        pairs, where = np.unique(key, return_inverse=True)
+        most = np.zeros(len(pairs))
+        np.maximum.at(most, where, self.rate_bytes_per_s[entry])
+        load = np.bincount(pairs % len(self.capacity_bytes_per_s), most, minlength=len(self.capacity_bytes_per_s))
+        return self._without(load <= self.capacity_bytes_per_s * (1 + 1e-9))
+
+    def _without(self, links: NDArray[np.bool_]) -> "Costs":
+        kept = ~links[self.demand.values]
+        start = np.concatenate(([0], np.cumsum(kept)))[self.demand.start]
+        return replace(
+            self,
+            demand=Ragged(start, self.demand.values[kept]),
+            rate_bytes_per_s=self.rate_bytes_per_s[kept],
+        )
+
+
+def by_kind(
+    program: Program,
+    work_s: Mapping[str, float],
+    *,
+    latency_s: Mapping[str, float] | None = None,
+    demand: Mapping[int, Mapping[int, float]] | None = None,
+    capacity_bytes_per_s: tuple[float, ...] = (),
+    interference: Mapping[tuple[str, str], float] | None = None,
+) -> Costs:
+    """Costs from seconds per op kind (0 where none is given), and demands {op: {link: bytes/s}} where they matter.
+
+    Each kind is its own cost class, so `interference` is {(victim kind, aggressor kind): speed kept}.
+    """
+    seconds = np.array([work_s.get(kind, 0.0) for kind in program.kinds])
+    latency = np.array([(latency_s or {}).get(kind, 0.0) for kind in program.kinds])
+    factors = np.ones((len(program.kinds), len(program.kinds)))
+    for (victim, aggressor), factor in (interference or {}).items():
+        factors[program.kinds.index(victim), program.kinds.index(aggressor)] = factor
+    rows = [{}, *(demand or {}).values()]
+    row = np.zeros(len(program), np.int64)
+    row[list(demand or {})] = np.arange(1, len(rows))
+    return Costs(
+        latency_s=latency[program.kind],
+        work_s=seconds[program.kind],
+        row=row,
+        demand=Ragged.of([list(links) for links in rows]),
+        rate_bytes_per_s=np.array([rate for links in rows for rate in links.values()], np.float64),
+        capacity_bytes_per_s=np.array(capacity_bytes_per_s, np.float64),
+        link_names=tuple(f"link {i}" for i in range(len(capacity_bytes_per_s))),
+        classes=program.kinds,
+        cost_class=program.kind,
+        provenance=np.zeros(len(program), np.int64),
+        spread=np.zeros(len(program)),
+        interference=factors,
+    )
+
+
+def _part(rows: Ragged, row: int) -> slice:
+    return slice(rows.start[row], rows.start[row + 1])
+
+
+def _rows_by(row: NDArray[np.int64], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split rows by a mask of ops: the new row of each op, and one op of each new row."""
+    _, first, inverse = np.unique(row * 2 + mask, return_index=True, return_inverse=True)
+    return inverse, first

@@ -1,0 +1,142 @@
+"""The Program: plain data that says what happens, not how long it takes.
+
+Ops are rows of columns (one array per field). An op runs on lanes, waits for other ops, reads and writes buffers, and
+may hold slots of pools. Lanes run their ops strictly in order, like CUDA streams. Costs live elsewhere; so do clocks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ragged import Ragged
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank, or several ranks that act alike and are simulated once (their number is the multiplicity)."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """An ordered queue at a place: `compute`, `h2d`, `comm`, a host thread."""
+
+    place: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory at a place: on each of its ranks `bytes` bytes, from its first access until its last."""
+
+    name: str
+    place: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A number of slots at a place, such as the two halves of a shared buffer."""
+
+    name: str
+    place: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class Access:
+    """A byte range of a buffer that an op reads or writes."""
+
+    buffer: int
+    offset: int
+    bytes: int
+    write: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Ops as columns; every array has one entry (or one ragged row) per op unless it says otherwise.
+
+    `kind`, `dtype` and `group` index the tables `kinds`, `dtypes` and `groups`; `root` is a rank of the world or -1;
+    `shape` holds what its kind defines (for `reload` the number of tensors, for a GEMM m, n, k); `tags` are small
+    integers such as bucket or micro-batch, -1 where an op has none. `order[lane]` lists the ops of each lane in the
+    order in which it runs them. `acquires` and `releases` name pools: slots are taken when the op starts and given
+    back when the releasing op ends.
+    """
+
+    places: tuple[Place, ...]
+    lanes: tuple[Lane, ...]
+    buffers: tuple[Buffer, ...]
+    pools: tuple[Pool, ...]
+    kinds: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...]
+    kind: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    shape: Ragged
+    dtype: NDArray[np.int64]
+    group: NDArray[np.int64]
+    root: NDArray[np.int64]
+    deps: Ragged
+    accesses: Ragged
+    access_table: tuple[Access, ...]
+    acquires: Ragged
+    releases: Ragged
+    order: Ragged
+    tags: Mapping[str, NDArray[np.int64]]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and all(
+            _same(getattr(self, field), getattr(other, field)) for field in self.__dataclass_fields__
+        )
+
+    @cached_property
+    def lanes_of(self) -> Ragged:
+        """The lanes that each op holds, ascending."""
+        return self.order.transposed(len(self))
+
+    @cached_property
+    def ranks(self) -> int:
+        """Number of ranks in the world: the highest rank of any place, plus one."""
+        return 1 + max((rank for place in self.places for rank in place.ranks), default=-1)
+
+    def kind_of(self, op: int) -> str:
+        """The kind of one op by name."""
+        return self.kinds[self.kind[op]]
+
+    def of_kind(self, *kinds: str) -> NDArray[np.bool_]:
+        """Mask of the ops of the given kinds."""
+        return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
+
+    def lane_name(self, lane: int) -> str:
+        """`place.lane`, unique within a Program."""
+        return f"{self.places[self.lanes[lane].place].name}.{self.lanes[lane].name}"
+
+    def places_of(self, op: int) -> list[int]:
+        """The distinct places whose lanes the op holds, ascending."""
+        return sorted({self.lanes[lane].place for lane in self.lanes_of[op]})
+
+    def ranks_of(self, op: int) -> list[int]:
+        """The ranks on which the op runs, ascending."""
+        return sorted({rank for place in self.places_of(op) for rank in self.places[place].ranks})
+
+    def renamed(self, names: tuple[str, ...]) -> "Program":
+        """The same Program with other op names."""
+        return replace(self, names=names)
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and np.array_equal(a, b)
+    if isinstance(a, Mapping):
+        return isinstance(b, Mapping) and a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    return bool(a == b)

@@ -1,0 +1,50 @@
+"""Rows of different lengths in two flat arrays (compressed sparse rows): the column type for lists per op."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Row `i` is `values[start[i]:start[i + 1]]`."""
+
+    start: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]]) -> "Ragged":
+        """From one sequence per row."""
+        start, values = [0], []
+        for row in rows:
+            values.extend(row)
+            start.append(len(values))
+        return cls(np.array(start, np.int64), np.array(values, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def __getitem__(self, row: int) -> NDArray[np.int64]:
+        return self.values[self.start[row] : self.start[row + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return (self[row] for row in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Ragged)
+            and np.array_equal(self.start, other.start)
+            and np.array_equal(self.values, other.values)
+        )
+
+    def row_of_value(self) -> NDArray[np.int64]:
+        """For each value, the row that it stands in."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+    def transposed(self, rows: int) -> "Ragged":
+        """Row `v` of the result lists the rows that hold value `v`, ascending; `rows` is the number of values."""
+        order = np.argsort(self.values, kind="stable")
+        counts = np.bincount(self.values, minlength=rows)
+        return Ragged(np.concatenate(([0], np.cumsum(counts))), self.row_of_value()[order])
