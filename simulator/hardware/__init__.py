@@ -1,1 +1,33 @@
-"""hardware"""
+"""Machines: devices, links, clusters with their routes, and the catalogue of those that ship with runcast.
+
+`cluster("dgx-h100", nodes=8)` reads the catalogue; `Cluster.of(device, wires)` builds a small one by hand.
+"""
+
+from .catalogue import cluster, cluster_names, resolved
+from .cluster import Cluster
+from .device import DTYPES, Device
+from .devices import device, device_names
+from .fabric import Fabric
+from .graph import Link, Wire, attached, duplex, half_duplex, oneway
+from .node import Node, NodeShape, build
+
+__all__ = [
+    "DTYPES",
+    "Cluster",
+    "Device",
+    "Fabric",
+    "Link",
+    "Node",
+    "NodeShape",
+    "Wire",
+    "attached",
+    "build",
+    "cluster",
+    "cluster_names",
+    "device",
+    "device_names",
+    "duplex",
+    "half_duplex",
+    "oneway",
+    "resolved",
+]

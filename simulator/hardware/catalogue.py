@@ -1,0 +1,93 @@
+"""Clusters by name or description: the way from a scenario to a `Cluster`. Checking what was written is `spec`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, fault
+from . import files
+from .cluster import Cluster
+from .node import Node, build
+from .spec import NodeSpec, node_spec
+
+Spec = str | Mapping[str, Any]
+
+
+def cluster_names() -> list[str]:
+    """Names of all clusters in the catalogue."""
+    return list(files.tables("clusters"))
+
+
+def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
+    """The cluster of `nodes` nodes that a name, a TOML file or a mapping describes.
+
+    A mapping names a `base` (or a `node`) and changes any of its keys, such as
+    `{ base = "h20-hgx", nics = 4, nic = "200 Gb/s", network = "roce" }`, or lists node types as
+    `{ mix = [{ base = "dgx-h100", nodes = 2 }, { base = "dgx-a100", nodes = 1 }] }`; the first sets the fabric.
+
+    Raises:
+        UserError: an unknown name or key, or a value that is not allowed; one line each.
+    """
+    _check_nodes(nodes, where, "nodes")
+    parts = _parts(spec, nodes, where)
+    if parts[0][0].fabric.kind == "single" and nodes > 1:
+        raise UserError(fault(where, "nodes", nodes, 'fabric "single" has no network; use 1 node, or another fabric'))
+    stamped: list[Node] = []
+    for part, count in parts:
+        stamped += [build(part.shape)] * count
+    return Cluster(stamped, parts[0][0].fabric)
+
+
+def resolved(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, Any]:
+    """Everything that a description resolves to, as plain JSON-able values, for hashing and printing."""
+    return {"parts": [{"nodes": count, **_jsonable(asdict(part))} for part, count in _parts(spec, nodes, where)]}
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _jsonable(x) for key, x in value.items()}
+    return [_jsonable(x) for x in value] if isinstance(value, list | tuple) else value
+
+
+def _parts(spec: Spec, nodes: int, where: str) -> list[tuple[NodeSpec, int]]:
+    """Each kind of node with its count."""
+    table, where, prefix = _table(spec, where)
+    if "mix" not in table:
+        return [(node_spec(table, where, prefix), nodes)]
+    mix = table["mix"]
+    if len(table) > 1 or not isinstance(mix, list) or not mix or not all(isinstance(p, Mapping) for p in mix):
+        raise UserError(fault(where, f"{prefix}mix", mix, "expected only a list of { base, nodes, ... }"))
+    parts = [_part(part, where, f"{prefix}mix[{i}].") for i, part in enumerate(mix)]
+    _check_total(parts, nodes, where)
+    return parts
+
+
+def _part(part: Mapping[str, Any], where: str, prefix: str) -> tuple[NodeSpec, int]:
+    count = part.get("nodes")
+    _check_nodes(count, where, f"{prefix}nodes")
+    assert isinstance(count, int)
+    return node_spec({k: v for k, v in part.items() if k != "nodes"}, where, prefix), count
+
+
+def _check_nodes(count: object, where: str, key: str) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise UserError(fault(where, key, count, "expected a whole number, at least 1"))
+
+
+def _check_total(parts: Sequence[tuple[NodeSpec, int]], nodes: int, where: str) -> None:
+    total = sum(count for _, count in parts)
+    if total != nodes:
+        raise UserError(fault(where, "nodes", nodes, f"the nodes of `mix` add up to {total}"))
+
+
+def _table(spec: Spec, where: str) -> tuple[Mapping[str, Any], str, str]:
+    """The description as a mapping, and how its keys are called in messages."""
+    if isinstance(spec, Mapping):
+        return spec, where, "cluster."
+    if not isinstance(spec, str):
+        raise UserError(fault(where, "cluster", spec, "expected a cluster's name, a .toml file or a table"))
+    if spec.endswith(".toml"):
+        path = Path(where).parent / spec if Path(where).is_file() else Path(spec)
+        return files.read(path, where), str(path), ""
+    return {"base": files.find("clusters", spec, where, "cluster")[0]}, where, "cluster."

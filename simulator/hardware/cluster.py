@@ -1,0 +1,309 @@
+"""Many nodes and their network as one graph: names, links, and routes between any two vertices.
+
+Nodes of one type are stamped from one template: their links follow each other, and a route found in the template is
+moved to any node by adding an offset. What a node looks like inside is `node`; where cables end is `fabric`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from .device import Device
+from .fabric import Fabric, cable
+from .graph import Graph, Link, Route, Wire
+from .node import Node
+
+
+class _Place(NamedTuple):
+    """A vertex inside a node: `n3.gpu5` is (3, "gpu5")."""
+
+    node: int
+    local: str
+
+
+class Cluster:
+    """A directed graph of links over named vertices such as `n0.gpu3`, `n0.numa1`, `n0.nic5`, `leaf4` and `spine`.
+
+    Links are numbered node by node, then the network's own. Between nodes, traffic leaves through the source's own NIC
+    and arrives through the destination's own NIC (`nic_of`), except between GPUs of one NVLink domain.
+    """
+
+    def __init__(self, nodes: Sequence[Node], fabric: Fabric | None = None):
+        self.nodes = tuple(nodes)
+        self.fabric = fabric or Fabric("single")
+        cabling = cable(self.fabric, [_nic_rates(node) for node in self.nodes])
+        self._core = Graph(cabling.wires)
+        self._first_gpu = [0, *accumulate(len(n.gpus) for n in self.nodes)]
+        self._first_link = [0, *accumulate(len(n.graph.links) for n in self.nodes)]
+        self._outside = [
+            _outside(leaves, switch) for leaves, switch in zip(cabling.leaf_of, _domains(self.nodes), strict=True)
+        ]
+
+    @classmethod
+    def of(cls, device: Device, wires: Iterable[Wire]) -> "Cluster":
+        """A cluster of one node with exactly these wires."""
+        return cls([Node(device, list(wires))])
+
+    # -- Counting -----------------------------------------------------------------------------------------------------
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.nodes)
+
+    @property
+    def n_gpus(self) -> int:
+        """Number of GPUs over all nodes."""
+        return self._first_gpu[-1]
+
+    @property
+    def gpus_per_node(self) -> tuple[int, ...]:
+        """Number of GPUs of each node."""
+        return tuple(len(node.gpus) for node in self.nodes)
+
+    def node_of(self, gpu: int) -> int:
+        """The node that holds a GPU."""
+        assert 0 <= gpu < self.n_gpus, f"GPU {gpu} of {self.n_gpus}"
+        return bisect_right(self._first_gpu, gpu) - 1
+
+    def gpus_of(self, node: int) -> range:
+        """The GPUs of a node."""
+        return range(self._first_gpu[node], self._first_gpu[node + 1])
+
+    def device(self, gpu: int) -> Device:
+        """What kind of GPU this is."""
+        return self.nodes[self.node_of(gpu)].device
+
+    def nvlink_domain(self, gpu: int) -> tuple[int, ...]:
+        """All GPUs that this one reaches over NVLink alone, itself included."""
+        me = self._gpu(gpu)
+        switch = self._outside[me.node].get("nvswitch")
+        near = range(self.n_nodes) if switch else (me.node,)
+        peers = [n for n in near if n == me.node or self._outside[n].get("nvswitch") == switch]
+        return tuple(g for n in peers for g in self.gpus_of(n) if g == gpu or self._is_nvlink(gpu, g))
+
+    def _is_nvlink(self, a: int, b: int) -> bool:
+        return self._kinds(self._between(self._gpu(a), self._gpu(b))) == {"nvlink"}
+
+    def _kinds(self, route: Route | None) -> set[str]:
+        return {self.links[i].kind for i in route or ()}
+
+    # -- Vertices -----------------------------------------------------------------------------------------------------
+
+    def gpu(self, gpu: int) -> str:
+        """Vertex of a GPU."""
+        return _name(self._gpu(gpu))
+
+    def numa_of(self, gpu: int) -> str:
+        """Vertex of the host memory nearest to a GPU."""
+        me = self._gpu(gpu)
+        return _name(_Place(me.node, self.nodes[me.node].numa_of[me.local]))
+
+    def nics_of(self, node: int) -> list[str]:
+        """Vertices of a node's NICs."""
+        return [f"n{node}.{nic}" for nic in self.nodes[node].nics]
+
+    def nic_of(self, gpu: int) -> str:
+        """Vertex of the NIC that serves a GPU: the nearest one; GPUs that share are spread evenly."""
+        return self.nics_of_gpu(gpu)[0]
+
+    def nics_of_gpu(self, gpu: int) -> tuple[str, ...]:
+        """All NICs that serve a GPU, its own first; more than one where a node has more NICs than GPUs."""
+        me = self._gpu(gpu)
+        nics = self.nodes[me.node].nics_of.get(me.local, ())
+        if not nics:
+            raise UserError(f"no NIC is attached to {_name(me)}")
+        return tuple(_name(_Place(me.node, nic)) for nic in nics)
+
+    def _gpu(self, gpu: int) -> _Place:
+        node = self.node_of(gpu)
+        return _Place(node, self.nodes[node].gpus[gpu - self._first_gpu[node]])
+
+    # -- Links --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """Every link of the cluster, in index order."""
+        stamped = [
+            link._replace(name=f"n{n}.{link.name}") for n, node in enumerate(self.nodes) for link in node.graph.links
+        ]
+        return (*stamped, *self._core.links)
+
+    @cached_property
+    def capacity(self) -> NDArray[np.float64]:
+        """Bytes per second of every link, shape `[links]`."""
+        return np.array([link.bytes_per_s for link in self.links], dtype=np.float64)
+
+    def hbm(self, gpu: int) -> int:
+        """Index of the link that stands for a GPU's memory; reads and writes share it."""
+        me = self._gpu(gpu)
+        return self._first_link[me.node] + self.nodes[me.node].graph.attached_to(me.local, "hbm")
+
+    def nic_tx(self, nic: str) -> int:
+        """Index of the link that leaves a NIC for the network."""
+        me = self._place(nic)
+        return self._local(me, me.local, _port(me.local))[0]
+
+    def nic_rx(self, nic: str) -> int:
+        """Index of the link that enters a NIC from the network."""
+        me = self._place(nic)
+        return self._local(me, _port(me.local), me.local)[0]
+
+    # -- Routes -------------------------------------------------------------------------------------------------------
+
+    def h2d_route(self, gpu: int) -> Route:
+        """Nearest host memory to GPU: host memory, the socket's port, the GPU's inbound link."""
+        me = self._gpu(gpu)
+        return self._stamp(me.node, self.nodes[me.node].h2d(me.local), "its host memory", _name(me))
+
+    def d2h_route(self, gpu: int) -> Route:
+        """GPU to its nearest host memory."""
+        me = self._gpu(gpu)
+        return self._stamp(me.node, self.nodes[me.node].d2h(me.local), _name(me), "its host memory")
+
+    def nic_in_route(self, gpu: int, nic: str) -> Route:
+        """What a NIC delivers to a GPU of its own node without passing host memory (GPUDirect)."""
+        me = self._gpu(gpu)
+        return self._local(me, self._same_node(nic, me), me.local)
+
+    def nic_out_route(self, gpu: int, nic: str) -> Route:
+        """What a NIC fetches from a GPU of its own node."""
+        me = self._gpu(gpu)
+        return self._local(me, me.local, self._same_node(nic, me))
+
+    def route(self, src: str, dst: str) -> Route:
+        """Link indices from one vertex to another: lowest latency, then fewest links.
+
+        Raises:
+            UserError: a vertex does not exist, or nothing connects the two.
+        """
+        if src in self._network or dst in self._network:
+            found = self.graph.route(self._known(src), self._known(dst))
+        else:
+            found = self._between(self._place(src), self._place(dst))
+        return _required(found, src, dst)
+
+    def _between(self, a: _Place, b: _Place) -> Route | None:
+        if a.node == b.node:
+            return self._moved(a.node, self.nodes[a.node].graph.route(a.local, b.local))
+        return self._through(a, b, "nvswitch", "nvswitch") or self._through(a, b, *self._ports(a, b))
+
+    def _through(self, a: _Place, b: _Place, leave: str | None, enter: str | None) -> Route | None:
+        """Out of a's node at one gate, across the network, into b's node at another."""
+        exit_, entry = self._outside[a.node].get(leave or ""), self._outside[b.node].get(enter or "")
+        if exit_ is None or entry is None or leave is None or enter is None:
+            return None
+        out = self._moved(a.node, self.nodes[a.node].graph.route(a.local, leave))
+        across = () if exit_ == entry else self._moved(self.n_nodes, self._core.route(exit_, entry))
+        into = self._moved(b.node, self.nodes[b.node].graph.route(enter, b.local))
+        return None if out is None or across is None or into is None else (*out, *across, *into)
+
+    def _ports(self, a: _Place, b: _Place) -> tuple[str | None, str | None]:
+        return self._own_port(a), self._own_port(b)
+
+    def _own_port(self, place: _Place) -> str | None:
+        """The cable that serves a vertex: a NIC's own, a GPU's NIC's, else that of the first NIC near that memory."""
+        node = self.nodes[place.node]
+        if place.local in node.nics:
+            return _port(place.local)
+        near = node.nics_of.get(place.local) or [n for n in node.nics if node.numa_of.get(n) == place.local]
+        return _port((near or node.nics)[0]) if near or node.nics else None
+
+    def _local(self, me: _Place, src: str, dst: str) -> Route:
+        return self._stamp(me.node, self.nodes[me.node].graph.route(src, dst), f"n{me.node}.{src}", f"n{me.node}.{dst}")
+
+    def _stamp(self, node: int, route: Route | None, src: str, dst: str) -> Route:
+        return _required(self._moved(node, route), src, dst)
+
+    def _moved(self, node: int, route: Route | None) -> Route | None:
+        first = self._first_link[node]
+        return None if route is None else tuple([first + i for i in route])
+
+    # -- Names --------------------------------------------------------------------------------------------------------
+
+    def _place(self, vertex: str) -> _Place:
+        head, _, local = vertex.partition(".")
+        number = head[1:]
+        if head[:1] == "n" and number.isdecimal() and int(number) < self.n_nodes:
+            place = _Place(int(number), local)
+            if local in self.nodes[place.node].graph.out and local not in self._outside[place.node]:
+                return place
+        raise UserError(f"no vertex {vertex!r} in this cluster of {self.n_nodes} nodes")
+
+    def _same_node(self, nic: str, me: _Place) -> str:
+        place = self._place(nic)
+        if place.node != me.node:
+            raise UserError(f"no route from {nic} to {_name(me)}: they are in different nodes")
+        return place.local
+
+    def _known(self, vertex: str) -> str:
+        return vertex if vertex in self._network else _name(self._place(vertex))
+
+    @cached_property
+    def _network(self) -> frozenset[str]:
+        """Vertices that belong to no single node."""
+        return frozenset(self._core.vertices) | {v for outside in self._outside for v in outside.values()}
+
+    @cached_property
+    def vertices(self) -> tuple[str, ...]:
+        """Every vertex name."""
+        return self.graph.vertices
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The cluster as one plain graph: for names, drawings, and routes that begin or end in the network."""
+        return Graph([*(w for n in range(self.n_nodes) for w in self._stamped(n)), *self._core.wires])
+
+    def _stamped(self, n: int) -> list[Wire]:
+        def name(local: str) -> str:
+            return self._outside[n].get(local, f"n{n}.{local}")
+
+        return [
+            Wire(name(w.src), name(w.dst), w.link._replace(name=f"n{n}.{w.link.name}"))
+            for w in self.nodes[n].graph.wires
+        ]
+
+
+def _name(place: _Place) -> str:
+    return f"n{place.node}.{place.local}"
+
+
+def _port(nic: str) -> str:
+    return nic.replace("nic", "port")
+
+
+def _required(route: Route | None, src: str, dst: str) -> Route:
+    if route is None:
+        raise UserError(f"no route from {src} to {dst}")
+    return route
+
+
+def _nic_rates(node: Node) -> list[float]:
+    """Bytes per second that each NIC sends to the network; a NIC without a cable sends nothing."""
+    routes = [node.graph.route(nic, _port(nic)) for nic in node.nics]
+    return [node.graph.links[route[0]].bytes_per_s if route else 0.0 for route in routes]
+
+
+def _domains(nodes: Sequence[Node]) -> list[str | None]:
+    """The NVSwitch that each node shares with its neighbours of the same type, or None."""
+    names: list[str | None] = []
+    start = rack = -1
+    for i, node in enumerate(nodes):
+        new_run = i == 0 or nodes[i - 1] is not node
+        start = i if new_run else start
+        if node.nvlink_domain_nodes > 1 and (i - start) % node.nvlink_domain_nodes == 0:
+            rack += 1
+        names.append(f"rack{rack}.nvswitch" if node.nvlink_domain_nodes > 1 else None)
+    return names
+
+
+def _outside(leaves: Sequence[str], switch: str | None) -> dict[str, str]:
+    """Cluster names of a node's vertices that other nodes share."""
+    ports = {f"port{k}": leaf for k, leaf in enumerate(leaves)}
+    return ports | ({"nvswitch": switch} if switch else {})

@@ -1,0 +1,25 @@
+"""What one accelerator is: its data-sheet limits. How close kernels come to them belongs to profiles, not here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU model.
+
+    `peak_flop_per_s` is dense (no sparsity) FLOP/s by dtype; a missing dtype has no fast path on this device.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    peak_flop_per_s: Mapping[str, float]
+    memory_bytes: float
+    memory_bytes_per_s: float
+    sms: int
+    l2_bytes: float
+    copy_engines: int
+    power_w: float
+    price_usd_per_hour: float | None = None

@@ -1,0 +1,65 @@
+"""Reading `data/hardware`: which files there are, names that match loosely, values that carry their source.
+
+What the keys of a file mean is decided by its reader, `devices` or `spec`.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import UserError, unknown
+
+Table = Mapping[str, Any]
+
+_ROOT = files("runcast.data") / "hardware"
+
+
+def loose(name: str) -> str:
+    """The form in which names are compared: `H100 SXM`, `h100_sxm` and `H100-SXM` are one."""
+    return re.sub(r"[\s_-]+", "", name).lower()
+
+
+@cache
+def tables(folder: str) -> Mapping[str, Table]:
+    """All tables of one catalogue folder (`devices`, `nodes`, `clusters`) by file name."""
+    found = (entry for entry in (_ROOT / folder).iterdir() if entry.name.endswith(".toml"))
+    return MappingProxyType({e.name[:-5]: tomllib.loads(e.read_text("utf-8")) for e in sorted(found, key=_name)})
+
+
+@cache
+def wires() -> Table:
+    """PCIe generations, link latencies and networks."""
+    return MappingProxyType(tomllib.loads((_ROOT / "wires.toml").read_text("utf-8")))
+
+
+def _name(entry: Any) -> str:
+    return str(entry.name)
+
+
+def plain(table: Table) -> dict[str, Any]:
+    """The table with each `{ value, source }` replaced by its value."""
+    return {key: x["value"] if isinstance(x, Mapping) and "value" in x else x for key, x in table.items()}
+
+
+def find(folder: str, name: str, where: str, key: str) -> tuple[str, Table]:
+    """The catalogue entry that a user means by `name` (or by one of its aliases), with its file name."""
+    known = tables(folder)
+    for entry, table in known.items():
+        if loose(name) in map(loose, (entry, table.get("name", entry), *table.get("aliases", ()))):
+            return entry, table
+    raise unknown(where, key, name, known)
+
+
+def read(path: Path, where: str) -> Table:
+    """A user's TOML file."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UserError(f"{where}: cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from error

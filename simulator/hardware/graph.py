@@ -1,0 +1,116 @@
+"""Directed graphs of links, and the shortest route through one. What the vertices mean is decided elsewhere.
+
+A vertex is a name; its last part says what it is (`gpu3`, `numa1`, `nic0`). Data never passes *through* a GPU or
+through host memory, so those vertices only begin and end routes.
+"""
+
+import heapq
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+KINDS = ("nvlink", "pcie", "nic", "leaf", "spine", "socket", "host_memory", "hbm", "storage", "c2c")
+
+HOP_S = 1e-9
+"""Added to each link's latency when routes are compared: of equally fast routes the one with fewer links wins."""
+
+_ENDPOINT = re.compile(r"(?:.*\.)?(?:gpu|numa)\d+")
+_GPU = re.compile(r"(?:.*\.)?gpu\d+")
+
+Route = tuple[int, ...]
+
+
+class Link(NamedTuple):
+    """One direction of a wire; `bytes_per_s` is the vendor's peak for that direction alone."""
+
+    name: str
+    kind: str
+    bytes_per_s: float
+    latency_s: float
+
+
+class Wire(NamedTuple):
+    """A link and the vertices that it joins. Wires with an equal link share it: memory read and write, for example."""
+
+    src: str
+    dst: str
+    link: Link
+
+
+def oneway(src: str, dst: str, kind: str, bytes_per_s: float, latency_s: float = 0.0) -> Wire:
+    """A wire with its own link from `src` to `dst`."""
+    return Wire(src, dst, Link(f"{src}>{dst}", kind, bytes_per_s, latency_s))
+
+
+def duplex(a: str, b: str, kind: str, bytes_per_s: float, latency_s: float = 0.0) -> list[Wire]:
+    """Two independent directions, each with the full `bytes_per_s`."""
+    return [oneway(a, b, kind, bytes_per_s, latency_s), oneway(b, a, kind, bytes_per_s, latency_s)]
+
+
+def half_duplex(a: str, b: str, kind: str, bytes_per_s: float, latency_s: float = 0.0) -> list[Wire]:
+    """Two directions that share one link, as reads and writes share a memory bus."""
+    link = Link(f"{a}<>{b}", kind, bytes_per_s, latency_s)
+    return [Wire(a, b, link), Wire(b, a, link)]
+
+
+def attached(vertex: str, kind: str, bytes_per_s: float, latency_s: float = 0.0) -> Wire:
+    """A link that no route crosses but that belongs to a vertex, such as a GPU's own memory."""
+    return Wire(vertex, vertex, Link(f"{vertex}.{kind}", kind, bytes_per_s, latency_s))
+
+
+class Graph:
+    """Wires as a directed graph; link indices count links in order of first appearance."""
+
+    def __init__(self, wires: Iterable[Wire]):
+        self.wires = tuple(wires)
+        self.links = tuple(dict.fromkeys(wire.link for wire in self.wires))
+        self.vertices = tuple(dict.fromkeys(v for wire in self.wires for v in (wire.src, wire.dst)))
+        self.out = self._adjacency()
+        self._found: dict[tuple[str, str], Route | None] = {}
+
+    def _adjacency(self) -> dict[str, list[tuple[str, int]]]:
+        index = {link: i for i, link in enumerate(self.links)}
+        out: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for wire in self.wires:
+            out[wire.src].append((wire.dst, index[wire.link]))
+        return dict(out)
+
+    def route(self, src: str, dst: str) -> Route | None:
+        """Link indices of the fastest route, or None; between GPUs a pure NVLink route goes before any other."""
+        if (src, dst) not in self._found:
+            self._found[src, dst] = self._preferred(src, dst)
+        return self._found[src, dst]
+
+    def latency(self, route: Route) -> float:
+        """Seconds before the first byte arrives, as routes are compared (with `HOP_S` per link)."""
+        return sum(self.links[i].latency_s + HOP_S for i in route)
+
+    def attached_to(self, vertex: str, kind: str) -> int:
+        """Index of the link of this kind that belongs to the vertex itself."""
+        return next(i for to, i in self.out[vertex] if to == vertex and self.links[i].kind == kind)
+
+    def _preferred(self, src: str, dst: str) -> Route | None:
+        if _GPU.fullmatch(src) and _GPU.fullmatch(dst):
+            nvlink = self._search(src, dst, frozenset(("nvlink",)))
+            return self._search(src, dst, frozenset(KINDS)) if nvlink is None else nvlink
+        return self._search(src, dst, frozenset(KINDS))
+
+    def _search(self, src: str, dst: str, kinds: frozenset[str]) -> Route | None:
+        """Dijkstra's algorithm over links of the given kinds."""
+        queue: list[tuple[float, int, str, Route]] = [(0.0, 0, src, ())]
+        done: set[str] = set()
+        pushed = 0
+        while queue:
+            cost, _, vertex, path = heapq.heappop(queue)
+            if vertex == dst:
+                return path
+            if vertex in done or (vertex != src and _ENDPOINT.fullmatch(vertex)):
+                continue
+            done.add(vertex)
+            for to, i in self.out.get(vertex, ()):
+                link = self.links[i]
+                if to not in done and link.kind in kinds:
+                    pushed += 1
+                    heapq.heappush(queue, (cost + link.latency_s + HOP_S, pushed, to, (*path, i)))
+        return None

@@ -1,0 +1,160 @@
+"""One server: how its GPUs, NICs, PCIe switches and sockets are wired, and which NIC and memory is nearest to a GPU.
+
+Vertices of a node: `gpu0..`, `numa0..` (host memory of a socket), `cpu0..` (its root complex), `pcie0..` (switches),
+`nic0..`, `port0..` (where NIC k's cable ends: a leaf switch, once the node stands in a cluster) and `nvswitch`.
+What lies beyond the ports is `fabric`; how many nodes there are is `cluster`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from .device import Device
+from .graph import Graph, Route, Wire, attached, duplex, half_duplex, oneway
+
+NvLinkKind = Literal["switch", "wires", "none"]
+NicAttach = Literal["switch", "socket"]
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """Every number that wires one server; rates are per direction.
+
+    A GPU reaches its host over PCIe (through a switch where `pcie_switches` > 0) or, where `c2c_bytes_per_s` > 0, over
+    a chip-to-chip link; then PCIe joins it to a switch only. `nvlink_wires` lists (gpu, gpu, links) for `wires`, and
+    `nvlink_bytes_per_s` is then the rate of one link, otherwise of one GPU's port on the NVSwitch.
+    `nvlink_domain_nodes` consecutive nodes share an NVSwitch.
+    """
+
+    name: str
+    device: Device
+    gpus: int
+    sockets: int
+    pcie_switches: int
+    pcie_bytes_per_s: float
+    upstream_bytes_per_s: float
+    pcie_latency_s: float
+    nvlink: NvLinkKind
+    nvlink_bytes_per_s: float
+    nvlink_latency_s: float
+    nvlink_wires: tuple[tuple[int, int, int], ...]
+    nvlink_domain_nodes: int
+    c2c_bytes_per_s: float
+    c2c_latency_s: float
+    host_memory_bytes: float
+    host_memory_bytes_per_s: float
+    socket_bytes_per_s: float
+    socket_latency_s: float
+    nics: int
+    nic_bytes_per_s: float
+    nic_latency_s: float
+    switch_latency_s: float
+    nic_attach: NicAttach
+
+
+class Node:
+    """A node type: its device, its wiring, and the routes inside it, each found once for all nodes of the type."""
+
+    def __init__(self, device: Device, wires: Sequence[Wire], name: str = "node", nvlink_domain_nodes: int = 1,
+                 host_memory_bytes: float = 0.0):  # fmt: skip
+        self.name = name
+        self.device = device
+        self.graph = Graph(wires)
+        self.nvlink_domain_nodes = nvlink_domain_nodes
+        self.host_memory_bytes = host_memory_bytes
+        self.gpus = self._named("gpu")
+        self.nics = self._named("nic")
+        self.numas = self._named("numa")
+
+    def _named(self, kind: str) -> tuple[str, ...]:
+        found = [v for v in self.graph.vertices if re.fullmatch(rf"{kind}\d+", v)]
+        return tuple(sorted(found, key=lambda v: int(v[len(kind) :])))
+
+    @cached_property
+    def numa_of(self) -> dict[str, str]:
+        """The nearest host memory of each GPU and NIC."""
+        return {v: min(near, key=near.__getitem__) for v in (*self.gpus, *self.nics)
+                if (near := self._distances(self.numas, v))}  # fmt: skip
+
+    @cached_property
+    def nics_of(self) -> dict[str, tuple[str, ...]]:
+        """The NICs of each GPU, its own first: the nearest one, spread evenly, then those no GPU has chosen."""
+        own = self._spread(self.gpus, self.nics)
+        spare = self._spread([n for n in self.nics if n not in own.values()], self.gpus)
+        return {g: (nic, *(n for n, to in spare.items() if to == g)) for g, nic in own.items()}
+
+    def _spread(self, vertices: Sequence[str], choices: Sequence[str]) -> dict[str, str]:
+        """Each vertex's nearest choice; among equally near ones, the least chosen so far."""
+        chosen: dict[str, str] = {}
+        for v in vertices:
+            taken = list(chosen.values())
+            near = self._distances(choices, v)
+            if near:
+                chosen[v] = min(near, key=lambda c: (near[c], taken.count(c)))
+        return chosen
+
+    def _distances(self, choices: Sequence[str], to: str) -> dict[str, float]:
+        """Latency from each choice that reaches `to`, rounded so that equal paths compare equal."""
+        routes = ((c, self.graph.route(c, to)) for c in choices)
+        return {c: round(self.graph.latency(r), 12) for c, r in routes if r is not None}
+
+    def h2d(self, gpu: str) -> Route | None:
+        """From the nearest host memory to the GPU."""
+        return self.graph.route(self.numa_of[gpu], gpu) if gpu in self.numa_of else None
+
+    def d2h(self, gpu: str) -> Route | None:
+        """From the GPU to its nearest host memory."""
+        return self.graph.route(gpu, self.numa_of[gpu]) if gpu in self.numa_of else None
+
+
+def build(shape: NodeShape) -> Node:
+    """The node type that a shape describes."""
+    wires = [*_gpus(shape), *_nvlink(shape), *_sockets(shape), *_switches(shape), *_nics(shape)]
+    return Node(shape.device, wires, shape.name, shape.nvlink_domain_nodes, shape.host_memory_bytes)
+
+
+def _gpus(s: NodeShape) -> Iterator[Wire]:
+    for i in range(s.gpus):
+        gpu, cpu = f"gpu{i}", f"cpu{i * s.sockets // s.gpus}"
+        yield attached(gpu, "hbm", s.device.memory_bytes_per_s)
+        if s.c2c_bytes_per_s:
+            yield from duplex(gpu, cpu, "c2c", s.c2c_bytes_per_s, s.c2c_latency_s)
+        if s.pcie_switches:
+            yield from duplex(gpu, f"pcie{i * s.pcie_switches // s.gpus}", "pcie", s.pcie_bytes_per_s, s.pcie_latency_s)
+        elif not s.c2c_bytes_per_s:
+            yield from duplex(gpu, cpu, "pcie", s.pcie_bytes_per_s, s.pcie_latency_s)
+
+
+def _nvlink(s: NodeShape) -> Iterator[Wire]:
+    if s.nvlink == "switch":
+        for i in range(s.gpus):
+            yield from duplex(f"gpu{i}", "nvswitch", "nvlink", s.nvlink_bytes_per_s, s.nvlink_latency_s)
+    if s.nvlink == "wires":
+        for a, b, links in s.nvlink_wires:
+            if max(a, b) < s.gpus:
+                yield from duplex(f"gpu{a}", f"gpu{b}", "nvlink", links * s.nvlink_bytes_per_s, s.nvlink_latency_s)
+
+
+def _sockets(s: NodeShape) -> Iterator[Wire]:
+    for i in range(s.sockets):
+        yield from half_duplex(f"numa{i}", f"cpu{i}", "host_memory", s.host_memory_bytes_per_s)
+        for j in range(i):
+            yield from duplex(f"cpu{j}", f"cpu{i}", "socket", s.socket_bytes_per_s, s.socket_latency_s)
+
+
+def _switches(s: NodeShape) -> Iterator[Wire]:
+    for i in range(s.pcie_switches):
+        cpu = f"cpu{i * s.sockets // s.pcie_switches}"
+        yield from duplex(f"pcie{i}", cpu, "pcie", s.upstream_bytes_per_s, s.pcie_latency_s)
+
+
+def _nics(s: NodeShape) -> Iterator[Wire]:
+    on_switch = s.nic_attach == "switch" and s.pcie_switches > 0
+    parents, kind = (s.pcie_switches, "pcie") if on_switch else (s.sockets, "cpu")
+    for k in range(s.nics):
+        nic, port = f"nic{k}", f"port{k}"
+        yield from duplex(nic, f"{kind}{k * parents // s.nics}", "pcie", s.pcie_bytes_per_s, s.pcie_latency_s)
+        yield oneway(nic, port, "nic", s.nic_bytes_per_s, s.nic_latency_s)
+        yield oneway(port, nic, "nic", s.nic_bytes_per_s, s.switch_latency_s)

@@ -1,0 +1,203 @@
+"""From what a user writes about a cluster to a checked `NodeShape` and `Fabric`.
+
+A description is laid over its `base` (a catalogue cluster), that over its node file, so that any key of either may be
+changed. Every fault is one line. Building the cluster from the result is `catalogue`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..errors import UserError, fault
+from ..units import Dimension, parse
+from . import files
+from .devices import device
+from .fabric import FABRICS, Fabric
+from .node import NodeShape
+
+Check = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One kind of node in a cluster, everything resolved; `network` names the latencies that were used."""
+
+    shape: NodeShape
+    fabric: Fabric
+    network: str
+
+
+def _quantity(dimension: Dimension, zero: bool = False) -> Check:
+    def check(value: Any) -> float:
+        if not isinstance(value, str | int | float):
+            raise ValueError("expected text or a number")
+        number = parse(value, dimension)
+        if number < 0 or (number == 0 and not zero):
+            raise ValueError("must not be negative" if zero else "must be greater than zero")
+        return number
+
+    return check
+
+
+def _count(least: int) -> Check:
+    def check(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"expected a whole number, at least {least}")
+        return value
+
+    return check
+
+
+def _at_least_one(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < float("inf"):
+        raise ValueError("expected a number, at least 1")
+    return float(value)
+
+
+def _one_of(names: Callable[[], Iterable[Any]]) -> Check:
+    def check(value: Any) -> Any:
+        known = list(names())
+        if value not in known:
+            raise ValueError(f"expected one of {', '.join(map(str, known))}")
+        return value
+
+    return check
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected a name")
+    return value
+
+
+def _wires(value: Any) -> tuple[tuple[int, int, int], ...]:
+    wanted = "expected a list of [gpu, gpu, links]"
+    if not isinstance(value, list) or not all(isinstance(w, list) and len(w) == 3 for w in value):
+        raise ValueError(wanted)
+    if not all(isinstance(x, int) and x >= 0 for wire in value for x in wire):
+        raise ValueError(wanted)
+    return tuple((a, b, links) for a, b, links in value)
+
+
+_generation = _one_of(lambda: [int(gen) for gen in files.wires()["pcie"]])
+
+_CHECKS: dict[str, Check] = {
+    "about": _text,
+    "node": _text,
+    "device": _text,
+    "gpus_per_node": _count(1),
+    "sockets": _count(1),
+    "pcie_switches": _count(0),
+    "pcie_gen": _generation,
+    "upstream_pcie_gen": _generation,
+    "upstream_ports": _count(1),
+    "nvlink": _one_of(lambda: ("switch", "wires", "none")),
+    "nvlink_bytes_per_s": _quantity("bytes_per_s", zero=True),
+    "nvlink_wires": _wires,
+    "nvlink_domain_nodes": _count(1),
+    "c2c_bytes_per_s": _quantity("bytes_per_s", zero=True),
+    "host_memory": _quantity("bytes"),
+    "host_memory_bytes_per_s": _quantity("bytes_per_s"),
+    "socket_bytes_per_s": _quantity("bytes_per_s"),
+    "nics": _count(0),
+    "nic": _quantity("bytes_per_s"),
+    "nic_attach": _one_of(lambda: ("switch", "socket")),
+    "network": _one_of(lambda: files.wires()["network"]),
+    "fabric": _one_of(lambda: FABRICS),
+    "oversubscription": _at_least_one,
+    "leaf_radix": _count(2),
+}
+_DEFAULTS = {"nvlink_wires": [], "nvlink_domain_nodes": 1, "c2c_bytes_per_s": 0, "nvlink_bytes_per_s": 0}
+
+
+def node_spec(changes: Mapping[str, Any], where: str, prefix: str) -> NodeSpec:
+    """Check a description and everything it rests on.
+
+    Raises:
+        UserError: one line for each unknown key and each value that is not allowed.
+    """
+    merged = _over_base(files.plain(changes), where, prefix)
+    merged = _over_node(merged, where, prefix)
+    values = _checked(_DEFAULTS | merged, where, prefix)
+    return NodeSpec(_shape(values, where, prefix), _fabric(values), values["network"])
+
+
+def _over_base(changes: dict[str, Any], where: str, prefix: str) -> dict[str, Any]:
+    if "base" not in changes:
+        return changes
+    name = changes.pop("base")
+    if not isinstance(name, str):
+        raise UserError(fault(where, f"{prefix}base", name, "expected the name of a cluster"))
+    _, base = files.find("clusters", name, where, f"{prefix}base")
+    return {k: v for k, v in files.plain(base).items() if k != "aliases"} | changes
+
+
+def _over_node(changes: dict[str, Any], where: str, prefix: str) -> dict[str, Any]:
+    name = changes.get("node")
+    if not isinstance(name, str):
+        raise UserError(fault(where, f"{prefix}node", name, "give `base` (a cluster) or `node` (a node type)"))
+    entry, node = files.find("nodes", name, where, f"{prefix}node")
+    return files.plain(node) | changes | {"node": entry}
+
+
+def _checked(raw: Mapping[str, Any], where: str, prefix: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    faults = []
+    for key, value in raw.items():
+        try:
+            values[key] = _check(key)(value)
+        except ValueError as error:
+            faults.append(fault(where, f"{prefix}{key}", value, str(error)))
+    faults += [f"{where}: {prefix}{key}: missing" for key in _CHECKS if key not in raw and key != "about"]
+    if faults:
+        raise UserError(*faults)
+    return values
+
+
+def _check(key: str) -> Check:
+    if key not in _CHECKS:
+        raise ValueError(f"unknown key; known: base, {', '.join(sorted(_CHECKS))}")
+    return _CHECKS[key]
+
+
+def _shape(v: Mapping[str, Any], where: str, prefix: str) -> NodeShape:
+    wires = files.wires()
+    latency = {kind: parse(x["value"], "seconds") for kind, x in wires["latency"].items()}
+    network = wires["network"][v["network"]]
+    return NodeShape(
+        name=v["node"],
+        device=device(v["device"], where, f"{prefix}device"),
+        gpus=v["gpus_per_node"],
+        sockets=v["sockets"],
+        pcie_switches=v["pcie_switches"],
+        pcie_bytes_per_s=_pcie(v["pcie_gen"]),
+        upstream_bytes_per_s=_pcie(v["upstream_pcie_gen"]) * v["upstream_ports"],
+        pcie_latency_s=latency["pcie"],
+        nvlink=v["nvlink"],
+        nvlink_bytes_per_s=v["nvlink_bytes_per_s"],
+        nvlink_latency_s=latency["nvlink"],
+        nvlink_wires=v["nvlink_wires"],
+        nvlink_domain_nodes=v["nvlink_domain_nodes"],
+        c2c_bytes_per_s=v["c2c_bytes_per_s"],
+        c2c_latency_s=latency["c2c"],
+        host_memory_bytes=v["host_memory"],
+        host_memory_bytes_per_s=v["host_memory_bytes_per_s"],
+        socket_bytes_per_s=v["socket_bytes_per_s"],
+        socket_latency_s=latency["socket"],
+        nics=v["nics"],
+        nic_bytes_per_s=v["nic"],
+        nic_latency_s=parse(network["nic_latency"]["value"], "seconds"),
+        switch_latency_s=parse(network["switch_latency"]["value"], "seconds"),
+        nic_attach=v["nic_attach"],
+    )
+
+
+def _pcie(generation: int) -> float:
+    """Bytes per second of 16 lanes, one direction, after line coding."""
+    return parse(files.wires()["pcie"][str(generation)]["line"]["value"], "bytes_per_s")
+
+
+def _fabric(v: Mapping[str, Any]) -> Fabric:
+    network = files.wires()["network"][v["network"]]
+    latency = parse(network["switch_latency"]["value"], "seconds")
+    return Fabric(v["fabric"], cast(float, v["oversubscription"]), v["leaf_radix"], latency)

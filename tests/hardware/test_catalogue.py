@@ -1,0 +1,188 @@
+"""The catalogue: every entry loads, every number says where it comes from, and rates are per direction."""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runcast.simulator import UserError
+from runcast.simulator.hardware import cluster, cluster_names, device, device_names, resolved
+
+DATA = Path(str(files("runcast.data") / "hardware"))
+FILES = sorted(DATA.rglob("*.toml"))
+TEXT_KEYS = {"name", "about", "aliases", "node", "device"}
+
+
+def numbers_without_source(table: dict[str, Any], path: str) -> Iterator[str]:
+    for key, value in table.items():
+        if isinstance(value, dict) and "value" in value:
+            if set(value) != {"value", "source"} or len(value["source"].strip()) < 10:
+                yield f"{path}.{key}"
+        elif isinstance(value, dict):
+            yield from numbers_without_source(value, f"{path}.{key}")
+        elif key not in TEXT_KEYS:
+            yield f"{path}.{key}"
+
+
+def rate(name: str, link: str) -> float:
+    machine = cluster(name, 1)
+    return next(x.bytes_per_s for x in machine.links if x.name == f"n0.{link}")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}/{f.stem}")
+def test_every_number_has_a_source(file: Path) -> None:
+    assert list(numbers_without_source(tomllib.loads(file.read_text()), file.stem)) == []
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_device_loads_with_plausible_limits(name: str) -> None:
+    gpu = device(name)
+    flop_per_byte = gpu.peak_flop_per_s["fp16"] / gpu.memory_bytes_per_s
+    assert 30 < flop_per_byte < 1000
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_cluster_loads_with_routes_between_all_gpus_of_two_nodes(name: str) -> None:
+    machine = cluster(name, 2)
+    gpus = [machine.gpu(i) for i in range(machine.n_gpus)]
+    assert all(machine.route(a, b) for a in gpus for b in gpus if a != b)
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_every_capacity_is_positive(name: str) -> None:
+    assert cluster(name, 2).capacity.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_s"),
+    [
+        ("dgx-h100", 450e9),
+        ("h20-hgx", 450e9),
+        ("h800-hgx", 200e9),
+        ("h200-hgx", 450e9),
+        ("dgx-a100", 300e9),
+        ("dgx-b200", 900e9),
+        ("gb300-nvl72", 900e9),
+    ],
+)
+def test_nvlink_is_half_of_the_vendors_total(name: str, bytes_per_s: float) -> None:
+    assert rate(name, "gpu0>nvswitch") == bytes_per_s
+
+
+def test_v100_mesh_has_single_and_double_links() -> None:
+    assert (rate("dgx-v100", "gpu0>gpu1"), rate("dgx-v100", "gpu0>gpu3")) == (25e9, 50e9)
+
+
+@pytest.mark.parametrize(("generation", "bytes_per_s"), [(3, 15.75e9), (4, 31.5e9), (5, 63e9), (6, 121e9)])
+def test_pcie_is_one_direction_of_sixteen_lanes(generation: int, bytes_per_s: float) -> None:
+    machine = cluster({"base": "dgx-h100", "pcie_gen": generation}, 1)
+    assert machine.capacity[machine.h2d_route(0)[-1]] == pytest.approx(bytes_per_s, rel=1e-3)
+
+
+def test_nic_rate_is_bits_over_eight() -> None:
+    machine = cluster("dgx-h100", 1)
+    assert machine.capacity[machine.nic_tx("n0.nic0")] == 50e9
+
+
+@pytest.mark.parametrize("name", ["H100 SXM", "h100_sxm", "H100-SXM-80GB", "h100", "H100 SXM5 80GB"])
+def test_spelling_of_a_device_does_not_matter(name: str) -> None:
+    assert device(name) is device("h100-sxm")
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_name_of_a_device_finds_it_and_no_other(name: str) -> None:
+    gpu = device(name)
+    assert [device(alias) for alias in (gpu.name, *gpu.aliases)] == [gpu] * (1 + len(gpu.aliases))
+
+
+def test_h20_is_as_published() -> None:
+    gpu = device("h20")
+    assert (gpu.peak_flop_per_s["bf16"], gpu.peak_flop_per_s["fp8"], gpu.memory_bytes_per_s, gpu.sms) == (
+        148e12,
+        296e12,
+        4.0e12,
+        78,
+    )
+
+
+def test_bf16_of_h100_is_dense() -> None:
+    assert device("h100").peak_flop_per_s["bf16"] == 989.4e12
+
+
+def test_overrides_change_what_they_name() -> None:
+    spec = {"base": "h20-hgx", "nics": 4, "nic": "200 Gb/s", "network": "roce", "nic_attach": "socket"}
+    machine = cluster(spec, 2, "s.toml")
+    assert (len(machine.nics_of(1)), machine.capacity[machine.nic_rx("n1.nic3")]) == (4, 25e9)
+
+
+def test_a_node_with_fewer_gpus() -> None:
+    assert cluster({"base": "dgx-h100", "gpus_per_node": 4}, 3).gpus_per_node == (4, 4, 4)
+
+
+def test_resolved_is_plain_json_and_names_the_device() -> None:
+    plain = resolved("dgx-h100", 4)
+    assert json.loads(json.dumps(plain)) == plain
+
+
+def test_resolved_is_equal_for_a_name_and_the_same_mapping() -> None:
+    assert resolved("dgx-h100", 2) == resolved({"base": "DGX_H100", "nics": 8}, 2)
+
+
+def test_resolved_sees_an_override() -> None:
+    assert resolved("dgx-h100", 2) != resolved({"base": "dgx-h100", "oversubscription": 2}, 2)
+
+
+def test_cluster_file_beside_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text('base = "dgx-h100"\nnics = 4\n')
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text("")
+    assert len(cluster("ours.toml", 1, str(scenario)).nics_of(0)) == 4
+
+
+def test_mixed_node_types() -> None:
+    mix = {"mix": [{"base": "dgx-h100", "nodes": 2}, {"base": "gb200-nvl72", "nodes": 1}]}
+    assert cluster(mix, 3).gpus_per_node == (8, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "message"),
+    [
+        ("dgx-h1000", 1, r"^s.toml: cluster = 'dgx-h1000': unknown; did you mean .*dgx-h100"),
+        ({"base": "dgx"}, 1, r"s.toml: cluster.base = 'dgx': unknown; "),
+        ({"nics": 2}, 1, r"s.toml: cluster.node = None: give `base`"),
+        ({"base": "h20-hgx", "nicks": 4}, 1, r"s.toml: cluster.nicks = 4: unknown key; known: base, "),
+        ({"base": "h20-hgx", "nics": -1}, 1, r"s.toml: cluster.nics = -1: expected a whole number, at least 0"),
+        ({"base": "h20-hgx", "nics": True}, 1, r"s.toml: cluster.nics = True: expected a whole number"),
+        ({"base": "h20-hgx", "nic": "200 GiB"}, 1, r"s.toml: cluster.nic = '200 GiB': unknown unit 'GiB'"),
+        ({"base": "h20-hgx", "nic": "0 Gb/s"}, 1, r"s.toml: cluster.nic = '0 Gb/s': must be greater than zero"),
+        ({"base": "h20-hgx", "network": "token-ring"}, 1, r"expected one of infiniband, roce, efa, ethernet"),
+        ({"base": "h20-hgx", "oversubscription": 0}, 1, r"oversubscription = 0: expected a number, at least 1"),
+        ({"base": "h20-hgx", "pcie_gen": 7}, 1, r"pcie_gen = 7: expected one of 3, 4, 5, 6"),
+        ({"base": "h20-hgx", "device": "h300"}, 1, r"s.toml: cluster.device = 'h300': unknown; did you mean "),
+        ({"base": "h20-hgx", "fabric": "single"}, 2, r"s.toml: nodes = 2: fabric \"single\" has no network"),
+        ("h20-hgx", 0, r"s.toml: nodes = 0: expected a whole number, at least 1"),
+        ({"mix": [{"base": "h20-hgx", "nodes": 2}]}, 3, r"s.toml: nodes = 3: the nodes of `mix` add up to 2"),
+        ({"mix": [{"base": "h20-hgx"}]}, 1, r"s.toml: cluster.mix\[0\].nodes = None: expected a whole number"),
+        ("gone.toml", 1, r"s.toml: cannot read gone.toml: No such file"),
+        (7, 1, r"s.toml: cluster = 7: expected a cluster's name"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(spec: Any, nodes: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        cluster(spec, nodes, "s.toml")
+
+
+def test_every_fault_has_its_own_line() -> None:
+    with pytest.raises(UserError) as caught:
+        cluster({"base": "h20-hgx", "nics": -1, "nic": "fast", "colour": "red"}, 1, "s.toml")
+    assert len(caught.value.faults) == 3
+
+
+def test_broken_cluster_file_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text("nics = = 4")
+    with pytest.raises(UserError, match=r"broken.toml: not a TOML file"):
+        cluster(str(path), 1, "s.toml")
