@@ -1,1 +1,20 @@
-"""workload"""
+"""What is trained or served: a model's shape, its parameters, and the tensors of its checkpoint."""
+
+from .hf import from_hf_config, load_hf_config
+from .model import Fp8, Mla, ModelSpec, Moe
+from .presets import preset, preset_config, preset_names
+from .tensors import Weights, weights
+
+__all__ = [
+    "Fp8",
+    "Mla",
+    "ModelSpec",
+    "Moe",
+    "Weights",
+    "from_hf_config",
+    "load_hf_config",
+    "preset",
+    "preset_config",
+    "preset_names",
+    "weights",
+]

@@ -3,7 +3,8 @@
 What the keys mean lives in `hf`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from ..errors import UserError, fault
@@ -22,20 +23,31 @@ class Keys:
         self.config = config
         self.where = where
         self.faults: list[str] = []
+        self.asked: set[str] = set()
+
+    def get(self, key: str) -> Any:
+        """The raw value, None where the key is missing."""
+        self.asked.add(key)
+        return self.config.get(key)
 
     def has(self, key: str) -> bool:
         """Whether the key is present with a value."""
-        return self.config.get(key) is not None
+        return self.get(key) is not None
 
     def fault(self, key: str, allowed: str) -> None:
         """Note a fault of this key's value."""
         self.faults.append(fault(self.where, key, _short(self.config.get(key)), allowed))
 
+    def expect(self, ok: bool, key: str, allowed: str) -> None:
+        """Note a fault of how this key fits others, unless there was a fault before, from which it may follow."""
+        if not ok and not self.faults:
+            self.fault(key, allowed)
+
     def whole(self, key: str, default: int | None = None, minimum: int = 1, maximum: int = _MAX_DIM) -> int:
         """A whole number in a range; required when there is no default."""
         if not self.has(key) and default is not None:
             return default
-        value = self.config.get(key)
+        value = self.get(key)
         if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
             return value
         missing = "" if self.has(key) else "missing; "
@@ -48,24 +60,30 @@ class Keys:
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""
-        value = self.config.get(key)
+        value = self.get(key)
         if value is not None and not isinstance(value, bool):
             self.fault(key, "true or false")
         return value if isinstance(value, bool) else default
 
     def text(self, key: str, default: str) -> str:
         """A text."""
-        value = self.config.get(key)
+        value = self.get(key)
         if value is not None and not isinstance(value, str):
             self.fault(key, "a text")
         return value if isinstance(value, str) else default
 
     def sequence(self, key: str) -> list[Any]:
         """A list, empty where the key is missing."""
-        value = self.config.get(key)
+        value = self.get(key)
         if value is not None and not isinstance(value, list | tuple):
             self.fault(key, "a list")
         return list(value) if isinstance(value, list | tuple) else []
+
+    def refuse_unread(self, names: Iterable[str]) -> None:
+        """Note a fault for each of these keys that nobody asked for; a near miss is suggested."""
+        for key in sorted(set(names) - self.asked):
+            near = get_close_matches(key, self.asked, n=1, cutoff=0.8)
+            self.fault(key, "means nothing for this model" + (f"; did you mean {near[0]}?" if near else ""))
 
     def check(self) -> None:
         """Raise UserError if any fault was noted."""

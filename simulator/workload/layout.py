@@ -4,13 +4,14 @@ One function per part, each returning the tensors of one layer without the layer
 turning quantized ones into bytes and scales, lives in `tensors`.
 """
 
+from itertools import chain
 from typing import NamedTuple
 
 from .model import Mla, ModelSpec, Moe
 
 
 class Tensor(NamedTuple):
-    """A tensor before quantization; `linear` marks the matrices that an FP8 checkpoint quantizes, `dtype` a fixed one."""
+    """A tensor before quantization; `linear` marks what FP8 checkpoints quantize, `dtype` overrides the model's."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,7 +40,7 @@ def layer(spec: ModelSpec, moe: Moe | None) -> list[Tensor]:
 
 
 def mtp(spec: ModelSpec) -> list[Tensor]:
-    """What an MTP layer holds beside a decoder layer: its own copies of embedding and head, and an unquantized projection."""
+    """What an MTP layer holds beside a decoder layer: copies of embedding and head, and an unquantized projection."""
     vocab, hidden = spec.vocab_size, spec.hidden_size
     return [
         Tensor("embed_tokens.weight", (vocab, hidden)),
@@ -109,13 +110,18 @@ def _mla_query(spec: ModelSpec, rank: int | None) -> list[Tensor]:
 
 
 def _ffn(spec: ModelSpec, prefix: str, width: int, expert: bool = False) -> list[Tensor]:
-    gate, up, down = ("w1", "w3", "w2") if prefix.startswith("block_sparse_moe") else ("gate_proj", "up_proj", "down_proj")
-    if spec.fused_gate_up:
-        inner = [("gate_up_proj", 2 * width)]
-    else:
-        inner = [(gate, width)] * spec.gated_ffn + [(up, width)]
-    ups = [t for name, out in inner for t in _linear(f"{prefix}.{name}", out, spec.hidden_size, spec.mlp_bias, expert)]
-    return ups + _linear(f"{prefix}.{down}", spec.hidden_size, width, spec.mlp_bias, expert)
+    ups, down = _ffn_names(spec, prefix)
+    into = [_linear(name, out * width, spec.hidden_size, spec.mlp_bias, expert) for name, out in ups]
+    return [*chain(*into), *_linear(down, spec.hidden_size, width, spec.mlp_bias, expert)]
+
+
+def _ffn_names(spec: ModelSpec, prefix: str) -> tuple[list[tuple[str, int]], str]:
+    """Input matrices, each with its height in FFN widths, and the output matrix; Mixtral has its own names."""
+    names = ("w1", "w3", "w2") if prefix.startswith("block_sparse_moe") else ("gate_proj", "up_proj", "down_proj")
+    gate, up, down = (f"{prefix}.{name}" for name in names)
+    if spec.fused_gate_up and spec.gated_ffn:
+        return [(f"{prefix}.gate_up_proj", 2)], down
+    return [(gate, 1)] * spec.gated_ffn + [(up, 1)], down
 
 
 def _moe(spec: ModelSpec, moe: Moe) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """ModelSpec: the shape of a decoder-only transformer, and its parameter counts in closed form.
 
-Field names follow the Hugging Face config.json. Reading such a file lives in `hf`, the checkpoint's tensors in `tensors`,
-presets in `presets`; FLOPs, activations and training state are elsewhere.
+Field names follow the Hugging Face config.json. Reading such a file lives in `hf`, the checkpoint's tensors in
+`tensors`, presets in `presets`; FLOPs, activations and training state are elsewhere.
 """
 
 from dataclasses import dataclass
@@ -145,7 +145,8 @@ class ModelSpec:
         experts = moe.num_experts_per_tok if active else moe.n_routed_experts
         router = moe.n_routed_experts * (self.hidden_size + moe.correction_bias + moe.router_bias)
         shared = self.ffn_params(moe.shared_intermediate_size) if moe.shared_intermediate_size else 0
-        return experts * self.ffn_params(moe.moe_intermediate_size) + router + shared + moe.shared_gate * self.hidden_size
+        gate = moe.shared_gate * self.hidden_size
+        return experts * self.ffn_params(moe.moe_intermediate_size) + router + shared + gate
 
     def embedding_params(self) -> int:
         """Token and position embeddings and the output head; a tied matrix counts once."""
@@ -165,7 +166,7 @@ class ModelSpec:
     def active_params(self, mtp: bool = False) -> int:
         """Parameters on one token's path: its experts only, embedding and head counted whole.
 
-        Published figures differ in whether they count the embedding: subtract `vocab_size * hidden_size` to leave it out.
+        Published figures differ in whether they count the embedding; `vocab_size * hidden_size` is its size.
         """
         return self._params(mtp, active=True)
 

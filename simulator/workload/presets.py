@@ -1,4 +1,7 @@
-"""Models that ship with runcast, by name: the files in data/models, each the keys of a public config.json and its source."""
+"""Models that ship with runcast, by name.
+
+Each is a file in data/models: the keys of a public config.json that concern sizes, and its source.
+"""
 
 import json
 import re
@@ -19,7 +22,7 @@ def preset_names() -> list[str]:
     return sorted(_files())
 
 
-def preset_config(name: str, where: str = "model.preset") -> dict[str, Any]:
+def preset_config(name: str, where: str = "model") -> dict[str, Any]:
     """The Hugging Face keys of a preset, to be changed and read by `from_hf_config`; the name is matched loosely.
 
     Raises:
@@ -30,16 +33,16 @@ def preset_config(name: str, where: str = "model.preset") -> dict[str, Any]:
     return config
 
 
-def preset(name: str, where: str = "model.preset", overrides: Mapping[str, Any] | None = None) -> ModelSpec:
+def preset(name: str, where: str = "model", overrides: Mapping[str, Any] | None = None) -> ModelSpec:
     """A preset by name; case, spaces, dashes, underscores and dots do not matter.
 
     `overrides` replaces Hugging Face keys, such as `{"num_hidden_layers": 4}` for a cut-down model.
 
     Raises:
-        UserError: no such preset, or an override that does not fit.
+        UserError: no such preset, or an override that does not fit or means nothing for this model.
     """
-    config = preset_config(name, where) | dict(overrides or {})
-    return from_hf_config(config, where, _resolve(name, where))
+    changes = dict(overrides or {})
+    return from_hf_config(preset_config(name, where) | changes, where, _resolve(name, where), strict=changes)
 
 
 @cache
@@ -50,10 +53,10 @@ def _files() -> dict[str, Any]:
 
 def _resolve(name: str, where: str) -> str:
     if not isinstance(name, str):
-        raise UserError(fault(where, "", name, f"a text, one of {', '.join(preset_names())}"))
+        raise UserError(fault(where, "preset", name, f"a text, one of {', '.join(preset_names())}"))
     known = {_loose(known): known for known in preset_names()}
     if _loose(name) not in known:
-        raise unknown(where, "", name, preset_names())
+        raise unknown(where, "preset", name, preset_names())
     return known[_loose(name)]
 
 

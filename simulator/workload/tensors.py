@@ -1,6 +1,7 @@
-"""Weights: every tensor of a checkpoint as columns (names, shapes, dtypes, bytes), a few tens of ms for 140,000 of them.
+"""Weights: every tensor of a checkpoint as columns (names, shapes, dtypes, bytes).
 
-The tensors of each part are said in `layout`; here they are quantized, turned into bytes and tiled over the layers.
+The tensors of each part are said in `layout`; here they are quantized, turned into bytes and tiled over the layers,
+which takes a few tens of milliseconds for 140,000 of them.
 Splitting weights over ranks or buckets lives with the updates.
 """
 
@@ -17,14 +18,15 @@ from . import layout
 from .model import Fp8, ModelSpec
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "uint8": 1}
+_MAX_TENSORS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
     """A checkpoint in model order, one entry per tensor in every column.
 
-    `nbytes` [tensor] int64 is unpadded; `expert` [tensor] marks routed experts' tensors and their scales (shared experts
-    are not routed); `layer` [tensor] is the layer index, -1 outside the layers, `num_hidden_layers` and up in MTP layers.
+    `nbytes` [tensor] is unpadded; `expert` [tensor] marks the tensors of routed experts and their scales, not those of
+    shared experts; `layer` [tensor] is -1 outside the layers, and `num_hidden_layers` or more in MTP layers.
     """
 
     names: list[str]
@@ -54,8 +56,14 @@ class Weights:
     def select(self, mask: NDArray[np.bool_]) -> "Weights":
         """The tensors where `mask` [tensor] is true, in the same order."""
         kept = np.flatnonzero(mask)
-        names, shapes, dtypes = ([column[i] for i in kept] for column in (self.names, self.shapes, self.dtypes))
-        return Weights(names, shapes, dtypes, self.nbytes[kept], self.expert[kept], self.layer[kept])
+        return Weights(
+            names=[self.names[i] for i in kept],
+            shapes=[self.shapes[i] for i in kept],
+            dtypes=[self.dtypes[i] for i in kept],
+            nbytes=self.nbytes[kept],
+            expert=self.expert[kept],
+            layer=self.layer[kept],
+        )
 
     @classmethod
     def from_totals(
@@ -69,9 +77,7 @@ class Weights:
         Raises:
             UserError: the sizes do not fit each other.
         """
-        _check_totals(total_bytes, n_tensors, largest_bytes, where)
-        first = [] if largest_bytes is None else [largest_bytes]
-        sizes = np.array(first + _even(total_bytes - sum(first), n_tensors - len(first)), dtype=np.int64)
+        sizes = np.array(_sizes(total_bytes, n_tensors, largest_bytes, where), dtype=np.int64)
         return cls(
             names=[f"tensor.{i}" for i in range(n_tensors)],
             shapes=[(int(size),) for size in sizes],
@@ -82,21 +88,24 @@ class Weights:
         )
 
 
+def _sizes(total: int, n_tensors: int, largest: int | None, where: str) -> list[int]:
+    if not 1 <= n_tensors <= _MAX_TENSORS:
+        raise UserError(fault(where, "n_tensors", n_tensors, f"from 1 to {_MAX_TENSORS}"))
+    if total < n_tensors:
+        raise UserError(fault(where, "total_bytes", total, f"at least 1 byte for each of {n_tensors} tensors"))
+    first = [] if largest is None else [largest]
+    sizes = first + _even(total - sum(first), n_tensors - len(first))
+    if largest is not None and (max(sizes) > largest or min(sizes) < 1 or sum(sizes) != total):
+        allowed = f"at least the even share of {n_tensors} tensors of {total} bytes in all, and 1 byte for the others"
+        raise UserError(fault(where, "largest_bytes", largest, allowed))
+    return sizes
+
+
 def _even(total: int, parts: int) -> list[int]:
     if parts == 0:
         return []
     size, rest = divmod(total, parts)
     return [size] * (parts - 1) + [size + rest]
-
-
-def _check_totals(total: int, n_tensors: int, largest: int | None, where: str) -> None:
-    if n_tensors < 1:
-        raise UserError(fault(where, "n_tensors", n_tensors, "at least 1 tensor"))
-    if total < n_tensors:
-        raise UserError(fault(where, "total_bytes", total, f"at least 1 byte for each of {n_tensors} tensors"))
-    low, high = max(_even(total, n_tensors)), total - (n_tensors - 1)
-    if largest is not None and not low <= largest <= high:
-        raise UserError(fault(where, "largest_bytes", largest, f"from {low} to {high} for {n_tensors} tensors of {total} B"))
 
 
 def weights(spec: ModelSpec, mtp: bool = True, fp8: Fp8 | bool | None = None) -> Weights:

@@ -1,0 +1,134 @@
+"""The presets against published parameter counts and against the checkpoints behind published weight updates."""
+
+import pytest
+from runcast.simulator.errors import UserError
+from runcast.simulator.workload import from_hf_config, preset, preset_config, preset_names, weights
+
+# Parameter counts that Hugging Face prints for the safetensors, MTP layers and quantization scales left out.
+TOTAL = {
+    "deepseek-v2": 235_741_434_880,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v3": 671_026_419_200,
+    "gpt-oss-120b": 116_829_156_672,
+    "kimi-k2": 1_026_408_232_448,
+    "glm-z1-9b": 9_400_094_720,
+    "llama2-7b": 6_738_415_616,
+    "llama2-13b": 13_015_864_320,
+    "llama2-70b": 68_976_648_192,
+    "llama3-8b": 8_030_261_248,
+    "llama3-70b": 70_553_706_496,
+    "llama3-405b": 405_853_388_800,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_630_071_296,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+}
+
+
+@pytest.mark.parametrize(("name", "params"), TOTAL.items())
+def test_total_params_are_the_published_ones(name, params):
+    assert preset(name).total_params() == params
+
+
+@pytest.mark.parametrize(("name", "params"), [("glm-4.5-air", 110_468_824_832), ("glm-4.5", 358_337_791_296)])
+def test_glm_counts_its_mtp_layer_with_copies_of_embedding_and_head(name, params):
+    spec = preset(name)
+    copies = 2 * spec.vocab_size * spec.hidden_size
+    assert spec.total_params(mtp=True) + copies == params
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("deepseek-v3", 37.55),  # report: 37 B
+        ("kimi-k2", 32.86),  # report: 32.6 B
+        ("deepseek-v2", 21.38),  # report: 21 B
+        ("mixtral-8x7b", 12.88),  # report: 13 B
+        ("qwen3-30b-a3b", 3.35),  # card: 3.3 B
+        ("qwen3-235b-a22b", 22.19),  # card: 22 B
+        ("llama3-8b", 8.03),  # dense: all are active
+    ],
+)
+def test_active_params_agree_with_the_reports(name, billions):
+    assert preset(name).active_params() == pytest.approx(billions * 1e9, rel=1e-3)
+
+
+def test_gpt_oss_active_params_are_published_without_the_embedding():
+    spec = preset("gpt-oss-120b")
+    assert spec.active_params() - spec.vocab_size * spec.hidden_size == pytest.approx(5.13e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_tensors", "size"),
+    [
+        # The MTP layers are in: DeepSeek's layer 61 and GLM's layer 46, each with its copies of embedding and head.
+        ("glm-4.5-air", 18_329, 220.9e9),
+        ("qwen3-235b-a22b", 36_945, 470.2e9),
+        ("qwen3-30b-a3b", 18_867, 61.06e9),  # published as about 61 GB
+        ("deepseek-v3.1", 91_991, 688.6e9),
+        # The Kimi-K2 files hold 139,644 tensors and 1,029,173,256,720 B: 61 more, one rotary buffer of 112 B per layer,
+        # which is derived from the config and no weight.
+        ("kimi-k2", 139_583, 1029.2e9),
+    ],
+)
+def test_checkpoints_behind_the_published_weight_updates(name, n_tensors, size):
+    checkpoint = weights(preset(name))
+    assert len(checkpoint) == n_tensors
+    assert checkpoint.total_bytes == pytest.approx(size, rel=1e-3)
+
+
+def test_kimi_k2_bytes_are_those_of_the_files_without_rotary_buffers():
+    assert weights(preset("kimi-k2")).total_bytes == 1_029_173_256_720 - 61 * 112
+
+
+def test_deepseek_elements_by_dtype_are_the_published_ones():
+    checkpoint = weights(preset("deepseek-v3"))
+    size = {dtype: sum(checkpoint.nbytes[i] for i in _of(checkpoint, dtype)) for dtype in set(checkpoint.dtypes)}
+    assert size == {
+        "bfloat16": 2 * 3_918_786_560,
+        "float8_e4m3fn": 680_571_043_840,
+        "float32": 4 * 41_555_600,
+    }
+
+
+def _of(checkpoint, dtype):
+    return [i for i, other in enumerate(checkpoint.dtypes) if other == dtype]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_names_its_source_and_leaves_nothing_open(name):
+    assert "/" in preset_config(name)["source"]
+    assert preset(name).assumptions == ()
+    assert preset(name).name == name
+
+
+@pytest.mark.parametrize("name", ["kimi-k2", "Kimi K2", "KIMI_K2", "kimik2"])
+def test_a_preset_is_found_however_it_is_spelt(name):
+    assert preset(name) == preset("kimi-k2")
+
+
+def test_an_unknown_preset_suggests_a_near_miss():
+    with pytest.raises(UserError, match=r"^s\.toml: preset = 'kimi-k3': unknown; did you mean kimi-k2\?$"):
+        preset("kimi-k3", where="s.toml")
+
+
+def test_overrides_cut_a_model_down():
+    spec = preset("deepseek-v3", overrides={"num_hidden_layers": 4, "first_k_dense_replace": 1})
+    assert [spec.is_moe(layer) for layer in range(4)] == [False, True, True, True]
+
+
+def test_an_override_that_means_nothing_is_refused():
+    with pytest.raises(UserError, match=r"num_hidden_layer = 4: .*did you mean num_hidden_layers\?"):
+        preset("llama3-8b", overrides={"num_hidden_layer": 4})
+    with pytest.raises(UserError, match="first_k_dense_replace = 1: means nothing"):
+        preset("llama3-8b", overrides={"first_k_dense_replace": 1})
+
+
+def test_a_preset_without_quantization_is_stored_in_its_dtype():
+    config = preset_config("deepseek-v3") | {"quantization_config": None}
+    assert set(weights(from_hf_config(config)).dtypes) == {"bfloat16", "float32"}

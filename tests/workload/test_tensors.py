@@ -1,0 +1,199 @@
+"""Names, shapes and sizes of the tensors of a checkpoint."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.simulator.errors import UserError
+from runcast.simulator.workload import Fp8, Weights, from_hf_config, preset, weights
+
+ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
+
+
+def shapes(checkpoint):
+    return dict(zip(checkpoint.names, checkpoint.shapes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "shape"),
+    [
+        ("llama3-8b", "model.layers.31.self_attn.k_proj.weight", (1024, 4096)),
+        ("llama3-8b", "lm_head.weight", (128256, 4096)),
+        ("qwen2.5-7b", "model.layers.0.self_attn.v_proj.bias", (512,)),
+        ("qwen3-8b", "model.layers.0.self_attn.q_norm.weight", (128,)),
+        ("qwen3-235b-a22b", "model.layers.93.mlp.experts.127.down_proj.weight", (4096, 1536)),
+        ("qwen3-30b-a3b", "model.layers.0.mlp.gate.weight", (128, 2048)),
+        ("mixtral-8x7b", "model.layers.0.block_sparse_moe.experts.7.w2.weight", (4096, 14336)),
+        ("glm-z1-9b", "model.layers.0.mlp.gate_up_proj.weight", (27392, 4096)),
+        ("glm-4.5-air", "model.layers.46.shared_head.norm.weight", (4096,)),
+        ("gpt-oss-120b", "model.layers.0.mlp.experts.gate_up_proj", (128, 2880, 5760)),
+        ("gpt-oss-120b", "model.layers.0.self_attn.sinks", (64,)),
+        ("deepseek-v2", "model.layers.1.mlp.shared_experts.up_proj.weight", (3072, 5120)),
+        ("deepseek-v2-lite", "model.layers.0.self_attn.q_proj.weight", (3072, 2048)),
+        ("deepseek-v3", "model.layers.0.self_attn.kv_a_proj_with_mqa.weight", (576, 7168)),
+        ("deepseek-v3", "model.layers.0.self_attn.kv_a_proj_with_mqa.weight_scale_inv", (5, 56)),
+        ("deepseek-v3", "model.layers.3.mlp.gate.e_score_correction_bias", (256,)),
+        ("deepseek-v3", "model.layers.61.eh_proj.weight", (7168, 14336)),
+        ("kimi-k2", "model.layers.0.mlp.gate_proj.weight", (18432, 7168)),
+        ("kimi-k2", "model.layers.60.mlp.experts.383.gate_proj.weight_scale_inv", (16, 56)),
+    ],
+)
+def test_well_known_tensors(name, tensor, shape):
+    assert shapes(weights(preset(name)))[tensor] == shape
+
+
+def test_fp8_leaves_embeddings_norms_and_routers_alone():
+    checkpoint = weights(preset("deepseek-v3"))
+    scaled = {name.removesuffix("_scale_inv") for name in checkpoint.names if name.endswith("_scale_inv")}
+    fp8 = {name for name, dtype in zip(checkpoint.names, checkpoint.dtypes, strict=True) if dtype == "float8_e4m3fn"}
+    assert scaled == fp8
+    kept = ("embed_tokens", "lm_head", "norm", "mlp.gate.", "shared_head", "eh_proj")
+    assert not [name for name in fp8 if any(part in name for part in kept)]
+
+
+def test_fp8_blocks_are_counted_whole():
+    spec = from_hf_config(small(hidden_size=130, num_attention_heads=2, head_dim=64, intermediate_size=257))
+    scales = shapes(weights(spec, fp8=True))
+    assert scales["model.layers.0.mlp.up_proj.weight_scale_inv"] == (3, 2)
+    assert shapes(weights(spec, fp8=Fp8((64, 32))))["model.layers.0.mlp.up_proj.weight_scale_inv"] == (5, 5)
+
+
+def test_fp8_can_be_asked_for_and_declined():
+    assert weights(preset("qwen3-235b-a22b"), fp8=True).total_bytes == pytest.approx(235.1e9 * 1.006, rel=1e-3)
+    plain = weights(preset("deepseek-v3"), mtp=False, fp8=False)
+    routers = 58 * 256 * 4  # the correction bias stays FP32
+    assert plain.total_bytes == 2 * (671_026_419_200 - 58 * 256) + routers
+
+
+def test_mtp_adds_the_layer_and_its_copies():
+    spec = preset("deepseek-v3")
+    with_mtp, without = weights(spec), weights(spec, mtp=False)
+    assert len(with_mtp) - len(without) == 1564
+    assert with_mtp.names[: len(without)] == without.names
+    assert set(with_mtp.layer[len(without) :]) == {61}
+
+
+def test_a_tied_head_is_not_stored():
+    untied, tied = (from_hf_config(small(tie_word_embeddings=tie)) for tie in (False, True))
+    assert set(weights(untied).names) - set(weights(tied).names) == {"lm_head.weight"}
+    assert untied.total_params() - tied.total_params() == 100 * 64
+
+
+def test_expert_and_layer_columns():
+    checkpoint = weights(preset("kimi-k2"))
+    experts = [name for name, expert in zip(checkpoint.names, checkpoint.expert, strict=True) if expert]
+    assert len(experts) == 60 * 384 * 6
+    assert all(".experts." in name for name in experts)
+    assert checkpoint.layer[checkpoint.names.index("model.layers.17.input_layernorm.weight")] == 17
+    assert checkpoint.layer[checkpoint.names.index("lm_head.weight")] == -1
+
+
+def test_select_keeps_the_columns_together():
+    checkpoint = weights(preset("mixtral-8x7b"))
+    dense = checkpoint.select(~checkpoint.expert)
+    assert len(dense) == 995 - 32 * 8 * 3
+    assert dense.total_bytes == checkpoint.nbytes[~checkpoint.expert].sum()
+    assert dense.names[0] == "model.embed_tokens.weight"
+
+
+def test_aligned_rounds_up():
+    checkpoint = Weights.from_totals(total_bytes=1000, n_tensors=3)
+    assert checkpoint.nbytes.tolist() == [333, 333, 334]
+    assert checkpoint.aligned().tolist() == [512, 512, 512]
+    assert checkpoint.aligned(2).tolist() == [334, 334, 334]
+
+
+def test_from_totals_with_a_largest_tensor():
+    checkpoint = Weights.from_totals(total_bytes=1000, n_tensors=4, largest_bytes=500)
+    assert checkpoint.nbytes.tolist() == [500, 166, 166, 168]
+    assert checkpoint.largest_bytes == 500
+    assert Weights.from_totals(7, 1, largest_bytes=7).nbytes.tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "largest", "message"),
+    [
+        (100, 0, None, "n_tensors = 0: from 1 to"),
+        (3, 4, None, "total_bytes = 3: at least 1 byte for each of 4 tensors"),
+        (100, 4, 98, "largest_bytes = 98: at least the even share of 4 tensors"),
+        (100, 4, 24, "largest_bytes = 24: at least the even share"),
+        (100, 1, 99, "largest_bytes = 99"),
+    ],
+)
+def test_from_totals_refuses_what_does_not_fit(total, count, largest, message):
+    with pytest.raises(UserError, match=message):
+        Weights.from_totals(total, count, largest)
+
+
+@given(st.integers(1, 500), st.integers(500, 10**7), st.integers(0, 499), st.integers(0, 10**9))
+def test_from_totals_keeps_the_totals(others, share, rest, more):
+    largest = share + rest + more
+    total = others * share + min(rest, others - 1) + largest
+    checkpoint = Weights.from_totals(total, others + 1, largest)
+    assert (len(checkpoint), checkpoint.total_bytes, checkpoint.largest_bytes) == (others + 1, total, largest)
+    assert Weights.from_totals(total, others + 1).total_bytes == total
+
+
+FAMILIES = ["llama", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2"]
+FAMILIES += ["glm4", "glm4_moe", "gpt_oss", "some_model"]
+FLAGS = ["attention_bias", "attention_out_bias", "mlp_bias", "norm_bias", "qk_norm", "gated_ffn", "tie_word_embeddings"]
+MLA = {"kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
+
+
+@st.composite
+def configs(draw):
+    """Small configs of every family, with keys of all families drawn at random."""
+    kv = draw(st.integers(1, 4))
+    layers = draw(st.integers(1, 5))
+    return small(
+        model_type=draw(st.sampled_from(FAMILIES)),
+        num_hidden_layers=layers,
+        hidden_size=draw(st.integers(1, 300)),
+        num_attention_heads=kv * draw(st.integers(1, 4)),
+        num_key_value_heads=kv,
+        head_dim=draw(st.integers(1, 40)),
+        intermediate_size=draw(st.integers(1, 300)),
+        moe_intermediate_size=draw(st.integers(1, 200)),
+        **dict.fromkeys(("n_routed_experts", "num_experts", "num_local_experts"), draw(st.integers(3, 6))),
+        num_experts_per_tok=draw(st.integers(1, 3)),
+        n_shared_experts=draw(st.integers(0, 2)),
+        first_k_dense_replace=draw(st.integers(0, 2)),
+        decoder_sparse_step=draw(st.integers(1, 2)),
+        moe_layer_freq=draw(st.integers(1, 2)),
+        num_nextn_predict_layers=draw(st.integers(0, 2)),
+        q_lora_rank=draw(st.none() | st.integers(1, 20)),
+        position_embeddings=draw(st.integers(0, 3)),
+        **{key: draw(st.booleans()) for key in FLAGS},
+        **MLA,
+    )
+
+
+@given(configs(), st.booleans(), st.booleans())
+def test_bytes_are_elements_times_itemsize(config, mtp, fp8):
+    checkpoint = weights(from_hf_config(config), mtp=mtp, fp8=fp8)
+    sizes = [prod(shape) * ITEMSIZE[dtype] for shape, dtype in zip(checkpoint.shapes, checkpoint.dtypes, strict=True)]
+    assert checkpoint.nbytes.tolist() == sizes
+    assert checkpoint.total_bytes == sum(sizes)
+    assert len(set(checkpoint.names)) == len(checkpoint) == len(checkpoint.expert) == len(checkpoint.layer)
+    assert np.all(checkpoint.aligned() % 256 == 0)
+
+
+@given(configs())
+def test_tensors_hold_the_parameters_of_the_closed_form(config):
+    spec = from_hf_config(config)
+    elements = sum(prod(shape) for shape in weights(spec, mtp=False).shapes)
+    assert elements == spec.total_params()
+    copies = 2 * spec.num_nextn_predict_layers * spec.vocab_size * spec.hidden_size
+    assert sum(prod(shape) for shape in weights(spec).shapes) == spec.total_params(mtp=True) + copies
+
+
+@given(configs())
+def test_only_experts_are_ever_idle(config):
+    spec = from_hf_config(config)
+    checkpoint = weights(replace(spec, quantization=None), mtp=False)
+    expert = sum(prod(s) for s, e in zip(checkpoint.shapes, checkpoint.expert, strict=True) if e)
+    share = spec.moe.num_experts_per_tok / spec.moe.n_routed_experts if spec.moe else 1
+    assert spec.active_params() == pytest.approx(spec.total_params() - expert * (1 - share))
