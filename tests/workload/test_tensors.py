@@ -137,6 +137,12 @@ def test_from_totals_keeps_the_totals(others, share, rest, more):
     assert Weights.from_totals(total, others + 1).total_bytes == total
 
 
+def small(**changes):
+    base = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96}
+    base |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+    return base | changes
+
+
 FAMILIES = ["llama", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2"]
 FAMILIES += ["glm4", "glm4_moe", "gpt_oss", "some_model"]
 FLAGS = ["attention_bias", "attention_out_bias", "mlp_bias", "norm_bias", "qk_norm", "gated_ffn", "tie_word_embeddings"]
