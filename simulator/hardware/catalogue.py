@@ -45,8 +45,9 @@ def resolved(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, An
 
 
 def _jsonable(value: Any) -> Any:
+    """Tuples as lists; without aliases, which change no result."""
     if isinstance(value, dict):
-        return {key: _jsonable(x) for key, x in value.items()}
+        return {key: _jsonable(x) for key, x in value.items() if key != "aliases"}
     return [_jsonable(x) for x in value] if isinstance(value, list | tuple) else value
 
 

@@ -50,8 +50,6 @@ class Cluster:
         """A cluster of one node with exactly these wires."""
         return cls([Node(device, list(wires))])
 
-    # -- Counting -----------------------------------------------------------------------------------------------------
-
     @property
     def n_nodes(self) -> int:
         """Number of nodes."""
@@ -82,19 +80,13 @@ class Cluster:
 
     def nvlink_domain(self, gpu: int) -> tuple[int, ...]:
         """All GPUs that this one reaches over NVLink alone, itself included."""
-        me = self._gpu(gpu)
-        switch = self._outside[me.node].get("nvswitch")
-        near = range(self.n_nodes) if switch else (me.node,)
-        peers = [n for n in near if n == me.node or self._outside[n].get("nvswitch") == switch]
-        return tuple(g for n in peers for g in self.gpus_of(n) if g == gpu or self._is_nvlink(gpu, g))
+        home = self.node_of(gpu)
+        switch = self._outside[home].get("nvswitch")
+        nodes = [n for n, near in enumerate(self._outside) if near.get("nvswitch") == switch] if switch else [home]
+        return tuple(g for n in nodes for g in self.gpus_of(n) if g == gpu or self._is_nvlink(gpu, g))
 
     def _is_nvlink(self, a: int, b: int) -> bool:
-        return self._kinds(self._between(self._gpu(a), self._gpu(b))) == {"nvlink"}
-
-    def _kinds(self, route: Route | None) -> set[str]:
-        return {self.links[i].kind for i in route or ()}
-
-    # -- Vertices -----------------------------------------------------------------------------------------------------
+        return {self.links[i].kind for i in self._between(self._gpu(a), self._gpu(b)) or ()} == {"nvlink"}
 
     def gpu(self, gpu: int) -> str:
         """Vertex of a GPU."""
@@ -103,7 +95,10 @@ class Cluster:
     def numa_of(self, gpu: int) -> str:
         """Vertex of the host memory nearest to a GPU."""
         me = self._gpu(gpu)
-        return _name(_Place(me.node, self.nodes[me.node].numa_of[me.local]))
+        numa = self.nodes[me.node].numa_of.get(me.local)
+        if numa is None:
+            raise UserError(f"no host memory is attached to {_name(me)}")
+        return _name(_Place(me.node, numa))
 
     def nics_of(self, node: int) -> list[str]:
         """Vertices of a node's NICs."""
@@ -125,8 +120,6 @@ class Cluster:
         node = self.node_of(gpu)
         return _Place(node, self.nodes[node].gpus[gpu - self._first_gpu[node]])
 
-    # -- Links --------------------------------------------------------------------------------------------------------
-
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """Every link of the cluster, in index order."""
@@ -143,7 +136,7 @@ class Cluster:
     def hbm(self, gpu: int) -> int:
         """Index of the link that stands for a GPU's memory; reads and writes share it."""
         me = self._gpu(gpu)
-        return self._first_link[me.node] + self.nodes[me.node].graph.attached_to(me.local, "hbm")
+        return self._stamp(me.node, self.nodes[me.node].graph.attached_to(me.local, "hbm"), _name(me), "its HBM")[0]
 
     def nic_tx(self, nic: str) -> int:
         """Index of the link that leaves a NIC for the network."""
@@ -154,8 +147,6 @@ class Cluster:
         """Index of the link that enters a NIC from the network."""
         me = self._place(nic)
         return self._local(me, _port(me.local), me.local)[0]
-
-    # -- Routes -------------------------------------------------------------------------------------------------------
 
     def h2d_route(self, gpu: int) -> Route:
         """Nearest host memory to GPU: host memory, the socket's port, the GPU's inbound link."""
@@ -192,28 +183,24 @@ class Cluster:
     def _between(self, a: _Place, b: _Place) -> Route | None:
         if a.node == b.node:
             return self._moved(a.node, self.nodes[a.node].graph.route(a.local, b.local))
-        return self._through(a, b, "nvswitch", "nvswitch") or self._through(a, b, *self._ports(a, b))
+        return self._through(a, "nvswitch", b, "nvswitch") or self._through(a, self._cable(a), b, self._cable(b))
 
-    def _through(self, a: _Place, b: _Place, leave: str | None, enter: str | None) -> Route | None:
-        """Out of a's node at one gate, across the network, into b's node at another."""
-        exit_, entry = self._outside[a.node].get(leave or ""), self._outside[b.node].get(enter or "")
-        if exit_ is None or entry is None or leave is None or enter is None:
+    def _through(self, a: _Place, leave: str, b: _Place, enter: str) -> Route | None:
+        """Out of a's node at one shared vertex, across the network, into b's node at another."""
+        exit_, entry = self._outside[a.node].get(leave), self._outside[b.node].get(enter)
+        if exit_ is None or entry is None:
             return None
         out = self._moved(a.node, self.nodes[a.node].graph.route(a.local, leave))
         across = () if exit_ == entry else self._moved(self.n_nodes, self._core.route(exit_, entry))
         into = self._moved(b.node, self.nodes[b.node].graph.route(enter, b.local))
         return None if out is None or across is None or into is None else (*out, *across, *into)
 
-    def _ports(self, a: _Place, b: _Place) -> tuple[str | None, str | None]:
-        return self._own_port(a), self._own_port(b)
-
-    def _own_port(self, place: _Place) -> str | None:
-        """The cable that serves a vertex: a NIC's own, a GPU's NIC's, else that of the first NIC near that memory."""
+    def _cable(self, place: _Place) -> str:
+        """The port that serves a vertex: a NIC's own, a GPU's NIC's, else that of the first NIC near that memory."""
         node = self.nodes[place.node]
-        if place.local in node.nics:
-            return _port(place.local)
-        near = node.nics_of.get(place.local) or [n for n in node.nics if node.numa_of.get(n) == place.local]
-        return _port((near or node.nics)[0]) if near or node.nics else None
+        own = [place.local] if place.local in node.nics else node.nics_of.get(place.local, ())
+        near = [nic for nic in node.nics if node.numa_of.get(nic) == place.local]
+        return _port(next(iter((*own, *near, *node.nics)), ""))
 
     def _local(self, me: _Place, src: str, dst: str) -> Route:
         return self._stamp(me.node, self.nodes[me.node].graph.route(src, dst), f"n{me.node}.{src}", f"n{me.node}.{dst}")
@@ -224,8 +211,6 @@ class Cluster:
     def _moved(self, node: int, route: Route | None) -> Route | None:
         first = self._first_link[node]
         return None if route is None else tuple([first + i for i in route])
-
-    # -- Names --------------------------------------------------------------------------------------------------------
 
     def _place(self, vertex: str) -> _Place:
         head, _, local = vertex.partition(".")

@@ -1,7 +1,6 @@
 """What one accelerator is: its data-sheet limits. How close kernels come to them belongs to profiles, not here."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 
@@ -15,7 +14,7 @@ class Device:
 
     name: str
     aliases: tuple[str, ...]
-    peak_flop_per_s: Mapping[str, float]
+    peak_flop_per_s: dict[str, float] = field(hash=False)
     memory_bytes: float
     memory_bytes_per_s: float
     sms: int

@@ -86,9 +86,9 @@ class Graph:
         """Seconds before the first byte arrives, as routes are compared (with `HOP_S` per link)."""
         return sum(self.links[i].latency_s + HOP_S for i in route)
 
-    def attached_to(self, vertex: str, kind: str) -> int:
-        """Index of the link of this kind that belongs to the vertex itself."""
-        return next(i for to, i in self.out[vertex] if to == vertex and self.links[i].kind == kind)
+    def attached_to(self, vertex: str, kind: str) -> Route | None:
+        """Index of the link of this kind that belongs to the vertex itself, as a route of one."""
+        return next(((i,) for to, i in self.out[vertex] if to == vertex and self.links[i].kind == kind), None)
 
     def _preferred(self, src: str, dst: str) -> Route | None:
         if _GPU.fullmatch(src) and _GPU.fullmatch(dst):

@@ -25,7 +25,8 @@ class NodeShape:
     A GPU reaches its host over PCIe (through a switch where `pcie_switches` > 0) or, where `c2c_bytes_per_s` > 0, over
     a chip-to-chip link; then PCIe joins it to a switch only. `nvlink_wires` lists (gpu, gpu, links) for `wires`, and
     `nvlink_bytes_per_s` is then the rate of one link, otherwise of one GPU's port on the NVSwitch.
-    `nvlink_domain_nodes` consecutive nodes share an NVSwitch.
+    `nvlink_domain_nodes` consecutive nodes share an NVSwitch. Without switches, NICs hang on sockets whatever
+    `nic_attach` says. GPUs, switches and NICs are spread evenly, in order.
     """
 
     name: str
@@ -57,9 +58,9 @@ class NodeShape:
 class Node:
     """A node type: its device, its wiring, and the routes inside it, each found once for all nodes of the type."""
 
-    def __init__(self, device: Device, wires: Sequence[Wire], name: str = "node", nvlink_domain_nodes: int = 1,
-                 host_memory_bytes: float = 0.0):  # fmt: skip
-        self.name = name
+    def __init__(
+        self, device: Device, wires: Sequence[Wire], nvlink_domain_nodes: int = 1, host_memory_bytes: float = 0
+    ):
         self.device = device
         self.graph = Graph(wires)
         self.nvlink_domain_nodes = nvlink_domain_nodes
@@ -75,8 +76,8 @@ class Node:
     @cached_property
     def numa_of(self) -> dict[str, str]:
         """The nearest host memory of each GPU and NIC."""
-        return {v: min(near, key=near.__getitem__) for v in (*self.gpus, *self.nics)
-                if (near := self._distances(self.numas, v))}  # fmt: skip
+        near = {v: self._distances(self.numas, v) for v in (*self.gpus, *self.nics)}
+        return {v: min(distances, key=distances.__getitem__) for v, distances in near.items() if distances}
 
     @cached_property
     def nics_of(self) -> dict[str, tuple[str, ...]]:
@@ -112,7 +113,7 @@ class Node:
 def build(shape: NodeShape) -> Node:
     """The node type that a shape describes."""
     wires = [*_gpus(shape), *_nvlink(shape), *_sockets(shape), *_switches(shape), *_nics(shape)]
-    return Node(shape.device, wires, shape.name, shape.nvlink_domain_nodes, shape.host_memory_bytes)
+    return Node(shape.device, wires, shape.nvlink_domain_nodes, shape.host_memory_bytes)
 
 
 def _gpus(s: NodeShape) -> Iterator[Wire]:

@@ -6,6 +6,7 @@ changed. Every fault is one line. Building the cluster from the result is `catal
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, cast
 
 from ..errors import UserError, fault
@@ -149,15 +150,26 @@ def _checked(raw: Mapping[str, Any], where: str, prefix: str) -> dict[str, Any]:
         except ValueError as error:
             faults.append(fault(where, f"{prefix}{key}", value, str(error)))
     faults += [f"{where}: {prefix}{key}: missing" for key in _CHECKS if key not in raw and key != "about"]
+    faults = faults or _conflicts(values, where, prefix)
     if faults:
         raise UserError(*faults)
     return values
 
 
 def _check(key: str) -> Check:
-    if key not in _CHECKS:
-        raise ValueError(f"unknown key; known: base, {', '.join(sorted(_CHECKS))}")
-    return _CHECKS[key]
+    if key in _CHECKS:
+        return _CHECKS[key]
+    near = get_close_matches(key, _CHECKS, n=1)
+    raise ValueError(f"unknown key; did you mean {near[0]}?" if near else f"unknown key; known: {', '.join(_CHECKS)}")
+
+
+def _conflicts(v: Mapping[str, Any], where: str, prefix: str) -> list[str]:
+    """Faults of values that are fine alone but not together."""
+    if v["nvlink"] != "none" and v["nvlink_bytes_per_s"] == 0:
+        return [fault(where, f"{prefix}nvlink", v["nvlink"], "needs nvlink_bytes_per_s above zero")]
+    if v["nvlink"] == "wires" and not v["nvlink_wires"]:
+        return [fault(where, f"{prefix}nvlink", v["nvlink"], "needs nvlink_wires, a list of [gpu, gpu, links]")]
+    return []
 
 
 def _shape(v: Mapping[str, Any], where: str, prefix: str) -> NodeShape:

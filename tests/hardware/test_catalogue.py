@@ -118,6 +118,15 @@ def test_overrides_change_what_they_name() -> None:
     assert (len(machine.nics_of(1)), machine.capacity[machine.nic_rx("n1.nic3")]) == (4, 25e9)
 
 
+def test_a_what_if_without_nvlink() -> None:
+    machine = cluster({"base": "dgx-h100", "nvlink": "none"}, 1)
+    assert machine.nvlink_domain(0) == (0,)
+
+
+def test_a_user_may_bring_another_device() -> None:
+    assert cluster({"base": "dgx-h100", "device": "H200"}, 1).device(7) is device("h200")
+
+
 def test_a_node_with_fewer_gpus() -> None:
     assert cluster({"base": "dgx-h100", "gpus_per_node": 4}, 3).gpus_per_node == (4, 4, 4)
 
@@ -153,7 +162,7 @@ def test_mixed_node_types() -> None:
         ("dgx-h1000", 1, r"^s.toml: cluster = 'dgx-h1000': unknown; did you mean .*dgx-h100"),
         ({"base": "dgx"}, 1, r"s.toml: cluster.base = 'dgx': unknown; "),
         ({"nics": 2}, 1, r"s.toml: cluster.node = None: give `base`"),
-        ({"base": "h20-hgx", "nicks": 4}, 1, r"s.toml: cluster.nicks = 4: unknown key; known: base, "),
+        ({"base": "h20-hgx", "nicks": 4}, 1, r"s.toml: cluster.nicks = 4: unknown key; did you mean nics\?$"),
         ({"base": "h20-hgx", "nics": -1}, 1, r"s.toml: cluster.nics = -1: expected a whole number, at least 0"),
         ({"base": "h20-hgx", "nics": True}, 1, r"s.toml: cluster.nics = True: expected a whole number"),
         ({"base": "h20-hgx", "nic": "200 GiB"}, 1, r"s.toml: cluster.nic = '200 GiB': unknown unit 'GiB'"),
@@ -163,6 +172,10 @@ def test_mixed_node_types() -> None:
         ({"base": "h20-hgx", "pcie_gen": 7}, 1, r"pcie_gen = 7: expected one of 3, 4, 5, 6"),
         ({"base": "h20-hgx", "device": "h300"}, 1, r"s.toml: cluster.device = 'h300': unknown; did you mean "),
         ({"base": "h20-hgx", "fabric": "single"}, 2, r"s.toml: nodes = 2: fabric \"single\" has no network"),
+        ({"base": "h20-hgx", "colour": 1}, 1, r"cluster.colour = 1: unknown key; known: about, node, device, "),
+        ({"base": "l40s-pcie", "nvlink": "switch"}, 1, r"nvlink = 'switch': needs nvlink_bytes_per_s above zero"),
+        ({"base": "dgx-h100", "nvlink": "wires"}, 1, r"nvlink = 'wires': needs nvlink_wires"),
+        ({"base": "dgx-h100", "nvlink_wires": [[0, 1]]}, 1, r"expected a list of \[gpu, gpu, links\]"),
         ("h20-hgx", 0, r"s.toml: nodes = 0: expected a whole number, at least 1"),
         ({"mix": [{"base": "h20-hgx", "nodes": 2}]}, 3, r"s.toml: nodes = 3: the nodes of `mix` add up to 2"),
         ({"mix": [{"base": "h20-hgx"}]}, 1, r"s.toml: cluster.mix\[0\].nodes = None: expected a whole number"),

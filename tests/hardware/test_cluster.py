@@ -186,6 +186,17 @@ def test_a_gpu_without_a_nic_says_so() -> None:
         tiny().nic_of(2)
 
 
+def test_a_gpu_without_a_host_says_so() -> None:
+    machine = Cluster.of(device("h20"), duplex("gpu0", "gpu1", "nvlink", 10.0))
+    with pytest.raises(UserError, match=r"no route from its host memory to n0.gpu1"):
+        machine.h2d_route(1)
+
+
+def test_a_nic_of_another_node_is_refused() -> None:
+    with pytest.raises(UserError, match=r"no route from n1.nic0 to n0.gpu0: they are in different nodes"):
+        cluster("dgx-h100", 2).nic_in_route(0, "n1.nic0")
+
+
 # -- By hand, and large -----------------------------------------------------------------------------------------------
 
 
