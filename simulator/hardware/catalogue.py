@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, fault
@@ -89,6 +88,6 @@ def _table(spec: Spec, where: str) -> tuple[Mapping[str, Any], str, str]:
     if not isinstance(spec, str):
         raise UserError(fault(where, "cluster", spec, "expected a cluster's name, a .toml file or a table"))
     if spec.endswith(".toml"):
-        path = Path(where).parent / spec if Path(where).is_file() else Path(spec)
+        path = files.beside(spec, where)
         return files.read(path, where), str(path), ""
     return {"base": files.find("clusters", spec, where, "cluster")[0]}, where, "cluster."

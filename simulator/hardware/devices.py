@@ -1,21 +1,46 @@
-"""The devices of the catalogue, read from `data/hardware/devices`."""
+"""Devices from the catalogue, from a user's own file, or as changes to either."""
 
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from ..units import parse
+from ..errors import UserError, fault
 from . import files
+from .checks import Check, checked, count, names, number, quantity, table, text
 from .device import DTYPES, Device
 
+_CHECKS: dict[str, Check] = {
+    "name": text,
+    "aliases": names,
+    "memory": quantity("bytes"),
+    "memory_bytes_per_s": quantity("bytes_per_s"),
+    "sms": count(1),
+    "l2": quantity("bytes"),
+    "copy_engines": count(1),
+    "power": quantity("watts"),
+    "price_usd_per_hour": number(0),
+    "peak_flop_per_s": table,
+}
+_PEAKS: dict[str, Check] = {dtype: quantity("flop_per_s") for dtype in DTYPES}
 
-def device(name: str, where: str = "device", key: str = "") -> Device:
+
+def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") -> Device:
     """The device of this name or alias; case, spaces, dashes and underscores do not matter.
 
+    `name` may also be a TOML file of the same form as those of the catalogue, or a table `{ base = "h200", ... }` that
+    changes some of its keys.
+
     Raises:
-        UserError: no such device.
+        UserError: no such device, or a value that is not allowed.
     """
-    return _load(files.find("devices", name, where, key or "name")[0])
+    if isinstance(name, Mapping):
+        return _changed(name, where, f"{key}." if key else "")
+    if not isinstance(name, str):
+        raise UserError(fault(where, key, name, "expected a device's name, a .toml file or a table"))
+    if name.endswith(".toml"):
+        path = files.beside(name, where)
+        return _build(files.read(path, where), str(path), "")
+    return _shipped(files.find("devices", name, where, key or "name")[0])
 
 
 def device_names() -> list[str]:
@@ -24,24 +49,36 @@ def device_names() -> list[str]:
 
 
 @cache
-def _load(entry: str) -> Device:
-    table = files.tables("devices")[entry]
-    v = files.plain(table)
-    peaks = files.plain(table["peak_flop_per_s"])
+def _shipped(entry: str) -> Device:
+    return _build(files.tables("devices")[entry], f"{entry}.toml", "")
+
+
+def _changed(changes: Mapping[str, Any], where: str, prefix: str) -> Device:
+    own = dict(changes)
+    base = own.pop("base", None)
+    if base is None:
+        return _build(own, where, prefix)
+    if not isinstance(base, str):
+        raise UserError(fault(where, f"{prefix}base", base, "expected a device's name"))
+    entry, known = files.find("devices", base, where, f"{prefix}base")
+    merged = {**known, "name": f"{entry}, changed", **own}
+    if isinstance(own.get("peak_flop_per_s"), Mapping):
+        merged["peak_flop_per_s"] = {**known["peak_flop_per_s"], **own["peak_flop_per_s"]}
+    return _build(merged, where, prefix)
+
+
+def _build(raw: Mapping[str, Any], where: str, prefix: str) -> Device:
+    v = checked(files.plain(raw), _CHECKS, where, prefix, optional=("aliases", "price_usd_per_hour"))
+    peaks = checked(files.plain(v["peak_flop_per_s"]), _PEAKS, where, f"{prefix}peak_flop_per_s.", optional=DTYPES)
     return Device(
         name=v["name"],
-        aliases=tuple(v["aliases"]),
-        peak_flop_per_s={dtype: parse(peaks[dtype], "flop_per_s") for dtype in DTYPES if dtype in peaks},
-        memory_bytes=parse(v["memory"], "bytes"),
-        memory_bytes_per_s=parse(v["memory_bytes_per_s"], "bytes_per_s"),
+        aliases=v.get("aliases", ()),
+        peak_flop_per_s=peaks,
+        memory_bytes=v["memory"],
+        memory_bytes_per_s=v["memory_bytes_per_s"],
         sms=v["sms"],
-        l2_bytes=parse(v["l2"], "bytes"),
+        l2_bytes=v["l2"],
         copy_engines=v["copy_engines"],
-        power_w=parse(v["power"], "watts"),
-        price_usd_per_hour=_price(v),
+        power_w=v["power"],
+        price_usd_per_hour=v.get("price_usd_per_hour"),
     )
-
-
-def _price(values: Mapping[str, Any]) -> float | None:
-    price = values.get("price_usd_per_hour")
-    return None if price is None else float(price)

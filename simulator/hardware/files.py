@@ -55,6 +55,11 @@ def find(folder: str, name: str, where: str, key: str) -> tuple[str, Table]:
     raise unknown(where, key, name, known)
 
 
+def beside(name: str, where: str) -> Path:
+    """A path that a user wrote: relative to the file it stands in, where that is a file."""
+    return Path(where).parent / name if Path(where).is_file() else Path(name)
+
+
 def read(path: Path, where: str) -> Table:
     """A user's TOML file."""
     try:

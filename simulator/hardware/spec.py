@@ -4,19 +4,17 @@ A description is laid over its `base` (a catalogue cluster), that over its node 
 changed. Every fault is one line. Building the cluster from the result is `catalogue`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any
 
 from ..errors import UserError, fault
-from ..units import Dimension, parse
+from ..units import parse
 from . import files
+from .checks import Check, anything, checked, count, number, one_of, quantity, text
 from .devices import device
 from .fabric import FABRICS, Fabric
 from .node import NodeShape
-
-Check = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -28,49 +26,6 @@ class NodeSpec:
     network: str
 
 
-def _quantity(dimension: Dimension, zero: bool = False) -> Check:
-    def check(value: Any) -> float:
-        if not isinstance(value, str | int | float):
-            raise ValueError("expected text or a number")
-        number = parse(value, dimension)
-        if number < 0 or (number == 0 and not zero):
-            raise ValueError("must not be negative" if zero else "must be greater than zero")
-        return number
-
-    return check
-
-
-def _count(least: int) -> Check:
-    def check(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"expected a whole number, at least {least}")
-        return value
-
-    return check
-
-
-def _at_least_one(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < float("inf"):
-        raise ValueError("expected a number, at least 1")
-    return float(value)
-
-
-def _one_of(names: Callable[[], Iterable[Any]]) -> Check:
-    def check(value: Any) -> Any:
-        known = list(names())
-        if value not in known:
-            raise ValueError(f"expected one of {', '.join(map(str, known))}")
-        return value
-
-    return check
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("expected a name")
-    return value
-
-
 def _wires(value: Any) -> tuple[tuple[int, int, int], ...]:
     wanted = "expected a list of [gpu, gpu, links]"
     if not isinstance(value, list) or not all(isinstance(w, list) and len(w) == 3 for w in value):
@@ -80,33 +35,33 @@ def _wires(value: Any) -> tuple[tuple[int, int, int], ...]:
     return tuple((a, b, links) for a, b, links in value)
 
 
-_generation = _one_of(lambda: [int(gen) for gen in files.wires()["pcie"]])
+_generation = one_of(lambda: [int(gen) for gen in files.wires()["pcie"]])
 
 _CHECKS: dict[str, Check] = {
-    "about": _text,
-    "node": _text,
-    "device": _text,
-    "gpus_per_node": _count(1),
-    "sockets": _count(1),
-    "pcie_switches": _count(0),
+    "about": text,
+    "node": text,
+    "device": anything,
+    "gpus_per_node": count(1),
+    "sockets": count(1),
+    "pcie_switches": count(0),
     "pcie_gen": _generation,
     "upstream_pcie_gen": _generation,
-    "upstream_ports": _count(1),
-    "nvlink": _one_of(lambda: ("switch", "wires", "none")),
-    "nvlink_bytes_per_s": _quantity("bytes_per_s", zero=True),
+    "upstream_ports": count(1),
+    "nvlink": one_of(lambda: ("switch", "wires", "none")),
+    "nvlink_bytes_per_s": quantity("bytes_per_s", zero=True),
     "nvlink_wires": _wires,
-    "nvlink_domain_nodes": _count(1),
-    "c2c_bytes_per_s": _quantity("bytes_per_s", zero=True),
-    "host_memory": _quantity("bytes"),
-    "host_memory_bytes_per_s": _quantity("bytes_per_s"),
-    "socket_bytes_per_s": _quantity("bytes_per_s"),
-    "nics": _count(0),
-    "nic": _quantity("bytes_per_s"),
-    "nic_attach": _one_of(lambda: ("switch", "socket")),
-    "network": _one_of(lambda: files.wires()["network"]),
-    "fabric": _one_of(lambda: FABRICS),
-    "oversubscription": _at_least_one,
-    "leaf_radix": _count(2),
+    "nvlink_domain_nodes": count(1),
+    "c2c_bytes_per_s": quantity("bytes_per_s", zero=True),
+    "host_memory": quantity("bytes"),
+    "host_memory_bytes_per_s": quantity("bytes_per_s"),
+    "socket_bytes_per_s": quantity("bytes_per_s"),
+    "nics": count(0),
+    "nic": quantity("bytes_per_s"),
+    "nic_attach": one_of(lambda: ("switch", "socket")),
+    "network": one_of(lambda: files.wires()["network"]),
+    "fabric": one_of(lambda: FABRICS),
+    "oversubscription": number(1),
+    "leaf_radix": count(2),
 }
 _DEFAULTS = {"nvlink_wires": [], "nvlink_domain_nodes": 1, "c2c_bytes_per_s": 0, "nvlink_bytes_per_s": 0}
 
@@ -119,7 +74,10 @@ def node_spec(changes: Mapping[str, Any], where: str, prefix: str) -> NodeSpec:
     """
     merged = _over_base(files.plain(changes), where, prefix)
     merged = _over_node(merged, where, prefix)
-    values = _checked(_DEFAULTS | merged, where, prefix)
+    values = checked(_DEFAULTS | merged, _CHECKS, where, prefix, optional=("about",))
+    faults = _conflicts(values, where, prefix)
+    if faults:
+        raise UserError(*faults)
     return NodeSpec(_shape(values, where, prefix), _fabric(values), values["network"])
 
 
@@ -139,28 +97,6 @@ def _over_node(changes: dict[str, Any], where: str, prefix: str) -> dict[str, An
         raise UserError(fault(where, f"{prefix}node", name, "give `base` (a cluster) or `node` (a node type)"))
     entry, node = files.find("nodes", name, where, f"{prefix}node")
     return files.plain(node) | changes | {"node": entry}
-
-
-def _checked(raw: Mapping[str, Any], where: str, prefix: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    faults = []
-    for key, value in raw.items():
-        try:
-            values[key] = _check(key)(value)
-        except ValueError as error:
-            faults.append(fault(where, f"{prefix}{key}", value, str(error)))
-    faults += [f"{where}: {prefix}{key}: missing" for key in _CHECKS if key not in raw and key != "about"]
-    faults = faults or _conflicts(values, where, prefix)
-    if faults:
-        raise UserError(*faults)
-    return values
-
-
-def _check(key: str) -> Check:
-    if key in _CHECKS:
-        return _CHECKS[key]
-    near = get_close_matches(key, _CHECKS, n=1)
-    raise ValueError(f"unknown key; did you mean {near[0]}?" if near else f"unknown key; known: {', '.join(_CHECKS)}")
 
 
 def _conflicts(v: Mapping[str, Any], where: str, prefix: str) -> list[str]:
@@ -212,4 +148,4 @@ def _pcie(generation: int) -> float:
 def _fabric(v: Mapping[str, Any]) -> Fabric:
     network = files.wires()["network"][v["network"]]
     latency = parse(network["switch_latency"]["value"], "seconds")
-    return Fabric(v["fabric"], cast(float, v["oversubscription"]), v["leaf_radix"], latency)
+    return Fabric(v["fabric"], v["oversubscription"], v["leaf_radix"], latency)

@@ -127,6 +127,35 @@ def test_a_user_may_bring_another_device() -> None:
     assert cluster({"base": "dgx-h100", "device": "H200"}, 1).device(7) is device("h200")
 
 
+def test_a_user_may_change_a_device() -> None:
+    faster = {"base": "H200", "memory_bytes_per_s": "6 TB/s", "peak_flop_per_s": {"bf16": "1 PFLOP/s"}}
+    gpu = cluster({"base": "dgx-h100", "device": faster}, 1).device(0)
+    assert (gpu.memory_bytes_per_s, gpu.peak_flop_per_s["bf16"], gpu.sms) == (6e12, 1e15, 132)
+
+
+def test_a_user_may_bring_a_device_file(tmp_path: Path) -> None:
+    shipped = (DATA / "devices" / "h100-sxm.toml").read_text()
+    (tmp_path / "mine.toml").write_text(shipped.replace('"H100 SXM"', '"Mine"', 1))
+    (tmp_path / "scenario.toml").write_text("")
+    assert device("mine.toml", str(tmp_path / "scenario.toml")).name == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"base": "h100", "sms": 0}, r"s.toml: cluster.device.sms = 0: expected a whole number, at least 1"),
+        ({"base": "h100", "peak_flop_per_s": {"bf17": 1}}, r"device.peak_flop_per_s.bf17 = 1: unknown key; did you"),
+        ({"base": "h100", "peak_flop_per_s": 3}, r"device.peak_flop_per_s = 3: expected a table"),
+        ({"name": "mine"}, r"s.toml: cluster.device.memory: missing"),
+        ({"base": 3}, r"s.toml: cluster.device.base = 3: expected a device's name"),
+        (3, r"s.toml: cluster.device = 3: expected a device's name, a .toml file or a table"),
+    ],
+)
+def test_a_mistake_in_a_device_is_a_clear_line(changes: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        cluster({"base": "dgx-h100", "device": changes}, 1, "s.toml")
+
+
 def test_a_node_with_fewer_gpus() -> None:
     assert cluster({"base": "dgx-h100", "gpus_per_node": 4}, 3).gpus_per_node == (4, 4, 4)
 
