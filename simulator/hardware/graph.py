@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 KINDS = ("nvlink", "pcie", "nic", "leaf", "spine", "socket", "host_memory", "hbm", "storage", "c2c")
+"""`nic` is the cable between NIC and leaf, `leaf` goes up from a leaf to the spine and `spine` comes down; `socket`
+joins CPUs (UPI, xGMI), `c2c` joins a GPU to its CPU's die."""
 
 HOP_S = 1e-9
 """Added to each link's latency when routes are compared: of equally fast routes the one with fewer links wins."""
