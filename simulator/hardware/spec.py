@@ -54,7 +54,7 @@ _CHECKS: dict[str, Check] = {
     "c2c_bytes_per_s": quantity("bytes_per_s", zero=True),
     "host_memory": quantity("bytes"),
     "host_memory_bytes_per_s": quantity("bytes_per_s"),
-    "socket_bytes_per_s": quantity("bytes_per_s"),
+    "socket_bytes_per_s": quantity("bytes_per_s", zero=True),
     "nics": count(0),
     "nic": quantity("bytes_per_s"),
     "nic_attach": one_of(lambda: ("switch", "socket")),
@@ -63,7 +63,13 @@ _CHECKS: dict[str, Check] = {
     "oversubscription": number(1),
     "leaf_radix": count(2),
 }
-_DEFAULTS = {"nvlink_wires": [], "nvlink_domain_nodes": 1, "c2c_bytes_per_s": 0, "nvlink_bytes_per_s": 0}
+_DEFAULTS = {
+    "nvlink_wires": [],
+    "nvlink_domain_nodes": 1,
+    "c2c_bytes_per_s": 0,
+    "nvlink_bytes_per_s": 0,
+    "socket_bytes_per_s": 0,
+}
 
 
 def node_spec(changes: Mapping[str, Any], where: str, prefix: str) -> NodeSpec:
@@ -103,6 +109,8 @@ def _conflicts(v: Mapping[str, Any], where: str, prefix: str) -> list[str]:
     """Faults of values that are fine alone but not together."""
     if v["nvlink"] != "none" and v["nvlink_bytes_per_s"] == 0:
         return [fault(where, f"{prefix}nvlink", v["nvlink"], "needs nvlink_bytes_per_s above zero")]
+    if v["sockets"] > 1 and v["socket_bytes_per_s"] == 0:
+        return [fault(where, f"{prefix}sockets", v["sockets"], "needs socket_bytes_per_s above zero")]
     if v["nvlink"] == "wires" and not v["nvlink_wires"]:
         return [fault(where, f"{prefix}nvlink", v["nvlink"], "needs nvlink_wires, a list of [gpu, gpu, links]")]
     return []

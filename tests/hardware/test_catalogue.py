@@ -203,6 +203,7 @@ def test_mixed_node_types() -> None:
         ({"base": "h20-hgx", "fabric": "single"}, 2, r"s.toml: nodes = 2: fabric \"single\" has no network"),
         ({"base": "h20-hgx", "colour": 1}, 1, r"cluster.colour = 1: unknown key; known: about, node, device, "),
         ({"base": "l40s-pcie", "nvlink": "switch"}, 1, r"nvlink = 'switch': needs nvlink_bytes_per_s above zero"),
+        ({"base": "gh200", "sockets": 2}, 1, r"cluster.sockets = 2: needs socket_bytes_per_s above zero"),
         ({"base": "dgx-h100", "nvlink": "wires"}, 1, r"nvlink = 'wires': needs nvlink_wires"),
         ({"base": "dgx-h100", "nvlink_wires": [[0, 1]]}, 1, r"expected a list of \[gpu, gpu, links\]"),
         ("h20-hgx", 0, r"s.toml: nodes = 0: expected a whole number, at least 1"),
