@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from ..program import Program, Ragged
 
-PROVENANCE = ("exact", "measured", "interpolated", "fitted", "extrapolated", "datasheet", "assumed")
-
 Floats = NDArray[np.float64]
 
 
@@ -23,10 +21,12 @@ class Costs:
 
     An op is `latency_s`, never shared, then `work_s`: the time of the rest at full speed, during which it puts
     `rate_bytes_per_s[k]` on link `demand.values[k]` for each `k` of its row `row[op]` of `demand`. Rows are shared by
-    ops that ask the same rates. `cost_class` and `provenance` index `classes` and `PROVENANCE`; `spread` is the
+    ops that ask the same rates; links that ops of one lane alone cross may be left out of the rows, but `link_bytes`,
+    the bytes that all ops together put on each link, counts them. `cost_class` and `provenance` index `classes` and `PROVENANCE`; `spread` is the
     relative standard deviation of the op's time. `capacity_bytes_per_s` has one entry per link.
     `interference[victim, aggressor]` is the speed, in (0, 1], that an op of one class keeps beside one of another
     class on the same rank.
+
     """
 
     latency_s: Floats
@@ -35,6 +35,7 @@ class Costs:
     demand: Ragged
     rate_bytes_per_s: Floats
     capacity_bytes_per_s: Floats
+    link_bytes: Floats
     link_names: tuple[str, ...]
     classes: tuple[str, ...]
     cost_class: NDArray[np.int64]
@@ -51,12 +52,6 @@ class Costs:
         """The links that an op crosses and the bytes per second it puts on each at full speed."""
         part = slice(self.demand.start[self.row[op]], self.demand.start[self.row[op] + 1])
         return self.demand.values[part], self.rate_bytes_per_s[part]
-
-    def link_bytes(self) -> Floats:
-        """Bytes that all ops together put on each link."""
-        seconds_of_row = np.bincount(self.row, self.work_s, minlength=len(self.demand))
-        moved = seconds_of_row[self.demand.row_of_value()] * self.rate_bytes_per_s
-        return np.bincount(self.demand.values, moved, minlength=len(self.capacity_bytes_per_s))
 
     def scaled(self, ops: NDArray[np.bool_], factor: float) -> "Costs":
         """The same costs with the time of some ops multiplied, and the rates they ask lowered to match."""
@@ -82,13 +77,15 @@ class Costs:
         """
         first_lane = program.lanes_of.values[program.lanes_of.start[:-1]]
         lane, row = np.unique(np.stack([first_lane, self.row]), axis=1)
-        sizes = np.diff(self.demand.start)[row]
-        entry = np.repeat(self.demand.start[row] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        key = np.repeat(lane, sizes) * len(self.capacity_bytes_per_s) + self.demand.values[entry]
-        pairs, where = np.unique(key, return_inverse=True)
-        most = np.zeros(len(pairs))
-        np.maximum.at(most, where, self.rate_bytes_per_s[entry])
-        load = np.bincount(pairs % len(self.capacity_bytes_per_s), most, minlength=len(self.capacity_bytes_per_s))
+        load, most = np.zeros_like(self.capacity_bytes_per_s), np.zeros_like(self.capacity_bytes_per_s)
+        for of_lane in np.split(row, np.flatnonzero(np.diff(lane)) + 1):
+            parts = [_part(self.demand, one) for one in of_lane]
+            for part in parts:
+                links = self.demand.values[part]
+                most[links] = np.maximum(most[links], self.rate_bytes_per_s[part])
+            links = np.unique(np.concatenate([self.demand.values[part] for part in parts]))
+            load[links] += most[links]
+            most[links] = 0.0
         return self._without(load <= self.capacity_bytes_per_s * (1 + 1e-9))
 
     def _without(self, links: NDArray[np.bool_]) -> "Costs":
@@ -122,13 +119,17 @@ def by_kind(
     rows = [{}, *(demand or {}).values()]
     row = np.zeros(len(program), np.int64)
     row[list(demand or {})] = np.arange(1, len(rows))
+    links = Ragged.of([list(rates) for rates in rows])
+    rates = np.array([rate for rates in rows for rate in rates.values()], np.float64)
+    work = seconds[program.kind]
     return Costs(
         latency_s=latency[program.kind],
-        work_s=seconds[program.kind],
+        work_s=work,
         row=row,
-        demand=Ragged.of([list(links) for links in rows]),
-        rate_bytes_per_s=np.array([rate for links in rows for rate in links.values()], np.float64),
+        demand=links,
+        rate_bytes_per_s=rates,
         capacity_bytes_per_s=np.array(capacity_bytes_per_s, np.float64),
+        link_bytes=bytes_by_link(work, row, links, rates, len(capacity_bytes_per_s)),
         link_names=tuple(f"link {i}" for i in range(len(capacity_bytes_per_s))),
         classes=program.kinds,
         cost_class=program.kind,
@@ -136,6 +137,12 @@ def by_kind(
         spread=np.zeros(len(program)),
         interference=factors,
     )
+
+
+def bytes_by_link(work_s: Floats, row: NDArray[np.int64], demand: Ragged, rate: Floats, links: int) -> Floats:
+    """Bytes that ops with these rows put on each of `links` links."""
+    seconds_of_row = np.bincount(row, work_s, minlength=len(demand))
+    return np.bincount(demand.values, seconds_of_row[demand.row_of_value()] * rate, minlength=links)
 
 
 def _part(rows: Ragged, row: int) -> slice:

@@ -32,7 +32,9 @@ class _At(Event):
 class _Flow:
     """One active op: what is left of its work (seconds at full speed) since the time its speed last changed."""
 
-    __slots__ = ("cap", "finish_at", "links", "links_list", "op", "rates", "rates_list", "remaining", "since", "speed", "top")
+    __slots__ = (
+        "cap", "finish_at", "links", "links_list", "op", "rates", "rates_list", "remaining", "since", "speed", "top"
+    )  # fmt: skip
 
     def __init__(self, op: int, work_s: float, now: float, links: np.ndarray, rates: np.ndarray):
         self.op, self.remaining, self.since = op, work_s, now
@@ -50,7 +52,9 @@ class _Flow:
 class Flows:
     """The active flows of one run; `finished(op)` is called when one has done its work."""
 
-    def __init__(self, env: Environment, costs: Costs, disturbance: Disturbance | None, finished: Callable[[int], None]):
+    def __init__(
+        self, env: Environment, costs: Costs, disturbance: Disturbance | None, finished: Callable[[int], None]
+    ):
         self.env, self.costs, self.disturbance, self.finished = env, costs, disturbance, finished
         self.active: dict[int, _Flow] = {}
         self.reallocations = 0

@@ -57,6 +57,10 @@ class ProgramBuilder:
         self._places.append(Place(name, tuple(ranks)))
         return len(self._places) - 1
 
+    def place_name(self, place: int) -> str:
+        """The name that a place was given."""
+        return self._places[place].name
+
     def lane(self, place: int, name: str) -> int:
         """The lane of that name at that place, made on first use."""
         lane = Lane(place, name)
@@ -65,9 +69,9 @@ class ProgramBuilder:
             self._orders.append([])
         return self._lanes[lane]
 
-    def buffer(self, name: str, place: int, size_bytes: int) -> int:
+    def buffer(self, name: str, place: int, size_bytes: int, memory: str = "device") -> int:
         """A buffer of `size_bytes` on each rank of the place; returns its index."""
-        self._buffers.append(Buffer(name, place, size_bytes))
+        self._buffers.append(Buffer(name, place, size_bytes, memory))
         return len(self._buffers) - 1
 
     def pool(self, name: str, place: int, slots: int) -> int:

@@ -32,11 +32,12 @@ class Lane:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory at a place: on each of its ranks `bytes` bytes, from its first access until its last."""
+    """Memory at a place: on each of its ranks `bytes` bytes of `memory`, from its first access until its last."""
 
     name: str
     place: int
     bytes: int
+    memory: str = "device"
 
 
 @dataclass(frozen=True)

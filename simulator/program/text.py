@@ -3,7 +3,7 @@
     runcast program 1
     place "r0" 0
     lane 0 "h2d"
-    buffer "r0.h2d" 0 4096
+    buffer "h2d" 0 4096 device
     op h2d "h2d b0" bytes=4096 writes=0:0:4096 bucket=0
     order 0: 0
 
@@ -60,7 +60,7 @@ def _declarations(program: Program) -> Iterator[str]:
     for lane in program.lanes:
         yield f"lane {lane.place} {json.dumps(lane.name)}"
     for buffer in program.buffers:
-        yield f"buffer {json.dumps(buffer.name)} {buffer.place} {buffer.bytes}"
+        yield f"buffer {json.dumps(buffer.name)} {buffer.place} {buffer.bytes} {buffer.memory}"
     for pool in program.pools:
         yield f"pool {json.dumps(pool.name)} {pool.place} {pool.slots}"
 
@@ -136,8 +136,8 @@ class _Reader:
             raise ValueError("this lane stands here twice")
         self.lanes += 1
 
-    def _buffer(self, name: str, place: str, size_bytes: str) -> None:
-        self.builder.buffer(json.loads(name), int(place), int(size_bytes))
+    def _buffer(self, name: str, place: str, size_bytes: str, memory: str) -> None:
+        self.builder.buffer(json.loads(name), int(place), int(size_bytes), memory)
 
     def _pool(self, name: str, place: str, slots: str) -> None:
         self.builder.pool(json.loads(name), int(place), int(slots))

@@ -1,1 +1,11 @@
-"""updates"""
+"""RL weight updates as Programs: the plan (owners, buckets) and one function per pipeline."""
+
+from .buckets import ALIGNMENT_BYTES, Buckets, BucketSize, bucket_size, fill_buckets, split_by_count
+from .plan import UpdatePlan, alike, make_plan, unfolded
+from .synchronous import serial, two_stage
+from .three_stage import three_stage
+
+__all__ = [
+    "ALIGNMENT_BYTES", "BucketSize", "Buckets", "UpdatePlan", "alike", "bucket_size", "fill_buckets", "make_plan",
+    "serial", "split_by_count", "three_stage", "two_stage", "unfolded",
+]  # fmt: skip

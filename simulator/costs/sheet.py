@@ -1,0 +1,99 @@
+"""Where cost models write: one row of columns per op, filled kind by kind, then frozen into Costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..profile import PROVENANCE, Parameter, Profile
+from ..program import Program, Ragged
+from .costs import Costs, Floats, bytes_by_link
+
+Ops = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Term:
+    """Seconds of each op (or one number for all), the parameter they rest on, and whether they are shared work."""
+
+    seconds: Floats | float
+    parameter: Parameter
+    work: bool = False
+
+
+class Sheet:
+    """Costs in the making."""
+
+    def __init__(self, program: Program, capacity_bytes_per_s: Floats):
+        self.program, self.capacity = program, capacity_bytes_per_s
+        self._latency, self._work = np.zeros(len(program)), np.zeros(len(program))
+        self._spread, self._provenance = np.zeros(len(program)), np.zeros(len(program), np.int64)
+        self._row = np.zeros(len(program), np.int64)
+        self._links: list[Sequence[int] | Ops] = [()]
+        self._rates: list[Sequence[float] | Floats] = [()]
+        self._unwatched = np.zeros(len(capacity_bytes_per_s))
+
+    def charge(self, ops: Ops, terms: Sequence[Term]) -> None:
+        """The time of the ops is the sum of the terms; spread adds in squares, the largest term gives provenance."""
+        seconds = np.array([np.broadcast_to(np.asarray(term.seconds, float), ops.shape) for term in terms])
+        shared = np.array([term.work for term in terms])
+        self._latency[ops] = seconds[~shared].sum(axis=0)
+        self._work[ops] = seconds[shared].sum(axis=0)
+        spreads = np.array([term.parameter.spread for term in terms])[:, None]
+        total = seconds.sum(axis=0)
+        error = np.sqrt(((seconds * spreads) ** 2).sum(axis=0))
+        self._spread[ops] = np.divide(error, total, out=np.zeros_like(error), where=total > 0)
+        labels = np.array([PROVENANCE.index(term.parameter.provenance) for term in terms])
+        self._provenance[ops] = labels[seconds.argmax(axis=0)]
+
+    def demand(self, ops: Ops, links: Sequence[int] | Ops, rates: Sequence[float] | Floats) -> None:
+        """At full speed each of the ops puts `rates` bytes/s on `links`."""
+        self._row[ops] = len(self._links)
+        self._links.append(links)
+        self._rates.append(rates)
+
+    def carry(self, links: Ops, size_bytes: Floats) -> None:
+        """Bytes on links that need no watching, because the ops of one lane alone cross them."""
+        np.add.at(self._unwatched, links, size_bytes)
+
+    def watched(self) -> NDArray[np.bool_]:
+        """Mask of the links on which something was put so far."""
+        mask = np.zeros(len(self.capacity), bool)
+        for links in self._links:
+            mask[np.asarray(links, np.int64)] = True
+        return mask
+
+    def costs(self, profile: Profile, link_names: tuple[str, ...]) -> Costs:
+        """Freeze."""
+        demand = Ragged(
+            np.concatenate(([0], np.cumsum([len(links) for links in self._links]))),
+            np.concatenate([np.asarray(links, np.int64) for links in self._links]),
+        )
+        rates = np.concatenate([np.asarray(rates, np.float64) for rates in self._rates])
+        watched = bytes_by_link(self._work, self._row, demand, rates, len(self.capacity))
+        kinds = self.program.kinds
+        return Costs(
+            latency_s=self._latency,
+            work_s=self._work,
+            row=self._row,
+            demand=demand,
+            rate_bytes_per_s=rates,
+            capacity_bytes_per_s=self.capacity,
+            link_bytes=watched + self._unwatched,
+            link_names=link_names,
+            classes=kinds,
+            cost_class=self.program.kind,
+            provenance=self._provenance,
+            spread=self._spread,
+            interference=_interference(kinds, profile),
+        )
+
+
+def _interference(kinds: tuple[str, ...], profile: Profile) -> Floats:
+    factors = np.ones((len(kinds), len(kinds)))
+    for name, parameter in profile.parameters.items():
+        family, *pair = name.split(".")
+        if family == "interference" and set(pair) <= set(kinds):
+            factors[kinds.index(pair[0]), kinds.index(pair[1])] = parameter.value
+    return factors

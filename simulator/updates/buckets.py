@@ -1,0 +1,112 @@
+"""Buckets: how large they may be, which tensors each holds, and in which order they go out. Pure arithmetic.
+
+Source of the rules: MoonshotAI/checkpoint-engine, checkpoint_engine/ps.py at 59a3c4f.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT_BYTES = 256
+
+
+@dataclass(frozen=True)
+class BucketSize:
+    """Bytes of one bucket and how many such buffers each device holds: 3 with an H2D buffer, 2 without."""
+
+    bytes: int
+    buffers: int
+
+
+def bucket_size(
+    free_bytes: float,
+    max_tensor_bytes: int,
+    *,
+    limit_bytes: int = 8 * 2**30,
+    mem_fraction: float = 0.9,
+    h2d_buffer: bool = True,
+) -> BucketSize:
+    """The bucket that fits in `free_bytes` of the fullest device.
+
+    `limit_bytes` is PS_MAX_BUCKET_SIZE_GB and `mem_fraction` PS_MEM_FRACTION. Without room for three buffers of the
+    largest tensor, the H2D buffer is given up.
+
+    Raises:
+        ValueError: the largest tensor fits in no buffer.
+    """
+    free = int(free_bytes * mem_fraction)
+    available, buffers = _aligned_share(free, 3), 3
+    if max_tensor_bytes > available or not h2d_buffer:
+        available, buffers = _aligned_share(free, 2), 2
+    if max_tensor_bytes > available:
+        raise ValueError(f"the largest tensor has {max_tensor_bytes} bytes, but a buffer can have {available} at most")
+    return BucketSize(min(max(limit_bytes, max_tensor_bytes), available), buffers)
+
+
+def _aligned_share(free_bytes: int, buffers: int) -> int:
+    return free_bytes // (buffers * ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """One entry per bucket, in the order in which they go out (round by round, inside a round by owner).
+
+    Bucket g holds tensors `first_tensor[g] .. first_tensor[g] + tensors[g] - 1` of the checkpoint order;
+    `offset_bytes[g]` is where it starts in its owner's host memory.
+    """
+
+    owner: NDArray[np.int64]
+    round: NDArray[np.int64]
+    first_tensor: NDArray[np.int64]
+    tensors: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    offset_bytes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    @property
+    def rounds(self) -> int:
+        """The largest number of buckets of one owner."""
+        return int(self.round.max(initial=-1)) + 1
+
+    def owned_bytes(self, ranks: int) -> NDArray[np.int64]:
+        """Host bytes that each rank owns."""
+        return np.bincount(self.owner, self.bytes, minlength=ranks).astype(np.int64)
+
+
+def split_by_count(n_tensors: int, ranks: int) -> NDArray[np.int64]:
+    """The owner of each tensor: ceil(n / ranks) consecutive ones per rank, so bytes per rank are uneven."""
+    return np.arange(n_tensors) // -(-n_tensors // ranks)
+
+
+def fill_buckets(sizes_bytes: NDArray[np.int64], owner: NDArray[np.int64], bucket_bytes: int) -> Buckets:
+    """Walk each owner's tensors in order; open a new bucket when the next one would not fit. No tensor is split.
+
+    `sizes_bytes` are aligned sizes in checkpoint order and `owner` is ascending.
+
+    Raises:
+        ValueError: a tensor is larger than the bucket.
+    """
+    if sizes_bytes.max(initial=0) > bucket_bytes:
+        raise ValueError(f"the largest tensor has {sizes_bytes.max()} bytes, but a bucket has {bucket_bytes}")
+    end = np.concatenate(([0], np.cumsum(sizes_bytes)))
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    for rank in np.unique(owner).tolist():
+        first, last = np.searchsorted(owner, [rank, rank + 1]).tolist()
+        rows += _fill_owner(rank, first, last, end, bucket_bytes)
+    columns = np.array(sorted(rows, key=lambda row: (row[1], row[0])), np.int64).reshape(-1, 6).T
+    return Buckets(*columns)
+
+
+def _fill_owner(
+    rank: int, first: int, last: int, end: NDArray[np.int64], bucket_bytes: int
+) -> list[tuple[int, int, int, int, int, int]]:
+    rows = []
+    start, base = first, end[first]
+    while start < last:
+        stop = min(int(np.searchsorted(end, end[start] + bucket_bytes, side="right")) - 1, last)
+        rows.append((rank, len(rows), start, stop - start, int(end[stop] - end[start]), int(end[start] - base)))
+        start = stop
+    return rows

@@ -1,0 +1,63 @@
+"""The plan of one weight update: who owns which bytes, in which buckets, and which ranks act alike.
+
+A plan is a value; the files beside this one turn it into a Program, one pipeline each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .buckets import Buckets, BucketSize, fill_buckets, split_by_count
+
+
+@dataclass(frozen=True)
+class UpdatePlan:
+    """One broadcast update of `ranks` ranks, each of which owns a share of the weights and receives all of them.
+
+    `kept_fraction` is the share of every bucket that one inference rank keeps (1 / tensor-parallel size), `dtype` the
+    precision of the weights, `new_group` whether the update creates its process group.
+    `classes` partitions the ranks into those that are simulated as one; each rank alone is the unfolded form.
+    """
+
+    ranks: int
+    buckets: Buckets
+    size: BucketSize
+    kept_fraction: float
+    classes: tuple[tuple[int, ...], ...]
+    dtype: str
+    new_group: bool
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all buckets: the model with every tensor aligned."""
+        return int(self.buckets.bytes.sum())
+
+
+def make_plan(
+    sizes_bytes: np.ndarray,
+    ranks: int,
+    size: BucketSize,
+    *,
+    tensor_parallel: int = 1,
+    classes: Sequence[Sequence[int]] | None = None,
+    dtype: str = "bf16",
+    new_group: bool = True,
+) -> UpdatePlan:
+    """Split tensors of `sizes_bytes` (aligned, checkpoint order) over `ranks` owners by count, then into buckets."""
+    buckets = fill_buckets(sizes_bytes, split_by_count(len(sizes_bytes), ranks), size.bytes)
+    folded = tuple(tuple(ranks_) for ranks_ in classes) if classes is not None else unfolded(ranks)
+    return UpdatePlan(ranks, buckets, size, 1 / tensor_parallel, folded, dtype, new_group)
+
+
+def unfolded(ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Every rank for itself."""
+    return tuple((rank,) for rank in range(ranks))
+
+
+def alike(keys: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+    """Classes of the ranks whose keys are equal: same device, same node type, same speed."""
+    classes: dict[object, list[int]] = {}
+    for rank, key in enumerate(keys):
+        classes.setdefault(key, []).append(rank)
+    return tuple(tuple(ranks) for ranks in classes.values())

@@ -1,0 +1,65 @@
+"""The pipelines in which all ranks move from bucket to bucket together: two-stage, serial, and without an H2D buffer.
+
+Two-stage (what checkpoint-engine runs): all H2D copies of a round at once, then per owner copy and broadcast beside
+the reload of the bucket before. With N owners, R rounds, beta = copy + broadcast and equal buckets:
+
+    T = (H + beta) + (R - 1) max(H + beta, L) + R (N - 1) max(beta, L) + L
+
+The fallback without an H2D buffer lets the owner copy straight into the IPC half inside the loop:
+
+    T = H + beta + (N_b - 1) max(H + beta, L) + L
+
+Serial waits for every reload before it goes on: T = R (H + N (beta + L)).
+"""
+
+from ..program import Program
+from .plan import UpdatePlan
+from .writer import Ops, UpdateWriter
+
+
+def two_stage(plan: UpdatePlan) -> Program:
+    """The two-stage update; with two buffers per device instead of three, its fallback."""
+    return _update(plan, overlap=True)
+
+
+def serial(plan: UpdatePlan) -> Program:
+    """The same ops without any overlap."""
+    return _update(plan, overlap=False)
+
+
+def _update(plan: UpdatePlan, *, overlap: bool) -> Program:
+    writer = UpdateWriter(plan)
+    sent = writer.each(writer.prepare())
+    loaded = writer.handle(sent)
+    for round_ in range(plan.buckets.rounds):
+        buckets = (plan.buckets.round == round_).nonzero()[0].tolist()
+        hold = [] if overlap else loaded
+        staged = {}
+        if plan.size.buffers == 3:
+            staged = {g: writer.h2d(g, [writer.of_owner(g, sent), *hold]) for g in buckets}
+        landed = list(staged.values())
+        for bucket in buckets:
+            hold = [] if overlap else loaded
+            sent, loaded = _period(writer, bucket, staged.get(bucket), [*landed, *hold], sent, loaded)
+            landed = []
+    writer.release(loaded)
+    return writer.build()
+
+
+def _period(
+    writer: UpdateWriter, bucket: int, staged: int | None, hold: Ops, sent: Ops, loaded: Ops
+) -> tuple[Ops, Ops]:
+    """One bucket out to all ranks; returns the ops after which the next may go, and those that load it.
+
+    The broadcast waits for `hold`, and the ranks agree to go on only after `loaded`, the reload of the bucket before.
+    """
+    ready = writer.of_owner(bucket, sent)
+    if staged is None:
+        filled = writer.h2d(bucket, [ready, *hold], into="ipc")
+    else:
+        filled = writer.copy(bucket, [ready, staged, *hold])
+    cast = writer.broadcast(bucket, [*sent, *hold, filled])
+    heard = writer.wait(bucket, loaded)
+    agreed = writer.agree(bucket, [cast, *heard])
+    told = writer.send_meta(bucket, writer.sync(bucket, writer.each(agreed)))
+    return told, writer.reload(bucket, told, loaded)

@@ -1,0 +1,211 @@
+"""The ops of a broadcast update, one method each: which lanes they hold, which buffers they touch.
+
+Pipelines decide what waits for what. Names as in the source (checkpoint-engine's ps.py and worker.py): the parameter
+server process (`ps`) of a rank copies and broadcasts; its inference `worker` reloads from the shared IPC halves.
+
+An op of every rank is written once per class of ranks that act alike; the methods that do so return one op per class.
+"""
+
+from collections.abc import Sequence
+
+from ..program import Program, ProgramBuilder
+from .plan import UpdatePlan
+
+Ops = list[int]  # one op per class of ranks, unless the text says otherwise
+
+
+class UpdateWriter:
+    """Writes the ops of one plan into a Program."""
+
+    def __init__(self, plan: UpdatePlan):
+        self.plan, self.builder = plan, ProgramBuilder()
+        self.world = tuple(range(plan.ranks))
+        self.classes = [self.builder.place(_class_name(ranks), ranks) for ranks in plan.classes]
+        self._class_of = {
+            rank: place for place, ranks in zip(self.classes, plan.classes, strict=True) for rank in ranks
+        }
+        self._alone = {ranks[0]: self._class_of[ranks[0]] for ranks in plan.classes if len(ranks) == 1}
+        size = plan.size.bytes
+        self._halves = [{place: self.builder.buffer(f"ipc{i}", place, size) for place in self.classes} for i in (0, 1)]
+        staged = self.classes if plan.size.buffers == 3 else []
+        self._h2d_buffers = {place: self.builder.buffer("h2d", place, size) for place in staged}
+        self._host_buffers: dict[int, int] = {}
+
+    def build(self) -> Program:
+        """The Program written so far."""
+        return self.builder.build()
+
+    def prepare(self) -> int:
+        """Gather the metadata of all ranks, create the process group, plan the buckets and allocate the buffers."""
+        plan = self.plan
+        tensors = int(plan.buckets.tensors.sum())
+        gathered = self._gang("gather_metas", "ps", (), shape=(tensors, plan.ranks))
+        joined = self._gang("init_group", "ps", [gathered], shape=(plan.ranks,)) if plan.new_group else gathered
+        size = plan.size.bytes * plan.size.buffers
+        return self._gang("allocate", "ps", [joined], shape=(tensors,), size_bytes=size, writes=self._every_buffer())
+
+    def handle(self, after: Ops) -> Ops:
+        """The worker opens the IPC handle of its parameter server's buffer."""
+        return self._each("open_handle", "worker", after)
+
+    def each(self, op: int) -> Ops:
+        """The same op for every class, where each of them waits for it."""
+        return [op] * len(self.classes)
+
+    def of_owner(self, bucket: int, ops: Ops) -> int:
+        """Of one op per class, the one on the bucket's owner."""
+        return ops[self.classes.index(self._class_of[self._owner(bucket)])]
+
+    def h2d(
+        self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, **pool: Sequence[int]
+    ) -> int:
+        """The owner copies a bucket from pinned host memory to its H2D buffer, or into an IPC half.
+
+        With `blocks_host` its host thread issues the copy and waits for it, as a device synchronise does.
+        """
+        owner, size = self._owner(bucket), self._size(bucket)
+        half = self._halves[bucket % 2][self._class_of[owner]]
+        target = self._h2d_buffers[self._class_of[owner]] if into == "h2d" else half
+        place = self._place_of(owner)
+        return self.builder.op(
+            "h2d",
+            [self.builder.lane(place, lane) for lane in (("h2d", "ps") if blocks_host else ("h2d",))],
+            after,
+            name=f"h2d b{bucket} on r{owner}",
+            size_bytes=size,
+            root=owner,
+            reads=[(self._host_buffer(owner), int(self.plan.buckets.offset_bytes[bucket]), size)],
+            writes=[(target, 0, size)],
+            **pool,
+            **self._tags(bucket),
+        )
+
+    def copy(self, bucket: int, after: Ops, **pool: Sequence[int]) -> int:
+        """On the owner, from the H2D buffer to the IPC half."""
+        owner, size = self._owner(bucket), self._size(bucket)
+        place = self._class_of[owner]
+        return self.builder.op(
+            "copy",
+            [self.builder.lane(self._place_of(owner), "copy")],
+            after,
+            name=f"copy b{bucket} on r{owner}",
+            size_bytes=size,
+            root=owner,
+            reads=[(self._h2d_buffers[place], 0, size)],
+            writes=[(self._halves[bucket % 2][place], 0, size)],
+            **pool,
+            **self._tags(bucket),
+        )
+
+    def broadcast(self, bucket: int, after: Ops, **pool: Sequence[int]) -> int:
+        """The bucket's bytes from its owner into the IPC half of every rank."""
+        size = self._size(bucket)
+        return self._gang(
+            "broadcast",
+            "comm",
+            after,
+            name=f"broadcast b{bucket} from r{self._owner(bucket)}",
+            size_bytes=size,
+            root=self._owner(bucket),
+            writes=[(half, 0, size) for half in self._halves[bucket % 2].values()],
+            **pool,
+            **self._tags(bucket),
+        )
+
+    def wait(self, bucket: int, after: Ops) -> Ops:
+        """The parameter server hears from its worker that the previous bucket is loaded (ZMQ reply)."""
+        return self._each("wait_worker", "ps", after, bucket=bucket)
+
+    def agree(self, bucket: int, after: Ops) -> int:
+        """All-reduce of the error code: the slowest worker gates everybody."""
+        return self._gang("agree", "comm", after, name=f"agree b{bucket}", size_bytes=8, **self._tags(bucket))
+
+    def sync(self, bucket: int, after: Ops) -> Ops:
+        """Device synchronise: the broadcast is complete."""
+        return self._each("sync", "ps", after, bucket=bucket)
+
+    def send_meta(self, bucket: int, after: Ops) -> Ops:
+        """The bucket's tensor metadata goes to the worker (ZMQ request); shape is (tensors,)."""
+        return self._each("send_meta", "ps", after, bucket=bucket, shape=(int(self.plan.buckets.tensors[bucket]),))
+
+    def reload(self, bucket: int, told: Ops, before: Ops, pools: Sequence[int] = ()) -> Ops:
+        """Each worker walks all tensors of the bucket and keeps its share; shape is (tensors, bytes kept).
+
+        `before` are its previous reloads; `pools`, one per class, get back the slot of the IPC half that was read.
+        """
+        size, tensors = self._size(bucket), int(self.plan.buckets.tensors[bucket])
+        shape = (tensors, round(size * self.plan.kept_fraction))
+        half = self._halves[bucket % 2]
+        return [
+            self._one("reload", "worker", place, [told[i], before[i]], bucket, shape=shape, size_bytes=size,
+                      reads=[(half[place], 0, size)], releases=pools[i : i + 1])
+            for i, place in enumerate(self.classes)
+        ]  # fmt: skip
+
+    def release(self, after: Ops) -> int:
+        """Workers drop the handle and empty their cache, servers free the buffers, post-hook, barrier, group gone."""
+        dropped = self._each("drop_handle", "worker", after)
+        freed = [
+            self._one("free_buffers", "ps", place, [dropped[i]], reads=self._buffers_of(place))
+            for i, place in enumerate(self.classes)
+        ]
+        hooked = self._each("post_hook", "worker", freed, dtype=self.plan.dtype)
+        barrier = self._gang("barrier", "comm", hooked)
+        return self._gang("destroy_group", "ps", [barrier])
+
+    def ipc_pools(self) -> Ops:
+        """A pool of two halves per class."""
+        return [self.builder.pool("ipc", place, 2) for place in self.classes]
+
+    def h2d_pool(self, owner: int) -> int:
+        """The single H2D buffer of a rank as a pool."""
+        return self.builder.pool(f"h2d of r{owner}", self._place_of(owner), 1)
+
+    def _gang(self, kind: str, lane: str, after: Sequence[int], **fields: object) -> int:
+        lanes = [self.builder.lane(place, lane) for place in self.classes]
+        return self.builder.op(kind, lanes, after, group=self.world, **{"name": kind} | fields)  # type: ignore[arg-type]
+
+    def _each(self, kind: str, lane: str, *after: Ops, bucket: int = -1, **fields: object) -> Ops:
+        return [
+            self._one(kind, lane, place, [ops[i] for ops in after], bucket, **fields)
+            for i, place in enumerate(self.classes)
+        ]
+
+    def _one(self, kind: str, lane: str, place: int, after: Ops, bucket: int = -1, **fields: object) -> int:
+        where = self.builder.place_name(place)
+        name = f"{kind} b{bucket} on {where}" if bucket >= 0 else f"{kind} on {where}"
+        lanes = [self.builder.lane(place, lane)]
+        return self.builder.op(kind, lanes, after, name=name, **fields, **self._tags(bucket))  # type: ignore[arg-type]
+
+    def _place_of(self, rank: int) -> int:
+        """The place of one rank: its class if it is alone there, else one of its own, made on first use."""
+        if rank not in self._alone:
+            self._alone[rank] = self.builder.place(f"r{rank}", (rank,))
+        return self._alone[rank]
+
+    def _host_buffer(self, owner: int) -> int:
+        if owner not in self._host_buffers:
+            owned = int(self.plan.buckets.bytes[self.plan.buckets.owner == owner].sum())
+            self._host_buffers[owner] = self.builder.buffer("weights", self._place_of(owner), owned, "host")
+        return self._host_buffers[owner]
+
+    def _buffers_of(self, place: int) -> list[tuple[int, int, int]]:
+        """The whole of every device buffer of a place: what allocating and freeing touch."""
+        tables = (*self._halves, self._h2d_buffers)
+        return [(table[place], 0, self.plan.size.bytes) for table in tables if place in table]
+
+    def _every_buffer(self) -> list[tuple[int, int, int]]:
+        return [access for place in self.classes for access in self._buffers_of(place)]
+
+    def _tags(self, bucket: int) -> dict[str, int]:
+        return {"bucket": bucket, "round": int(self.plan.buckets.round[bucket])} if bucket >= 0 else {}
+
+    def _owner(self, bucket: int) -> int:
+        return int(self.plan.buckets.owner[bucket])
+
+    def _size(self, bucket: int) -> int:
+        return int(self.plan.buckets.bytes[bucket])
+
+
+def _class_name(ranks: tuple[int, ...]) -> str:
+    return f"r{ranks[0]}" if len(ranks) == 1 else f"r{ranks[0]}..r{ranks[-1]} ({len(ranks)})"
