@@ -1,0 +1,111 @@
+"""The one command, `runcast`: finds the verbs, runs one, turns a user's mistake into lines and an exit code.
+
+Each package offers its verbs through the entry-point group `runcast.verbs`, so none imports another for them. A value
+is a function annotated for typer, or a `typer.Typer` for a verb with verbs of its own. Only the called verb is loaded;
+`--help` loads all, so modules that hold verbs import what is heavy (pandas, torch, plotly) inside their functions.
+
+Exit codes: 0 done, 1 our own fault (with a traceback), 2 the user's mistake, 130 interrupted.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points, requires, version
+from typing import Annotated, Any
+
+import typer
+
+from .errors import UserError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run `runcast` with these arguments (default: the command line's) and leave with its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        try:
+            build_app(given)(given, prog_name="runcast")
+        finally:
+            sys.stdout.flush()
+    except UserError as error:
+        _leave(2, *(f"error: {line}" for line in str(error).splitlines()))
+    except ModuleNotFoundError as error:
+        if not (hint := _missing_extra(error)):
+            raise
+        _leave(2, f"error: {hint}")
+    except BrokenPipeError:  # the reader (`| head`) left: nobody is there to be told, nor at the flush on exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(1)
+    except KeyboardInterrupt:
+        _leave(130, "interrupted")
+    except SystemExit as leave:  # typer's: it turns ^C into a silent 130
+        _leave(leave.code, *["interrupted"] if leave.code == 130 else [])
+
+
+def build_app(arguments: list[str]) -> typer.Typer:
+    """The typer app with the verb that `arguments` begin with, or with all verbs when they begin with none."""
+    verbs = {entry.name: entry for entry in entry_points(group="runcast.verbs")}
+    called = [name for name in arguments[:1] if name in verbs]
+    # Without rich markup help is plain text: half the start-up time, and the same in every terminal.
+    app = typer.Typer(
+        callback=_options,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    for name in called or sorted(verbs):
+        _add_verb(app, verbs[name])
+    return app
+
+
+def _add_verb(app: typer.Typer, entry: EntryPoint) -> None:
+    try:
+        verb = entry.load()
+    except (ImportError, AttributeError) as error:
+        # It stays in the list, says why it cannot run, and takes any arguments to say so.
+        takes_all = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(entry.name, context_settings=takes_all, add_help_option=False)(_unavailable(error))
+    else:
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=entry.name)
+        else:
+            app.command(entry.name)(verb)
+
+
+def _unavailable(error: Exception) -> Callable[[], None]:
+    def verb() -> None:
+        raise error
+
+    verb.__doc__ = f"({_missing_extra(error) or f'cannot load: {error}'})"
+    return verb
+
+
+def _missing_extra(error: Exception) -> str | None:
+    """What to install when `error` is the lack of a library that one of our extras brings; None for another error."""
+    missing = (getattr(error, "name", None) or "").partition(".")[0]
+    for requirement in requires("runcast") or []:
+        found = re.match(r"""([\w.-]+).*extra == ["']([\w-]+)["']""", requirement)
+        if found and found[1].replace("-", "_") == missing != "runcast":
+            return f"needs the [{found[2]}] extra: pip install 'runcast[{found[2]}]'"
+    return None
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"runcast {version('runcast')}")
+        raise typer.Exit
+
+
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Forecast a distributed LLM training step or an RL weight update before anyone pays for the GPUs."""
+
+
+def _leave(code: Any, *lines: str) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)
+    raise SystemExit(code)

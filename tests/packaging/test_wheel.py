@@ -1,0 +1,77 @@
+"""The wheel as a user gets it: built from a clean copy, in environments of its own, away from the repository."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+SETUP = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+JUNK = shutil.ignore_patterns("__pycache__", "*.egg-info")
+
+
+def run(*command, cwd):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def environment(folder, *requirements):
+    run(sys.executable, "-m", "venv", folder, cwd=folder.parent)
+    run(folder / "bin/python", "-m", "pip", "install", "--quiet", *requirements, cwd=folder.parent)
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A copy, since setuptools reuses build/: a deleted module would come back from it."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for top in SETUP["package-dir"].values():
+        shutil.copytree(ROOT / top, copy / top, ignore=JUNK)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory):
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, ".", cwd=source)
+    (built,) = out.iterdir()
+    return built
+
+
+def test_holds_every_file_and_only_runcast(source, wheel):
+    wanted = {
+        Path(*prefix.split("."), file.relative_to(source / top)).as_posix()
+        for prefix, top in SETUP["package-dir"].items()
+        for file in (source / top).rglob("*")
+        if file.is_file()
+    }
+    held = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert held == wanted
+
+
+def test_works_outside_the_repository(wheel, tmp_path):
+    python = environment(tmp_path / "venv", wheel, "pytest")
+    shutil.copytree(ROOT / "tests/smoke", tmp_path / "smoke", ignore=JUNK)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = smoke\n")
+    report = run(python, "-m", "pytest", "-m", "smoke", "--import-mode=importlib", "smoke", cwd=tmp_path)
+    assert " passed" in report
+
+
+def test_measuring_needs_no_library(wheel, tmp_path):
+    """On a cluster node the wheel stands in a PyTorch container, installed with --no-deps."""
+    python = environment(tmp_path / "venv", "--no-deps", wheel)
+    code = "import runcast.calibrate; assert __import__('sys').prefix in runcast.calibrate.__file__"
+    run(python, "-c", code, cwd=tmp_path)
+    if (ROOT / "calibrate/__main__.py").exists():
+        run(python, "-m", "runcast.calibrate", "--help", cwd=tmp_path)

@@ -1,0 +1,80 @@
+"""What must hold wherever runcast is installed; also run against the wheel, with nothing of the repository around."""
+
+import subprocess
+import sys
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+RUNCAST = Path(sys.executable).with_name("runcast")
+HEAVY = ["dash", "numba", "numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "torch"]
+VERBS = ["compare", "execute", "simulate"]
+
+
+def runcast(*arguments):
+    return subprocess.run([RUNCAST, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_import():
+    import runcast.simulator
+
+    assert issubclass(runcast.simulator.UserError, ValueError)
+
+
+def test_public_names_load():
+    import runcast.simulator
+
+    for name in runcast.simulator.__all__:
+        assert getattr(runcast.simulator, name) is not None
+
+
+def test_runcast_is_a_namespace():
+    import runcast
+
+    assert runcast.__file__ is None
+
+
+def test_data_is_found():
+    from importlib.resources import files
+
+    assert files("runcast.data").joinpath("hardware").is_dir()
+
+
+def test_version():
+    assert runcast("--version").stdout == f"runcast {version('runcast')}\n"
+
+
+def test_no_verb_appears_unnoticed():
+    assert sorted(entry.name for entry in entry_points(group="runcast.verbs")) == VERBS
+
+
+def test_help_lists_the_verbs():
+    done = runcast("--help")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.partition("Commands:\n")[2].splitlines()] == VERBS
+
+
+def test_help_imports_nothing_heavy():
+    done = python(f"""
+import sys
+from runcast.simulator.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    print("heavy:", *sorted(set({HEAVY}) & set(sys.modules)))
+""")
+    assert done.stdout.splitlines()[-1] == "heavy:"
+
+
+@pytest.mark.parametrize("arguments", [["simulat"], ["--simulate"]])
+def test_unknown_verb_or_option(arguments):
+    done = runcast(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(f"Error: No such {'option' if '--' in arguments[0] else 'command'}")
