@@ -4,7 +4,7 @@ Ops are rows of columns (one array per field). An op runs on lanes, waits for ot
 may hold slots of pools. Lanes run their ops strictly in order, like CUDA streams. Costs live elsewhere; so do clocks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -129,6 +129,12 @@ class Program:
     def ranks_of(self, op: int) -> list[int]:
         """The ranks on which the op runs, ascending."""
         return sorted({rank for place in self.places_of(op) for rank in self.places[place].ranks})
+
+    def only_at(self, places: Sequence[int]) -> NDArray[np.bool_]:
+        """Mask of the ops that run at these places and nowhere else."""
+        place = np.array([lane.place for lane in self.lanes], np.int64)[self.lanes_of.values]
+        inside = np.isin(place, list(places))
+        return np.bincount(self.lanes_of.row_of_value()[~inside], minlength=len(self)) == 0
 
     def renamed(self, names: tuple[str, ...]) -> "Program":
         """The same Program with other op names."""

@@ -1,1 +1,7 @@
-"""scenario"""
+"""Scenarios: what a file may say, reading it, and everything that its names stand for."""
+
+from .load import check_scenario, load_scenario, read_toml
+from .resolve import Resolved
+from .schema import Scenario
+
+__all__ = ["Resolved", "Scenario", "check_scenario", "load_scenario", "read_toml"]

@@ -1,0 +1,113 @@
+"""From a TOML file and `--set` changes to a checked Scenario; every fault is one line with file, key and value."""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ..errors import UserError, fault
+from .schema import Scenario
+
+
+def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file and apply `key=value` changes such as `update.bucket=2 GiB`.
+
+    Raises:
+        UserError: the file cannot be read, is not TOML, or says something that is not allowed.
+    """
+    table = read_toml(Path(path))
+    for change in changes:
+        _apply(table, change)
+    return check_scenario(table, str(path))
+
+
+def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
+    """The Scenario that a table of plain values says, or a UserError with a line per fault."""
+    try:
+        return Scenario.model_validate(_tuples(table))
+    except ValidationError as error:
+        raise UserError(*(_line(where, one) for one in error.errors(include_url=False))) from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as plain values."""
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; expected a TOML file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is not text; expected a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: is not TOML: {error}") from None
+
+
+def _apply(table: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set {change}: expected key=value, such as update.bucket='2 GiB'")
+    *path, last = key.strip().split(".")
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise UserError(f"--set {change}: {part} is a value, not a table")
+    table[last] = _toml_value(text.strip())
+
+
+def _toml_value(text: str) -> Any:
+    """The TOML value that the text writes, or the text itself where it writes none (`5.89 GiB`)."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, which is what a frozen schema holds; tables inside stay tables."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) if key == "slow" else item for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _line(where: str, error: Mapping[str, Any]) -> str:
+    path = [str(part) for part in error["loc"] if part not in ("str", "dict[str,any]")]
+    key = ".".join(path)
+    if error["type"] == "missing":
+        return f"{where}: {key}: is missing; {_meaning(path)}"
+    if error["type"] == "extra_forbidden":
+        return fault(where, key, error["input"], f"unknown key; {_known(path)}")
+    message = error["msg"].removeprefix("Value error, ")
+    value = error["input"]
+    return f"{where}: {key}: {message}" if isinstance(value, Mapping) else fault(where, key, value, _lower(message))
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _table_of(path: Iterable[str]) -> type[BaseModel]:
+    """The schema of the table in which the last key of the path stands."""
+    table: type[BaseModel] = Scenario
+    for part in list(path)[:-1]:
+        field = table.model_fields.get(part)
+        kind = field.annotation if field else None
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            table = kind
+    return table
+
+
+def _known(path: list[str]) -> str:
+    names = sorted(_table_of(path).model_fields)
+    near = get_close_matches(path[-1], names, n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+
+
+def _meaning(path: list[str]) -> str:
+    field = _table_of(path).model_fields.get(path[-1])
+    return f"expected {field.description}" if field else "expected a value"

@@ -1,0 +1,204 @@
+"""From a checked Scenario to everything a prediction rests on: cluster, weights, plan, Program, profile, and the hash.
+
+What a file says and the machine does not allow (a bucket beyond memory, heads that do not divide) is found here.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from ..costs import Costs, cost_update
+from ..errors import UserError, fault
+from ..hardware import Cluster, cluster, resolved
+from ..profile import Profile, load_profile, load_stack, profile_for
+from ..program import Program
+from ..updates import (
+    BucketSize,
+    UpdatePlan,
+    alike,
+    bucket_size,
+    make_plan,
+    serial,
+    three_stage,
+    two_stage,
+    unfolded,
+)
+from ..workload import ModelSpec, Weights, load_hf_config, preset, weights
+from .schema import Scenario
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A scenario with everything that its names stand for; the parts are made when first asked for."""
+
+    scenario: Scenario
+    where: str = "scenario"
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The machines."""
+        return cluster(self.scenario.cluster, self.scenario.nodes, self.where)
+
+    @cached_property
+    def spec(self) -> ModelSpec | None:
+        """The model's shape, unless it is known by totals alone."""
+        model = self.scenario.model
+        if model.preset is not None:
+            return preset(model.preset, f"{self.where}: model", model.overrides or None)
+        return load_hf_config(model.config) if model.config is not None else None
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The tensors that travel."""
+        model = self.scenario.model
+        if self.spec is not None:
+            return weights(self.spec, mtp=model.mtp)
+        assert model.bytes is not None and model.tensors is not None
+        return Weights.from_totals(model.bytes, model.tensors, model.largest, f"{self.where}: model")
+
+    @cached_property
+    def profile(self) -> Profile:
+        """Device and software parameters together."""
+        device = self.cluster.device(0).name
+        name = self.scenario.profile or profile_for(device)
+        return load_profile(name, self.where).joined(load_stack(self.scenario.stack, self.where))
+
+    @cached_property
+    def dtype(self) -> str:
+        """Precision of the weights: fp8 where the model is quantised."""
+        return "fp8" if self.spec is not None and self.spec.quantization is not None else "bf16"
+
+    @cached_property
+    def resident_bytes(self) -> int:
+        """Bytes of weights that each inference rank holds while it is updated."""
+        return -(-self.weights.total_bytes // self.scenario.update.inference.tp)
+
+    @cached_property
+    def free_bytes(self) -> int:
+        """Free device memory before the update: as given, or by the engine's utilisation, or all but the weights."""
+        update, memory = self.scenario.update, int(self.cluster.device(0).memory_bytes)
+        if update.free_memory is not None:
+            return update.free_memory
+        if update.inference.memory_utilization is not None:
+            return int(memory * (1 - update.inference.memory_utilization))
+        return memory - self.resident_bytes
+
+    @cached_property
+    def bucket(self) -> BucketSize:
+        """Size and number of buffers, by the rule of the source or as the scenario says."""
+        update = self.scenario.update
+        largest = int(self.weights.aligned().max())
+        rule = {"mem_fraction": update.mem_fraction, "h2d_buffer": update.h2d_buffer}
+        try:
+            fitting = bucket_size(self.free_bytes, largest, limit_bytes=update.bucket or update.max_bucket, **rule)
+        except ValueError as error:
+            raise self._no_room(str(error)) from None
+        if update.bucket is not None and fitting.bytes != update.bucket:
+            raise self._bucket_fault(update.bucket, largest, fitting)
+        return fitting
+
+    @cached_property
+    def classes(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks that act alike: same device, same kind of node, same slowness."""
+        machines = self.cluster
+        if not self.scenario.fold:
+            return unfolded(machines.n_gpus)
+        slow = self.slowness
+        shapes = {id(node): node for node in machines.nodes}
+        return alike(
+            [
+                (machines.device(gpu).name, id(shapes[id(machines.nodes[machines.node_of(gpu)])]), slow[gpu])
+                for gpu in range(machines.n_gpus)
+            ]
+        )
+
+    @cached_property
+    def slowness(self) -> np.ndarray:
+        """Per rank, how many times longer its own work takes."""
+        factors = np.ones(self.cluster.n_gpus)
+        for i, slow in enumerate(self.scenario.slow):
+            if slow.node >= self.cluster.n_nodes:
+                allowed = f"there are {self.cluster.n_nodes} nodes, numbered from 0"
+                raise UserError(fault(self.where, f"slow.{i}.node", slow.node, allowed))
+            factors[list(self.cluster.gpus_of(slow.node))] *= slow.factor
+        return factors
+
+    @cached_property
+    def plan(self) -> UpdatePlan:
+        """Owners and buckets."""
+        self._check_parallel()
+        update = self.scenario.update
+        return make_plan(
+            self.weights.aligned(),
+            self.cluster.n_gpus,
+            self.bucket,
+            tensor_parallel=update.inference.tp,
+            classes=self.classes,
+            dtype=self.dtype,
+            new_group=update.process_group == "new",
+        )
+
+    @cached_property
+    def program(self) -> Program:
+        """What happens."""
+        update = self.scenario.update
+        if update.pipeline == "three_stage":
+            try:
+                return three_stage(self.plan, update.h2d_freed)
+            except ValueError as error:
+                raise UserError(fault(self.where, "update.pipeline", update.pipeline, str(error))) from None
+        return {"two_stage": two_stage, "serial": serial}[update.pipeline](self.plan)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """How long each op takes alone."""
+        costs = cost_update(self.program, self.cluster, self.profile)
+        for factor in np.unique(self.slowness[self.slowness > 1]):
+            slow = set(np.flatnonzero(self.slowness == factor).tolist())
+            places = [place for place, at in enumerate(self.program.places) if set(at.ranks) <= slow]
+            costs = costs.scaled(self.program.only_at(places), float(factor))
+        return costs
+
+    @cached_property
+    def hash(self) -> str:
+        """Names the result: everything that the prediction rests on, and the engine's version."""
+        content = {
+            "scenario": self.scenario.model_dump(mode="json", exclude={"name"}),
+            "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),
+            "tensors": hashlib.sha256(self.weights.nbytes.tobytes()).hexdigest(),
+            "profile": self.profile.to_json(),
+            "version": version("runcast"),
+        }
+        return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+
+    def _check_parallel(self) -> None:
+        tp, gpus = self.scenario.update.inference.tp, self.cluster.n_gpus
+        key = "update.inference.tp"
+        if gpus % tp:
+            raise UserError(fault(self.where, key, tp, f"must divide the {gpus} GPUs"))
+        if self.spec is not None and self.spec.num_attention_heads % tp:
+            raise UserError(fault(self.where, key, tp, f"must divide the {self.spec.num_attention_heads} heads"))
+        if len(self.weights) < gpus:
+            allowed = f"expected at least one tensor for each of the {gpus} ranks"
+            raise UserError(fault(self.where, "model", len(self.weights), allowed))
+
+    def _no_room(self, why: str) -> UserError:
+        memory = int(self.cluster.device(0).memory_bytes)
+        text = f"{why}: of {memory} bytes per device {self.free_bytes} are free, {self.resident_bytes} hold weights"
+        return UserError(f"{self.where}: update: {text}; raise inference.tp, or give free_memory")
+
+    def _bucket_fault(self, asked: int, largest: int, fitting: BucketSize) -> UserError:
+        if asked < largest:
+            allowed = f"the largest tensor has {largest} bytes and is never split"
+        else:
+            allowed = f"at most {fitting.bytes} bytes fit: {fitting.buffers} such buffers in {self.free_bytes} free bytes"
+        return UserError(fault(self.where, "update.bucket", asked, allowed))
+
+
+def _canonical(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)

@@ -1,0 +1,93 @@
+"""What a scenario file may say: one pydantic model per table, a description per field. No defaults live elsewhere."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+
+from ..units import parse
+
+
+def _size(value: Any) -> int:
+    size = round(parse(value, "bytes"))
+    if size <= 0:
+        raise ValueError("expected a size above zero")
+    return size
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Model(_Table):
+    """The weights: a preset, a Hugging Face config, or totals alone."""
+
+    preset: str | None = Field(None, description="name of a shipped model, such as kimi-k2")
+    config: str | None = Field(None, description="path of a Hugging Face config.json or of the folder that holds it")
+    bytes: Size | None = Field(None, description="total bytes, for a model known by totals alone")
+    tensors: PositiveInt | None = Field(None, description="number of tensors, with bytes")
+    largest: Size | None = Field(None, description="bytes of the largest tensor, with bytes (default: an even split)")
+    mtp: bool = Field(True, description="whether the checkpoint's multi-token-prediction layers are sent too")
+    overrides: dict[str, Any] = Field(default_factory=dict, description="Hugging Face keys that replace the preset's")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Model":
+        given = [key for key in ("preset", "config", "bytes") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of preset, config or bytes (given: {', '.join(given) or 'none'})")
+        if (self.bytes is None) != (self.tensors is None):
+            raise ValueError("bytes and tensors go together")
+        if self.largest is not None and self.bytes is None:
+            raise ValueError("largest goes with bytes and tensors")
+        if self.overrides and self.preset is None:
+            raise ValueError("overrides go with a preset")
+        return self
+
+
+class Inference(_Table):
+    """The engines that receive the weights."""
+
+    tp: PositiveInt = Field(1, description="tensor-parallel size: a rank keeps 1/tp of the weights")
+    memory_utilization: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="share of device memory that the engine holds (vLLM's gpu_memory_utilization)"
+    )
+
+
+class Update(_Table):
+    """How the weights travel."""
+
+    method: Literal["broadcast"] = Field("broadcast", description="how the bytes reach the ranks")
+    pipeline: Literal["two_stage", "three_stage", "serial"] = Field("two_stage", description="what overlaps with what")
+    bucket: Size | None = Field(None, description="bytes of a bucket (default: what fits, at most max_bucket)")
+    max_bucket: Size = Field(8 * 2**30, description="largest bucket by default (PS_MAX_BUCKET_SIZE_GB)")
+    mem_fraction: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="usable share of free memory")
+    free_memory: Size | None = Field(None, description="free device memory before the update (default: derived)")
+    h2d_buffer: bool = Field(True, description="whether each rank has a buffer for host-to-device copies")
+    h2d_freed: Literal["start", "end"] = Field("start", description="three_stage: what of a broadcast frees it")
+    process_group: Literal["new", "kept"] = Field("new", description="whether the update creates its process group")
+    inference: Inference = Field(default_factory=Inference, description="the engines that receive the weights")
+
+
+class Slow(_Table):
+    """A node that runs slower than its like."""
+
+    node: Annotated[int, Field(ge=0)] = Field(description="which node")
+    factor: Annotated[float, Field(ge=1, le=1000)] = Field(description="how many times longer its own work takes")
+
+
+class Scenario(_Table):
+    """One question to the simulator. The content hash names its results."""
+
+    name: str = Field("unnamed", description="a title for people; not part of the hash")
+    kind: Literal["weight_update"] = Field(description="what is simulated")
+    cluster: str | dict[str, Any] = Field(description="a cluster of the catalogue, a file, or a table of changes to one")
+    nodes: PositiveInt = Field(1, description="number of nodes")
+    profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
+    stack: str = Field("checkpoint-engine", description="software stack")
+    model: Model = Field(description="the weights")
+    update: Update = Field(default_factory=Update, description="how they travel")
+    slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
+    fold: bool = Field(True, description="whether ranks that act alike are simulated once")
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of everything random")
