@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -qq
 SCENARIO ?= kimi-k2-256xh20
 
 .DEFAULT_GOAL := help
-.PHONY: help run test slow bench lint wheel clean
+.PHONY: help run test slow bench lint ruff types floors wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,10 +27,16 @@ slow: $(VENV)/.test  ## the slow tests: the wheel in a fresh environment, and ot
 bench: $(VENV)/.test  ## how fast the engine is
 	$(PY) -m pytest tests/bench --benchmark-only
 
-lint: $(VENV)/.lint  ## ruff, mypy and the floors between packages
+lint: ruff types floors  ## ruff, mypy and the floors between packages (-k: all three, whatever fails)
+
+ruff: $(VENV)/.lint
 	$(PY) -m ruff check .
+
+types: $(VENV)/.lint
 	@mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/runcast
 	$(PY) -m mypy
+
+floors: $(VENV)/.lint
 	$(VENV)/bin/lint-imports
 
 wheel: $(VENV)/.made  ## dist/*.whl
@@ -48,8 +54,8 @@ $(shell rm -f $(VENV)/.made $(VENV)/.run $(VENV)/.test $(VENV)/.lint)
 endif
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "runcast needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "runcast needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
