@@ -1,6 +1,7 @@
 """The Timeline: when each op of a Program was ready, started and ended, simulated or measured.
 
-Tables and questions about it live here; files that other tools open are in `export`, memory in `memory`.
+Its own questions live here; what each rank did is in `ranks`, memory in `memory`, files for other tools in `trace` and
+`table`, Gantt charts as data in `chart`.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,97 @@
+"""A Timeline seen from its ranks: what each of them did, also where one op of a class stands for many ranks.
+
+Questions about a rank's memory are in `memory`, the files and charts made of these rows in `trace`, `table`, `chart`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from ..program import Program, Ragged
+from .timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEW_RANKS = 8
+Ints = NDArray[np.int64]
+
+
+def few_ranks(program: Program) -> tuple[int, ...]:
+    """The ranks shown unless others are named: all if there are at most 8, else the first 8 of the first class."""
+    everyone = tuple(range(program.ranks))
+    first = program.places[0].ranks if program.places else ()
+    return (first if len(first) > 1 and len(everyone) > FEW_RANKS else everyone)[:FEW_RANKS]
+
+
+def all_alike(program: Program) -> bool:
+    """Whether one class holds all ranks, so that any of them shows what all do."""
+    return any(len(place.ranks) == program.ranks for place in program.places)
+
+
+def spans_of_ranks(timeline: Timeline, ranks: Sequence[int] | None = None) -> "pd.DataFrame":
+    """One row per rank, lane and op, by rank and start: what ran where and when.
+
+    Columns: rank, lane, place (the class or rank that the Program names), op, name, kind, role, ready_s, start_s,
+    end_s, queued_s, bytes, rate_bytes_per_s (NaN without bytes or time), and the tags. `role` is "src" on the root of
+    a broadcast, "dst" on its other ranks, and empty for other ops.
+
+    Raises:
+        UserError: a rank is not in the world.
+    """
+    import pandas as pd
+
+    program = timeline.program
+    rank, lane, op = _expanded(program, few_ranks(program) if ranks is None else ranks)
+    start, end, size = timeline.start_s[op], timeline.end_s[op], program.bytes[op]
+    columns = {
+        "rank": rank,
+        "lane": np.array([lane.name for lane in program.lanes], object)[lane],
+        "place": np.array([program.places[lane.place].name for lane in program.lanes], object)[lane],
+        "op": op,
+        "name": np.array(program.names, object)[op],
+        "kind": np.array(program.kinds, object)[program.kind[op]],
+        "role": _role(program, rank, op),
+        "ready_s": timeline.ready_s[op],
+        "start_s": start,
+        "end_s": end,
+        "queued_s": start - timeline.ready_s[op],
+        "bytes": size,
+        "rate_bytes_per_s": rate(size, end - start),
+    }
+    frame = pd.DataFrame(columns | {tag: values[op] for tag, values in program.tags.items()})
+    return frame.sort_values(["rank", "start_s", "end_s", "op", "lane"], ignore_index=True)
+
+
+def rate(size_bytes: Ints, duration_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Bytes per second; NaN where there are no bytes or no time."""
+    counts = (size_bytes > 0) & (duration_s > 0)
+    return np.divide(size_bytes, duration_s, out=np.full(len(duration_s), np.nan), where=counts)
+
+
+def _expanded(program: Program, ranks: Sequence[int]) -> tuple[Ints, Ints, Ints]:
+    """Rank, lane and op of each row: a lane of a place once for each of the chosen ranks there."""
+    shown = _shown(program, ranks)
+    ops, lanes = program.lanes_of.row_of_value(), program.lanes_of.values
+    place = np.array([lane.place for lane in program.lanes], np.int64)[lanes]
+    times = np.diff(shown.start)[place]
+    row = np.repeat(np.arange(len(ops)), times)
+    nth = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+    return shown.values[shown.start[place[row]] + nth], lanes[row], ops[row]
+
+
+def _shown(program: Program, ranks: Sequence[int]) -> Ragged:
+    """For each place, those of its ranks that were chosen."""
+    chosen = set(ranks)
+    if unknown := sorted(chosen - set(range(program.ranks))):
+        raise UserError(f"rank {unknown[0]} is unknown: there are ranks 0 to {program.ranks - 1}")
+    return Ragged.of([[rank for rank in place.ranks if rank in chosen] for place in program.places])
+
+
+def _role(program: Program, rank: Ints, op: Ints) -> NDArray[np.object_]:
+    role = np.where(rank == program.root[op], "src", "dst").astype(object)
+    role[~program.of_kind("broadcast")[op]] = ""
+    return role
