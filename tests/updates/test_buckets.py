@@ -1,5 +1,7 @@
 """The bucket rule and how tensors fill buckets, against the source's words."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -109,9 +111,7 @@ def test_no_bucket_closes_early_and_owners_alternate(sizes, ranks, limit):
     for rank in set(buckets.owner.tolist()):
         mine = np.flatnonzero(buckets.owner == rank)
         assert buckets.round[mine].tolist() == list(range(len(mine)))
-        assert all(
-            buckets.bytes[a] + sizes[buckets.first_tensor[b]] > limit for a, b in zip(mine, mine[1:], strict=False)
-        )
+        assert all(buckets.bytes[a] + sizes[buckets.first_tensor[b]] > limit for a, b in pairwise(mine))
         assert buckets.offset_bytes[mine].tolist() == [0, *np.cumsum(buckets.bytes[mine])[:-1]]
 
 

@@ -4,7 +4,6 @@ All durations are dyadic rationals, so that sums are exact and times are compare
 """
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -73,8 +72,8 @@ def test_a_model_that_fits_in_one_bucket_per_rank_pays_one_h2d(tensors, spare):
     assert makespan(two_stage(fits)) == 4 + len(owned) + 1
 
 
-COSTS_PER_BYTE = st.fixed_dictionaries({kind: seconds for kind in ("h2d", "copy", "broadcast", "reload")})
-COSTS_FIXED = st.fixed_dictionaries({kind: seconds for kind in ("wait_worker", "agree", "sync", "send_meta")})
+COSTS_PER_BYTE = st.fixed_dictionaries(dict.fromkeys(("h2d", "copy", "broadcast", "reload"), seconds))
+COSTS_FIXED = st.fixed_dictionaries(dict.fromkeys(("wait_worker", "agree", "sync", "send_meta"), seconds))
 SIZES = st.lists(st.integers(1, 6).map(lambda n: 256 * n), min_size=1, max_size=24)
 
 
@@ -85,7 +84,7 @@ def makespan_by_bytes(program: Program, per_256: dict[str, float], fixed: dict[s
 
 
 def filled(sizes: list[int], ranks: int, limit: int) -> list[list[int]]:
-    """Bytes of the buckets of each owner: consecutive equal shares by count, a new bucket when the next is too large."""
+    """Bytes of the buckets of each owner: equal shares by count, a new bucket when the next is too large."""
     share = -(-len(sizes) // ranks)
     owned: list[list[int]] = []
     for rank in range(ranks):
@@ -180,65 +179,3 @@ def test_three_stage_freed_at_the_end(beta, more, load_part, n, r):
 def test_three_stage_needs_three_buffers():
     with pytest.raises(ValueError, match="needs an H2D buffer"):
         three_stage(plan(buffers=2))
-
-
-# -- Three stages where H2D and broadcast share one lane per device ---------------------------------------------------
-
-
-def pcie_makespan(program: Program, h: float = 4, beta: float = 1, load: float = 1) -> float:
-    """Every H2D asks all of its owner's lane, every broadcast all of every lane; capacity 1 each."""
-    ranks = program.ranks
-    demand = {int(op): {int(program.root[op]): 1.0} for op in np.flatnonzero(program.of_kind("h2d"))}
-    demand |= {int(op): dict.fromkeys(range(ranks), 1.0) for op in np.flatnonzero(program.of_kind("broadcast"))}
-    seconds = {"h2d": h, "broadcast": beta, "reload": load}
-    return simulate(program, by_kind(program, seconds, demand=demand, capacity_bytes_per_s=(1.0,) * ranks)).makespan_s
-
-
-@pytest.mark.parametrize("folded", [False, True])
-@pytest.mark.parametrize(("rounds", "expected"), [(1, 9), (2, 20), (3, 28), (4, 36), (5, 44)])
-def test_pcie_bound_three_stage(rounds, expected, folded):
-    assert pcie_makespan(three_stage(plan(rounds=rounds, folded=folded))) == expected
-
-
-@pytest.mark.parametrize("rounds", [2, 3, 4])
-def test_only_the_links_decide_which_pipeline_is_faster(rounds):
-    ideal, synchronised = three_stage(plan(rounds=rounds)), two_stage(plan(rounds=rounds))
-    assert makespan(ideal) == 4 * rounds + 5
-    assert makespan(ideal) < makespan(synchronised) == pcie_makespan(synchronised) < pcie_makespan(ideal)
-
-
-@settings(max_examples=60, deadline=None)
-@given(some_seconds, some_seconds, seconds, st.integers(1, 4), st.integers(1, 3))
-def test_pcie_bound_three_stage_against_a_fluid_model(h, beta, load, n, r):
-    expected = fluid(Fraction(h), Fraction(beta), Fraction(load), n, r)
-    assert pcie_makespan(three_stage(plan(n, r)), h, beta, load) == pytest.approx(float(expected), rel=1e-12)
-
-
-def fluid(h: Fraction, beta: Fraction, load: Fraction, n: int, rounds: int) -> Fraction:
-    """The end of the last reload: a broadcast beside any H2D halves both, as it runs at the rate of its slowest lane.
-
-    A rank's H2D buffer is free again when its broadcast starts; broadcast g needs the reload of g - 2 to have ended.
-    """
-    now, half = Fraction(0), Fraction(1, 2)
-    copying = dict.fromkeys(range(n), h)  # rank: seconds of its H2D left
-    cast: Fraction | None = None
-    g, loaded = 0, list[Fraction]()
-    while len(loaded) < n * rounds:
-        half_free = g < 2 or (len(loaded) > g - 2 and loaded[g - 2] <= now)
-        if cast is None and g % n not in copying and half_free:
-            cast = beta
-            if g // n + 1 < rounds:
-                copying[g % n] = h
-        speed = half if cast is not None and copying else Fraction(1)
-        steps = [left / speed for left in (*copying.values(), *([cast] if cast is not None else []))]
-        if cast is None and not half_free:
-            steps.append(loaded[g - 2] - now)
-        step = min(steps)
-        now += step
-        copying = {rank: left - speed * step for rank, left in copying.items() if left > speed * step}
-        if cast is not None:
-            cast -= speed * step
-            if cast == 0:
-                loaded.append(max([now, *loaded[-1:]]) + load)
-                g, cast = g + 1, None
-    return loaded[-1]
