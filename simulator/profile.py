@@ -152,7 +152,7 @@ def _parameters(file: str, table: Mapping[str, Any]) -> dict[str, Parameter]:
         found = list(_faults(file, name, entry))
         faults += found
         if not found:
-            parameters[name] = Parameter(float(entry["value"]), float(entry["spread"]), entry["provenance"], entry["source"])
+            parameters[name] = Parameter(**entry)
     if faults:
         raise UserError(*faults)
     return parameters
@@ -175,4 +175,5 @@ def _faults(file: str, name: str, entry: Any) -> list[str]:
 
 
 def _within(value: object, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and low <= value <= high
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return number and low <= value <= high

@@ -22,11 +22,11 @@ class Costs:
     An op is `latency_s`, never shared, then `work_s`: the time of the rest at full speed, during which it puts
     `rate_bytes_per_s[k]` on link `demand.values[k]` for each `k` of its row `row[op]` of `demand`. Rows are shared by
     ops that ask the same rates; links that ops of one lane alone cross may be left out of the rows, but `link_bytes`,
-    the bytes that all ops together put on each link, counts them. `cost_class` and `provenance` index `classes` and `PROVENANCE`; `spread` is the
-    relative standard deviation of the op's time. `capacity_bytes_per_s` has one entry per link.
-    `interference[victim, aggressor]` is the speed, in (0, 1], that an op of one class keeps beside one of another
-    class on the same rank.
+    the bytes that all ops together put on each link, counts them.
 
+    `cost_class` and `provenance` index `classes` and `PROVENANCE`; `spread` is the relative standard deviation of the
+    op's time. `capacity_bytes_per_s` has one entry per link. `interference[victim, aggressor]` is the speed, in
+    (0, 1], that an op of one class keeps beside one of another class on the same rank.
     """
 
     latency_s: Floats
@@ -116,11 +116,12 @@ def by_kind(
     factors = np.ones((len(program.kinds), len(program.kinds)))
     for (victim, aggressor), factor in (interference or {}).items():
         factors[program.kinds.index(victim), program.kinds.index(aggressor)] = factor
-    rows = [{}, *(demand or {}).values()]
+    rows: dict[tuple[tuple[int, float], ...], int] = {(): 0}
     row = np.zeros(len(program), np.int64)
-    row[list(demand or {})] = np.arange(1, len(rows))
-    links = Ragged.of([list(rates) for rates in rows])
-    rates = np.array([rate for rates in rows for rate in rates.values()], np.float64)
+    for op, asked in (demand or {}).items():
+        row[op] = rows.setdefault(tuple(asked.items()), len(rows))
+    links = Ragged.of([[link for link, _ in asked_] for asked_ in rows])
+    rates = np.array([rate for asked_ in rows for _, rate in asked_], np.float64)
     work = seconds[program.kind]
     return Costs(
         latency_s=latency[program.kind],

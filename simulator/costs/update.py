@@ -55,6 +55,11 @@ class _Pricer:
     def sheet(self) -> Sheet:
         return Sheet(self.program, self.capacity)
 
+    @cached_property
+    def hbm(self) -> list[int]:
+        """The device-memory link of every GPU."""
+        return [self.cluster.hbm(gpu) for gpu in range(self.cluster.n_gpus)]
+
     def gather_metas(self, ops: Ops) -> None:
         self.sheet.charge(ops, [self._per("gather.tensor_s", self._shape(ops, 0))])
 
@@ -106,7 +111,7 @@ class _Pricer:
             rate = self.capacity[slowest]
             work = Term(self.program.bytes[own] / rate, self._of_link(slowest), work=True)
             self.sheet.charge(own, [self._fixed("h2d.latency_s"), work])
-            self.sheet.demand(own, [*route, self.cluster.hbm(rank)], [rate] * (len(route) + 1))
+            self.sheet.demand(own, [*route, self.hbm[rank]], [rate] * (len(route) + 1))
 
     def copy(self, ops: Ops) -> None:
         """On the owner: reads and writes every byte in device memory."""
@@ -139,19 +144,20 @@ class _Pricer:
             ops, [self._fixed("broadcast.latency_s"), fill, Term(seconds, self._of_link(slowest), work=True)]
         )
         watched = self.sheet.watched()
+        hbm = np.array([self.hbm[rank] for rank in ranks], np.int64)
         island = ring.island_of[np.searchsorted(ranks, self.program.root[ops])]
         for one in np.unique(island):
             own = ops[island == one]
             links, shares = ring.shares_from(int(np.flatnonzero(ring.island_of == one)[0]))
-            hbm = [self.cluster.hbm(rank) for rank in ranks] if watched.any() else []
             sizes = float(self.program.bytes[own].sum())
             seen = watched[links]
             self.sheet.carry(links[~seen], shares[~seen] * sizes)
-            self.sheet.demand(own, [*links[seen], *hbm], [*(shares[seen] * rate), *[2 * rate] * len(hbm)])
+            rates = np.concatenate([shares[seen] * rate, np.full(len(hbm), 2 * rate)])
+            self.sheet.demand(own, np.concatenate([links[seen], hbm]), rates)
 
     def _through_hbm(self, ops: Ops, sizes_bytes: Floats, ranks: tuple[int, ...], terms: list[Term]) -> None:
         fraction = self.profile["copy.hbm_fraction"]
-        links = [self.cluster.hbm(rank) for rank in ranks]
+        links = [self.hbm[rank] for rank in ranks]
         traffic = fraction.value * min(self.cluster.capacity[link] for link in links)
         self.sheet.charge(ops, [*terms, Term(2 * sizes_bytes / traffic, fraction, work=True)])
         self.sheet.demand(ops, links, [traffic] * len(links))

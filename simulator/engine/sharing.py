@@ -17,44 +17,46 @@ TIE = 1 + 1e-12  # levels this close are one level
 
 
 def fill(
-    start: Any, links: Any, rates: Any, top: Any, caps: Any, capacity: Any, room: Any, weight: Any, speeds: Any
+    rows: Any, start: Any, links: Any, rates: Any, top: Any, caps: Any, capacity: Any, room: Any, weight: Any, speeds: Any
 ) -> None:
     """Write the speed of each flow into `speeds`.
 
-    Flow f crosses `links[start[f]:start[f+1]]` at full-speed `rates` (bytes/s), the largest of which is `top[f]`;
-    `caps[f]` bounds its speed. `capacity`, and the scratch `room` and `weight`, have one entry per link.
+    Flow f crosses the links of row `r = rows[f]`: `links[start[r]:start[r + 1]]` at full-speed `rates` (bytes/s), the
+    largest of which is `top[r]`; `caps[f]` bounds its speed. `capacity`, and the scratch `room` and `weight`, have one
+    entry per link.
     """
-    n = len(caps)
-    for k in range(start[n]):
-        room[links[k]] = capacity[links[k]]
-        weight[links[k]] = 0.0
+    n = len(rows)
+    for f in range(n):
+        for k in range(start[rows[f]], start[rows[f] + 1]):
+            room[links[k]] = capacity[links[k]]
+            weight[links[k]] = 0.0
     for f in range(n):
         speeds[f] = -1.0
-        for k in range(start[f], start[f + 1]):
-            weight[links[k]] += rates[k] / top[f]
+        for k in range(start[rows[f]], start[rows[f] + 1]):
+            weight[links[k]] += rates[k] / top[rows[f]]
     left = n
     while left > 0:
         level = np.inf
         for f in range(n):
             if speeds[f] < 0.0:
-                level = min(level, caps[f] * top[f])
-                for k in range(start[f], start[f + 1]):
+                level = min(level, caps[f] * top[rows[f]])
+                for k in range(start[rows[f]], start[rows[f] + 1]):
                     level = min(level, room[links[k]] / weight[links[k]])
         level = max(level, 0.0)
         for f in range(n):
             if speeds[f] < 0.0:
-                stop = caps[f] * top[f] <= level * TIE
-                for k in range(start[f], start[f + 1]):
+                stop = caps[f] * top[rows[f]] <= level * TIE
+                for k in range(start[rows[f]], start[rows[f] + 1]):
                     stop = stop or room[links[k]] <= level * TIE * weight[links[k]]
                 if stop:
                     speeds[f] = -2.0
         for f in range(n):
             if speeds[f] == -2.0:
-                speeds[f] = min(caps[f], level / top[f])
+                speeds[f] = min(caps[f], level / top[rows[f]])
                 left -= 1
-                for k in range(start[f], start[f + 1]):
-                    room[links[k]] -= level * rates[k] / top[f]
-                    weight[links[k]] -= rates[k] / top[f]
+                for k in range(start[rows[f]], start[rows[f] + 1]):
+                    room[links[k]] -= level * rates[k] / top[rows[f]]
+                    weight[links[k]] -= rates[k] / top[rows[f]]
 
 
 def max_min(
@@ -69,10 +71,11 @@ def max_min(
         links.extend(demand)
         rates.extend(demand.values())
         start.append(len(links))
+    n = len(demands)
     top = [max(demand.values(), default=1.0) for demand in demands]
-    speeds = [0.0] * len(demands)
-    scratch = [0.0] * len(capacity)
-    fill(start, links, rates, top, caps or [1.0] * len(demands), capacity, scratch, scratch.copy(), speeds)
+    speeds = [0.0] * n
+    room, weight = [0.0] * len(capacity), [0.0] * len(capacity)
+    fill(range(n), start, links, rates, top, caps or [1.0] * n, capacity, room, weight, speeds)
     return speeds
 
 

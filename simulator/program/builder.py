@@ -15,7 +15,8 @@ class _Table:
         self.index: dict[object, int] = {}
 
     def __call__(self, value: object) -> int:
-        return self.index.setdefault(value, len(self.index))
+        index = self.index
+        return index.setdefault(value, len(index))
 
 
 class _Rows:
@@ -37,7 +38,7 @@ class ProgramBuilder:
 
     def __init__(self) -> None:
         self._places: list[Place] = []
-        self._lanes: dict[Lane, int] = {}
+        self._lanes: dict[tuple[int, str], int] = {}
         self._orders: list[list[int]] = []
         self._buffers: list[Buffer] = []
         self._pools: list[Pool] = []
@@ -63,11 +64,11 @@ class ProgramBuilder:
 
     def lane(self, place: int, name: str) -> int:
         """The lane of that name at that place, made on first use."""
-        lane = Lane(place, name)
-        if lane not in self._lanes:
-            self._lanes[lane] = len(self._orders)
+        lane = self._lanes.get((place, name))
+        if lane is None:
+            self._lanes[place, name] = lane = len(self._orders)
             self._orders.append([])
-        return self._lanes[lane]
+        return lane
 
     def buffer(self, name: str, place: int, size_bytes: int, memory: str = "device") -> int:
         """A buffer of `size_bytes` on each rank of the place; returns its index."""
@@ -114,8 +115,8 @@ class ProgramBuilder:
         self._shape.add(shape)
         self._deps.add(after)
         self._accesses.add(
-            [self._access_table(Access(*range_, write=False)) for range_ in reads]
-            + [self._access_table(Access(*range_, write=True)) for range_ in writes]
+            [self._access_table((*range_, False)) for range_ in reads]
+            + [self._access_table((*range_, True)) for range_ in writes]
         )
         self._acquires.add(acquires)
         self._releases.add(releases)
@@ -132,7 +133,7 @@ class ProgramBuilder:
         """The Program with the order of each lane given, instead of the order in which its ops were added."""
         return Program(
             places=tuple(self._places),
-            lanes=tuple(self._lanes),
+            lanes=tuple(Lane(*lane) for lane in self._lanes),
             buffers=tuple(self._buffers),
             pools=tuple(self._pools),
             kinds=tuple(self._kinds.index),  # type: ignore[arg-type]
@@ -147,7 +148,7 @@ class ProgramBuilder:
             root=np.array(self._root, np.int64),
             deps=self._deps.ragged(),
             accesses=self._accesses.ragged(),
-            access_table=tuple(self._access_table.index),  # type: ignore[arg-type]
+            access_table=tuple(Access(*access) for access in self._access_table.index),  # type: ignore[misc]
             acquires=self._acquires.ragged(),
             releases=self._releases.ragged(),
             order=Ragged.of(orders),

@@ -58,7 +58,8 @@ class Resolved:
         model = self.scenario.model
         if self.spec is not None:
             return weights(self.spec, mtp=model.mtp)
-        assert model.bytes is not None and model.tensors is not None
+        assert model.bytes is not None
+        assert model.tensors is not None
         return Weights.from_totals(model.bytes, model.tensors, model.largest, f"{self.where}: model")
 
     @cached_property
@@ -165,6 +166,17 @@ class Resolved:
         return costs
 
     @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed where the scenario is silent, for the report."""
+        notes = list(self.spec.assumptions) if self.spec is not None else []
+        update = self.scenario.update
+        if update.free_memory is None and update.inference.memory_utilization is None:
+            notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
+        if self.scenario.profile is None:
+            notes.append(f"profile: {profile_for(self.cluster.device(0).name)}, chosen by device")
+        return tuple(notes)
+
+    @cached_property
     def hash(self) -> str:
         """Names the result: everything that the prediction rests on, and the engine's version."""
         content = {
@@ -196,7 +208,7 @@ class Resolved:
         if asked < largest:
             allowed = f"the largest tensor has {largest} bytes and is never split"
         else:
-            allowed = f"at most {fitting.bytes} bytes fit: {fitting.buffers} such buffers in {self.free_bytes} free bytes"
+            allowed = f"at most {fitting.bytes} fit: {fitting.buffers} such buffers in {self.free_bytes} free bytes"
         return UserError(fault(self.where, "update.bucket", asked, allowed))
 
 

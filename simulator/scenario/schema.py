@@ -82,7 +82,7 @@ class Scenario(_Table):
 
     name: str = Field("unnamed", description="a title for people; not part of the hash")
     kind: Literal["weight_update"] = Field(description="what is simulated")
-    cluster: str | dict[str, Any] = Field(description="a cluster of the catalogue, a file, or a table of changes to one")
+    cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
     nodes: PositiveInt = Field(1, description="number of nodes")
     profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
     stack: str = Field("checkpoint-engine", description="software stack")

@@ -137,8 +137,8 @@ class UpdateWriter:
         shape = (tensors, round(size * self.plan.kept_fraction))
         half = self._halves[bucket % 2]
         return [
-            self._one("reload", "worker", place, [told[i], before[i]], bucket, shape=shape, size_bytes=size,
-                      reads=[(half[place], 0, size)], releases=pools[i : i + 1])
+            self._one("reload", "worker", place, (told[i], before[i]), bucket, shape=shape, size_bytes=size,
+                      reads=((half[place], 0, size),), releases=pools[i : i + 1])
             for i, place in enumerate(self.classes)
         ]  # fmt: skip
 

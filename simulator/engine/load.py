@@ -1,0 +1,112 @@
+"""What the active flows ask of the links, and the speeds they get: bookkeeping around the pure `sharing.fill`.
+
+Neither class knows time. `Load` counts the links that are asked for more than they have, so that nothing is shared
+while there are none; `Allocator` remembers the answers for sets of rows that come back, as regular programs do.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..costs import Costs
+from . import sharing
+
+_SHORT = 8  # a row up to this long is walked in Python, a longer one by numpy
+_MANY = 8  # more flows than this are worth compiled code,
+_COMPILE_AFTER = 100  # once it has been asked for that often
+_REMEMBERED = 10_000  # answers kept
+
+
+class Load:
+    """Bytes per second that the active rows ask of each link at full speed."""
+
+    def __init__(self, costs: Costs):
+        self.full_links = 0
+        self._costs = costs
+        self._limit = costs.capacity_bytes_per_s * sharing.TIE
+        self._load = np.zeros(len(self._limit))
+        self._sizes: list[int] = np.diff(costs.demand.start).tolist()
+        self._short: dict[int, list[tuple[int, float, float]]] = {}
+
+    def add(self, row: int) -> None:
+        """A flow with this row became active."""
+        self._change(row, 1.0)
+
+    def remove(self, row: int) -> None:
+        """A flow with this row is no longer active."""
+        self._change(row, -1.0)
+
+    def _change(self, row: int, sign: float) -> None:
+        load = self._load
+        if self._sizes[row] <= _SHORT:
+            for link, rate, limit in self._short.get(row) or self._walk(row):
+                before = load.item(link)
+                after = before + sign * rate
+                load[link] = after
+                self.full_links += (after > limit) - (before > limit)
+        else:
+            links, rates = _row(self._costs, row)
+            limit = self._limit[links]
+            before_full = np.count_nonzero(load[links] > limit)
+            load[links] += sign * rates
+            self.full_links += int(np.count_nonzero(load[links] > limit)) - int(before_full)
+
+    def _walk(self, row: int) -> list[tuple[int, float, float]]:
+        links, rates = _row(self._costs, row)
+        entries = list(zip(links.tolist(), rates.tolist(), self._limit[links].tolist(), strict=True))
+        self._short[row] = entries
+        return entries
+
+
+class Allocator:
+    """The max-min fair speeds of sets of flows, given by their rows and caps."""
+
+    def __init__(self, costs: Costs):
+        self._costs = costs
+        self._known: dict[tuple[float, ...], list[float]] = {}
+        self._asked = 0
+        self._fill: Callable[..., None] = sharing.fill
+        demand = costs.demand
+        self._top = np.ones(len(demand))
+        filled = np.diff(demand.start) > 0
+        if filled.any():
+            self._top[filled] = np.maximum.reduceat(costs.rate_bytes_per_s, demand.start[:-1][filled])
+        self._arrays = (demand.start, demand.values, costs.rate_bytes_per_s, self._top)
+        self._lists: tuple[list[int], list[int], list[float], list[float]] | None = None
+        self._scratch = np.zeros((2, len(costs.capacity_bytes_per_s)))
+
+    def speeds(self, rows: list[int], caps: list[float]) -> list[float]:
+        """The speed of each flow."""
+        key = (*rows, *caps)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = self._fresh(rows, caps)
+        return known
+
+    def _fresh(self, rows: list[int], caps: list[float]) -> list[float]:
+        many = len(rows) > _MANY
+        self._asked += many
+        if self._asked == _COMPILE_AFTER:
+            self._fill = sharing.compiled_fill()
+        if many and self._fill is not sharing.fill:
+            speeds = np.zeros(len(rows))
+            capacity = self._costs.capacity_bytes_per_s
+            self._fill(np.array(rows), *self._arrays, np.array(caps), capacity, *self._scratch, speeds)
+            return [float(speed) for speed in speeds]
+        found = [0.0] * len(rows)
+        sharing.fill(rows, *self._as_lists(), caps, *self._list_scratch, found)
+        return found
+
+    def _as_lists(self) -> tuple[list[int], list[int], list[float], list[float]]:
+        if self._lists is None:
+            start, links, rates, top = (array.tolist() for array in self._arrays)
+            self._lists = (start, links, rates, top)
+            self._list_scratch = (self._costs.capacity_bytes_per_s.tolist(), *self._scratch.tolist())
+        return self._lists
+
+
+def _row(costs: Costs, row: int) -> tuple[np.ndarray, np.ndarray]:
+    part = slice(costs.demand.start[row], costs.demand.start[row + 1])
+    return costs.demand.values[part], costs.rate_bytes_per_s[part]

@@ -1,0 +1,69 @@
+"""The terminal summary of a Report: words and numbers first, then a table of phases. Prints; computes nothing."""
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from .report import Report
+from .units import format_bytes, format_rate, format_seconds
+
+_MEANING = {
+    "gather": "metadata of all tensors to all ranks (before the update)",
+    "init": "process group, buffers, IPC handle",
+    "h2d": "host to device, every owner its bucket",
+    "broadcast": "owner's copy, then to all ranks",
+    "reload": "workers load the bucket tensor by tensor",
+    "sync": "hear from workers, agree, synchronise, metadata",
+    "release": "drop handle, free buffers, barrier, group gone",
+    "post_hook": "process_weights_after_loading",
+}
+
+
+def print_summary(report: Report, console: Console | None = None) -> None:
+    """Print the headline, what bounds it, the phases, memory and provenance."""
+    console = console or Console(highlight=False, soft_wrap=True)
+    for line in headline(report):
+        console.print(line, markup=False)
+    console.print(_phases(report))
+    for line in footer(report):
+        console.print(line, markup=False)
+
+
+def headline(report: Report) -> Iterator[str]:
+    """What was asked and the answer."""
+    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
+    yield report.name
+    yield f"  update time   {format_seconds(report.update_time_s)}   (90 % interval {low} to {high})"
+    yield f"  pause         {format_seconds(report.pause_s)} as rollouts see it"
+    yield f"  throughput    {format_rate(report.effective_bytes_per_s)} ({format_bytes(report.bytes)} in {report.tensors} tensors)"
+    yield f"  buckets       {report.buckets} of at most {format_bytes(report.bucket_bytes)}, {report.rounds} rounds, {report.gpus} GPUs"
+    share = report.exposed[report.bound_by] / report.makespan_s
+    yield f"  bound by      {report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
+    yield f"  busiest link  {report.busiest_link}, {report.busiest_link_share:.0%} of the time"
+    yield ""
+
+
+def footer(report: Report) -> Iterator[str]:
+    """Memory, what the numbers rest on, and what was assumed."""
+    yield f"memory per device at its peak: {format_bytes(report.peak.bytes)}"
+    for owner, size in report.peak.owners.items():
+        yield f"  {format_bytes(size):>10}  {owner}"
+    shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
+    yield f"the critical path rests on numbers that are {shares}"
+    for note in report.notes:
+        yield f"note: {note}"
+    yield f"scenario {report.scenario_hash}"
+
+
+def _phases(report: Report) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (("phase", "left"), ("busy", "right"), ("on critical path", "right"), ("share", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table.add_column("what")
+    for phase, busy in report.busy_s.items():
+        exposed = report.exposed.get(phase, 0.0)
+        share = exposed / report.makespan_s
+        table.add_row(phase, format_seconds(busy), format_seconds(exposed), f"{share:.1%}", _MEANING[phase])
+    table.add_row("total", "", format_seconds(report.makespan_s), "100.0%", "from the gather to the end")
+    return table

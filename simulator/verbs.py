@@ -1,0 +1,38 @@
+"""The verbs of this package on the command line: thin wrappers that parse flags, call the API and print."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from .predict import Prediction
+
+
+def simulate(
+    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML).")],
+    changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key: update.bucket='2 GiB'.")] = None,
+    json: Annotated[str | None, typer.Option(help="Write the report as JSON; - is stdout and nothing else.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the timeline as CSV.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace (.json or .json.gz).")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the timeline figure and report as one HTML file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the timeline figure as PNG (needs Chromium).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write report.json, timeline.csv, trace.json.gz, index.html.")] = None,
+) -> None:
+    """Predict a scenario and print a summary."""
+    from .outputs import Outputs, folder_outputs, write_outputs
+    from .predict import simulate as predict
+
+    prediction = predict(scenario, changes or ())
+    wanted = Outputs(json=json, csv=csv, trace=trace, html=html, png=png)
+    if json != "-":
+        _print_summary(prediction)
+    for written in write_outputs(prediction, wanted) + (folder_outputs(prediction, out) if out else []):
+        if json != "-":
+            typer.echo(f"wrote {written}")
+
+
+def _print_summary(prediction: "Prediction") -> None:
+    from .summary import print_summary
+
+    print_summary(prediction.report)
