@@ -10,9 +10,14 @@ if "." not in __name__:
     raise ImportError("import runcast.simulator, not simulator: a bare import gives different classes")
 
 _PUBLIC = {
+    "Prediction": ".predict",
+    "Report": ".report",
+    "Scenario": ".scenario",
     "UserError": ".errors",
+    "load_scenario": ".scenario",
+    "simulate": ".predict",
 }
-__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,7 @@ import numpy as np
 
 from .insight import Z90, by_group, critical_path, provenance, standard_error_s
 from .scenario import Resolved
-from .timeline import Timeline
-from .timeline.memory import Peak, peak
+from .timeline import Peak, Timeline, peak_bytes
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "gather": ("gather_metas",),
@@ -79,8 +78,8 @@ class Report:
             "bound_by": self.bound_by,
             "busiest_link": self.busiest_link,
             "busiest_link_share": self.busiest_link_share,
-            "peak_memory_bytes": self.peak.bytes,
-            "peak_memory_by_owner_bytes": dict(self.peak.owners),
+            "peak_memory_bytes": round(self.peak.bytes),
+            "peak_memory_by_owner_bytes": {name: round(size) for name, size in self.peak.held},
             "gpus": self.gpus,
             "tensors": self.tensors,
             "bytes": self.bytes,
@@ -123,7 +122,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         busy_s={phase: timeline.busy_s(*kinds) for phase, kinds in PHASES.items()},
         exposed=by_group(path, phase_of, tuple(PHASES)),
         provenance=provenance(path, costs),
-        peak=peak(timeline, {"weights (resident)": resolved.resident_bytes}),
+        peak=peak_bytes(timeline, static_bytes={"resident weights": resolved.resident_bytes}),
         busiest_link=costs.link_names[busiest],
         busiest_link_share=float(share[busiest]),
         notes=resolved.notes,

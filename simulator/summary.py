@@ -1,5 +1,6 @@
 """The terminal summary of a Report: words and numbers first, then a table of phases. Prints; computes nothing."""
 
+import sys
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -9,20 +10,20 @@ from .report import Report
 from .units import format_bytes, format_rate, format_seconds
 
 _MEANING = {
-    "gather": "metadata of all tensors to all ranks (before the update)",
-    "init": "process group, buffers, IPC handle",
-    "h2d": "host to device, every owner its bucket",
-    "broadcast": "owner's copy, then to all ranks",
-    "reload": "workers load the bucket tensor by tensor",
-    "sync": "hear from workers, agree, synchronise, metadata",
-    "release": "drop handle, free buffers, barrier, group gone",
-    "post_hook": "process_weights_after_loading",
+    "gather": "metadata of all tensors",
+    "init": "group, buffers, IPC handle",
+    "h2d": "host to device",
+    "broadcast": "copy, then to all ranks",
+    "reload": "load tensor by tensor",
+    "sync": "agree and hand over",
+    "release": "free all, barrier",
+    "post_hook": "after loading",
 }
 
 
 def print_summary(report: Report, console: Console | None = None) -> None:
     """Print the headline, what bounds it, the phases, memory and provenance."""
-    console = console or Console(highlight=False, soft_wrap=True)
+    console = console or Console(highlight=False, soft_wrap=True, no_color=not sys.stdout.isatty())
     for line in headline(report):
         console.print(line, markup=False)
     console.print(_phases(report))
@@ -36,8 +37,10 @@ def headline(report: Report) -> Iterator[str]:
     yield report.name
     yield f"  update time   {format_seconds(report.update_time_s)}   (90 % interval {low} to {high})"
     yield f"  pause         {format_seconds(report.pause_s)} as rollouts see it"
-    yield f"  throughput    {format_rate(report.effective_bytes_per_s)} ({format_bytes(report.bytes)} in {report.tensors} tensors)"
-    yield f"  buckets       {report.buckets} of at most {format_bytes(report.bucket_bytes)}, {report.rounds} rounds, {report.gpus} GPUs"
+    size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to each of {report.gpus:,} GPUs"
+    yield f"  throughput    {format_rate(report.effective_bytes_per_s)} ({size})"
+    filled = f"{report.buckets:,} of at most {format_bytes(report.bucket_bytes)}"
+    yield f"  buckets       {filled}, in {report.rounds} round{'s' * (report.rounds != 1)}"
     share = report.exposed[report.bound_by] / report.makespan_s
     yield f"  bound by      {report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
     yield f"  busiest link  {report.busiest_link}, {report.busiest_link_share:.0%} of the time"
@@ -47,7 +50,7 @@ def headline(report: Report) -> Iterator[str]:
 def footer(report: Report) -> Iterator[str]:
     """Memory, what the numbers rest on, and what was assumed."""
     yield f"memory per device at its peak: {format_bytes(report.peak.bytes)}"
-    for owner, size in report.peak.owners.items():
+    for owner, size in report.peak.held:
         yield f"  {format_bytes(size):>10}  {owner}"
     shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
     yield f"the critical path rests on numbers that are {shares}"
@@ -58,7 +61,7 @@ def footer(report: Report) -> Iterator[str]:
 
 def _phases(report: Report) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name, justify in (("phase", "left"), ("busy", "right"), ("on critical path", "right"), ("share", "right")):
+    for name, justify in (("phase", "left"), ("busy", "right"), ("critical path", "right"), ("share", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_column("what")
     for phase, busy in report.busy_s.items():

@@ -17,19 +17,23 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace (.json or .json.gz).")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the timeline figure and report as one HTML file.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the timeline figure as PNG (needs Chromium).")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write report.json, timeline.csv, trace.json.gz, index.html.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for report, CSV, trace and HTML.")] = None,
 ) -> None:
     """Predict a scenario and print a summary."""
-    from .outputs import Outputs, folder_outputs, write_outputs
+    from .outputs import Outputs, write_outputs
     from .predict import simulate as predict
 
+    wanted = [Outputs(json=json, csv=csv, trace=trace, html=html, png=png)]
+    wanted[0].check()
     prediction = predict(scenario, changes or ())
-    wanted = Outputs(json=json, csv=csv, trace=trace, html=html, png=png)
+    if out is not None:
+        wanted.append(Outputs.in_folder(out))
+        wanted[1].check()
     if json != "-":
         _print_summary(prediction)
-    for written in write_outputs(prediction, wanted) + (folder_outputs(prediction, out) if out else []):
-        if json != "-":
-            typer.echo(f"wrote {written}")
+    for outputs in wanted:
+        for path in write_outputs(prediction, outputs):
+            typer.echo(f"wrote {path}", err=json == "-")
 
 
 def _print_summary(prediction: "Prediction") -> None:

@@ -17,7 +17,16 @@ TIE = 1 + 1e-12  # levels this close are one level
 
 
 def fill(
-    rows: Any, start: Any, links: Any, rates: Any, top: Any, caps: Any, capacity: Any, room: Any, weight: Any, speeds: Any
+    rows: Any,
+    start: Any,
+    links: Any,
+    rates: Any,
+    top: Any,
+    caps: Any,
+    capacity: Any,
+    room: Any,
+    weight: Any,
+    speeds: Any,
 ) -> None:
     """Write the speed of each flow into `speeds`.
 

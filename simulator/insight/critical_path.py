@@ -4,7 +4,6 @@ The engine records for each op the op whose end let it start, so the path is fol
 ends last back to time zero its spans touch each other and sum to the makespan.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
@@ -59,9 +58,3 @@ def standard_error_s(path: CriticalPath, costs: Costs) -> float:
     """
     errors = np.bincount(costs.cost_class[path.ops], path.seconds * costs.spread[path.ops])
     return sqrt(float((errors**2).sum()))
-
-
-def share(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Each value as a fraction of their sum."""
-    total = sum(seconds.values())
-    return {name: value / total for name, value in seconds.items()} if total else {}

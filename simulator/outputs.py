@@ -1,0 +1,115 @@
+"""The files of a prediction (JSON, CSV, trace, HTML, PNG): paths checked before, files written whole or not at all."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import UserError
+from .predict import Prediction
+from .report import PHASES, Report
+from .timeline import write_atomic, write_csv, write_trace
+from .units import format_bytes, format_rate, format_seconds
+
+_SUFFIXES = {"csv": (".csv", ".csv.gz"), "trace": (".json", ".json.gz"), "html": (".html",), "png": (".png",)}
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where each kind of output goes; None leaves it out, `json="-"` is stdout."""
+
+    json: Path | str | None = None
+    csv: Path | None = None
+    trace: Path | None = None
+    html: Path | None = None
+    png: Path | None = None
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> "Outputs":
+        """The usual four in one folder, which is made if need be.
+
+        Raises:
+            UserError: the folder cannot be made.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--out {folder}: cannot make this folder: {error.strerror}") from None
+        return cls(folder / "report.json", folder / "timeline.csv", folder / "trace.json.gz", folder / "index.html")
+
+    def check(self) -> None:
+        """Raise a UserError with one line per path that cannot be written, before any work is done."""
+        if faults := list(self._faults()):
+            raise UserError(*faults)
+
+    def _faults(self) -> Iterator[str]:
+        for kind, path in vars(self).items():
+            if path is None or (str(path) == "-" and kind == "json"):
+                continue
+            place = Path(path)
+            if place.is_dir():
+                yield f"--{kind} {path}: is a folder; expected a file"
+            elif not place.parent.is_dir():
+                yield f"--{kind} {path}: there is no folder {place.parent}"
+            elif kind in _SUFFIXES and not place.name.endswith(_SUFFIXES[kind]):
+                yield f"--{kind} {path}: expected a name that ends in {' or '.join(_SUFFIXES[kind])}"
+
+
+def write_outputs(prediction: Prediction, outputs: Outputs) -> list[Path]:
+    """Write what is asked for and return the files; the report goes to stdout for `json="-"`."""
+    timeline = prediction.timeline
+    if outputs.json is not None:
+        _write_json(prediction.report, str(outputs.json))
+    if outputs.csv is not None:
+        write_csv(timeline, outputs.csv)
+    if outputs.trace is not None:
+        write_trace(timeline, outputs.trace)
+    if outputs.html is not None or outputs.png is not None:
+        _draw(prediction, outputs)
+    return [Path(path) for path in vars(outputs).values() if path is not None and str(path) != "-"]
+
+
+def _write_json(report: Report, path: str) -> None:
+    text = json.dumps(report.to_json(), indent=1) + "\n"
+    if path == "-":
+        print(text, end="")
+    else:
+        write_atomic(path, text.encode())
+
+
+def _draw(prediction: Prediction, outputs: Outputs) -> None:
+    from .figures import gantt, html, png
+
+    report = prediction.report
+    title = f"{report.name}: {format_seconds(report.update_time_s)}"
+    figure = gantt(prediction.timeline, title=title)
+    if outputs.html is not None:
+        html(figure, outputs.html, title=title, tables=report_tables(report))
+    if outputs.png is not None:
+        png(figure, outputs.png)
+
+
+def report_tables(report: Report) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """The report as tables of text: caption, headers, rows."""
+    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
+    headline = [
+        ("update time", f"{format_seconds(report.update_time_s)} (90 % interval {low} to {high})"),
+        ("pause as rollouts see it", format_seconds(report.pause_s)),
+        ("effective rate", format_rate(report.effective_bytes_per_s)),
+        ("bytes, tensors", f"{format_bytes(report.bytes)}, {report.tensors:,}"),
+        ("bound by", report.bound_by),
+        ("scenario", report.scenario_hash),
+    ]
+    phases = [
+        (phase, format_seconds(report.busy_s[phase]), format_seconds(report.exposed.get(phase, 0.0)))
+        for phase in PHASES
+    ]
+    held = [(name, format_bytes(size)) for name, size in report.peak.held]
+    basis = [(name, f"{share:.1%}") for name, share in report.provenance.items()]
+    return [
+        ("Result", ("what", "value"), headline),
+        ("Phases", ("phase", "busy", "on the critical path"), phases),
+        ("Memory per device at its peak", ("held by", "size"), [*held, ("total", format_bytes(report.peak.bytes))]),
+        ("What the critical path rests on", ("provenance", "share"), basis),
+        ("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
+    ]
