@@ -4,12 +4,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import UserError
 from .predict import Prediction
 from .report import PHASES, Report
 from .timeline import write_atomic, write_csv, write_trace
 from .units import format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from .figures import Table
 
 _SUFFIXES = {"csv": (".csv", ".csv.gz"), "trace": (".json", ".json.gz"), "html": (".html",), "png": (".png",)}
 
@@ -82,15 +86,17 @@ def _draw(prediction: Prediction, outputs: Outputs) -> None:
 
     report = prediction.report
     title = f"{report.name}: {format_seconds(report.update_time_s)}"
-    figure = gantt(prediction.timeline, title=title)
+    figure = gantt(prediction.timeline, title="Timeline")
     if outputs.html is not None:
-        html(figure, outputs.html, title=title, tables=report_tables(report))
+        html(outputs.html, title, {"Timeline of the update": figure}, report_tables(report))
     if outputs.png is not None:
         png(figure, outputs.png)
 
 
-def report_tables(report: Report) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """The report as tables of text: caption, headers, rows."""
+def report_tables(report: Report) -> "list[Table]":
+    """The report as tables for a page."""
+    from .figures import Table
+
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
     headline = [
         ("update time", f"{format_seconds(report.update_time_s)} (90 % interval {low} to {high})"),
@@ -104,12 +110,12 @@ def report_tables(report: Report) -> list[tuple[str, tuple[str, ...], list[tuple
         (phase, format_seconds(report.busy_s[phase]), format_seconds(report.exposed.get(phase, 0.0)))
         for phase in PHASES
     ]
-    held = [(name, format_bytes(size)) for name, size in report.peak.held]
+    held = [(name, format_bytes(size)) for name, size in (*report.peak.held, ("total", report.peak.bytes))]
     basis = [(name, f"{share:.1%}") for name, share in report.provenance.items()]
     return [
-        ("Result", ("what", "value"), headline),
-        ("Phases", ("phase", "busy", "on the critical path"), phases),
-        ("Memory per device at its peak", ("held by", "size"), [*held, ("total", format_bytes(report.peak.bytes))]),
-        ("What the critical path rests on", ("provenance", "share"), basis),
-        ("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
+        Table("Result", ("what", "value"), headline),
+        Table("Phases", ("phase", "busy", "on the critical path"), phases),
+        Table("Memory per device at its peak", ("held by", "size"), held),
+        Table("What the critical path rests on", ("provenance", "share"), basis),
+        Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
     ]

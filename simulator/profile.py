@@ -175,5 +175,6 @@ def _faults(file: str, name: str, entry: Any) -> list[str]:
 
 
 def _within(value: object, low: float, high: float) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return number and low <= value <= high
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and low <= value <= high

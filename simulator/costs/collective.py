@@ -44,7 +44,7 @@ class RingBroadcast:
         """Links and their shares when rank `root` of the group sends, each link once."""
         used = self.into != self.island_of[root]
         links, where = np.unique(self.link[used], return_inverse=True)
-        return links, np.bincount(where, self.share[used], minlength=len(links))
+        return links, np.bincount(where, self.share[used], minlength=len(links)).astype(np.float64)
 
 
 def ring_broadcast(cluster: Cluster, ranks: Sequence[int]) -> RingBroadcast:

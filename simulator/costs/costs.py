@@ -143,7 +143,8 @@ def by_kind(
 def bytes_by_link(work_s: Floats, row: NDArray[np.int64], demand: Ragged, rate: Floats, links: int) -> Floats:
     """Bytes that ops with these rows put on each of `links` links."""
     seconds_of_row = np.bincount(row, work_s, minlength=len(demand))
-    return np.bincount(demand.values, seconds_of_row[demand.row_of_value()] * rate, minlength=links)
+    moved = np.bincount(demand.values, seconds_of_row[demand.row_of_value()] * rate, minlength=links)
+    return moved.astype(np.float64)
 
 
 def _part(rows: Ragged, row: int) -> slice:

@@ -7,8 +7,10 @@ and counts. Every number comes from the profile and the stack.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..hardware import Cluster
 from ..profile import Parameter, Profile
@@ -155,7 +157,7 @@ class _Pricer:
             rates = np.concatenate([shares[seen] * rate, np.full(len(hbm), 2 * rate)])
             self.sheet.demand(own, np.concatenate([links[seen], hbm]), rates)
 
-    def _through_hbm(self, ops: Ops, sizes_bytes: Floats, ranks: tuple[int, ...], terms: list[Term]) -> None:
+    def _through_hbm(self, ops: Ops, sizes_bytes: NDArray[Any], ranks: tuple[int, ...], terms: list[Term]) -> None:
         fraction = self.profile["copy.hbm_fraction"]
         links = [self.hbm[rank] for rank in ranks]
         traffic = fraction.value * min(self.cluster.capacity[link] for link in links)
@@ -173,7 +175,7 @@ class _Pricer:
     def _fixed(self, name: str) -> Term:
         return Term(self.profile.value(name), self.profile[name])
 
-    def _per(self, name: str, count: Floats | float) -> Term:
+    def _per(self, name: str, count: NDArray[Any] | float) -> Term:
         return Term(count * self.profile.value(name), self.profile[name])
 
     def _of_link(self, link: int) -> Parameter:

@@ -8,18 +8,20 @@ from collections.abc import Callable
 from math import inf
 
 from simpy import Environment, Event
+from simpy.events import EventPriority
 
 from ..costs import Costs
 from .disturbance import Disturbance
 from .load import Allocator, Load
 from .sharing import TIE
 
-LATE = 2  # SimPy priority after URGENT (0) and NORMAL (1): the end of an instant
+NORMAL = EventPriority(1)
+LATE = EventPriority(2)  # after URGENT (0) and NORMAL: the end of an instant
 
 class _At(Event):
     """An event that happens at a given delay and priority."""
 
-    def __init__(self, env: Environment, delay: float, priority: int, then: Callable[[Event], None]):
+    def __init__(self, env: Environment, delay: float, priority: EventPriority, then: Callable[[Event], None]):
         super().__init__(env)
         self._ok, self._value = True, None
         self.callbacks = [then]
@@ -114,7 +116,7 @@ class Flows:
         at = min([flow.finish_at for flow in self.active.values()], default=inf)
         if at != self._alarm_at:
             self._alarm_at = at
-            self._alarm = _At(self.env, at - now, 1, self._finish) if at < inf else None
+            self._alarm = _At(self.env, at - now, NORMAL, self._finish) if at < inf else None
 
     def _finish(self, alarm: Event) -> None:
         if alarm is not self._alarm:

@@ -4,7 +4,8 @@ Neither class knows time. `Load` counts the links that are asked for more than t
 while there are none; `Allocator` remembers the answers for sets of rows that come back, as regular programs do.
 """
 
-from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -65,14 +66,13 @@ class Allocator:
         self._costs = costs
         self._known: dict[tuple[float, ...], list[float]] = {}
         self._asked = 0
-        self._fill: Callable[..., None] = sharing.fill
+        self._fill: sharing.Fill = sharing.fill
         demand = costs.demand
         self._top = np.ones(len(demand))
         filled = np.diff(demand.start) > 0
         if filled.any():
             self._top[filled] = np.maximum.reduceat(costs.rate_bytes_per_s, demand.start[:-1][filled])
         self._arrays = (demand.start, demand.values, costs.rate_bytes_per_s, self._top)
-        self._lists: tuple[list[int], list[int], list[float], list[float]] | None = None
         self._scratch = np.zeros((2, len(costs.capacity_bytes_per_s)))
 
     def speeds(self, rows: list[int], caps: list[float]) -> list[float]:
@@ -95,16 +95,15 @@ class Allocator:
             capacity = self._costs.capacity_bytes_per_s
             self._fill(np.array(rows), *self._arrays, np.array(caps), capacity, *self._scratch, speeds)
             return [float(speed) for speed in speeds]
+        start, links, rates, top, capacity_list, room, weight = self._lists
         found = [0.0] * len(rows)
-        sharing.fill(rows, *self._as_lists(), caps, *self._list_scratch, found)
+        sharing.fill(rows, start, links, rates, top, caps, capacity_list, room, weight, found)
         return found
 
-    def _as_lists(self) -> tuple[list[int], list[int], list[float], list[float]]:
-        if self._lists is None:
-            start, links, rates, top = (array.tolist() for array in self._arrays)
-            self._lists = (start, links, rates, top)
-            self._list_scratch = (self._costs.capacity_bytes_per_s.tolist(), *self._scratch.tolist())
-        return self._lists
+    @cached_property
+    def _lists(self) -> list[list[Any]]:
+        """The arrays as lists, which interpreted code reads faster."""
+        return [array.tolist() for array in (*self._arrays, self._costs.capacity_bytes_per_s, *self._scratch)]
 
 
 def _row(costs: Costs, row: int) -> tuple[np.ndarray, np.ndarray]:

@@ -88,11 +88,14 @@ def max_min(
     return speeds
 
 
-def compiled_fill() -> Callable[..., None]:
+Fill = Callable[..., None]
+
+
+def compiled_fill() -> Fill:
     """`fill` compiled by numba, or as it is where numba is not installed."""
     try:
         from numba import njit
     except ImportError:
         return fill
-    compiled: Callable[..., None] = njit(cache=True)(fill)
+    compiled: Fill = njit(cache=True)(fill)
     return compiled

@@ -1,6 +1,6 @@
 """Write a Program one op at a time; `build()` freezes the columns. No checks of meaning here (see `check`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -96,12 +96,12 @@ class ProgramBuilder:
         writes: Sequence[tuple[int, int, int]] = (),
         acquires: Sequence[int] = (),
         releases: Sequence[int] = (),
-        **tags: int,
+        tags: Mapping[str, int] | None = None,
     ) -> int:
         """Append an op to its lanes and return its index.
 
         `after` lists the ops it waits for; `reads` and `writes` are (buffer, offset, bytes); `acquires` and
-        `releases` are pools, one slot per mention.
+        `releases` are pools, one slot per mention; `tags` are small integers.
         """
         op = len(self._names)
         for lane in lanes:
@@ -120,7 +120,7 @@ class ProgramBuilder:
         )
         self._acquires.add(acquires)
         self._releases.add(releases)
-        for key, value in tags.items():
+        for key, value in (tags or {}).items():
             if value != -1:
                 self._tags.setdefault(key, {})[op] = value
         return op

@@ -5,7 +5,7 @@ Deadlocks are not looked for here: the engine finds them when it runs, with the 
 
 from collections.abc import Iterator
 
-from .program import Program
+from .program import Buffer, Lane, Pool, Program
 from .ragged import Ragged
 
 
@@ -36,7 +36,8 @@ def _dangling(program: Program) -> Iterator[str]:
     for name, column, count in columns:
         for value in column.values[(column.values < 0) | (column.values >= count)]:
             yield f"{name} names {value}, but there are {count}"
-    for item in (*program.lanes, *program.buffers, *program.pools):
+    declared: tuple[Lane | Buffer | Pool, ...] = (*program.lanes, *program.buffers, *program.pools)
+    for item in declared:
         if not 0 <= item.place < len(program.places):
             yield f"{item.name} is at place {item.place}, but there are {len(program.places)}"
     for access in program.access_table:
@@ -47,10 +48,12 @@ def _dangling(program: Program) -> Iterator[str]:
 def _sizes(program: Program) -> Iterator[str]:
     for op in (program.bytes < 0).nonzero()[0]:
         yield f"op {program.names[op]!r} has {program.bytes[op]} bytes"
-    for item in (*program.buffers, *program.pools):
-        size = getattr(item, "bytes", None) or getattr(item, "slots", 0)
-        if size < 0:
-            yield f"{item.name} has size {size}"
+    for buffer in program.buffers:
+        if buffer.bytes < 0:
+            yield f"buffer {buffer.name!r} has {buffer.bytes} bytes"
+    for pool in program.pools:
+        if pool.slots < 0:
+            yield f"pool {pool.name!r} has {pool.slots} slots"
 
 
 def _lanes(program: Program) -> Iterator[str]:

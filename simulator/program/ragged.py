@@ -17,7 +17,7 @@ class Ragged:
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]]) -> "Ragged":
         """From one sequence per row."""
-        start, values = [0], []
+        start, values = [0], list[int]()
         for row in rows:
             values.extend(row)
             start.append(len(values))
@@ -26,7 +26,7 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.start) - 1
 
-    def __getitem__(self, row: int) -> NDArray[np.int64]:
+    def __getitem__(self, row: int | np.signedinteger) -> NDArray[np.int64]:
         return self.values[self.start[row] : self.start[row + 1]]
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from ..errors import UserError
 from .builder import ProgramBuilder
@@ -25,6 +26,7 @@ from .program import Program
 _HEADER = "runcast program 1"
 _TOKEN = re.compile(r'[^\s"]*"(?:[^"\\]|\\.)*"|\S+')
 _LIST_KEYS = ("shape", "after", "acquires", "releases")
+_COLUMNS = (*_LIST_KEYS, "kind", "name", "bytes", "dtype", "group", "root", "reads", "writes")
 _WORDS = ("place", "lane", "buffer", "pool", "op", "order")
 
 
@@ -153,12 +155,14 @@ class _Reader:
         self.orders[int(lane.rstrip(":"))] = [int(op) for op in ops]
 
 
-def _arguments(fields: dict[str, str]) -> dict[str, object]:
+def _arguments(fields: dict[str, str]) -> dict[str, Any]:
     """Keyword arguments of `ProgramBuilder.op` from the text fields of one op line."""
-    return {("size_bytes" if key == "bytes" else key): _value(key, text) for key, text in fields.items()}
+    values = {key: _value(key, text) for key, text in fields.items()}
+    columns = {("size_bytes" if key == "bytes" else key): values[key] for key in values if key in _COLUMNS}
+    return columns | {"tags": {key: values[key] for key in values if key not in _COLUMNS}}
 
 
-def _value(key: str, text: str) -> object:
+def _value(key: str, text: str) -> Any:
     if key in ("kind", "name", "dtype"):
         return json.loads(text)
     if key in _LIST_KEYS:

@@ -94,9 +94,14 @@ class Resolved:
         """Size and number of buffers, by the rule of the source or as the scenario says."""
         update = self.scenario.update
         largest = int(self.weights.aligned().max())
-        rule = {"mem_fraction": update.mem_fraction, "h2d_buffer": update.h2d_buffer}
         try:
-            fitting = bucket_size(self.free_bytes, largest, limit_bytes=update.bucket or update.max_bucket, **rule)
+            fitting = bucket_size(
+                self.free_bytes,
+                largest,
+                limit_bytes=update.bucket or update.max_bucket,
+                mem_fraction=update.mem_fraction,
+                h2d_buffer=update.h2d_buffer,
+            )
         except ValueError as error:
             raise self._no_room(str(error)) from None
         if update.bucket is not None and fitting.bytes != update.bucket:

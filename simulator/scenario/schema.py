@@ -67,7 +67,7 @@ class Update(_Table):
     h2d_buffer: bool = Field(True, description="whether each rank has a buffer for host-to-device copies")
     h2d_freed: Literal["start", "end"] = Field("start", description="three_stage: what of a broadcast frees it")
     process_group: Literal["new", "kept"] = Field("new", description="whether the update creates its process group")
-    inference: Inference = Field(default_factory=Inference, description="the engines that receive the weights")
+    inference: Inference = Field(default=Inference(), description="the engines that receive the weights")
 
 
 class Slow(_Table):
@@ -87,7 +87,7 @@ class Scenario(_Table):
     profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
     stack: str = Field("checkpoint-engine", description="software stack")
     model: Model = Field(description="the weights")
-    update: Update = Field(default_factory=Update, description="how they travel")
+    update: Update = Field(default=Update(), description="how they travel")
     slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
     fold: bool = Field(True, description="whether ranks that act alike are simulated once")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of everything random")

@@ -103,7 +103,7 @@ def fill_buckets(sizes_bytes: NDArray[np.int64], owner: NDArray[np.int64], bucke
 def _fill_owner(
     rank: int, first: int, last: int, end: NDArray[np.int64], bucket_bytes: int
 ) -> list[tuple[int, int, int, int, int, int]]:
-    rows = []
+    rows: list[tuple[int, int, int, int, int, int]] = []
     start, base = first, end[first]
     while start < last:
         stop = min(int(np.searchsorted(end, end[start] + bucket_bytes, side="right")) - 1, last)

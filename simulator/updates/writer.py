@@ -7,10 +7,12 @@ An op of every rank is written once per class of ranks that act alike; the metho
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..program import Program, ProgramBuilder
 from .plan import UpdatePlan
 
+Pools = Sequence[int]
 Ops = list[int]  # one op per class of ranks, unless the text says otherwise
 
 
@@ -57,7 +59,7 @@ class UpdateWriter:
         return ops[self.classes.index(self._class_of[self._owner(bucket)])]
 
     def h2d(
-        self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, **pool: Sequence[int]
+        self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, acquires: Pools = ()
     ) -> int:
         """The owner copies a bucket from pinned host memory to its H2D buffer, or into an IPC half.
 
@@ -76,11 +78,11 @@ class UpdateWriter:
             root=owner,
             reads=[(self._host_buffer(owner), int(self.plan.buckets.offset_bytes[bucket]), size)],
             writes=[(target, 0, size)],
-            **pool,
-            **self._tags(bucket),
+            acquires=acquires,
+            tags=self._tags(bucket),
         )
 
-    def copy(self, bucket: int, after: Ops, **pool: Sequence[int]) -> int:
+    def copy(self, bucket: int, after: Ops, acquires: Pools = (), releases: Pools = ()) -> int:
         """On the owner, from the H2D buffer to the IPC half."""
         owner, size = self._owner(bucket), self._size(bucket)
         place = self._class_of[owner]
@@ -93,11 +95,12 @@ class UpdateWriter:
             root=owner,
             reads=[(self._h2d_buffers[place], 0, size)],
             writes=[(self._halves[bucket % 2][place], 0, size)],
-            **pool,
-            **self._tags(bucket),
+            acquires=acquires,
+            releases=releases,
+            tags=self._tags(bucket),
         )
 
-    def broadcast(self, bucket: int, after: Ops, **pool: Sequence[int]) -> int:
+    def broadcast(self, bucket: int, after: Ops, acquires: Pools = (), releases: Pools = ()) -> int:
         """The bucket's bytes from its owner into the IPC half of every rank."""
         size = self._size(bucket)
         return self._gang(
@@ -108,8 +111,9 @@ class UpdateWriter:
             size_bytes=size,
             root=self._owner(bucket),
             writes=[(half, 0, size) for half in self._halves[bucket % 2].values()],
-            **pool,
-            **self._tags(bucket),
+            acquires=acquires,
+            releases=releases,
+            tags=self._tags(bucket),
         )
 
     def wait(self, bucket: int, after: Ops) -> Ops:
@@ -118,7 +122,7 @@ class UpdateWriter:
 
     def agree(self, bucket: int, after: Ops) -> int:
         """All-reduce of the error code: the slowest worker gates everybody."""
-        return self._gang("agree", "comm", after, name=f"agree b{bucket}", size_bytes=8, **self._tags(bucket))
+        return self._gang("agree", "comm", after, name=f"agree b{bucket}", size_bytes=8, tags=self._tags(bucket))
 
     def sync(self, bucket: int, after: Ops) -> Ops:
         """Device synchronise: the broadcast is complete."""
@@ -128,7 +132,7 @@ class UpdateWriter:
         """The bucket's tensor metadata goes to the worker (ZMQ request); shape is (tensors,)."""
         return self._each("send_meta", "ps", after, bucket=bucket, shape=(int(self.plan.buckets.tensors[bucket]),))
 
-    def reload(self, bucket: int, told: Ops, before: Ops, pools: Sequence[int] = ()) -> Ops:
+    def reload(self, bucket: int, told: Ops, before: Ops, pools: Pools = ()) -> Ops:
         """Each worker walks all tensors of the bucket and keeps its share; shape is (tensors, bytes kept).
 
         `before` are its previous reloads; `pools`, one per class, get back the slot of the IPC half that was read.
@@ -161,21 +165,21 @@ class UpdateWriter:
         """The single H2D buffer of a rank as a pool."""
         return self.builder.pool(f"h2d of r{owner}", self._place_of(owner), 1)
 
-    def _gang(self, kind: str, lane: str, after: Sequence[int], **fields: object) -> int:
+    def _gang(self, kind: str, lane: str, after: Sequence[int], **fields: Any) -> int:
         lanes = [self.builder.lane(place, lane) for place in self.classes]
-        return self.builder.op(kind, lanes, after, group=self.world, **{"name": kind} | fields)  # type: ignore[arg-type]
+        return self.builder.op(kind, lanes, after, group=self.world, **{"name": kind} | fields)
 
-    def _each(self, kind: str, lane: str, *after: Ops, bucket: int = -1, **fields: object) -> Ops:
+    def _each(self, kind: str, lane: str, *after: Ops, bucket: int = -1, **fields: Any) -> Ops:
         return [
             self._one(kind, lane, place, [ops[i] for ops in after], bucket, **fields)
             for i, place in enumerate(self.classes)
         ]
 
-    def _one(self, kind: str, lane: str, place: int, after: Ops, bucket: int = -1, **fields: object) -> int:
+    def _one(self, kind: str, lane: str, place: int, after: Sequence[int], bucket: int = -1, **fields: Any) -> int:
         where = self.builder.place_name(place)
         name = f"{kind} b{bucket} on {where}" if bucket >= 0 else f"{kind} on {where}"
         lanes = [self.builder.lane(place, lane)]
-        return self.builder.op(kind, lanes, after, name=name, **fields, **self._tags(bucket))  # type: ignore[arg-type]
+        return self.builder.op(kind, lanes, after, name=name, tags=self._tags(bucket), **fields)
 
     def _place_of(self, rank: int) -> int:
         """The place of one rank: its class if it is alone there, else one of its own, made on first use."""

@@ -1,0 +1,41 @@
+"""PNG files of figures, drawn by kaleido in a Chromium that is installed."""
+
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UserError
+from ..timeline import write_atomic
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+WIDTH_PX, SCALE = 1400, 2
+
+
+def png(figure: "go.Figure", path: Path | str) -> None:
+    """Write the figure as a PNG file on white.
+
+    Raises:
+        UserError: no Chromium or no kaleido is installed, or the file cannot be written.
+    """
+    browser = _browser()
+    if find_spec("kaleido") is None:
+        raise UserError("a PNG needs kaleido: pip install 'runcast[png]'")
+    import kaleido
+
+    opts = {"format": "png", "width": WIDTH_PX, "height": figure.layout.height, "scale": SCALE}
+    white = type(figure)(figure).update_layout(paper_bgcolor="white", plot_bgcolor="white")
+    write_atomic(path, kaleido.calc_fig_sync(white, opts=opts, kopts={"path": browser, "mathjax": False}))
+
+
+def _browser() -> str:
+    named = os.environ.get("BROWSER_PATH", "")
+    if found := next(filter(None, map(shutil.which, [named, *BROWSERS] if named else BROWSERS)), None):
+        return found
+    raise UserError(
+        "a PNG needs a Chromium: install Debian package chromium, or set BROWSER_PATH to a Chrome or Chromium"
+    )

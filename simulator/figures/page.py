@@ -1,0 +1,105 @@
+"""A self-contained HTML page of figures and tables: opens from disk, needs no network, follows light and dark."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..timeline import write_atomic
+from .theme import FONT, TEXT, TEXT_ON_DARK
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+class Table(NamedTuple):
+    """A table of a page; cells are shown as they print, numbers to the right."""
+
+    caption: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+def html(path: Path | str, title: str, figures: Mapping[str, "go.Figure"], tables: Iterable[Table] = ()) -> None:
+    """Write the page, with figures by what they show (for those who cannot see them).
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    write_atomic(path, page(title, figures, tables).encode())
+
+
+def page(title: str, figures: Mapping[str, "go.Figure"], tables: Iterable[Table] = ()) -> str:
+    """The page as text."""
+    from plotly.offline import get_plotlyjs
+
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        *(_figure(i, alt, figure) for i, (alt, figure) in enumerate(figures.items())),
+        *(_table(table) for table in tables),
+    ]
+    body = "\n".join(parts)
+    return _PAGE.format(title=escape(title), style=_STYLE, plotly=get_plotlyjs(), body=body, script=_SCRIPT)
+
+
+def _figure(number: int, alt: str, figure: "go.Figure") -> str:
+    config = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+    drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=config)
+    return f'<figure aria-label="{escape(alt)}">{drawn}</figure>'
+
+
+def _table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{escape(header)}</th>' for header in table.headers)
+    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
+    return (
+        f"<table><caption>{escape(table.caption)}</caption>"
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table>"
+    )
+
+
+def _cell(value: object) -> str:
+    number = ' class="number"' if isinstance(value, int | float) else ""
+    return f"<td{number}>{escape(f'{value:.4g}' if isinstance(value, float) else str(value))}</td>"
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>
+<script>{plotly}</script>
+</head>
+<body>
+<main>
+{body}
+</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+_STYLE = f"""
+:root {{ color-scheme: light dark; --text: {TEXT}; --page: #ffffff; --line: #d0d7de; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --text: {TEXT_ON_DARK}; --page: #16191d; --line: #3d444d; }} }}
+body {{ margin: 0; font: 15px/1.5 {FONT}; color: var(--text); background: var(--page); }}
+main {{ max-width: 1500px; margin: 0 auto; padding: 16px 24px 48px; }}
+h1 {{ font-size: 1.5rem; margin: 8px 0 16px; }}
+figure {{ margin: 0 0 24px; overflow-x: auto; }}
+.plotly-graph-div {{ min-width: 900px; }}
+table {{ border-collapse: collapse; margin: 0 0 24px; font-variant-numeric: tabular-nums; }}
+caption {{ text-align: left; font-weight: 600; padding: 8px 0; }}
+th, td {{ text-align: left; padding: 4px 16px 4px 0; border-bottom: 1px solid var(--line); }}
+.number {{ text-align: right; }}
+"""
+
+_SCRIPT = f"""
+const dark = matchMedia("(prefers-color-scheme: dark)");
+function recolour() {{
+  for (const figure of document.querySelectorAll(".plotly-graph-div"))
+    Plotly.relayout(figure, {{"font.color": dark.matches ? "{TEXT_ON_DARK}" : "{TEXT}"}});
+}}
+dark.addEventListener("change", recolour);
+recolour();
+"""
