@@ -78,7 +78,7 @@ class Costs:
         first_lane = program.lanes_of.values[program.lanes_of.start[:-1]]
         lane, row = np.unique(np.stack([first_lane, self.row]), axis=1)
         load, most = np.zeros_like(self.capacity_bytes_per_s), np.zeros_like(self.capacity_bytes_per_s)
-        for of_lane in np.split(row, np.flatnonzero(np.diff(lane)) + 1):
+        for of_lane in filter(len, np.split(row, np.flatnonzero(np.diff(lane)) + 1)):
             parts = [_part(self.demand, one) for one in of_lane]
             for part in parts:
                 links = self.demand.values[part]

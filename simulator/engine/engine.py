@@ -162,15 +162,18 @@ class Engine:
             return False
         for pool in needed:
             self._slots[pool] -= 1
+        for pool in dict.fromkeys(needed):
             if self._queues[pool]:
                 self._queues[pool].popleft()
         return True
 
     def _give_slots(self, op: int) -> None:
-        for pool in self._releases[op]:
+        changed = list(self._releases[op])
+        for pool in changed:
             self._slots[pool] += 1
-        for pool in self._releases[op]:
+        for pool in changed:  # grows: behind who leaves a queue may stand one whose slots are free
             while self._queues[pool] and self._take_slots(first := self._queues[pool][0]):
+                changed += [other for other in self._acquires[first] if other != pool]
                 self._cause[first] = op
                 self._begin(first)
 
