@@ -3,8 +3,6 @@
 from html import escape
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -68,8 +66,3 @@ def _hover(
     if queued_s > 0:
         lines.append(f"queued for {format_seconds(queued_s)}" + (" at most" if count > 1 else ""))
     return "<br>".join(lines)
-
-
-def total_s(bars: "pd.DataFrame") -> float:
-    """Seconds drawn, the sum over all bars: thinning keeps it."""
-    return float(np.sum(bars.end_s - bars.start_s))

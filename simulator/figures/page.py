@@ -11,6 +11,13 @@ from .theme import FONT, TEXT, TEXT_ON_DARK
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+CONFIG = {
+    "responsive": True,
+    "displaylogo": False,
+    "showSendToCloud": False,  # a report stays where it is
+    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
+}
+
 
 class Table(NamedTuple):
     """A table of a page; cells are shown as they print, numbers to the right."""
@@ -43,8 +50,7 @@ def page(title: str, figures: Mapping[str, "go.Figure"], tables: Iterable[Table]
 
 
 def _figure(number: int, alt: str, figure: "go.Figure") -> str:
-    config = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
-    drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=config)
+    drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=CONFIG)
     return f'<figure aria-label="{escape(alt)}">{drawn}</figure>'
 
 

@@ -1,0 +1,119 @@
+"""Figures of a Timeline: what is drawn adds up to what ran."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from runcast.simulator.costs import by_kind
+from runcast.simulator.engine import simulate
+from runcast.simulator.figures import gantt, memory_figure
+from runcast.simulator.figures.bars import thinned
+from runcast.simulator.program import ProgramBuilder
+from runcast.simulator.timeline import Timeline, chart
+from runcast.simulator.updates import BucketSize, make_plan, two_stage
+
+SECONDS = {"gather_metas": 2, "h2d": 4, "copy": 0.5, "broadcast": 0.5, "reload": 1, "sync": 0.01}
+
+
+def update(ranks: int = 4, rounds: int = 2, folded: bool = True) -> Timeline:
+    classes = [range(ranks)] if folded else None
+    sizes = np.full(ranks * rounds, 2**30)
+    program = two_stage(make_plan(sizes, ranks, BucketSize(2**30, 3), classes=classes))
+    return simulate(program, by_kind(program, SECONDS))
+
+
+def subtitle(figure) -> str:
+    return figure.layout.title.subtitle.text
+
+
+def drawn_s(figure) -> dict[str, float]:
+    return {trace.name: float(np.sum(trace.x)) for trace in figure.data}
+
+
+def test_one_trace_per_label_and_their_seconds() -> None:
+    seconds = drawn_s(gantt(update(ranks=2), title="two"))
+    assert {label: round(value, 6) for label, value in seconds.items()} == {
+        "H2D": 16,
+        "copy": 2,
+        "broadcast (source)": 2,
+        "broadcast (destination)": 2,
+        "reload": 8,
+        "set-up, sync, clean-up": 4.08,
+    }
+
+
+def test_rows_are_buffers_from_top_to_bottom() -> None:
+    figure = gantt(update(ranks=2))
+    assert list(figure.layout.yaxis.ticktext) == ["H2D buffer", "IPC half 0", "IPC half 1", "other steps"] * 2
+    assert figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1]
+    assert [note.text for note in figure.layout.annotations] == ["<b>device 0</b>", "<b>device 1</b>"]
+
+
+@pytest.mark.parametrize(
+    ("timeline", "ranks", "expected"),
+    [
+        (update(4), None, "19.1 s in all; 4 devices"),
+        (update(16), None, "43.3 s in all; 8 of 16 devices shown, all alike"),
+        (update(4, folded=False), [1], "19.1 s in all; 1 of 4 devices shown"),
+    ],
+)
+def test_the_subtitle_says_what_is_shown(timeline: Timeline, ranks: list[int] | None, expected: str) -> None:
+    assert subtitle(gantt(timeline, ranks)) == expected
+
+
+def test_hover_says_what_moved_how_fast() -> None:
+    (h2d, *_) = gantt(update(), [1]).data
+    assert h2d.hovertext[0] == "<b>h2d b1 on r1</b><br>h2d, rank 1, lane h2d<br>from 2 s for 4 s<br>1 GiB at 268 MB/s"
+
+
+def test_thinned_bars_keep_the_seconds_and_the_ops() -> None:
+    spans = chart(update(16, 8))
+    bars, shared_s = thinned(spans, most=500)
+    assert len(bars) < len(spans) / 2
+    assert shared_s > 0
+    assert bars["count"].sum() == (spans.end_s > spans.start_s).sum()
+    assert np.isclose((bars.end_s - bars.start_s).sum(), (spans.end_s - spans.start_s).sum())
+
+
+def test_bars_drawn_together_do_not_hide_each_other() -> None:
+    bars, _ = thinned(chart(update(8, 4), [0]), most=50)
+    together = bars[bars["count"] > 1].sort_values(["row", "start_s"])
+    for _, row in together[together.row != "other steps"].groupby(["row", "bin"]):
+        assert (row.start_s.to_numpy()[1:] >= row.end_s.to_numpy()[:-1] - 1e-9).all()
+
+
+def test_a_large_update_is_drawn_with_a_few_thousand_bars() -> None:
+    figure = gantt(update(64, 8), list(range(16)))
+    assert sum(len(trace.x) for trace in figure.data) <= 15_000
+    assert "are drawn together" in subtitle(figure)
+
+
+def test_rows_of_other_programs_are_lanes() -> None:
+    builder = ProgramBuilder()
+    place = builder.place("r0", [0])
+    forward = builder.op("forward", [builder.lane(place, "compute")])
+    builder.op("fetch", [builder.lane(place, "h2d")], [forward])
+    program = builder.build()
+    figure = gantt(simulate(program, by_kind(program, {"forward": 2, "fetch": 3})))
+    assert list(figure.layout.yaxis.ticktext) == ["compute", "h2d"]
+    assert drawn_s(figure) == {"forward": 2, "fetch": 3}
+
+
+def test_an_empty_program_is_an_empty_figure() -> None:
+    program = ProgramBuilder().build()
+    assert len(gantt(simulate(program, by_kind(program, {}))).data) == 0
+
+
+def test_memory_is_a_step_line_up_to_the_end() -> None:
+    figure = memory_figure(update(), 1, static_bytes={"weights": 2**30})
+    (line,) = figure.data
+    assert (list(line.y), line.line.shape) == ([1, 4, 1, 1], "hv")
+    assert list(line.x) == pytest.approx([0, 2, 19.08, 19.08])
+    assert subtitle(figure) == "peak 4 GiB at 2 s: weights 1 GiB, ipc0 1 GiB, ipc1 1 GiB, h2d 1 GiB"
+
+
+def test_importing_figures_loads_neither_plotly_nor_pandas() -> None:
+    code = "import sys, runcast.simulator.figures; print({'plotly', 'pandas', 'kaleido'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -1,0 +1,77 @@
+"""Gantt charts as text: the unit case is the picture of the two-stage pipeline."""
+
+import numpy as np
+import pytest
+from runcast.simulator.costs import by_kind
+from runcast.simulator.engine import simulate
+from runcast.simulator.program import ProgramBuilder
+from runcast.simulator.timeline import Timeline, chart, text_gantt
+from runcast.simulator.updates import BucketSize, make_plan, two_stage
+
+PICTURE = """\
+time               0   4   8   12  16
+dev 0  H2D buffer  HHHH....HHHH.....
+       IPC half 0  ....SLdL....SLdL.
+       IPC half 1  .....dLdL....dLdL
+dev 1  H2D buffer  HHHH....HHHH.....
+       IPC half 0  ....dLdL....dLdL.
+       IPC half 1  .....SLdL....SLdL
+dev 2  H2D buffer  HHHH....HHHH.....
+       IPC half 0  ....dLSL....dLSL.
+       IPC half 1  .....dLdL....dLdL
+dev 3  H2D buffer  HHHH....HHHH.....
+       IPC half 0  ....dLdL....dLdL.
+       IPC half 1  .....dLSL....dLSL
+
+H = H2D, S = broadcast (source), d = broadcast (destination), L = reload
+"""
+
+
+def update(buffers: int = 3, ranks: int = 4, folded: bool = True, **seconds: float) -> Timeline:
+    classes = [range(ranks)] if folded else None
+    program = two_stage(make_plan(np.full(2 * ranks, 256), ranks, BucketSize(256, buffers), classes=classes))
+    return simulate(program, by_kind(program, {"h2d": 4, "broadcast": 1, "reload": 1} | seconds))
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_two_stage_unit_case_is_the_picture(folded: bool) -> None:
+    assert text_gantt(update(folded=folded), 1.0) == PICTURE
+
+
+def test_without_an_h2d_buffer_the_owner_fills_the_half_itself() -> None:
+    assert (
+        text_gantt(update(buffers=2, ranks=2, allocate=1, h2d=2), 1.0, [0])
+        == """\
+time                0   4   8   12
+dev 0  IPC half 0   .HHSL..HHSL...
+       IPC half 1   ......dL....dL
+       other steps  x.............
+
+H = H2D, S = broadcast (source), d = broadcast (destination), L = reload, x = set-up, sync, clean-up
+"""
+    )
+
+
+def test_rows_of_other_programs_are_lanes() -> None:
+    builder = ProgramBuilder()
+    place = builder.place("r0", [0])
+    forward = builder.op("forward", [builder.lane(place, "compute")])
+    builder.op("fetch", [builder.lane(place, "h2d")], [forward])
+    program = builder.build()
+    timeline = simulate(program, by_kind(program, {"forward": 2, "fetch": 3}))
+    assert (
+        text_gantt(timeline, 1.0)
+        == """\
+time            0   4
+dev 0  compute  ff...
+       h2d      ..eee
+
+f = forward, e = fetch
+"""
+    )
+
+
+def test_every_op_stands_once_per_rank() -> None:
+    bars = chart(update(), [0, 1])
+    assert not bars.duplicated(["rank", "op"]).any()
+    assert set(bars.row) == {"H2D buffer", "IPC half 0", "IPC half 1", "other steps"}
