@@ -1,0 +1,14 @@
+"""The second interpreter of a Program: every rank is a process, every op does the real thing, every span is measured.
+
+    parts       what one rank does of each op, and what it waits for on this and on other ranks
+    lanes       one thread per lane runs them in lane order and takes the time
+    acts        what the ops of each kind do: copies, collectives, messages
+    content     the bytes that travel, and the check that they arrived
+    backend     the device: host memory with Gloo, or CUDA with NCCL
+    world       the processes: start them, join them, align their clocks, signals between them
+    measured    all ranks' spans as one table, a Timeline and files
+    run         all of it, in one rank
+
+A rank's parameter server and its worker are threads of one process: their messages are pickled and queued instead of
+sent through ZeroMQ, and the shared halves are plain memory instead of a CUDA IPC handle.
+"""

@@ -1,0 +1,7 @@
+"""`python -m runcast.calibrate.execute SCENARIO ...` is `runcast execute SCENARIO ...`, for launchers that want a module."""
+
+import sys
+
+from ...simulator.cli import main
+
+main(["execute", *sys.argv[1:]])

@@ -1,0 +1,112 @@
+"""What a run measured: all ranks' spans as one table, the same as a Timeline, and the files that keep both."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...simulator.timeline import Timeline, write_atomic
+from ...simulator.units import format_seconds
+from .lanes import Stamp
+from .parts import Parts
+
+SPANS, SUMMARY = "spans.csv", "summary.json"
+COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """What one rank has to tell after a run; `began_ns` on the common clock, `clock_bound_ns` how far that may be off."""
+
+    began_ns: int
+    clock_bound_ns: int
+    stamps: list[Stamp]
+    checked: int
+    wrong: list[str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run: time 0 is when the first rank began. `about` describes it (scenario, machine, libraries)."""
+
+    parts: Parts
+    reports: Sequence[RankReport]
+    about: dict[str, Any]
+
+    @property
+    def checked(self) -> int:
+        """Tensors compared with what they must hold, over all ranks."""
+        return sum(report.checked for report in self.reports)
+
+    @cached_property
+    def wrong(self) -> list[str]:
+        """Those that hold something else."""
+        return [f"{name} on rank {rank}" for rank, report in enumerate(self.reports) for name in report.wrong]
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """One row per op, rank and lane, by op; `start_s - ready_s` is queueing for lanes.
+
+        A member of a gang starts when it joins, so that its span holds the wait for the last one.
+        """
+        rows = [row for rank, report in enumerate(self.reports) for row in self._rows(rank, report)]
+        table = pd.DataFrame(rows, columns=COLUMNS)
+        return table.sort_values(["op", "rank"], kind="stable", ignore_index=True)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Per op: it starts when its last member joins, as in the engine, and ends with its last member."""
+        by_op = self.spans.groupby("op")
+        start, end = (by_op[column].max().to_numpy(float) for column in ("start_s", "end_s"))
+        cause = np.array([self._cause(op, end) for op in range(len(end))], np.int64)
+        return Timeline(self.parts.program, start, end, cause, np.zeros(len(end), bool))
+
+    def summary(self) -> dict[str, Any]:
+        """What to know first; times in seconds."""
+        return self.about | {
+            "makespan_s": self.timeline.makespan_s,
+            "busy_s": {kind: self.timeline.busy_s(kind) for kind in self.parts.program.kinds},
+            "clock_bound_s": max(report.clock_bound_ns for report in self.reports) / 1e9,
+            "tensors_checked": self.checked,
+            "tensors_wrong": len(self.wrong),
+            "first_wrong": self.wrong[:10],
+        }
+
+    def line(self) -> str:
+        """How it went, in one line."""
+        took, ops = format_seconds(self.timeline.makespan_s), len(self.parts.program)
+        ranks, checked = len(self.reports), f"{self.checked:,} tensors checked, {len(self.wrong)} wrong"
+        return f"{self.about['name']}: {took}, {ops} ops on {ranks} ranks; {checked}"
+
+    def write(self, folder: Path) -> None:
+        """Save spans and summary in a folder that exists, each whole or not at all."""
+        write_atomic(folder / SPANS, self.spans.to_csv(index=False, lineterminator="\n").encode())
+        write_atomic(folder / SUMMARY, json.dumps(self.summary(), indent=2).encode() + b"\n")
+
+    @cached_property
+    def _began_ns(self) -> int:
+        return min(report.began_ns for report in self.reports)
+
+    def _rows(self, rank: int, report: RankReport) -> list[tuple[object, ...]]:
+        program, parts = self.parts.program, self.parts.of(rank)
+        return [
+            (rank, program.lanes[lane].name, stamp.op, program.names[stamp.op], program.kind_of(stamp.op),
+             self._seconds(stamp.ready_ns), self._seconds(stamp.start_ns), self._seconds(stamp.end_ns),
+             int(program.bytes[stamp.op]))
+            for stamp in report.stamps
+            for lane in parts[stamp.op].lanes
+        ]  # fmt: skip
+
+    def _seconds(self, time_ns: int) -> float:
+        """Since the run began; what was ready before it was ready at 0."""
+        return max(time_ns - self._began_ns, 0) / 1e9
+
+    def _cause(self, op: int, end_s: np.ndarray) -> int:
+        """The op that ended last of those that it had to wait for."""
+        waited = [*self.parts.before[op], *self.parts.previous[op]]
+        return max(waited, key=lambda other: float(end_s[other]), default=-1)

@@ -1,0 +1,120 @@
+"""What one rank does of each op: its part. Found before anything runs, with every reason why a Program cannot run.
+
+Rules for an op that waits for another one, seen from a rank that has a part in it:
+
+1. The rank has a part in the other op too: it waits for the end of that part, on its own clock.
+2. The other op runs only on ranks that also have a part in the waiting op: nothing to do here. The waiting op is a
+   gang, each member waits for its own, and nobody's part can end before the data of the others is there.
+3. Else the other ranks send a signal when their parts end, and this one waits for the signals.
+
+Pools turn into the same kind of waiting: slots are given out in the order of the ops, so with n slots the k-th op that
+takes one waits for the (k - n)-th that gives one back.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+
+from ...simulator.errors import UserError
+from ...simulator.program import Program
+
+
+@dataclass(frozen=True)
+class Part:
+    """One rank's part in an op: the lanes it holds there, what it waits for, and whether other ranks wait for it."""
+
+    op: int
+    lanes: tuple[int, ...]
+    after: tuple[int, ...]
+    signals: tuple[tuple[int, int], ...]  # (op, rank) on other ranks
+    signalled: bool
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of every rank of an unfolded Program."""
+
+    program: Program
+
+    @cached_property
+    def ranks(self) -> list[list[int]]:
+        """Per op, the ranks that have a part in it."""
+        return [self.program.ranks_of(op) for op in range(len(self.program))]
+
+    @cached_property
+    def before(self) -> list[list[int]]:
+        """Per op, the ops whose end it waits for: its dependencies, and those that give back its pool slots."""
+        waits = [dict.fromkeys(row.tolist()) for row in self.program.deps]
+        for waiting, other in _slot_waits(self.program):
+            waits[waiting][other] = None
+        return [list(row) for row in waits]
+
+    @cached_property
+    def previous(self) -> list[list[int]]:
+        """Per op, its predecessors on its lanes."""
+        rows: list[list[int]] = [[] for _ in range(len(self.program))]
+        for order in self.program.order:
+            for before, after in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
+                rows[after].append(before)
+        return rows
+
+    def lanes(self, rank: int) -> dict[int, list[int]]:
+        """The ops of each lane of a rank, in lane order."""
+        at = [rank in self.program.places[lane.place].ranks for lane in self.program.lanes]
+        return {lane: self.program.order[lane].tolist() for lane, here in enumerate(at) if here}
+
+    def of(self, rank: int) -> dict[int, Part]:
+        """The parts of one rank, by op."""
+        lanes = set(self.lanes(rank))
+        return {
+            op: Part(
+                op,
+                tuple(lane for lane in self.program.lanes_of[op].tolist() if lane in lanes),
+                tuple(other for other in self.before[op] if rank in self.ranks[other]),
+                tuple(self._signals(op, rank)),
+                (op, rank) in self._signalled,
+            )
+            for op, ranks in enumerate(self.ranks)
+            if rank in ranks
+        }
+
+    @cached_property
+    def _signalled(self) -> set[tuple[int, int]]:
+        return {
+            signal for op, ranks in enumerate(self.ranks) for rank in ranks for signal in self._signals(op, rank)
+        }  # fmt: skip
+
+    def _signals(self, op: int, rank: int) -> Iterator[tuple[int, int]]:
+        for other in self.before[op]:
+            if rank not in self.ranks[other]:
+                yield from ((other, there) for there in self.ranks[other] if there not in self.ranks[op])
+
+    def check(self, kinds: Collection[str], where: str) -> "Parts":
+        """Return the parts if they can run here.
+
+        Raises:
+            UserError: ranks are folded, a kind is unknown, or ops wait for each other in a circle.
+        """
+        if folded := [place.name for place in self.program.places if len(place.ranks) > 1]:
+            raise UserError(f"{where}: cannot execute {folded[0]!r}: several ranks in one; unfold the scenario")
+        if unknown := [kind for kind in self.program.kinds if kind not in kinds]:
+            known = ", ".join(sorted(kinds))
+            raise UserError(*(f"{where}: cannot execute ops of kind {kind!r}; supported: {known}" for kind in unknown))
+        self._check_order(where)
+        return self
+
+    def _check_order(self, where: str) -> None:
+        graph = {op: [*self.before[op], *self.previous[op]] for op in range(len(self.program))}
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            names = " -> ".join(self.program.names[op] for op in error.args[1])
+            raise UserError(f"{where}: ops wait for each other in a circle: {names}") from None
+
+
+def _slot_waits(program: Program) -> Iterator[tuple[int, int]]:
+    """Pairs (op that takes a slot, op that gives this slot back before)."""
+    taken, given = program.acquires.transposed(len(program.pools)), program.releases.transposed(len(program.pools))
+    for pool, takers, givers in zip(program.pools, taken, given, strict=True):
+        yield from zip(takers[pool.slots :].tolist(), givers.tolist(), strict=False)

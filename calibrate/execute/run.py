@@ -1,0 +1,64 @@
+"""One rank of a run, from its scenario to what it measured."""
+
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ...simulator.errors import UserError
+from ...simulator.scenario import Resolved
+from .acts import KINDS, Actor
+from .backend import Backend, pick_backend
+from .content import Content
+from .lanes import run_lanes
+from .measured import Measured, RankReport
+from .parts import Parts
+from .world import Clock, StoreSignals, World, common_clock, joined
+
+
+def execute_rank(resolved: Resolved, world: World, backend: Backend | None = None) -> Measured | None:
+    """Run this rank's parts of the scenario's Program among its peers; rank 0 returns what all of them measured.
+
+    Raises:
+        UserError: the Program cannot run here, or not on this many ranks.
+    """
+    parts = Parts(resolved.program).check(KINDS, resolved.where)
+    if world.size != resolved.program.ranks:
+        raise UserError(f"{resolved.where}: has {resolved.program.ranks} GPUs, but {world.size} ranks were started")
+    device = backend or pick_backend(world.local_rank, world.local_size)
+    with joined():
+        report = _run(Actor(parts, world.rank, Content(resolved), device), common_clock(world.rank, world.size))
+        reports: list[Any] = [None] * world.size
+        dist.all_gather_object(reports, report)
+    return Measured(parts, reports, _about(resolved, world, device)) if world.rank == 0 else None
+
+
+def _run(actor: Actor, clock: Clock) -> RankReport:
+    dist.barrier()
+    began = time.perf_counter_ns() + clock.offset_ns
+    stamps = run_lanes(
+        actor.parts.lanes(actor.rank),
+        actor.parts.of(actor.rank),
+        actor.act,
+        lambda: StoreSignals(actor.rank),
+        clock.offset_ns,
+        actor.backend.lane,
+    )
+    return RankReport(began, clock.bound_ns, stamps, len(actor.weights), actor.wrong())
+
+
+def _about(resolved: Resolved, world: World, backend: Backend) -> dict[str, Any]:
+    return {
+        "name": resolved.scenario.name,
+        "scenario_hash": resolved.hash,
+        "ranks": world.size,
+        "device": _device_name(backend),
+        "collectives": backend.collectives,
+        "torch": torch.__version__,
+        "bytes": resolved.plan.total_bytes,
+    }
+
+
+def _device_name(backend: Backend) -> str:
+    return torch.cuda.get_device_name(backend.device) if backend.device.type == "cuda" else backend.device.type
