@@ -1,5 +1,6 @@
 """Writing result files: whole or not at all. What goes into them is decided elsewhere."""
 
+import errno
 import gzip
 import os
 from pathlib import Path
@@ -13,13 +14,8 @@ def write_atomic(path: Path | str, data: bytes) -> None:
     Raises:
         UserError: the folder does not exist, the path is a folder, or it cannot be written.
     """
-    place = Path(path).resolve()
-    if place.is_dir():
-        raise UserError(f"{path}: is a folder, but a file is to be written")
-    if not place.parent.is_dir():
-        raise UserError(f"{path}: cannot be written, there is no folder {place.parent}")
     try:
-        _replace(place, data) if place.is_file() or not place.exists() else place.write_bytes(data)
+        _write(Path(path).resolve(), data)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
 
@@ -27,6 +23,15 @@ def write_atomic(path: Path | str, data: bytes) -> None:
 def write_by_suffix(path: Path | str, data: bytes) -> None:
     """Write atomically, compressed if the name ends in `.gz`; equal data give equal bytes."""
     write_atomic(path, gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
+
+
+def _write(place: Path, data: bytes) -> None:
+    if place.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if not place.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {place.parent}")
+    write = _replace if place.is_file() or not place.exists() else Path.write_bytes
+    write(place, data)
 
 
 def _replace(place: Path, data: bytes) -> None:

@@ -5,8 +5,8 @@ last op that touches it. Buffers that no op touches are left out. What is reside
 (inference weights, KV cache) is given as `static_bytes`, by name: one number, or one per rank.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,10 +54,8 @@ def memory(timeline: Timeline, rank: int, memory: str = "device", static_bytes: 
 def peaks(timeline: Timeline, memory: str = "device", static_bytes: Static | None = None) -> list[Peak]:
     """The peak of every rank, in their order."""
     table = lifetimes(timeline)
-    return [
-        _peak(rank, own, {name: _of_rank(value, rank) for name, value in (static_bytes or {}).items()})
-        for rank, own in _by_rank(timeline.program, table[table.memory == memory])
-    ]
+    own = _peaks_of_buffers(timeline.program, table[table.memory == memory])
+    return [_with_static(peak, static_bytes or {}) for peak in own]
 
 
 def peak_bytes(timeline: Timeline, memory: str = "device", static_bytes: Static | None = None) -> Peak:
@@ -88,14 +86,14 @@ def _on_rank(program: Program, table: "pd.DataFrame", rank: int, memory: str) ->
     return table[table.place.isin(places) & (table.memory == memory)]
 
 
-def _by_rank(program: Program, table: "pd.DataFrame") -> Iterator[tuple[int, "pd.DataFrame"]]:
-    """The buffers of each rank; ranks at the same places share one table."""
-    places: dict[int, tuple[int, ...]] = dict.fromkeys(range(program.ranks), ())
+def _peaks_of_buffers(program: Program, table: "pd.DataFrame") -> list[Peak]:
+    """The peak of each rank from its buffers alone; ranks with buffers at the same places share the work."""
+    places: list[tuple[int, ...]] = [()] * program.ranks
     for place in sorted(set(table.place)):
         for rank in program.places[place].ranks:
             places[rank] += (place,)
-    tables = {key: table[table.place.isin(key)] for key in set(places.values())}
-    return ((rank, tables[key]) for rank, key in places.items())
+    found = {key: _peak(table[table.place.isin(key)]) for key in set(places)}
+    return [replace(found[key], rank=rank) for rank, key in enumerate(places)]
 
 
 def _steps(own: "pd.DataFrame", resident_bytes: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -107,12 +105,22 @@ def _steps(own: "pd.DataFrame", resident_bytes: float) -> tuple[NDArray[np.float
     return times, np.cumsum(changes)
 
 
-def _peak(rank: int, own: "pd.DataFrame", static_bytes: Mapping[str, float]) -> Peak:
-    times, held = _steps(own, sum(static_bytes.values()))
+def _peak(own: "pd.DataFrame") -> Peak:
+    times, held = _steps(own, 0.0)
     at = int(held.argmax())
     there = own[(own.start_s <= times[at]) & (own.end_s > times[at])]
-    owners = [*static_bytes.items(), *zip(there.name, there.bytes.astype(float), strict=True)]
-    return Peak(rank, float(held[at]), float(times[at]), tuple(sorted(owners, key=lambda owner: -owner[1])))
+    return Peak(-1, float(held[at]), float(times[at]), _largest_first(zip(there.name, there.bytes, strict=True)))
+
+
+def _with_static(peak: Peak, static_bytes: Static) -> Peak:
+    """What is there all the time adds to the peak and does not move it."""
+    static = [(name, _of_rank(value, peak.rank)) for name, value in static_bytes.items()]
+    held = _largest_first([*static, *peak.held])
+    return replace(peak, bytes=peak.bytes + sum(size for _, size in static), held=held)
+
+
+def _largest_first(held: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(((name, float(size)) for name, size in held), key=lambda owner: -owner[1]))
 
 
 def _resident(static_bytes: Static | None, rank: int) -> float:

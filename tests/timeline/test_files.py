@@ -50,13 +50,13 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypa
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"there is no folder {tmp_path}/no"):
+    with pytest.raises(UserError, match=f"x: cannot be written: there is no folder {tmp_path}/no"):
         write_atomic(tmp_path / "no" / "x", b"")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is a folder, but a file is to be written"):
+    with pytest.raises(UserError, match="cannot be written: it is a folder"):
         write_atomic(tmp_path, b"")
 
 
