@@ -155,7 +155,8 @@ class _Pricer:
             seen = watched[links]
             self.sheet.carry(links[~seen], shares[~seen] * sizes)
             rates = np.concatenate([shares[seen] * rate, np.full(len(hbm), 2 * rate)])
-            self.sheet.demand(own, np.concatenate([links[seen], hbm]), rates)
+            widest = float(shares.max(initial=0.0)) or 1.0  # device memory is no part of the stream's share
+            self.sheet.demand(own, np.concatenate([links[seen], hbm]), rates, weight=widest * rate)
 
     def _through_hbm(self, ops: Ops, sizes_bytes: NDArray[Any], ranks: tuple[int, ...], terms: list[Term]) -> None:
         fraction = self.profile["copy.hbm_fraction"]

@@ -68,11 +68,7 @@ class Allocator:
         self._asked = 0
         self._fill: sharing.Fill = sharing.fill
         demand = costs.demand
-        self._top = np.ones(len(demand))
-        filled = np.diff(demand.start) > 0
-        if filled.any():
-            self._top[filled] = np.maximum.reduceat(costs.rate_bytes_per_s, demand.start[:-1][filled])
-        self._arrays = (demand.start, demand.values, costs.rate_bytes_per_s, self._top)
+        self._arrays = (demand.start, demand.values, costs.rate_bytes_per_s, costs.weight_bytes_per_s)
         self._scratch = np.zeros((2, len(costs.capacity_bytes_per_s)))
 
     def speeds(self, rows: list[int], caps: list[float]) -> list[float]:
