@@ -1,4 +1,4 @@
-"""`python -m runcast.calibrate.execute SCENARIO ...` is `runcast execute SCENARIO ...`, for launchers that want a module."""
+"""`python -m runcast.calibrate.execute SCENARIO ...` is `runcast execute SCENARIO ...`, for launchers of modules."""
 
 import sys
 

@@ -18,7 +18,6 @@ from .content import Content, Meta
 from .parts import Parts
 
 HOST_LANES = ("ps", "worker")
-Group = dist.ProcessGroup
 GroupKey = tuple[str, tuple[int, ...]]  # lane, ranks
 
 
@@ -35,7 +34,7 @@ class Actor:
         self.opened: dict[int, torch.Tensor] = {}  # the worker's view of the shared halves
         self.requests: SimpleQueue[bytes] = SimpleQueue()
         self.replies: SimpleQueue[bytes] = SimpleQueue()
-        self.groups: dict[GroupKey, Group] = {}
+        self.groups: dict[GroupKey, dist.ProcessGroup] = {}
         self._join_groups(host=True)
         if not self.program.of_kind("init_group").any():
             self._join_groups(host=False)

@@ -1,4 +1,4 @@
-"""What travels: pseudo-random bytes for every tensor, made again wherever they are needed, never sent to be compared."""
+"""What travels: pseudo-random bytes for every tensor, made again where they are compared."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Meta(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """The tensors of a scenario: who owns them, in which bucket they travel, their bytes, the share that a rank keeps."""
+    """The tensors of a scenario: owners, buckets, bytes, and the share that a rank keeps."""
 
     resolved: Resolved
 
@@ -64,7 +64,7 @@ class Content:
                 host[base + meta.offset :][: meta.size] = self.of(meta.tensor)
 
     def kept(self, rank: int, size: int) -> slice:
-        """The bytes of a tensor of `size` bytes that an inference rank keeps: its share of the tensor-parallel group."""
+        """The bytes of a tensor of `size` bytes that an inference rank keeps."""
         parallel = self.resolved.scenario.update.inference.tp
         share = rank % parallel
         return slice(size * share // parallel, size * (share + 1) // parallel)

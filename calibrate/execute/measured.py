@@ -21,7 +21,7 @@ COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", 
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank has to tell after a run; `began_ns` on the common clock, `clock_bound_ns` how far that may be off."""
+    """What one rank has to tell after a run; `clock_bound_ns` says how far its clock may be off."""
 
     began_ns: int
     clock_bound_ns: int
@@ -60,7 +60,10 @@ class Measured:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Per op: it starts when its last member joins, as in the engine, and ends with its last member."""
+        """Per op: it starts when its last member joins, as in the engine, and ends with its last member.
+
+        A rank goes on when its own part of a gang has ended, so an op may start before the gang's last member ends.
+        """
         by_op = self.spans.groupby("op")
         start, end = (by_op[column].max().to_numpy(float) for column in ("start_s", "end_s"))
         cause = np.array([self._cause(op, end) for op in range(len(end))], np.int64)

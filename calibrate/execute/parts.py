@@ -3,9 +3,10 @@
 Rules for an op that waits for another one, seen from a rank that has a part in it:
 
 1. The rank has a part in the other op too: it waits for the end of that part, on its own clock.
-2. The other op runs only on ranks that also have a part in the waiting op: nothing to do here. The waiting op is a
-   gang, each member waits for its own, and nobody's part can end before the data of the others is there.
-3. Else the other ranks send a signal when their parts end, and this one waits for the signals.
+2. The other op runs on ranks that have a part in the waiting op too: the waiting op is a gang, where each member waits
+   for its own and nobody's part can end before it has the data of the others. Of all that the other op waited for in
+   its turn, this rank waits for what it did itself (such as allocating the buffer that will receive).
+3. The other op runs on further ranks: they send a signal when their parts end, and this rank waits for the signals.
 
 Pools turn into the same kind of waiting: slots are given out in the order of the ops, so with n slots the k-th op that
 takes one waits for the (k - n)-th that gives one back.
@@ -71,7 +72,7 @@ class Parts:
             op: Part(
                 op,
                 tuple(lane for lane in self.program.lanes_of[op].tolist() if lane in lanes),
-                tuple(other for other in self.before[op] if rank in self.ranks[other]),
+                tuple(dict.fromkeys(self._here(op, rank))),
                 tuple(self._signals(op, rank)),
                 (op, rank) in self._signalled,
             )
@@ -79,11 +80,30 @@ class Parts:
             if rank in ranks
         }
 
+    def _here(self, op: int, rank: int) -> Iterator[int]:
+        """The rank's own ops that its part of a given op waits for."""
+        for other in self.before[op]:
+            if rank in self.ranks[other]:
+                yield other
+            elif not set(self.ranks[op]).isdisjoint(self.ranks[other]):
+                yield from self._last_at(rank, other)
+
+    def _last_at(self, rank: int, op: int) -> Iterator[int]:
+        """The rank's last ops that must have ended before an op of other ranks starts."""
+        seen, open_ = {op}, [op]
+        while open_:
+            one = open_.pop()
+            for other in (*self.before[one], *self.previous[one]):
+                if rank in self.ranks[other]:
+                    yield other
+                elif other not in seen:
+                    seen.add(other)
+                    open_.append(other)
+
     @cached_property
     def _signalled(self) -> set[tuple[int, int]]:
-        return {
-            signal for op, ranks in enumerate(self.ranks) for rank in ranks for signal in self._signals(op, rank)
-        }  # fmt: skip
+        parts = ((op, rank) for op, ranks in enumerate(self.ranks) for rank in ranks)
+        return {signal for part in parts for signal in self._signals(*part)}
 
     def _signals(self, op: int, rank: int) -> Iterator[tuple[int, int]]:
         for other in self.before[op]:

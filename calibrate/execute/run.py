@@ -14,7 +14,7 @@ from .content import Content
 from .lanes import run_lanes
 from .measured import Measured, RankReport
 from .parts import Parts
-from .world import Clock, StoreSignals, World, common_clock, joined
+from .world import Clock, StoreSignals, World, common_clock, joined, run_name
 
 
 def execute_rank(resolved: Resolved, world: World, backend: Backend | None = None) -> Measured | None:
@@ -35,13 +35,14 @@ def execute_rank(resolved: Resolved, world: World, backend: Backend | None = Non
 
 
 def _run(actor: Actor, clock: Clock) -> RankReport:
+    run = run_name()
     dist.barrier()
     began = time.perf_counter_ns() + clock.offset_ns
     stamps = run_lanes(
         actor.parts.lanes(actor.rank),
         actor.parts.of(actor.rank),
         actor.act,
-        lambda: StoreSignals(actor.rank),
+        lambda: StoreSignals(run, actor.rank),
         clock.offset_ns,
         actor.backend.lane,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from uuid import uuid4
 
 TIMEOUT = timedelta(minutes=10)  # of a collective or a signal: longer means that a rank is lost
 CLOCK_ROUNDS = 50
@@ -79,9 +80,15 @@ def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Inside it the default process group exists: Gloo over all ranks, for what the run itself has to tell."""
+    """Inside it the default process group exists: Gloo over all ranks, for what the run itself has to tell.
+
+    One that exists already is used, and stays.
+    """
     import torch.distributed as dist
 
+    if dist.is_initialized():
+        yield
+        return
     dist.init_process_group("gloo", timeout=TIMEOUT)
     try:
         yield
@@ -89,19 +96,28 @@ def joined() -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def run_name() -> str:
+    """A name for this run that no other run of these processes has, the same on all ranks."""
+    import torch.distributed as dist
+
+    name = [uuid4().hex]
+    dist.broadcast_object_list(name, src=0)
+    return name[0]
+
+
 class StoreSignals:
     """Signals through the key-value store of the rendezvous; a client of its own for each thread that uses any."""
 
-    def __init__(self, rank: int):
-        self.rank = rank
+    def __init__(self, run: str, rank: int):
+        self.run, self.rank = run, rank
 
     def send(self, op: int, end_ns: int) -> None:
         """Tell the others that this rank's part of the op ended then."""
-        self._store.set(_key(op, self.rank), str(end_ns))
+        self._store.set(self._key(op, self.rank), str(end_ns))
 
     def wait(self, op: int, rank: int) -> int:
         """Wait until that rank's part of the op has ended, and return when it did."""
-        return int(self._store.get(_key(op, rank)))
+        return int(self._store.get(self._key(op, rank)))
 
     @cached_property
     def _store(self):  # type: ignore[no-untyped-def]
@@ -109,9 +125,8 @@ class StoreSignals:
 
         return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=TIMEOUT)
 
-
-def _key(op: int, rank: int) -> str:
-    return f"runcast/ended/{op}/{rank}"
+    def _key(self, op: int, rank: int) -> str:
+        return f"{self.run}/{op}/{rank}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ def common_clock(rank: int, size: int) -> Clock:
 
 
 def ping_pong(rank: int, peers: Sequence[int]) -> Clock:
-    """Between rank 0 and its peers: rank 0's time halfway through the fastest round trip is the peer's at its middle."""
+    """Between rank 0 and its peers: the fastest round trip's middle is one time on both."""
     if rank:
         return _answer()
     for peer in peers:

@@ -1,0 +1,182 @@
+"""Real processes: what they do must be what the Program says, and every byte must arrive."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
+
+from runcast.calibrate.compare import compare, left_over, read_spans, simulated_spans, unfolded
+
+from .ranks import CASES
+
+ROOT = Path(__file__).parents[2]
+TINY = {n: ROOT / f"data/scenarios/tiny-{n}ranks.toml" for n in (2, 4)}
+RUNCAST = str(Path(sys.executable).with_name("runcast"))
+NO_RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+
+
+def run(*command, **env):
+    clean = {key: value for key, value in os.environ.items() if key not in NO_RANKS}
+    return subprocess.run([str(word) for word in command], env=clean | env, capture_output=True, text=True, timeout=120)
+
+
+def torchrun(ranks, *command):
+    return run(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *command)
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    """All cases on two ranks, once."""
+    folder = tmp_path_factory.mktemp("cases")
+    done = torchrun(2, Path(__file__).with_name("ranks.py"), folder, TINY[2])
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def check_run(folder, resolved, checked):
+    """The run in the folder did what the Program says."""
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["tensors_checked"], summary["tensors_wrong"]) == (checked, 0)
+    spans, program = read_spans(folder), resolved.program
+    check_complete(spans, program)
+    check_lanes(spans, program)
+    check_dependencies(spans, program)
+    compared = compare(spans, simulated_spans(resolved))
+    assert left_over(compared) == {"simulated_s": [], "measured_s": []}
+    assert compared["measured_s"].ge(0).all()
+
+
+def check_complete(spans, program):
+    """One row per op and lane that it holds, with the op's name, kind and bytes."""
+    lanes = [
+        (op, program.places[program.lanes[lane].place].ranks[0], program.lanes[lane].name)
+        for op in range(len(program))
+        for lane in program.lanes_of[op]
+    ]
+    assert sorted(zip(spans["op"], spans["rank"], spans["lane"], strict=True)) == sorted(lanes)
+    assert spans["name"].tolist() == [program.names[op] for op in spans["op"]]
+    assert spans["kind"].tolist() == [program.kind_of(op) for op in spans["op"]]
+    assert spans["bytes"].tolist() == program.bytes[spans["op"]].tolist()
+
+
+def check_lanes(spans, program):
+    for lane, order in zip(program.lanes, program.order, strict=True):
+        here = spans[(spans["rank"] == program.places[lane.place].ranks[0]) & (spans["lane"] == lane.name)]
+        by_start = here.sort_values("start_s", kind="stable")
+        assert by_start["op"].tolist() == order.tolist()
+        assert (by_start["start_s"].to_numpy()[1:] >= by_start["end_s"].to_numpy()[:-1]).all()
+
+
+def check_dependencies(spans, program):
+    """On each rank a part starts after its own part in what it waits for. Between ranks an op starts (a gang's last
+    member joins) after what one other rank did for it; of a gang, each rank has its own end.
+    """
+    assert (spans["start_s"] >= spans["ready_s"]).all()
+    assert (spans["end_s"] >= spans["start_s"]).all()
+    part = spans.drop_duplicates(["op", "rank"]).set_index(["op", "rank"])
+    whole = spans.groupby("op")[["start_s", "end_s"]].max()
+    for op in range(len(program)):
+        for dep in program.deps[op].tolist():
+            assert len(program.ranks_of(dep)) > 1 or whole["start_s"][op] >= whole["end_s"][dep]
+            for rank in set(program.ranks_of(op)) & set(program.ranks_of(dep)):
+                assert part["ready_s"][op, rank] >= part["end_s"][dep, rank]
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name != "corrupt"])
+def test_the_program_is_what_happened(cases, case):
+    resolved = unfolded(TINY[2], CASES[case])
+    assert resolved.plan.buckets.rounds >= 2
+    check_run(cases / case, resolved, checked=2 * len(resolved.weights))
+
+
+def test_a_spoiled_byte_is_found(cases):
+    """Every rank spoils its first bucket once: each finds the wrong tensors."""
+    summary = json.loads((cases / "corrupt" / "summary.json").read_text())
+    assert summary["tensors_wrong"] == len(summary["first_wrong"]) > 0
+    assert {name.rpartition(" ")[2] for name in summary["first_wrong"]} == {"0", "1"}
+
+
+SPOILED = """
+import sys
+from runcast.calibrate.execute import backend
+from runcast.simulator.cli import main
+
+backend.CpuBackend.copy = lambda self, target, source: target.copy_(source ^ 1)
+main(["execute", *sys.argv[1:]])
+"""
+
+
+def test_wrong_bytes_are_exit_code_1():
+    """Through three copies (to the device, to the half, out of it) each byte is wrong in its last bit."""
+    alone = ["cluster.gpus_per_node=1", "update.inference.tp=1"]
+    world = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    flags = [flag for change in alone for flag in ("--set", change)]
+    done = run(sys.executable, "-c", SPOILED, TINY[2], *flags, **world)
+    assert done.returncode == 1
+    assert "135 tensors checked, 135 wrong" in done.stdout
+    assert done.stderr.startswith("error: 135 tensors hold wrong bytes: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_clocks_by_ping_pong_agree_with_the_common_one(cases):
+    (exact_0, asked_0), (exact_1, asked_1) = pairs(ast.literal_eval((cases / "clocks").read_text()))
+    assert exact_0 == asked_0 == exact_1 == (0, 0)
+    offset_ns, bound_ns = asked_1
+    assert abs(offset_ns) <= bound_ns < 1e9
+
+
+def pairs(values):
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def test_four_ranks_under_torchrun(tmp_path):
+    done = torchrun(4, "--no-python", RUNCAST, "execute", TINY[4], "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    resolved = unfolded(TINY[4])
+    assert "221 ops on 4 ranks; 540 tensors checked, 0 wrong" in done.stdout
+    check_run(tmp_path / "out", resolved, checked=4 * len(resolved.weights))
+
+
+def test_uneven_owners_and_odd_sizes_started_by_the_command_itself(tmp_path):
+    """Five tensors: ranks 0 and 1 own two each, rank 2 the last one, rank 3 none."""
+    file = tmp_path / "uneven.toml"
+    file.write_text(
+        'kind = "weight_update"\ncluster = { base = "h20-hgx", gpus_per_node = 4 }\nprofile = "h20"\n'
+        "[model]\nbytes = 400_005\ntensors = 5\nlargest = 160_001\n"
+        '[update]\nbucket = "160256 B"\ninference = { tp = 2 }\n'
+    )
+    done = run(RUNCAST, "execute", file, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    resolved = unfolded(file)
+    assert resolved.plan.buckets.owner.tolist() == [0, 1, 2, 0]
+    check_run(tmp_path / "out", resolved, checked=20)
+
+
+def test_wrong_number_of_ranks():
+    done = torchrun(2, "--no-python", RUNCAST, "execute", TINY[4])
+    lines = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert lines == [f"error: {TINY[4]}: has 4 GPUs, but 2 ranks were started"]
+    assert done.returncode != 0  # torchrun's own
+
+
+def test_exit_code_of_wrong_number_of_ranks():
+    done = run(RUNCAST, "execute", TINY[4], RANK="0", WORLD_SIZE="3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {TINY[4]}: has 4 GPUs, but 3 ranks were started\n"
+
+
+def test_mistakes_are_found_before_anything_starts():
+    done = run(RUNCAST, "execute", TINY[4], "--set", "update.pipeline=fast")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+
+
+def test_spans_are_those_of_a_timeline(cases):
+    columns = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
+    assert pd.read_csv(cases / "two_stage" / "spans.csv").columns.tolist() == columns

@@ -1,0 +1,74 @@
+"""What a rank waits for, and the Programs that cannot run; nothing runs here."""
+
+import re
+
+import pytest
+from runcast.calibrate.execute.parts import Parts
+from runcast.simulator.errors import UserError
+from runcast.simulator.program import ProgramBuilder
+
+
+def two_ranks():
+    builder = ProgramBuilder()
+    places = [builder.place(f"r{rank}", [rank]) for rank in (0, 1)]
+    return builder, [builder.lane(place, "ps") for place in places], [builder.lane(place, "comm") for place in places]
+
+
+def test_same_rank_waits_for_its_own_part():
+    builder, ps, _ = two_ranks()
+    gang = builder.op("barrier", ps)
+    after = builder.op("sync", ps[:1], [gang])
+    part = Parts(builder.build()).of(0)[after]
+    assert (part.after, part.signals, part.lanes) == ((gang,), (), (ps[0],))
+
+
+def test_other_rank_sends_a_signal():
+    builder, ps, _ = two_ranks()
+    sender = builder.op("sync", ps[1:])
+    after = builder.op("sync", ps[:1], [sender])
+    parts = Parts(builder.build())
+    assert (parts.of(0)[after].after, parts.of(0)[after].signals) == ((), ((sender, 1),))
+    assert parts.of(1)[sender].signalled
+    assert not parts.of(0)[after].signalled
+
+
+def test_member_of_a_gang_waits_for_what_it_did_before_the_others():
+    """The broadcast waits only for the root's copy: rank 1 must still have its buffer before it joins."""
+    builder, ps, comm = two_ranks()
+    allocated = builder.op("allocate", ps)
+    copied = builder.op("copy", ps[:1], [allocated])
+    cast = builder.op("broadcast", comm, [copied], root=0)
+    parts = Parts(builder.build())
+    assert parts.of(0)[cast].after == (copied,)
+    assert (parts.of(1)[cast].after, parts.of(1)[cast].signals) == ((allocated,), ())
+
+
+def test_slots_are_given_out_in_order():
+    builder, ps, comm = two_ranks()
+    pool = builder.pool("half", 0, 2)
+    taken = [builder.op("copy", ps[:1], acquires=[pool]) for _ in range(3)]
+    given = [builder.op("reload", comm[:1], releases=[pool]) for _ in range(3)]
+    parts = Parts(builder.build())
+    assert [parts.of(0)[op].after for op in taken] == [(), (), (given[0],)]
+
+
+def test_folded_ranks_are_refused():
+    builder = ProgramBuilder()
+    builder.op("sync", [builder.lane(builder.place("r0..r1 (2)", [0, 1]), "ps")])
+    with pytest.raises(UserError, match=re.escape("a.toml: cannot execute 'r0..r1 (2)': several ranks in one")):
+        Parts(builder.build()).check(["sync"], "a.toml")
+
+
+def test_unknown_kind_is_named_with_those_that_are_known():
+    builder, ps, _ = two_ranks()
+    builder.op("gemm", ps[:1])
+    with pytest.raises(UserError, match="cannot execute ops of kind 'gemm'; supported: copy, sync"):
+        Parts(builder.build()).check(["sync", "copy"], "a.toml")
+
+
+def test_a_circle_is_named():
+    builder, ps, _ = two_ranks()
+    builder.op("sync", ps[:1], [1], name="a")
+    builder.op("sync", ps[:1], name="b")
+    with pytest.raises(UserError, match=r"wait for each other in a circle: (a -> b -> a|b -> a -> b)"):
+        Parts(builder.build()).check(["sync"], "a.toml")
