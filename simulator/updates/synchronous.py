@@ -37,29 +37,29 @@ def _update(plan: UpdatePlan, *, overlap: bool) -> Program:
         staged = {}
         if plan.size.buffers == 3:
             staged = {g: writer.h2d(g, [writer.of_owner(g, sent), *hold]) for g in buckets}
-        landed = list(staged.values())
         for bucket in buckets:
             hold = [] if overlap else loaded
-            sent, loaded = _period(writer, bucket, staged.get(bucket), [*landed, *hold], sent, loaded)
-            landed = []
+            landed = staged if bucket == buckets[0] else {}
+            sent, loaded = _period(writer, bucket, staged.get(bucket), landed, hold, sent, loaded)
     writer.release(loaded)
     return writer.build()
 
 
 def _period(
-    writer: UpdateWriter, bucket: int, staged: int | None, hold: Ops, sent: Ops, loaded: Ops
+    writer: UpdateWriter, bucket: int, staged: int | None, landed: dict[int, int], hold: Ops, sent: Ops, loaded: Ops
 ) -> tuple[Ops, Ops]:
     """One bucket out to all ranks; returns the ops after which the next may go, and those that load it.
 
-    The broadcast waits for `hold`, and the ranks agree to go on only after `loaded`, the reload of the bucket before.
+    Copy and broadcast wait for `hold` and for all H2D copies of the round, `landed` if this is its first bucket; the
+    ranks agree to go on only after `loaded`, the reload of the bucket before.
     """
     ready = writer.of_owner(bucket, sent)
     if staged is None:
         filled = writer.h2d(bucket, [ready, *hold], into="ipc")
     else:
-        filled = writer.copy(bucket, [ready, staged, *hold])
-    cast = writer.broadcast(bucket, [*sent, *hold, filled])
-    heard = writer.wait(bucket, loaded)
+        filled = writer.copy(bucket, [ready, *(landed.values() or [staged]), *hold])
+    cast = writer.broadcast(bucket, [*sent, *landed.values(), *hold, filled])
+    heard = writer.wait(bucket, loaded, landed)
     agreed = writer.agree(bucket, [cast, *heard])
     told = writer.send_meta(bucket, writer.sync(bucket, writer.each(agreed)))
     return told, writer.reload(bucket, told, loaded)

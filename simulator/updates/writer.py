@@ -6,7 +6,7 @@ server process (`ps`) of a rank copies and broadcasts; its inference `worker` re
 An op of every rank is written once per class of ranks that act alike; the methods that do so return one op per class.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..program import Program, ProgramBuilder
@@ -116,9 +116,17 @@ class UpdateWriter:
             tags=self._tags(bucket),
         )
 
-    def wait(self, bucket: int, after: Ops) -> Ops:
-        """The parameter server hears from its worker that the previous bucket is loaded (ZMQ reply)."""
-        return self._each("wait_worker", "ps", after, bucket=bucket)
+    def wait(self, bucket: int, loaded: Ops, copied: Mapping[int, int]) -> Ops:
+        """The parameter server hears from its worker that the previous bucket is loaded (ZMQ reply).
+
+        `copied` are the H2D ops of the round by bucket: each server's host waits for its own first.
+        """
+        own = {place: [op for g, op in copied.items() if self._class_of[self._owner(g)] == place]
+               for place in (self.classes if copied else ())}  # fmt: skip
+        return [
+            self._one("wait_worker", "ps", place, [loaded[i], *own.get(place, ())], bucket)
+            for i, place in enumerate(self.classes)
+        ]
 
     def agree(self, bucket: int, after: Ops) -> int:
         """All-reduce of the error code: the slowest worker gates everybody."""
