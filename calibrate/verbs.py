@@ -67,7 +67,7 @@ def compare(
 
 def _launch(scenario: Path, changes: list[str], out: Path | None) -> int:
     """Start all ranks here; what is wrong with the scenario is said once, before."""
-    from .execute.world import spawn
+    from .execute.launch import spawn
 
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")

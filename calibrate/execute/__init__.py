@@ -5,7 +5,9 @@
     acts        what the ops of each kind do: copies, collectives, messages
     content     the bytes that travel, and the check that they arrived
     backend     the device: host memory with Gloo, or CUDA with NCCL
-    world       the processes: start them, join them, align their clocks, signals between them
+    launch      all ranks as processes of this machine
+    world       which rank this is, how all join, signals between them
+    clock       one time for all ranks
     measured    all ranks' spans as one table, a Timeline and files
     run         all of it, in one rank
 

@@ -10,11 +10,12 @@ from ...simulator.errors import UserError
 from ...simulator.scenario import Resolved
 from .acts import KINDS, Actor
 from .backend import Backend, pick_backend
+from .clock import Clock, common_clock
 from .content import Content
 from .lanes import run_lanes
 from .measured import Measured, RankReport
 from .parts import Parts
-from .world import Clock, StoreSignals, World, common_clock, joined, run_name
+from .world import StoreSignals, World, joined, run_name
 
 
 def execute_rank(resolved: Resolved, world: World, backend: Backend | None = None) -> Measured | None:
