@@ -56,10 +56,12 @@ def _period(
     ready = writer.of_owner(bucket, sent)
     if staged is None:
         filled = writer.h2d(bucket, [ready, *hold], into="ipc")
+        copied = {bucket: filled}
     else:
+        copied = landed
         filled = writer.copy(bucket, [ready, *(landed.values() or [staged]), *hold])
     cast = writer.broadcast(bucket, [*sent, *landed.values(), *hold, filled])
-    heard = writer.wait(bucket, loaded, landed)
+    heard = writer.wait(bucket, loaded, copied)
     agreed = writer.agree(bucket, [cast, *heard])
     told = writer.send_meta(bucket, writer.sync(bucket, writer.each(agreed)))
     return told, writer.reload(bucket, told, loaded)

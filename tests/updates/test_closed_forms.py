@@ -106,11 +106,11 @@ def rounds_of(owned: list[list[int]]) -> list[list[int]]:
 @settings(max_examples=80, deadline=None)
 @given(SIZES, st.integers(1, 6), st.integers(6, 12).map(lambda n: 256 * n), COSTS_PER_BYTE, COSTS_FIXED)
 def test_two_stage_with_uneven_owners(sizes, ranks, limit, per_256, fixed):
-    """H2D of a round starts after M of the bucket before and holds the host; every other rule is one line below."""
+    """H2D of a round starts after M of the bucket before, on all ranks at once, and holds each rank's host."""
     size = {kind: value / 256 for kind, value in per_256.items()}
     sent = loaded = 0.0
     for bucket_bytes in rounds_of(filled(sizes, ranks, limit)):
-        free = sent + max(bucket_bytes) * size["h2d"]  # when the last host thread is free again
+        free = sent + max(bucket_bytes) * size["h2d"]  # when the last host is free again
         for s in bucket_bytes:
             cast = free + s * (size["copy"] + size["broadcast"])  # rule 1
             heard = max(free, loaded) + fixed["wait_worker"]  # rule 2: the slowest rank gates all

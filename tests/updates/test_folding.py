@@ -1,0 +1,101 @@
+"""Ranks that act alike are simulated once: folded and unfolded Programs give equal times, op by op.
+
+Against the unfolded engine run, on small clusters of every kind and with costs given by kind.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runcast.simulator.costs import Costs, by_kind, cost_update
+from runcast.simulator.engine import simulate
+from runcast.simulator.hardware import Cluster, cluster
+from runcast.simulator.profile import load_profile, load_stack
+from runcast.simulator.program import Program
+from runcast.simulator.updates import BucketSize, UpdatePlan, make_plan, serial, three_stage, two_stage
+
+GANGS = ("broadcast", "agree", "barrier")
+OF_AN_OWNER = ("h2d", "copy")
+PIPELINES = {
+    "two stages": (two_stage, 3),
+    "serial": (serial, 3),
+    "three stages": (three_stage, 3),
+    "freed at the end": (lambda plan: three_stage(plan, "end"), 3),
+    "no H2D buffer": (two_stage, 2),
+}
+MACHINES = {
+    "h20, NVLink": cluster("h20-hgx", 1),
+    "l40s, PCIe": cluster("l40s-pcie", 1),
+    "h20, 3 nodes of 2": cluster({"base": "h20-hgx", "gpus_per_node": 2, "nics": 2, "pcie_switches": 2}, 3),
+    "l40s, 2 nodes of 4": cluster({"base": "l40s-pcie", "gpus_per_node": 4}, 2),
+}
+PROFILE = load_profile("generic").joined(load_stack("checkpoint-engine"))
+
+
+@st.composite
+def plans(draw: st.DrawFn, buffers: int) -> tuple[UpdatePlan, UpdatePlan]:
+    """An unfolded plan of 2 to 6 ranks with uneven buckets, and the same folded into one class."""
+    ranks = draw(st.integers(2, 6))
+    sizes = np.array(draw(st.lists(st.integers(1, 64), min_size=2, max_size=20))) * 2**24
+    size = BucketSize(draw(st.integers(64, 160)) * 2**24, buffers)
+    return make_plan(sizes, ranks, size), make_plan(sizes, ranks, size, classes=[range(ranks)])
+
+
+def differences(unfolded: Program, folded: Program, costs: tuple[Costs, Costs]) -> list[tuple[str, float, float]]:
+    """Ops of the folded Program whose start or end differs from those that they stand for, by name."""
+    one, other = simulate(unfolded, costs[0]), simulate(folded, costs[1])
+    stands_for: dict[tuple[str, int], list[int]] = {}
+    for op in range(len(unfolded)):
+        stands_for.setdefault(_key(unfolded, op), []).append(op)
+    found = []
+    for op in range(len(folded)):
+        ops = stands_for.pop(_key(folded, op))
+        for mine, theirs in ((other.end_s[op], one.end_s[ops].max()), (other.start_s[op], one.start_s[ops].max())):
+            if abs(mine - theirs) > 1e-9 * one.makespan_s:
+                found.append((folded.names[op], float(mine), float(theirs)))
+    assert not stands_for
+    return found
+
+
+def _key(program: Program, op: int) -> tuple[str, int]:
+    bucket = program.tags["bucket"][op] if "bucket" in program.tags else -1
+    return program.kind_of(op), int(bucket)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_on_clusters(pipeline, machine, data):
+    write, buffers = PIPELINES[pipeline]
+    unfolded, folded = (write(plan) for plan in data.draw(plans(buffers)))
+    costs = _priced(unfolded, MACHINES[machine]), _priced(folded, MACHINES[machine])
+    assert differences(unfolded, folded, costs) == []
+
+
+def _priced(program: Program, machine: Cluster) -> Costs:
+    return cost_update(program, machine, PROFILE)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), shared=st.booleans())
+def test_with_costs_by_kind(pipeline, data, shared):
+    write, buffers = PIPELINES[pipeline]
+    unfolded, folded = (write(plan) for plan in data.draw(plans(buffers)))
+    kinds = sorted({*unfolded.kinds})
+    seconds = dict(
+        zip(kinds, data.draw(st.lists(st.integers(0, 40), min_size=len(kinds), max_size=len(kinds))), strict=True)
+    )
+    costs = tuple(
+        by_kind(p, seconds, demand=_lanes(p) if shared else None, capacity_bytes_per_s=(1.0,) * 6)
+        for p in (unfolded, folded)
+    )
+    assert differences(unfolded, folded, costs) == []
+
+
+def _lanes(program: Program) -> dict[int, dict[int, float]]:
+    """H2D copies and broadcasts cross one lane per rank."""
+    demand = {int(op): {int(program.root[op]): 1.0} for op in np.flatnonzero(program.of_kind("h2d"))}
+    every = dict.fromkeys(range(program.ranks), 1.0)
+    return demand | {int(op): every for op in np.flatnonzero(program.of_kind("broadcast"))}
