@@ -14,8 +14,6 @@ from runcast.simulator.profile import load_profile, load_stack
 from runcast.simulator.program import Program
 from runcast.simulator.updates import BucketSize, UpdatePlan, make_plan, serial, three_stage, two_stage
 
-GANGS = ("broadcast", "agree", "barrier")
-OF_AN_OWNER = ("h2d", "copy")
 PIPELINES = {
     "two stages": (two_stage, 3),
     "serial": (serial, 3),
@@ -34,26 +32,28 @@ PROFILE = load_profile("generic").joined(load_stack("checkpoint-engine"))
 
 @st.composite
 def plans(draw: st.DrawFn, buffers: int) -> tuple[UpdatePlan, UpdatePlan]:
-    """An unfolded plan of 2 to 6 ranks with uneven buckets, and the same folded into one class."""
+    """An unfolded plan of 2 to 6 ranks with uneven buckets, and the same folded into one class or two."""
     ranks = draw(st.integers(2, 6))
     sizes = np.array(draw(st.lists(st.integers(1, 64), min_size=2, max_size=20))) * 2**24
     size = BucketSize(draw(st.integers(64, 160)) * 2**24, buffers)
-    return make_plan(sizes, ranks, size), make_plan(sizes, ranks, size, classes=[range(ranks)])
+    cut = draw(st.integers(1, ranks))
+    classes = [part for part in (range(cut), range(cut, ranks)) if part]
+    return make_plan(sizes, ranks, size), make_plan(sizes, ranks, size, classes=classes)
 
 
 def differences(unfolded: Program, folded: Program, costs: tuple[Costs, Costs]) -> list[tuple[str, float, float]]:
     """Ops of the folded Program whose start or end differs from those that they stand for, by name."""
-    one, other = simulate(unfolded, costs[0]), simulate(folded, costs[1])
+    first, other = simulate(unfolded, costs[0]), simulate(folded, costs[1])
     stands_for: dict[tuple[str, int], list[int]] = {}
     for op in range(len(unfolded)):
         stands_for.setdefault(_key(unfolded, op), []).append(op)
     found = []
     for op in range(len(folded)):
-        ops = stands_for.pop(_key(folded, op))
-        for mine, theirs in ((other.end_s[op], one.end_s[ops].max()), (other.start_s[op], one.start_s[ops].max())):
-            if abs(mine - theirs) > 1e-9 * one.makespan_s:
+        own = set(folded.ranks_of(op))
+        ops = [one for one in stands_for[_key(folded, op)] if own.issuperset(unfolded.ranks_of(one))]
+        for mine, theirs in ((other.end_s[op], first.end_s[ops].max()), (other.start_s[op], first.start_s[ops].max())):
+            if abs(mine - theirs) > 1e-9 * first.makespan_s:
                 found.append((folded.names[op], float(mine), float(theirs)))
-    assert not stands_for
     return found
 
 
