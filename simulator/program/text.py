@@ -131,28 +131,33 @@ class _Reader:
         return self.builder.build_with_order([self.orders.get(lane, []) for lane in range(self.lanes)])
 
     def _place(self, name: str, ranks: str = "") -> None:
-        self.builder.place(json.loads(name), _ranks(ranks))
+        self.builder.place(_string(name), _ranks(ranks))
 
     def _lane(self, place: str, name: str) -> None:
-        if self.builder.lane(int(place), json.loads(name)) != self.lanes:
+        if self.builder.lane(_number(place), _string(name)) != self.lanes:
             raise ValueError("this lane stands here twice")
         self.lanes += 1
 
     def _buffer(self, name: str, place: str, size_bytes: str, memory: str) -> None:
-        self.builder.buffer(json.loads(name), int(place), int(size_bytes), memory)
+        self.builder.buffer(_string(name), _number(place), _number(size_bytes), memory)
 
     def _pool(self, name: str, place: str, slots: str) -> None:
-        self.builder.pool(json.loads(name), int(place), int(slots))
+        self.builder.pool(_string(name), _number(place), _number(slots))
 
     def _op(self, kind: str, name: str, *fields: str) -> None:
-        pairs = dict(field.split("=", 1) for field in fields)
-        _arguments(pairs)
-        self.ops.append({"kind": kind, "name": name} | pairs)
+        texts = {"kind": kind, "name": name}
+        for key, value in (field.split("=", 1) for field in fields):
+            if key in texts:
+                raise ValueError(f"{key} stands here twice")
+            texts[key] = value
+        _arguments(texts)
+        self.ops.append(texts)
 
     def _order(self, lane: str, *ops: str) -> None:
-        if int(lane.rstrip(":")) >= self.lanes:
-            raise ValueError("no such lane")
-        self.orders[int(lane.rstrip(":"))] = [int(op) for op in ops]
+        number = _number(lane.rstrip(":"))
+        if not 0 <= number < self.lanes or number in self.orders:
+            raise ValueError("no such lane, or its order stands here twice")
+        self.orders[number] = [_number(op) for op in ops]
 
 
 def _arguments(fields: dict[str, str]) -> dict[str, Any]:
@@ -164,16 +169,30 @@ def _arguments(fields: dict[str, str]) -> dict[str, Any]:
 
 def _value(key: str, text: str) -> Any:
     if key in ("kind", "name", "dtype"):
-        return json.loads(text)
+        return _string(text)
     if key in _LIST_KEYS:
-        return [int(item) for item in text.split(",")]
+        return [_number(item) for item in text.split(",")]
     if key in ("reads", "writes"):
         return [_byte_range(item) for item in text.split(",")]
-    return _ranks(text) if key == "group" else int(text)
+    return _ranks(text) if key == "group" else _number(text)
+
+
+def _string(text: str) -> str:
+    value = json.loads(text)
+    if not isinstance(value, str):
+        raise ValueError(f"expected a string in quotes, not {text}")
+    return value
+
+
+def _number(text: str) -> int:
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{text} does not fit in 64 bits")
+    return value
 
 
 def _byte_range(text: str) -> tuple[int, int, int]:
-    buffer, offset, size_bytes = (int(number) for number in text.split(":"))
+    buffer, offset, size_bytes = (_number(number) for number in text.split(":"))
     return buffer, offset, size_bytes
 
 
@@ -182,5 +201,5 @@ def _ranks(text: str) -> tuple[int, ...]:
     ranks: list[int] = []
     for run in text.split(",") if text else []:
         first, _, last = run.partition("-")
-        ranks.extend(range(int(first), int(last or first) + 1))
+        ranks.extend(range(_number(first), _number(last or first) + 1))
     return tuple(ranks)
