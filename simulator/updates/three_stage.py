@@ -41,7 +41,8 @@ def three_stage(plan: UpdatePlan, freed: Literal["start", "end"] = "start") -> P
             filled = writer.copy(bucket, [staged[bucket], cast], acquires=halves, releases=h2d_slot[owner])
             cast = writer.broadcast(bucket, [filled])
         else:
-            cast = writer.broadcast(bucket, [staged[bucket]], acquires=halves, releases=h2d_slot[owner])
+            slots = {"acquires": halves, "releases": h2d_slot[owner]}
+            cast = writer.broadcast(bucket, [staged[bucket]], out_of="h2d", **slots)
         told = writer.send_meta(bucket, writer.each(cast))
         loaded = writer.reload(bucket, told, loaded, pools=halves)
     writer.release(loaded)

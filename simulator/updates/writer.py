@@ -100,9 +100,12 @@ class UpdateWriter:
             tags=self._tags(bucket),
         )
 
-    def broadcast(self, bucket: int, after: Ops, acquires: Pools = (), releases: Pools = ()) -> int:
-        """The bucket's bytes from its owner into the IPC half of every rank."""
-        size = self._size(bucket)
+    def broadcast(
+        self, bucket: int, after: Ops, *, out_of: str = "ipc", acquires: Pools = (), releases: Pools = ()
+    ) -> int:
+        """The bucket's bytes into the IPC half of every rank, out of the owner's own half or its H2D buffer."""
+        size, owner = self._size(bucket), self._class_of[self._owner(bucket)]
+        source = self._halves[bucket % 2][owner] if out_of == "ipc" else self._h2d_buffers[owner]
         return self._gang(
             "broadcast",
             "comm",
@@ -110,6 +113,7 @@ class UpdateWriter:
             name=f"broadcast b{bucket} from r{self._owner(bucket)}",
             size_bytes=size,
             root=self._owner(bucket),
+            reads=[(source, 0, size)],
             writes=[(half, 0, size) for half in self._halves[bucket % 2].values()],
             acquires=acquires,
             releases=releases,

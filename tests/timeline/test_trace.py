@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from runcast.simulator import UserError
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
+from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.timeline import Timeline, trace, write_trace
 from runcast.simulator.updates import BucketSize, make_plan, serial, three_stage, two_stage
 
@@ -69,9 +70,13 @@ def test_a_track_for_each_lane_with_names() -> None:
 
 
 def test_a_lane_of_a_class_and_of_its_rank_that_overlap_get_a_track_each() -> None:
-    found = trace(update(buffers=2, seconds={"h2d": 1, "wait_worker": 3, "broadcast": 1}), [0])
+    builder = ProgramBuilder()
+    for place in (builder.place("all", [0, 1]), builder.place("r0", [0])):
+        builder.op("wait", [builder.lane(place, "ps")])
+    program = builder.build()
+    found = trace(simulate(program, by_kind(program, {"wait": 3})), [0])
     names = {e["args"]["name"] for e in events(found, "M") if e["name"] == "thread_name"}
-    assert {"ps of r0", "ps of r0..r3 (4)"} <= names
+    assert names == {"ps of r0", "ps of all"}
 
 
 def test_a_slice_says_what_was_moved() -> None:
