@@ -145,6 +145,8 @@ class _Pricer:
         self.sheet.charge(
             ops, [self._fixed("broadcast.latency_s"), fill, Term(seconds, self._of_link(slowest), work=True)]
         )
+        if not len(ring.link):
+            return  # one rank alone
         watched = self.sheet.watched()
         hbm = np.array([self.hbm[rank] for rank in ranks], np.int64)
         island = ring.island_of[np.searchsorted(ranks, self.program.root[ops])]
@@ -155,7 +157,7 @@ class _Pricer:
             seen = watched[links]
             self.sheet.carry(links[~seen], shares[~seen] * sizes)
             rates = np.concatenate([shares[seen] * rate, np.full(len(hbm), 2 * rate)])
-            widest = float(shares.max(initial=0.0)) or 1.0  # device memory is no part of the stream's share
+            widest = float(shares.max())  # device memory is no part of the stream's share
             self.sheet.demand(own, np.concatenate([links[seen], hbm]), rates, weight=widest * rate)
 
     def _through_hbm(self, ops: Ops, sizes_bytes: NDArray[Any], ranks: tuple[int, ...], terms: list[Term]) -> None:

@@ -1,0 +1,106 @@
+"""Costs of an update Program on cluster graphs: which links carry how many bytes, and what limits an op alone."""
+
+import numpy as np
+import pytest
+from runcast.simulator.costs import Costs, cost_update, ring_broadcast
+from runcast.simulator.engine import simulate
+from runcast.simulator.hardware import Cluster, cluster
+from runcast.simulator.profile import PARAMETERS, Parameter, Profile
+from runcast.simulator.program import Program
+from runcast.simulator.updates import BucketSize, make_plan, three_stage, two_stage
+
+GB = 10**9
+BUCKETS = np.array([3, 1, 4, 1, 5, 9, 2, 6]) * GB
+IDEAL = Profile(
+    "ideal",
+    {
+        name: Parameter(
+            float(name.startswith(("link_fraction", "copy.hbm_fraction", "interference"))), 0.0, "exact", "-"
+        )
+        for name in PARAMETERS
+    },
+)
+
+
+def priced(machine: Cluster, ranks: int, write=two_stage) -> tuple[Program, Costs]:
+    program = write(make_plan(BUCKETS, ranks, BucketSize(9 * GB, 3)))
+    return program, cost_update(program, machine, IDEAL)
+
+
+def bytes_by_kind_of_link(machine: Cluster, costs: Costs) -> dict[str, list[float]]:
+    """Bytes on each link of a kind, in GB, in index order."""
+    found: dict[str, list[float]] = {}
+    for link, size in zip(machine.links, costs.link_bytes, strict=True):
+        found.setdefault(link.kind, []).append(round(float(size) / GB, 6))
+    return found
+
+
+def test_an_h2d_copy_takes_its_bytes_over_the_slowest_link():
+    machine = cluster("l40s-pcie", 1)
+    program, costs = priced(machine, 4)
+    h2d = np.flatnonzero(program.of_kind("h2d"))
+    slowest = [min(machine.capacity[list(machine.h2d_route(int(program.root[op])))]) for op in h2d]
+    np.testing.assert_allclose(costs.uncontended_s[h2d], program.bytes[h2d] / slowest, rtol=1e-12)
+
+
+def test_a_broadcast_inside_a_node_takes_its_bytes_over_one_nvlink_port():
+    machine = cluster("h20-hgx", 1)
+    program, costs = priced(machine, 8)
+    casts = np.flatnonzero(program.of_kind("broadcast"))
+    np.testing.assert_allclose(costs.uncontended_s[casts], program.bytes[casts] / 450e9, rtol=1e-12)
+
+
+def test_a_broadcast_between_nodes_takes_its_bytes_over_all_rails():
+    machine = cluster("h20-hgx", 2)
+    assert ring_broadcast(machine, range(16)).rate_bytes_per_s(machine.capacity) == pytest.approx(8 * 50e9)
+
+
+def test_a_ring_inside_a_node_puts_its_share_on_every_port():
+    """All S bytes, to (n-1)/n, leave and enter each of the n GPUs; H2D crosses no NVLink."""
+    machine = cluster("h20-hgx", 1)
+    _, costs = priced(machine, 8)
+    assert bytes_by_kind_of_link(machine, costs)["nvlink"] == pytest.approx([31 * 7 / 8] * 16)
+
+
+def test_each_node_receives_the_buckets_of_the_others_over_its_nics():
+    """Two nodes with a bucket of 31/8 GB per rank on average: what node 0 owns enters node 1, and the reverse."""
+    machine = cluster({"base": "h20-hgx", "gpus_per_node": 4, "nics": 4, "pcie_switches": 4}, 2)
+    _, costs = priced(machine, 8)
+    own = BUCKETS[:4].sum() / GB, BUCKETS[4:].sum() / GB
+    entering = [
+        sum(float(costs.link_bytes[machine.nic_rx(f"n{node}.nic{k}")]) for k in range(4)) / GB for node in range(2)
+    ]
+    assert entering == pytest.approx([own[1], own[0]])
+
+
+def test_h2d_loads_each_gpus_inbound_lane_with_its_own_share():
+    machine = cluster("h20-hgx", 1)
+    _, costs = priced(machine, 8)
+    inbound = [machine.h2d_route(rank)[-1] for rank in range(8)]
+    np.testing.assert_allclose(costs.link_bytes[inbound], BUCKETS, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["h20-hgx", "l40s-pcie", "gb200-nvl72"])
+@pytest.mark.parametrize("write", [two_stage, three_stage])
+def test_a_run_is_never_faster_than_the_busiest_link(name, write):
+    machine = cluster(name, 2)
+    program, costs = priced(machine, 8, write)
+    assert simulate(program, costs).makespan_s >= (costs.link_bytes / costs.capacity_bytes_per_s).max() * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", ["h20-hgx", "l40s-pcie"])
+def test_no_op_asks_more_of_a_link_than_there_is(name):
+    """Otherwise its uncontended time would not be what it takes alone. Device memory counts reads and writes."""
+    machine = cluster(name, 2)
+    program, costs = priced(machine, 16)
+    for op in range(len(program)):
+        links, rates = costs.demand_of(op)
+        assert (rates <= costs.capacity_bytes_per_s[links] * (1 + 1e-9)).all(), program.names[op]
+
+
+def test_one_rank_alone_broadcasts_to_nobody():
+    machine = cluster("h20-hgx", 1)
+    program, costs = priced(machine, 1)
+    assert costs.uncontended_s[program.of_kind("broadcast")].tolist() == [0.0] * int(program.of_kind("broadcast").sum())
+    assert np.isfinite(costs.link_bytes).all()
+    assert np.isfinite(simulate(program, costs).makespan_s)
