@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import engine
-from .engine import Process
 from .report import Report, make_report
 from .scenario import Resolved, Scenario, load_scenario
 from .timeline import Timeline
@@ -20,9 +19,7 @@ class Prediction:
     report: Report
 
 
-def simulate(
-    scenario: Scenario | str | Path, changes: Sequence[str] = (), processes: Sequence[Process] = ()
-) -> Prediction:
+def simulate(scenario: Scenario | str | Path, changes: Sequence[str] = ()) -> Prediction:
     """Predict a scenario, given as a value or as a file with `key=value` changes.
 
     Raises:
@@ -31,5 +28,5 @@ def simulate(
     where = "scenario" if isinstance(scenario, Scenario) else str(scenario)
     checked = scenario if isinstance(scenario, Scenario) else load_scenario(scenario, changes)
     resolved = Resolved(checked, where)
-    timeline = engine.simulate(resolved.program, resolved.costs, processes)
+    timeline = engine.simulate(resolved.program, resolved.costs)
     return Prediction(resolved, timeline, make_report(resolved, timeline))

@@ -16,6 +16,7 @@ class Disturbance:
         self.program, self.costs = program, costs
         self._count = np.zeros((program.ranks, len(costs.classes)), np.int64)
         self._rank_speed = np.ones(program.ranks)
+        self._class_of: list[int] = costs.cost_class.tolist()
         self._ranks: dict[int, np.ndarray] = {}
 
     @staticmethod
@@ -27,6 +28,11 @@ class Disturbance:
         """From now on the rank works at this fraction of its speed."""
         self._rank_speed[rank] = speed
 
+    def like(self, op: int, original: int) -> None:
+        """A new op, numbered next, is of the class of another one and runs on its ranks."""
+        self._class_of.append(self._class_of[original])
+        self._ranks[op] = self.ranks(original)
+
     def ranks(self, op: int) -> np.ndarray:
         """The ranks on which the op runs."""
         if op not in self._ranks:
@@ -35,15 +41,15 @@ class Disturbance:
 
     def enter(self, op: int) -> None:
         """The op starts to work."""
-        self._count[self.ranks(op), self.costs.cost_class[op]] += 1
+        self._count[self.ranks(op), self._class_of[op]] += 1
 
     def leave(self, op: int) -> None:
         """The op stops working."""
-        self._count[self.ranks(op), self.costs.cost_class[op]] -= 1
+        self._count[self.ranks(op), self._class_of[op]] -= 1
 
     def cap(self, op: int) -> float:
         """The speed, at most 1, of an active op beside everything else that is active on its ranks."""
-        own = self.costs.cost_class[op]
+        own = self._class_of[op]
         others = self._count[self.ranks(op)].copy()
         others[:, own] -= 1
         factors = np.prod(self.costs.interference[own] ** others, axis=1)

@@ -18,7 +18,7 @@ from .sharing import TIE
 NORMAL = EventPriority(1)
 LATE = EventPriority(2)  # after URGENT (0) and NORMAL: the end of an instant
 
-class _At(Event):
+class At(Event):
     """An event that happens at a given delay and priority."""
 
     def __init__(self, env: Environment, delay: float, priority: EventPriority, then: Callable[[Event], None]):
@@ -62,7 +62,7 @@ class Flows:
         self._fresh: list[_Flow] = []
         self._settling = False
         self._shared = False  # whether the current speeds come from sharing
-        self._alarm: _At | None = None
+        self._alarm: At | None = None
         self._alarm_at = inf
 
     def join(self, op: int, work_s: float) -> None:
@@ -82,11 +82,17 @@ class Flows:
             self.disturbance.leave(op)
         self.touch()
 
+    def like(self, op: int, original: int) -> None:
+        """A new op, numbered next, asks of links and disturbs like another one."""
+        self._row_of.append(self._row_of[original])
+        if self.disturbance:
+            self.disturbance.like(op, original)
+
     def touch(self) -> None:
         """Something changed: settle all speeds at the end of this instant."""
         if not self._settling:
             self._settling = True
-            _At(self.env, 0.0, LATE, self._settle)
+            At(self.env, 0.0, LATE, self._settle)
 
     def _settle(self, _: Event) -> None:
         self._settling = False
@@ -116,7 +122,7 @@ class Flows:
         at = min([flow.finish_at for flow in self.active.values()], default=inf)
         if at != self._alarm_at:
             self._alarm_at = at
-            self._alarm = _At(self.env, at - now, NORMAL, self._finish) if at < inf else None
+            self._alarm = At(self.env, at - now, NORMAL, self._finish) if at < inf else None
 
     def _finish(self, alarm: Event) -> None:
         if alarm is not self._alarm:

@@ -2,11 +2,12 @@
 
 from .builder import ProgramBuilder
 from .check import validate
+from .copies import Copy, with_copies
 from .program import Access, Buffer, Lane, Place, Pool, Program
 from .ragged import Ragged
 from .text import from_text, to_text
 
 __all__ = [
-    "Access", "Buffer", "Lane", "Place", "Pool", "Program", "ProgramBuilder", "Ragged", "from_text", "to_text",
-    "validate",
+    "Access", "Buffer", "Copy", "Lane", "Place", "Pool", "Program", "ProgramBuilder", "Ragged", "from_text", "to_text",
+    "validate", "with_copies",
 ]  # fmt: skip

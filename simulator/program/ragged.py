@@ -1,6 +1,6 @@
 """Rows of different lengths in two flat arrays (compressed sparse rows): the column type for lists per op."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ class Ragged:
     values: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: Iterable[Sequence[int]]) -> "Ragged":
+    def of(cls, rows: Iterable[Iterable[int]]) -> "Ragged":
         """From one sequence per row."""
         start, values = [0], list[int]()
         for row in rows:

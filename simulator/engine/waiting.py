@@ -1,0 +1,48 @@
+"""Who waits for whom: dependencies and lane orders as counts that fall to zero. Knows no time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..program import Program
+
+
+class Waiting:
+    """For each op, how many ops it still waits for: its dependencies and the op before it on each of its lanes."""
+
+    def __init__(self, program: Program):
+        lanes = program.order
+        same_lane = np.diff(lanes.row_of_value()) == 0
+        before = np.concatenate([program.deps.values, lanes.values[:-1][same_lane]])
+        after = np.concatenate([program.deps.row_of_value(), lanes.values[1:][same_lane]])
+        order = np.argsort(before, kind="stable")
+        starts = np.concatenate(([0], np.cumsum(np.bincount(before, minlength=len(program)))))
+        self._start: list[int] = starts.tolist()
+        self._successors: list[int] = after[order].tolist()
+        self._left: list[int] = np.bincount(after, minlength=len(program)).tolist()
+        self._added: dict[int, list[int]] = {}
+
+    def free(self) -> list[int]:
+        """The ops that wait for nothing."""
+        return [op for op, left in enumerate(self._left) if not left]
+
+    def released_by(self, op: int) -> list[int]:
+        """Note that the op has ended; the ops that now wait for nothing, in program order."""
+        left, free = self._left, []
+        successors = self._successors[self._start[op] : self._start[op + 1]]
+        if self._added:
+            successors += self._added.pop(op, [])
+        for successor in successors:
+            left[successor] -= 1
+            if not left[successor]:
+                free.append(successor)
+        return free
+
+    def add(self, op: int, before: Sequence[int]) -> bool:
+        """A new op, numbered next, waits for `before`, none of which has ended; whether it waits for nothing."""
+        assert op == len(self._left), "ops are numbered in order"
+        self._start.append(self._start[-1])
+        self._left.append(len(before))
+        for one in before:
+            self._added.setdefault(one, []).append(op)
+        return not before
