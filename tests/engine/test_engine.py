@@ -229,6 +229,15 @@ def test_two_aggressors_of_one_class_count_twice():
     assert ends(b, work_s={"victim": 1, "one": 100}, interference={("victim", "one"): 0.5})["victim"] == 4
 
 
+def test_an_op_does_not_disturb_itself_but_its_own_class_may():
+    b = ProgramBuilder()
+    x, y = lanes_of(b, "x", "y")
+    b.op("k", [x], name="beside")
+    b.op("k", [x], name="alone")
+    b.op("k", [y], name="other")
+    assert ends(b, work_s={"k": 1}, interference={("k", "k"): 0.5}) == {"beside": 2, "alone": 3, "other": 2}
+
+
 def test_ops_of_other_ranks_do_not_disturb():
     b = ProgramBuilder()
     (x,), (y,) = lanes_of(b, "x", rank=0), lanes_of(b, "x", rank=1)
