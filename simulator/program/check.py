@@ -5,7 +5,7 @@ Deadlocks are not looked for here: the engine finds them when it runs, with the 
 
 from collections.abc import Iterator
 
-from .program import Buffer, Lane, Pool, Program
+from .program import COLUMNS, MEMORIES, Buffer, Lane, Pool, Program
 from .ragged import Ragged
 
 
@@ -51,6 +51,11 @@ def _sizes(program: Program) -> Iterator[str]:
     for buffer in program.buffers:
         if buffer.bytes < 0:
             yield f"buffer {buffer.name!r} has {buffer.bytes} bytes"
+        if buffer.memory not in MEMORIES:
+            yield f"buffer {buffer.name!r} lies in {buffer.memory!r}; known: {', '.join(MEMORIES)}"
+    for tag in program.tags:
+        if not tag.isidentifier() or tag in COLUMNS:
+            yield f"tag {tag!r}: expected a word that names no column"
     for pool in program.pools:
         if pool.slots < 0:
             yield f"pool {pool.name!r} has {pool.slots} slots"

@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 
 from .ragged import Ragged
 
+MEMORIES = ("device", "host")
+COLUMNS = (
+    "kind", "name", "bytes", "shape", "dtype", "group", "root", "after", "reads", "writes", "acquires", "releases"
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Place:

@@ -21,12 +21,12 @@ from typing import Any
 from ..errors import UserError
 from .builder import ProgramBuilder
 from .check import faults
-from .program import Program
+from .program import COLUMNS, Program
 
 _HEADER = "runcast program 1"
 _TOKEN = re.compile(r'[^\s"]*"(?:[^"\\]|\\.)*"|\S+')
 _LIST_KEYS = ("shape", "after", "acquires", "releases")
-_COLUMNS = (*_LIST_KEYS, "kind", "name", "bytes", "dtype", "group", "root", "reads", "writes")
+_MOST_RANKS = 10_000_000  # a world beyond any, so that a slip of the pen does not fill the memory
 _WORDS = ("place", "lane", "buffer", "pool", "op", "order")
 
 
@@ -163,8 +163,8 @@ class _Reader:
 def _arguments(fields: dict[str, str]) -> dict[str, Any]:
     """Keyword arguments of `ProgramBuilder.op` from the text fields of one op line."""
     values = {key: _value(key, text) for key, text in fields.items()}
-    columns = {("size_bytes" if key == "bytes" else key): values[key] for key in values if key in _COLUMNS}
-    return columns | {"tags": {key: values[key] for key in values if key not in _COLUMNS}}
+    columns = {("size_bytes" if key == "bytes" else key): values[key] for key in values if key in COLUMNS}
+    return columns | {"tags": {key: values[key] for key in values if key not in COLUMNS}}
 
 
 def _value(key: str, text: str) -> Any:
@@ -201,5 +201,8 @@ def _ranks(text: str) -> tuple[int, ...]:
     ranks: list[int] = []
     for run in text.split(",") if text else []:
         first, _, last = run.partition("-")
-        ranks.extend(range(_number(first), _number(last or first) + 1))
+        run_ = range(_number(first), _number(last or first) + 1)
+        if len(ranks) + len(run_) > _MOST_RANKS:
+            raise ValueError(f"more than {_MOST_RANKS} ranks")
+        ranks.extend(run_)
     return tuple(ranks)

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.errors import UserError
 from runcast.simulator.program import Program, ProgramBuilder, from_text, to_text, validate
+from runcast.simulator.program.check import faults
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=12)
 few = st.integers(0, 3)
@@ -165,3 +166,21 @@ def test_damaged_text_is_a_user_error_or_another_program(program, data):
     except UserError:
         return
     assert validate(found) is found
+
+
+def test_tags_and_memories_that_could_not_be_read_back_are_ill_formed():
+    builder = ProgramBuilder()
+    place = builder.place("r0", [0])
+    builder.buffer("b", place, 1, "attic")
+    builder.op("work", [builder.lane(place, "x")], tags={"bytes": 1, "a b": 2})
+
+    assert faults(builder.build()) == [
+        "buffer 'b' lies in 'attic'; known: device, host",
+        "tag 'bytes': expected a word that names no column",
+        "tag 'a b': expected a word that names no column",
+    ]
+
+
+def test_a_world_beyond_any_is_refused_before_it_fills_the_memory():
+    with pytest.raises(UserError, match="line 2: .*more than 10000000 ranks"):
+        from_text('runcast program 1\nplace "r" 0-99999999999\n')
