@@ -182,5 +182,5 @@ def test_tags_and_memories_that_could_not_be_read_back_are_ill_formed():
 
 
 def test_a_world_beyond_any_is_refused_before_it_fills_the_memory():
-    with pytest.raises(UserError, match="line 2: .*more than 10000000 ranks"):
+    with pytest.raises(UserError, match=r"line 2: .*more than 10000000 ranks"):
         from_text('runcast program 1\nplace "r" 0-99999999999\n')
