@@ -52,7 +52,7 @@ def compare(
     csv: Annotated[Path | None, typer.Option(help="Write the comparison, a row per op and rank.")] = None,
 ) -> None:
     """Compare a measured run with its prediction, or with another run, op by op."""
-    from ..simulator.timeline import write_atomic
+    from ..simulator.files import write_atomic
     from .compare import by_kind, left_over, read_spans
     from .compare import compare as join
 

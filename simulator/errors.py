@@ -22,12 +22,25 @@ class UserError(ValueError):
 def fault(where: str, key: str, value: object, allowed: str) -> str:
     """The line for one fault: file (or flag), key, value and what is allowed."""
     place = f"{where}: {key}" if key else where
-    return f"{place} = {value!r}: {allowed}"
+    return f"{place} = {_short(repr(value))}: {allowed}"
 
 
 def unknown(where: str, key: str, value: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not in `known`; a near miss is suggested, otherwise all names are listed."""
-    names = sorted(known)
-    near = get_close_matches(str(value), names, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-    return UserError(fault(where, key, value, f"unknown; {hint}"))
+    return UserError(fault(where, key, value, f"unknown; {hint(value, sorted(known))}"))
+
+
+def hint(name: str, known: Iterable[str], most: int = 3) -> str:
+    """The `most` nearest of the known names as a question, or all of them where none is near."""
+    names = list(known)
+    return did_you_mean(name, names, most) or f"known: {', '.join(names)}"
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
+    """`did you mean a or b?`, or nothing where no known name is near."""
+    near = get_close_matches(str(name), list(known), n=most, cutoff=0.6)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import UserError
+from .files import write_atomic
 from .predict import Prediction
 from .report import PHASES, Report
-from .timeline import write_atomic, write_csv, write_trace
+from .timeline import write_csv, write_trace
 from .units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:

@@ -4,30 +4,33 @@ A Profile belongs to a device (what its links, copies and collectives really rea
 one tensor, one handle, one synchronisation costs). Both are files of the same form; `PARAMETERS` lists every name.
 """
 
-import json
-import math
-import tomllib
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from .errors import UserError, fault, unknown
+from .files import beside, read_json, read_toml
+from .hardware.checks import Check, anything, checked, names, one_of, table, text
 
 PROVENANCE = ("exact", "measured", "interpolated", "fitted", "extrapolated", "datasheet", "assumed")
 
 PARAMETERS = {
     # name: (smallest, largest, meaning); a profile's first, then a stack's
-    "link_fraction.pcie": (0.0, 1.0, "payload rate over line rate of a PCIe link"),
-    "link_fraction.c2c": (0.0, 1.0, "payload rate over line rate of a chip-to-chip link"),
-    "link_fraction.nvlink": (0.0, 1.0, "rate of a ring collective over one GPU's NVLink line rate per direction"),
-    "link_fraction.nic": (0.0, 1.0, "rate of a collective over the NIC line rate"),
-    "link_fraction.host_memory": (0.0, 1.0, "sustained over peak bandwidth of host DRAM"),
-    "link_fraction.hbm": (0.0, 1.0, "sustained over peak bandwidth of device memory"),
-    "link_fraction.socket": (0.0, 1.0, "payload over line rate between CPU sockets"),
-    "copy.hbm_fraction": (0.0, 1.0, "traffic (read + write) of a local copy over peak device memory bandwidth"),
+    "link_fraction.pcie": (0.01, 1.0, "payload rate over line rate of a PCIe link"),
+    "link_fraction.c2c": (0.01, 1.0, "payload rate over line rate of a chip-to-chip link"),
+    "link_fraction.nvlink": (0.01, 1.0, "rate of a ring collective over one GPU's NVLink line rate per direction"),
+    "link_fraction.nic": (0.01, 1.0, "rate of a collective over the NIC line rate"),
+    "link_fraction.host_memory": (0.01, 1.0, "sustained over peak bandwidth of host DRAM"),
+    "link_fraction.hbm": (0.01, 1.0, "sustained over peak bandwidth of device memory"),
+    "link_fraction.socket": (0.01, 1.0, "payload over line rate between CPU sockets"),
+    "link_fraction.leaf": (0.01, 1.0, "rate of collectives over the line rate of a leaf switch's uplinks"),
+    "link_fraction.spine": (0.01, 1.0, "the same, from the spine down"),
+    "copy.hbm_fraction": (0.01, 1.0, "traffic (read + write) of a local copy over peak device memory bandwidth"),
     "h2d.latency_s": (0.0, 1.0, "start of a pinned host-to-device copy and its synchronisation"),
     "broadcast.latency_s": (0.0, 1.0, "launch of a broadcast"),
     "broadcast.hop_s": (0.0, 1.0, "one hop of the ring inside a node"),
@@ -52,8 +55,19 @@ PARAMETERS = {
     "post_hook.bf16_s": (0.0, 1e3, "process_weights_after_loading of a 16-bit model"),
     "barrier.s": (0.0, 1e3, "a barrier of all ranks"),
     "destroy_group.s": (0.0, 1e3, "destroying the process group"),
-    "interference.reload.broadcast": (0.01, 1.0, "speed a reload keeps beside a broadcast on its GPU"),
-    "interference.broadcast.reload": (0.01, 1.0, "speed a broadcast keeps beside a reload on its GPU"),
+}
+_INTERFERENCE = re.compile(r"interference\.[a-z]\w*\.[a-z]\w*")
+_SPEED_KEPT = (0.01, 1.0, "speed an op of the first kind keeps beside one of the second on its GPU")
+
+_KEYS: dict[str, Check] = {
+    "schema": one_of(lambda: (1,)),
+    "name": text,
+    "base": text,
+    "devices": names,
+    "date": anything,
+    "source": text,
+    "environment": table,
+    "parameters": table,
 }
 
 
@@ -91,19 +105,30 @@ class Profile:
 
 
 def load_profile(name: str, where: str = "profile") -> Profile:
-    """A shipped device profile by name, or one from a .json or .toml file."""
+    """A shipped device profile by name, or one from a .json or .toml file; `where` is the file that names it.
+
+    Raises:
+        UserError: no such profile, or a key or value that is not allowed; one line each.
+    """
     return _load("profiles", name, where, "profile")
 
 
 def load_stack(name: str, where: str = "stack") -> Profile:
-    """A shipped software stack by name, or one from a file."""
+    """A shipped software stack by name, or one from a file, as `load_profile`."""
     return _load("stacks", name, where, "stack")
+
+
+def check_complete(profile: Profile, where: str) -> None:
+    """Raise UserError with one line for each parameter that a prediction needs and the profile lacks."""
+    missing = [name for name in PARAMETERS if name not in profile.parameters]
+    if missing:
+        raise UserError(*(f"{where}: {profile.name}: {n}: is missing; expected {PARAMETERS[n][2]}" for n in missing))
 
 
 def profile_for(device: str) -> str:
     """The shipped profile of a device, or the generic one."""
-    for name, table in _shipped("profiles").items():
-        if device in table.get("devices", ()):
+    for name, content in _shipped("profiles").items():
+        if device in content.get("devices", ()):
             return name
     return "generic"
 
@@ -111,57 +136,52 @@ def profile_for(device: str) -> str:
 @cache
 def _shipped(folder: str) -> Mapping[str, dict[str, Any]]:
     entries = sorted((files("runcast.data") / folder).iterdir(), key=lambda entry: entry.name)
-    return {entry.name.rsplit(".", 1)[0]: _parse(entry.read_text(), entry.name) for entry in entries}
+    return {entry.name.rsplit(".", 1)[0]: _read(entry) for entry in entries}
 
 
-def _load(folder: str, name: str, where: str, key: str) -> Profile:
+def _load(folder: str, name: str, where: str, key: str, above: tuple[str, ...] = ()) -> Profile:
+    """A profile laid over its base; `above` are the files that rest on this one."""
+    file, raw = _found(folder, name, where, key)
+    place = os.path.realpath(file)
+    if place in above:
+        raise UserError(fault(where, key, name, "rests on itself; a chain of bases must end"))
+    content = checked(raw, _KEYS, file, "", optional=_KEYS)
+    base = _load(folder, content["base"], file, "base", (*above, place)).parameters if "base" in content else {}
+    return Profile(content.get("name", name), {**base, **_parameters(file, content.get("parameters", {}))})
+
+
+def _found(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, Any]]:
+    """What a name stands for: the file as messages call it, and its content."""
     shipped = _shipped(folder)
     if name in shipped:
-        file, table = f"{folder}/{name}", shipped[name]
-    elif name.endswith((".json", ".toml")):
-        file, table = name, _parse(_read(Path(name)), name)
-    else:
-        raise unknown(where, key, name, shipped)
-    base = _load(folder, table["base"], file, "base").parameters if "base" in table else {}
-    return Profile(table.get("name", name), {**base, **_parameters(file, table)})
+        return f"{folder}/{name}", shipped[name]
+    if name.endswith((".json", ".toml")):
+        path = beside(name, where)
+        return str(path), _read(path)
+    raise unknown(where, key, name, shipped)
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read: {error}") from error
+def _read(path: Traversable) -> dict[str, Any]:
+    content = read_json(path) if path.name.endswith(".json") else read_toml(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds {type(content).__name__}, not an object; expected one with parameters")
+    return content
 
 
-def _parse(text: str, name: str) -> dict[str, Any]:
-    try:
-        table = json.loads(text) if name.endswith(".json") else tomllib.loads(text)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
-    if not isinstance(table, dict) or not isinstance(table.get("parameters", {}), dict):
-        raise UserError(f"{name}: expected a table with [parameters]")
-    return table
-
-
-def _parameters(file: str, table: Mapping[str, Any]) -> dict[str, Parameter]:
-    faults, parameters = [], {}
-    for name, entry in table.get("parameters", {}).items():
-        if name not in PARAMETERS:
-            faults.append(str(unknown(file, "parameter", name, PARAMETERS)))
-            continue
-        found = list(_faults(file, name, entry))
-        faults += found
-        if not found:
-            parameters[name] = Parameter(**entry)
+def _parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
+    faults = [line for name, entry in entries.items() for line in _faults(file, name, entry)]
     if faults:
         raise UserError(*faults)
-    return parameters
+    return {name: Parameter(**entry) for name, entry in entries.items()}
 
 
 def _faults(file: str, name: str, entry: Any) -> list[str]:
+    bounds = _SPEED_KEPT if _INTERFERENCE.fullmatch(name) else PARAMETERS.get(name)
+    if bounds is None:
+        return [str(unknown(file, "parameter", name, [*PARAMETERS, "interference.<kind>.<kind>"]))]
     if not isinstance(entry, dict) or set(entry) != {"value", "spread", "provenance", "source"}:
         return [fault(file, name, entry, "expected value, spread, provenance and source")]
-    low, high, meaning = PARAMETERS[name]
+    low, high, meaning = bounds
     found = []
     if not _within(entry["value"], low, high):
         found.append(fault(file, f"{name}.value", entry["value"], f"expected {low:g} to {high:g} ({meaning})"))
@@ -175,6 +195,4 @@ def _faults(file: str, name: str, entry: Any) -> list[str]:
 
 
 def _within(value: object, low: float, high: float) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and low <= value <= high
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high

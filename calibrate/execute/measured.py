@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...simulator.timeline import Timeline, write_atomic
+from ...simulator.files import write_atomic
+from ...simulator.timeline import Timeline
 from ...simulator.units import format_seconds
 from .lanes import Stamp
 from .parts import Parts

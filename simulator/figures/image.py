@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError
-from ..timeline import write_atomic
+from ..files import write_atomic
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

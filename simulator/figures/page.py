@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..timeline import write_atomic
+from ..files import write_atomic
 from .theme import FONT, TEXT, TEXT_ON_DARK
 
 if TYPE_CHECKING:

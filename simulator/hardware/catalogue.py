@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import UserError, fault
+from ..files import beside, read_toml
 from . import files
 from .cluster import Cluster
 from .node import Node, build
@@ -88,6 +89,6 @@ def _table(spec: Spec, where: str) -> tuple[Mapping[str, Any], str, str]:
     if not isinstance(spec, str):
         raise UserError(fault(where, "cluster", spec, "expected a cluster's name, a .toml file or a table"))
     if spec.endswith(".toml"):
-        path = files.beside(spec, where)
-        return files.read(path, where), str(path), ""
+        path = beside(spec, where)
+        return read_toml(path), str(path), ""
     return {"base": files.find("clusters", spec, where, "cluster")[0]}, where, "cluster."

@@ -4,10 +4,9 @@ Which keys a table has, and which check belongs to which, is with its reader: `d
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from ..errors import UserError, fault
+from ..errors import UserError, fault, hint
 from ..units import Dimension, parse
 
 Check = Callable[[Any], Any]
@@ -112,5 +111,4 @@ def checked(
 def _check(key: str, checks: Mapping[str, Check]) -> Check:
     if key in checks:
         return checks[key]
-    near = get_close_matches(key, checks, n=1)
-    raise ValueError(f"unknown key; did you mean {near[0]}?" if near else f"unknown key; known: {', '.join(checks)}")
+    raise ValueError(f"unknown key; {hint(key, checks, most=1)}")

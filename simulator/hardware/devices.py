@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import UserError, fault
+from ..files import beside, read_toml
 from . import files
 from .checks import Check, checked, count, names, number, quantity, table, text
 from .device import DTYPES, Device
@@ -38,8 +39,8 @@ def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") 
     if not isinstance(name, str):
         raise UserError(fault(where, key, name, "expected a device's name, a .toml file or a table"))
     if name.endswith(".toml"):
-        path = files.beside(name, where)
-        return _build(files.read(path, where), str(path), "")
+        path = beside(name, where)
+        return _build(read_toml(path), str(path), "")
     return _shipped(files.find("devices", name, where, key or "name")[0])
 
 

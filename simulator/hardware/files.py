@@ -4,15 +4,14 @@ What the keys of a file mean is decided by its reader, `devices` or `spec`.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import UserError, unknown
+from ..errors import unknown
+from ..files import read_toml
 
 Table = Mapping[str, Any]
 
@@ -28,13 +27,13 @@ def loose(name: str) -> str:
 def tables(folder: str) -> Mapping[str, Table]:
     """All tables of one catalogue folder (`devices`, `nodes`, `clusters`) by file name."""
     found = (entry for entry in (_ROOT / folder).iterdir() if entry.name.endswith(".toml"))
-    return MappingProxyType({e.name[:-5]: tomllib.loads(e.read_text("utf-8")) for e in sorted(found, key=_name)})
+    return MappingProxyType({e.name[:-5]: read_toml(e) for e in sorted(found, key=_name)})
 
 
 @cache
 def wires() -> Table:
     """PCIe generations, link latencies and networks."""
-    return MappingProxyType(tomllib.loads((_ROOT / "wires.toml").read_text("utf-8")))
+    return MappingProxyType(read_toml(_ROOT / "wires.toml"))
 
 
 def _name(entry: Any) -> str:
@@ -53,18 +52,3 @@ def find(folder: str, name: str, where: str, key: str) -> tuple[str, Table]:
         if loose(name) in map(loose, (entry, table.get("name", entry), *table.get("aliases", ()))):
             return entry, table
     raise unknown(where, key, name, known)
-
-
-def beside(name: str, where: str) -> Path:
-    """A path that a user wrote: relative to the file it stands in, where that is a file."""
-    return Path(where).parent / name if Path(where).is_file() else Path(name)
-
-
-def read(path: Path, where: str) -> Table:
-    """A user's TOML file."""
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise UserError(f"{where}: cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a TOML file: {error}") from error

@@ -2,13 +2,13 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ..errors import UserError, fault
+from ..errors import UserError, fault, hint
+from ..files import read_toml
 from .schema import Scenario
 
 
@@ -30,22 +30,6 @@ def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenari
         return Scenario.model_validate(_tuples(table))
     except ValidationError as error:
         raise UserError(*(_line(where, one) for one in error.errors(include_url=False))) from error
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as plain values."""
-    try:
-        return tomllib.loads(path.read_bytes().decode())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; expected a TOML file") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: is not text; expected a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: is not TOML: {error}") from None
 
 
 def _apply(table: dict[str, Any], change: str) -> None:
@@ -103,9 +87,7 @@ def _table_of(path: Iterable[str]) -> type[BaseModel]:
 
 
 def _known(path: list[str]) -> str:
-    names = sorted(_table_of(path).model_fields)
-    near = get_close_matches(path[-1], names, n=2, cutoff=0.6)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    return hint(path[-1], sorted(_table_of(path).model_fields), most=2)
 
 
 def _meaning(path: list[str]) -> str:

@@ -4,12 +4,13 @@ An unknown `model_type` is read as llama-like, which the spec's `assumptions` sa
 What a family fixes beside its config lives in `families`, typed reading of keys in `keys`.
 """
 
-import json
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..files import read_json
 from .families import FAMILIES, Family, family_of
 from .keys import Keys
 from .model import Fp8, Mla, ModelSpec, Moe
@@ -30,34 +31,16 @@ def load_hf_config(path: str | Path) -> ModelSpec:
         UserError: no such file, not JSON, or a key that is missing or out of range; one line per fault.
     """
     file = Path(path)
-    file = file / "config.json" if file.is_dir() else file
+    file = file / "config.json" if os.path.isdir(file) else file
     name = file.parent.name if file.name == "config.json" else file.stem
     return from_hf_config(read_json(file), str(file), name)
-
-
-def read_json(file: Path) -> Mapping[str, Any]:
-    """The JSON object in a file; UserError when there is none."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise _not_a_config(str(file), f"cannot be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:
-        raise _not_a_config(str(file), f"is not JSON ({_one_line(error)})") from None
-    return _json_object(content, str(file))
 
 
 def _json_object(content: Any, where: str) -> Mapping[str, Any]:
     if isinstance(content, Mapping):
         return content
-    raise _not_a_config(where, f"holds {type(content).__name__}, not an object")
-
-
-def _not_a_config(where: str, why: str) -> UserError:
-    return UserError(f"{where}: {why}; expected the JSON object of a Hugging Face config.json")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:100]
+    wanted = "expected the JSON object of a Hugging Face config.json"
+    raise UserError(f"{where}: holds {type(content).__name__}, not an object; {wanted}")
 
 
 def from_hf_config(

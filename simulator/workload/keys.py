@@ -4,10 +4,9 @@ What the keys mean lives in `hf`.
 """
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from ..errors import UserError, fault
+from ..errors import UserError, did_you_mean, fault
 
 _MAX_DIM = 2**31
 
@@ -36,7 +35,7 @@ class Keys:
 
     def fault(self, key: str, allowed: str) -> None:
         """Note a fault of this key's value."""
-        self.faults.append(fault(self.where, key, _short(self.config.get(key)), allowed))
+        self.faults.append(fault(self.where, key, self.config.get(key), allowed))
 
     def expect(self, ok: bool, key: str, allowed: str) -> None:
         """Note a fault of how this key fits others, unless there was a fault before, from which it may follow."""
@@ -82,16 +81,10 @@ class Keys:
     def refuse_unread(self, names: Iterable[str]) -> None:
         """Note a fault for each of these keys that nobody asked for; a near miss is suggested."""
         for key in sorted(set(names) - self.asked):
-            near = get_close_matches(key, self.asked, n=1, cutoff=0.8)
-            self.fault(key, "means nothing for this model" + (f"; did you mean {near[0]}?" if near else ""))
+            near = did_you_mean(key, sorted(self.asked), most=1)
+            self.fault(key, "means nothing for this model" + (f"; {near}" if near else ""))
 
     def check(self) -> None:
         """Raise UserError if any fault was noted."""
         if self.faults:
             raise UserError(*self.faults)
-
-
-def _short(value: Any) -> Any:
-    """The value as a message shows it: a long text or list is cut."""
-    text = value if isinstance(value, str) else repr(value)
-    return value if len(text) <= 80 else text[:77] + "..."

@@ -3,7 +3,6 @@
 Each is a file in data/models: the keys of a public config.json that concern sizes, and its source.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -11,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..errors import UserError, fault, unknown
+from ..files import read_json
 from .hf import from_hf_config
 from .model import ModelSpec
 
@@ -29,7 +29,7 @@ def preset_config(name: str, where: str = "model") -> dict[str, Any]:
         UserError: no such preset; a near miss is suggested.
     """
     file = _files()[_resolve(name, where)]
-    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    config: dict[str, Any] = read_json(file)
     return config
 
 

@@ -1,0 +1,110 @@
+"""Files of the user's: read with one line for whatever is wrong, found beside the file that names them, written whole.
+
+What stands in a file is its reader's business, what goes into one its writer's.
+"""
+
+import errno
+import gzip
+import json
+import os
+import tomllib
+from collections.abc import Callable
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from .errors import UserError
+
+
+def read_toml(path: Traversable) -> dict[str, Any]:
+    """A TOML file as plain values.
+
+    Raises:
+        UserError: the file cannot be read or is not TOML; one line.
+    """
+    table: dict[str, Any] = _parsed(path, "TOML", tomllib.loads)
+    return table
+
+
+def read_json(path: Traversable) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        UserError: the file cannot be read or is not JSON; one line.
+    """
+    return _parsed(path, "JSON", json.loads)
+
+
+def read_text(path: Traversable, expected: str = "a text file") -> str:
+    """A text in UTF-8, without the byte-order mark that some editors put first.
+
+    Raises:
+        UserError: no such file, a folder, not text, or not readable; one line.
+    """
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; expected {expected}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is not text; expected {expected}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise UserError(f"{path}: cannot read: {_one_line(error)}") from None
+
+
+def beside(name: str, where: str) -> Path:
+    """The place of a file that a user names in `where`: beside it if that is a file, else in the working folder.
+
+    What is not beside it may still be in the working folder, so that both ways of writing a path work.
+    """
+    path = Path(where).parent / name if os.path.isfile(where) else Path(name)
+    return Path(name) if os.path.exists(name) and not os.path.exists(path) else path
+
+
+def write_atomic(path: Path | str, data: bytes) -> None:
+    """Write a file under a temporary name beside its place, then move it there; devices and pipes are written to.
+
+    Raises:
+        UserError: the folder does not exist, the path is a folder, or it cannot be written.
+    """
+    try:
+        _write(Path(path).resolve(), data)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def write_by_suffix(path: Path | str, data: bytes) -> None:
+    """Write atomically, compressed if the name ends in `.gz`; equal data give equal bytes."""
+    write_atomic(path, gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
+
+
+def _parsed(path: Traversable, language: str, parse: Callable[[str], Any]) -> Any:
+    text = read_text(path, f"a {language} file")
+    try:
+        return parse(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not {language}: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:100]
+
+
+def _write(place: Path, data: bytes) -> None:
+    if place.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if not place.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {place.parent}")
+    write = _replace if place.is_file() or not place.exists() else Path.write_bytes
+    write(place, data)
+
+
+def _replace(place: Path, data: bytes) -> None:
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)

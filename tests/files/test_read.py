@@ -1,0 +1,98 @@
+"""Files of the user's are read, or one line says why not; names are found beside the file they stand in."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runcast.simulator import UserError
+from runcast.simulator.files import beside, read_json, read_toml
+from runcast.simulator.hardware import cluster, device
+from runcast.simulator.profile import load_profile, load_stack
+from runcast.simulator.scenario import load_scenario
+from runcast.simulator.workload import load_hf_config
+
+
+def fault(read: Callable[..., Any], *arguments: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        read(*arguments)
+    assert len(caught.value.faults) == len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def test_plain_values(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text("a = 1")
+    (tmp_path / "x.json").write_text('{"a": 1}')
+    assert read_toml(tmp_path / "x.toml") == read_json(tmp_path / "x.json") == {"a": 1}
+
+
+def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(b"\xef\xbb\xbfa = 1")
+    (tmp_path / "x.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_toml(tmp_path / "x.toml") == read_json(tmp_path / "x.json") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "toml", "json"),
+    [
+        (b"= 4", "is not TOML: ", "is not JSON: "),
+        (b"\x89PNG\xff\xfe", "is not text; expected a TOML file", "is not text; expected a JSON file"),
+        (b"a = " + b"[" * 100_000, "is not TOML: ", "is not JSON: "),
+        (b"a = " + b"9" * 5000, "is not TOML: ", "is not JSON: "),
+    ],
+)
+def test_what_is_not_the_language(tmp_path: Path, content: bytes, toml: str, json: str) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    assert fault(read_toml, path).startswith(f"{path}: {toml}")
+    assert fault(read_json, path).startswith(f"{path}: {json}")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("none.toml", "none.toml: no such file"),
+        ("/", "/: is a folder; expected a TOML file"),
+        ("/proc/self/mem", "/proc/self/mem: cannot read: Input/output error"),
+        ("a" * 5000, "a: cannot read: File name too long"),
+        ("a\0b", "b: cannot read: embedded null byte"),
+    ],
+)
+def test_what_cannot_be_read(path: str, message: str) -> None:
+    assert fault(read_toml, Path(path)).endswith(message)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda name: load_scenario(name),
+        lambda name: cluster(name, 1),
+        lambda name: device(name),
+        lambda name: load_profile(name),
+        lambda name: load_stack(name),
+        lambda name: load_hf_config(name),
+    ],
+)
+def test_all_readers_say_it_alike(tmp_path: Path, read: Callable[[str], Any]) -> None:
+    folder, broken = tmp_path / "x.toml", tmp_path / "broken.toml"
+    (folder / "config.json").mkdir(parents=True)
+    broken.write_bytes(b"\xff")
+    assert fault(read, str(tmp_path / "no.toml")) == f"{tmp_path}/no.toml: no such file"
+    assert ": is a folder; expected a " in fault(read, str(folder))
+    assert fault(read, str(broken)).startswith(f"{broken}: is not text; expected a ")
+
+
+def test_a_name_is_beside_the_file_it_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, here = tmp_path / "scenarios" / "s.toml", tmp_path / "here"
+    for folder in (scenario.parent, here):
+        folder.mkdir()
+        (folder / "both").touch()
+    scenario.touch()
+    (here / "mine").touch()
+    monkeypatch.chdir(here)
+
+    assert beside("both", str(scenario)) == scenario.parent / "both"
+    assert beside("neither", str(scenario)) == scenario.parent / "neither"
+    assert beside("mine", str(scenario)) == Path("mine")
+    assert beside("both", "scenario") == Path("both")
+    assert beside("/both", str(scenario)) == Path("/both")
