@@ -7,6 +7,7 @@ is a function annotated for typer, or a `typer.Typer` for a verb with verbs of i
 Exit codes: 0 done, 1 our own fault (with a traceback), 2 the user's mistake, 130 interrupted.
 """
 
+import errno
 import os
 import re
 import sys
@@ -36,6 +37,11 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader (`| head`) left: nobody is there to be told, nor at the flush on exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _leave(1)
+    except OSError as error:
+        if error.filename is not None or error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(1, f"error: cannot print: {error.strerror}")
     except KeyboardInterrupt:
         _leave(130, "interrupted")
     except SystemExit as leave:  # typer's: it turns ^C into a silent 130

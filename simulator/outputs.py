@@ -46,12 +46,19 @@ class Outputs:
         """Raise a UserError with one line per path that cannot be written, before any work is done."""
         if faults := list(self._faults()):
             raise UserError(*faults)
+        if self.png is not None:
+            from .figures import png_browser
+
+            png_browser()
 
     def _faults(self) -> Iterator[str]:
+        places: dict[Path, str] = {}
         for kind, path in vars(self).items():
             if path is None or (str(path) == "-" and kind == "json"):
                 continue
             place = Path(path)
+            if (twin := places.setdefault(place.resolve(), kind)) != kind:
+                yield f"--{kind} {path}: is written by --{twin} too"
             if place.is_dir():
                 yield f"--{kind} {path}: is a folder; expected a file"
             elif not place.parent.is_dir():
@@ -87,7 +94,7 @@ def _draw(prediction: Prediction, outputs: Outputs) -> None:
 
     report = prediction.report
     title = f"{report.name}: {format_seconds(report.update_time_s)}"
-    figure = gantt(prediction.timeline, title="Timeline")
+    figure = gantt(prediction.timeline, title=report.name)
     if outputs.html is not None:
         html(outputs.html, title, {"Timeline of the update": figure}, report_tables(report))
     if outputs.png is not None:
@@ -100,6 +107,7 @@ def report_tables(report: Report) -> "list[Table]":
 
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
     headline = [
+        ("what", report.question),
         ("update time", f"{format_seconds(report.update_time_s)} (90 % interval {low} to {high})"),
         ("pause as rollouts see it", format_seconds(report.pause_s)),
         ("effective rate", format_rate(report.effective_bytes_per_s)),

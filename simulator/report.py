@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .insight import Z90, by_group, critical_path, provenance, standard_error_s
+from .insight import Z90, CriticalPath, by_group, critical_path, provenance, standard_error_s
 from .scenario import Resolved
 from .timeline import Peak, Timeline, peak_bytes
+from .updates import HOST_LANES
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "gather": ("gather_metas",),
@@ -32,6 +33,7 @@ class Report:
 
     name: str
     scenario_hash: str
+    question: str
     gpus: int
     tensors: int
     bytes: int
@@ -45,6 +47,7 @@ class Report:
     pause_s: float
     busy_s: Mapping[str, float]
     exposed: Mapping[str, float]
+    host_share: float
     provenance: Mapping[str, float]
     peak: Peak
     busiest_link: str
@@ -66,6 +69,7 @@ class Report:
         return {
             "kind": "weight_update",
             "name": self.name,
+            "question": self.question,
             "scenario_hash": self.scenario_hash,
             "makespan_s": self.makespan_s,
             "update_time_s": self.update_time_s,
@@ -76,6 +80,7 @@ class Report:
             "exposed": dict(self.exposed),
             "provenance": dict(self.provenance),
             "bound_by": self.bound_by,
+            "host_share": self.host_share,
             "busiest_link": self.busiest_link,
             "busiest_link_share": self.busiest_link_share,
             "peak_memory_bytes": round(self.peak.bytes),
@@ -105,9 +110,11 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     phase_of = np.array([list(PHASES).index(_phase(kind)) for kind in program.kinds])[program.kind]
     share = costs.link_bytes / costs.capacity_bytes_per_s / timeline.makespan_s
     busiest = int(share.argmax())
+    assert share[busiest] <= 1 + 1e-6, f"{costs.link_names[busiest]} would carry more than it can"
     return Report(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
+        question=_question(resolved),
         gpus=resolved.cluster.n_gpus,
         tensors=len(resolved.weights),
         bytes=resolved.weights.total_bytes,
@@ -121,12 +128,36 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         pause_s=timeline.span_of("barrier")[1] - began,
         busy_s={phase: timeline.busy_s(*kinds) for phase, kinds in PHASES.items()},
         exposed=by_group(path, phase_of, tuple(PHASES)),
+        host_share=_host_share(path, timeline),
         provenance=provenance(path, costs),
-        peak=peak_bytes(timeline, static_bytes={"resident weights": resolved.resident_bytes}),
+        peak=peak_bytes(timeline, static_bytes=_static_bytes(resolved)),
         busiest_link=costs.link_names[busiest],
         busiest_link_share=float(share[busiest]),
         notes=resolved.notes,
     )
+
+
+def _question(resolved: Resolved) -> str:
+    """What was simulated, in one line; the name may say anything."""
+    machines, update = resolved.cluster, resolved.scenario.update
+    model = resolved.spec.name if resolved.spec is not None else "a model by totals"
+    devices = " and ".join(device.name for device in resolved.devices)
+    where = f"{machines.n_gpus} x {devices} in {machines.n_nodes} node{'s' * (machines.n_nodes > 1)}"
+    return f"{model} {resolved.dtype} to {where}, TP{update.inference.tp}, {update.method}, {update.pipeline}"
+
+
+def _host_share(path: CriticalPath, timeline: Timeline) -> float:
+    """What share of the critical path are host threads at work, whatever the GPUs and links do meanwhile."""
+    program = timeline.program
+    on_host = np.array([lane.name in HOST_LANES for lane in program.lanes])[program.lanes_of.values]
+    elsewhere = np.bincount(program.lanes_of.row_of_value()[~on_host], minlength=len(program)) > 0
+    return float(path.seconds[~elsewhere[path.ops]].sum() / timeline.makespan_s)
+
+
+def _static_bytes(resolved: Resolved) -> dict[str, int]:
+    """What a device holds all the time: the engine's weights, and what else it holds."""
+    beside = resolved.engine_bytes - resolved.resident_bytes
+    return {"resident weights": resolved.resident_bytes} | ({"engine beside its weights": beside} if beside else {})
 
 
 def _phase(kind: str) -> str:

@@ -35,6 +35,7 @@ def headline(report: Report) -> Iterator[str]:
     """What was asked and the answer."""
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
     yield report.name
+    yield f"  {report.question}"
     yield f"  update time   {format_seconds(report.update_time_s)}   (90 % interval {low} to {high})"
     yield f"  pause         {format_seconds(report.pause_s)} as rollouts see it"
     size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to each of {report.gpus:,} GPUs"
@@ -43,6 +44,8 @@ def headline(report: Report) -> Iterator[str]:
     yield f"  buckets       {filled}, in {report.rounds} round{'s' * (report.rounds != 1)}"
     share = report.exposed[report.bound_by] / report.makespan_s
     yield f"  bound by      {report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
+    if report.host_share >= 0.5:
+        yield f"  host-bound    {report.host_share:.0%} of the critical path is work of host threads"
     yield f"  busiest link  {report.busiest_link}, {report.busiest_link_share:.0%} of the time"
     yield ""
 

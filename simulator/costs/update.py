@@ -1,7 +1,7 @@
 """Cost models of the ops of a weight update, one function per kind: what it takes alone and which links it loads.
 
 Forms: copies and broadcasts are latency + bytes / rate (Hockney), the rate being that of the slowest link on the way;
-a reload is host work per tensor, then the bytes kept through device memory (systems study 1.3); host ops are constants
+a reload is host work per tensor and the bytes kept through device memory (systems study 1.3); host ops are constants
 and counts. Every number comes from the profile and the stack.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..hardware import Cluster
 from ..profile import Parameter, Profile
 from ..program import Program
-from .collective import ring_broadcast
+from .collective import RingBroadcast, ring_broadcast
 from .costs import Costs, Floats
 from .sheet import Ops, Sheet, Term
 
@@ -25,9 +25,29 @@ _PIPELINE_NORM = 4  # latency and bandwidth overlap in a long ring: p-norm with 
 def cost_update(program: Program, cluster: Cluster, profile: Profile) -> Costs:
     """The costs of an update Program whose rank r runs on GPU r of the cluster; `profile` holds device and software."""
     pricer = _Pricer(program, cluster, profile)
-    for kind in sorted(program.kinds, key=lambda kind: kind == "broadcast"):  # broadcasts last: see `_Pricer.broadcast`
-        ops = np.flatnonzero(program.of_kind(kind))
-        getattr(pricer, kind)(ops)
+    prices = {
+        "gather_metas": pricer.gather_metas,
+        "init_group": pricer.init_group,
+        "allocate": pricer.allocate,
+        "open_handle": pricer.open_handle,
+        "h2d": pricer.h2d,
+        "copy": pricer.copy,
+        "wait_worker": pricer.wait_worker,
+        "agree": pricer.agree,
+        "sync": pricer.sync,
+        "send_meta": pricer.send_meta,
+        "reload": pricer.reload,
+        "drop_handle": pricer.drop_handle,
+        "free_buffers": pricer.free_buffers,
+        "post_hook": pricer.post_hook,
+        "barrier": pricer.barrier,
+        "destroy_group": pricer.destroy_group,
+        "broadcast": pricer.broadcast,  # last: see `_Pricer.watched`
+    }
+    assert set(program.kinds) <= set(prices), f"no price for {set(program.kinds) - set(prices)}"
+    for kind, price in prices.items():
+        if kind in program.kinds:
+            price(np.flatnonzero(program.of_kind(kind)))
     return pricer.sheet.costs(profile, tuple(link.name for link in cluster.links))
 
 
@@ -63,47 +83,50 @@ class _Pricer:
         return [self.cluster.hbm(gpu) for gpu in range(self.cluster.n_gpus)]
 
     def gather_metas(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._per("gather.tensor_s", self._shape(ops, 0))])
+        self.sheet.charge(ops, [self._host("gather.tensor_s", self._shape(ops, 0))])
 
     def init_group(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("init_group.s"), self._per("init_group.rank_s", self._shape(ops, 0))])
+        self.sheet.charge(ops, [self._host("init_group.s"), self._host("init_group.rank_s", self._shape(ops, 0))])
 
     def allocate(self, ops: Ops) -> None:
         sizes = self.program.bytes[ops]
-        planning = self._per("allocate.tensor_s", self._shape(ops, 0))
-        self.sheet.charge(ops, [planning, self._per("allocate.byte_s", sizes)])
+        planning = self._host("allocate.tensor_s", self._shape(ops, 0))
+        self.sheet.charge(ops, [planning, self._host("allocate.byte_s", sizes)])
 
     def open_handle(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("open_handle.s")])
+        self.sheet.charge(ops, [self._host("open_handle.s")])
 
     def wait_worker(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("wait_worker.s")])
+        self.sheet.charge(ops, [self._host("wait_worker.s")])
 
     def sync(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("sync.s")])
+        self.sheet.charge(ops, [self._host("sync.s")])
 
     def send_meta(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("send_meta.s"), self._per("send_meta.tensor_s", self._shape(ops, 0))])
+        self.sheet.charge(ops, [self._host("send_meta.s"), self._host("send_meta.tensor_s", self._shape(ops, 0))])
 
     def drop_handle(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("drop_handle.s")])
+        self.sheet.charge(ops, [self._host("drop_handle.s")])
 
     def free_buffers(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("free_buffers.s")])
+        self.sheet.charge(ops, [self._host("free_buffers.s")])
 
     def post_hook(self, ops: Ops) -> None:
         dtype = self.program.dtypes[self.program.dtype[ops[0]]]
-        self.sheet.charge(ops, [self._fixed("post_hook.fp8_s" if dtype == "fp8" else "post_hook.bf16_s")])
+        self.sheet.charge(ops, [self._host("post_hook.fp8_s" if dtype == "fp8" else "post_hook.bf16_s")])
 
     def barrier(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("barrier.s")])
+        self.sheet.charge(ops, [self._host("barrier.s")])
 
     def destroy_group(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._fixed("destroy_group.s")])
+        self.sheet.charge(ops, [self._host("destroy_group.s")])
 
     def agree(self, ops: Ops) -> None:
-        doublings = np.log2(self.cluster.n_nodes)
-        self.sheet.charge(ops, [self._fixed("agree.latency_s"), self._per("agree.doubling_s", doublings)])
+        """A tree of small messages: up and down once per doubling of the number of islands."""
+        doublings = np.log2(self.ring.islands)
+        wires = Term(2 * doublings * self.ring.latency_s, self.profile["agree.doubling_s"])
+        terms = [self._fixed("agree.latency_s"), self._per("agree.doubling_s", doublings), wires]
+        self.sheet.charge(ops, terms)
 
     def h2d(self, ops: Ops) -> None:
         """The owner's route from its nearest host memory; its slowest link gives the rate."""
@@ -117,55 +140,70 @@ class _Pricer:
 
     def copy(self, ops: Ops) -> None:
         """On the owner: reads and writes every byte in device memory."""
+        fraction = self.profile["copy.hbm_fraction"]
         for rank, own in self._by_root(ops):
-            self._through_hbm(own, self.program.bytes[own], (rank,), [])
+            traffic = fraction.value * self.cluster.capacity[self.hbm[rank]]
+            self.sheet.charge(own, [Term(2 * self.program.bytes[own] / traffic, fraction, work=True)])
+            self.sheet.demand(own, [self.hbm[rank]], [traffic])
 
     def reload(self, ops: Ops) -> None:
-        """Host work on every tensor, then the bytes kept are read and written."""
-        host = [self._fixed("reload.s"), self._per("reload.tensor_s", self._shape(ops, 0))]
-        lanes = self.program.lanes_of
-        place = np.array([self.program.lanes[lane].place for lane in lanes.values[lanes.start[ops]]])
-        for one in np.unique(place):
-            own, pick = ops[place == one], place == one
-            terms = [Term(np.broadcast_to(term.seconds, ops.shape)[pick], term.parameter) for term in host]
-            self._through_hbm(own, self._shape(own, 1), self.program.places[one].ranks, terms)
+        """Host work on every tensor, and between it the bytes kept, read and written once.
+
+        These copies are short and far between: their bytes are counted, but they ask too little to be watched.
+        """
+        kept, fraction = self._shape(ops, 1), self.profile["copy.hbm_fraction"]
+        host = [self._host("reload.s"), self._host("reload.tensor_s", self._shape(ops, 0))]
+        slowest = fraction.value * min(self.cluster.capacity[self.hbm])
+        self.sheet.charge(ops, [*host, Term(2 * kept / slowest, fraction, work=True)])
+        everywhere = np.array([len(self.program.places[place].ranks) for place in self._place_of(ops)])
+        total = float((2 * kept * everywhere).sum())
+        self.sheet.carry(np.array(self.hbm), np.full(len(self.hbm), total / len(self.hbm)))
 
     def broadcast(self, ops: Ops) -> None:
         """The ring of `collective`; only links that other ops cross are watched, as broadcasts run one at a time."""
-        ranks = self.program.groups[self.program.group[ops[0]]]
-        ring = ring_broadcast(self.cluster, ranks)
-        rate = ring.rate_bytes_per_s(self.capacity)
-        slowest = int(ring.link[(self.capacity[ring.link] / ring.limit).argmin()]) if len(ring.link) else 0
-        seconds = self.program.bytes[ops] / rate
-        inside, between = ring.hops()
-        hop, node_hop = self.profile["broadcast.hop_s"], self.profile["broadcast.node_hop_s"]
-        filling = inside * hop.value + between * node_hop.value
-        filled = (seconds**_PIPELINE_NORM + filling**_PIPELINE_NORM) ** (1 / _PIPELINE_NORM) - seconds
-        fill = Term(filled, node_hop if between else hop)
-        self.sheet.charge(
-            ops, [self._fixed("broadcast.latency_s"), fill, Term(seconds, self._of_link(slowest), work=True)]
-        )
-        if not len(ring.link):
+        ring, program = self.ring, self.program
+        if len(self.world) == 1:
             return  # one rank alone
-        watched = self.sheet.watched()
-        hbm = np.array([self.hbm[rank] for rank in ranks], np.int64)
-        island = ring.island_of[np.searchsorted(ranks, self.program.root[ops])]
-        for one in np.unique(island):
+        island = ring.island_of[np.searchsorted(self.world, program.root[ops])]
+        for one in np.unique(island).tolist():
             own = ops[island == one]
-            links, shares = ring.shares_from(int(np.flatnonzero(ring.island_of == one)[0]))
-            sizes = float(self.program.bytes[own].sum())
-            seen = watched[links]
-            self.sheet.carry(links[~seen], shares[~seen] * sizes)
-            rates = np.concatenate([shares[seen] * rate, np.full(len(hbm), 2 * rate)])
-            widest = float(shares.max())  # device memory is no part of the stream's share
-            self.sheet.demand(own, np.concatenate([links[seen], hbm]), rates, weight=widest * rate)
+            rate, slowest = ring.rate_bytes_per_s(self.capacity, one)
+            seconds = program.bytes[own] / rate
+            wire = Term(seconds, self._of_link(slowest), work=True)
+            self.sheet.charge(own, [self._fixed("broadcast.latency_s"), self._filling(seconds), wire])
+            share, size = ring.shares_from(one), float(program.bytes[own].sum())
+            watched = self.watched[ring.link] & (share > 0)
+            self.sheet.demand(own, ring.link[watched], share[watched] * rate, weight=float(share.max()) * rate)
+            self.sheet.carry(ring.link[~watched], share[~watched] * size)
+            self.sheet.carry(np.array(self.hbm), np.full(len(self.hbm), 2 * size))
 
-    def _through_hbm(self, ops: Ops, sizes_bytes: NDArray[Any], ranks: tuple[int, ...], terms: list[Term]) -> None:
-        fraction = self.profile["copy.hbm_fraction"]
-        links = [self.hbm[rank] for rank in ranks]
-        traffic = fraction.value * min(self.cluster.capacity[link] for link in links)
-        self.sheet.charge(ops, [*terms, Term(2 * sizes_bytes / traffic, fraction, work=True)])
-        self.sheet.demand(ops, links, [traffic] * len(links))
+    def _filling(self, seconds: Floats) -> Term:
+        """What filling the ring adds to the transfer: both overlap, so their p-norm less the transfer."""
+        inside, between = self.ring.hops()
+        hop, node_hop = self.profile["broadcast.hop_s"], self.profile["broadcast.node_hop_s"]
+        filling = inside * hop.value + between * (node_hop.value + self.ring.latency_s)
+        filled = (seconds**_PIPELINE_NORM + filling**_PIPELINE_NORM) ** (1 / _PIPELINE_NORM)
+        return Term(filled - seconds, node_hop if between else hop)
+
+    @cached_property
+    def watched(self) -> NDArray[np.bool_]:
+        """The links that anything but a broadcast loads; asked for when all other kinds are priced."""
+        return self.sheet.watched()
+
+    @cached_property
+    def world(self) -> tuple[int, ...]:
+        """The ranks of the update, which all its collectives span."""
+        (world,) = {group for group in self.program.groups if group}
+        return world
+
+    @cached_property
+    def ring(self) -> RingBroadcast:
+        """The broadcast ring over the world."""
+        return ring_broadcast(self.cluster, self.world)
+
+    def _place_of(self, ops: Ops) -> list[int]:
+        lanes = self.program.lanes_of
+        return [self.program.lanes[lane].place for lane in lanes.values[lanes.start[ops]]]
 
     def _by_root(self, ops: Ops) -> list[tuple[int, Ops]]:
         roots = self.program.root[ops]
@@ -175,6 +213,10 @@ class _Pricer:
         shape = self.program.shape
         return shape.values[shape.start[ops] + index].astype(np.float64)
 
+    def _host(self, name: str, count: NDArray[Any] | float = 1.0) -> Term:
+        """Work of a host thread: a slow rank takes longer for it."""
+        return Term(count * self.profile.value(name), self.profile[name], work=True)
+
     def _fixed(self, name: str) -> Term:
         return Term(self.profile.value(name), self.profile[name])
 
@@ -182,5 +224,4 @@ class _Pricer:
         return Term(count * self.profile.value(name), self.profile[name])
 
     def _of_link(self, link: int) -> Parameter:
-        name = f"link_fraction.{self.cluster.links[link].kind}"
-        return self.profile.parameters.get(name) or Parameter(1.0, 0.1, "datasheet", "the line rate of the catalogue")
+        return self.profile[f"link_fraction.{self.cluster.links[link].kind}"]

@@ -23,4 +23,5 @@ def describe(stuck: list[int], waits_for: Callable[[int], tuple[int | None, str]
     cycle = path[seen[op] :] if op is not None else path[-1:]
     lines = [f"  {name(one)} {why}" for one, why in cycle]
     title = "deadlock" if op is not None else "an op can never start"
-    return "\n".join([f"{title}: {len(stuck)} ops cannot run; the cycle is", *lines])
+    what = "the cycle is" if op is not None else "the first of them"
+    return "\n".join([f"{title}: {len(stuck)} ops cannot run; {what}", *lines])

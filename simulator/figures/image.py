@@ -22,9 +22,7 @@ def png(figure: "go.Figure", path: Path | str) -> None:
     Raises:
         UserError: no Chromium or no kaleido is installed, or the file cannot be written.
     """
-    browser = _browser()
-    if find_spec("kaleido") is None:
-        raise UserError("a PNG needs kaleido: pip install 'runcast[png]'")
+    browser = png_browser()
     import kaleido
 
     opts = {"format": "png", "width": WIDTH_PX, "height": figure.layout.height, "scale": SCALE}
@@ -32,7 +30,14 @@ def png(figure: "go.Figure", path: Path | str) -> None:
     write_atomic(path, kaleido.calc_fig_sync(white, opts=opts, kopts={"path": browser, "mathjax": False}))
 
 
-def _browser() -> str:
+def png_browser() -> str:
+    """The Chromium that draws PNG files.
+
+    Raises:
+        UserError: it is not installed, or kaleido is not.
+    """
+    if find_spec("kaleido") is None:
+        raise UserError("a PNG needs kaleido: pip install 'runcast[png]'")
     named = os.environ.get("BROWSER_PATH", "")
     if found := next(filter(None, map(shutil.which, [named, *BROWSERS] if named else BROWSERS)), None):
         return found

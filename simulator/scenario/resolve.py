@@ -14,9 +14,10 @@ import numpy as np
 
 from ..costs import Costs, cost_update
 from ..errors import UserError, fault
-from ..hardware import Cluster, cluster, resolved
+from ..hardware import Cluster, Device, cluster, resolved
 from ..profile import Profile, load_profile, load_stack, profile_for
 from ..program import Program
+from ..units import format_bytes
 from ..updates import (
     BucketSize,
     UpdatePlan,
@@ -65,8 +66,7 @@ class Resolved:
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters together."""
-        device = self.cluster.device(0).name
-        name = self.scenario.profile or profile_for(device)
+        name = self.scenario.profile or self._profile_of_device()
         return load_profile(name, self.where).joined(load_stack(self.scenario.stack, self.where))
 
     @cached_property
@@ -80,13 +80,35 @@ class Resolved:
         return -(-self.weights.total_bytes // self.scenario.update.inference.tp)
 
     @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The kinds of GPU in the cluster."""
+        return tuple({node.device.name: node.device for node in self.cluster.nodes}.values())
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """Device memory of the smallest GPU: the bucket is one size everywhere."""
+        return int(min(device.memory_bytes for device in self.devices))
+
+    @cached_property
+    def engine_bytes(self) -> int:
+        """What the engine holds on each device, its weights included."""
+        share = self.scenario.update.inference.memory_utilization
+        held = self.resident_bytes if share is None else int(self.memory_bytes * share)
+        if held < self.resident_bytes:
+            allowed = f"the weights alone need {self.resident_bytes / self.memory_bytes:.2f}"
+            raise UserError(fault(self.where, "update.inference.memory_utilization", share, allowed))
+        return held
+
+    @cached_property
     def free_bytes(self) -> int:
         """Free device memory before the update: as given, or by the engine's utilisation, or all but the weights."""
-        update, memory = self.scenario.update, int(self.cluster.device(0).memory_bytes)
+        update, memory = self.scenario.update, self.memory_bytes
+        if update.free_memory is not None and update.free_memory > memory:
+            raise UserError(fault(self.where, "update.free_memory", update.free_memory, f"a device has {memory} bytes"))
         if update.free_memory is not None:
             return update.free_memory
         if update.inference.memory_utilization is not None:
-            return int(memory * (1 - update.inference.memory_utilization))
+            return memory - self.engine_bytes
         return memory - self.resident_bytes
 
     @cached_property
@@ -106,22 +128,18 @@ class Resolved:
             raise self._no_room(str(error)) from None
         if update.bucket is not None and fitting.bytes != update.bucket:
             raise self._bucket_fault(update.bucket, largest, fitting)
+        if self.resident_bytes + fitting.buffers * fitting.bytes > self.memory_bytes:
+            raise self._no_room(f"{fitting.buffers} buffers of {format_bytes(fitting.bytes)} do not fit")
         return fitting
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:
-        """Ranks that act alike: same device, same kind of node, same slowness."""
+        """Ranks that act alike: same kind of node, same slowness."""
         machines = self.cluster
         if not self.scenario.fold:
             return unfolded(machines.n_gpus)
-        slow = self.slowness
-        shapes = {id(node): node for node in machines.nodes}
-        return alike(
-            [
-                (machines.device(gpu).name, id(shapes[id(machines.nodes[machines.node_of(gpu)])]), slow[gpu])
-                for gpu in range(machines.n_gpus)
-            ]
-        )
+        nodes = [machines.nodes[machines.node_of(gpu)] for gpu in range(machines.n_gpus)]
+        return alike([(id(node), slow) for node, slow in zip(nodes, self.slowness.tolist(), strict=True)])
 
     @cached_property
     def slowness(self) -> np.ndarray:
@@ -163,7 +181,10 @@ class Resolved:
     @cached_property
     def costs(self) -> Costs:
         """How long each op takes alone."""
-        costs = cost_update(self.program, self.cluster, self.profile)
+        try:
+            costs = cost_update(self.program, self.cluster, self.profile)
+        except UserError as error:  # a route that does not exist
+            raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
         for factor in np.unique(self.slowness[self.slowness > 1]):
             slow = set(np.flatnonzero(self.slowness == factor).tolist())
             places = [place for place, at in enumerate(self.program.places) if set(at.ranks) <= slow]
@@ -178,20 +199,31 @@ class Resolved:
         if update.free_memory is None and update.inference.memory_utilization is None:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
         if self.scenario.profile is None:
-            notes.append(f"profile: {profile_for(self.cluster.device(0).name)}, chosen by device")
+            name, devices = self._profile_of_device(), ", ".join(device.name for device in self.devices)
+            known = "nothing is known of its own" if name == "generic" else "chosen by device"
+            notes.append(f"profile of {devices}: {name}; {known}")
         return tuple(notes)
 
     @cached_property
     def hash(self) -> str:
         """Names the result: everything that the prediction rests on, and the engine's version."""
+        names = {"name", "cluster", "model", "profile", "stack", "fold"}  # what they stand for counts, not they
         content = {
-            "scenario": self.scenario.model_dump(mode="json", exclude={"name"}),
+            "scenario": self.scenario.model_dump(mode="json", exclude=names),
             "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),
             "tensors": hashlib.sha256(self.weights.nbytes.tobytes()).hexdigest(),
+            "dtype": self.dtype,
             "profile": self.profile.to_json(),
             "version": version("runcast"),
         }
         return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+
+    def _profile_of_device(self) -> str:
+        names = {profile_for(device.name) for device in self.devices}
+        if len(names) > 1:
+            devices = ", ".join(device.name for device in self.devices)
+            raise UserError(fault(self.where, "profile", None, f"name one for {devices}: each has its own by default"))
+        return names.pop()
 
     def _check_parallel(self) -> None:
         tp, gpus = self.scenario.update.inference.tp, self.cluster.n_gpus
@@ -200,21 +232,21 @@ class Resolved:
             raise UserError(fault(self.where, key, tp, f"must divide the {gpus} GPUs"))
         if self.spec is not None and self.spec.num_attention_heads % tp:
             raise UserError(fault(self.where, key, tp, f"must divide the {self.spec.num_attention_heads} heads"))
-        if len(self.weights) < gpus:
-            allowed = f"expected at least one tensor for each of the {gpus} ranks"
-            raise UserError(fault(self.where, "model", len(self.weights), allowed))
 
     def _no_room(self, why: str) -> UserError:
-        memory = int(self.cluster.device(0).memory_bytes)
-        text = f"{why}: of {memory} bytes per device {self.free_bytes} are free, {self.resident_bytes} hold weights"
-        return UserError(f"{self.where}: update: {text}; raise inference.tp, or give free_memory")
+        memory, resident = format_bytes(self.memory_bytes), format_bytes(self.resident_bytes)
+        free = format_bytes(max(self.free_bytes, 0))
+        held = f"resident weights take {resident} of {memory} per device, {free} are free"
+        return UserError(f"{self.where}: update: {why}; {held}: raise inference.tp or lower what the engine holds")
 
     def _bucket_fault(self, asked: int, largest: int, fitting: BucketSize) -> UserError:
         if asked < largest:
-            allowed = f"the largest tensor has {largest} bytes and is never split"
+            allowed = f"the largest tensor has {format_bytes(largest)} and is never split"
         else:
-            allowed = f"at most {fitting.bytes} fit: {fitting.buffers} such buffers in {self.free_bytes} free bytes"
-        return UserError(fault(self.where, "update.bucket", asked, allowed))
+            share, free = f"{self.scenario.update.mem_fraction:.0%}", format_bytes(self.free_bytes)
+            most, buffers = format_bytes(fitting.bytes), fitting.buffers
+            allowed = f"at most {most} fit: {buffers} such buffers in {share} of {free} free"
+        return UserError(fault(self.where, "update.bucket", format_bytes(asked), allowed))
 
 
 def _canonical(content: Any) -> str:

@@ -6,11 +6,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 
 from ..units import parse
 
+_LARGEST = 2**60
+
 
 def _size(value: Any) -> int:
-    size = round(parse(value, "bytes"))
-    if size <= 0:
-        raise ValueError("expected a size above zero")
+    size = round(min(parse(value, "bytes"), 2.0 * _LARGEST))
+    if not 0 < size <= _LARGEST:
+        raise ValueError("expected a size above zero, and at most 1 EiB")
     return size
 
 
@@ -69,6 +71,17 @@ class Update(_Table):
     process_group: Literal["new", "kept"] = Field("new", description="whether the update creates its process group")
     inference: Inference = Field(default=Inference(), description="the engines that receive the weights")
 
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> "Update":
+        given = self.model_fields_set
+        if "h2d_freed" in given and self.pipeline != "three_stage":
+            raise ValueError("h2d_freed goes with pipeline = 'three_stage'")
+        if "max_bucket" in given and self.bucket is not None:
+            raise ValueError("max_bucket is for where bucket is not given")
+        if self.pipeline == "three_stage" and not self.h2d_buffer:
+            raise ValueError("pipeline = 'three_stage' needs h2d_buffer = true")
+        return self
+
 
 class Slow(_Table):
     """A node that runs slower than its like."""
@@ -83,11 +96,11 @@ class Scenario(_Table):
     name: str = Field("unnamed", description="a title for people; not part of the hash")
     kind: Literal["weight_update"] = Field(description="what is simulated")
     cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
-    nodes: PositiveInt = Field(1, description="number of nodes")
+    nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
     profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
     stack: str = Field("checkpoint-engine", description="software stack")
     model: Model = Field(description="the weights")
     update: Update = Field(default=Update(), description="how they travel")
     slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
     fold: bool = Field(True, description="whether ranks that act alike are simulated once")
-    seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of everything random")
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of what is random: the bytes that execute sends")

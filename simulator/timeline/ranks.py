@@ -4,6 +4,7 @@ Questions about a rank's memory are in `memory`, the files and charts made of th
 """
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,10 +22,12 @@ Ints = NDArray[np.int64]
 
 
 def few_ranks(program: Program) -> tuple[int, ...]:
-    """The ranks shown unless others are named: all if there are at most 8, else the first 8 of the first class."""
-    everyone = tuple(range(program.ranks))
-    first = program.places[0].ranks if program.places else ()
-    return (first if len(first) > 1 and len(everyone) > FEW_RANKS else everyone)[:FEW_RANKS]
+    """The ranks shown unless others are named: all if there are at most 8, else 8, in turn from each class of ranks."""
+    if program.ranks <= FEW_RANKS:
+        return tuple(range(program.ranks))
+    classes = [place.ranks for place in program.places if len(place.ranks) > 1] or [tuple(range(program.ranks))]
+    in_turn = [rank for turn in zip_longest(*classes) for rank in turn if rank is not None]
+    return tuple(sorted(dict.fromkeys(in_turn[:FEW_RANKS])))
 
 
 def all_alike(program: Program) -> bool:

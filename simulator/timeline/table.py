@@ -9,8 +9,11 @@ from .timeline import Timeline
 
 
 def spans_csv(timeline: Timeline, ranks: Sequence[int] | None = None) -> str:
-    """The rows of `spans_of_ranks` as CSV; numbers read back exactly, absent rates and tags are empty."""
-    rows = spans_of_ranks(timeline, ranks)
+    """The spans as CSV: of the given ranks, or all of them, by place (a class of ranks that act alike stands once).
+
+    Numbers read back exactly; absent rates and tags are empty.
+    """
+    rows = timeline.spans() if ranks is None else spans_of_ranks(timeline, ranks)
     tags = list(timeline.program.tags)
     rows[tags] = rows[tags].astype("Int64").mask(rows[tags] == -1)
     return rows.to_csv(index=False, lineterminator="\n")

@@ -46,7 +46,7 @@ class Timeline:
         return (float(self.start_s[mask].min()), float(self.end_s[mask].max())) if mask.any() else (0.0, 0.0)
 
     def spans(self) -> "pd.DataFrame":
-        """One row per op and lane: rank or class of ranks, lane, op, kind, ready_s, start_s, end_s, bytes, tags."""
+        """One row per op and lane, with times in seconds; `ranks` is how many ranks the place stands for."""
         import pandas as pd
 
         program = self.program
@@ -55,6 +55,7 @@ class Timeline:
         place = np.array([lane.place for lane in program.lanes], np.int64)[lane]
         columns = {
             "place": np.array([place.name for place in program.places], object)[place],
+            "ranks": np.array([len(place.ranks) for place in program.places], np.int64)[place],
             "lane": np.array([lane.name for lane in program.lanes], object)[lane],
             "op": op,
             "name": np.array(program.names, object)[op],
@@ -62,6 +63,7 @@ class Timeline:
             "ready_s": self.ready_s[op],
             "start_s": self.start_s[op],
             "end_s": self.end_s[op],
+            "queued_s": (self.start_s - self.ready_s)[op],
             "bytes": program.bytes[op],
         }
         return pd.DataFrame(columns | {tag: values[op] for tag, values in program.tags.items()})

@@ -4,8 +4,9 @@ from .buckets import ALIGNMENT_BYTES, Buckets, BucketSize, bucket_size, fill_buc
 from .plan import UpdatePlan, alike, make_plan, unfolded
 from .synchronous import serial, two_stage
 from .three_stage import three_stage
+from .writer import HOST_LANES
 
 __all__ = [
-    "ALIGNMENT_BYTES", "BucketSize", "Buckets", "UpdatePlan", "alike", "bucket_size", "fill_buckets", "make_plan",
-    "serial", "split_by_count", "three_stage", "two_stage", "unfolded",
+    "ALIGNMENT_BYTES", "HOST_LANES", "BucketSize", "Buckets", "UpdatePlan", "alike", "bucket_size", "fill_buckets",
+    "make_plan", "serial", "split_by_count", "three_stage", "two_stage", "unfolded",
 ]  # fmt: skip

@@ -40,7 +40,8 @@ def bucket_size(
     if max_tensor_bytes > available or not h2d_buffer:
         available, buffers = _aligned_share(free, 2), 2
     if max_tensor_bytes > available:
-        raise ValueError(f"the largest tensor has {max_tensor_bytes} bytes, but a buffer can have {available} at most")
+        room = max(available, 0)
+        raise ValueError(f"the largest tensor has {max_tensor_bytes:,} bytes, a buffer can have {room:,} at most")
     return BucketSize(min(max(limit_bytes, max_tensor_bytes), available), buffers)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..program import Program, ProgramBuilder
 from .plan import UpdatePlan
 
+HOST_LANES = ("ps", "worker")
 Pools = Sequence[int]
 Ops = list[int]  # one op per class of ranks, unless the text says otherwise
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from runcast.simulator.costs import Costs, cost_update, ring_broadcast
 from runcast.simulator.engine import simulate
-from runcast.simulator.hardware import Cluster, cluster
+from runcast.simulator.hardware import Cluster, cluster, cluster_names
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
 from runcast.simulator.updates import BucketSize, make_plan, three_stage, two_stage
@@ -52,7 +52,7 @@ def test_a_broadcast_inside_a_node_takes_its_bytes_over_one_nvlink_port():
 
 def test_a_broadcast_between_nodes_takes_its_bytes_over_all_rails():
     machine = cluster("h20-hgx", 2)
-    assert ring_broadcast(machine, range(16)).rate_bytes_per_s(machine.capacity) == pytest.approx(8 * 50e9)
+    assert ring_broadcast(machine, range(16)).rate_bytes_per_s(machine.capacity)[0] == pytest.approx(8 * 50e9)
 
 
 def test_a_ring_inside_a_node_puts_its_share_on_every_port():
@@ -88,11 +88,59 @@ def test_a_run_is_never_faster_than_the_busiest_link(name, write):
     assert simulate(program, costs).makespan_s >= (costs.link_bytes / costs.capacity_bytes_per_s).max() * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("name", ["h20-hgx", "l40s-pcie"])
+MACHINES = [
+    *((name, 2) for name in cluster_names()),
+    ({"base": "h20-hgx", "nics": 4}, 2),
+    ({"base": "h20-hgx", "nic_attach": "socket", "pcie_switches": 4}, 2),
+    ({"base": "h20-hgx", "fabric": "leaf", "leaf_radix": 16, "oversubscription": 16}, 8),
+]
+
+
+@pytest.mark.parametrize(("name", "nodes"), MACHINES, ids=str)
+def test_a_ring_asks_no_more_of_a_link_than_there_is(name, nodes):
+    machine = cluster(name, nodes)
+    ring = ring_broadcast(machine, range(machine.n_gpus))
+    for island in range(ring.islands):
+        rate, slowest = ring.rate_bytes_per_s(machine.capacity, island)
+        used = ring.shares_from(island) * rate / machine.capacity[ring.link]
+        assert used.max() <= 1 + 1e-9
+        assert used[ring.link == slowest] > 0.7  # a lone ring leaves 1/m of its slowest link idle
+
+
+@pytest.mark.parametrize(("name", "nodes"), MACHINES, ids=str)
+def test_every_rank_but_the_root_receives_every_byte_once(name, nodes):
+    """Bytes into GPUs over wires of any kind: one per byte sent, in the islands together as often as ranks but one."""
+    machine = cluster(name, nodes)
+    ring = ring_broadcast(machine, range(machine.n_gpus))
+    entering = [link.name.split(">")[-1].startswith("gpu") and link.kind != "hbm" for link in machine.links]
+    share = ring.shares_from(0)[np.array(entering)[ring.link]]
+    assert share.sum() == pytest.approx(machine.n_gpus - 1)
+
+
+def test_a_ring_over_wires_visits_neighbours():
+    """DGX-1: in natural order two hops would cross PCIe; the widest ring runs over double NVLinks, 50 GB/s."""
+    machine = cluster("dgx-v100", 1)
+    ring = ring_broadcast(machine, range(8))
+    kinds = {machine.links[link].kind for link in ring.link}
+    assert (kinds, ring.rate_bytes_per_s(machine.capacity)[0]) == ({"nvlink"}, 50e9)
+
+
+def test_an_oversubscribed_leaf_slows_a_broadcast():
+    rates = [
+        ring_broadcast(machine, range(64)).rate_bytes_per_s(machine.capacity)[0]
+        for factor in (1, 4)
+        for machine in [cluster({"base": "h20-hgx", "fabric": "leaf", "leaf_radix": 16, "oversubscription": factor}, 8)]
+    ]
+    assert rates[1] < rates[0]
+
+
+@pytest.mark.parametrize("name", ["h20-hgx", "l40s-pcie", "h100-pcie"])
 def test_no_op_asks_more_of_a_link_than_there_is(name):
     """Otherwise its uncontended time would not be what it takes alone. Device memory counts reads and writes."""
     machine = cluster(name, 2)
-    program, costs = priced(machine, 16)
+    sizes = np.tile(BUCKETS, 2)
+    program = two_stage(make_plan(sizes, 16, BucketSize(9 * GB, 3)))
+    costs = cost_update(program, machine, IDEAL)
     for op in range(len(program)):
         links, rates = costs.demand_of(op)
         assert (rates <= costs.capacity_bytes_per_s[links] * (1 + 1e-9)).all(), program.names[op]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.scenario import check_scenario
+from runcast.simulator.hardware import cluster_names
 from runcast.simulator.scenario.schema import Inference, Model, Scenario, Slow, Update
+from runcast.simulator.workload import preset_names
 
+UPDATES = ("256 GPUs folded", "256 GPUs unfolded", "256 GPUs folded, three-stage", "4096 GPUs folded")
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BIN = Path(sys.executable).parent
@@ -63,25 +65,35 @@ def test_every_key_stands_in_the_reference(table):
     assert [key for key, meaning in lines if not re.search(f"{re.escape(key)}.*{re.escape(meaning)}", page)] == []
 
 
-MODELS = {"Kimi-K2": "kimi-k2", "DeepSeek-V3.1": "deepseek-v3.1", "Qwen3-235B-A22B": "qwen3-235b-a22b"}
-
-
-def published_rows() -> list[list[str]]:
+def published_rows() -> list[tuple[str, ...]]:
     page = (ROOT / "docs/weight-update.md").read_text()
-    rows = re.findall(r"^\| (\S+) (?:FP8|BF16) \| (\d+) (\S+) \| (\S+) GiB \| (\S+) \| (\S+) \|", page, re.MULTILINE)
-    return [list(row) for row in rows]
+    cells = r" \| ".join([r"`(\S+)`", r"\S+ GiB", r"(\S+)", r"(\S+)", r"(\S+) %", r"(\S+) to (\S+)"])
+    return re.findall(rf"^\| {cells} \|", page, re.MULTILINE)
 
 
-@pytest.mark.parametrize("row", published_rows(), ids=lambda row: f"{row[0]} on {row[1]}")
+def test_all_six_published_updates_are_in_the_table():
+    assert len(published_rows()) == 6
+
+
+@pytest.mark.parametrize("row", published_rows(), ids=lambda row: row[0])
 def test_the_table_of_published_updates_is_what_is_predicted(row):
-    model, gpus, device, bucket, _, predicted = row
-    inference = {"tp": min(int(gpus), 16)}
-    table = {
-        "kind": "weight_update",
-        "cluster": f"{device.lower()}-hgx",
-        "nodes": int(gpus) // 8,
-        "model": {"preset": MODELS.get(model, model.lower())},
-        "update": {"bucket": f"{bucket} GiB", "process_group": "kept", "inference": inference},
-    }
+    name, published, *_ = row
+    report = simulate(ROOT / f"data/scenarios/{name}.toml").report
+    error = report.update_time_s / float(published) - 1
+    numbers = (report.update_time_s, 2), (error * 100, 1), (report.interval_low_s, 1), (report.interval_high_s, 1)
+    predicted, signed, low, high = (f"{value:.{digits}f}" for value, digits in numbers)
 
-    assert f"{simulate(check_scenario(table)).report.update_time_s:.2f}" == predicted
+    assert row[2:] == (predicted, signed if error < 0 else f"+{signed}", low, high)
+
+
+def test_the_reference_lists_what_the_catalogue_holds():
+    page = (ROOT / "docs/scenario.md").read_text()
+    names = [*cluster_names(), *preset_names(), *(path.stem for path in (ROOT / "data/profiles").glob("*.json"))]
+
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_benchmark_page_has_a_row_for_every_case():
+    page = (ROOT / "docs/benchmarks.md").read_text()
+
+    assert [case for case in UPDATES if f"| {case} |" not in page] == []

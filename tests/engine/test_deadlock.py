@@ -69,7 +69,7 @@ def test_a_pool_that_is_never_released():
     b.op("k", [x], name="taker", acquires=[pool])
     b.op("k", [y], [0], name="next", acquires=[pool])
     assert message(b) == (
-        "an op can never start: 1 ops cannot run; the cycle is\n"
+        "an op can never start: 1 ops cannot run; the first of them\n"
         "  'next' waits for a slot of 'halves' that nothing gives back"
     )
 

@@ -51,7 +51,6 @@ def test_without_a_browser_the_error_says_what_to_install(figure, tmp_path: Path
 
 
 def test_without_kaleido_the_error_says_what_to_install(figure, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(image, "_browser", lambda: "/bin/true")
     monkeypatch.setattr(image, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'runcast\[png\]'"):
         png(figure, tmp_path / "x.png")

@@ -1,10 +1,11 @@
 """The report's numbers: definitions hold, and published updates come out as measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from runcast.simulator import Prediction, simulate
+from runcast.simulator import Prediction, engine, simulate
 from runcast.simulator.insight import critical_path
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
@@ -74,7 +75,43 @@ def test_folded_and_unfolded_reports_agree(prediction):
     assert unfolded.update_time_s == pytest.approx(prediction.report.update_time_s, rel=1e-12)
 
 
-def test_what_fits_in_no_time_more_bandwidth_does_not_change(prediction):
+def test_faster_nics_help_but_little_where_the_host_is_the_limit(prediction):
     faster = simulate(SCENARIOS / "kimi-k2-16xh20.toml", ["cluster={base='h20-hgx', nic='800 Gb/s'}"]).report
 
     assert faster.update_time_s < prediction.report.update_time_s < 1.1 * faster.update_time_s
+
+
+def test_the_report_says_that_the_host_is_the_limit(prediction):
+    assert 0.9 < prediction.report.host_share < 1
+
+
+def test_a_rank_that_runs_slow_costs_what_a_slow_node_costs():
+    """A process that slows a rank and a scenario that says so agree on the ranks' own work."""
+    resolved = simulate(SCENARIOS / "kimi-k2-16xh20.toml", ["slow=[{node=1, factor=2}]"]).resolved
+    even = simulate(SCENARIOS / "kimi-k2-16xh20.toml", ["fold=false"]).resolved
+
+    def slows_node_1(running):
+        for rank in range(8, 16):
+            running.set_rank_speed(rank, 0.5)
+        yield running.env.timeout(0)
+
+    slowed = engine.simulate(even.program, even.costs, [slows_node_1])
+    said = engine.simulate(resolved.program, resolved.costs)
+
+    assert max(durations(slowed, "reload")) == pytest.approx(max(durations(said, "reload")))
+
+
+def test_a_reload_that_a_broadcast_disturbs_makes_the_update_longer(prediction):
+    costs = prediction.resolved.costs
+    kinds = costs.classes
+    factors = costs.interference.copy()
+    factors[kinds.index("reload"), kinds.index("broadcast")] = 0.5
+
+    disturbed = engine.simulate(prediction.resolved.program, replace(costs, interference=factors))
+
+    assert disturbed.makespan_s > prediction.report.makespan_s + 0.3 * prediction.report.busy_s["broadcast"]
+
+
+def durations(timeline, kind):
+    mask = timeline.program.of_kind(kind)
+    return (timeline.end_s - timeline.start_s)[mask].tolist()

@@ -39,9 +39,15 @@ CHANGES = {
     "update.bucket=big": "update.bucket = 'big': expected a quantity such as",
     "update.bucket=0 GiB": "update.bucket = '0 GiB': expected a size above zero",
     "update.bucket=-1 GiB": "update.bucket = '-1 GiB': expected a size above zero",
-    "update.bucket=500 GiB": "update.bucket = 536870912000: at most",
-    "update.bucket=1 MiB": "the largest tensor has 622329856 bytes and is never split",
-    "update.free_memory=1 GiB": "the largest tensor has 622329856 bytes, but a buffer can have",
+    "update.bucket=500 GiB": "update.bucket = '500 GiB': at most 26.7 GiB fit: 3 such buffers in 90% of 88.9 GiB free",
+    "update.bucket=1 MiB": "the largest tensor has 594 MiB and is never split",
+    "update.bucket=1e200 GB": "update.bucket = '1e200 GB': expected a size above zero, and at most 1 EiB",
+    "update.free_memory=1 GiB": "the largest tensor has 622,329,856 bytes, a buffer can have",
+    "update.free_memory=10 TB": "update.free_memory = 10000000000000: a device has 103079215104 bytes",
+    "update.inference.memory_utilization=0.01": "memory_utilization = 0.01: the weights alone need 0.07",
+    "update.h2d_freed=end": "update: h2d_freed goes with pipeline = 'three_stage'",
+    "update.max_bucket=1 GiB": "update: max_bucket is for where bucket is not given",
+    "nodes=999999999999999999999": "nodes = 999999999999999999999: input should be",
     "update.mem_fraction=1.5": "update.mem_fraction = 1.5: input should be less than or equal to 1",
     "update.inference.tp=0": "update.inference.tp = 0: input should be greater than 0",
     "update.inference.tp=3": "update.inference.tp = 3: must divide the 8 GPUs",
@@ -158,7 +164,15 @@ def test_a_cluster_without_a_route(scenario, capsys):
 
     code, lines = run(capsys, "simulate", scenario)
 
-    assert (code, len(lines)) == (2, 1), lines
+    assert (code, lines) == (2, [f"error: {scenario}: cluster: no NIC is attached to n1.gpu0"])
+
+
+def test_two_outputs_in_one_file(scenario, capsys):
+    same = scenario.parent / "same.json"
+
+    code, lines = run(capsys, "simulate", scenario, "--json", same, "--trace", same)
+
+    assert (code, lines, same.exists()) == (2, [f"error: --trace {same}: is written by --json too"], False)
 
 
 def test_json_on_stdout_is_all_there_is(scenario, capsys):

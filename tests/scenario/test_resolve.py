@@ -65,11 +65,39 @@ def test_a_model_by_totals_alone():
     assert (totals.weights.total_bytes, len(totals.weights), totals.dtype) == (61_060_000_000, 18867, "bf16")
 
 
-def test_more_ranks_than_tensors():
-    with pytest.raises(UserError, match="expected at least one tensor for each of the 16 ranks"):
-        _ = resolved(model={"bytes": "1 GB", "tensors": 4}).plan
+def test_ranks_beyond_the_last_tensor_own_nothing_but_receive_all():
+    few = resolved(model={"bytes": "1 GB", "tensors": 4})
+
+    assert (few.plan.buckets.owner.tolist(), few.plan.ranks) == ([0, 1, 2, 3], 16)
 
 
 def test_three_stages_need_the_h2d_buffer():
-    with pytest.raises(UserError, match="needs an H2D buffer"):
-        _ = resolved(**update(pipeline="three_stage", h2d_buffer=False)).program
+    with pytest.raises(UserError, match="needs h2d_buffer = true"):
+        resolved(**update(pipeline="three_stage", h2d_buffer=False))
+
+
+def test_weights_and_buffers_together_must_fit_the_device():
+    with pytest.raises(UserError, match=r"3 buffers of .* do not fit; resident weights take .* of 80 GiB"):
+        _ = resolved(cluster="dgx-h100", nodes=1, model={"preset": "qwen3-235b-a22b"}, update={
+            "inference": {"tp": 8}, "free_memory": "33 GiB", "max_bucket": "9.9 GiB"}).bucket  # fmt: skip
+
+
+def test_a_mixed_cluster_takes_the_smallest_memory_in_any_order():
+    parts = [{"base": "dgx-h100", "nodes": 1}, {"base": "a100-40-hgx", "nodes": 1}]
+    table = {"profile": "generic", "model": {"preset": "qwen3-30b-a3b"}, "update": {"inference": {"tp": 8}}}
+    sizes = [resolved(cluster={"mix": mix}, **table).memory_bytes for mix in (parts, parts[::-1])]
+
+    assert sizes == [40 * GIB, 40 * GIB]
+
+
+def test_a_mixed_cluster_of_devices_with_profiles_of_their_own_must_name_one():
+    mix = [{"base": "h20-hgx", "nodes": 1}, {"base": "h800-hgx", "nodes": 1}]
+
+    with pytest.raises(UserError, match="profile = None: name one for H20, H800"):
+        _ = resolved(cluster={"mix": mix}).profile
+
+
+def test_what_the_engine_holds_counts_in_the_peak():
+    report = simulate(resolved(**update(inference={"tp": 16, "memory_utilization": 0.8})).scenario).report
+
+    assert dict(report.peak.held)["engine beside its weights"] == int(96 * GIB * 0.8) - resolved().resident_bytes

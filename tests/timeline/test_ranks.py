@@ -65,3 +65,8 @@ def test_three_stage_unfolds_too() -> None:
     columns = ["rank", "kind", "start_s", "end_s"]
     one, other = (what_ran(spans_of_ranks(each))[columns] for each in (folded, unfolded))
     pd.testing.assert_frame_equal(one, other, check_exact=True)
+
+
+def test_the_few_ranks_shown_come_from_every_class() -> None:
+    program = two_stage(make_plan(np.full(24, 256), 24, BucketSize(256, 3), classes=[range(16), range(16, 24)]))
+    assert few_ranks(program) == (0, 1, 2, 3, 16, 17, 18, 19)

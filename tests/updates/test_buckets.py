@@ -40,7 +40,7 @@ def test_without_an_h2d_buffer_two_share_what_is_free():
 
 
 def test_a_tensor_too_large_for_a_half_is_an_error_with_both_numbers():
-    with pytest.raises(ValueError, match=f"{15 * MB + 1} bytes, but a buffer can have {15 * MB} at most"):
+    with pytest.raises(ValueError, match=f"{15 * MB + 1:,} bytes, a buffer can have {15 * MB:,} at most"):
         bucket_size(30 * MB, 15 * MB + 1, mem_fraction=1)
 
 
