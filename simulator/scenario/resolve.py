@@ -14,8 +14,9 @@ import numpy as np
 
 from ..costs import Costs, cost_update
 from ..errors import UserError, fault
+from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
-from ..profile import Profile, load_profile, load_stack, profile_for
+from ..profile import Profile, check_complete, load_profile, load_stack, profile_for
 from ..program import Program
 from ..units import format_bytes
 from ..updates import (
@@ -31,6 +32,9 @@ from ..updates import (
 )
 from ..workload import ModelSpec, Weights, load_hf_config, preset, weights
 from .schema import Scenario
+
+
+_CONFIRMED_RANKS = 256  # the most of any published update that the ledger of docs/weight-update.md holds
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Resolved:
         model = self.scenario.model
         if model.preset is not None:
             return preset(model.preset, f"{self.where}: model", model.overrides or None)
-        return load_hf_config(model.config) if model.config is not None else None
+        return load_hf_config(beside(model.config, self.where)) if model.config is not None else None
 
     @cached_property
     def weights(self) -> Weights:
@@ -67,7 +71,9 @@ class Resolved:
     def profile(self) -> Profile:
         """Device and software parameters together."""
         name = self.scenario.profile or self._profile_of_device()
-        return load_profile(name, self.where).joined(load_stack(self.scenario.stack, self.where))
+        joined = load_profile(name, self.where).joined(load_stack(self.scenario.stack, self.where))
+        check_complete(joined, self.where)
+        return joined
 
     @cached_property
     def dtype(self) -> str:
@@ -157,7 +163,7 @@ class Resolved:
         """Owners and buckets."""
         self._check_parallel()
         update = self.scenario.update
-        return make_plan(
+        plan = make_plan(
             self.weights.aligned(),
             self.cluster.n_gpus,
             self.bucket,
@@ -166,6 +172,8 @@ class Resolved:
             dtype=self.dtype,
             new_group=update.process_group == "new",
         )
+        self._check_host_memory(plan)
+        return plan
 
     @cached_property
     def program(self) -> Program:
@@ -198,6 +206,8 @@ class Resolved:
         update = self.scenario.update
         if update.free_memory is None and update.inference.memory_utilization is None:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
+        if self.cluster.n_gpus > _CONFIRMED_RANKS:
+            notes.append(f"more than {_CONFIRMED_RANKS} ranks: how long the broadcast ring takes to fill is unconfirmed")
         if self.scenario.profile is None:
             name, devices = self._profile_of_device(), ", ".join(device.name for device in self.devices)
             known = "nothing is known of its own" if name == "generic" else "chosen by device"
@@ -232,6 +242,15 @@ class Resolved:
             raise UserError(fault(self.where, key, tp, f"must divide the {gpus} GPUs"))
         if self.spec is not None and self.spec.num_attention_heads % tp:
             raise UserError(fault(self.where, key, tp, f"must divide the {self.spec.num_attention_heads} heads"))
+
+    def _check_host_memory(self, plan: UpdatePlan) -> None:
+        """The weights that the ranks of a node own lie pinned in its memory; 0 bytes of it means not stated."""
+        owned = plan.buckets.owned_bytes(plan.ranks)
+        for node in range(self.cluster.n_nodes):
+            pinned, memory = int(owned[list(self.cluster.gpus_of(node))].sum()), self.cluster.host_memory_bytes(node)
+            if 0 < memory < pinned:
+                text = f"its ranks own {format_bytes(pinned)} of weights, but host memory is {format_bytes(memory)}"
+                raise UserError(f"{self.where}: nodes: node {node}: {text}: more nodes, each owns less")
 
     def _no_room(self, why: str) -> UserError:
         memory, resident = format_bytes(self.memory_bytes), format_bytes(self.resident_bytes)

@@ -32,6 +32,7 @@ class UpdateWriter:
         self._halves = [{place: self.builder.buffer(f"ipc{i}", place, size) for place in self.classes} for i in (0, 1)]
         staged = self.classes if plan.size.buffers == 3 else []
         self._h2d_buffers = {place: self.builder.buffer("h2d", place, size) for place in staged}
+        self._owned_bytes = plan.buckets.owned_bytes(plan.ranks)
         self._host_buffers: dict[int, int] = {}
 
     def build(self) -> Program:
@@ -202,7 +203,7 @@ class UpdateWriter:
 
     def _host_buffer(self, owner: int) -> int:
         if owner not in self._host_buffers:
-            owned = int(self.plan.buckets.bytes[self.plan.buckets.owner == owner].sum())
+            owned = int(self._owned_bytes[owner])
             self._host_buffers[owner] = self.builder.buffer("weights", self._place_of(owner), owned, "host")
         return self._host_buffers[owner]
 

@@ -1,9 +1,12 @@
 """What a scenario resolves to: the bucket rule on real models, classes of ranks, the hash."""
 
+import json
+
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.insight import critical_path
 from runcast.simulator.scenario import Resolved, check_scenario
+from runcast.simulator.workload import preset_config
 
 GIB = 2**30
 
@@ -101,3 +104,28 @@ def test_what_the_engine_holds_counts_in_the_peak():
     report = simulate(resolved(**update(inference={"tp": 16, "memory_utilization": 0.8})).scenario).report
 
     assert dict(report.peak.held)["engine beside its weights"] == int(96 * GIB * 0.8) - resolved().resident_bytes
+
+
+def test_what_a_node_owns_must_fit_its_host_memory():
+    small = {"base": "h20-hgx", "host_memory": "256 GiB"}
+
+    with pytest.raises(UserError, match=r"node 0: its ranks own 4.* GiB of weights, but host memory is 256 GiB"):
+        _ = resolved(cluster=small).plan
+
+
+def test_a_stack_that_lacks_a_number_is_told_by_name(tmp_path):
+    (tmp_path / "bare.toml").write_text('name = "bare"\n')
+
+    with pytest.raises(UserError, match=r"reload\.tensor_s: is missing; expected host work"):
+        _ = resolved(stack=str(tmp_path / "bare.toml")).profile
+
+
+def test_the_hash_does_not_depend_on_where_files_lie(tmp_path):
+    hashes = set()
+    for name in ("one", "two"):
+        config = tmp_path / name / "config.json"
+        config.parent.mkdir()
+        config.write_text(json.dumps(preset_config("qwen3-30b-a3b")))
+        hashes.add(resolved(model={"config": str(config)}).hash)
+
+    assert len(hashes) == 1
