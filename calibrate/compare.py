@@ -11,8 +11,10 @@ import pandas as pd
 
 from ..simulator import engine
 from ..simulator.errors import UserError
+from ..simulator.files import read_json
 from ..simulator.scenario import Resolved, load_scenario
 from ..simulator.timeline import spans_of_ranks
+from .execute.measured import SPANS, SUMMARY
 
 KEYS = ["op", "name", "kind", "rank"]
 NEEDED = [*KEYS, "start_s", "end_s"]
@@ -64,18 +66,36 @@ def read_spans(path: Path) -> pd.DataFrame:
     """The spans of a run: a CSV file, or the folder that `runcast execute --out` wrote.
 
     Raises:
-        UserError: there is no such file, or it lacks a column.
+        UserError: there is no such file, it lacks a column, or its rows stand for places instead of ranks.
     """
-    file = path / "spans.csv" if path.is_dir() else path
+    file = path / SPANS if path.is_dir() else path
     try:
         spans = pd.read_csv(file)
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise UserError(f"{file}: cannot be read as CSV: {str(error).strip().splitlines()[0]}") from None
+    if "place" in spans.columns and "rank" not in spans.columns:
+        raise UserError(
+            f"{file}: is a prediction (of `runcast simulate`), where a row may stand for many ranks; expected what "
+            "`runcast execute` measured. To compare with a prediction, name its scenario file"
+        )
     if missing := [name for name in NEEDED if name not in spans.columns]:
         raise UserError(f"{file}: lacks the columns {', '.join(missing)}; expected spans, as `runcast execute` writes")
     return spans
+
+
+def hash_of_run(path: Path) -> str | None:
+    """The hash of the scenario that was run, from the summary beside the spans; None where nothing says it.
+
+    Raises:
+        UserError: the summary cannot be read.
+    """
+    folder = path if path.is_dir() else path.parent
+    if not (folder / SUMMARY).is_file() or path not in (folder, folder / SPANS):
+        return None
+    summary = read_json(folder / SUMMARY)
+    return str(summary["scenario_hash"]) if isinstance(summary, dict) and "scenario_hash" in summary else None
 
 
 def simulated_spans(resolved: Resolved) -> pd.DataFrame:

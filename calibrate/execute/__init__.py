@@ -4,7 +4,8 @@
     lanes       one thread per lane runs them in lane order and takes the time
     acts        what the ops of each kind do: copies, collectives, messages
     content     the bytes that travel, and the check that they arrived
-    backend     the device: host memory with Gloo, or CUDA with NCCL
+    backend     the device: host memory with Gloo, or CUDA with NCCL (untested so far)
+    memory      whether this machine has the memory that its ranks need
     launch      all ranks as processes of this machine
     world       which rank this is, how all join, signals between them
     clock       one time for all ranks

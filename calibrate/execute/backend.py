@@ -5,6 +5,8 @@ from typing import Protocol
 
 import torch
 
+from ...simulator.errors import UserError
+
 
 class Backend(Protocol):
     """What differs between kinds of devices."""
@@ -62,7 +64,7 @@ class CpuBackend:
 class CudaBackend:
     """One CUDA device per rank, a stream per lane, NCCL.
 
-    Written against the documented behaviour of torch.cuda and never run yet: no machine with GPUs has tried it. The
+    Untested: written against the documented behaviour of torch.cuda, and no machine with GPUs has run it. The
     thread of a lane waits for its stream after every op, so spans are real, at the price of a host wait per op.
     """
 
@@ -97,6 +99,12 @@ class CudaBackend:
         torch.cuda.empty_cache()
 
 
-def pick_backend(local_rank: int, local_ranks: int) -> Backend:
-    """CUDA where every rank of this machine has a device of its own, else host memory."""
-    return CudaBackend(local_rank) if torch.cuda.device_count() >= local_ranks else CpuBackend()
+def pick_backend(device: str, local_rank: int) -> Backend:
+    """The backend called `cpu` or `cuda`."""
+    return CudaBackend(local_rank) if device == "cuda" else CpuBackend()
+
+
+def check_devices(ranks: int) -> None:
+    """Raise a UserError unless every rank of this machine can have a CUDA device of its own."""
+    if (found := torch.cuda.device_count()) < ranks:
+        raise UserError(f"--device cuda: {ranks} ranks on this machine need a GPU each, but torch finds {found}")

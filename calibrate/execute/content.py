@@ -69,6 +69,12 @@ class Content:
         share = rank % parallel
         return slice(size * share // parallel, size * (share + 1) // parallel)
 
+    def kept_bytes(self, rank: int) -> int:
+        """Bytes of all tensors that an inference rank keeps."""
+        sizes, parallel = self.resolved.weights.nbytes, self.resolved.scenario.update.inference.tp
+        share = rank % parallel
+        return int((sizes * (share + 1) // parallel - sizes * share // parallel).sum())
+
     def expected(self, rank: int, tensor: int) -> Bytes:
         """What a rank must hold of a tensor in the end."""
         whole = self.of(tensor)

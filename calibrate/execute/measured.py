@@ -1,6 +1,8 @@
 """What a run measured: all ranks' spans as one table, the same as a Timeline, and the files that keep both."""
 
+import errno
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...simulator.errors import UserError
 from ...simulator.files import write_atomic
 from ...simulator.timeline import Timeline
 from ...simulator.units import format_seconds
@@ -88,7 +91,15 @@ class Measured:
         return f"{self.about['name']}: {took}, {ops} ops on {ranks} ranks; {checked}"
 
     def write(self, folder: Path) -> None:
-        """Save spans and summary in a folder that exists, each whole or not at all."""
+        """Save spans and summary in a folder, which is made if need be, each whole or not at all.
+
+        Raises:
+            UserError: they cannot be written there.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _no_folder(folder, error) from None
         write_atomic(folder / SPANS, self.spans.to_csv(index=False, lineterminator="\n").encode())
         write_atomic(folder / SUMMARY, json.dumps(self.summary(), indent=2).encode() + b"\n")
 
@@ -114,3 +125,19 @@ class Measured:
         """The op that ended last of those that it had to wait for."""
         waited = [*self.parts.before[op], *self.parts.previous[op]]
         return max(waited, key=lambda other: float(end_s[other]), default=-1)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise a UserError if nothing could be written in this folder, or if it could not be made; makes nothing."""
+    try:
+        place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _no_folder(folder, error) from None
+
+
+def _no_folder(folder: Path, error: OSError) -> UserError:
+    return UserError(f"--out {folder}: cannot make this folder: {error.strerror}")

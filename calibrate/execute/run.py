@@ -6,10 +6,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ...simulator.errors import UserError
 from ...simulator.scenario import Resolved
 from .acts import KINDS, Actor
-from .backend import Backend, pick_backend
+from .backend import Backend
 from .clock import Clock, common_clock
 from .content import Content
 from .lanes import run_lanes
@@ -18,21 +17,19 @@ from .parts import Parts
 from .world import StoreSignals, World, joined, run_name
 
 
-def execute_rank(resolved: Resolved, world: World, backend: Backend | None = None) -> Measured | None:
+def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured | None:
     """Run this rank's parts of the scenario's Program among its peers; rank 0 returns what all of them measured.
 
     Raises:
         UserError: the Program cannot run here, or not on this many ranks.
     """
     parts = Parts(resolved.program).check(KINDS, resolved.where)
-    if world.size != resolved.program.ranks:
-        raise UserError(f"{resolved.where}: has {resolved.program.ranks} GPUs, but {world.size} ranks were started")
-    device = backend or pick_backend(world.local_rank, world.local_size)
+    world.check(resolved.program.ranks, resolved.where)
     with joined():
-        report = _run(Actor(parts, world.rank, Content(resolved), device), common_clock(world.rank, world.size))
+        report = _run(Actor(parts, world.rank, Content(resolved), backend), common_clock(world.rank, world.size))
         reports: list[Any] = [None] * world.size
         dist.all_gather_object(reports, report)
-    return Measured(parts, reports, _about(resolved, world, device)) if world.rank == 0 else None
+    return Measured(parts, reports, _about(resolved, world, backend)) if world.rank == 0 else None
 
 
 def _run(actor: Actor, clock: Clock) -> RankReport:

@@ -1,14 +1,20 @@
 """The processes of a run: which one this is, how they join, and the signals between them."""
 
+import json
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
 from uuid import uuid4
 
+from ...simulator.errors import UserError
+
 TIMEOUT = timedelta(minutes=10)  # of a collective or a signal: longer means that a rank is lost
+PATIENCE_S = 10  # for the first rank of a machine to say what is wrong, and for its launcher to end the others
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,36 @@ class World:
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return None
         return cls(*(int(os.environ.get(key, "0" if "RANK" in key else "1")) for key in keys))
+
+    @property
+    def ranks_here(self) -> range:
+        """The ranks of this machine, which are numbered one after the other."""
+        first = self.rank - self.local_rank
+        return range(first, first + self.local_size)
+
+    def check(self, ranks: int, where: str) -> None:
+        """Raise a UserError unless there are this many ranks."""
+        if self.size != ranks:
+            raise UserError(f"{where}: has {ranks} GPUs, but {self.size} ranks were started")
+
+    @contextmanager
+    def tells_once(self) -> Iterator[None]:
+        """Around what all ranks of a machine find wrong alike: the first tells it; its launcher ends the others."""
+        try:
+            yield
+        except UserError:
+            if self.local_rank:
+                time.sleep(PATIENCE_S)
+            _tell_torchrun("see the line of runcast above, `error: ...`")
+            raise
+
+
+def _tell_torchrun(message: str) -> None:
+    """What torchrun shows of this process, in its block on failed processes."""
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
+        with suppress(OSError):
+            Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
 
 
 @contextmanager

@@ -40,9 +40,7 @@ def main(out, scenario):
             backend = FlipsOneBit() if name == "corrupt" else CpuBackend()
             measured = execute_rank(unfolded(scenario, changes), world, backend)
             if measured is not None:
-                folder = out / name
-                folder.mkdir()
-                measured.write(folder)
+                measured.write(out / name)
         clocks = [None] * world.size
         exact, asked = common_clock(world.rank, world.size), ping_pong(world.rank, range(1, world.size))
         dist.all_gather_object(clocks, (exact, asked))

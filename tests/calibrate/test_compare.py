@@ -1,11 +1,15 @@
 """Two tables of spans, made by hand."""
 
+import json
+from pathlib import Path
+
 import pandas as pd
 import pytest
-from runcast.calibrate.compare import by_kind, compare, left_over, read_spans
+from runcast.calibrate.compare import by_kind, compare, left_over, read_spans, unfolded
 from runcast.simulator import cli
 from runcast.simulator.errors import UserError
 
+TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
 COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
 MEASURED = pd.DataFrame(
     [
@@ -59,11 +63,38 @@ def test_the_verb_takes_two_measurements(tmp_path, capsys):
     with pytest.raises(SystemExit) as leave:
         cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b" / "spans.csv"), "--csv", str(tmp_path / "c.csv")])
     assert leave.value.code in (0, None)
-    assert capsys.readouterr().out.splitlines()[-2:] == [
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "seconds summed over ops and ranks:"
+    assert lines[-2:] == [
         "only in other: 1 spans: agree (rank 0)",
         "only in measured: 1 spans: sync (rank 0)",
     ]
     assert pd.read_csv(tmp_path / "c.csv").shape == (5, 7)
+
+
+@pytest.mark.parametrize(("changes", "warned"), [([], False), (["fold=false"], False), (["seed=7"], True)])
+def test_another_scenario_than_was_run_is_said_on_top(tmp_path, capsys, changes, warned):
+    MEASURED.to_csv(tmp_path / "spans.csv", index=False)
+    (tmp_path / "summary.json").write_text(json.dumps({"scenario_hash": unfolded(TINY).hash}))
+    with pytest.raises(SystemExit):
+        cli.main(["compare", str(tmp_path), str(TINY), *(word for change in changes for word in ("--set", change))])
+    first = capsys.readouterr().out.splitlines()[0]
+    line = f"warning: {tmp_path} ran scenario {unfolded(TINY).hash}, but {TINY} is {unfolded(TINY, changes).hash} ("
+    assert first.startswith(line if warned else "seconds")
+
+
+@pytest.mark.parametrize("fold", ["true", "false"])
+def test_a_prediction_is_no_measurement(tmp_path, capsys, fold):
+    file = tmp_path / "timeline.csv"
+    for arguments in (["simulate", str(TINY), "--set", f"fold={fold}", "--csv", str(file)],
+                      ["compare", str(file), str(TINY)]):  # fmt: skip
+        with pytest.raises(SystemExit) as leave:
+            cli.main(arguments)
+    assert leave.value.code == 2
+    assert capsys.readouterr().err == (
+        f"error: {file}: is a prediction (of `runcast simulate`), where a row may stand for many ranks; expected what "
+        "`runcast execute` measured. To compare with a prediction, name its scenario file\n"
+    )
 
 
 @pytest.mark.parametrize(

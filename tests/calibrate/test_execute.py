@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
+import torch
 from runcast.calibrate.compare import compare, left_over, read_spans, simulated_spans, unfolded
 
 from .ranks import CASES
@@ -159,17 +160,40 @@ def test_uneven_owners_and_odd_sizes_started_by_the_command_itself(tmp_path):
     check_run(tmp_path / "out", resolved, checked=20)
 
 
+def test_a_rank_may_own_nothing(tmp_path):
+    """Three tensors on four ranks: the last rank has nothing to send, and receives everything."""
+    changes = ["model={bytes=3001, tensors=3}", "update.bucket=4 KiB", "update.pipeline=three_stage"]
+    flags = [flag for change in changes for flag in ("--set", change)]
+    done = run(RUNCAST, "execute", TINY[4], *flags, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    resolved = unfolded(TINY[4], changes)
+    assert resolved.plan.buckets.owner.tolist() == [0, 1, 2]
+    check_run(tmp_path / "out", resolved, checked=12)
+
+
 def test_wrong_number_of_ranks():
+    """One line of ours; then torchrun's own block, which refers to it."""
     done = torchrun(2, "--no-python", RUNCAST, "execute", TINY[4])
-    lines = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert lines == [f"error: {TINY[4]}: has 4 GPUs, but 2 ranks were started"]
+    lines = done.stderr.splitlines()
+    ours = [i for i, line in enumerate(lines) if line.startswith("error:")]
+    assert [lines[i] for i in ours] == [f"error: {TINY[4]}: has 4 GPUs, but 2 ranks were started"]
+    assert "see the line of runcast above" in "".join(lines[ours[0] + 1 :])
     assert done.returncode != 0  # torchrun's own
 
 
-def test_exit_code_of_wrong_number_of_ranks():
-    done = run(RUNCAST, "execute", TINY[4], RANK="0", WORLD_SIZE="3")
+def test_exit_code_of_wrong_number_of_ranks(tmp_path):
+    done = run(RUNCAST, "execute", TINY[4], "--out", tmp_path / "out", RANK="0", WORLD_SIZE="3")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {TINY[4]}: has 4 GPUs, but 3 ranks were started\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_cuda_is_asked_for_and_needs_a_gpu_per_rank():
+    if (found := torch.cuda.device_count()) > 1:
+        pytest.skip("has a GPU for each of two ranks")
+    done = run(RUNCAST, "execute", TINY[2], "--device", "cuda")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: --device cuda: 2 ranks on this machine need a GPU each, but torch finds {found}\n"
 
 
 def test_mistakes_are_found_before_anything_starts():

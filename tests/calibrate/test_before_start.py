@@ -1,0 +1,93 @@
+"""What is checked before any rank starts: memory, and the folder for what is measured. Without torch."""
+
+import re
+from pathlib import Path
+
+import pytest
+from runcast.calibrate.compare import unfolded
+from runcast.calibrate.execute import memory, world
+from runcast.calibrate.execute.measured import check_folder
+from runcast.calibrate.execute.memory import available_bytes, check_memory, needed_bytes
+from runcast.calibrate.execute.world import World
+from runcast.simulator import cli
+from runcast.simulator.errors import UserError
+
+SCENARIO = """
+kind = "weight_update"
+cluster = { base = "h20-hgx", gpus_per_node = 2 }
+nodes = 2
+model = { bytes = 5000, tensors = 5 }
+[update]
+bucket = "4 KiB"
+inference = { tp = 2 }
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    (tmp_path / "a.toml").write_text(SCENARIO)
+    return tmp_path / "a.toml"
+
+
+def test_what_ranks_allocate(scenario):
+    """Owners have 2, 2, 1 and 0 tensors of 1000 bytes, 1024 in their place; three buffers each; half of all tensors."""
+    resolved = unfolded(scenario)
+    assert needed_bytes(resolved, range(4)) == {
+        "weights to send": 5 * 1024,
+        "buffers": 4 * 3 * 4096,
+        "weights to receive": 4 * 2500,
+    }
+    assert needed_bytes(resolved, [2, 3])["weights to send"] == 1024
+    assert needed_bytes(resolved, range(4), "cuda") == {"weights to send": 5 * 1024}
+
+
+def test_too_little_memory_is_one_line(scenario, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 4096)
+    line = (
+        f"{scenario}: 2 ranks on this machine need 32.9 KiB of memory (4 KiB of weights to send, 24 KiB of buffers, "
+        "4.88 KiB of weights to receive), but 4 KiB are available: take a smaller model (model.bytes), "
+    )
+    with pytest.raises(UserError, match=re.escape(line)):
+        check_memory(unfolded(scenario), [0, 1])
+
+
+@pytest.mark.parametrize("available", [None, 10**9])
+def test_enough_memory_or_unknown(scenario, monkeypatch, available):
+    monkeypatch.setattr(memory, "available_bytes", lambda: available)
+    check_memory(unfolded(scenario), range(4))
+
+
+@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="not Linux")
+def test_this_machine_has_some_memory():
+    assert 2**20 < available_bytes() < 2**50
+
+
+@pytest.mark.parametrize("local_rank", ["0", "1"])
+def test_each_machine_counts_its_own_ranks(scenario, monkeypatch, capsys, local_rank):
+    """The second of two machines; its second rank would be ended while it waits."""
+    monkeypatch.setattr(memory, "available_bytes", lambda: 4096)
+    monkeypatch.setattr(world, "PATIENCE_S", 0)
+    place = {"RANK": 2 + int(local_rank), "WORLD_SIZE": 4, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": 2}
+    for name, value in place.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(SystemExit) as leave:
+        cli.main(["execute", str(scenario)])
+    assert leave.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "2 ranks on this machine need 29.9 KiB of memory (1 KiB of weights to send, " in line
+
+
+def test_ranks_of_a_machine():
+    assert World(rank=5, size=8, local_rank=1, local_size=4).ranks_here == range(4, 8)
+
+
+def test_a_folder_that_can_be_made_is_not_made_yet(tmp_path):
+    check_folder(tmp_path / "a" / "b")
+    check_folder(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(UserError, match=r"--out .*/a/b: cannot make this folder: Not a directory"):
+        check_folder(tmp_path / "a" / "b")
