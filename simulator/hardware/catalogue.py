@@ -13,6 +13,9 @@ from .spec import NodeSpec, node_spec
 
 Spec = str | Mapping[str, Any]
 
+MAX_GPUS = 16_384
+"""Larger clusters are refused: routes, plans and programs of that size have not been tried."""
+
 
 def cluster_names() -> list[str]:
     """Names of all clusters in the catalogue."""
@@ -33,6 +36,7 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
     parts = _parts(spec, nodes, where)
     if parts[0][0].fabric.kind == "single" and nodes > 1:
         raise UserError(fault(where, "nodes", nodes, 'fabric "single" has no network; use 1 node, or another fabric'))
+    _check_size(parts, nodes, where)
     stamped: list[Node] = []
     for part, count in parts:
         stamped += [build(part.shape)] * count
@@ -74,6 +78,12 @@ def _part(part: Mapping[str, Any], where: str, prefix: str) -> tuple[NodeSpec, i
 def _check_nodes(count: object, where: str, key: str) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise UserError(fault(where, key, count, "expected a whole number, at least 1"))
+
+
+def _check_size(parts: Sequence[tuple[NodeSpec, int]], nodes: int, where: str) -> None:
+    gpus = sum(part.shape.gpus * count for part, count in parts)
+    if gpus > MAX_GPUS:
+        raise UserError(fault(where, "nodes", nodes, f"{gpus} GPUs; at most {MAX_GPUS} are supported yet"))
 
 
 def _check_total(parts: Sequence[tuple[NodeSpec, int]], nodes: int, where: str) -> None:

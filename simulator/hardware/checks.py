@@ -13,37 +13,60 @@ Check = Callable[[Any], Any]
 """Returns the value in SI units, or raises ValueError saying what is allowed."""
 
 
+_RANGE: dict[Dimension, tuple[str, str]] = {
+    "bytes": ("1 B", "1000 PB"),
+    "bytes_per_s": ("1 kB/s", "1000 PB/s"),
+    "seconds": ("0 s", "1 h"),
+    "flop_per_s": ("1 kFLOP/s", "1e9 PFLOP/s"),
+    "watts": ("1 W", "1000 kW"),
+}
+"""Wide enough for any what-if; beyond them a simulation's times lose their meaning."""
+
+MOST = 4096
+"""The largest count of anything, unless its reader says otherwise."""
+
+
 def quantity(dimension: Dimension, zero: bool = False) -> Check:
     """A positive quantity with a unit; zero only where it means absence."""
+    low, high = _RANGE[dimension]
 
     def check(value: Any) -> float:
-        if not isinstance(value, str | int | float):
-            raise ValueError("expected text or a number")
-        number = parse(value, dimension)
+        number = _parsed(value, dimension)
         if number < 0 or (number == 0 and not zero):
             raise ValueError("must not be negative" if zero else "must be greater than zero")
+        if number and not parse(low, dimension) <= number <= parse(high, dimension):
+            raise ValueError(f"expected {low} to {high}")
         return number
 
     return check
 
 
-def count(least: int) -> Check:
+def _parsed(value: Any, dimension: Dimension) -> float:
+    if not isinstance(value, str | int | float):
+        raise ValueError("expected text or a number")
+    try:
+        return parse(value, dimension)
+    except OverflowError:
+        raise ValueError("is too large") from None
+
+
+def count(least: int, most: int = MOST) -> Check:
     """A whole number."""
 
     def check(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"expected a whole number, at least {least}")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError(f"expected a whole number, at least {least} and at most {most}")
         return value
 
     return check
 
 
-def number(least: float) -> Check:
-    """A finite number."""
+def number(least: float, most: float) -> Check:
+    """A number."""
 
     def check(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
-            raise ValueError(f"expected a number, at least {least:g}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise ValueError(f"expected a number, at least {least:g} and at most {most:g}")
         return float(value)
 
     return check

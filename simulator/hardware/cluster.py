@@ -74,6 +74,10 @@ class Cluster:
         """The GPUs of a node."""
         return range(self._first_gpu[node], self._first_gpu[node + 1])
 
+    def host_memory_bytes(self, node: int) -> int:
+        """Host memory of a node, all sockets together; 0 where it is not stated."""
+        return int(self.nodes[node].host_memory_bytes)
+
     def device(self, gpu: int) -> Device:
         """What kind of GPU this is."""
         return self.nodes[self.node_of(gpu)].device

@@ -19,7 +19,7 @@ _CHECKS: dict[str, Check] = {
     "l2": quantity("bytes"),
     "copy_engines": count(1),
     "power": quantity("watts"),
-    "price_usd_per_hour": number(0),
+    "price_usd_per_hour": number(0, 1e6),
     "peak_flop_per_s": table,
 }
 _PEAKS: dict[str, Check] = {dtype: quantity("flop_per_s") for dtype in DTYPES}

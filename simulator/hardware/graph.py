@@ -7,10 +7,10 @@ through host memory, so those vertices only begin and end routes.
 import heapq
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-KINDS = ("nvlink", "pcie", "nic", "leaf", "spine", "socket", "host_memory", "hbm", "storage", "c2c")
+KINDS = ("nvlink", "pcie", "nic", "leaf", "spine", "socket", "host_memory", "hbm", "c2c")
 """`nic` is the cable between NIC and leaf, `leaf` goes up from a leaf to the spine and `spine` comes down; `socket`
 joins CPUs (UPI, xGMI), `c2c` joins a GPU to its CPU's die."""
 
@@ -84,10 +84,6 @@ class Graph:
             self._found[src, dst] = self._preferred(src, dst)
         return self._found[src, dst]
 
-    def latency(self, route: Route) -> float:
-        """Seconds before the first byte arrives, as routes are compared (with `HOP_S` per link)."""
-        return sum(self.links[i].latency_s + HOP_S for i in route)
-
     def attached_to(self, vertex: str, kind: str) -> Route | None:
         """Index of the link of this kind that belongs to the vertex itself, as a route of one."""
         return next(((i,) for to, i in self.out[vertex] if to == vertex and self.links[i].kind == kind), None)
@@ -98,21 +94,28 @@ class Graph:
             return self._search(src, dst, frozenset(KINDS)) if nvlink is None else nvlink
         return self._search(src, dst, frozenset(KINDS))
 
+    def latencies(self, src: str) -> dict[str, float]:
+        """Latency, as routes are compared (with `HOP_S` per link), from one vertex to each that it reaches."""
+        return {vertex: cost for vertex, cost, _ in self._reached(src, frozenset(KINDS))}
+
     def _search(self, src: str, dst: str, kinds: frozenset[str]) -> Route | None:
-        """Dijkstra's algorithm over links of the given kinds."""
+        return next((path for vertex, _, path in self._reached(src, kinds) if vertex == dst), None)
+
+    def _reached(self, src: str, kinds: frozenset[str]) -> Iterator[tuple[str, float, Route]]:
+        """Vertices with latency and route, nearest first: Dijkstra's algorithm over links of the given kinds."""
         queue: list[tuple[float, int, str, Route]] = [(0.0, 0, src, ())]
         done: set[str] = set()
         pushed = 0
         while queue:
             cost, _, vertex, path = heapq.heappop(queue)
-            if vertex == dst:
-                return path
-            if vertex in done or (vertex != src and _ENDPOINT.fullmatch(vertex)):
+            if vertex in done:
                 continue
             done.add(vertex)
+            yield vertex, cost, path
+            if vertex != src and _ENDPOINT.fullmatch(vertex):
+                continue
             for to, i in self.out.get(vertex, ()):
                 link = self.links[i]
                 if to not in done and link.kind in kinds:
                     pushed += 1
                     heapq.heappush(queue, (cost + link.latency_s + HOP_S, pushed, to, (*path, i)))
-        return None

@@ -6,6 +6,7 @@ What lies beyond the ports is `fabric`; how many nodes there are is `cluster`.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,17 +90,22 @@ class Node:
     def _spread(self, vertices: Sequence[str], choices: Sequence[str]) -> dict[str, str]:
         """Each vertex's nearest choice; among equally near ones, the least chosen so far."""
         chosen: dict[str, str] = {}
+        taken: Counter[str] = Counter()
         for v in vertices:
-            taken = list(chosen.values())
             near = self._distances(choices, v)
             if near:
-                chosen[v] = min(near, key=lambda c: (near[c], taken.count(c)))
+                chosen[v] = min(near, key=lambda c: (near[c], taken[c]))
+                taken[chosen[v]] += 1
         return chosen
 
     def _distances(self, choices: Sequence[str], to: str) -> dict[str, float]:
         """Latency from each choice that reaches `to`, rounded so that equal paths compare equal."""
-        routes = ((c, self.graph.route(c, to)) for c in choices)
-        return {c: round(self.graph.latency(r), 12) for c, r in routes if r is not None}
+        return {c: round(self._latencies[c][to], 12) for c in choices if to in self._latencies[c]}
+
+    @cached_property
+    def _latencies(self) -> dict[str, dict[str, float]]:
+        """From each GPU, NIC and host memory to every vertex that it reaches."""
+        return {v: self.graph.latencies(v) for v in (*self.gpus, *self.nics, *self.numas)}
 
     def h2d(self, gpu: str) -> Route | None:
         """From the nearest host memory to the GPU."""

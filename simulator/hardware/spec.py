@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import UserError, fault
 from ..units import parse
 from . import files
-from .checks import Check, anything, checked, count, number, one_of, quantity, text
+from .checks import MOST, Check, anything, checked, count, number, one_of, quantity, text
 from .devices import device
 from .fabric import FABRICS, Fabric
 from .node import NodeShape
@@ -27,12 +27,18 @@ class NodeSpec:
 
 
 def _wires(value: Any) -> tuple[tuple[int, int, int], ...]:
-    wanted = "expected a list of [gpu, gpu, links]"
-    if not isinstance(value, list) or not all(isinstance(w, list) and len(w) == 3 for w in value):
-        raise ValueError(wanted)
-    if not all(isinstance(x, int) and x >= 0 for wire in value for x in wire):
-        raise ValueError(wanted)
+    """Pairs of GPUs and the number of links that join them."""
+    if not isinstance(value, list) or not all(map(_is_wire, value)):
+        raise ValueError("expected a list of [gpu, gpu, links] between two GPUs, with at least one link")
+    if len({frozenset(wire[:2]) for wire in value}) < len(value):
+        raise ValueError("expected a list of [gpu, gpu, links] with no pair of GPUs twice")
     return tuple((a, b, links) for a, b, links in value)
+
+
+def _is_wire(value: Any) -> bool:
+    if not isinstance(value, list) or not all(type(x) is int and 0 <= x <= MOST for x in value):
+        return False
+    return len(value) == 3 and value[0] != value[1] and value[2] > 0
 
 
 _generation = one_of(lambda: [int(gen) for gen in files.wires()["pcie"]])
@@ -41,9 +47,9 @@ _CHECKS: dict[str, Check] = {
     "about": text,
     "node": text,
     "device": anything,
-    "gpus_per_node": count(1),
-    "sockets": count(1),
-    "pcie_switches": count(0),
+    "gpus_per_node": count(1, 1024),
+    "sockets": count(1, 64),
+    "pcie_switches": count(0, 256),
     "pcie_gen": _generation,
     "upstream_pcie_gen": _generation,
     "upstream_ports": count(1),
@@ -55,12 +61,12 @@ _CHECKS: dict[str, Check] = {
     "host_memory": quantity("bytes"),
     "host_memory_bytes_per_s": quantity("bytes_per_s"),
     "socket_bytes_per_s": quantity("bytes_per_s", zero=True),
-    "nics": count(0),
+    "nics": count(0, 1024),
     "nic": quantity("bytes_per_s"),
     "nic_attach": one_of(lambda: ("switch", "socket")),
     "network": one_of(lambda: files.wires()["network"]),
     "fabric": one_of(lambda: FABRICS),
-    "oversubscription": number(1),
+    "oversubscription": number(1, MOST),
     "leaf_radix": count(2),
 }
 _DEFAULTS = {

@@ -180,6 +180,31 @@ def test_cluster_file_beside_the_scenario(tmp_path: Path) -> None:
     assert len(cluster("ours.toml", 1, str(scenario)).nics_of(0)) == 4
 
 
+def test_a_cluster_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text('base = "dgx-h100"\nnics = 4\n', encoding="utf-8-sig")
+    assert len(cluster(str(tmp_path / "ours.toml"), 1).nics_of(0)) == 4
+
+
+def test_the_largest_cluster() -> None:
+    assert cluster("h20-hgx", 2048).n_gpus == 16_384
+
+
+def test_a_node_of_a_thousand_gpus_is_wired_in_a_moment() -> None:
+    most = {"gpus_per_node": 1024, "nics": 64, "sockets": 8, "pcie_switches": 64}
+    machine = cluster({"base": "h20-hgx", **most}, 1)
+    assert (machine.nic_of(1023), machine.numa_of(1023)) == ("n0.nic63", "n0.numa7")
+
+
+def test_pcie_generations_say_nothing_that_nobody_reads() -> None:
+    generations = tomllib.loads((DATA / "wires.toml").read_text())["pcie"]
+    assert {key for generation in generations.values() for key in generation} == {"line"}
+
+
+def test_host_memory_of_each_node() -> None:
+    machine = cluster({"mix": [{"base": "dgx-v100", "nodes": 1}, {"base": "dgx-2", "nodes": 1}]}, 2)
+    assert [machine.host_memory_bytes(node) for node in range(2)] == [512 * 10**9, 1500 * 10**9]
+
+
 def test_mixed_node_types() -> None:
     mix = {"mix": [{"base": "dgx-h100", "nodes": 2}, {"base": "gb200-nvl72", "nodes": 1}]}
     assert cluster(mix, 3).gpus_per_node == (8, 8, 4)
@@ -196,6 +221,22 @@ def test_mixed_node_types() -> None:
         ({"base": "h20-hgx", "nics": True}, 1, r"s.toml: cluster.nics = True: expected a whole number"),
         ({"base": "h20-hgx", "nic": "200 GiB"}, 1, r"s.toml: cluster.nic = '200 GiB': unknown unit 'GiB'"),
         ({"base": "h20-hgx", "nic": "0 Gb/s"}, 1, r"s.toml: cluster.nic = '0 Gb/s': must be greater than zero"),
+        ({"base": "h20-hgx", "nic": "1e-300 B/s"}, 1, r"cluster.nic = '1e-300 B/s': expected 1 kB/s to 1000 PB/s$"),
+        ({"base": "h20-hgx", "nic": "2000 PB/s"}, 1, r"cluster.nic = '2000 PB/s': expected 1 kB/s to 1000 PB/s$"),
+        ({"base": "h20-hgx", "nic": 10**400}, 1, r"cluster.nic = 10+\.\.\.: is too large$"),
+        ({"base": "h20-hgx", "host_memory": "1e-9 B"}, 1, r"host_memory = '1e-9 B': expected 1 B to 1000 PB$"),
+        ({"base": "h20-hgx", "nvlink_bytes_per_s": 1e-9}, 1, r"nvlink_bytes_per_s = 1e-09: expected 1 kB/s to "),
+        ({"base": "h20-hgx", "gpus_per_node": 1025}, 1, r"gpus_per_node = 1025: .* at least 1 and at most 1024$"),
+        ({"base": "h20-hgx", "nics": 10**9}, 1, r"nics = 1000000000: .* at least 0 and at most 1024$"),
+        ({"base": "h20-hgx", "sockets": 65}, 1, r"sockets = 65: .* at least 1 and at most 64$"),
+        ({"base": "h20-hgx", "pcie_switches": 257}, 1, r"pcie_switches = 257: .* at most 256$"),
+        ({"base": "h20-hgx", "leaf_radix": 10**400}, 1, r"leaf_radix = 10+\.\.\.: .* at most 4096$"),
+        ({"base": "h20-hgx", "upstream_ports": 4097}, 1, r"upstream_ports = 4097: .* at most 4096$"),
+        ({"base": "h20-hgx", "oversubscription": 10**400}, 1, r"oversubscription = 10+\.\.\.: .* at most 4096$"),
+        ({"base": "h20-hgx", "nodes": 2}, 1, r"cluster.nodes = 2: unknown key"),
+        ("h20-hgx", 2049, r"^s.toml: nodes = 2049: 16392 GPUs; at most 16384 are supported yet$"),
+        ("h20-hgx", 10**30, r"s.toml: nodes = 10+: 80+ GPUs; at most 16384 are supported yet$"),
+        ({"mix": [{"base": "gh200", "nodes": 10**9}]}, 10**9, r"s.toml: nodes = 10+: 10+ GPUs; at most 16384"),
         ({"base": "h20-hgx", "network": "token-ring"}, 1, r"expected one of infiniband, roce, efa, ethernet"),
         ({"base": "h20-hgx", "oversubscription": 0}, 1, r"oversubscription = 0: expected a number, at least 1"),
         ({"base": "h20-hgx", "pcie_gen": 7}, 1, r"pcie_gen = 7: expected one of 3, 4, 5, 6"),
@@ -205,7 +246,17 @@ def test_mixed_node_types() -> None:
         ({"base": "l40s-pcie", "nvlink": "switch"}, 1, r"nvlink = 'switch': needs nvlink_bytes_per_s above zero"),
         ({"base": "gh200", "sockets": 2}, 1, r"cluster.sockets = 2: needs socket_bytes_per_s above zero"),
         ({"base": "dgx-h100", "nvlink": "wires"}, 1, r"nvlink = 'wires': needs nvlink_wires"),
-        ({"base": "dgx-h100", "nvlink_wires": [[0, 1]]}, 1, r"expected a list of \[gpu, gpu, links\]"),
+        *(
+            ({"base": "dgx-v100", "nvlink_wires": wires}, 1, rf"nvlink_wires = .*: expected a list of .* {why}$")
+            for wires, why in [
+                ([[0, 1]], "between two GPUs, with at least one link"),
+                ([[0, 0, 1]], "between two GPUs, with at least one link"),
+                ([[0, 1, 0]], "between two GPUs, with at least one link"),
+                ([[0, 1, True]], "between two GPUs, with at least one link"),
+                ([[0, 1, 5000]], "between two GPUs, with at least one link"),
+                ([[0, 1, 1], [1, 0, 2]], "no pair of GPUs twice"),
+            ]
+        ),
         ("h20-hgx", 0, r"s.toml: nodes = 0: expected a whole number, at least 1"),
         ({"mix": [{"base": "h20-hgx", "nodes": 2}]}, 3, r"s.toml: nodes = 3: the nodes of `mix` add up to 2"),
         ({"mix": [{"base": "h20-hgx"}]}, 1, r"s.toml: cluster.mix\[0\].nodes = None: expected a whole number"),

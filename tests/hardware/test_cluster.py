@@ -26,6 +26,10 @@ def tiny(gpus: int = 4) -> Cluster:
 # -- Inside a node ----------------------------------------------------------------------------------------------------
 
 
+def test_host_memory_that_is_not_stated_is_zero() -> None:
+    assert Cluster.of(device("h100-sxm"), [attached("gpu0", "hbm", 1.0)]).host_memory_bytes(0) == 0
+
+
 def test_gpus_of_one_nvswitch_use_nvlink_only() -> None:
     machine = cluster("dgx-h100", 1)
     assert kinds(machine, machine.route("n0.gpu1", "n0.gpu6")) == ["nvlink", "nvlink"]
