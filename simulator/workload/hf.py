@@ -17,6 +17,7 @@ from .model import Fp8, Mla, ModelSpec, Moe
 
 DTYPES = ("bfloat16", "float16", "float32")
 _MAX_LAYERS, _MAX_EXPERTS, _MAX_PARAMS = 1000, 4096, 10**17
+_MAX_ALL_EXPERTS = 300_000  # over all layers: each has up to six tensors, and each tensor its name
 _NOT_MODELLED = (
     *("text_config", "vision_config", "encoder_layers"),
     *("hybrid_override_pattern", "mamba_d_state", "ssm_state_size", "state_size", "linear_num_value_heads"),
@@ -74,6 +75,10 @@ def from_hf_config(
 def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
     if spec.total_params() > _MAX_PARAMS:
         raise UserError(f"{where}: {spec.total_params():.3g} parameters in all; at most {_MAX_PARAMS:.0e}")
+    layers = spec.num_hidden_layers + spec.num_nextn_predict_layers
+    experts = spec.moe.n_routed_experts * sum(map(spec.is_moe, range(layers))) if spec.moe else 0
+    if experts > _MAX_ALL_EXPERTS:
+        raise UserError(f"{where}: {experts} routed experts in all layers; at most {_MAX_ALL_EXPERTS}")
     return spec
 
 

@@ -18,7 +18,7 @@ from . import layout
 from .model import Fp8, ModelSpec
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "uint8": 1}
-_MAX_TENSORS = 10_000_000
+_MAX_TENSORS = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -149,6 +149,24 @@ def test_a_place_without_a_config(tmp_path):
         load_hf_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (LLAMA, {"num_hidden_layers": 10**7}, "num_hidden_layers = 10000000: a whole number from 1 to 1000"),
+        (QWEN_MOE, {"num_experts": 10**6}, "num_experts = 1000000: a whole number from 1 to 4096"),
+        (QWEN_MOE, {"num_experts": 4096, "num_hidden_layers": 1000}, "4096000 routed experts in all layers; at most"),
+        (DEEPSEEK, {"n_routed_experts": 4096, "num_nextn_predict_layers": 1000}, "routed experts in all layers"),
+        (DEEPSEEK, {"num_nextn_predict_layers": 10**9}, "num_nextn_predict_layers = 1000000000: a whole number"),
+        (LLAMA, {"layer_types": ["x"] * 10**6}, "layer_types = .*: sliding_attention or full_attention for each of"),
+        (LLAMA, {"vocab_size": 10**4000}, r"vocab_size = 10+\.\.\.: a whole number"),
+    ],
+)
+def test_an_absurd_size_is_one_short_line(config, changes, message):
+    with pytest.raises(UserError, match=message) as error:
+        from_hf_config(config | changes, where="m/config.json")
+    assert len(str(error.value)) < 200
+
+
 VALUES = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.integers(), max_size=3)
 )
