@@ -33,7 +33,6 @@ from ..updates import (
 from ..workload import ModelSpec, Weights, load_hf_config, preset, weights
 from .schema import Scenario
 
-
 _CONFIRMED_RANKS = 256  # the most of any published update that the ledger of docs/weight-update.md holds
 
 
