@@ -206,7 +206,7 @@ class Resolved:
         if update.free_memory is None and update.inference.memory_utilization is None:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
         if self.cluster.n_gpus > _CONFIRMED_RANKS:
-            notes.append(f"more than {_CONFIRMED_RANKS} ranks: how long the broadcast ring takes to fill is unconfirmed")
+            notes.append(f"more than {_CONFIRMED_RANKS} ranks: the time to fill the broadcast ring is unconfirmed")
         if self.scenario.profile is None:
             name, devices = self._profile_of_device(), ", ".join(device.name for device in self.devices)
             known = "nothing is known of its own" if name == "generic" else "chosen by device"
