@@ -100,8 +100,8 @@ class Profile:
         return Profile(f"{self.name} + {other.name}", {**self.parameters, **other.parameters})
 
     def to_json(self) -> dict[str, Any]:
-        """Everything that a prediction can depend on, for hashing."""
-        return {name: vars(parameter) for name, parameter in sorted(self.parameters.items())}
+        """Everything that a prediction can depend on, for hashing; where a number comes from is not among it."""
+        return {name: (p.value, p.spread, p.provenance) for name, p in sorted(self.parameters.items())}
 
 
 def load_profile(name: str, where: str = "profile") -> Profile:

@@ -1,12 +1,13 @@
 """Cost models of the ops of a weight update, one function per kind: what it takes alone and which links it loads.
 
 Forms: copies and broadcasts are latency + bytes / rate (Hockney), the rate being that of the slowest link on the way;
-a reload is host work per tensor and the bytes kept through device memory (systems study 1.3); host ops are constants
-and counts. Every number comes from the profile and the stack.
+a reload is host work per tensor and the bytes kept through device memory; other host work is constants and counts.
+Every number comes from the profile and the stack.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,29 +20,35 @@ from .collective import RingBroadcast, ring_broadcast
 from .costs import Costs, Floats
 from .sheet import Ops, Sheet, Term
 
-_PIPELINE_NORM = 4  # latency and bandwidth overlap in a long ring: p-norm with p about 4 (costs study, section 3)
+# Latency and bandwidth overlap in a long pipelined ring: adding them overstates a published 1,024-GPU all-reduce at
+# 1 GB by up to 65 %, their p-norm with p about 4 follows it.
+_PIPELINE_NORM = 4
+
+# Kinds that are nothing but work of host threads: the parameters that add up, each per entry of the op's shape or once.
+_HOST_WORK: dict[str, dict[str, int | None]] = {
+    "gather_metas": {"gather.tensor_s": 0},
+    "init_group": {"init_group.s": None, "init_group.rank_s": 0},
+    "open_handle": {"open_handle.s": None},
+    "wait_worker": {"wait_worker.s": None},
+    "sync": {"sync.s": None},
+    "send_meta": {"send_meta.s": None, "send_meta.tensor_s": 0},
+    "drop_handle": {"drop_handle.s": None},
+    "free_buffers": {"free_buffers.s": None},
+    "barrier": {"barrier.s": None},
+    "destroy_group": {"destroy_group.s": None},
+}
 
 
 def cost_update(program: Program, cluster: Cluster, profile: Profile) -> Costs:
     """The costs of an update Program whose rank r runs on GPU r of the cluster; `profile` holds device and software."""
     pricer = _Pricer(program, cluster, profile)
-    prices = {
-        "gather_metas": pricer.gather_metas,
-        "init_group": pricer.init_group,
+    prices = {kind: partial(pricer.host_work, terms) for kind, terms in _HOST_WORK.items()} | {
         "allocate": pricer.allocate,
-        "open_handle": pricer.open_handle,
         "h2d": pricer.h2d,
         "copy": pricer.copy,
-        "wait_worker": pricer.wait_worker,
         "agree": pricer.agree,
-        "sync": pricer.sync,
-        "send_meta": pricer.send_meta,
         "reload": pricer.reload,
-        "drop_handle": pricer.drop_handle,
-        "free_buffers": pricer.free_buffers,
         "post_hook": pricer.post_hook,
-        "barrier": pricer.barrier,
-        "destroy_group": pricer.destroy_group,
         "broadcast": pricer.broadcast,  # last: see `_Pricer.watched`
     }
     assert set(program.kinds) <= set(prices), f"no price for {set(program.kinds) - set(prices)}"
@@ -82,44 +89,20 @@ class _Pricer:
         """The device-memory link of every GPU."""
         return [self.cluster.hbm(gpu) for gpu in range(self.cluster.n_gpus)]
 
-    def gather_metas(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("gather.tensor_s", self._shape(ops, 0))])
-
-    def init_group(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("init_group.s"), self._host("init_group.rank_s", self._shape(ops, 0))])
+    def host_work(self, terms: Mapping[str, int | None], ops: Ops) -> None:
+        """The parameters of a kind of `_HOST_WORK`."""
+        counts = {name: 1.0 if entry is None else self._shape(ops, entry) for name, entry in terms.items()}
+        self.sheet.charge(ops, [self._host(name, count) for name, count in counts.items()])
 
     def allocate(self, ops: Ops) -> None:
-        sizes = self.program.bytes[ops]
+        """Planning the buckets tensor by tensor, then device memory by the byte."""
         planning = self._host("allocate.tensor_s", self._shape(ops, 0))
-        self.sheet.charge(ops, [planning, self._host("allocate.byte_s", sizes)])
-
-    def open_handle(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("open_handle.s")])
-
-    def wait_worker(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("wait_worker.s")])
-
-    def sync(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("sync.s")])
-
-    def send_meta(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("send_meta.s"), self._host("send_meta.tensor_s", self._shape(ops, 0))])
-
-    def drop_handle(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("drop_handle.s")])
-
-    def free_buffers(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("free_buffers.s")])
+        self.sheet.charge(ops, [planning, self._host("allocate.byte_s", self.program.bytes[ops])])
 
     def post_hook(self, ops: Ops) -> None:
-        dtype = self.program.dtypes[self.program.dtype[ops[0]]]
+        """What the engine does to weights after loading depends on their precision."""
+        (dtype,) = {self.program.dtypes[dtype] for dtype in self.program.dtype[ops]}
         self.sheet.charge(ops, [self._host("post_hook.fp8_s" if dtype == "fp8" else "post_hook.bf16_s")])
-
-    def barrier(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("barrier.s")])
-
-    def destroy_group(self, ops: Ops) -> None:
-        self.sheet.charge(ops, [self._host("destroy_group.s")])
 
     def agree(self, ops: Ops) -> None:
         """A tree of small messages: up and down once per doubling of the number of islands."""
