@@ -76,7 +76,9 @@ def format_rate(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """A duration with three significant digits and a fitting unit: `14.4 s`, `310 ms`, `25 us`."""
+    """A duration with three significant digits and a fitting unit: `1,260 s`, `14.4 s`, `310 ms`."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f} s"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if abs(value) >= scale:
             return f"{value / scale:.3g} {unit}"

@@ -45,6 +45,7 @@ def fill(
             weight[links[k]] += rates[k] / top[rows[f]]
     left = n
     while left > 0:
+        before = left
         level = np.inf
         for f in range(n):
             if speeds[f] < 0.0:
@@ -66,6 +67,7 @@ def fill(
                 for k in range(start[rows[f]], start[rows[f] + 1]):
                     room[links[k]] -= level * rates[k] / top[rows[f]]
                     weight[links[k]] -= rates[k] / top[rows[f]]
+        assert left < before, "every level stops a flow"
 
 
 def max_min(

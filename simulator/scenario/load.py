@@ -66,12 +66,17 @@ def _line(where: str, error: Mapping[str, Any]) -> str:
         return f"{where}: {key}: is missing; {_meaning(path)}"
     if error["type"] == "extra_forbidden":
         return fault(where, key, error["input"], f"unknown key; {_known(path)}")
-    message = error["msg"].removeprefix("Value error, ")
-    value = error["input"]
-    return f"{where}: {key}: {message}" if isinstance(value, Mapping) else fault(where, key, value, _lower(message))
+    message, value = _message(error), error["input"]
+    return f"{where}: {key}: {message}" if isinstance(value, Mapping) else fault(where, key, value, message)
 
 
-def _lower(message: str) -> str:
+def _message(error: Mapping[str, Any]) -> str:
+    """Pydantic's words, less those that only a Python programmer knows."""
+    if error["type"] == "tuple_type":
+        return "expected a list of tables, such as [{node = 0, factor = 1.5}]"
+    if error["type"] in ("model_type", "dict_type", "model_attributes_type"):
+        return "expected a table"
+    message: str = error["msg"].removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
 

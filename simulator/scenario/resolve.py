@@ -188,8 +188,9 @@ class Resolved:
     @cached_property
     def costs(self) -> Costs:
         """How long each op takes alone."""
+        program, machines, profile = self.program, self.cluster, self.profile
         try:
-            costs = cost_update(self.program, self.cluster, self.profile)
+            costs = cost_update(program, machines, profile)
         except UserError as error:  # a route that does not exist
             raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
         for factor in np.unique(self.slowness[self.slowness > 1]):

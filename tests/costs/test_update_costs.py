@@ -152,3 +152,41 @@ def test_one_rank_alone_broadcasts_to_nobody():
     assert costs.uncontended_s[program.of_kind("broadcast")].tolist() == [0.0] * int(program.of_kind("broadcast").sum())
     assert np.isfinite(costs.link_bytes).all()
     assert np.isfinite(simulate(program, costs).makespan_s)
+
+
+def priced_at(**values: float) -> Profile:
+    """Ideal links, and these parameters; all others cost nothing."""
+    plain = {n: float(n.startswith(("link_fraction", "copy.hbm_fraction", "interference"))) for n in PARAMETERS}
+    return Profile("p", {n: Parameter(v, 0.0, "exact", "-") for n, v in (plain | values).items()})
+
+
+SMALL = {"base": "h20-hgx", "gpus_per_node": 2, "nics": 2, "pcie_switches": 2}
+
+
+def seconds_of(kind: str, nodes: int, **values: float) -> tuple[Cluster, np.ndarray]:
+    machine = cluster(SMALL, nodes)
+    program = two_stage(make_plan(np.full(2 * nodes, GB), 2 * nodes, BucketSize(GB, 3)))
+    costs = cost_update(program, machine, priced_at(**values))
+    return machine, costs.uncontended_s[program.of_kind(kind)]
+
+
+def test_filling_the_ring_adds_in_the_4_norm():
+    """4 ranks in 2 nodes: 2 hops inside, 1 between; as long as the transfer, they make it 2 ** (1/4) as long."""
+    machine, _ = seconds_of("broadcast", 2)
+    wires = ring_broadcast(machine, range(4)).latency_s
+    transfer = GB / (2 * 50e9)
+    hops = {"broadcast.hop_s": transfer / 4, "broadcast.node_hop_s": transfer / 2 - wires}
+    np.testing.assert_allclose(seconds_of("broadcast", 2, **hops)[1], 2**0.25 * transfer, rtol=1e-9)
+
+
+def test_agreeing_takes_a_step_per_doubling_of_nodes_and_its_wires():
+    machine, seconds = seconds_of("agree", 4, **{"agree.latency_s": 1.0, "agree.doubling_s": 10.0})
+    wires = ring_broadcast(machine, range(8)).latency_s
+    assert wires > 0
+    np.testing.assert_allclose(seconds, 1 + 2 * 10 + 2 * 2 * wires, rtol=1e-12)
+
+
+def test_a_reload_is_a_call_and_host_work_per_tensor_and_its_bytes():
+    values = {"reload.s": 0.5, "reload.tensor_s": 0.25, "copy.hbm_fraction": 0.5}
+    _, seconds = seconds_of("reload", 1, **values)
+    np.testing.assert_allclose(seconds, 0.5 + 1 * 0.25 + 2 * GB / (0.5 * 4e12), rtol=1e-12)
