@@ -126,7 +126,7 @@ def check_complete(profile: Profile, where: str) -> None:
 
 
 def profile_for(device: str) -> str:
-    """The shipped profile of a device, or the generic one."""
+    """The shipped profile of a device, by its name in the catalogue, or the generic one."""
     for name, content in _shipped("profiles").items():
         if device in content.get("devices", ()):
             return name

@@ -52,22 +52,26 @@ class Costs:
 
     def demand_of(self, op: int) -> tuple[NDArray[np.int64], Floats]:
         """The links that an op crosses and the bytes per second it puts on each at full speed."""
-        part = slice(self.demand.start[self.row[op]], self.demand.start[self.row[op] + 1])
+        return self.demand_row(int(self.row[op]))
+
+    def demand_row(self, row: int) -> tuple[NDArray[np.int64], Floats]:
+        """The links and rates of one row of `demand`."""
+        part = slice(self.demand.start[row], self.demand.start[row + 1])
         return self.demand.values[part], self.rate_bytes_per_s[part]
 
     def scaled(self, ops: NDArray[np.bool_], factor: float) -> "Costs":
         """The same costs with the time of some ops multiplied, and the rates they ask lowered to match."""
         rows, first_op = _rows_by(self.row, ops)
         scale = np.where(ops[first_op], 1 / factor, 1.0)
-        parts = [_part(self.demand, self.row[op]) for op in first_op]
+        demands = [self.demand_of(op) for op in first_op.tolist()]
         return replace(
             self,
             latency_s=np.where(ops, self.latency_s * factor, self.latency_s),
             work_s=np.where(ops, self.work_s * factor, self.work_s),
             row=rows,
-            demand=Ragged.of([self.demand.values[part].tolist() for part in parts]),
+            demand=Ragged.of([links.tolist() for links, _ in demands]),
             rate_bytes_per_s=np.concatenate(
-                [np.empty(0), *(self.rate_bytes_per_s[part] * x for part, x in zip(parts, scale, strict=True))]
+                [np.empty(0), *(rates * x for (_, rates), x in zip(demands, scale, strict=True))]
             ),
             weight_bytes_per_s=self.weight_bytes_per_s[self.row[first_op]] * scale,
         )
@@ -82,11 +86,10 @@ class Costs:
         lane, row = np.unique(np.stack([first_lane, self.row]), axis=1)
         load, most = np.zeros_like(self.capacity_bytes_per_s), np.zeros_like(self.capacity_bytes_per_s)
         for of_lane in filter(len, np.split(row, np.flatnonzero(np.diff(lane)) + 1)):
-            parts = [_part(self.demand, one) for one in of_lane]
-            for part in parts:
-                links = self.demand.values[part]
-                most[links] = np.maximum(most[links], self.rate_bytes_per_s[part])
-            links = np.unique(np.concatenate([self.demand.values[part] for part in parts]))
+            demands = [self.demand_row(one) for one in of_lane.tolist()]
+            for links, rates in demands:
+                most[links] = np.maximum(most[links], rates)
+            links = np.unique(np.concatenate([links for links, _ in demands]))
             load[links] += most[links]
             most[links] = 0.0
         return self._without(load <= self.capacity_bytes_per_s * (1 + 1e-9))
@@ -123,8 +126,8 @@ def by_kind(
     row = np.zeros(len(program), np.int64)
     for op, asked in (demand or {}).items():
         row[op] = rows.setdefault(tuple(asked.items()), len(rows))
-    links = Ragged.of([[link for link, _ in asked_] for asked_ in rows])
-    rates = np.array([rate for asked_ in rows for _, rate in asked_], np.float64)
+    links = Ragged.of([[link for link, _ in entries] for entries in rows])
+    rates = np.array([rate for entries in rows for _, rate in entries], np.float64)
     work = seconds[program.kind]
     return Costs(
         latency_s=latency[program.kind],
@@ -132,7 +135,7 @@ def by_kind(
         row=row,
         demand=links,
         rate_bytes_per_s=rates,
-        weight_bytes_per_s=np.array([max((rate for _, rate in asked), default=1.0) for asked in rows]),
+        weight_bytes_per_s=np.array([max((rate for _, rate in entries), default=1.0) for entries in rows]),
         capacity_bytes_per_s=np.array(capacity_bytes_per_s, np.float64),
         link_bytes=bytes_by_link(work, row, links, rates, len(capacity_bytes_per_s)),
         link_names=tuple(f"link {i}" for i in range(len(capacity_bytes_per_s))),
@@ -149,10 +152,6 @@ def bytes_by_link(work_s: Floats, row: NDArray[np.int64], demand: Ragged, rate: 
     seconds_of_row = np.bincount(row, work_s, minlength=len(demand))
     moved = np.bincount(demand.values, seconds_of_row[demand.row_of_value()] * rate, minlength=links)
     return moved.astype(np.float64)
-
-
-def _part(rows: Ragged, row: int) -> slice:
-    return slice(rows.start[row], rows.start[row + 1])
 
 
 def _rows_by(row: NDArray[np.int64], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -151,6 +151,8 @@ class _Pricer:
         for one in np.unique(island).tolist():
             own = ops[island == one]
             rate, slowest = ring.rate_bytes_per_s(self.capacity, one)
+            if self.slowest_hbm[0] / 2 < rate:  # every byte is written where it arrives and read where it goes on
+                rate, slowest = self.slowest_hbm[0] / 2, self.slowest_hbm[1]
             seconds = program.bytes[own] / rate
             wire = Term(seconds, self._of_link(slowest), work=True)
             self.sheet.charge(own, [self._fixed("broadcast.latency_s"), self._filling(seconds), wire])
@@ -172,6 +174,11 @@ class _Pricer:
     def watched(self) -> NDArray[np.bool_]:
         """The links that anything but a broadcast loads; asked for when all other kinds are priced."""
         return self.sheet.watched()
+
+    @cached_property
+    def slowest_hbm(self) -> tuple[float, int]:
+        """What the slowest device memory sustains, and its link."""
+        return min((float(self.capacity[link]), link) for link in self.hbm)
 
     @cached_property
     def world(self) -> tuple[int, ...]:

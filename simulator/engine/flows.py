@@ -18,6 +18,7 @@ from .sharing import TIE
 NORMAL = EventPriority(1)
 LATE = EventPriority(2)  # after URGENT (0) and NORMAL: the end of an instant
 
+
 class At(Event):
     """An event that happens at a given delay and priority."""
 

@@ -46,14 +46,14 @@ class Load:
                 load[link] = after
                 self.full_links += (after > limit) - (before > limit)
         else:
-            links, rates = _row(self._costs, row)
-            limit = self._limit[links]
-            before_full = np.count_nonzero(load[links] > limit)
+            links, rates = self._costs.demand_row(row)
+            limits = self._limit[links]
+            before_full = np.count_nonzero(load[links] > limits)
             load[links] += sign * rates
-            self.full_links += int(np.count_nonzero(load[links] > limit)) - int(before_full)
+            self.full_links += int(np.count_nonzero(load[links] > limits)) - int(before_full)
 
     def _walk(self, row: int) -> list[tuple[int, float, float]]:
-        links, rates = _row(self._costs, row)
+        links, rates = self._costs.demand_row(row)
         entries = list(zip(links.tolist(), rates.tolist(), self._limit[links].tolist(), strict=True))
         self._short[row] = entries
         return entries
@@ -100,8 +100,3 @@ class Allocator:
     def _lists(self) -> list[list[Any]]:
         """The arrays as lists, which interpreted code reads faster."""
         return [array.tolist() for array in (*self._arrays, self._costs.capacity_bytes_per_s, *self._scratch)]
-
-
-def _row(costs: Costs, row: int) -> tuple[np.ndarray, np.ndarray]:
-    part = slice(costs.demand.start[row], costs.demand.start[row + 1])
-    return costs.demand.values[part], costs.rate_bytes_per_s[part]

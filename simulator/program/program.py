@@ -5,7 +5,7 @@ may hold slots of pools. Lanes run their ops strictly in order, like CUDA stream
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -140,10 +140,6 @@ class Program:
         place = np.array([lane.place for lane in self.lanes], np.int64)[self.lanes_of.values]
         inside = np.isin(place, list(places))
         return np.bincount(self.lanes_of.row_of_value()[~inside], minlength=len(self)) == 0
-
-    def renamed(self, names: tuple[str, ...]) -> "Program":
-        """The same Program with other op names."""
-        return replace(self, names=names)
 
 
 def _same(a: object, b: object) -> bool:

@@ -190,3 +190,10 @@ def test_a_reload_is_a_call_and_host_work_per_tensor_and_its_bytes():
     values = {"reload.s": 0.5, "reload.tensor_s": 0.25, "copy.hbm_fraction": 0.5}
     _, seconds = seconds_of("reload", 1, **values)
     np.testing.assert_allclose(seconds, 0.5 + 1 * 0.25 + 2 * GB / (0.5 * 4e12), rtol=1e-12)
+
+
+def test_slow_device_memory_bounds_a_broadcast_which_reads_and_writes_it():
+    machine = cluster({"base": "h20-hgx", "device": {"base": "h20", "memory_bytes_per_s": "100 GB/s"}}, 1)
+    program, costs = priced(machine, 8)
+    casts = np.flatnonzero(program.of_kind("broadcast"))
+    np.testing.assert_allclose(costs.uncontended_s[casts], 2 * program.bytes[casts] / 100e9, rtol=1e-12)

@@ -153,7 +153,7 @@ def test_renaming_ops_changes_nothing(run, random):
     program, costs = run
     names = [f"op {i}" for i in range(len(program))]
     random.shuffle(names)
-    assert bits(simulate(program.renamed(tuple(names)), costs)) == bits(simulate(program, costs))
+    assert bits(simulate(replace(program, names=tuple(names)), costs)) == bits(simulate(program, costs))
 
 
 @MANY

@@ -1,9 +1,11 @@
 """What a scenario resolves to: the bucket rule on real models, classes of ranks, the hash."""
 
 import json
+from importlib.resources import files
 
 import pytest
 from runcast.simulator import UserError, simulate
+from runcast.simulator.hardware import device
 from runcast.simulator.insight import critical_path
 from runcast.simulator.scenario import Resolved, check_scenario
 from runcast.simulator.workload import preset_config
@@ -129,3 +131,17 @@ def test_the_hash_does_not_depend_on_where_files_lie(tmp_path):
         hashes.add(resolved(model={"config": str(config)}).hash)
 
     assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(("machine", "profile"), [("h20-hgx", "h20"), ("h800-hgx", "h800"), ("dgx-h100", "generic")])
+def test_a_device_gets_its_own_profile_by_default(machine, profile):
+    same = [resolved(cluster=machine, nodes=4), resolved(cluster=machine, nodes=4, profile=profile)]
+
+    assert same[0].profile == same[1].profile
+
+
+def test_profiles_name_their_devices_as_the_catalogue_does():
+    shipped = [json.loads(entry.read_text()) for entry in (files("runcast.data") / "profiles").iterdir()]
+    named = [name for content in shipped for name in content["devices"]]
+
+    assert [name for name in named if device(name).name != name] == []
