@@ -9,6 +9,7 @@ from .device import DTYPES, Device
 from .devices import device, device_names
 from .fabric import Fabric
 from .graph import Link, Wire, attached, duplex, half_duplex, oneway
+from .limits import Limits, limits
 from .node import Node, NodeShape, build
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Cluster",
     "Device",
     "Fabric",
+    "Limits",
     "Link",
     "Node",
     "NodeShape",
@@ -28,6 +30,7 @@ __all__ = [
     "device_names",
     "duplex",
     "half_duplex",
+    "limits",
     "oneway",
     "resolved",
 ]

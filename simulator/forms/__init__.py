@@ -1,0 +1,26 @@
+"""How long one op takes alone: closed forms and measured curves per cost class, from features to seconds.
+
+The numbers in them (coefficients, points, ranges, errors) are a profile's; here is only what they mean.
+"""
+
+from .classes import FEATURES, HOLD_ALTERNATE, HOLD_GROUPS, OPTIONAL, CostClass, cost_class, known_classes
+from .collective import BUS_FACTOR
+from .curve import Curve
+from .form import Coefficient, Coefficients, Columns, Floats, Form
+
+__all__ = [
+    "BUS_FACTOR",
+    "FEATURES",
+    "HOLD_ALTERNATE",
+    "HOLD_GROUPS",
+    "OPTIONAL",
+    "Coefficient",
+    "Coefficients",
+    "Columns",
+    "CostClass",
+    "Curve",
+    "Floats",
+    "Form",
+    "cost_class",
+    "known_classes",
+]

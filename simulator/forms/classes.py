@@ -1,0 +1,153 @@
+"""The cost classes: what each is, which features it reads, its formula, and what counts as its size.
+
+A class is named by dots, from the general to the particular: `gemm.bf16.dgrad`, `all_reduce.network`, `memory.add`.
+Some families are open: any `memory.<kernel>`, `copy.<direction>`, `nic.<verb>` and `host.<call>`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from ..hardware import DTYPES, Limits
+from . import attention, gemm, grouped_gemm
+from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, ring_network
+from .constant import CONSTANT
+from .form import Columns, Floats, Form
+from .link import link_form
+from .stream import STREAM
+
+FEATURES = {
+    "bytes": "message or traffic, as the class counts it",
+    "gpus": "ranks of a collective",
+    "nodes": "nodes that they lie on",
+    "link_bytes_per_s": "line rate of the link that is crossed, where it is not the profile's",
+    "network_bytes_per_s": "line rate of all NICs of a node together, where it is not the profile's",
+    "m": "rows of the result",
+    "n": "columns of the result",
+    "k": "summed dimension",
+    "batch": "sequences",
+    "seq": "tokens of a sequence",
+    "heads": "query heads",
+    "kv_heads": "key and value heads",
+    "head_dim": "width of a head",
+    "causal": "1 if a token sees earlier ones only, else 0",
+    "tokens": "tokens of the expert-parallel group",
+    "hidden": "width of the model",
+    "inter": "width of an expert",
+    "topk": "experts per token",
+    "experts": "experts in all",
+    "tp": "ranks that share one expert",
+    "ep": "ranks that share the experts",
+    "skew": "exponent of the power law of the load on experts; 0 is balanced",
+    "matrices": "matrices of an expert: 3 with a gate, else 2",
+    "count": "items of one call",
+}
+"""Every feature, and what it means; all are numbers."""
+
+OPTIONAL = ("link_bytes_per_s", "network_bytes_per_s")
+"""Features that need not be given: the profile's own limits stand in."""
+
+HOLD_ALTERNATE, HOLD_GROUPS = "every second size", "whole groups"
+
+Axis = Callable[[Columns], Floats]
+
+
+@dataclass(frozen=True)
+class CostClass:
+    """One kind of op. `axes` are what must lie in a fit's range, the first of them is its size.
+
+    `hold_out` says how its error is measured. With `curves` there is a measured curve over bytes per number of GPUs.
+    """
+
+    meaning: str
+    features: tuple[str, ...]
+    form: Form
+    axes: Mapping[str, Axis]
+    hold_out: str = HOLD_GROUPS
+    curves: bool = False
+
+    @property
+    def size(self) -> str:
+        """The axis by which errors are listed."""
+        return next(iter(self.axes))
+
+
+@cache
+def cost_class(name: str) -> CostClass | None:
+    """The class of this name, or None."""
+    family, _, rest = name.partition(".")
+    return _CLASSES.get(name) or (_FAMILIES[family](rest) if family in _FAMILIES and rest else None)
+
+
+def known_classes() -> list[str]:
+    """Names of all classes, open families as `family.<name>`."""
+    return [*_CLASSES, *(f"{family}.<name>" for family in _FAMILIES)]
+
+
+def _columns(*names: str) -> dict[str, Axis]:
+    return {name: lambda x, name=name: x[name] for name in names}  # type: ignore[misc]
+
+
+def _collective(op: str) -> CostClass:
+    return CostClass(
+        f"{op} in one node", ("bytes", "gpus"), node_form(op), _columns("bytes", "gpus"), HOLD_ALTERNATE, curves=True
+    )
+
+
+def _network(op: str) -> CostClass:
+    forms = {"all_reduce": all_reduce_network, "all_to_all": all_to_all_network}
+    form = forms[op]() if op in forms else ring_network(op)
+    axes = _columns("bytes", "nodes", "gpus")
+    return CostClass(f"{op} over nodes", ("bytes", "gpus", "nodes", "network_bytes_per_s"), form, axes)
+
+
+def _gemm(dtype: str, layout: str) -> CostClass:
+    axes = {"flop": gemm.flop, **_columns("m", "n", "k")}
+    return CostClass(f"matrix product in {dtype}, {layout}", ("m", "n", "k"), gemm.gemm_form(dtype), axes)
+
+
+def _attention(direction: str) -> CostClass:
+    features = ("batch", "seq", "heads", "kv_heads", "head_dim", "causal")
+    axes = {"flop": attention.flop, **_columns(*features[:-1])}
+    return CostClass(f"attention, {direction}", features, attention.ATTENTION, axes)
+
+
+def _grouped(dtype: str) -> CostClass:
+    features = ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "skew", "matrices")
+    axes = {"flop": grouped_gemm.flop, **_columns("tokens", "hidden", "inter", "experts", "ep")}
+    form = grouped_gemm.grouped_gemm_form(dtype)
+    return CostClass(f"experts' feed-forward in {dtype}", features, form, axes)
+
+
+def _link(meaning: str, line_bytes_per_s: Callable[[Limits], float]) -> CostClass:
+    form = link_form(line_bytes_per_s)
+    return CostClass(meaning, ("bytes", "link_bytes_per_s"), form, _columns("bytes"), HOLD_ALTERNATE)
+
+
+def _copy(direction: str) -> CostClass:
+    """A copy on the device reads and writes, so its line rate is half the memory's."""
+    rates = {"d2d": lambda limits: limits.memory_bytes_per_s / 2, "p2p": lambda limits: limits.link_bytes_per_s}
+    return _link(f"copy, {direction}", rates.get(direction.partition(".")[0], lambda limits: limits.host_bytes_per_s))
+
+
+_CLASSES: dict[str, CostClass] = {
+    **{op: _collective(op) for op in BUS_FACTOR},
+    **{f"{op}.network": _network(op) for op in BUS_FACTOR},
+    "send_recv": _link("send and receive in one node", lambda limits: limits.link_bytes_per_s),
+    "send_recv.network": _link("send and receive between nodes", lambda limits: limits.nic_bytes_per_s),
+    **{
+        f"gemm.{dtype}{suffix}": _gemm(dtype, layout)
+        for dtype in DTYPES
+        for suffix, layout in (("", "forward"), (".dgrad", "data gradient"), (".wgrad", "weight gradient"))
+    },
+    "attention.forward": _attention("forward"),
+    "attention.backward": _attention("backward"),
+    **{f"grouped_gemm.{dtype}": _grouped(dtype) for dtype in ("bf16", "fp8")},
+}
+
+_FAMILIES: dict[str, Callable[[str], CostClass]] = {
+    "memory": lambda kernel: CostClass(f"memory-bound kernel, {kernel}", ("bytes",), STREAM, _columns("bytes")),
+    "copy": _copy,
+    "nic": lambda verb: _link(f"RDMA {verb}", lambda limits: limits.nic_bytes_per_s),
+    "host": lambda call: CostClass(f"host, {call}", ("count",), CONSTANT, _columns("count")),
+}

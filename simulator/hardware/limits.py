@@ -1,0 +1,57 @@
+"""The data-sheet numbers of one GPU, its links and its node that cost models are written relative to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .cluster import Cluster
+from .graph import Link
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Rates are per direction and in bytes/s or FLOP/s (dense).
+
+    `link_bytes_per_s` is what one GPU may send to its neighbours in the node (NVLink, else PCIe), `host_bytes_per_s`
+    what host memory may send to it, `nic_bytes_per_s` what one NIC of its node may send to the network.
+    """
+
+    flop_per_s: Mapping[str, float] = field(hash=False)
+    memory_bytes_per_s: float
+    sms: int
+    l2_bytes: float
+    link_bytes_per_s: float
+    host_bytes_per_s: float
+    nic_bytes_per_s: float
+    nics: int
+
+    @property
+    def network_bytes_per_s(self) -> float:
+        """What all NICs of a node may send together."""
+        return self.nic_bytes_per_s * self.nics
+
+
+def limits(cluster: Cluster) -> Limits:
+    """The limits of a cluster's first GPU and node."""
+    device, nics = cluster.device(0), cluster.nics_of(0)
+    return Limits(
+        flop_per_s=device.peak_flop_per_s,
+        memory_bytes_per_s=device.memory_bytes_per_s,
+        sms=device.sms,
+        l2_bytes=device.l2_bytes,
+        link_bytes_per_s=_link(cluster),
+        host_bytes_per_s=min((link.bytes_per_s for link in _links(cluster, cluster.h2d_route(0))), default=0.0),
+        nic_bytes_per_s=max((cluster.links[cluster.nic_tx(nic)].bytes_per_s for nic in nics), default=0.0),
+        nics=len(nics),
+    )
+
+
+def _link(cluster: Cluster) -> float:
+    """All that leaves the first GPU over NVLink, or the narrowest link to its neighbour where there is none."""
+    leaving = [link for link in cluster.links if link.kind == "nvlink" and link.name.startswith(f"{cluster.gpu(0)}>")]
+    if leaving or cluster.gpus_per_node[0] < 2:
+        return sum(link.bytes_per_s for link in leaving)
+    return min(link.bytes_per_s for link in _links(cluster, cluster.route(cluster.gpu(0), cluster.gpu(1))))
+
+
+def _links(cluster: Cluster, route: tuple[int, ...]) -> list[Link]:
+    return [cluster.links[link] for link in route]

@@ -1,0 +1,78 @@
+"""Reading files of samples: our own tables and JSON lines, and the tables that others have published.
+
+Which it is shows in the header. What each published table means is `published`; logs of tools are not read here but
+turned into tables first (`runcast calibrate import`).
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from ..errors import UserError
+from ..files import read_text
+from ..forms import FEATURES
+from . import probe, published
+from .table import KEYS, Samples, checked, joined
+
+
+def read_samples(paths: Iterable[Path | str]) -> Samples:
+    """All samples of some files.
+
+    Raises:
+        UserError: a file cannot be read, is no table of samples, or has no good row; with the line where one is known.
+    """
+    return joined([_read(Path(path)) for path in paths])
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV file with every cell as text, and the line of each row in `line`.
+
+    Raises:
+        UserError: not a file, not text, or a row with too many cells; with its line.
+    """
+    reader = csv.reader(io.StringIO(read_text(path, "a CSV file"), newline=""))
+    header = next(reader, [])
+    rows, lines = [], []
+    for row in reader:
+        if len(row) > len(header):
+            raise UserError(f"{path}:{reader.line_num}: {len(row)} cells; expected {len(header)}, as the header has")
+        if any(row):
+            rows.append(row + [""] * (len(header) - len(row)))
+            lines.append(reader.line_num)
+    return pd.DataFrame(rows, columns=header, dtype=str).assign(line=lines)
+
+
+def _read(path: Path) -> Samples:
+    if path.name.endswith((".jsonl", ".jsonl.gz")):
+        return probe.read(_lines(path), str(path))
+    table = read_table(path)
+    if {"cost_class", "seconds"} <= set(table):
+        return _own(table, path)
+    for published_table in published.TABLES:
+        if published_table.header <= set(table):
+            return published_table.samples(table, str(path))
+    raise UserError(f"{path}:1: not a table of samples; its columns are {', '.join(map(str, table.columns[:-1]))}")
+
+
+def _own(table: pd.DataFrame, path: Path) -> Samples:
+    """Our own columns; what may be left out is filled in."""
+    sources = table["source"] if "source" in table else f"{path}:" + table["line"].astype(str)
+    filled = table.drop(columns="line").assign(source=sources)
+    for key in set(KEYS) - set(filled):
+        filled[key] = "unknown"
+    for column in {"seconds", *FEATURES} & set(filled):
+        filled[column] = pd.to_numeric(filled[column], errors="coerce")
+    return checked(filled, str(path))
+
+
+def _lines(path: Path) -> list[str]:
+    if path.suffix != ".gz":
+        return read_text(path).splitlines()
+    try:
+        return gzip.decompress(path.read_bytes()).decode().splitlines()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot read: {error}") from None

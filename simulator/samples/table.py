@@ -1,0 +1,103 @@
+"""Samples: measured seconds with the features of what was measured, as one table with one row per sample.
+
+| column | meaning |
+|---|---|
+| cost_class | which cost class it belongs to (`forms.cost_class`) |
+| device | the GPU, by its name in the catalogue |
+| library | what ran: kernel library or NCCL with its version; a profile keeps these apart as variants |
+| group | rows that stand or fall together when errors are measured: a weight's shape, a model, a cluster |
+| seconds | measured, of one call |
+| source | file and line |
+
+and one column per feature (`forms.FEATURES`), empty where a class has no such feature.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from ..errors import UserError
+from ..forms import FEATURES, OPTIONAL, cost_class, known_classes
+
+KEYS = ("cost_class", "device", "library", "group", "seconds", "source")
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Good rows, and one line for each row or kind of rows that was left out."""
+
+    table: pd.DataFrame
+    dropped: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """All rows of several sets."""
+    tables = [part.table for part in parts]
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(KEYS))
+    return Samples(table, tuple(line for part in parts for line in part.dropped))
+
+
+def checked(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:
+    """The rows that are complete and possible; `source` says where each stands.
+
+    Raises:
+        UserError: no row is left.
+    """
+    table = table.reset_index(drop=True)
+    reasons = _faults(table)
+    bad = np.array([reason is not None for reason in reasons], bool)
+    lines = [f"{table['source'][i]}: {reasons[i]}" for i in np.flatnonzero(bad)]
+    if bad.all():
+        raise UserError(*(lines[:3] or [f"{file}: holds no samples"]))
+    return Samples(table[~bad].reset_index(drop=True), (*dropped, *lines))
+
+
+def _faults(table: pd.DataFrame) -> list[str | None]:
+    """Why each row cannot be used; None for the good ones."""
+    reasons: list[str | None] = [None] * len(table)
+    for name, group in table.groupby("cost_class", sort=False, dropna=False):
+        rows = group.index.to_numpy()
+        found = cost_class(str(name))
+        if found is None:
+            _mark(reasons, rows, f"cost_class = {name!r}: unknown; known: {', '.join(known_classes())}")
+            continue
+        needed = [feature for feature in found.features if feature not in OPTIONAL]
+        for column in ("seconds", *needed):
+            _mark(reasons, rows[~_possible(table, column, rows)], f"{column}: {_ALLOWED.get(column, _POSITIVE)}")
+    return reasons
+
+
+_POSITIVE = "expected a number greater than zero"
+_ALLOWED = {"skew": "expected a number, zero or greater", "causal": "expected 0 or 1", "seconds": _POSITIVE}
+
+
+def _possible(table: pd.DataFrame, column: str, rows: np.ndarray) -> np.ndarray:
+    if column not in table:
+        return np.zeros(len(rows), bool)
+    values = pd.to_numeric(table[column], errors="coerce").to_numpy(float)[rows]
+    finite = np.isfinite(values)
+    possible = {"skew": values >= 0, "causal": np.isin(values, (0, 1))}.get(column, values > 0)
+    return np.asarray(finite & possible)
+
+
+def _mark(reasons: list[str | None], rows: np.ndarray, reason: str) -> None:
+    for row in rows:
+        reasons[row] = reasons[row] or reason
+
+
+def columns(table: pd.DataFrame, features: Sequence[str]) -> dict[str, np.ndarray]:
+    """The features as arrays; optional ones only if every row has them."""
+    present = [f for f in features if f in table and (f not in OPTIONAL or table[f].notna().all())]
+    return {feature: table[feature].to_numpy(float) for feature in present}
+
+
+def to_csv(samples: pd.DataFrame) -> bytes:
+    """The table as CSV: the key columns, then the features in use."""
+    used = [feature for feature in FEATURES if feature in samples and samples[feature].notna().any()]
+    text = samples.reindex(columns=[*KEYS, *used]).to_csv(index=False, lineterminator="\n")
+    return str(text).encode()
