@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points, requires, version
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from .errors import UserError
 
@@ -48,12 +49,21 @@ def main(arguments: list[str] | None = None) -> None:
         _leave(leave.code, *["interrupted"] if leave.code == 130 else [])
 
 
+class _Verbs(typer.core.TyperGroup):
+    """All verbs in one order, whether they have verbs of their own or not."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, sorted."""
+        return sorted(super().list_commands(ctx))
+
+
 def build_app(arguments: list[str]) -> typer.Typer:
     """The typer app with the verb that `arguments` begin with, or with all verbs when they begin with none."""
     verbs = {entry.name: entry for entry in entry_points(group="runcast.verbs")}
     called = [name for name in arguments[:1] if name in verbs]
     # Without rich markup help is plain text: half the start-up time, and the same in every terminal.
     app = typer.Typer(
+        cls=_Verbs,
         callback=_options,
         no_args_is_help=True,
         add_completion=False,

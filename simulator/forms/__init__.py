@@ -3,7 +3,7 @@
 The numbers in them (coefficients, points, ranges, errors) are a profile's; here is only what they mean.
 """
 
-from .classes import FEATURES, HOLD_ALTERNATE, HOLD_GROUPS, OPTIONAL, CostClass, cost_class, known_classes
+from .classes import FEATURES, HOLD_ALTERNATE, HOLD_GROUPS, CostClass, cost_class, known_classes
 from .collective import BUS_FACTOR
 from .curve import Curve
 from .form import Coefficient, Coefficients, Columns, Floats, Form
@@ -13,7 +13,6 @@ __all__ = [
     "FEATURES",
     "HOLD_ALTERNATE",
     "HOLD_GROUPS",
-    "OPTIONAL",
     "Coefficient",
     "Coefficients",
     "Columns",

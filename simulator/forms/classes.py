@@ -8,20 +8,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..hardware import DTYPES, Limits
 from . import attention, gemm, grouped_gemm
 from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, ring_network
 from .constant import CONSTANT
 from .form import Columns, Floats, Form
-from .link import link_form
+from .link import LINK
 from .stream import STREAM
 
 FEATURES = {
     "bytes": "message or traffic, as the class counts it",
     "gpus": "ranks of a collective",
     "nodes": "nodes that they lie on",
-    "link_bytes_per_s": "line rate of the link that is crossed, where it is not the profile's",
-    "network_bytes_per_s": "line rate of all NICs of a node together, where it is not the profile's",
+    "link_bytes_per_s": "line rate of the link that is crossed; the hardware's if not given",
+    "network_bytes_per_s": "line rate of all NICs of a node together; the hardware's if not given",
     "m": "rows of the result",
     "n": "columns of the result",
     "k": "summed dimension",
@@ -44,32 +47,53 @@ FEATURES = {
 }
 """Every feature, and what it means; all are numbers."""
 
-OPTIONAL = ("link_bytes_per_s", "network_bytes_per_s")
-"""Features that need not be given: the profile's own limits stand in."""
-
 HOLD_ALTERNATE, HOLD_GROUPS = "every second size", "whole groups"
 
 Axis = Callable[[Columns], Floats]
+Rate = Callable[[Limits], float]
+Rows = Callable[[Columns], NDArray[np.bool_]]
+
+_LINK: tuple[str, Rate] = ("link_bytes_per_s", lambda limits: limits.link_bytes_per_s)
+_NETWORK: tuple[str, Rate] = ("network_bytes_per_s", lambda limits: limits.network_bytes_per_s)
 
 
 @dataclass(frozen=True)
 class CostClass:
     """One kind of op. `axes` are what must lie in a fit's range, the first of them is its size.
 
-    `hold_out` says how its error is measured. With `curves` there is a measured curve over bytes per number of GPUs.
+    `line_rate` names a feature that the hardware fills in where it is not given, and which of its limits does.
+    `hold_out` says how its error is measured, and `core` (all, if None) on which rows the headline error is quoted;
+    with `fit_core` the coefficients are fitted to those rows alone.
+    With `curves` there is a measured curve over bytes per number of GPUs.
     """
 
     meaning: str
     features: tuple[str, ...]
     form: Form
     axes: Mapping[str, Axis]
+    line_rate: tuple[str, Rate] | None = None
     hold_out: str = HOLD_GROUPS
     curves: bool = False
+    core: Rows | None = None
+    fit_core: bool = False
 
     @property
     def size(self) -> str:
         """The axis by which errors are listed."""
         return next(iter(self.axes))
+
+    def columns(self, given: Mapping[str, object], limits: Limits) -> Columns:
+        """Every feature as an array of one common length, line rates filled in.
+
+        Raises:
+            KeyError: a feature is missing.
+        """
+        filled = dict(given)
+        if self.line_rate is not None and self.line_rate[0] not in given:
+            filled[self.line_rate[0]] = self.line_rate[1](limits)
+        names = [*self.features, *([self.line_rate[0]] if self.line_rate else [])]
+        arrays = np.broadcast_arrays(*(np.asarray(filled[name], np.float64) for name in names))
+        return {name: np.atleast_1d(array) for name, array in zip(names, arrays, strict=True)}
 
 
 @cache
@@ -89,21 +113,28 @@ def _columns(*names: str) -> dict[str, Axis]:
 
 
 def _collective(op: str) -> CostClass:
+    axes = _columns("bytes", "gpus", "link_bytes_per_s")
     return CostClass(
-        f"{op} in one node", ("bytes", "gpus"), node_form(op), _columns("bytes", "gpus"), HOLD_ALTERNATE, curves=True
+        f"{op} in one node", ("bytes", "gpus"), node_form(op), axes, _LINK, hold_out=HOLD_ALTERNATE, curves=True
     )
 
 
 def _network(op: str) -> CostClass:
     forms = {"all_reduce": all_reduce_network, "all_to_all": all_to_all_network}
     form = forms[op]() if op in forms else ring_network(op)
-    axes = _columns("bytes", "nodes", "gpus")
-    return CostClass(f"{op} over nodes", ("bytes", "gpus", "nodes", "network_bytes_per_s"), form, axes)
+    axes = _columns("bytes", "nodes", "network_bytes_per_s")
+    return CostClass(f"{op} over nodes", ("bytes", "gpus", "nodes"), form, axes, _NETWORK, core=_not_two_nodes)
+
+
+def _not_two_nodes(x: Columns) -> NDArray[np.bool_]:
+    """Two nodes are not the general case."""
+    return x["nodes"] > 2
 
 
 def _gemm(dtype: str, layout: str) -> CostClass:
     axes = {"flop": gemm.flop, **_columns("m", "n", "k")}
-    return CostClass(f"matrix product in {dtype}, {layout}", ("m", "n", "k"), gemm.gemm_form(dtype), axes)
+    meaning, form = f"matrix product in {dtype}, {layout}", gemm.gemm_form(dtype)
+    return CostClass(meaning, ("m", "n", "k"), form, axes, core=gemm.of_layers, fit_core=True)
 
 
 def _attention(direction: str) -> CostClass:
@@ -119,21 +150,21 @@ def _grouped(dtype: str) -> CostClass:
     return CostClass(f"experts' feed-forward in {dtype}", features, form, axes)
 
 
-def _link(meaning: str, line_bytes_per_s: Callable[[Limits], float]) -> CostClass:
-    form = link_form(line_bytes_per_s)
-    return CostClass(meaning, ("bytes", "link_bytes_per_s"), form, _columns("bytes"), HOLD_ALTERNATE)
+def _link(meaning: str, rate: Rate) -> CostClass:
+    axes, line_rate = _columns("bytes", "link_bytes_per_s"), ("link_bytes_per_s", rate)
+    return CostClass(meaning, ("bytes",), LINK, axes, line_rate, hold_out=HOLD_ALTERNATE)
 
 
 def _copy(direction: str) -> CostClass:
     """A copy on the device reads and writes, so its line rate is half the memory's."""
-    rates = {"d2d": lambda limits: limits.memory_bytes_per_s / 2, "p2p": lambda limits: limits.link_bytes_per_s}
+    rates: dict[str, Rate] = {"d2d": lambda limits: limits.memory_bytes_per_s / 2, "p2p": _LINK[1]}
     return _link(f"copy, {direction}", rates.get(direction.partition(".")[0], lambda limits: limits.host_bytes_per_s))
 
 
 _CLASSES: dict[str, CostClass] = {
     **{op: _collective(op) for op in BUS_FACTOR},
     **{f"{op}.network": _network(op) for op in BUS_FACTOR},
-    "send_recv": _link("send and receive in one node", lambda limits: limits.link_bytes_per_s),
+    "send_recv": _link("send and receive in one node", _LINK[1]),
     "send_recv.network": _link("send and receive between nodes", lambda limits: limits.nic_bytes_per_s),
     **{
         f"gemm.{dtype}{suffix}": _gemm(dtype, layout)

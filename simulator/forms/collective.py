@@ -24,6 +24,12 @@ BUS_FACTOR: dict[str, Callable[[Floats], Floats]] = {
 _NVLS = 1.25
 """NVLink SHARP may lift an all-reduce's bus bandwidth above the link rate; other collectives stay below 1.1 of it."""
 
+_TREE_S, _TREE_HOP_S = 15.2e-6, 5e-6
+"""Tree, LL: 6.8 us and 2 x 7 x 0.6 us inside a node, and 5 us per hop between (NVIDIA/nccl, src/graph/tuning.cc).
+
+Small messages over more than two nodes are rarely published, so that a fit alone cannot tell the call from the hops.
+"""
+
 _SUM_BELOW, _NORM_ABOVE, _NORM = 16, 128, 4.0
 """Ranks up to which latency and bandwidth of a ring add up, and from which they overlap as a p-norm with p = 4."""
 
@@ -36,9 +42,9 @@ def node_form(op: str) -> Form:
     most = _NVLS if op == "all_reduce" else 1.1
     rounds = 2 if op == "all_reduce" else 1
 
-    def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+    def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
         through = BUS_FACTOR[op](x["gpus"]) * x["bytes"]
-        rate = c["e"] * x.get("link_bytes_per_s", limits.link_bytes_per_s)
+        rate = c["e"] * x["link_bytes_per_s"]
         growing = c["c_s"] * (through / 1e6) ** c["g"]
         return c["a_s"] + c["h_s"] * rounds * (x["gpus"] - 1) + growing + through / rate
 
@@ -62,9 +68,9 @@ def all_reduce_network() -> Form:
     exceeds the NIC rate (NVIDIA/nccl-tests#309).
     """
 
-    def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+    def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
         through = BUS_FACTOR["all_reduce"](x["gpus"]) * x["bytes"]
-        nics = x.get("network_bytes_per_s", limits.network_bytes_per_s)
+        nics = x["network_bytes_per_s"]
         rate = np.where(x["nodes"] < 2.5, c["e2"], c["e"]) * nics
         latency = c["a_s"] + 2 * c["h_s"] * np.log2(x["nodes"])
         return latency * (1 + c["c"] * (through / 1e6) ** c["g"]) + through / rate
@@ -72,8 +78,8 @@ def all_reduce_network() -> Form:
     return Form(
         "all-reduce over nodes",
         (
-            Coefficient("a_s", 1e-7, 1e-2, 1.5e-5, "call"),
-            Coefficient("h_s", 1e-8, 1e-3, 5e-6, "one hop between nodes"),
+            Coefficient("a_s", 1e-7, 1e-2, _TREE_S, "call, and the tree inside a node of eight", trust=1),
+            Coefficient("h_s", 1e-8, 1e-3, _TREE_HOP_S, "one hop between nodes", trust=1),
             Coefficient("c", 1e-3, 1e2, 1.0, "growing part at 1 MB through the busiest link, over the latency"),
             Coefficient("g", 0.2, 0.75, 0.4, "its power of the size"),
             Coefficient("e", 0.05, 1.1, 0.9, "bus bandwidth over the NICs of a node, from three nodes"),
@@ -89,8 +95,8 @@ def ring_network(op: str) -> Form:
     At 1,024 ranks their sum overstates a published curve by up to 65 %, a p-norm with p = 4 follows it.
     """
 
-    def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
-        nics = x.get("network_bytes_per_s", limits.network_bytes_per_s)
+    def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
+        nics = x["network_bytes_per_s"]
         steps = (x["gpus"] - 1) * (2 if op == "all_reduce" else 1)
         through = BUS_FACTOR[op](x["gpus"]) * x["bytes"]
         return c["a_s"] + p_norm(steps * c["h_s"], through / (c["e"] * nics), _overlap(x["gpus"]))
@@ -109,9 +115,9 @@ def ring_network(op: str) -> Form:
 def all_to_all_network() -> Form:
     """Over nodes: T = a + S (n - n_local)/n / B, S being what a rank sends and B its share of the node's NICs."""
 
-    def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+    def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
         local = x["gpus"] / x["nodes"]
-        nic = x.get("network_bytes_per_s", limits.network_bytes_per_s) / local
+        nic = x["network_bytes_per_s"] / local
         return c["a_s"] + x["bytes"] * (1 - local / x["gpus"]) / (c["e"] * nic)
 
     return Form(

@@ -21,13 +21,17 @@ Coefficients = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Coefficient:
-    """A fitted number: all are positive, and fits search between `low` and `high` from `start`."""
+    """A fitted number: all are positive, and fits search between `low` and `high` from `start`.
+
+    `trust` is how many samples the start is worth: little, unless a source of its own says so.
+    """
 
     name: str
     low: float
     high: float
     start: float
     meaning: str
+    trust: float = 0.0004
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ whole layers, sustained clocks) is left to those who read it whole.
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -40,7 +41,14 @@ def read(lines: Sequence[str], file: str) -> Samples:
             dropped.append(f"{file}:{number}: {record.get('group')}/{record.get('case')}: {record['error']}")
     if not rows:
         raise UserError(*(dropped[:3] or [f"{file}: holds no samples of kernels, copies or calls"]))
-    return checked(pd.DataFrame(rows), file, dropped)
+    return replace(checked(pd.DataFrame(rows), file, dropped), environment=_environment(records[0]))
+
+
+def _environment(record: Record) -> dict[str, str]:
+    """What is known of the machine: versions and the GPU, nothing that names a host or a user."""
+    told = ("gpu", "torch", "cuda", "cudnn", "nccl", "python", "sms", "memory_bytes", "clocks")
+    drivers = [key for key in record if key.startswith("driver_version")]
+    return {key.partition(",")[0]: str(record[key]) for key in (*told, *drivers) if key in record}
 
 
 def _record(line: str, where: str) -> Record:

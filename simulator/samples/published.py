@@ -1,10 +1,10 @@
 """Tables that others have published, as samples: what their columns mean, and which of their rows mislead.
 
 Sources: NVIDIA AIConfigurator (system, src, us), Microsoft Vidur (hw, model), logs of multi-node nccl-tests, and single
-figures of transfers. Rows that are known to mislead are left out and counted, never used silently.
+figures of transfers. Rows that are known to mislead are left out with a reason, never used silently.
 """
 
-from collections import Counter
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..errors import UserError
 from ..hardware import device
-from .table import Samples, checked
+from .table import Samples, checked, summed
 
 _OPS = {"alltoall": "all_to_all"}
 _DTYPES = {"bfloat16": "bf16", "half": "fp16"}
@@ -30,15 +30,16 @@ class PublishedTable:
     misleading: Callable[[pd.DataFrame], pd.Series]
 
     def samples(self, table: pd.DataFrame, file: str) -> Samples:
-        """The samples of a table whose cells are text, with one line for each kind of rows left out."""
+        """The samples of a table whose cells are text."""
         called = self.device(table)
         named = table.assign(device_name=called.map({name: _device(name) for name in called.unique()}))
         why = self.misleading(named).where(named["device_name"] != "", "device is not in the catalogue")
         kept = named[why == ""]
-        counts = Counter(zip(called[why != ""], why[why != ""], strict=True))
-        dropped = [f"{file}: {of}: {count} rows left out: {reason}" for (of, reason), count in counts.items()]
+        out = named[why != ""]
+        places = zip(out["line"], called[why != ""], why[why != ""], strict=True)
+        dropped = [f"{file}:{line}: {of}: {reason}" for line, of, reason in places]
         if kept.empty:
-            raise UserError(*(dropped or [f"{file}: holds no rows"]))
+            raise UserError(*(summed(dropped) or [f"{file}: holds no rows"]))
         made = self.rows(kept).assign(device=kept["device_name"], source=f"{file}:" + kept["line"].astype(str))
         return checked(made, file, dropped)
 
@@ -85,8 +86,12 @@ def _aic_nccl(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _aic_nccl_misleading(table: pd.DataFrame) -> pd.Series:
-    slow = table["device_name"] == device("l40s").name
-    return pd.Series(np.where(slow, "2 GB/s bus bandwidth: peer-to-peer was off", ""), index=table.index)
+    reducing = table["op"].isin(["all_reduce", "reduce_scatter"])
+    reasons = {
+        "2 GB/s bus bandwidth: peer-to-peer was off": table["device_name"] == device("l40s").name,
+        "8-bit sums, 5 % slower than 16-bit ones: no step reduces them": reducing & (table["dtype"] == "int8"),
+    }
+    return _first(reasons, table.index)
 
 
 def _multinode(table: pd.DataFrame) -> pd.DataFrame:
@@ -107,8 +112,8 @@ def _multinode(table: pd.DataFrame) -> pd.DataFrame:
 
 def _network_bytes_per_s(network: str) -> float:
     """Line rate of a node's NICs from a text such as `8xNDR400 IB`; NaN where it does not say."""
-    found = pd.Series([network]).str.extract(r"(\d+)x\D*(\d+)")
-    return float(found[0].astype(float).iloc[0] * found[1].astype(float).iloc[0] * 1e9 / 8)
+    found = re.match(r"(\d+)x\D*(\d{3})", network)
+    return float(found[1]) * float(found[2]) * 1e9 / 8 if found else float("nan")
 
 
 def _multinode_misleading(table: pd.DataFrame) -> pd.Series:
@@ -161,7 +166,7 @@ def _aic_moe(table: pd.DataFrame) -> pd.DataFrame:
         {
             "cost_class": "grouped_gemm." + table["moe_dtype"].replace(_DTYPES),
             "library": table["src"] + "/" + table["kernel_source"],
-            "group": table["hidden_size"] + "x" + table["inter_size"] + "x" + table["topk"] + "x" + table["num_experts"],
+            "group": table[["hidden_size", "inter_size", "topk", "num_experts"]].agg("x".join, axis=1),
             "seconds": _microseconds(table),
             **_numbers(table, **features, **sharded),
             "skew": pd.to_numeric(table["distribution"].str.extract(r"power_law_([\d.]+)")[0]).fillna(0.0),

@@ -12,24 +12,29 @@
 and one column per feature (`forms.FEATURES`), empty where a class has no such feature.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from ..errors import UserError
-from ..forms import FEATURES, OPTIONAL, cost_class, known_classes
+from ..forms import FEATURES, CostClass, cost_class, known_classes
 
 KEYS = ("cost_class", "device", "library", "group", "seconds", "source")
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Good rows, and one line for each row or kind of rows that was left out."""
+    """Good rows, and one line `place: reason` for each row that was left out.
+
+    `environment` holds what is known of the machine and its software, for the profile and its report.
+    """
 
     table: pd.DataFrame
-    dropped: tuple[str, ...] = field(default=())
+    dropped: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -39,7 +44,8 @@ def joined(parts: Sequence[Samples]) -> Samples:
     """All rows of several sets."""
     tables = [part.table for part in parts]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(KEYS))
-    return Samples(table, tuple(line for part in parts for line in part.dropped))
+    environment = {key: value for part in parts for key, value in part.environment.items()}
+    return Samples(table, tuple(line for part in parts for line in part.dropped), environment)
 
 
 def checked(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:
@@ -57,6 +63,18 @@ def checked(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samp
     return Samples(table[~bad].reset_index(drop=True), (*dropped, *lines))
 
 
+def summed(dropped: Iterable[str]) -> list[str]:
+    """One line per file and reason, with the number of rows and the line of the first one."""
+    first: dict[tuple[str, str], str] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for entry in dropped:
+        place, _, reason = entry.partition(": ")
+        key = (place.rpartition(":")[0] or place, reason)
+        first.setdefault(key, place)
+        counts[key] += 1
+    return [f"{first[key]}: {key[1]}" + (f" ({n} rows)" if n > 1 else "") for key, n in counts.items()]
+
+
 def _faults(table: pd.DataFrame) -> list[str | None]:
     """Why each row cannot be used; None for the good ones."""
     reasons: list[str | None] = [None] * len(table)
@@ -66,8 +84,7 @@ def _faults(table: pd.DataFrame) -> list[str | None]:
         if found is None:
             _mark(reasons, rows, f"cost_class = {name!r}: unknown; known: {', '.join(known_classes())}")
             continue
-        needed = [feature for feature in found.features if feature not in OPTIONAL]
-        for column in ("seconds", *needed):
+        for column in ("seconds", *found.features):
             _mark(reasons, rows[~_possible(table, column, rows)], f"{column}: {_ALLOWED.get(column, _POSITIVE)}")
     return reasons
 
@@ -90,9 +107,10 @@ def _mark(reasons: list[str | None], rows: np.ndarray, reason: str) -> None:
         reasons[row] = reasons[row] or reason
 
 
-def columns(table: pd.DataFrame, features: Sequence[str]) -> dict[str, np.ndarray]:
-    """The features as arrays; optional ones only if every row has them."""
-    present = [f for f in features if f in table and (f not in OPTIONAL or table[f].notna().all())]
+def features_of(table: pd.DataFrame, kind: CostClass) -> dict[str, np.ndarray]:
+    """The features of a class as arrays; its line rate only if every row has it."""
+    rate = [kind.line_rate[0]] if kind.line_rate is not None else []
+    present = [*kind.features, *(name for name in rate if name in table and table[name].notna().all())]
     return {feature: table[feature].to_numpy(float) for feature in present}
 
 

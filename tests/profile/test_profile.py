@@ -32,14 +32,14 @@ def faults(read: Callable[..., Any], *arguments: Any) -> tuple[str, ...]:
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., str]:
     def written(file: str = "mine.json", **content: Any) -> str:
-        (tmp_path / file).write_text(json.dumps(content))
+        (tmp_path / file).write_text(json.dumps({"schema": 2} | content))
         return str(tmp_path / file)
 
     return written
 
 
 def test_a_file_changes_what_it_names_and_keeps_its_base(write: Callable[..., str]) -> None:
-    file = write(schema=1, name="mine", base="generic", parameters={"link_fraction.pcie": entry(0.5)})
+    file = write(name="mine", base="generic", parameters={"link_fraction.pcie": entry(0.5)})
     mine, generic = load_profile(file), load_profile("generic")
     assert (mine.name, mine.value("link_fraction.pcie")) == ("mine", 0.5)
     assert mine["link_fraction.nvlink"] == generic["link_fraction.nvlink"]
@@ -47,7 +47,7 @@ def test_a_file_changes_what_it_names_and_keeps_its_base(write: Callable[..., st
 
 def test_a_stack_may_be_toml_with_a_byte_order_mark(tmp_path: Path) -> None:
     line = 'parameters."reload.s" = { value = 0.5, spread = 0, provenance = "exact", source = "this test" }'
-    (tmp_path / "mine.toml").write_text(f'base = "checkpoint-engine"\n{line}\n', encoding="utf-8-sig")
+    (tmp_path / "mine.toml").write_text(f'schema = 2\nbase = "checkpoint-engine"\n{line}\n', encoding="utf-8-sig")
     assert load_stack(str(tmp_path / "mine.toml")).value("reload.s") == 0.5
 
 
@@ -90,7 +90,7 @@ def test_a_value_out_of_bounds(name: str, value: Any, write: Callable[..., str])
     ("content", "message"),
     [
         ({"paramaters": {}}, "paramaters = {}: unknown key; did you mean parameters?"),
-        ({"schema": 99}, "schema = 99: expected one of 1"),
+        ({"schema": 99}, "schema = 99: expected one of 2"),
         ({"base": 3}, "base = 3: expected text"),
         ({"base": "generik"}, "base = 'generik': unknown; did you mean generic?"),
         ({"devices": "H20"}, "devices = 'H20': expected a list of names"),
@@ -111,7 +111,7 @@ def test_a_mistake_is_one_line(content: dict[str, Any], message: str, write: Cal
 
 
 def test_every_fault_has_its_own_line(write: Callable[..., str]) -> None:
-    assert len(faults(load_profile, write(schema=2, base=3, paramaters={}))) == 3
+    assert len(faults(load_profile, write(schema=1, base=3, paramaters={}))) == 3
     assert len(faults(load_profile, write(parameters={"reload.s": entry(-1), "reload": entry(1)}))) == 2
 
 

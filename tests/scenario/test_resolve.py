@@ -116,7 +116,7 @@ def test_what_a_node_owns_must_fit_its_host_memory():
 
 
 def test_a_stack_that_lacks_a_number_is_told_by_name(tmp_path):
-    (tmp_path / "bare.toml").write_text('name = "bare"\n')
+    (tmp_path / "bare.toml").write_text('schema = 2\nname = "bare"\n')
 
     with pytest.raises(UserError, match=r"reload\.tensor_s: is missing; expected host work"):
         _ = resolved(stack=str(tmp_path / "bare.toml")).profile

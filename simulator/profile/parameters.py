@@ -1,21 +1,11 @@
-"""Profiles and software stacks: named numbers that cost models read, each with its source, provenance and spread.
+"""Named numbers that cost models read, each with its source, provenance and spread; `PARAMETERS` lists every name."""
 
-A Profile belongs to a device (what its links, copies and collectives really reach); a stack belongs to software (what
-one tensor, one handle, one synchronisation costs). Both are files of the same form; `PARAMETERS` lists every name.
-"""
-
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
-from .errors import UserError, fault, unknown
-from .files import beside, read_json, read_toml
-from .hardware.checks import Check, anything, checked, names, one_of, table, text
+from ..errors import UserError, fault, unknown
 
 PROVENANCE = ("exact", "measured", "interpolated", "fitted", "extrapolated", "datasheet", "assumed")
 
@@ -59,17 +49,6 @@ PARAMETERS = {
 _INTERFERENCE = re.compile(r"interference\.[a-z]\w*\.[a-z]\w*")
 _SPEED_KEPT = (0.01, 1.0, "speed an op of the first kind keeps beside one of the second on its GPU")
 
-_KEYS: dict[str, Check] = {
-    "schema": one_of(lambda: (1,)),
-    "name": text,
-    "base": text,
-    "devices": names,
-    "date": anything,
-    "source": text,
-    "environment": table,
-    "parameters": table,
-}
-
 
 @dataclass(frozen=True)
 class Parameter:
@@ -81,94 +60,12 @@ class Parameter:
     source: str
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Parameters by name; `profile["reload.tensor_s"]`."""
-
-    name: str
-    parameters: Mapping[str, Parameter]
-
-    def __getitem__(self, name: str) -> Parameter:
-        return self.parameters[name]
-
-    def value(self, name: str) -> float:
-        """The number alone."""
-        return self.parameters[name].value
-
-    def joined(self, other: "Profile") -> "Profile":
-        """This profile and another one; where both have a name, the other's wins."""
-        return Profile(f"{self.name} + {other.name}", {**self.parameters, **other.parameters})
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything that a prediction can depend on, for hashing; where a number comes from is not among it."""
-        return {name: (p.value, p.spread, p.provenance) for name, p in sorted(self.parameters.items())}
-
-
-def load_profile(name: str, where: str = "profile") -> Profile:
-    """A shipped device profile by name, or one from a .json or .toml file; `where` is the file that names it.
+def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
+    """The checked entries of a file.
 
     Raises:
-        UserError: no such profile, or a key or value that is not allowed; one line each.
+        UserError: an unknown name, or an entry that is not allowed; one line each.
     """
-    return _load("profiles", name, where, "profile")
-
-
-def load_stack(name: str, where: str = "stack") -> Profile:
-    """A shipped software stack by name, or one from a file, as `load_profile`."""
-    return _load("stacks", name, where, "stack")
-
-
-def check_complete(profile: Profile, where: str) -> None:
-    """Raise UserError with one line for each parameter that a prediction needs and the profile lacks."""
-    missing = [name for name in PARAMETERS if name not in profile.parameters]
-    if missing:
-        raise UserError(*(f"{where}: {profile.name}: {n}: is missing; expected {PARAMETERS[n][2]}" for n in missing))
-
-
-def profile_for(device: str) -> str:
-    """The shipped profile of a device, by its name in the catalogue, or the generic one."""
-    for name, content in _shipped("profiles").items():
-        if device in content.get("devices", ()):
-            return name
-    return "generic"
-
-
-@cache
-def _shipped(folder: str) -> Mapping[str, dict[str, Any]]:
-    entries = sorted((files("runcast.data") / folder).iterdir(), key=lambda entry: entry.name)
-    return {entry.name.rsplit(".", 1)[0]: _read(entry) for entry in entries}
-
-
-def _load(folder: str, name: str, where: str, key: str, above: tuple[str, ...] = ()) -> Profile:
-    """A profile laid over its base; `above` are the files that rest on this one."""
-    file, raw = _found(folder, name, where, key)
-    place = os.path.realpath(file)
-    if place in above:
-        raise UserError(fault(where, key, name, "rests on itself; a chain of bases must end"))
-    content = checked(raw, _KEYS, file, "", optional=_KEYS)
-    base = _load(folder, content["base"], file, "base", (*above, place)).parameters if "base" in content else {}
-    return Profile(content.get("name", name), {**base, **_parameters(file, content.get("parameters", {}))})
-
-
-def _found(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, Any]]:
-    """What a name stands for: the file as messages call it, and its content."""
-    shipped = _shipped(folder)
-    if name in shipped:
-        return f"{folder}/{name}", shipped[name]
-    if name.endswith((".json", ".toml")):
-        path = beside(name, where)
-        return str(path), _read(path)
-    raise unknown(where, key, name, shipped)
-
-
-def _read(path: Traversable) -> dict[str, Any]:
-    content = read_json(path) if path.name.endswith(".json") else read_toml(path)
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: holds {type(content).__name__}, not an object; expected one with parameters")
-    return content
-
-
-def _parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
     faults = [line for name, entry in entries.items() for line in _faults(file, name, entry)]
     if faults:
         raise UserError(*faults)
@@ -183,9 +80,9 @@ def _faults(file: str, name: str, entry: Any) -> list[str]:
         return [fault(file, name, entry, "expected value, spread, provenance and source")]
     low, high, meaning = bounds
     found = []
-    if not _within(entry["value"], low, high):
+    if not within(entry["value"], low, high):
         found.append(fault(file, f"{name}.value", entry["value"], f"expected {low:g} to {high:g} ({meaning})"))
-    if not _within(entry["spread"], 0.0, 5.0):
+    if not within(entry["spread"], 0.0, 5.0):
         found.append(fault(file, f"{name}.spread", entry["spread"], "expected a relative spread, 0 to 5"))
     if entry["provenance"] not in PROVENANCE:
         found.append(fault(file, f"{name}.provenance", entry["provenance"], f"expected one of {', '.join(PROVENANCE)}"))
@@ -194,5 +91,6 @@ def _faults(file: str, name: str, entry: Any) -> list[str]:
     return found
 
 
-def _within(value: object, low: float, high: float) -> bool:
+def within(value: object, low: float, high: float) -> bool:
+    """Whether this is a number between the bounds; NaN is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high

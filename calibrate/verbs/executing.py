@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..simulator.errors import UserError
+from ...simulator.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..simulator.scenario import Resolved
-    from .execute.measured import Measured
-    from .execute.world import World
+    from ...simulator.scenario import Resolved
+    from ..execute.measured import Measured
+    from ..execute.world import World
 
 Scenario = Annotated[Path, typer.Argument(help="Scenario file (TOML).")]
 Changes = Annotated[list[str] | None, typer.Option("--set", help="Change a key: update.bucket='2 GiB'.")]
@@ -42,7 +42,7 @@ def execute(
     Under torchrun (`torchrun --nproc-per-node 4 --no-python runcast execute ...`) each process is one rank; otherwise
     all ranks are started on this machine.
     """
-    from .execute.world import World
+    from ..execute.world import World
 
     world = World.from_environment()
     if world is None:
@@ -59,9 +59,9 @@ def compare(
     csv: Annotated[Path | None, typer.Option(help="Write the comparison, a row per op and rank.")] = None,
 ) -> None:
     """Compare a measured run with its prediction, or with another run, op by op."""
-    from ..simulator.files import write_atomic
-    from .compare import by_kind, hash_of_run, left_over, read_spans
-    from .compare import compare as join
+    from ...simulator.files import write_atomic
+    from ..compare import by_kind, hash_of_run, left_over, read_spans
+    from ..compare import compare as join
 
     measured = read_spans(a)
     spans, column, other_hash = _other_side(b, changes or [])
@@ -77,7 +77,7 @@ def compare(
 
 def _launch(scenario: Path, changes: list[str], out: Path | None, device: Device) -> int:
     """Start all ranks here; what is wrong is said once, before."""
-    from .execute.launch import spawn
+    from ..execute.launch import spawn
 
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
@@ -91,9 +91,9 @@ def _prepared(
     scenario: Path, changes: list[str], out: Path | None, device: Device, world: "World | None" = None
 ) -> "Resolved":
     """The scenario, once everything is checked that can be before ranks meet; without a world all will be here."""
-    from .compare import unfolded
-    from .execute.measured import check_folder
-    from .execute.memory import check_memory
+    from ..compare import unfolded
+    from ..execute.measured import check_folder
+    from ..execute.memory import check_memory
 
     resolved = unfolded(scenario, changes)
     if world is not None:
@@ -103,15 +103,15 @@ def _prepared(
         check_folder(out)
     check_memory(resolved, here, device)
     if device is Device.CUDA:
-        from .execute.backend import check_devices
+        from ..execute.backend import check_devices
 
         check_devices(len(here))
     return resolved
 
 
 def _execute_rank(resolved: "Resolved", world: "World", device: Device) -> "Measured | None":
-    from .execute.backend import pick_backend
-    from .execute.run import execute_rank
+    from ..execute.backend import pick_backend
+    from ..execute.run import execute_rank
 
     return execute_rank(resolved, world, pick_backend(device, world.local_rank))
 
@@ -131,7 +131,7 @@ def _report(measured: "Measured | None", out: Path | None) -> None:
 
 def _other_side(path: Path, changes: list[str]) -> "tuple[pd.DataFrame, str, str | None]":
     """Its spans, the name of their column, and the scenario's hash if known."""
-    from .compare import hash_of_run, read_spans, simulated_spans, unfolded
+    from ..compare import hash_of_run, read_spans, simulated_spans, unfolded
 
     if path.suffix == ".toml":
         resolved = unfolded(path, changes)

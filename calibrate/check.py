@@ -1,0 +1,59 @@
+"""How far off a profile is on samples: one row per class, library and size band."""
+
+import numpy as np
+import pandas as pd
+
+from ..simulator.profile import Model, Profile
+from ..simulator.samples import Samples
+from ..simulator.validate import errors_by, predict_samples
+
+_COLUMNS = {
+    "cost_class": "class",
+    "predicted_as": "library",
+    "band": "size from",
+    "rows": "rows",
+    "median_abs_error": "median %",
+    "p90_abs_error": "p90 %",
+    "bias": "bias %",
+    "interval_coverage": "in interval %",
+}
+
+
+def check_profile(profile: Profile, samples: Samples, library: str | None = None) -> tuple[pd.DataFrame, list[str]]:
+    """The table, and a line `place: reason` for each row that could not be predicted.
+
+    Rows of devices that the profile is not made for are among those. `library` scores that library's models on all.
+    """
+    mine = samples.table["device"].isin(profile.devices) | (not profile.devices)
+    others = samples.table[~mine]
+    rows = samples.table[mine] if library is None else samples.table[mine].assign(library=library)
+    scored = predict_samples(profile, rows)
+    unknown = scored[scored["reason"] != ""]
+    left_out = [f"{row.source}: {row.device}: another device" for row in others.itertuples()]
+    left_out += [f"{row.source}: {row.reason}" for row in unknown.itertuples()]
+    return _table(profile, scored[scored["reason"] == ""]), left_out
+
+
+def _table(profile: Profile, scored: pd.DataFrame) -> pd.DataFrame:
+    if scored.empty:
+        return pd.DataFrame(columns=list(_COLUMNS.values()))
+    banded = scored.assign(band=[_band(profile, *row) for row in _keys(scored)])
+    ordered = banded.sort_values(["cost_class", "predicted_as", "band"], kind="stable")
+    table = errors_by(ordered, ["cost_class", "predicted_as", "band"])[list(_COLUMNS)].rename(columns=_COLUMNS)
+    for column in _COLUMNS.values():
+        if column.endswith("%"):
+            table[column] = (table[column].astype(float) * 100).round(1)
+    return table
+
+
+def _keys(scored: pd.DataFrame) -> list[tuple[str, str, float]]:
+    return list(zip(scored["cost_class"], scored["predicted_as"], scored["size"], strict=True))
+
+
+def _band(profile: Profile, kind: str, library: str, size: float) -> float:
+    """Where the size band that holds this size begins."""
+    model = profile.models[kind][library]
+    if not isinstance(model, Model):
+        return 0.0
+    sizes = [band.size for band in model.bands]
+    return sizes[max(int(np.searchsorted(sizes, size, side="right")) - 1, 0)]

@@ -1,0 +1,116 @@
+"""What `runcast calibrate fit` does between its flags and its file."""
+
+import datetime
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ...simulator.errors import UserError
+from ...simulator.files import write_atomic
+from ...simulator.hardware import cluster, cluster_names, limits
+from ...simulator.hardware import device as find_device
+from ...simulator.profile import load_profile
+from ...simulator.samples import Samples, read_samples
+from .profile import Origin, fit_profile
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the command line says; None where it is silent."""
+
+    out: Path
+    device: str | None
+    cluster: str | None
+    name: str | None
+    prefer: Sequence[str]
+    base: str
+    wider: float
+    source: str
+
+
+def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Samples]:
+    """Fit, write the profile, and return its errors as a table, and the samples that were read.
+
+    Raises:
+        UserError: samples that cannot be read, or of which device is not clear; nothing is written then.
+    """
+    out = flags.out
+    if out.suffix != ".json":
+        raise UserError(f"--out = {str(out)!r}: expected a name that ends in .json")
+    load_profile(flags.base, "--base")
+    samples = read_samples(paths)
+    device = _device(samples, flags.device)
+    machine = flags.cluster or _cluster_of(device)
+    origin = Origin(
+        name=flags.name or out.stem,
+        device=device,
+        cluster=machine,
+        date=datetime.date.today().isoformat(),
+        source=flags.source,
+        command=_command(paths, flags, device, machine),
+        files=[_file(path, samples, device) for path in paths],
+        base=flags.base,
+        wider=flags.wider,
+    )
+    hardware = cluster(machine, 1, "--cluster")
+    if hardware.device(0).name != device:
+        raise UserError(f"--cluster = {machine!r}: has {hardware.device(0).name}, not {device}")
+    content = fit_profile(samples, limits(hardware), origin, flags.prefer)
+    write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
+    return _errors(content), samples
+
+
+def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> str:
+    """The command that refits, with every choice named and without folders."""
+    given = {"--device": device, "--cluster": machine, "--base": flags.base, "--source": flags.source}
+    if flags.wider != 1:
+        given["--wider"] = f"{flags.wider:g}"
+    words = ["runcast", "calibrate", "fit", *(path.name for path in paths), "-o", flags.out.name]
+    words += [word for flag, value in given.items() for word in (flag, value)]
+    return shlex.join(words + [word for value in flags.prefer for word in ("--prefer", value)])
+
+
+def _device(samples: Samples, asked: str | None) -> str:
+    if asked is not None:
+        return find_device(asked, "--device").name
+    found = sorted(set(samples.table["device"])) if len(samples) else []
+    if not found:
+        raise UserError("--device: missing; without samples a profile of this device is derived from --base")
+    if len(found) != 1:
+        raise UserError(f"--device: the samples are of {', '.join(found)}; name one")
+    return find_device(found[0], "samples").name
+
+
+def _cluster_of(device: str) -> str:
+    """The first catalogue cluster of this device."""
+    fitting = [name for name in cluster_names() if cluster(name, 1).device(0).name == device]
+    if not fitting:
+        raise UserError(f"--cluster: the catalogue has no cluster of {device}; name a cluster file")
+    return fitting[0]
+
+
+def _file(path: Path, samples: Samples, device: str) -> dict[str, Any]:
+    """Which bytes were read, and how many rows of them were used."""
+    of_file = samples.table["source"].str.startswith(f"{path}:")
+    used = int((of_file & (samples.table["device"] == device)).sum())
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"file": path.name, "sha256": digest, "rows": used}
+
+
+def _errors(content: dict[str, Any]) -> pd.DataFrame:
+    """Errors in per cent of each model, on what its fit has not seen."""
+    rows = []
+    for kind, entry in content["models"].items():
+        for library, model in entry["variants"].items():
+            held = model["held_out"]
+            told = held["rows"] > 0
+            percent = {f"{key} %": round(100 * held[key], 1) if told else "-" for key in ("median", "p90", "bias")}
+            marked = "*" if library == entry["default"] and len(entry["variants"]) > 1 else ""
+            rows.append({"class": kind, "library": library + marked, "scored rows": held["rows"], **percent})
+    return pd.DataFrame(rows)

@@ -1,0 +1,81 @@
+"""One model: a cost class, as one library runs it on one device, from the samples of both."""
+
+import numpy as np
+import pandas as pd
+
+from ...simulator.forms import Columns, CostClass, Curve, Floats
+from ...simulator.forms import cost_class as find_class
+from ...simulator.hardware import Limits
+from ...simulator.profile import Errors, Model, errors_of
+from ...simulator.samples import features_of
+from .errors import Mask, bands, growth, held_out
+from .solve import solve
+
+
+def fit_model(kind: str, library: str, table: pd.DataFrame, limits: Limits, source: str) -> Model:
+    """The model of a class from its rows of a table of samples (`simulator.samples`), with its held-out errors."""
+    cost_class = find_class(kind)
+    assert cost_class is not None, kind
+    x = cost_class.columns(features_of(table, cost_class), limits)
+    seconds = table["seconds"].to_numpy(float)
+    groups = table["group"].to_numpy(object)
+
+    def predict(rows: Mask) -> Floats:
+        return _bare(kind, library, {n: c[rows] for n, c in x.items()}, seconds[rows], limits).seconds(x, limits)
+
+    everything = np.ones(len(seconds), bool)
+    model = _bare(kind, library, x, seconds, limits)
+    missed = held_out(cost_class, x, seconds, groups, predict)
+    core = np.isfinite(missed) & (cost_class.core(x) if cost_class.core is not None else everything)
+    by_band = bands(cost_class, x, missed)
+    return Model(
+        kind=kind,
+        library=library,
+        coefficients=model.coefficients,
+        range=_range(model, x),
+        growth=growth(cost_class, x, seconds, by_band[-1].spread, predict),
+        fitted=errors_of(np.log(model.seconds(x, limits) / seconds)),
+        held_out=errors_of(missed[core]),
+        groups=len(set(groups)),
+        bands=by_band,
+        limits=limits,
+        source=source,
+        curves=model.curves,
+    )
+
+
+def _bare(kind: str, library: str, x: Columns, seconds: Floats, limits: Limits) -> Model:
+    """Coefficients and curves alone, as one fit gives them."""
+    cost_class = find_class(kind)
+    assert cost_class is not None, kind
+    rows = _to_fit(cost_class, x)
+    coefficients = solve(cost_class.form, {n: c[rows] for n, c in x.items()}, seconds[rows], limits)
+    curves = _curves(x, seconds) if cost_class.curves else {}
+    none = Errors(0, 0.0, 0.0, 0.0)
+    return Model(kind, library, coefficients, {}, {}, none, none, 0, (), limits, "", curves)
+
+
+def _to_fit(cost_class: CostClass, x: Columns) -> Mask:
+    """All rows, or those of the core where the class says so and there are enough of them."""
+    everything = np.ones(len(next(iter(x.values()))), bool)
+    core = cost_class.core(x) if cost_class.core is not None and cost_class.fit_core else everything
+    return core if core.sum() >= 2 * len(cost_class.form.coefficients) else everything
+
+
+def _curves(x: Columns, seconds: Floats) -> dict[float, Curve]:
+    """A curve for each number of GPUs that was measured at several sizes."""
+    curves = {}
+    for gpus in np.unique(x["gpus"]).tolist():
+        rows = x["gpus"] == gpus
+        if len(np.unique(x["bytes"][rows])) > _LEAST_SIZES:
+            curves[gpus] = Curve.through(x["bytes"][rows], seconds[rows])
+    return curves
+
+
+_LEAST_SIZES = 4
+"""A curve through fewer sizes than this knows less than the formula."""
+
+
+def _range(model: Model, x: Columns) -> dict[str, tuple[float, float]]:
+    values = {axis: value_of(x) for axis, value_of in model.cost_class.axes.items()}
+    return {axis: (float(value.min()), float(value.max())) for axis, value in values.items()}

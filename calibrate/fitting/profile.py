@@ -1,0 +1,79 @@
+"""A whole Profile from samples: one model per cost class and library, the parameters that follow, and how it came."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ...simulator.errors import UserError
+from ...simulator.hardware import Limits
+from ...simulator.profile import SCHEMA, Model, Ratio, write_limits, write_models
+from ...simulator.samples import Samples
+from .fit import fit_model
+from .parameters import parameters_of
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a profile comes from: what its file and its report tell."""
+
+    name: str
+    device: str
+    cluster: str
+    date: str
+    source: str
+    command: str
+    files: Sequence[Mapping[str, Any]] = ()
+    base: str = "generic"
+    wider: float = 1.0
+
+
+def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequence[str] = ()) -> dict[str, Any]:
+    """The content of a profile file, as `simulator.profile.load_profile` reads it.
+
+    `prefer` lists parts of library names: the first that fits is the default library of a class, else the one with the
+    most samples. Without samples the profile is its base, with the limits of another device.
+
+    Raises:
+        UserError: there are samples, but none of the device.
+    """
+    table = samples.table[samples.table["device"] == origin.device]
+    if table.empty and len(samples):
+        found = ", ".join(sorted(set(samples.table["device"])))
+        raise UserError(f"no samples of {origin.device}; there are some of {found}")
+    models = {str(kind): _variants(str(kind), rows, limits, prefer) for kind, rows in table.groupby("cost_class")}
+    return {
+        "schema": SCHEMA,
+        "name": origin.name,
+        "base": origin.base,
+        **({"wider": origin.wider} if origin.wider != 1 else {}),
+        "devices": [origin.device],
+        "date": origin.date,
+        "source": origin.source,
+        "command": origin.command,
+        "samples": list(origin.files),
+        "environment": dict(samples.environment),
+        "limits": write_limits(limits, origin.cluster),
+        "parameters": parameters_of(models, limits),
+        "models": write_models(models),
+    }
+
+
+def _variants(kind: str, table: pd.DataFrame, limits: Limits, prefer: Sequence[str]) -> dict[str, Model | Ratio]:
+    """A model per library, the default one first."""
+    counts = table["library"].value_counts()
+
+    def rank(library: str) -> tuple[int, int]:
+        wanted = [i for i, part in enumerate(prefer) if part in library]
+        return (wanted[0] if wanted else len(prefer), -int(counts[library]))
+
+    libraries = sorted(sorted(counts.index), key=rank)
+    of = {library: table[table["library"] == library] for library in libraries}
+    return {library: fit_model(kind, library, rows, limits, _source(rows)) for library, rows in of.items()}
+
+
+def _source(rows: pd.DataFrame) -> str:
+    """The files that the samples came from, without their folders."""
+    files = rows["source"].str.rpartition(":")[0].str.rpartition("/")[2]
+    return ", ".join(f"{file or 'unknown'} ({count} rows)" for file, count in files.value_counts().items())

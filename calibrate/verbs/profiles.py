@@ -1,0 +1,88 @@
+"""`runcast calibrate`: fit a Profile to samples, check one against others, report on it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+calibrate = typer.Typer(no_args_is_help=True, help="Make, check and explain Profiles from measured samples.")
+
+_SAMPLES = typer.Argument(help="Tables of samples: CSV or JSON lines (docs/profiles.md).", show_default=False)
+
+
+@calibrate.command()
+def fit(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The profile to write (.json).")],
+    samples: Annotated[list[Path] | None, _SAMPLES] = None,
+    device: Annotated[str | None, typer.Option(help="The GPU, where the samples are of several.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Catalogue cluster or file with the links; default: the device's first.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the profile; default: that of the file.")] = None,
+    prefer: Annotated[
+        list[str] | None, typer.Option(help="Part of the name of a library to take by default; may be repeated.")
+    ] = None,
+    base: Annotated[str, typer.Option(help="Profile for what the samples do not cover.")] = "generic",
+    wider: Annotated[
+        float, typer.Option(min=1, max=10, help="Factor on the spread of what comes from --base: a sibling device.")
+    ] = 1.0,
+    source: Annotated[str, typer.Option(help="Where the samples come from, in words.")] = "samples of the user's",
+) -> None:
+    """Fit cost models to samples and write them as a Profile, with their errors on samples left out."""
+    from ..fitting.command import Flags, fit_files
+
+    flags = Flags(out, device, cluster, name, prefer or (), base, wider, source)
+    errors, read = fit_files(samples or (), flags)
+    _print_dropped(read.dropped)
+    _print(errors)
+    typer.echo(f"wrote {out}")
+
+
+@calibrate.command()
+def check(
+    profile: Annotated[str, typer.Argument(help="A shipped profile by name, or a file.")],
+    samples: Annotated[list[Path], _SAMPLES],
+    library: Annotated[str | None, typer.Option(help="Score this library's models, not each row's own.")] = None,
+) -> None:
+    """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
+    from ...simulator.profile import load_profile
+    from ...simulator.samples import read_samples
+    from ..check import check_profile
+
+    loaded, read = load_profile(profile), read_samples(samples)
+    table, unscored = check_profile(loaded, read, library)
+    _print_dropped([*read.dropped, *unscored])
+    _print(table)
+
+
+@calibrate.command()
+def report(
+    profile: Annotated[str, typer.Argument(help="A shipped profile by name, or a file.")],
+    samples: Annotated[
+        list[Path] | None, typer.Argument(help="Samples to draw beside it, as for `check`.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("profile.html"),
+) -> None:
+    """Write one HTML page: measured against fitted, residuals, what is extrapolated, environment."""
+    from ...simulator.profile import load_profile
+    from ...simulator.samples import read_samples
+    from ..report import write_report
+
+    read = read_samples(samples) if samples else None
+    write_report(load_profile(profile), read, out)
+    typer.echo(f"wrote {out}")
+
+
+def _print_dropped(dropped: "list[str] | tuple[str, ...]") -> None:
+    from ...simulator.samples import summed
+
+    for line in summed(dropped):
+        typer.echo(f"left out: {line}")
+
+
+def _print(table: "pd.DataFrame") -> None:
+    if len(table):
+        typer.echo(table.to_string(index=False))

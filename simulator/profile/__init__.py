@@ -1,0 +1,35 @@
+"""Profiles and software stacks: what cost models read, each number with its source, provenance and spread.
+
+A Profile belongs to a device: fitted models of its kernels and collectives, and what its links and copies really
+reach. A stack belongs to software (what one tensor, one handle, one synchronisation costs). Both are files of one form,
+and the only thing that measuring and predicting share.
+"""
+
+from .entries import read_limits, write_limits, write_models
+from .load import SCHEMA, check_complete, load_profile, load_stack, profile_for, profile_names
+from .model import Band, Errors, Estimate, Model, Ratio, errors_of
+from .parameters import PARAMETERS, PROVENANCE, Parameter
+from .profile import Profile, check_devices
+
+__all__ = [
+    "PARAMETERS",
+    "PROVENANCE",
+    "SCHEMA",
+    "Band",
+    "Errors",
+    "Estimate",
+    "Model",
+    "Parameter",
+    "Profile",
+    "Ratio",
+    "check_complete",
+    "check_devices",
+    "errors_of",
+    "load_profile",
+    "load_stack",
+    "profile_for",
+    "profile_names",
+    "read_limits",
+    "write_limits",
+    "write_models",
+]

@@ -1,0 +1,119 @@
+"""Reading profile and stack files: shipped ones by name, a user's by path, laid over the base that they name."""
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from ..errors import UserError, fault, unknown
+from ..files import beside, read_json, read_toml
+from ..hardware.checks import Check, anything, checked, names, number, one_of, table, text
+from .entries import read_limits, read_models
+from .parameters import PARAMETERS, parameters
+from .profile import Profile
+
+SCHEMA = 2
+"""Version of the file form; it changes when an older file could be misread."""
+
+_KEYS: dict[str, Check] = {
+    "schema": one_of(lambda: (SCHEMA,)),
+    "name": text,
+    "base": text,
+    "wider": number(1, 10),
+    "devices": names,
+    "date": anything,
+    "source": text,
+    "command": text,
+    "samples": anything,
+    "environment": table,
+    "limits": table,
+    "parameters": table,
+    "models": table,
+}
+_ABOUT = ("date", "source", "command", "samples", "environment", "base", "wider")
+
+
+def load_profile(name: str, where: str = "profile") -> Profile:
+    """A shipped device profile by name, or one from a .json or .toml file; `where` is the file that names it.
+
+    Raises:
+        UserError: no such profile, or a key or value that is not allowed; one line each.
+    """
+    return _load("profiles", name, where, "profile")
+
+
+def load_stack(name: str, where: str = "stack") -> Profile:
+    """A shipped software stack by name, or one from a file, as `load_profile`."""
+    return _load("stacks", name, where, "stack")
+
+
+def check_complete(profile: Profile, where: str) -> None:
+    """Raise UserError with one line for each parameter that a prediction needs and the profile lacks."""
+    missing = [name for name in PARAMETERS if name not in profile.parameters]
+    if missing:
+        raise UserError(*(f"{where}: {profile.name}: {n}: is missing; expected {PARAMETERS[n][2]}" for n in missing))
+
+
+def profile_for(device: str) -> str:
+    """The shipped profile of a device, by its name in the catalogue, or the generic one."""
+    for name, content in _shipped("profiles").items():
+        if device in content.get("devices", ()):
+            return name
+    return "generic"
+
+
+def profile_names() -> list[str]:
+    """The names of all shipped profiles."""
+    return list(_shipped("profiles"))
+
+
+@cache
+def _shipped(folder: str) -> Mapping[str, dict[str, Any]]:
+    entries = sorted((files("runcast.data") / folder).iterdir(), key=lambda entry: entry.name)
+    return {entry.name.rsplit(".", 1)[0]: _read(entry) for entry in entries}
+
+
+def _load(folder: str, name: str, where: str, key: str, above: tuple[str, ...] = ()) -> Profile:
+    """A profile laid over its base; `above` are the files that rest on this one."""
+    file, raw = _found(folder, name, where, key)
+    place = os.path.realpath(file)
+    if place in above:
+        raise UserError(fault(where, key, name, "rests on itself; a chain of bases must end"))
+    content = checked(raw, _KEYS, file, "", optional=set(_KEYS) - {"schema"})
+    base = Profile(name, {})
+    if "base" in content:
+        base = _load(folder, content["base"], file, "base", (*above, place)).borrowed(content.get("wider", 1.0))
+    return _over(base, content, name, file)
+
+
+def _over(base: Profile, content: Mapping[str, Any], name: str, file: str) -> Profile:
+    """What a file says, laid over its base."""
+    limits = read_limits(content["limits"], file) if "limits" in content else base.limits
+    return Profile(
+        name=content.get("name", name),
+        parameters={**base.parameters, **parameters(file, content.get("parameters", {}))},
+        models={**base.models, **read_models(content.get("models", {}), file, limits)},
+        devices=content.get("devices", base.devices),
+        limits=limits,
+        about={key: content[key] for key in _ABOUT if key in content},
+    )
+
+
+def _found(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, Any]]:
+    """What a name stands for: the file as messages call it, and its content."""
+    shipped = _shipped(folder)
+    if name in shipped:
+        return f"{folder}/{name}", shipped[name]
+    if name.endswith((".json", ".toml")):
+        path = beside(name, where)
+        return str(path), _read(path)
+    raise unknown(where, key, name, shipped)
+
+
+def _read(path: Traversable) -> dict[str, Any]:
+    content = read_json(path) if path.name.endswith(".json") else read_toml(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds {type(content).__name__}, not an object; expected one with parameters")
+    return content

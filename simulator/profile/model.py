@@ -1,0 +1,189 @@
+"""Fitted cost models: from features to seconds, with a spread and where the answer comes from.
+
+Nothing is predicted silently outside the range that was measured: such an answer is marked `extrapolated`, and its
+spread grows with every doubling beyond, by what extrapolating was seen to cost when the model was fitted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..forms import BUS_FACTOR, Columns, CostClass, Curve, Floats, cost_class
+from ..hardware import Limits
+from .parameters import PROVENANCE
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Seconds of each op, their relative standard deviation, and an index into `PROVENANCE`."""
+
+    seconds: Floats
+    spread: Floats
+    provenance: NDArray[np.int64]
+
+    def labels(self) -> list[str]:
+        """Where each answer comes from, in words."""
+        return [PROVENANCE[index] for index in self.provenance]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """|predicted/measured - 1| of rows that a fit had not seen, as fractions; `bias` is the median with its sign."""
+
+    rows: int
+    median: float
+    p90: float
+    bias: float
+
+
+@dataclass(frozen=True)
+class Band:
+    """The errors of one band of sizes, from `size` up to that of the next band, and the spread to state in it."""
+
+    size: float
+    errors: Errors
+    spread: float
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """One cost class as one library runs it on one device.
+
+    `range` holds the smallest and largest measured value of each axis of the class, `growth` what a doubling beyond
+    them adds to the spread. `curves` are measured seconds over bytes by number of GPUs; `limits` are those of the
+    device that was measured. `wider` multiplies the spread of a model that a sibling device borrows.
+    """
+
+    kind: str
+    library: str
+    coefficients: Mapping[str, float]
+    range: Mapping[str, tuple[float, float]]
+    growth: Mapping[str, float]
+    fitted: Errors
+    held_out: Errors
+    groups: int
+    bands: tuple[Band, ...]
+    limits: Limits
+    source: str
+    curves: Mapping[float, Curve] = field(default_factory=dict)
+    wider: float = 1.0
+
+    @property
+    def cost_class(self) -> CostClass:
+        """What the class means."""
+        found = cost_class(self.kind)
+        assert found is not None, self.kind
+        return found
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers were fitted, points of curves included."""
+        return len(self.coefficients) + sum(len(curve.bytes) for curve in self.curves.values())
+
+    def estimate(self, features: Mapping[str, object], limits: Limits | None = None) -> Estimate:
+        """The cost of ops with these features, on the measured device or on one with other limits.
+
+        Raises:
+            KeyError: a feature is missing.
+        """
+        here = self.limits if limits is None else limits
+        x = self.cost_class.columns(features, here)
+        beyond = self.doublings(x)
+        growth = sum((self.growth[axis] * far for axis, far in beyond.items()), np.zeros(len(x[next(iter(x))])))
+        outside = (growth > 0) | (self.wider > 1)
+        inside = np.where(self._on_curve(x), PROVENANCE.index("interpolated"), PROVENANCE.index("fitted"))
+        return Estimate(
+            seconds=self.seconds(x, here),
+            spread=(self._spread(x) + growth) * self.wider,
+            provenance=np.where(outside, PROVENANCE.index("extrapolated"), inside),
+        )
+
+    def seconds(self, x: Columns, limits: Limits) -> Floats:
+        """The formula, drawn onto the measured curves where there are some."""
+        by_form = self.cost_class.form.seconds(x, limits, self.coefficients)
+        return by_form * self._curve_over_form(x) if self.curves else by_form
+
+    def doublings(self, x: Columns) -> dict[str, Floats]:
+        """How far beyond its measured range each axis lies, in doublings; a rounding error is not beyond."""
+        far = {}
+        for axis, value_of in self.cost_class.axes.items():
+            low, high = self.range[axis]
+            value = np.maximum(value_of(x), 1e-300)
+            doublings = np.maximum(np.log2(low / value), np.log2(value / high))
+            far[axis] = np.where(doublings > 1e-6, doublings, 0.0)
+        return far
+
+    def borrowed(self, wider: float) -> "Model":
+        """The same model for a sibling device: a wider spread."""
+        return replace(self, wider=self.wider * wider)
+
+    def to_json(self) -> list[Any]:
+        """Everything that an estimate depends on, for hashing."""
+        curves = [(n, curve.bytes.tolist(), curve.seconds.tolist()) for n, curve in sorted(self.curves.items())]
+        spreads = [(band.size, band.spread) for band in self.bands]
+        numbers = [sorted(of.items()) for of in (self.coefficients, self.range, self.growth)]
+        return [self.kind, self.library, numbers, curves, spreads, self.wider]
+
+    def _spread(self, x: Columns) -> Floats:
+        size = self.cost_class.axes[self.cost_class.size](x)
+        band = np.searchsorted([band.size for band in self.bands], size, side="right") - 1
+        return np.array([band.spread for band in self.bands])[np.maximum(band, 0)]
+
+    def _on_curve(self, x: Columns) -> NDArray[np.bool_]:
+        return np.isin(x["gpus"], list(self.curves)) if self.curves else np.zeros(len(x[next(iter(x))]), bool)
+
+    def _curve_over_form(self, x: Columns) -> Floats:
+        """How much longer than by the formula the measured curves are, at equal bytes through the busiest link.
+
+        Between two measured numbers of GPUs the logarithms are mixed by log n; beyond them the nearest one stands.
+        """
+        known = np.array(sorted(self.curves))
+        at = np.interp(np.log2(x["gpus"]), np.log2(known), np.arange(len(known)))
+        below = np.floor(at).astype(int)
+        above = np.minimum(below + 1, len(known) - 1)
+        logs = np.stack([np.log(self._ratio(x, n)) for n in known])
+        rows = np.arange(len(at))
+        mixed = logs[below, rows] * (1 - (at - below)) + logs[above, rows] * (at - below)
+        return np.exp(mixed)
+
+    def _ratio(self, x: Columns, gpus: float) -> Floats:
+        factor = BUS_FACTOR[self.kind]
+        n = np.full_like(x["gpus"], gpus)
+        size = x["bytes"] * factor(x["gpus"]) / factor(n)
+        same = self.cost_class.columns({"bytes": size, "gpus": n}, self.limits)
+        ratio: Floats = self.curves[gpus](size) / self.cost_class.form.seconds(same, self.limits, self.coefficients)
+        return ratio
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A class that nobody measured, as so many times another one's seconds: `factor`, and how unsure that is."""
+
+    like: str
+    factor: float
+    spread: float
+    source: str
+
+    def of(self, estimate: Estimate) -> Estimate:
+        """The estimate of the other class, scaled; the label says that it was assumed."""
+        return Estimate(
+            seconds=estimate.seconds * self.factor,
+            spread=np.hypot(estimate.spread, self.spread),
+            provenance=np.full_like(estimate.provenance, PROVENANCE.index("assumed")),
+        )
+
+    def to_json(self) -> list[Any]:
+        """Everything that an estimate depends on, for hashing."""
+        return [self.like, self.factor, self.spread]
+
+
+def errors_of(log_ratio: Floats) -> Errors:
+    """The errors of log(predicted/measured); zeros where there is no row."""
+    if not len(log_ratio):
+        return Errors(0, 0.0, 0.0, 0.0)
+    signed = np.expm1(log_ratio)
+    off = np.abs(signed)
+    return Errors(len(off), *(float(v) for v in (np.median(off), np.quantile(off, 0.9), np.median(signed))))

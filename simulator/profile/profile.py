@@ -1,0 +1,110 @@
+"""The Profile: parameters and fitted models of a device, or the parameters of a software stack."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..errors import UserError, fault, hint
+from ..hardware import Limits
+from .model import Estimate, Model, Ratio
+from .parameters import Parameter
+
+Models = Mapping[str, Mapping[str, Model | Ratio]]
+"""By cost class, then by library; the first library is the default one."""
+
+_BORROWED = {"measured", "interpolated", "fitted"}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Parameters by name, `profile["reload.tensor_s"]`, and models by cost class.
+
+    `devices` are those that it is made for (none: any), `limits` their data-sheet numbers, and `about` what a report
+    tells: date, source, command, samples, environment.
+    """
+
+    name: str
+    parameters: Mapping[str, Parameter]
+    models: Models = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    limits: Limits | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self.parameters[name]
+
+    def value(self, name: str) -> float:
+        """The number alone."""
+        return self.parameters[name].value
+
+    def model(self, kind: str, library: str | None = None) -> Model | Ratio:
+        """The model of a cost class, of its default library or of this one.
+
+        Raises:
+            UserError: the profile has no such class or library.
+        """
+        variants = self.models.get(kind)
+        if not variants:
+            known = hint(kind, self.models) if self.models else "it has no models"
+            raise UserError(f"profile {self.name}: {kind}: is missing; {known}")
+        if library is None:
+            return next(iter(variants.values()))
+        if library not in variants:
+            known = ", ".join(variants)
+            raise UserError(fault(f"profile {self.name}", f"{kind}: library", library, f"expected one of {known}"))
+        return variants[library]
+
+    def estimate(
+        self, kind: str, features: Mapping[str, object], *, library: str | None = None, limits: Limits | None = None
+    ) -> Estimate:
+        """Seconds, spread and provenance of ops of a class; `limits` are those of the cluster that runs them.
+
+        Raises:
+            UserError: the profile has no such class or library.
+        """
+        model = self.model(kind, library)
+        here = limits or self.limits
+        if isinstance(model, Ratio):
+            return model.of(self.estimate(model.like, features, limits=here))
+        return model.estimate(features, here)
+
+    def joined(self, other: "Profile") -> "Profile":
+        """This profile and another one; where both have a name, the other's wins."""
+        return replace(
+            self,
+            name=f"{self.name} + {other.name}",
+            parameters={**self.parameters, **other.parameters},
+            models={**self.models, **other.models},
+        )
+
+    def borrowed(self, wider: float) -> "Profile":
+        """The same for a sibling device: what was measured elsewhere is extrapolated here, with a wider spread."""
+        if wider == 1:
+            return self
+        return replace(
+            self,
+            parameters={name: _borrowed(p, wider) for name, p in self.parameters.items()},
+            models={
+                kind: {name: m.borrowed(wider) if isinstance(m, Model) else m for name, m in variants.items()}
+                for kind, variants in self.models.items()
+            },
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that a prediction can depend on, for hashing; where a number comes from is not among it."""
+        numbers = {name: (p.value, p.spread, p.provenance) for name, p in sorted(self.parameters.items())}
+        models = [variant.to_json() for variants in self.models.values() for variant in variants.values()]
+        return {"parameters": numbers, "models": models}
+
+
+def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:
+    """Raise UserError if the profile is made for other devices than these."""
+    others = [device for device in devices if profile.devices and device not in profile.devices]
+    if others:
+        made_for = f"is made for {', '.join(profile.devices)}, not for {', '.join(others)}"
+        raise UserError(fault(where, "profile", profile.name, made_for))
+
+
+def _borrowed(parameter: Parameter, wider: float) -> Parameter:
+    label = "extrapolated" if parameter.provenance in _BORROWED else parameter.provenance
+    return replace(parameter, spread=parameter.spread * wider, provenance=label)
