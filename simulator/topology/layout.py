@@ -1,0 +1,118 @@
+"""What a topology file tells about one node, whichever tool wrote it: distances, NVLinks, NICs.
+
+A value that the file does not hold is absent or None; filling gaps from the catalogue is `description`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Distance(IntEnum):
+    """How two PCIe devices reach each other, nearest first, in the words of `nvidia-smi topo -m`."""
+
+    PIX = 1
+    PXB = 2
+    PHB = 3
+    NODE = 4
+    SYS = 5
+
+    @property
+    def by_switch(self) -> bool:
+        """Through PCIe switches alone, without the host."""
+        return self <= Distance.PXB
+
+
+Pair = tuple[int, int]
+
+MOST_GPUS = 128
+"""A file with more in one node is refused; no machine has them."""
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A port to the network: the labels it goes by, its rate where the file has one, and what its name tells."""
+
+    labels: tuple[str, ...]
+    bytes_per_s: float | None = None
+    network: str | None = None
+
+    def __str__(self) -> str:
+        first, *rest = self.labels
+        return f"{first} ({', '.join(rest)})" if rest else first
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One node, its GPUs and NICs counted from 0.
+
+    `gpu_distance` is by pairs (a, b) with a < b, `nic_distance` by (gpu, nic). `links` counts the NVLinks between two
+    GPUs, directly or through switches (`direct` says which, None: unknown); `switch_links` counts those of each GPU to
+    NVSwitches. `numa` labels the host memory nearest to each GPU.
+    """
+
+    tool: str
+    gpus: int
+    nics: tuple[Nic, ...] = ()
+    gpu_distance: Mapping[Pair, Distance] = field(default_factory=dict)
+    nic_distance: Mapping[Pair, Distance] = field(default_factory=dict)
+    links: Mapping[Pair, int] = field(default_factory=dict)
+    direct: bool | None = None
+    switch_links: tuple[int, ...] = ()
+    numa: tuple[str, ...] = ()
+    pcie_gen: int | None = None
+    upstream_gen: int | None = None
+    devices: tuple[str, ...] = ()
+    devices_from: str = ""
+    compute_capability: int | None = None
+
+    def near(self, gpu: int) -> Distance | None:
+        """The distance to what is nearest to a GPU."""
+        return min((d for _, d in self._around(gpu)), default=None)
+
+    def nearest_nics(self, gpu: int) -> tuple[Distance | None, tuple[int, ...]]:
+        """The NICs nearest to a GPU, and how near they are."""
+        mine = {nic: d for (g, nic), d in self.nic_distance.items() if g == gpu}
+        best = min(mine.values(), default=None)
+        return best, tuple(nic for nic, d in mine.items() if d == best)
+
+    def switches(self) -> tuple[tuple[int, ...], ...] | None:
+        """The GPUs behind each PCIe switch, lone GPUs for themselves; none where no switch shows, None if unknown.
+
+        A GPU belongs with what is nearest to it. In one of the formats NVLinks hide the PCIe distance between GPUs:
+        then a GPU without a NIC beside it may share a switch that does not show.
+        """
+        switched = [g for g in range(self.gpus) if (d := self.near(g)) is not None and d.by_switch]
+        hidden = len(self.gpu_distance) < self.gpus * (self.gpus - 1) // 2
+        if hidden and len(switched) < self.gpus:
+            return None
+        return _components(self.gpus, self._joins(switched)) if switched else ()
+
+    def _joins(self, switched: Iterable[int]) -> Iterable[tuple[str, str]]:
+        for gpu in switched:
+            best = self.near(gpu)
+            yield from ((f"gpu{gpu}", other) for other, d in self._around(gpu) if d == best)
+
+    def _around(self, gpu: int) -> Iterable[tuple[str, Distance]]:
+        for (a, b), d in self.gpu_distance.items():
+            if gpu in (a, b):
+                yield f"gpu{b if gpu == a else a}", d
+        for (g, nic), d in self.nic_distance.items():
+            if g == gpu:
+                yield f"nic{nic}", d
+
+
+def _components(gpus: int, joins: Iterable[tuple[str, str]]) -> tuple[tuple[int, ...], ...]:
+    """GPUs that are joined, in the order of their first member."""
+    group = {f"gpu{g}": {f"gpu{g}"} for g in range(gpus)}
+    for a, b in joins:
+        merged = group.setdefault(a, {a}) | group.setdefault(b, {b})
+        group |= dict.fromkeys(merged, merged)
+    members = [tuple(h for h in range(gpus) if f"gpu{h}" in group[f"gpu{g}"]) for g in range(gpus)]
+    return tuple(dict.fromkeys(members))
+
+
+def evenly(things: int, places: int) -> tuple[tuple[int, ...], ...]:
+    """How a Cluster file spreads things over places, in order."""
+    at = [i * places // things for i in range(things)]
+    return tuple(tuple(i for i in range(things) if at[i] == place) for place in range(places))
