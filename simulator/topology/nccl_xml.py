@@ -19,6 +19,7 @@ _NVSWITCH, _CPU, _GPU, _NETWORK = "0x068000", "0x068001", "0x03", "0x02"  # PCI 
 _NIC_CLASS = {"0x0207": "infiniband", "0x0200": "roce"}  # PCI classes of an adapter in InfiniBand and in Ethernet mode
 _DEEPEST = 64
 _NAME = re.compile(r"[A-Za-z][\w.+-]{0,31}")
+_SLINGSHOT = ("cxi", "hsn")  # Ethernet by its class, not by its latency
 _LANE_RATE = {8: 3, 16: 4, 32: 5, 64: 6}
 """PCIe generation by GT/s of 16 lanes; fewer lanes at a higher rate carry as much as an older generation."""
 
@@ -135,11 +136,15 @@ def _nics(place: _Place, where: str) -> Iterator[Nic]:
         name = net.get("name", "")
         labels = (name,) if _NAME.fullmatch(name) else ("unnamed",)
         rate = _whole(net, "speed", where, f"net {labels[0]}") * 1e6 / 8 if "speed" in net.attrib else None
-        yield Nic(labels, rate, network_of(name) or _NIC_CLASS.get(element.get("class", "")[:6]))
+        yield Nic(labels, rate, network_of(name) or (None if name.startswith(_SLINGSHOT) else _by_class(element)))
     if element.tag == "pci" and not nets and element.get("class", "").startswith(_NETWORK):
         bus = element.get("busid", "")
         label = bus if re.fullmatch(r"[0-9a-fA-F:.]{1,16}", bus) else "unnamed"
-        yield Nic((label,), None, _NIC_CLASS.get(element.get("class", "")[:6]))
+        yield Nic((label,), None, _by_class(element))
+
+
+def _by_class(adapter: Element) -> str | None:
+    return _NIC_CLASS.get(adapter.get("class", "")[:6])
 
 
 def _nvlinks(gpus: Sequence[Element], where: str) -> tuple[Mapping[Pair, int], list[int]]:

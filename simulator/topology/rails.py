@@ -37,7 +37,9 @@ def rails(layout: Layout, named: Sequence[str] | None, where: str) -> Rails:
         picked, why = _remote(layout, where), "no NIC shares a PCIe switch with a GPU"
     attach = "switch" if near & set(picked) else "socket"
     left_out = {i: str(nic) for i, nic in enumerate(layout.nics) if i not in picked}
-    return Rails(picked, attach, why, tuple(f"{nic}: {_reason(i in near, named)}" for i, nic in left_out.items()))
+    return Rails(
+        picked, attach, why, tuple(f"{nic}: {_reason(i in near or not near, named)}" for i, nic in left_out.items())
+    )
 
 
 def _near(layout: Layout) -> set[int]:
@@ -71,10 +73,10 @@ def _remote(layout: Layout, where: str) -> tuple[int, ...]:
     return _fastest(layout, everything)
 
 
-def _reason(near: bool, named: Sequence[str] | None) -> str:
+def _reason(slower: bool, named: Sequence[str] | None) -> str:
     if named is not None:
         return "not named with --nics"
-    return "slower than the others" if near else "no GPU's nearest: storage or management"
+    return "slower than the others" if slower else "no GPU's nearest: storage or management"
 
 
 def spread_evenly(layout: Layout, picked: Sequence[int], switches: Sequence[Sequence[int]]) -> bool:
