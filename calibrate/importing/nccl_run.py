@@ -1,0 +1,191 @@
+"""One run of a test of nccl-tests, from text or JSON: its rows, and what the log says of where it ran.
+
+Size, time and bandwidths are defined in nccl-tests, doc/PERFORMANCE.md: algbw = size / time, busbw = algbw f(op, n).
+Times are in us and bandwidths in GB/s of 1e9, so time x algbw = size / 1000.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...simulator.errors import UserError, fault
+from .found import Found, Place
+from .nccl_ranks import check_ranks, inferred_ranks
+from .options import OPS, Options, device_of
+from .printed import Printed
+
+_SLACK = 1e-4
+"""Relative; what rounding twice may add to the last digits."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One of the two halves of a row; `bad` if its results were checked and wrong."""
+
+    time_us: Printed
+    algbw: Printed
+    busbw: Printed
+    bad: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message size, out of place and in place; None where a time is N/A."""
+
+    place: Place
+    size: int
+    dtype: str
+    out: Timing | None
+    within: Timing | None
+
+
+class Listed(NamedTuple):
+    """Where the list of ranks says that one runs; `bus` is the GPU's place on PCIe."""
+
+    host: str
+    device: int
+    bus: str
+
+
+@dataclass
+class Run:
+    """What a log says of one test. Hosts are kept only until they are counted."""
+
+    op: str | None = None
+    library: str | None = None
+    processes: int | None = None
+    stated_nodes: int | None = None
+    per_process: int = 1
+    listed: dict[int, Listed] = field(default_factory=dict)
+    whole_list: bool = False
+    devices: set[str] = field(default_factory=set)
+    rows: list[Row] = field(default_factory=list)
+    cpu_time: bool = False
+    ended: bool = False
+
+    def add_to(self, found: Found, options: Options) -> None:
+        """Its rows as samples.
+
+        Raises:
+            UserError: what the features need is neither in the log nor in the options; one line.
+        """
+        cost_op = self._cost_op(found, options)
+        if self.cpu_time or cost_op is None:
+            reason = "times of the CPU (-C)" if self.cpu_time else f"{self.op} has no cost class"
+            for row in self.rows:
+                found.leave(row.place, reason)
+            return
+        good = [(row, timing) for row in self.rows if (timing := self._usable(row, found, options)) is not None]
+        if good:
+            place = _Place.of(self, cost_op, [timing for _, timing in good], options, found.file)
+            for row, timing in good:
+                place.add(found, row, timing)
+
+    def _cost_op(self, found: Found, options: Options) -> str | None:
+        """The cost class without `.network`; None for a test that has none."""
+        asked = OPS[options.op] if options.op else None
+        if self.op is None and asked is None:
+            raise UserError(f"{found.file}: does not name the test that ran; give --op, such as --op all_reduce")
+        stated = OPS.get(self.op.removesuffix("_perf")) if self.op else asked
+        if asked and stated != asked:
+            raise UserError(fault("--op", "", options.op, f"{found.file} says {self.op}"))
+        return stated
+
+    def _usable(self, row: Row, found: Found, options: Options) -> Timing | None:
+        """The time to use of a row that can be a sample."""
+        first, second = (row.out, row.within) if options.column == "out-of-place" else (row.within, row.out)
+        timing = first or second
+        if timing is None:
+            found.leave(row.place, "time is N/A")
+        elif row.size == 0:
+            found.leave(row.place, "size is zero")
+        elif timing.bad:
+            found.leave(row.place, "wrong results")
+        elif timing.time_us.value <= 0:
+            found.leave(row.place, "time is zero")
+        elif not _consistent(row.size, timing):
+            found.leave(row.place, "time x algbw is not the size")
+        else:
+            if first is None:
+                other = "in-place" if options.column == "out-of-place" else "out-of-place"
+                found.note(f"{options.column} times are N/A in some rows: {other} is used there")
+            return timing
+        return None
+
+
+def _consistent(size: int, timing: Timing) -> bool:
+    low = timing.time_us.low * timing.algbw.low * 1e3
+    high = timing.time_us.high * timing.algbw.high * 1e3
+    return low * (1 - _SLACK) <= size <= high * (1 + _SLACK)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a run ran, in the terms of samples."""
+
+    cost_op: str
+    gpus: int
+    nodes: int
+    device: str
+    library: str
+    options: Options
+
+    @classmethod
+    def of(cls, run: Run, cost_op: str, timings: list[Timing], options: Options, file: str) -> "_Place":
+        pairs = [(timing.algbw, timing.busbw) for timing in timings]
+        gpus = options.gpus or _ranks(run)
+        if gpus is None:
+            gpus = inferred_ranks(cost_op, pairs, file)
+        else:
+            check_ranks(cost_op, gpus, pairs, file)
+        library = options.library or run.library or "nccl"
+        return cls(cost_op, gpus, _nodes(run, gpus, options, file), device_of(run.devices, options, file), library,
+                   options)  # fmt: skip
+
+    def add(self, found: Found, row: Row, timing: Timing) -> None:
+        """A row as a sample."""
+        spans = self.nodes > 1
+        on = f"{self.gpus} GPUs on {self.nodes} node{'s' if spans else ''}"
+        cost_class = self.cost_op + (".network" if spans else "")
+        features = {"bytes": float(row.size), **self._features()}
+        group = f"{on}, {row.dtype}"
+        found.add(row.place, cost_class, timing.time_us.value * 1e-6, self.device, self.library, group, features)
+
+    def _features(self) -> dict[str, float]:
+        network = self.options.network if self.nodes > 1 else None
+        if self.cost_op == "send_recv":
+            return {"link_bytes_per_s": network.nic_bytes_per_s} if network and network.nic_bytes_per_s else {}
+        rate = {"network_bytes_per_s": network.node_bytes_per_s} if network else {}
+        return {"gpus": float(self.gpus), "nodes": float(self.nodes), **rate}
+
+
+def _ranks(run: Run) -> int | None:
+    """As the command or JSON states it, else as the `# Rank` lines number them; posts often cut lines out there."""
+    if run.processes is not None:
+        return run.processes * run.per_process
+    return max(run.listed) + 1 if run.listed else None
+
+
+def _nodes(run: Run, gpus: int, options: Options, file: str) -> int:
+    """As --nodes says, else the list of ranks, else the command.
+
+    Raises:
+        UserError: neither the log nor --nodes says it.
+    """
+    nodes = options.nodes or _listed_nodes(run, gpus) or run.stated_nodes or (1 if gpus == 1 else None)
+    if nodes is None:
+        raise UserError(f"{file}: does not say on how many nodes its {gpus} ranks ran; give --nodes")
+    if nodes > gpus:
+        raise UserError(f"{file}: {nodes} nodes cannot hold {gpus} ranks; give --gpus and --nodes")
+    return nodes
+
+
+def _listed_nodes(run: Run, gpus: int) -> int | None:
+    """Distinct hosts, where the list of ranks is whole or its gaps leave no doubt.
+
+    None too where one host would hold a GPU twice: containers of several nodes may share a name.
+    """
+    hosts = {rank.host for rank in run.listed.values()}
+    per_node = max((rank.device for rank in run.listed.values()), default=-1) + 1
+    whole = run.whole_list or len(run.listed) == gpus
+    distinct = len({(rank.host, rank.bus) for rank in run.listed.values()}) == len(run.listed)
+    return len(hosts) if hosts and distinct and (whole or len(hosts) * per_node == gpus) else None

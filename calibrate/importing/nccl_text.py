@@ -1,0 +1,184 @@
+"""What nccl-tests and rccl-tests print.
+
+Facts, from nccl-tests src/util.cu and src/common.cu of several releases and from posted logs: `#` starts a comment; a
+row is `size count type [redop] [root]`, then out of place and in place `time algbw busbw #wrong`. Logs to about 2022
+lack the root and call the last column `error`, a largest difference. With `-I` and bitwise checks each half has more
+columns, and a time stamp may end the row, so the header says where the two halves begin. Without `-c 1` #wrong is N/A.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from .found import Found
+from .lines import Line
+from .nccl_run import Listed, Row, Run, Timing
+from .options import Options
+from .printed import Printed, printed
+from .versions import decoded
+
+_TYPES = {
+    "int8": 0.0, "char": 0.0, "uint8": 0.0, "int32": 0.0, "int": 0.0, "uint32": 0.0, "int64": 0.0, "uint64": 0.0,
+    "half": 1e-2, "fp16": 1e-2, "float16": 1e-2, "bfloat16": 1e-2, "bf16": 1e-2, "float": 1e-5, "float32": 1e-5,
+    "double": 1e-12, "f8e4m3": 1e-2, "fp8_e4m3": 1e-2, "f8e5m2": 1e-2, "fp8_e5m2": 1e-2,
+}  # fmt: skip
+"""Types, and the largest `error` that old releases let pass (deltaMaxValue of src/common.cu)."""
+
+_ROW = re.compile(rf"(?:^|[\s:|>\])])(\d{{1,18}})\s+(\d{{1,18}})\s+({'|'.join(_TYPES)})(?:\s+([a-z]+))?\s+(\S.*)$")
+_TESTS = "all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|sendrecv|reduce|gather|scatter|hypercube"
+_HEADER = re.compile(r"#\s*size\s+count\s+type\b(.*\b(?:cpu)?time\s+algbw\b.*)$")
+_USUAL = ["time", "algbw", "busbw", "#wrong"] * 2
+
+
+def recognises(lines: Sequence[Line]) -> bool:
+    """Whether the log holds something of nccl-tests."""
+    return any(_HEADER.search(text) or _BANNER.search(text) or _ROW.search(text) for _, text in lines)
+
+
+def read(lines: Sequence[Line], found: Found, options: Options) -> None:
+    """All tests of a log; several may follow one another in one file.
+
+    Raises:
+        UserError: what the log does not say and the options neither.
+    """
+    for run in runs(lines, found):
+        run.add_to(found, options)
+
+
+def runs(lines: Sequence[Line], found: Found) -> list[Run]:
+    """What ran, in order; rows that cannot be read are left out and counted."""
+    done = [Run()]
+    columns = _USUAL
+    command = ""
+    for line in lines:
+        if header := _HEADER.search(line.text):
+            columns = header[1].split()
+            _next(done).cpu_time = "cputime" in columns
+        elif row := _ROW.search(line.text):
+            _add_row(done[-1], line.number, row, columns, found)
+        else:
+            command = f"{command} {line.text}" if command else line.text
+            _tell(done, command)
+            command = command[:-1] if command.endswith("\\") else ""
+    return [run for run in done if run.rows]
+
+
+def _next(done: list[Run]) -> Run:
+    """The run that what stands above a table belongs to: a new one once the last has rows or has ended."""
+    if done[-1].rows or done[-1].ended:
+        done.append(Run())
+    return done[-1]
+
+
+def _add_row(run: Run, number: int, row: re.Match[str], columns: list[str], found: Found) -> None:
+    tail = [name for name in columns[_first_time(columns) :] if name != "timestamp"]
+    tokens = row[5].split()
+    if columns[-1] == "timestamp":
+        tokens = tokens[:-2]
+    if len(tokens) == len(tail) + 1:  # the root
+        tokens = tokens[1:]
+    half = len(tail) // 2
+    if len(tokens) == half + 1 and len(tokens) != len(tail):
+        tokens = tokens[1:]
+    if len(tokens) not in (half, len(tail)):
+        return found.leave(number, f"row has {len(tokens)} values; expected {len(tail)}")
+    outside, inside = (tokens[:half], tokens[half:]) if len(tokens) == len(tail) else ([], tokens)
+    names = tail[:half]
+    try:
+        out, within = _timing(names, outside, row[3]), _timing(names, inside, row[3])
+    except ValueError:
+        return found.leave(number, "row holds what is no number")
+    run.rows.append(Row(number, int(row[1]), row[3], out, within))
+
+
+def _first_time(columns: list[str]) -> int:
+    return next((i for i, name in enumerate(columns) if name in ("time", "cputime")), 0)
+
+
+def _timing(names: list[str], tokens: list[str], dtype: str) -> Timing | None:
+    """A half of a row; None where its time is N/A.
+
+    Raises:
+        ValueError: a token is neither a number nor N/A.
+    """
+    values = dict(zip(names, tokens, strict=False))
+    time, algbw, busbw = (_number(token) for token in tokens[:3]) if len(tokens) >= 3 else (None, None, None)
+    if time is None or algbw is None or busbw is None:
+        return None
+    wrong = _number(values.get("#wrong", "N/A"))
+    error = _number(values.get("error", "N/A"))
+    bad = bool(wrong and wrong.value > 0) or bool(error and error.value > _TYPES[dtype])
+    return Timing(time, algbw, busbw, bad)
+
+
+def _number(token: str) -> Printed | None:
+    value = printed(token)
+    if value is None and token.lower().strip("-+") not in ("n/a", "nan", "inf"):
+        raise ValueError(token)
+    return value
+
+
+def _tell(done: list[Run], text: str) -> None:
+    """What a line that is no row says of the run."""
+    for pattern, tell in _TELLING:
+        if match := pattern.search(text):
+            tell(done, match)
+            return
+
+
+def _banner(done: list[Run], match: re.Match[str]) -> None:
+    run = _next(done)
+    run.library = run.library or f"{match[1]} {decoded(int(match[2]))}"
+
+
+def _starting(done: list[Run], match: re.Match[str]) -> None:
+    run = _next(done)
+    run.op = match[1]
+
+
+def _threads(done: list[Run], match: re.Match[str]) -> None:
+    _next(done).per_process = int(match[1]) * int(match[2])
+
+
+def _rank(done: list[Run], match: re.Match[str]) -> None:
+    run = _next(done)
+    run.listed[int(match[1])] = Listed(match[2], int(match[3]), match[4])
+    if not match[5].endswith("..."):
+        run.devices.add(match[5])
+
+
+def _version(done: list[Run], match: re.Match[str]) -> None:
+    """What the library says of itself wins over the number of the banner."""
+    if not done[-1].rows:
+        done[-1].library = f"{match[1].lower()} {match[2]}"
+
+
+def _command(done: list[Run], match: re.Match[str]) -> None:
+    """A launcher's command line: how many processes and nodes, and the test."""
+    run = _next(done)
+    run.op = match[2]
+    if processes := re.search(r"\s(?:-np|--np|-n|--ntasks)[ =]\s*(\d{1,9})\s", match[1]):
+        run.processes = int(processes[1])
+    if nodes := re.search(r"\bsrun\b.*\s(?:-N|--nodes)[ =]?\s*(\d{1,9})\s", match[1]):
+        run.stated_nodes = int(nodes[1])
+
+
+def _concluded(done: list[Run], match: re.Match[str]) -> None:
+    done[-1].op = done[-1].op or match[1]
+    done[-1].ended = True
+
+
+def _ended(done: list[Run], match: re.Match[str]) -> None:
+    done[-1].ended = bool(done[-1].rows)
+
+
+_BANNER = re.compile(r"#\s*[nr]ccl-tests version\b.*?\b([nr]ccl)-library=(\d{1,9})")
+_TELLING: list[tuple[re.Pattern[str], Callable[[list[Run], re.Match[str]], None]]] = [
+    (_BANNER, _banner),
+    (re.compile(r"#\s*Collective test starting:\s*(\w+)"), _starting),
+    (re.compile(r"#\s*Collective test concluded:\s*(\w+)"), _concluded),
+    (re.compile(r"#\s*nThreads?:?\s+(\d{1,4})\s+nGpus:?\s+(\d{1,4})"), _threads),
+    (re.compile(r"#\s*Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device\s+(\d{1,9})\s+\[([^\]]*)\]\s+(.*\S)"), _rank),
+    (re.compile(r"\b(NCCL|RCCL) version\s*:?\s*(\d+\.\d+(?:\.\d+)?)"), _version),
+    (re.compile(r"#\s*Avg bus bandwidth"), _ended),
+    (re.compile(rf"^(?!#)(.*?\s|)\S*?\b(({_TESTS})_perf)\b"), _command),
+]

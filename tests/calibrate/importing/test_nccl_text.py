@@ -1,0 +1,283 @@
+"""Logs of nccl-tests as text. Shapes: NVIDIA/nccl-tests issues 290 and 309, its src/util.cu, and logs of rccl-tests."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.calibrate.importing import Network, Options, import_logs
+from runcast.simulator.errors import UserError
+
+HEADER = "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n"
+OLD = "#  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error\n"  # to about 2022
+RANKS = "".join(
+    f"#  Rank {i:2d} Group 0 Pid 29262 on host-{i // 8} device {i % 8:2d} [0000:{i % 8:02x}:00] NVIDIA H100 80GB HBM3\n"
+    for i in range(16)
+)
+START = "# Collective test starting: all_reduce_perf\n"
+VERSION = "NCCL version 2.26.2+cuda12.8\n"
+ROWS = (
+    "   1048576  262144  float  sum  -1   71.93   14.58   27.33      0    71.47   14.67   27.51      0\n"
+    "1073741824  268435456  float  sum  -1  4484.9  239.41  448.90   0    4470.2  240.20  450.37      0\n"
+    "17179869184  4294967296  float  sum  -1  68652  250.24  469.21  0   68668  250.19  469.10      0\n"
+)
+LOG = START + RANKS + VERSION + HEADER + ROWS
+HERE = Options(op="all_reduce", gpus=16, nodes=2, device="H100")
+
+
+def read(tmp_path, text, options=Options(), name="run.log"):  # noqa: B008
+    (tmp_path / name).write_bytes(text.encode())
+    return import_logs([tmp_path / name], options)
+
+
+def seconds(samples):
+    return list(samples.table["seconds"].round(12))
+
+
+def test_a_log_that_says_all_needs_no_flag(tmp_path):
+    samples = read(tmp_path, LOG)
+    row = samples.table.iloc[0].to_dict()
+    assert row == {
+        "cost_class": "all_reduce.network",
+        "device": "H100 SXM",
+        "library": "nccl 2.26.2",
+        "group": "16 GPUs on 2 nodes, float",
+        "seconds": pytest.approx(71.93e-6),
+        "source": f"{tmp_path}/run.log:20",
+        "bytes": 1048576.0,
+        "gpus": 16.0,
+        "nodes": 2.0,
+    }
+
+
+def test_times_of_any_width(tmp_path):
+    row = "1200000000  300000000  float  sum  -1  1.2e+06  1.00  1.88  0  1200000  1.00  1.88  0\n"
+    assert seconds(read(tmp_path, LOG + row)) == [71.93e-6, 4484.9e-6, 68652e-6, 1.2]
+
+
+def test_the_in_place_column(tmp_path):
+    assert seconds(read(tmp_path, LOG, Options(column="in-place")))[0] == 71.47e-6
+
+
+def test_a_node_is_a_class_without_network(tmp_path):
+    samples = read(tmp_path, HEADER + ROWS, Options(op="all_reduce", nodes=1, device="H100"))
+    assert list(samples.table["cost_class"].unique()) == ["all_reduce"]
+
+
+def test_the_network_of_a_node_is_a_feature(tmp_path):
+    samples = read(tmp_path, LOG, Options(network=Network.parsed("8 x 400 Gb/s")))
+    assert list(samples.table["network_bytes_per_s"]) == [400e9] * 3
+
+
+def test_send_and_receive_has_the_link_only(tmp_path):
+    log = LOG.replace("all_reduce", "sendrecv").replace(" sum ", " ")
+    samples = read(tmp_path, log, Options(network=Network.parsed("8 x 400 Gb/s")))
+    assert samples.table.iloc[0][["cost_class", "bytes", "link_bytes_per_s"]].tolist() == [
+        "send_recv.network",
+        1048576.0,
+        50e9,
+    ]
+    assert not {"gpus", "network_bytes_per_s"} & set(samples.table)
+
+
+PREFIXES = ["0: ", " 0: ", "[1,0]<stdout>:", "[1,0]<stdout>: ", "2024-05-01T12:00:00.123Z ", "12:00:01 ", "worker-0: ",
+            "[2024-05-01 12:00:00] 0: ", "worker-0  | ", "(Actor pid=12, ip=10.0.0.1) "]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_prefixes_of_launchers_and_collectors(tmp_path, prefix):
+    prefixed = "".join(prefix + line for line in LOG.splitlines(keepends=True))
+    assert seconds(read(tmp_path, prefixed)) == seconds(read(tmp_path, LOG))
+
+
+def test_windows_line_ends_and_colours(tmp_path):
+    coloured = "".join(f"\x1b[1;32m{line[:-1]}\x1b[0m\r\n" for line in LOG.splitlines(keepends=True))
+    assert seconds(read(tmp_path, coloured)) == seconds(read(tmp_path, LOG))
+
+
+def test_old_rows_without_root_and_with_error(tmp_path):
+    log = OLD + "1048576  262144  float  sum  71.93  14.58  27.33  2e-07  71.47  14.67  27.51  2e-07\n"
+    wrong = "2097152  524288  float  sum  143.8  14.58  27.34  3e+02  143.8  14.58  27.34  2e-07\n"
+    samples = read(tmp_path, log + wrong, HERE)
+    assert seconds(samples) == [71.93e-6]
+    assert samples.dropped == (f"{tmp_path}/run.log: 1 left out: wrong results (line 3)",)
+
+
+def test_old_all_gather_rows_have_no_redop(tmp_path):
+    log = OLD + "1048576  262144  float  71.93  14.58  13.67  0e+00  71.47  14.67  13.75  0e+00\n"
+    samples = read(tmp_path, log, Options(op="all_gather", nodes=2, device="H100"))
+    assert samples.table[["cost_class", "gpus"]].values.tolist() == [["all_gather.network", 16.0]]
+
+
+def test_rows_that_are_no_samples_are_counted_with_their_lines(tmp_path):
+    bad = (
+        "0  0  float  sum  -1  0.06  0.00  0.00  0  0.04  0.00  0.00  N/A\n"
+        "1048576  262144  float  sum  -1  71.93  14.58  27.33  12  71.47  14.67  27.51  0\n"
+        "1048576  262144  float  sum  -1  71.93  24.58  27.33  0  71.47  14.67  27.51  0\n"
+        "1048576  262144  float  sum  -1  71.93  14.58\n"
+        "1048576  262144  float  sum  -1  N/A  N/A  N/A  N/A  N/A  N/A  N/A  N/A\n"
+        "1048576  262144  float  sum  -1  fast  14.58  27.33  0  71.47  14.67  27.51  0\n"
+    )
+    samples = read(tmp_path, HEADER + ROWS + bad, HERE)
+    file = f"{tmp_path}/run.log"
+    assert len(samples) == 3
+    assert sorted(samples.dropped) == sorted(
+        [
+            f"{file}: 1 left out: size is zero (line 5)",
+            f"{file}: 1 left out: wrong results (line 6)",
+            f"{file}: 1 left out: time x algbw is not the size (line 7)",
+            f"{file}: 1 left out: row has 3 values; expected 8 (line 8)",
+            f"{file}: 1 left out: time is N/A (line 9)",
+            f"{file}: 1 left out: row holds what is no number (line 10)",
+        ]
+    )
+
+
+def test_in_place_stands_in_for_out_of_place_that_is_not_there(tmp_path):
+    row = "1048576  262144  float  sum  -1  N/A  N/A  N/A  N/A  71.47  14.67  27.51  0\n"
+    samples = read(tmp_path, HEADER + row, HERE)
+    assert seconds(samples) == [71.47e-6]
+    assert samples.dropped[0].endswith("out-of-place times are N/A in some rows: in-place is used there")
+
+
+def test_a_row_without_its_first_half(tmp_path):
+    row = "1048576  262144  float  sum  -1                                71.47  14.67  27.51  N/A\n"
+    assert seconds(read(tmp_path, HEADER + row, HERE)) == [71.47e-6]
+
+
+def test_columns_of_single_iterations_and_time_stamps(tmp_path):
+    half = "time  algbw  busbw  #wrong  i_min  i_max  i_p99  i_cv%"
+    header = f"#  size  count  type  redop  root  {half}  {half}  timestamp\n"
+    values = "71.93  14.58  27.33  0  70.01  80.22  79.11  3.10"
+    row = f"1048576  262144  float  sum  -1  {values}  {values}  2026-01-01 12:00:00\n"
+    assert seconds(read(tmp_path, header + row, HERE)) == [71.93e-6]
+
+
+def test_times_of_the_cpu_are_left_out(tmp_path):
+    with pytest.raises(UserError, match=r"run.log:2: times of the CPU \(-C\); none of 3 rows can be used"):
+        read(tmp_path, HEADER.replace("time ", "cputime ") + ROWS, HERE)
+
+
+def test_several_tests_in_one_log(tmp_path):
+    gather = LOG.replace("all_reduce", "all_gather").replace("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+    for allreduce, gathered in (("27.33", "13.67"), ("448.90", "224.45"), ("469.21", "234.60")):
+        gather = gather.replace(allreduce, gathered)
+    skipped = LOG.replace("all_reduce", "hypercube")
+    end = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 139.56\n#\n"
+    samples = read(tmp_path, LOG + end + gather + end + skipped)
+    assert samples.table.groupby("cost_class")["device"].first().to_dict() == {
+        "all_gather.network": "H200 SXM",
+        "all_reduce.network": "H100 SXM",
+    }
+    assert "3 left out: hypercube_perf has no cost class" in samples.dropped[0]
+
+
+@pytest.mark.parametrize(
+    ("banner", "library"),
+    [
+        ("# nccl-tests version 2.18.0 nccl-headers=23102 nccl-library=23102\n", "nccl 2.31.2"),
+        ("# rccl-tests version 2.17.9-develop:4a65e8d rccl-headers=22707 rccl-library=22707\n", "rccl 2.27.7"),
+        ("RCCL version : 2.22.3-develop:abc\n", "rccl 2.22.3"),
+        ("# nccl-tests version 2.4 nccl-headers=2708 nccl-library=2708\n", "nccl 2.7.8"),
+        ("", "nccl"),
+    ],
+)
+def test_the_library_and_its_version(tmp_path, banner, library):
+    samples = read(tmp_path, LOG.replace(VERSION, banner))
+    assert set(samples.table["library"]) == {library}
+
+
+def test_ranks_from_the_command_when_the_list_is_cut(tmp_path):
+    command = (
+        "$ mpirun --allow-run-as-root \\\n  -np 16 -x NCCL_DEBUG=INFO \\\n  ./build/all_reduce_perf -b 1M -n 20 -g 1\n"
+    )
+    samples = read(tmp_path, command + HEADER + ROWS, Options(nodes=2, device="H100"))
+    assert samples.table[["cost_class", "gpus"]].iloc[0].tolist() == ["all_reduce.network", 16.0]
+
+
+def test_nodes_of_srun_and_gpus_of_a_process(tmp_path):
+    log = "srun -N 2 -n 2 all_reduce_perf -g 8\n# nThread 1 nGpus 8 minBytes 8\n" + HEADER + ROWS
+    samples = read(tmp_path, log, Options(device="H100"))
+    assert samples.table[["gpus", "nodes"]].iloc[0].tolist() == [16.0, 2.0]
+
+
+def test_a_list_of_ranks_with_gaps_that_leave_no_doubt(tmp_path):
+    few = "".join(RANKS.splitlines(keepends=True)[i] for i in (0, 1, 15))
+    samples = read(tmp_path, START + few + HEADER + ROWS)
+    assert samples.table[["gpus", "nodes"]].iloc[0].tolist() == [16.0, 2.0]
+
+
+def test_ranks_inferred_from_the_bandwidths(tmp_path):
+    samples = read(tmp_path, START + HEADER + ROWS, Options(nodes=2, device="H100"))
+    assert set(samples.table["gpus"]) == {16.0}
+
+
+REFUSED = {
+    "ranks that contradict": (LOG, Options(gpus=8), "8 ranks contradict busbw / algbw, which fits 16; give --gpus"),
+    "a cut list": (
+        START + "".join(RANKS.splitlines(keepends=True)[:8]) + HEADER + ROWS,
+        Options(),
+        "8 ranks contradict busbw / algbw, which fits 16; give --gpus",
+    ),
+    "no ranks": (
+        HEADER + "1048576  262144  float  none  0  71.93  14.58  14.58  0  71.47  14.67  14.67  0\n",
+        Options(op="broadcast", nodes=2, device="H100"),
+        "does not say how many ranks ran; give --gpus",
+    ),
+    "no nodes": (START + HEADER + ROWS, Options(device="H100"), "on how many nodes its 16 ranks ran; give --nodes"),
+    "nodes of one name": (
+        LOG.replace("host-1", "host-0"),
+        Options(),
+        "on how many nodes its 16 ranks ran; give --nodes",
+    ),
+    "no test": (RANKS + HEADER + ROWS, Options(), "does not name the test that ran; give --op"),
+    "another test": (LOG, Options(op="alltoall"), "--op = 'alltoall': .* says all_reduce_perf"),
+    "no device": (START + HEADER + ROWS, Options(nodes=2), "does not name the GPU; give --device"),
+    "unknown device": (LOG.replace("NVIDIA H100 80GB HBM3", "AMD X1"), Options(), "'AMD X1' is not in the catalogue"),
+    "two devices": (
+        LOG.replace("NVIDIA H100 80GB HBM3", "NVIDIA H200", 1),
+        Options(),
+        "several kinds of GPUs, H100 SXM and H200 SXM; give --device",
+    ),
+    "no rows": (LOG.replace(ROWS, ""), Options(), "holds no results"),
+    "no good row": (HEADER + "8  2  float  sum  -1  1\n", HERE, "run.log:2: row has 2 values; expected 8"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_one_line(tmp_path, name):
+    log, options, line = REFUSED[name]
+    with pytest.raises(UserError, match=line) as error:
+        read(tmp_path, log, options)
+    assert len(error.value.faults) == 1
+
+
+def test_hosts_and_environment_are_never_stored(tmp_path):
+    secrets = "export HF_TOKEN=hunter2\nhost-0:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set to hunter2\n"
+    samples = read(tmp_path, secrets + LOG)
+    text = samples.table.to_csv() + str(samples.dropped)
+    assert not [word for word in ("hunter2", "host-0", "host-1", "29262", "0000:07") if word in text]
+
+
+FACTOR = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 1}
+
+
+def rendered(op, ranks, rows):
+    """What nccl-tests prints for messages of so many bytes and microseconds."""
+    lines = [f"# Collective test starting: {op}_perf\n", HEADER]
+    for size, us in rows:
+        algbw = size / us / 1e3
+        half = f"{us:>7.2f}  {algbw:6.2f}  {algbw * FACTOR[op] * (ranks - 1) / ranks:6.2f}      0"
+        lines.append(f"{size:>12}  {size // 4:>12}  {'float':>8}  {'sum':>6}  {'-1':>6}  {half}  {half}\n")
+    return "".join(lines)
+
+
+@given(
+    op=st.sampled_from(sorted(FACTOR)),
+    ranks=st.integers(2, 64),
+    rows=st.lists(st.tuples(st.integers(1, 1 << 32).map(lambda n: 4 * n), st.floats(1, 1e6)), min_size=1, max_size=8),
+)
+def test_random_rows_read_back(tmp_path_factory, op, ranks, rows):
+    rows = [(size, round(us, 2)) for size, us in rows]
+    folder = tmp_path_factory.mktemp("log")
+    samples = read(folder, rendered(op, ranks, rows), Options(gpus=ranks, nodes=1, device="H100"))
+    read_back = list(zip(samples.table["bytes"], seconds(samples), strict=True))
+    assert read_back == [(size, round(us * 1e-6, 12)) for size, us in rows]
