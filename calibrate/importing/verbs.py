@@ -22,7 +22,7 @@ class Column(StrEnum):
 def import_(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs of the tools, text or JSON.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="File of samples to write (CSV).")],
-    device: Annotated[str | None, typer.Option(help="GPU, as 'H100 SXM'; perftest never says.")] = None,
+    device: Annotated[str | None, typer.Option(help="GPU, as 'H100 SXM'; logs of perftest seldom name it.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Ranks of a collective.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes that the ranks lie on.")] = None,
     op: Annotated[str | None, typer.Option(help="Test of nccl-tests that ran, as all_reduce.")] = None,
