@@ -12,11 +12,11 @@ from typing import Any
 import pandas as pd
 
 from ...simulator.errors import UserError
-from ...simulator.files import write_atomic
+from ...simulator.files import read_json, read_toml, write_atomic
 from ...simulator.hardware import cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
 from ...simulator.profile import load_profile
-from ...simulator.samples import Samples, read_samples
+from ...simulator.samples import Samples, joined, read_samples
 from .profile import Origin, fit_profile
 
 
@@ -32,6 +32,7 @@ class Flags:
     base: str
     wider: float
     source: str
+    also: Path | None
 
 
 def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Samples]:
@@ -44,7 +45,8 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     if out.suffix != ".json":
         raise UserError(f"--out = {str(out)!r}: expected a name that ends in .json")
     load_profile(flags.base, "--base")
-    samples = read_samples(paths)
+    read = {path: read_samples([path]) for path in paths}
+    samples = joined(list(read.values()))
     device = _device(samples, flags.device)
     machine = flags.cluster or _cluster_of(device)
     origin = Origin(
@@ -54,9 +56,10 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         date=datetime.date.today().isoformat(),
         source=flags.source,
         command=_command(paths, flags, device, machine),
-        files=[_file(path, samples, device) for path in paths],
+        files=[_file(path, of_file, device) for path, of_file in read.items()],
         base=flags.base,
         wider=flags.wider,
+        stated=_stated(flags.also) if flags.also else {},
     )
     hardware = cluster(machine, 1, "--cluster")
     if hardware.device(0).name != device:
@@ -66,11 +69,24 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     return _errors(content), samples
 
 
+def _stated(path: Path) -> dict[str, Any]:
+    """The parameters of a file, as they stand there.
+
+    Raises:
+        UserError: the file cannot be read, or an entry is not allowed.
+    """
+    load_profile(str(path), "--also")
+    found: dict[str, Any] = (read_json if path.suffix == ".json" else read_toml)(path)["parameters"]
+    return found
+
+
 def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> str:
     """The command that refits, with every choice named and without folders."""
     given = {"--device": device, "--cluster": machine, "--base": flags.base, "--source": flags.source}
     if flags.wider != 1:
         given["--wider"] = f"{flags.wider:g}"
+    if flags.also is not None:
+        given["--also"] = flags.also.name
     words = ["runcast", "calibrate", "fit", *(path.name for path in paths), "-o", flags.out.name]
     words += [word for flag, value in given.items() for word in (flag, value)]
     return shlex.join(words + [word for value in flags.prefer for word in ("--prefer", value)])
@@ -97,8 +113,7 @@ def _cluster_of(device: str) -> str:
 
 def _file(path: Path, samples: Samples, device: str) -> dict[str, Any]:
     """Which bytes were read, and how many rows of them were used."""
-    of_file = samples.table["source"].str.startswith(f"{path}:")
-    used = int((of_file & (samples.table["device"] == device)).sum())
+    used = int((samples.table["device"] == device).sum())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return {"file": path.name, "sha256": digest, "rows": used}
 

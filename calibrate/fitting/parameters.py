@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...simulator.hardware import Limits
-from ...simulator.profile import Model, Ratio
+from ...simulator.profile import Entry, Model
 
-Models = Mapping[str, Mapping[str, Model | Ratio]]
+Models = Mapping[str, Mapping[str, Entry]]
 
 
 def parameters_of(models: Models, limits: Limits) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """A whole Profile from samples: one model per cost class and library, the parameters that follow, and how it came."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from ...simulator.errors import UserError
 from ...simulator.hardware import Limits
-from ...simulator.profile import SCHEMA, Model, Ratio, write_limits, write_models
+from ...simulator.profile import SCHEMA, Entry, write_limits, write_models
 from ...simulator.samples import Samples
 from .fit import fit_model
 from .parameters import parameters_of
@@ -16,7 +16,7 @@ from .parameters import parameters_of
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a profile comes from: what its file and its report tell."""
+    """Where a profile comes from: what its file and its report tell, and the parameters that are known otherwise."""
 
     name: str
     device: str
@@ -27,6 +27,7 @@ class Origin:
     files: Sequence[Mapping[str, Any]] = ()
     base: str = "generic"
     wider: float = 1.0
+    stated: Mapping[str, Any] = field(default_factory=dict)
 
 
 def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequence[str] = ()) -> dict[str, Any]:
@@ -55,12 +56,12 @@ def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequen
         "samples": list(origin.files),
         "environment": dict(samples.environment),
         "limits": write_limits(limits, origin.cluster),
-        "parameters": parameters_of(models, limits),
+        "parameters": {**parameters_of(models, limits), **origin.stated},
         "models": write_models(models),
     }
 
 
-def _variants(kind: str, table: pd.DataFrame, limits: Limits, prefer: Sequence[str]) -> dict[str, Model | Ratio]:
+def _variants(kind: str, table: pd.DataFrame, limits: Limits, prefer: Sequence[str]) -> dict[str, Entry]:
     """A model per library, the default one first."""
     counts = table["library"].value_counts()
 

@@ -30,11 +30,14 @@ def fit(
         float, typer.Option(min=1, max=10, help="Factor on the spread of what comes from --base: a sibling device.")
     ] = 1.0,
     source: Annotated[str, typer.Option(help="Where the samples come from, in words.")] = "samples of the user's",
+    also: Annotated[
+        Path | None, typer.Option(help="A file with parameters that are known otherwise, each with its source.")
+    ] = None,
 ) -> None:
     """Fit cost models to samples and write them as a Profile, with their errors on samples left out."""
     from ..fitting.command import Flags, fit_files
 
-    flags = Flags(out, device, cluster, name, prefer or (), base, wider, source)
+    flags = Flags(out, device, cluster, name, prefer or (), base, wider, source, also)
     errors, read = fit_files(samples or (), flags)
     _print_dropped(read.dropped)
     _print(errors)

@@ -117,7 +117,8 @@ class _Pricer:
             route = self.cluster.h2d_route(rank)
             slowest = min(route, key=lambda link: self.capacity[link])
             rate = self.capacity[slowest]
-            work = Term(self.program.bytes[own] / rate, self._of_link(slowest), work=True)
+            size = self.program.bytes[own]
+            work = Term(size / rate, self._of_link(slowest, "copy.h2d", bytes=size.max()), work=True)
             self.sheet.charge(own, [self._fixed("h2d.latency_s"), work])
             self.sheet.demand(own, [*route, self.hbm[rank]], [rate] * (len(route) + 1))
 
@@ -154,7 +155,7 @@ class _Pricer:
             if self.slowest_hbm[0] / 2 < rate:  # every byte is written where it arrives and read where it goes on
                 rate, slowest = self.slowest_hbm[0] / 2, self.slowest_hbm[1]
             seconds = program.bytes[own] / rate
-            wire = Term(seconds, self._of_link(slowest), work=True)
+            wire = Term(seconds, self._of_ring(slowest, program.bytes[own].max()), work=True)
             self.sheet.charge(own, [self._fixed("broadcast.latency_s"), self._filling(seconds), wire])
             share, size = ring.shares_from(one), float(program.bytes[own].sum())
             watched = self.watched[ring.link] & (share > 0)
@@ -213,5 +214,13 @@ class _Pricer:
     def _per(self, name: str, count: NDArray[Any] | float) -> Term:
         return Term(count * self.profile.value(name), self.profile[name])
 
-    def _of_link(self, link: int) -> Parameter:
-        return self.profile[f"link_fraction.{self.cluster.links[link].kind}"]
+    def _of_ring(self, link: int, size: int) -> Parameter:
+        """The fraction of the link that bounds a ring, read off collectives in one island or over several."""
+        ranks, islands = len(self.world), self.ring.islands
+        if islands > 1:
+            return self._of_link(link, "all_reduce.network", bytes=size, gpus=ranks, nodes=islands)
+        return self._of_link(link, "all_gather", bytes=size, gpus=ranks)
+
+    def _of_link(self, link: int, kind: str, **features: object) -> Parameter:
+        """What a link sustains, for ops of this class and these features."""
+        return self.profile.beyond(f"link_fraction.{self.cluster.links[link].kind}", kind, features)

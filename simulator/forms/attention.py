@@ -4,6 +4,7 @@ import numpy as np
 
 from ..hardware import Limits
 from .form import Coefficient, Coefficients, Columns, Floats, Form
+from .gemm import peak
 
 
 def flop(x: Columns) -> Floats:
@@ -16,7 +17,7 @@ def _seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
     tiles = x["batch"] * x["heads"] * np.ceil(x["seq"] / 128)
     idle = np.maximum(1.0, (limits.sms / tiles) ** c["q"])
     narrow = (x["head_dim"] / 128) ** c["g"]
-    work = flop(x) * idle / (limits.flop_per_s["bf16"] * c["e"] * narrow * x["seq"] / (x["seq"] + c["l0"]))
+    work = flop(x) * idle / (peak(limits, "bf16") * c["e"] * narrow * x["seq"] / (x["seq"] + c["l0"]))
     moved = 4 * x["batch"] * x["seq"] * x["head_dim"] * (x["heads"] + x["kv_heads"])
     return c["a_s"] + work + moved / (limits.memory_bytes_per_s * c["e_m"])
 

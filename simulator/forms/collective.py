@@ -49,7 +49,7 @@ def node_form(op: str) -> Form:
         return c["a_s"] + c["h_s"] * rounds * (x["gpus"] - 1) + growing + through / rate
 
     return Form(
-        "collective in a node",
+        f"{op} in a node",
         (
             Coefficient("a_s", 1e-7, 1e-3, 1e-5, "call"),
             Coefficient("h_s", 1e-9, 1e-4, 1e-6, "one step of the ring"),
@@ -102,7 +102,7 @@ def ring_network(op: str) -> Form:
         return c["a_s"] + p_norm(steps * c["h_s"], through / (c["e"] * nics), _overlap(x["gpus"]))
 
     return Form(
-        "ring over nodes",
+        f"{op} ring over nodes",
         (
             Coefficient("a_s", 1e-7, 1e-2, 1.5e-5, "call"),
             Coefficient("h_s", 1e-8, 1e-3, 2e-6, "one step of the ring, in a node or between two"),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UserError
 from ..hardware import Limits
 from .form import Coefficient, Coefficients, Columns, Floats, Form, p_norm
 
@@ -40,6 +41,19 @@ _QUANTISE = Coefficient("e_q", 0.1, 1, 0.35, "share of the memory bandwidth whil
 _QUANTISED_CALL = Coefficient("t0_s", 5e-7, 3e-5, 1.2e-5, "call, and those of the cast", trust=0.02)
 
 
+def peak(limits: Limits, dtype: str) -> float:
+    """Dense FLOP/s of a dtype; where a device has only one of the two 16-bit ones, that stands for both.
+
+    Raises:
+        UserError: the device has no units for this dtype.
+    """
+    twins = {"bf16": "fp16", "fp16": "bf16"}
+    for name in (dtype, twins.get(dtype, dtype)):
+        if name in limits.flop_per_s:
+            return limits.flop_per_s[name]
+    raise UserError(f"dtype = {dtype!r}: the device has no fast path for it; it has {', '.join(limits.flop_per_s)}")
+
+
 def flop(x: Columns) -> Floats:
     """Floating-point operations of a product."""
     total: Floats = 2 * x["m"] * x["n"] * x["k"]
@@ -59,27 +73,27 @@ def gemm_form(dtype: str) -> Form:
     wide, cast = _BYTES[dtype], _BYTES[dtype] < 2
 
     def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
-        peak = limits.flop_per_s[dtype]
+        fastest = peak(limits, dtype)
         moved = wide * (x["m"] * x["k"] + x["n"] * x["k"]) + max(wide, 2) * x["m"] * x["n"]
         memory = moved / (limits.memory_bytes_per_s * c["e_m"])
-        call = c["t0_s"] + p_norm(_compute(x, limits, peak, c), memory, c["p"])
+        call = c["t0_s"] + p_norm(_compute(x, limits, fastest, c), memory, c["p"])
         return call + (3 * x["m"] * x["k"] / (limits.memory_bytes_per_s * c["e_q"]) if cast else 0.0)
 
     quantised = (_QUANTISED_CALL, *_COEFFICIENTS[1:], _QUANTISE)
     return Form("tiled gemm with cast" if cast else "tiled gemm", quantised if cast else _COEFFICIENTS, seconds)
 
 
-def _compute(x: Columns, limits: Limits, peak: float, c: Coefficients) -> Floats:
+def _compute(x: Columns, limits: Limits, fastest: float, c: Coefficients) -> Floats:
     """Seconds of the tensor cores with the best tile and split, throttled."""
-    best: Floats = np.min(list(_by_split(x, limits, peak, c)), axis=0)
-    at_peak = flop(x) / peak
+    best: Floats = np.min(list(_by_split(x, limits, fastest, c)), axis=0)
+    at_peak = flop(x) / fastest
     return best * (1 + c["thr"] * at_peak / (at_peak + c["f0_s"]))
 
 
-def _by_split(x: Columns, limits: Limits, peak: float, c: Coefficients) -> Iterator[Floats]:
+def _by_split(x: Columns, limits: Limits, fastest: float, c: Coefficients) -> Iterator[Floats]:
     """Seconds of the tensor cores for each split of k, each with its best tile."""
     rows, columns = _TILES[:, :1], _TILES[:, 1:]
-    per_k = limits.sms * 2 * rows * columns / (peak * c["e"]) * (rows * columns / _LARGEST_TILE) ** -c["q"]
+    per_k = limits.sms * 2 * rows * columns / (fastest * c["e"]) * (rows * columns / _LARGEST_TILE) ** -c["q"]
     waves = np.ceil(x["m"] / rows) * np.ceil(x["n"] / columns) / limits.sms
     for split in _SPLITS:
         counted = waves * split + c["s"] * (np.ceil(waves * split) - waves * split)

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..hardware import Limits
 from .form import Coefficient, Coefficients, Columns, Floats, Form
+from .gemm import peak
 
 
 def rows(x: Columns) -> Floats:
@@ -30,7 +31,7 @@ def grouped_gemm_form(dtype: str) -> Form:
 
     def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
         per_expert = rows(x) * x["ep"] / x["experts"]
-        work = flop(x) / (limits.flop_per_s[dtype] * c["e"] * per_expert / (per_expert + c["r0"]))
+        work = flop(x) / (peak(limits, dtype) * c["e"] * per_expert / (per_expert + c["r0"]))
         moved = 2 * rows(x) * (2 * x["hidden"] + 3 * x["inter"] / x["tp"])
         weights = wide * np.minimum(x["experts"] / x["ep"], rows(x)) * _expert_weights(x)
         crowded = np.where(x["skew"] > 0, x["ep"] ** c["q"] * (1 + c["s"] * x["skew"]), 1.0)

@@ -7,7 +7,7 @@ and the only thing that measuring and predicting share.
 
 from .entries import read_limits, write_limits, write_models
 from .load import SCHEMA, check_complete, load_profile, load_stack, profile_for, profile_names
-from .model import Band, Errors, Estimate, Model, Ratio, errors_of
+from .model import Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
 from .parameters import PARAMETERS, PROVENANCE, Parameter
 from .profile import Profile, check_devices
 
@@ -16,12 +16,14 @@ __all__ = [
     "PROVENANCE",
     "SCHEMA",
     "Band",
+    "Entry",
     "Errors",
     "Estimate",
     "Model",
     "Parameter",
     "Profile",
     "Ratio",
+    "Stated",
     "check_complete",
     "check_devices",
     "errors_of",

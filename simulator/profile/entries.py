@@ -9,7 +9,7 @@ from ..errors import UserError, did_you_mean, fault
 from ..forms import CostClass, Curve, cost_class, known_classes
 from ..hardware import Limits
 from ..hardware.checks import MOST, Check, anything, checked, count, number, table, text
-from .model import Band, Errors, Model, Ratio
+from .model import Band, Entry, Errors, Model, Ratio, Stated
 
 _HUGE = 1e30
 _RATE = number(0, _HUGE)
@@ -48,6 +48,7 @@ _MODEL: dict[str, Check] = {
     "source": text,
 }
 _RATIO: dict[str, Check] = {"like": text, "factor": number(1e-3, 1e3), "spread": number(0, 5), "source": text}
+_STATED: dict[str, Check] = {"seconds": number(0, 1e3), "spread": number(0, 5), "source": text}
 _VARIANTS: dict[str, Check] = {"default": text, "variants": table}
 
 
@@ -68,7 +69,7 @@ def write_limits(limits: Limits, cluster: str) -> dict[str, Any]:
     return {"cluster": cluster, **vars(limits), "flop_per_s": dict(limits.flop_per_s)}
 
 
-def read_models(raw: Mapping[str, Any], file: str, limits: Limits | None) -> dict[str, dict[str, Model | Ratio]]:
+def read_models(raw: Mapping[str, Any], file: str, limits: Limits | None) -> dict[str, dict[str, Entry]]:
     """The models of a file by cost class and library, the default library first.
 
     Raises:
@@ -77,7 +78,7 @@ def read_models(raw: Mapping[str, Any], file: str, limits: Limits | None) -> dic
     return {kind: _read_variants(kind, entry, file, limits) for kind, entry in raw.items()}
 
 
-def write_models(models: Mapping[str, Mapping[str, Model | Ratio]]) -> dict[str, Any]:
+def write_models(models: Mapping[str, Mapping[str, Entry]]) -> dict[str, Any]:
     """What `read_models` reads."""
     return {
         kind: {"default": next(iter(variants)), "variants": {name: _write(m) for name, m in variants.items()}}
@@ -85,7 +86,7 @@ def write_models(models: Mapping[str, Mapping[str, Model | Ratio]]) -> dict[str,
     }
 
 
-def _read_variants(kind: str, raw: Any, file: str, limits: Limits | None) -> dict[str, Model | Ratio]:
+def _read_variants(kind: str, raw: Any, file: str, limits: Limits | None) -> dict[str, Entry]:
     known = cost_class(kind)
     if known is None:
         near = did_you_mean(kind, known_classes()) or f"known: {', '.join(known_classes())}"
@@ -99,11 +100,13 @@ def _read_variants(kind: str, raw: Any, file: str, limits: Limits | None) -> dic
     return {name: _read(kind, known, name, variants[name], file, limits) for name in order}
 
 
-def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits: Limits | None) -> Model | Ratio:
+def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits: Limits | None) -> Entry:
     where = f"models.{kind}.{library}"
     raw = _table(raw, file, where)
     if "like" in raw:
         return Ratio(**checked(raw, _RATIO, file, f"{where}."))
+    if "seconds" in raw:
+        return Stated(**checked(raw, _STATED, file, f"{where}."))
     if limits is None:
         raise UserError(f"{file}: limits: missing; models need the data-sheet numbers of the device that was measured")
     entry = checked(raw, _MODEL, file, f"{where}.", optional=("curves",))
@@ -172,8 +175,8 @@ def _rising(points: Any, key: str, file: str, where: str) -> np.ndarray:
     return array
 
 
-def _write(model: Model | Ratio) -> dict[str, Any]:
-    if isinstance(model, Ratio):
+def _write(model: Entry) -> dict[str, Any]:
+    if not isinstance(model, Model):
         return dict(vars(model))
     curves = {f"{n:.0f}": {"bytes": _digits(c.bytes), "seconds": _digits(c.seconds)} for n, c in model.curves.items()}
     return {

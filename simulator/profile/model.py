@@ -91,8 +91,7 @@ class Model:
         """
         here = self.limits if limits is None else limits
         x = self.cost_class.columns(features, here)
-        beyond = self.doublings(x)
-        growth = sum((self.growth[axis] * far for axis, far in beyond.items()), np.zeros(len(x[next(iter(x))])))
+        growth = self.growth_beyond(x)
         outside = (growth > 0) | (self.wider > 1)
         inside = np.where(self._on_curve(x), PROVENANCE.index("interpolated"), PROVENANCE.index("fitted"))
         return Estimate(
@@ -116,9 +115,21 @@ class Model:
             far[axis] = np.where(doublings > 1e-6, doublings, 0.0)
         return far
 
+    def growth_beyond(self, x: Columns) -> Floats:
+        """What lying outside the measured range adds to the spread; 0 inside."""
+        far = self.doublings(x)
+        total: Floats = np.sum([self.growth[axis] * doublings for axis, doublings in far.items()], axis=0)
+        return total
+
     def borrowed(self, wider: float) -> "Model":
         """The same model for a sibling device: a wider spread."""
         return replace(self, wider=self.wider * wider)
+
+    def lent(self, kind: str) -> "Model | None":
+        """The same coefficients in the form of another class, such as another dtype; None if the forms differ."""
+        other = cost_class(kind)
+        same = other is not None and other.form.name == self.cost_class.form.name
+        return replace(self, kind=kind) if same else None
 
     def to_json(self) -> list[Any]:
         """Everything that an estimate depends on, for hashing."""
@@ -178,6 +189,29 @@ class Ratio:
     def to_json(self) -> list[Any]:
         """Everything that an estimate depends on, for hashing."""
         return [self.like, self.factor, self.spread]
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A class of calls that nobody measured: so many seconds per item of a call, and how unsure that is."""
+
+    seconds: float
+    spread: float
+    source: str
+
+    def estimate(self, features: Mapping[str, object]) -> Estimate:
+        """The seconds of calls with so many items each; the label says that they were assumed."""
+        count = np.atleast_1d(np.asarray(features["count"], np.float64))
+        assumed = np.full(len(count), PROVENANCE.index("assumed"))
+        return Estimate(self.seconds * count, np.full(len(count), self.spread), assumed)
+
+    def to_json(self) -> list[Any]:
+        """Everything that an estimate depends on, for hashing."""
+        return [self.seconds, self.spread]
+
+
+Entry = Model | Ratio | Stated
+"""What a profile knows of a cost class with one library."""
 
 
 def errors_of(log_ratio: Floats) -> Errors:

@@ -6,13 +6,15 @@ from typing import Any
 
 from ..errors import UserError, fault, hint
 from ..hardware import Limits
-from .model import Estimate, Model, Ratio
+from .model import Entry, Estimate, Model, Ratio, Stated
 from .parameters import Parameter
 
-Models = Mapping[str, Mapping[str, Model | Ratio]]
+Models = Mapping[str, Mapping[str, Entry]]
 """By cost class, then by library; the first library is the default one."""
 
 _BORROWED = {"measured", "interpolated", "fitted"}
+_READ_OFF = {"fitted", "extrapolated"}
+"""How a parameter is labelled that was read off a model, on the device that was measured or on a sibling."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Profile:
         """The number alone."""
         return self.parameters[name].value
 
-    def model(self, kind: str, library: str | None = None) -> Model | Ratio:
+    def model(self, kind: str, library: str | None = None) -> Entry:
         """The model of a cost class, of its default library or of this one.
 
         Raises:
@@ -65,8 +67,31 @@ class Profile:
         model = self.model(kind, library)
         here = limits or self.limits
         if isinstance(model, Ratio):
-            return model.of(self.estimate(model.like, features, limits=here))
+            return model.of(self._of_like(kind, model.like, features, here))
+        if isinstance(model, Stated):
+            return model.estimate(features)
         return model.estimate(features, here)
+
+    def beyond(self, name: str, kind: str, features: Mapping[str, object]) -> Parameter:
+        """A parameter that was read off the model of a class, as it stands for ops with these features.
+
+        Beyond the model's range it is extrapolated, and less sure by what that was seen to cost.
+        """
+        parameter = self.parameters[name]
+        model = next(iter(self.models.get(kind, {}).values()), None)
+        if parameter.provenance not in _READ_OFF or not isinstance(model, Model):
+            return parameter
+        growth = float(model.growth_beyond(model.cost_class.columns(features, model.limits)).max())
+        if growth == 0:
+            return parameter
+        return replace(parameter, spread=parameter.spread + growth * model.wider, provenance="extrapolated")
+
+    def _of_like(self, kind: str, like: str, features: Mapping[str, object], limits: Limits | None) -> Estimate:
+        """The estimate of the class that another one is a multiple of; equal forms lend their coefficients only."""
+        lender = self.model(like)
+        if isinstance(lender, Model) and (borrower := lender.lent(kind)):
+            return borrower.estimate(features, limits)
+        return self.estimate(like, features, limits=limits)
 
     def joined(self, other: "Profile") -> "Profile":
         """This profile and another one; where both have a name, the other's wins."""
@@ -106,5 +131,7 @@ def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:
 
 
 def _borrowed(parameter: Parameter, wider: float) -> Parameter:
-    label = "extrapolated" if parameter.provenance in _BORROWED else parameter.provenance
-    return replace(parameter, spread=parameter.spread * wider, provenance=label)
+    """What was carried over or assumed from the start is no less sure here than there."""
+    if parameter.provenance not in _BORROWED:
+        return parameter
+    return replace(parameter, spread=parameter.spread * wider, provenance="extrapolated")

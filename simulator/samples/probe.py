@@ -121,7 +121,11 @@ def _copies(case: str, params: Record, _bytes: float) -> _Found:
 
 def _launch(case: str, params: Record, _bytes: float) -> _Found:
     count = next((float(params[name]) for name in ("kernels", "calls", "waits") if name in params), 1.0)
-    return f"host.{case}", "torch", {"count": count}
+    return f"host.{_CALLS.get(case, case)}", "torch", {"count": count}
+
+
+_CALLS = {"tiny_kernels_issue": "launch", "tiny_kernels_device": "kernel_to_kernel", "linear_call_issue": "linear_call"}
+"""What a case of the launch group says about the host, where its own name does not tell."""
 
 
 def _reload(case: str, params: Record, _bytes: float) -> _Found:

@@ -16,7 +16,7 @@ from ..costs import Costs, cost_update
 from ..errors import UserError, fault
 from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
-from ..profile import Profile, check_complete, load_profile, load_stack, profile_for
+from ..profile import Profile, check_complete, check_devices, load_profile, load_stack, profile_for
 from ..program import Program
 from ..units import format_bytes
 from ..updates import (
@@ -70,7 +70,9 @@ class Resolved:
     def profile(self) -> Profile:
         """Device and software parameters together."""
         name = self.scenario.profile or self._profile_of_device()
-        joined = load_profile(name, self.where).joined(load_stack(self.scenario.stack, self.where))
+        profile = load_profile(name, self.where)
+        check_devices(profile, [device.name for device in self.devices], self.where)
+        joined = profile.joined(load_stack(self.scenario.stack, self.where))
         check_complete(joined, self.where)
         return joined
 
