@@ -83,7 +83,7 @@ def _stated(path: Path) -> dict[str, Any]:
 def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> str:
     """The command that refits, with every choice named and without folders."""
     given = {"--device": device, "--cluster": machine, "--base": flags.base, "--source": flags.source}
-    if flags.wider != 1:
+    if flags.wider:
         given["--wider"] = f"{flags.wider:g}"
     if flags.also is not None:
         given["--also"] = flags.also.name

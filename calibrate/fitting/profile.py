@@ -26,7 +26,7 @@ class Origin:
     command: str
     files: Sequence[Mapping[str, Any]] = ()
     base: str = "generic"
-    wider: float = 1.0
+    wider: float = 0.0
     stated: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequen
         "schema": SCHEMA,
         "name": origin.name,
         "base": origin.base,
-        **({"wider": origin.wider} if origin.wider != 1 else {}),
+        **({"wider": origin.wider} if origin.wider else {}),
         "devices": [origin.device],
         "date": origin.date,
         "source": origin.source,

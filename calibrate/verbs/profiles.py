@@ -1,14 +1,18 @@
-"""`runcast calibrate`: fit a Profile to samples, check one against others, report on it."""
+"""`runcast calibrate`: logs to samples, a Profile fitted to samples, one checked against others, a report on one."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .importing import import_
+
 if TYPE_CHECKING:
     import pandas as pd
 
 calibrate = typer.Typer(no_args_is_help=True, help="Make, check and explain Profiles from measured samples.")
+
+calibrate.command("import")(import_)
 
 _SAMPLES = typer.Argument(help="Tables of samples: CSV or JSON lines (docs/profiles.md).", show_default=False)
 
@@ -27,8 +31,8 @@ def fit(
     ] = None,
     base: Annotated[str, typer.Option(help="Profile for what the samples do not cover.")] = "generic",
     wider: Annotated[
-        float, typer.Option(min=1, max=10, help="Factor on the spread of what comes from --base: a sibling device.")
-    ] = 1.0,
+        float, typer.Option(min=0, max=2, help="Spread that carrying over from --base adds: 0.1 is 10 %.")
+    ] = 0.0,
     source: Annotated[str, typer.Option(help="Where the samples come from, in words.")] = "samples of the user's",
     also: Annotated[
         Path | None, typer.Option(help="A file with parameters that are known otherwise, each with its source.")

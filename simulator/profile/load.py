@@ -21,7 +21,7 @@ _KEYS: dict[str, Check] = {
     "schema": one_of(lambda: (SCHEMA,)),
     "name": text,
     "base": text,
-    "wider": number(1, 10),
+    "wider": number(0, 2),
     "devices": names,
     "date": anything,
     "source": text,
@@ -84,7 +84,7 @@ def _load(folder: str, name: str, where: str, key: str, above: tuple[str, ...] =
     content = checked(raw, _KEYS, file, "", optional=set(_KEYS) - {"schema"})
     base = Profile(name, {})
     if "base" in content:
-        base = _load(folder, content["base"], file, "base", (*above, place)).borrowed(content.get("wider", 1.0))
+        base = _load(folder, content["base"], file, "base", (*above, place)).borrowed(content.get("wider", 0.0))
     return _over(base, content, name, file)
 
 

@@ -54,7 +54,7 @@ class Model:
 
     `range` holds the smallest and largest measured value of each axis of the class, `growth` what a doubling beyond
     them adds to the spread. `curves` are measured seconds over bytes by number of GPUs; `limits` are those of the
-    device that was measured. `wider` multiplies the spread of a model that a sibling device borrows.
+    device that was measured. `wider` is the spread that was added, in squares, because a sibling device borrows it.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Model:
     limits: Limits
     source: str
     curves: Mapping[float, Curve] = field(default_factory=dict)
-    wider: float = 1.0
+    wider: float = 0.0
 
     @property
     def cost_class(self) -> CostClass:
@@ -92,11 +92,11 @@ class Model:
         here = self.limits if limits is None else limits
         x = self.cost_class.columns(features, here)
         growth = self.growth_beyond(x)
-        outside = (growth > 0) | (self.wider > 1)
+        outside = (growth > 0) | (self.wider > 0)
         inside = np.where(self._on_curve(x), PROVENANCE.index("interpolated"), PROVENANCE.index("fitted"))
         return Estimate(
             seconds=self.seconds(x, here),
-            spread=(self._spread(x) + growth) * self.wider,
+            spread=np.hypot(self._spread(x) + growth, self.wider),
             provenance=np.where(outside, PROVENANCE.index("extrapolated"), inside),
         )
 
@@ -123,7 +123,7 @@ class Model:
 
     def borrowed(self, wider: float) -> "Model":
         """The same model for a sibling device: a wider spread."""
-        return replace(self, wider=self.wider * wider)
+        return replace(self, wider=float(np.hypot(self.wider, wider)))
 
     def lent(self, kind: str) -> "Model | None":
         """The same coefficients in the form of another class, such as another dtype; None if the forms differ."""

@@ -1,5 +1,6 @@
 """The Profile: parameters and fitted models of a device, or the parameters of a software stack."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -84,7 +85,7 @@ class Profile:
         growth = float(model.growth_beyond(model.cost_class.columns(features, model.limits)).max())
         if growth == 0:
             return parameter
-        return replace(parameter, spread=parameter.spread + growth * model.wider, provenance="extrapolated")
+        return replace(parameter, spread=parameter.spread + growth, provenance="extrapolated")
 
     def _of_like(self, kind: str, like: str, features: Mapping[str, object], limits: Limits | None) -> Estimate:
         """The estimate of the class that another one is a multiple of; equal forms lend their coefficients only."""
@@ -103,8 +104,11 @@ class Profile:
         )
 
     def borrowed(self, wider: float) -> "Profile":
-        """The same for a sibling device: what was measured elsewhere is extrapolated here, with a wider spread."""
-        if wider == 1:
+        """The same for a sibling device: what was measured elsewhere is extrapolated here.
+
+        `wider` is the relative spread that carrying it over adds, in squares.
+        """
+        if wider == 0:
             return self
         return replace(
             self,
@@ -134,4 +138,4 @@ def _borrowed(parameter: Parameter, wider: float) -> Parameter:
     """What was carried over or assumed from the start is no less sure here than there."""
     if parameter.provenance not in _BORROWED:
         return parameter
-    return replace(parameter, spread=parameter.spread * wider, provenance="extrapolated")
+    return replace(parameter, spread=math.hypot(parameter.spread, wider), provenance="extrapolated")

@@ -76,7 +76,7 @@ def _aic_nccl(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "cost_class": table["op"].replace(_OPS),
-            "library": "nccl/" + table["version"].where(table["version"] != "", "unknown"),
+            "library": "nccl " + table["version"].where(table["version"] != "", "unknown"),
             "group": table["src_file"] + " " + table["dtype"],
             "seconds": _microseconds(table, "time_us"),
             **_numbers(table, bytes="bytes", gpus="num_gpus"),
@@ -228,8 +228,8 @@ _TRANSFERS = {
     "d2h_pinned_ce": "copy.d2h",
     "d2h_ce": "copy.d2h",
     "d2h_c2c_ce": "copy.d2h",
-    "all8_h2d_simul_ce_per_gpu": "copy.h2d.all",
-    "all8_d2h_simul_ce_per_gpu": "copy.d2h.all",
+    "all8_h2d_simul_ce_per_gpu": "copy.h2d.concurrent",
+    "all8_d2h_simul_ce_per_gpu": "copy.d2h.concurrent",
     "h2d_bidir_ce": "copy.h2d.bidirectional",
     "d2h_bidir_ce": "copy.d2h.bidirectional",
     "d2h_bidir_ce_typ": "copy.d2h.bidirectional",

@@ -1,4 +1,4 @@
-"""The verb of this package on the command line: parses flags, calls the API and prints."""
+"""`runcast calibrate import`: logs of benchmark tools to a file of samples."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -40,7 +40,7 @@ def import_(
     """
     from ...simulator.files import write_atomic
     from ...simulator.samples import to_csv
-    from . import Network, Options, import_logs
+    from ..importing import Network, Options, import_logs
 
     options = Options(
         device=device,
