@@ -1,0 +1,107 @@
+"""Samples beside a Profile: each predicted, named for the reader, and whether the profile was fitted to it."""
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..simulator.figures import Table
+from ..simulator.figures.profile_samples import IN_SAMPLE
+from ..simulator.forms import cost_class
+from ..simulator.profile import Profile
+from ..simulator.samples import Samples
+from ..simulator.units import format_seconds
+from ..simulator.validate import predict_samples
+from .check import check_profile
+from .report_lines import family
+from .report_tables import quantity
+
+NOT_FITTED, NOT_KNOWN = "not fitted to", "not known whether fitted to"
+
+
+def scored(profile: Profile, samples: Samples) -> pd.DataFrame:
+    """A row per sample of the profile's devices that can be predicted, as `figures.profile_samples` draws them."""
+    mine = samples.table["device"].isin(profile.devices) | (not profile.devices)
+    known = predict_samples(profile, samples.table[mine])
+    known = known[known["reason"] == ""]
+    return pd.DataFrame(
+        {
+            "family": known["cost_class"].map(family),
+            "library": known["library"],
+            "measured_s": known["seconds"].astype(float),
+            "predicted_s": known["predicted_s"].astype(float),
+            "size": known["size"].astype(float),
+            "size_axis": [cost_class(kind).size for kind in known["cost_class"]],  # type: ignore[union-attr]
+            "seen": seen(profile, known["source"]),
+            "text": _texts(known),
+            "file": _places(known["source"]),
+        }
+    )
+
+
+def seen(profile: Profile, sources: "pd.Series[str]") -> "pd.Series[str]":
+    """Whether each row stands in a file with the bytes of one that the profile was fitted to.
+
+    A table may name sources of its own, which are no files; whether the fit has seen its rows is not known then.
+    """
+    fitted = {file["sha256"] for file in profile.about.get("samples", ())}
+    places = _places(sources)
+    digests = {place: _digest(place) for place in set(places)}
+    told = {at: NOT_KNOWN if d is None else IN_SAMPLE if d in fitted else NOT_FITTED for at, d in digests.items()}
+    return places.map(told)
+
+
+def _places(sources: "pd.Series[str]") -> "pd.Series[str]":
+    """The file of each `file:line`."""
+    return sources.map(lambda source: str(source).rpartition(":")[0]).astype(object)
+
+
+def _digest(place: str) -> str | None:
+    try:
+        return hashlib.sha256(Path(place).read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return None
+
+
+def _texts(known: pd.DataFrame) -> list[str]:
+    """What a reader is told of each point."""
+    return [
+        f"{row['cost_class']}: {_features(row)}<br>measured {format_seconds(row['seconds'])}, "
+        f"predicted {format_seconds(row['predicted_s'])} ({row['signed_error']:+.1%}), {row['provenance']}"
+        for row in known.to_dict("records")
+    ]
+
+
+def _features(row: Mapping[Hashable, Any]) -> str:
+    found = cost_class(str(row["cost_class"]))
+    assert found is not None, row  # samples are checked
+    return ", ".join(f"{name} {quantity(name, float(row[name]))}" for name in found.features)
+
+
+def tables(profile: Profile, samples: Samples, points: pd.DataFrame) -> list[Table]:
+    """Which files were drawn, and errors by class and size band."""
+    files = [
+        [Path(str(file)).name, len(rows), rows["seen"].iloc[0], *_errors(rows)]
+        for file, rows in points.groupby("file", sort=True)
+    ]
+    headers = ["file", "rows scored", "seen by the fit?", "median %", "p90 %", "bias %"]
+    checked, _ = check_profile(profile, samples)
+    cells = [list(row) for row in checked.assign(**_bands(profile, checked)).itertuples(index=False)]
+    return [
+        Table("Files of these samples", headers, files),
+        Table("Errors on these samples by class and size", list(checked.columns), cells),
+    ]
+
+
+def _bands(profile: Profile, checked: pd.DataFrame) -> dict[str, list[str]]:
+    kinds = [cost_class(kind) for kind in checked["class"]]
+    return {"size from": [quantity(k.size, v) for k, v in zip(kinds, checked["size from"], strict=True) if k]}
+
+
+def _errors(rows: pd.DataFrame) -> list[float]:
+    error = (rows["predicted_s"] / rows["measured_s"] - 1).to_numpy()
+    values = (np.median(np.abs(error)), np.quantile(np.abs(error), 0.9), np.median(error))
+    return [round(100 * float(value), 1) for value in values]

@@ -1,0 +1,171 @@
+"""Tables of the page about a Profile: where it comes from, its errors, and what in it is assumed."""
+
+from collections.abc import Iterator
+
+from ..simulator.figures import Table
+from ..simulator.figures.sections import Marked
+from ..simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
+from ..simulator.units import format_bytes, format_rate, format_seconds
+
+WEAK = 0.25
+"""A class whose p90 on held-out rows is above this is marked."""
+
+_SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SURE = ("assumed", "extrapolated", "datasheet", "fitted", "interpolated", "measured", "exact")
+assert set(_SURE) == set(PROVENANCE)
+
+
+def models_of(profile: Profile) -> list[tuple[Model, bool]]:
+    """All fitted models by class and library, and whether each is the default one of several."""
+    return [
+        (entry, i == 0 and len(variants) > 1)
+        for _, variants in sorted(profile.models.items())
+        for i, entry in enumerate(variants.values())
+        if isinstance(entry, Model)
+    ]
+
+
+def label(model: Model) -> str:
+    """How figures call a model."""
+    return f"{model.kind} · {model.library}"
+
+
+def facts(profile: Profile) -> list[tuple[str, str]]:
+    """The head of the page."""
+    about = profile.about
+    told = {
+        "Devices": ", ".join(profile.devices) or "any",
+        "Date": about.get("date"),
+        "Source": about.get("source"),
+        "Refit with": about.get("command"),
+        "Rests on": _base(profile) if "base" in about else None,
+        **{str(name): str(value) for name, value in about.get("environment", {}).items()},
+    }
+    return [(name, str(value)) for name, value in told.items() if value]
+
+
+def _base(profile: Profile) -> str:
+    base, wider = profile.about["base"], profile.about.get("wider", 0.0)
+    borrowed = sum(model.wider > 0 for model, _ in models_of(profile))
+    if not wider:
+        return f"{base}, for what the samples do not cover; its spreads stand as they are"
+    carried = f"; {borrowed} models are carried over from other devices" if borrowed else ""
+    return f"{base}; carrying over adds {wider:.0%} to its spreads, in squares{carried}"
+
+
+def files(profile: Profile) -> list[Table]:
+    """The files of samples that it was fitted to."""
+    rows = [(file["file"], file["sha256"][:12], file["rows"]) for file in profile.about.get("samples", ())]
+    return [Table("Samples that it was fitted to", ["file", "sha256", "rows used"], rows)] if rows else []
+
+
+def errors(profile: Profile) -> list[Table]:
+    """A row per class and library; weak ones are marked."""
+    headers = ["class", "library", "form", "rows", "groups", "parameters", "fitted: median %", "p90 %",
+               "held out: rows", "median %", "p90 %", "bias %", "remarks"]  # fmt: skip
+    rows = [_errors_row(model, default) for model, default in models_of(profile)]
+    return [Table("Fitted models", headers, rows)] if rows else []
+
+
+def ranges(profile: Profile) -> list[Table]:
+    """What was measured of each model, and how fast it gets less sure beyond."""
+    rows = [
+        [model.kind, model.library, ";  ".join(_range(model, axis) for axis in model.cost_class.axes), model.source]
+        for model, _ in models_of(profile)
+    ]
+    caption = "Measured ranges; in brackets what each doubling beyond adds to the spread"
+    return [Table(caption, ["class", "library", "ranges", "measured in"], rows)] if rows else []
+
+
+def _errors_row(model: Model, default: bool) -> list[object]:
+    fitted, held = model.fitted, model.held_out
+    return [
+        model.kind,
+        model.library,
+        model.cost_class.form.name + (" + curves" if model.curves else ""),
+        fitted.rows,
+        model.groups,
+        model.parameters,
+        *_percent(fitted)[:2],
+        held.rows,
+        *_percent(held),
+        _remarks(model, default),
+    ]
+
+
+def _percent(errors: Errors) -> list[object]:
+    """Median, p90 and bias; dashes where nothing was scored."""
+    values = (errors.median, errors.p90, errors.bias)
+    return [round(100 * value, 1) if errors.rows else "–" for value in values]
+
+
+def _range(model: Model, axis: str) -> str:
+    low, high = (quantity(axis, value) for value in model.range[axis])
+    span = low if low == high else f"{low} to {high}"
+    return f"{axis.replace('_bytes_per_s', ' rate')}: {span} (+{model.growth[axis]:.0%})"
+
+
+def _remarks(model: Model, default: bool) -> str:
+    held = model.held_out
+    weak = [f"▲ weak: p90 above {WEAK:.0%}"] if held.p90 > WEAK else []
+    unscored = ["▲ error not known: too few rows to hold out"] if not held.rows else []
+    borrowed = [f"carried over: {model.wider:.0%} added"] if model.wider else []
+    text = "; ".join([*weak, *unscored, *borrowed, *(["default library"] if default else [])])
+    return Marked(text) if weak or unscored else text
+
+
+def assumed(profile: Profile) -> list[Table]:
+    """Classes that nobody measured, and what stands in for them."""
+    rows = [
+        [kind, _stands_for(entry), f"±{entry.spread:.0%}", entry.source]
+        for kind, variants in sorted(profile.models.items())
+        for entry in variants.values()
+        if isinstance(entry, Ratio | Stated)
+    ]
+    headers = ["class", "taken as", "spread", "source"]
+    return [Table("Classes that are stated, not fitted", headers, rows)] if rows else []
+
+
+def _stands_for(entry: Ratio | Stated) -> str:
+    if isinstance(entry, Stated):
+        return f"{format_seconds(entry.seconds)} per item"
+    return f"{entry.factor:g} × {entry.like}"
+
+
+def parameters(profile: Profile) -> list[Table]:
+    """Named numbers, the least sure kind first."""
+    order = sorted(profile.parameters.items(), key=lambda item: (_SURE.index(item[1].provenance), item[0]))
+    rows = [[p.provenance, name, _value(name, p.value), f"±{p.spread:.0%}", p.source] for name, p in order]
+    headers = ["provenance", "parameter", "value", "spread", "source"]
+    return [Table("Parameters by provenance, the least sure first", headers, rows)] if rows else []
+
+
+def _value(name: str, value: float) -> str:
+    return format_seconds(value) if name.endswith(("_s", ".s")) else f"{value:.4g}"
+
+
+def bands_of(model: Model) -> Iterator[tuple[str, int, float, float, float, float]]:
+    """Of each band of sizes that was scored: its name, rows, median, p90, bias and stated spread."""
+    starts = [band.size for band in model.bands]
+    for band, end in zip(model.bands, [*starts[1:], None], strict=True):
+        spread = float((band.spread**2 + model.wider**2) ** 0.5)
+        e = band.errors
+        if e.rows:
+            yield _band(model.cost_class.size, band.size, end), e.rows, e.median, e.p90, e.bias, spread
+
+
+def _band(axis: str, low: float, high: float | None) -> str:
+    if high is None:
+        return f"from {quantity(axis, low)}" if low else "all sizes"
+    return f"{quantity(axis, low)} to {quantity(axis, high)}" if low else f"below {quantity(axis, high)}"
+
+
+def quantity(axis: str, value: float) -> str:
+    """A value of an axis as a reader says it."""
+    if axis == "bytes":
+        return format_bytes(value)
+    if axis.endswith("bytes_per_s"):
+        return format_rate(value)
+    if axis != "flop":
+        return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
+    return next((f"{value / scale:.3g} {unit}FLOP" for scale, unit in _SI if value >= scale), f"{value:.3g} FLOP")
