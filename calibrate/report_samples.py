@@ -78,7 +78,8 @@ def _texts(known: pd.DataFrame) -> list[str]:
 def _features(row: Mapping[Hashable, Any]) -> str:
     found = cost_class(str(row["cost_class"]))
     assert found is not None, row  # samples are checked
-    return ", ".join(f"{name} {quantity(name, float(row[name]))}" for name in found.features)
+    given = [name for name in dict.fromkeys([*found.features, *found.axes]) if pd.notna(row.get(name))]
+    return ", ".join(f"{name} {quantity(name, float(row[name]))}" for name in given)
 
 
 def tables(profile: Profile, samples: Samples, points: pd.DataFrame) -> list[Table]:

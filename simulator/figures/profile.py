@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ROW_PX, PANEL_PX, GAP_PX, NAME_PX, COLUMNS = 17, 300, 84, 24, 2
 DARK, LIGHT, MARK = "#0072B2", "rgba(86,180,233,0.55)", "#D55E00"
+LEGEND_ROW_PX, NARROW_PX = 20, 800
 FAINT = 0.65
 GREY = "#8C8C8C"
 
@@ -178,14 +179,24 @@ def finish_grid(figure: "go.Figure", title: str, subtitle: str, height_px: float
     for axis, text in axes.items():
         figure.layout[axis].update(title_text=text or "", ticksuffix=suffixes[axis] or "")
     figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin="left")
-    top_px = figure.layout.margin.t + NAME_PX
+    more_px = NAME_PX + LEGEND_ROW_PX * (_legend_rows(figure) - 1)
     figure.update_layout(
-        margin_t=top_px,
+        margin_t=figure.layout.margin.t + more_px,
         margin_l=70,
         legend_itemsizing="constant",
-        height=figure.layout.height + NAME_PX,
+        height=figure.layout.height + more_px,
         legend_y=1 + (NAME_PX + 6) / height_px,
     )
+
+
+def _legend_rows(figure: "go.Figure") -> int:
+    """How many rows the legend takes on a narrow page, so that it never covers the subtitle."""
+    rows, right_px = 1, 0
+    for trace in figure.data:
+        if trace.showlegend is not False:
+            entry_px = 50 + 7 * len(trace.name)
+            rows, right_px = (rows, right_px + entry_px) if right_px + entry_px <= NARROW_PX else (rows + 1, entry_px)
+    return rows
 
 
 def ticks_of(axis: Axis, values: "pd.Series[float]") -> dict[str, Any]:

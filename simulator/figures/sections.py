@@ -120,6 +120,6 @@ th { vertical-align: bottom; }
 th.number { text-align: right; }
 .wide { overflow-x: auto; }
 .wide table { font-size: 0.87rem; }
-.wide td:last-child { min-width: 9em; }
+.wide td:last-child:not(.number) { min-width: 9em; }
 .marked td { background: rgba(213, 94, 0, 0.13); }
 """

@@ -69,6 +69,13 @@ def test_the_legend_names_each_line_once(line: pd.DataFrame, beyond: bool, legen
     assert [trace.name for trace in figure.data if trace.showlegend is not False] == legend
 
 
+def test_a_long_legend_gets_room_of_its_own(line: pd.DataFrame) -> None:
+    many = pd.concat([line.assign(line=f"copy.{i} · {'engine ' * 4}") for i in range(8)])
+    few, more = (predicted_lines(rows, "t", "", Axis("x"), Axis("y")).layout for rows in (line, many))
+    plots = [layout.height - layout.margin.t for layout in (few, more)]
+    assert (plots[0] == plots[1], more.margin.t > few.margin.t) == (True, True)
+
+
 def test_a_single_measured_point_is_seen(line: pd.DataFrame) -> None:
     alone = line.assign(outside=[True, True, False, True, True, True])
     inside = predicted_lines(alone, "t", "", Axis("x"), Axis("y")).data[1]
