@@ -3,6 +3,7 @@
 Each keeps the spread and the source of the model that it is read off.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,17 +16,19 @@ Models = Mapping[str, Mapping[str, Entry]]
 def parameters_of(models: Models, limits: Limits) -> dict[str, Any]:
     """Entries of a profile's `parameters`, for those models that there are."""
     entries = {}
-    for name, (kind, value_of, how) in _PARAMETERS.items():
+    for name, (kind, value_of, how, across) in _PARAMETERS.items():
         model = next(iter(models.get(kind, {}).values()), None)
         if isinstance(model, Model):
-            entries[name] = _entry(min(value_of(model, limits), 1.0), model, f"{how} of {kind}")
+            entries[name] = _entry(min(value_of(model, limits), 1.0), model, f"{how} of {kind}", across)
     return entries
 
 
-def _entry(value: float, model: Model, how: str) -> dict[str, Any]:
+def _entry(value: float, model: Model, how: str, across: float) -> dict[str, Any]:
+    """`across` is the spread that reading one class off another adds, in squares."""
     error = model.held_out
-    told = f"{how}; {model.library}, {model.source}; held out {error.median:.1%} / {error.p90:.1%}"
-    spread = float(f"{max(band.spread for band in model.bands[-1:]):.3g}")
+    scored = f"held out {error.median:.1%} / {error.p90:.1%}" if error.rows else "too few rows to leave any out"
+    told = f"{how}; {model.library}, {model.source}; {scored}" + (f"; {across:g} more for another op" if across else "")
+    spread = float(f"{math.hypot(model.bands[-1].spread, across):.3g}")
     return {"value": float(f"{value:.4g}"), "spread": spread, "provenance": "fitted", "source": told}
 
 
@@ -42,18 +45,11 @@ def _ring_fraction(model: Model, limits: Limits) -> float:
     return size * (gpus - 1) / gpus / seconds / limits.link_bytes_per_s
 
 
-def _copy_traffic(model: Model, _limits: Limits) -> float:
-    """A copy reads and writes, so its rate over half the memory's is its traffic over the whole."""
-    return model.coefficients["e"]
-
-
-_PARAMETERS: dict[str, tuple[str, Callable[[Model, Limits], float], str]] = {
-    "link_fraction.pcie": ("copy.h2d", _coefficient("e"), "rate of long copies"),
-    "copy.hbm_fraction": ("copy.d2d", _copy_traffic, "traffic of long copies"),
-    "link_fraction.nvlink": ("all_gather", _ring_fraction, "bus bandwidth at the largest size"),
-    "link_fraction.nic": ("all_reduce.network", _coefficient("e"), "bus bandwidth from three nodes"),
-    "broadcast.latency_s": ("all_gather", _coefficient("a_s"), "constant term"),
-    "broadcast.hop_s": ("all_gather", _coefficient("h_s"), "time of a step"),
+_PARAMETERS: dict[str, tuple[str, Callable[[Model, Limits], float], str, float]] = {
+    "link_fraction.pcie": ("copy.h2d", _coefficient("e"), "rate of long copies", 0.0),
+    "copy.hbm_fraction": ("copy.d2d", _coefficient("e"), "traffic of long copies, which read and write", 0.0),
+    "link_fraction.nvlink": ("all_gather", _ring_fraction, "bus bandwidth at the largest size", 0.05),
+    "link_fraction.nic": ("all_reduce.network", _coefficient("e"), "bus bandwidth from three nodes", 0.1),
+    "broadcast.latency_s": ("all_gather", _coefficient("a_s"), "constant term", 0.3),
 }
-"""By parameter: the class that it is read off, how, and how that is told."""
-
+"""By parameter: the class that it is read off, how, how that is told, and what it adds to serve another op."""

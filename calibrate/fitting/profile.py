@@ -75,6 +75,6 @@ def _variants(kind: str, table: pd.DataFrame, limits: Limits, prefer: Sequence[s
 
 
 def _source(rows: pd.DataFrame) -> str:
-    """The files that the samples came from, without their folders."""
-    files = rows["source"].str.rpartition(":")[0].str.rpartition("/")[2]
-    return ", ".join(f"{file or 'unknown'} ({count} rows)" for file, count in files.value_counts().items())
+    """Where the samples came from: files without folders and lines, or the words of a table of single figures."""
+    words = rows["source"].str.replace(r"^(?:.*/)?([^/ ]+):\d+$", r"\1", regex=True)
+    return ", ".join(f"{text} ({count} rows)" for text, count in words.value_counts().items())

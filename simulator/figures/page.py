@@ -42,14 +42,15 @@ def page(title: str, figures: Mapping[str, "go.Figure"], tables: Iterable[Table]
 
     parts = [
         f"<h1>{escape(title)}</h1>",
-        *(_figure(i, alt, figure) for i, (alt, figure) in enumerate(figures.items())),
+        *(figure_html(i, alt, figure) for i, (alt, figure) in enumerate(figures.items())),
         *(_table(table) for table in tables),
     ]
     body = "\n".join(parts)
-    return _PAGE.format(title=escape(title), style=_STYLE, plotly=get_plotlyjs(), body=body, script=_SCRIPT)
+    return PAGE.format(title=escape(title), style=STYLE, plotly=get_plotlyjs(), body=body, script=SCRIPT)
 
 
-def _figure(number: int, alt: str, figure: "go.Figure") -> str:
+def figure_html(number: int, alt: str, figure: "go.Figure") -> str:
+    """A figure as a part of a page, the number making its id unique there."""
     drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=CONFIG)
     return f'<figure aria-label="{escape(alt)}">{drawn}</figure>'
 
@@ -68,7 +69,7 @@ def _cell(value: object) -> str:
     return f"<td{number}>{escape(f'{value:.4g}' if isinstance(value, float) else str(value))}</td>"
 
 
-_PAGE = """<!doctype html>
+PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -86,7 +87,7 @@ _PAGE = """<!doctype html>
 </html>
 """
 
-_STYLE = f"""
+STYLE = f"""
 :root {{ color-scheme: light dark; --text: {TEXT}; --page: #ffffff; --line: #d0d7de; }}
 @media (prefers-color-scheme: dark) {{ :root {{ --text: {TEXT_ON_DARK}; --page: #16191d; --line: #3d444d; }} }}
 body {{ margin: 0; font: 15px/1.5 {FONT}; color: var(--text); background: var(--page); }}
@@ -100,7 +101,7 @@ th, td {{ text-align: left; padding: 4px 16px 4px 0; border-bottom: 1px solid va
 .number {{ text-align: right; }}
 """
 
-_SCRIPT = f"""
+SCRIPT = f"""
 const dark = matchMedia("(prefers-color-scheme: dark)");
 function recolour() {{
   for (const figure of document.querySelectorAll(".plotly-graph-div"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..files import write_atomic
-from .page import _PAGE, _SCRIPT, _STYLE, Table, _figure
+from .page import PAGE, SCRIPT, STYLE, Table, figure_html
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -50,8 +50,8 @@ def sections_page(title: str, sections: Sequence[Section]) -> str:
     for i, section in enumerate(sections):
         parts.append(_section(i, section, drawn))
         drawn += len(section.figures)
-    body, style = "\n".join(parts), _STYLE + _MORE_STYLE
-    return _PAGE.format(title=escape(title), style=style, plotly=get_plotlyjs(), body=body, script=_SCRIPT)
+    body, style = "\n".join(parts), STYLE + _MORESTYLE
+    return PAGE.format(title=escape(title), style=style, plotly=get_plotlyjs(), body=body, script=SCRIPT)
 
 
 def _section(number: int, section: Section, drawn: int) -> str:
@@ -60,7 +60,7 @@ def _section(number: int, section: Section, drawn: int) -> str:
         f'<section id="section-{number}"><h2>{escape(section.heading)}</h2>',
         *(f"<p>{escape(text)}</p>" for text in section.text),
         _facts(section.facts),
-        *(_figure(i, alt, figure) for i, (alt, figure) in enumerate(section.figures.items(), start=drawn)),
+        *(figure_html(i, alt, figure) for i, (alt, figure) in enumerate(section.figures.items(), start=drawn)),
         *(_table(table) for table in section.tables),
         "</section>",
     ]
@@ -107,7 +107,7 @@ def _class(name: str) -> str:
     return f' class="{name}"' if name else ""
 
 
-_MORE_STYLE = """
+_MORESTYLE = """
 h2 { font-size: 1.2rem; margin: 40px 0 8px; }
 p { max-width: 90ch; margin: 0 0 12px; }
 nav { display: flex; flex-wrap: wrap; gap: 4px 20px; }

@@ -7,12 +7,14 @@ from .classes import FEATURES, HOLD_ALTERNATE, HOLD_GROUPS, CostClass, cost_clas
 from .collective import BUS_FACTOR
 from .curve import Curve
 from .form import Coefficient, Coefficients, Columns, Floats, Form
+from .stream import WIDE_ROW
 
 __all__ = [
     "BUS_FACTOR",
     "FEATURES",
     "HOLD_ALTERNATE",
     "HOLD_GROUPS",
+    "WIDE_ROW",
     "Coefficient",
     "Coefficients",
     "Columns",

@@ -17,7 +17,7 @@ from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node
 from .constant import CONSTANT
 from .form import Columns, Floats, Form
 from .link import LINK
-from .stream import STREAM
+from .stream import STREAM, WIDE_ROW
 
 FEATURES = {
     "bytes": "message or traffic, as the class counts it",
@@ -25,6 +25,7 @@ FEATURES = {
     "nodes": "nodes that they lie on",
     "link_bytes_per_s": "line rate of the link that is crossed; the hardware's if not given",
     "network_bytes_per_s": "line rate of all NICs of a node together; the hardware's if not given",
+    "width": "elements of a row that a memory-bound kernel works on; wide if not given",
     "m": "rows of the result",
     "n": "columns of the result",
     "k": "summed dimension",
@@ -61,7 +62,7 @@ _NETWORK: tuple[str, Rate] = ("network_bytes_per_s", lambda limits: limits.netwo
 class CostClass:
     """One kind of op. `axes` are what must lie in a fit's range, the first of them is its size.
 
-    `line_rate` names a feature that the hardware fills in where it is not given, and which of its limits does.
+    `filled` names a feature that need not be given, and what stands for it on some hardware.
     `hold_out` says how its error is measured, and `core` (all, if None) on which rows the headline error is quoted;
     with `fit_core` the coefficients are fitted to those rows alone.
     With `curves` there is a measured curve over bytes per number of GPUs.
@@ -71,7 +72,7 @@ class CostClass:
     features: tuple[str, ...]
     form: Form
     axes: Mapping[str, Axis]
-    line_rate: tuple[str, Rate] | None = None
+    filled: tuple[str, Rate] | None = None
     hold_out: str = HOLD_GROUPS
     curves: bool = False
     core: Rows | None = None
@@ -83,15 +84,15 @@ class CostClass:
         return next(iter(self.axes))
 
     def columns(self, given: Mapping[str, object], limits: Limits) -> Columns:
-        """Every feature as an array of one common length, line rates filled in.
+        """Every feature as an array of one common length, what need not be given filled in.
 
         Raises:
             KeyError: a feature is missing.
         """
         filled = dict(given)
-        if self.line_rate is not None and self.line_rate[0] not in given:
-            filled[self.line_rate[0]] = self.line_rate[1](limits)
-        names = [*self.features, *([self.line_rate[0]] if self.line_rate else [])]
+        if self.filled is not None and self.filled[0] not in given:
+            filled[self.filled[0]] = self.filled[1](limits)
+        names = [*self.features, *([self.filled[0]] if self.filled else [])]
         arrays = np.broadcast_arrays(*(np.asarray(filled[name], np.float64) for name in names))
         return {name: np.atleast_1d(array) for name, array in zip(names, arrays, strict=True)}
 
@@ -151,8 +152,13 @@ def _grouped(dtype: str) -> CostClass:
 
 
 def _link(meaning: str, rate: Rate) -> CostClass:
-    axes, line_rate = _columns("bytes", "link_bytes_per_s"), ("link_bytes_per_s", rate)
-    return CostClass(meaning, ("bytes",), LINK, axes, line_rate, hold_out=HOLD_ALTERNATE)
+    axes, filled = _columns("bytes", "link_bytes_per_s"), ("link_bytes_per_s", rate)
+    return CostClass(meaning, ("bytes",), LINK, axes, filled, hold_out=HOLD_ALTERNATE)
+
+
+def _memory(kernel: str) -> CostClass:
+    axes = _columns("bytes", "width")
+    return CostClass(f"memory-bound kernel, {kernel}", ("bytes",), STREAM, axes, ("width", lambda _limits: WIDE_ROW))
 
 
 def _copy(direction: str) -> CostClass:
@@ -177,7 +183,7 @@ _CLASSES: dict[str, CostClass] = {
 }
 
 _FAMILIES: dict[str, Callable[[str], CostClass]] = {
-    "memory": lambda kernel: CostClass(f"memory-bound kernel, {kernel}", ("bytes",), STREAM, _columns("bytes")),
+    "memory": _memory,
     "copy": _copy,
     "nic": lambda verb: _link(f"RDMA {verb}", lambda limits: limits.nic_bytes_per_s),
     "host": lambda call: CostClass(f"host, {call}", ("count",), CONSTANT, _columns("count")),

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import UserError
+from ..forms import WIDE_ROW
 from ..hardware import device
 from .table import Samples, checked
 
@@ -96,7 +97,7 @@ def _gemm(case: str, params: Record, _bytes: float) -> _Found:
 
 def _gemm_fp8(case: str, params: Record, bytes_: float) -> _Found:
     if not case.startswith("scaled_mm"):
-        return "memory.amax_and_cast", "torch", {"bytes": bytes_}
+        return "memory.amax_and_cast", "torch", {"bytes": bytes_, "width": float(params["cols"])}
     accumulate = "fast" if params["fast_accum"] else "full"
     return "gemm.fp8", f"torch {case} {accumulate}", {axis: float(params[axis]) for axis in "mnk"}
 
@@ -107,8 +108,10 @@ def _attention(case: str, params: Record, _bytes: float) -> _Found:
     return f"attention.{case}", f"torch {params['backend']}", features | {"kv_heads": float(kv_heads)}
 
 
-def _membound(case: str, _params: Record, bytes_: float) -> _Found:
-    return f"memory.{case}", "torch", {"bytes": bytes_}
+def _membound(case: str, params: Record, bytes_: float) -> _Found:
+    """The width of a row is that of the model or of the vocabulary; an optimizer has no rows."""
+    width = float(params.get("hidden", params.get("vocab", WIDE_ROW)))
+    return f"memory.{case}", "torch", {"bytes": bytes_, "width": width}
 
 
 def _copies(case: str, params: Record, _bytes: float) -> _Found:

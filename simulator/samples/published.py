@@ -184,13 +184,17 @@ _VIDUR_KERNELS = {
 
 
 def _vidur_membound(table: pd.DataFrame) -> pd.DataFrame:
+    """Bytes are 4 per element for the norms, which read and write, and 6 for the others, which read twice."""
+    moved, tokens = _numbers(table, bytes="bytes", tokens="tokens").values()
+    each = np.where(table["op"].str.endswith("layernorm"), 4.0, 6.0)
     return pd.DataFrame(
         {
             "cost_class": "memory." + table["op"].map(_VIDUR_KERNELS),
             "library": "pytorch",
             "group": table["model"],
             "seconds": _microseconds(table),
-            **_numbers(table, bytes="bytes"),
+            "bytes": moved,
+            "width": moved / (tokens * each),
         }
     )
 
@@ -292,7 +296,9 @@ TABLES = (
         _column("system"),
         _nothing,
     ),
-    PublishedTable("memory", frozenset({"hw", "model", "op", "bytes", "us"}), _vidur_membound, _column("hw"), _nothing),
+    PublishedTable(
+        "memory", frozenset({"hw", "model", "op", "tokens", "bytes", "us"}), _vidur_membound, _column("hw"), _nothing
+    ),
     PublishedTable(
         "collective",
         frozenset({"file", "collective", "num_workers", "devices_per_node", "bytes", "us_median"}),

@@ -108,9 +108,9 @@ def _mark(reasons: list[str | None], rows: np.ndarray, reason: str) -> None:
 
 
 def features_of(table: pd.DataFrame, kind: CostClass) -> dict[str, np.ndarray]:
-    """The features of a class as arrays; its line rate only if every row has it."""
-    rate = [kind.line_rate[0]] if kind.line_rate is not None else []
-    present = [*kind.features, *(name for name in rate if name in table and table[name].notna().all())]
+    """The features of a class as arrays; one that need not be given only if every row has it."""
+    filled = [kind.filled[0]] if kind.filled is not None else []
+    present = [*kind.features, *(name for name in filled if name in table and table[name].notna().all())]
     return {feature: table[feature].to_numpy(float) for feature in present}
 
 

@@ -31,18 +31,16 @@ def predict_samples(profile: Profile, table: pd.DataFrame) -> pd.DataFrame:
 def _fill(known: pd.DataFrame, profile: Profile, kind: str, library: str, rows: pd.DataFrame) -> None:
     found = cost_class(kind)
     assert found is not None, kind  # samples are checked
-    at = rows.index
+    at, features, variants = rows.index, features_of(rows, found), profile.models.get(kind, {})
+    of = library if library in variants else None
     try:
-        variants = profile.models.get(kind, {})
-        of = library if library in variants else None
-        estimate = profile.estimate(kind, features_of(rows, found), library=of)
+        estimate = profile.estimate(kind, features, library=of)
     except UserError as error:
         known.loc[at, "reason"] = str(error)
         return
     _write(known, at, estimate)
     known.loc[at, "predicted_as"] = of or next(iter(variants))
-    assert profile.limits is not None
-    known.loc[at, "size"] = found.axes[found.size](found.columns(features_of(rows, found), profile.limits))
+    known.loc[at, "size"] = found.axes[found.size](features)
 
 
 def _write(known: pd.DataFrame, at: "pd.Index[int]", estimate: Estimate) -> None:

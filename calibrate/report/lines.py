@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..simulator.errors import UserError
-from ..simulator.figures.profile import Axis
-from ..simulator.forms import BUS_FACTOR, Columns, Floats
-from ..simulator.forms.gemm import peak
-from ..simulator.hardware import Limits
-from ..simulator.profile import PROVENANCE, Model, Profile
-from ..simulator.validate.rows import Z90
-from .report_tables import label, models_of
+from ...simulator.errors import UserError
+from ...simulator.figures.profile import Axis
+from ...simulator.forms import BUS_FACTOR, Columns, Floats
+from ...simulator.forms.gemm import peak
+from ...simulator.hardware import Limits
+from ...simulator.profile import PROVENANCE, Model, Profile
+from ...simulator.validate.rows import Z90
+from .tables import label, models_of
 
 FAMILIES = {
     "Collectives in one node": tuple(BUS_FACTOR),

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from ..simulator.figures import Table
-from ..simulator.figures.sections import Marked
-from ..simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
-from ..simulator.units import format_bytes, format_rate, format_seconds
+from ...simulator.figures import Table
+from ...simulator.figures.sections import Marked
+from ...simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
+from ...simulator.units import format_bytes, format_rate, format_seconds
 
 WEAK = 0.25
 """A class whose p90 on held-out rows is above this is marked."""

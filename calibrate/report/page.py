@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..simulator.figures.profile import Axis, predicted_lines, residual_bands
-from ..simulator.figures.profile_samples import IN_SAMPLE, scored_samples
-from ..simulator.figures.sections import Section, sections_html
-from ..simulator.profile import Profile
-from ..simulator.samples import Samples
-from ..simulator.validate.rows import Z90
-from . import report_tables as tables
-from .report_lines import BYTES, FAMILIES, family, lines
-from .report_samples import NOT_FITTED, scored
-from .report_samples import tables as sample_tables
+from ...simulator.figures.profile import Axis, predicted_lines, residual_bands
+from ...simulator.figures.profile_samples import IN_SAMPLE, scored_samples
+from ...simulator.figures.sections import Section, sections_html
+from ...simulator.profile import Profile
+from ...simulator.samples import Samples
+from ...simulator.validate.rows import Z90
+from . import tables
+from .lines import BYTES, FAMILIES, family, lines
+from .samples import NOT_FITTED, scored
+from .samples import tables as sample_tables
 
 
 def write_report(profile: Profile, samples: Samples | None, out: Path) -> None:
