@@ -1,0 +1,167 @@
+"""Our own tables: what may be left out, what is wrong with a file or a row, and the way back to CSV."""
+
+import gzip
+
+import numpy as np
+import pytest
+from runcast.simulator.errors import UserError
+from runcast.simulator.forms import cost_class
+from runcast.simulator.samples import KEYS, features_of, read_samples, to_csv
+
+HEADER = "cost_class,device,library,group,seconds,bytes,gpus"
+ROW = "all_gather,H100 SXM,nccl,g,2e-5,1024,8"
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def samples(*lines, name="t.csv"):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        return read_samples([name])
+
+    return samples
+
+
+def faults(read, *arguments, **named):
+    with pytest.raises(UserError) as caught:
+        read(*arguments, **named)
+    return caught.value.faults
+
+
+def test_a_row_of_our_own(read):
+    (row,) = read(HEADER, ROW).table.to_dict("records")
+    assert row == {
+        "cost_class": "all_gather",
+        "device": "H100 SXM",
+        "library": "nccl",
+        "group": "g",
+        "seconds": 2e-5,
+        "bytes": 1024,
+        "gpus": 8,
+        "source": "t.csv:2",
+    }
+
+
+def test_what_is_not_said_is_unknown(read):
+    (row,) = read("cost_class,seconds,bytes", "send_recv,1e-5,1024").table.to_dict("records")
+    assert [row[key] for key in KEYS] == ["send_recv", "unknown", "unknown", "unknown", 1e-5, "t.csv:2"]
+
+
+def test_a_source_of_its_own_is_kept(read):
+    assert read(HEADER + ",source", f"{ROW},elsewhere:7").table["source"].tolist() == ["elsewhere:7"]
+
+
+def test_a_table_is_written_and_read_back(read, tmp_path):
+    first = read(HEADER, ROW, "send_recv,H100 SXM,nccl,g,1e-5,2048,")
+    (tmp_path / "again.csv").write_bytes(to_csv(first.table))
+    assert to_csv(read_samples(["again.csv"]).table) == to_csv(first.table)
+
+
+def test_files_are_joined_and_keep_their_places(read, tmp_path):
+    read(HEADER, ROW)
+    read(HEADER, ROW, "all_gather,H100 SXM,nccl,g,x,1024,8", name="u.csv")
+    both = read_samples([tmp_path / "t.csv", "u.csv"])
+    assert (both.table["source"].tolist(), list(both.dropped)) == (
+        [f"{tmp_path}/t.csv:2", "u.csv:2"],
+        ["u.csv:3: seconds: expected a number greater than zero"],
+    )
+
+
+def test_no_files_hold_no_samples():
+    assert len(read_samples([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("all_gather,H100 SXM,nccl,g,fast,1024,8", "seconds: expected a number greater than zero"),
+        ("all_gather,H100 SXM,nccl,g,-1e-5,1024,8", "seconds: expected a number greater than zero"),
+        ("all_gather,H100 SXM,nccl,g,nan,1024,8", "seconds: expected a number greater than zero"),
+        ("all_gather,H100 SXM,nccl,g,1e-5,inf,8", "bytes: expected a number greater than zero"),
+        ("all_gather,H100 SXM,nccl,g,1e-5,1024,", "gpus: expected a number greater than zero"),
+        ("all_gather,H100 SXM,nccl,g,1e-5", "bytes: expected a number greater than zero"),
+        ("all_gether,H100 SXM,nccl,g,1e-5,1024,8", "cost_class = 'all_gether': unknown; known: all_reduce, all_gather"),
+        ("gemm.bf16,H100 SXM,nccl,g,1e-5,1024,8", "m: expected a number greater than zero"),
+    ],
+)
+def test_a_bad_row_is_left_out_and_the_others_are_kept(row, reason, read):
+    samples = read(HEADER, ROW, "", row, ROW)
+    (line,) = samples.dropped
+    assert line.startswith(f"t.csv:4: {reason}")
+    assert samples.table["source"].tolist() == ["t.csv:2", "t.csv:5"]
+
+
+@pytest.mark.parametrize(("column", "value", "allowed"), [("causal", 2, "0 or 1"), ("skew", -1, "zero or greater")])
+def test_features_that_may_be_zero(column, value, allowed, read):
+    features = {
+        "causal": ("attention.forward", "batch,seq,heads,kv_heads,head_dim"),
+        "skew": ("grouped_gemm.bf16", "tokens,hidden,inter,topk,experts,tp,ep,matrices"),
+    }
+    kind, others = features[column]
+    ones = ",".join("1" for _ in others.split(","))
+    samples = read(f"cost_class,seconds,{others},{column}", f"{kind},1,{ones},0", f"{kind},1,{ones},{value}")
+    (line,) = samples.dropped
+    assert (line.startswith(f"t.csv:3: {column}: "), allowed in line, len(samples)) == (True, True, 1)
+
+
+def test_a_file_with_no_good_row_names_the_first_three(read):
+    bad = "all_gather,H100 SXM,nccl,g,fast,1024,8"
+    assert faults(read, HEADER, *[bad] * 5) == tuple(
+        f"t.csv:{line}: seconds: expected a number greater than zero" for line in (2, 3, 4)
+    )
+
+
+def test_a_row_with_too_many_cells_is_named(read):
+    assert faults(read, HEADER, ROW, ROW + ",1,2") == ("t.csv:3: 9 cells; expected 7, as the header has",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([HEADER], "t.csv: holds no samples"),
+        ([""], "t.csv:1: not a table of samples; its columns are "),
+        (["size,time", "1,2"], "t.csv:1: not a table of samples; its columns are size, time"),
+        (["cost_class,bytes", "send_recv,1"], "t.csv:1: not a table of samples; its columns are cost_class, bytes"),
+        (["hello world"], "t.csv:1: not a table of samples; its columns are hello world"),
+    ],
+)
+def test_what_is_no_table_of_samples(lines, message, read):
+    assert faults(read, *lines) == (message,)
+
+
+def test_what_is_no_text(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"\x89PNG\xff\xfe")
+    assert faults(read_samples, [tmp_path / "t.csv"]) == (f"{tmp_path}/t.csv: is not text; expected a CSV file",)
+
+
+def test_what_is_no_file(tmp_path):
+    assert faults(read_samples, [tmp_path / "t.csv"]) == (f"{tmp_path}/t.csv: no such file",)
+
+
+def test_what_is_a_folder(tmp_path):
+    assert faults(read_samples, [tmp_path]) == (f"{tmp_path}: is a folder; expected a CSV file",)
+
+
+@pytest.mark.parametrize("content", [b"plain", gzip.compress(b"\xff\xfe"), gzip.compress(b"whole")[:-4]])
+def test_what_is_no_compressed_file(content, tmp_path):
+    (tmp_path / "p.jsonl.gz").write_bytes(content)
+    (line,) = faults(read_samples, [tmp_path / "p.jsonl.gz"])
+    assert line.startswith(f"{tmp_path}/p.jsonl.gz: cannot read: ")
+
+
+def test_a_byte_order_mark_and_the_line_ends_of_windows(tmp_path):
+    (tmp_path / "t.csv").write_text(f"{HEADER}\r\n{ROW}\r\n", encoding="utf-8-sig", newline="")
+    assert read_samples([tmp_path / "t.csv"]).table["gpus"].tolist() == [8]
+
+
+def test_a_line_rate_counts_only_where_every_row_has_it(read):
+    header, row = "cost_class,seconds,bytes,link_bytes_per_s", "send_recv,1e-5,1024"
+    each, some = (read(header, f"{row},5e10", f"{row},{rest}").table for rest in ("6e10", ""))
+    assert features_of(each, cost_class("send_recv"))["link_bytes_per_s"].tolist() == [5e10, 6e10]
+    assert list(features_of(some, cost_class("send_recv"))) == ["bytes"]
+
+
+def test_columns_that_no_row_uses_are_not_written(read):
+    table = read(HEADER, ROW).table.assign(nodes=np.nan)
+    assert to_csv(table).decode().splitlines()[0] == "cost_class,device,library,group,seconds,source,bytes,gpus"

@@ -1,0 +1,226 @@
+"""Raw samples of a GPU as JSON lines: what each case becomes, and which lines are left out or refused."""
+
+import gzip
+import json
+
+import pytest
+from runcast.simulator.errors import UserError
+from runcast.simulator.samples import read_samples
+
+MACHINE = {"group": "environment", "gpu": "NVIDIA H100 80GB HBM3", "torch": "2.6.0", "cuda": "12.4", "sms": 132}
+GEMM = {"m": 4096, "n": 512, "k": 7168, "dtype": "bf16"}
+
+
+def record(group, case, params, **more):
+    return {"group": group, "case": case, "params": params, "unit": "us", "samples": [11.0, 10.0, 30.0], **more}
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def samples(*records, machine=MACHINE, name="p.jsonl"):
+        lines = [r if isinstance(r, str) else json.dumps(r) for r in (machine, *records)]
+        text = ("\n".join(lines) + "\n").encode()
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        return read_samples([name])
+
+    return samples
+
+
+def faults(read, *arguments, **named):
+    with pytest.raises(UserError) as caught:
+        read(*arguments, **named)
+    return caught.value.faults
+
+
+ATTENTION = {"batch": 2, "heads": 32, "kv_heads": 8, "seq": 4096, "head_dim": 128, "causal": True, "backend": "flash"}
+FP8 = {"m": 2048, "n": 512, "k": 7168, "dtype": "fp8_e4m3"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            record("gemm", "forward_NT", GEMM),
+            {"cost_class": "gemm.bf16", "library": "torch", "group": "512.0x7168.0", "m": 4096, "n": 512, "k": 7168},
+        ),
+        # dx[m, k] = dy[m, n] w[n, k] and dw[n, k] = dy[m, n]' x[m, k]
+        (record("gemm", "dgrad_NN", GEMM), {"cost_class": "gemm.bf16.dgrad", "m": 4096, "n": 7168, "k": 512}),
+        (record("gemm", "wgrad_TN", GEMM), {"cost_class": "gemm.bf16.wgrad", "m": 512, "n": 7168, "k": 4096}),
+        (record("gemm", "forward_NT", GEMM | {"dtype": "tf32"}), {"cost_class": "gemm.tf32"}),
+        (
+            record("gemm_fp8", "scaled_mm", FP8 | {"scale": "tensor", "fast_accum": True}),
+            {"cost_class": "gemm.fp8", "library": "torch scaled_mm fast", "m": 2048, "n": 512, "k": 7168},
+        ),
+        (
+            record("gemm_fp8", "scaled_mm_rowwise", FP8 | {"scale": "row", "fast_accum": False}),
+            {"cost_class": "gemm.fp8", "library": "torch scaled_mm_rowwise full"},
+        ),
+        (
+            record("gemm_fp8", "amax_and_cast", {"rows": 2048, "cols": 7168}, bytes=5 * 2048 * 7168),
+            {"cost_class": "memory.amax_and_cast", "bytes": 5 * 2048 * 7168},
+        ),
+        (
+            record("attention", "forward", ATTENTION),
+            {
+                "cost_class": "attention.forward",
+                "library": "torch flash",
+                "batch": 2,
+                "seq": 4096,
+                "heads": 32,
+                "kv_heads": 8,
+                "head_dim": 128,
+                "causal": 1,
+            },
+        ),
+        (
+            record("attention", "backward", ATTENTION | {"kv_expanded": True, "causal": False, "backend": "cudnn"}),
+            {"cost_class": "attention.backward", "library": "torch cudnn", "kv_heads": 32, "causal": 0},
+        ),
+        (
+            record("membound", "rms_norm_forward", {"tokens": 2048, "hidden": 4096}, bytes=4 * 2048 * 4096),
+            {"cost_class": "memory.rms_norm_forward", "bytes": 4 * 2048 * 4096},
+        ),
+        (
+            record("membound", "adamw_fused", {"parameters": 1000}, bytes=28000),
+            {"cost_class": "memory.adamw_fused", "bytes": 28000},
+        ),
+        (record("copies", "h2d_pinned", {"bytes": 4096}), {"cost_class": "copy.h2d", "bytes": 4096}),
+        (record("copies", "d2h_pageable", {"bytes": 4096}), {"cost_class": "copy.d2h.pageable", "bytes": 4096}),
+        (record("copies", "d2d", {"bytes": 4096}, bytes=8192), {"cost_class": "copy.d2d", "bytes": 4096}),
+        (record("launch", "tiny_kernels_issue", {"kernels": 1000}), {"cost_class": "host.launch", "count": 1000}),
+        (record("launch", "synchronize", {}), {"cost_class": "host.synchronize", "count": 1}),
+        (record("launch", "linear_call_issue", {"calls": 100}), {"cost_class": "host.linear_call", "count": 100}),
+        (
+            record("reload", "copy_per_tensor_issue", {"tensors": 200, "bytes_each": 16384}),
+            {"cost_class": "host.reload_copy_per_tensor_issue", "count": 200},
+        ),
+        (
+            record("grouped", "grouped_mm", {"experts": 8, "rows": 4096, "n": 2048, "k": 7168, "skew": "balanced"}),
+            {
+                "cost_class": "grouped_gemm.bf16",
+                "library": "torch grouped_mm",
+                "tokens": 4096,
+                "hidden": 7168,
+                "inter": 2048,
+                "experts": 8,
+                "topk": 1,
+                "tp": 1,
+                "ep": 1,
+                "skew": 0,
+                "matrices": 1,
+            },
+        ),
+        (record("grouped", "grouped_mm", {"experts": 8, "rows": 1, "n": 1, "k": 1, "skew": "zipf"}), {"skew": 1}),
+    ],
+)
+def test_a_record_is_the_median_of_its_repeats(given, expected, read):
+    (row,) = read(given).table.to_dict("records")
+    common = {"device": "H100 SXM", "seconds": pytest.approx(11e-6), "source": "p.jsonl:2"}
+    assert {key: row[key] for key in (*common, *expected)} == common | expected
+
+
+@pytest.mark.parametrize("layout", ["forward_NT", "dgrad_NN", "wgrad_TN"])
+def test_every_layout_has_the_work_of_the_forward_product(layout, read):
+    (row,) = read(record("gemm", layout, GEMM)).table.to_dict("records")
+    assert row["m"] * row["n"] * row["k"] == 4096 * 512 * 7168
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        record("copies", "h2d_and_d2h_at_once", {"bytes_each": 4096}),
+        record("interference", "gemm_8192", {"beside": "h2d"}),
+        record("layer", "forward", {}),
+        record("sustained", "gemm", {}),
+        {"group": "gemm", "case": "clocks", "clocks": None},
+        record("gemm", "forward_TT", GEMM),
+        record("gemm", "forward_NT", GEMM) | {"samples": []},
+    ],
+)
+def test_what_is_no_sample_of_its_own_is_left_to_others(other, read):
+    samples = read(other, record("gemm", "forward_NT", GEMM))
+    assert (samples.table["source"].tolist(), samples.dropped) == (["p.jsonl:3"], ())
+
+
+def test_a_case_that_failed_is_left_out_with_its_error(read):
+    failed = {"group": "gemm", "case": "wgrad_TN", "params": GEMM, "error": "OutOfMemoryError: 80 GB"}
+    samples = read(failed, record("gemm", "forward_NT", GEMM))
+    assert samples.dropped == ("p.jsonl:2: gemm/wgrad_TN: OutOfMemoryError: 80 GB",)
+    assert len(samples) == 1
+
+
+def test_a_time_of_zero_is_left_out(read):
+    none = record("gemm", "forward_NT", GEMM) | {"samples": [0.0]}
+    assert read(none, record("gemm", "forward_NT", GEMM)).dropped == (
+        "p.jsonl:2: seconds: expected a number greater than zero",
+    )
+
+
+def test_an_unknown_type_is_left_out(read):
+    odd = record("gemm", "forward_NT", GEMM | {"dtype": "fp7"})
+    (line,) = read(odd, record("gemm", "forward_NT", GEMM)).dropped
+    assert line.startswith("p.jsonl:2: cost_class = 'gemm.fp7': unknown; ")
+
+
+def test_the_environment_says_nothing_that_is_private(read):
+    private = {
+        "hostname": "node17",
+        "user": "ann",
+        "uuid": "GPU-1",
+        "machine": "x86_64",
+        "cpus": 96,
+        "path": "/home/ann",
+    }
+    driver = {"driver_version,pcie.link.gen.current": "550.54"}
+    assert read(record("gemm", "forward_NT", GEMM), machine=MACHINE | private | driver).environment == {
+        "gpu": "NVIDIA H100 80GB HBM3",
+        "torch": "2.6.0",
+        "cuda": "12.4",
+        "sms": "132",
+        "driver_version": "550.54",
+    }
+
+
+def test_the_gpu_may_stand_among_the_parameters(read):
+    machine = {"group": "environment", "params": {"gpu": "NVIDIA H20"}}
+    assert read(record("gemm", "forward_NT", GEMM), machine=machine).table["device"].tolist() == ["H20"]
+
+
+def test_a_compressed_file(read):
+    assert len(read(record("gemm", "forward_NT", GEMM), name="p.jsonl.gz")) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"group": "gemm",', "p.jsonl:3: is not JSON: "),
+        ("[1, 2]", "p.jsonl:3: expected an object with group, case, params and samples"),
+        ('{"case": "d2d"}', "p.jsonl:3: expected an object with group, case, params and samples"),
+    ],
+)
+def test_a_broken_line_is_refused_with_its_number(line, message, read):
+    (told,) = faults(read, record("gemm", "forward_NT", GEMM), line)
+    assert told.startswith(message)
+
+
+@pytest.mark.parametrize("machine", [record("gemm", "forward_NT", GEMM), {"group": "environment", "torch": "2.6.0"}])
+def test_a_file_that_does_not_name_its_gpu(machine, read):
+    assert faults(read, machine=machine) == (
+        "p.jsonl:1: the first line does not name the GPU; expected the environment",
+    )
+
+
+def test_an_unknown_gpu(read):
+    (line,) = faults(read, machine=MACHINE | {"gpu": "NVIDIA Abacus"})
+    assert line.startswith("p.jsonl: gpu = 'Abacus': unknown; ")
+
+
+def test_a_file_with_an_environment_only(read):
+    assert faults(read) == ("p.jsonl: holds no samples of kernels, copies or calls",)
+
+
+def test_a_file_in_which_everything_failed(read):
+    failed = {"group": "gemm", "case": "wgrad_TN", "params": GEMM, "error": "out of memory"}
+    assert faults(read, *[failed] * 5) == tuple(f"p.jsonl:{n}: gemm/wgrad_TN: out of memory" for n in (2, 3, 4))
