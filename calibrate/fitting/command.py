@@ -76,13 +76,14 @@ def _stated(path: Path) -> dict[str, Any]:
         UserError: the file cannot be read, or an entry is not allowed.
     """
     load_profile(str(path), "--also")
-    found: dict[str, Any] = (read_json if path.suffix == ".json" else read_toml)(path)["parameters"]
+    found: dict[str, Any] = (read_json if path.suffix == ".json" else read_toml)(path).get("parameters", {})
     return found
 
 
 def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> str:
     """The command that refits, with every choice named and without folders."""
     given = {"--device": device, "--cluster": machine, "--base": flags.base, "--source": flags.source}
+    given |= {"--name": flags.name} if flags.name is not None else {}
     if flags.wider:
         given["--wider"] = f"{flags.wider:g}"
     if flags.also is not None:

@@ -32,7 +32,7 @@ _GROWTH = {"bytes": 0.15, "flop": 0.15, "nodes": 0.15}
 _OTHER_GROWTH = 0.1
 """Spread per doubling beyond the range where it cannot be measured; of sizes, and of any other axis."""
 
-_LEAST_GROWTH = 0.05
+_LEAST_GROWTH, _MOST_GROWTH = 0.05, 5.0
 
 
 def held_out(kind: CostClass, x: Columns, seconds: Floats, groups: NDArray[np.object_], predict: Predict) -> Floats:
@@ -97,5 +97,5 @@ def growth(kind: CostClass, x: Columns, seconds: Floats, spread: float, predict:
             beyond = np.log2(value[top] / value[~top].max())
             missed = np.abs(np.log(predict(~top)[top] / seconds[top]))
             extra = float(np.quantile(missed, 0.9)) / 1.645 - spread
-            found[axis] = max(extra / float(beyond.mean()), _LEAST_GROWTH)
+            found[axis] = float(np.clip(extra / beyond.mean(), _LEAST_GROWTH, _MOST_GROWTH))
     return found

@@ -99,7 +99,7 @@ def _multinode(table: pd.DataFrame) -> pd.DataFrame:
     rate = table["network"].map(_network_bytes_per_s)
     return pd.DataFrame(
         {
-            "cost_class": table["op"].replace(_OPS) + np.where(nodes > 1, ".network", ""),
+            "cost_class": table["op"].replace(_OPS) + np.where(nodes <= 1, "", ".network"),
             "library": "nccl",
             "group": table["system"] + " x" + table["n_gpus"],
             "seconds": _microseconds(table, "time_us"),
@@ -204,7 +204,7 @@ def _vidur_network(table: pd.DataFrame) -> pd.DataFrame:
     nodes = gpus / local
     return pd.DataFrame(
         {
-            "cost_class": table["collective"] + np.where(nodes > 1, ".network", ""),
+            "cost_class": table["collective"] + np.where(nodes <= 1, "", ".network"),
             "library": "nccl (vidur)",
             "group": table["file"] + " x" + table["num_workers"] + "/" + table["devices_per_node"],
             "seconds": _microseconds(table, "us_median"),
@@ -216,11 +216,11 @@ def _vidur_network(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _vidur_network_misleading(table: pd.DataFrame) -> pd.Series:
-    across = table["num_workers"].astype(float) > table["devices_per_node"].astype(float)
+    gpus, local = _numbers(table, gpus="num_workers", local="devices_per_node").values()
     a100 = table["file"].str.startswith("a100")
     reasons = {
         "NVLink joins pairs only: another machine": table["file"].str.contains("pairwise"),
-        "7.8 GB/s between nodes: not a tuned network": a100 & across,
+        "7.8 GB/s between nodes: not a tuned network": a100 & (gpus > local),
     }
     return _first(reasons, table.index)
 
@@ -303,7 +303,7 @@ TABLES = (
         "collective",
         frozenset({"file", "collective", "num_workers", "devices_per_node", "bytes", "us_median"}),
         _vidur_network,
-        lambda table: table["file"].str.partition("_")[0],
+        lambda table: table["file"].str.split("_").str[0],
         _vidur_network_misleading,
     ),
     PublishedTable(
