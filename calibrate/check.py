@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from ..simulator.forms import band_name
 from ..simulator.profile import Model, Profile
 from ..simulator.samples import Samples
 from ..simulator.validate import errors_by, predict_samples
@@ -10,7 +11,7 @@ from ..simulator.validate import errors_by, predict_samples
 _COLUMNS = {
     "cost_class": "class",
     "predicted_as": "library",
-    "band": "size from",
+    "band": "size",
     "rows": "rows",
     "median_abs_error": "median %",
     "p90_abs_error": "p90 %",
@@ -37,8 +38,9 @@ def check_profile(profile: Profile, samples: Samples, library: str | None = None
 def _table(profile: Profile, scored: pd.DataFrame) -> pd.DataFrame:
     if scored.empty:
         return pd.DataFrame(columns=list(_COLUMNS.values()))
-    banded = scored.assign(band=[_band(profile, *row) for row in _keys(scored)])
-    ordered = banded.sort_values(["cost_class", "predicted_as", "band"], kind="stable")
+    starts, names = zip(*(_band(profile, *row) for row in _keys(scored)), strict=True)
+    banded = scored.assign(start=starts, band=names)
+    ordered = banded.sort_values(["cost_class", "predicted_as", "start"], kind="stable")
     table = errors_by(ordered, ["cost_class", "predicted_as", "band"])[list(_COLUMNS)].rename(columns=_COLUMNS)
     for column in _COLUMNS.values():
         if column.endswith("%"):
@@ -50,10 +52,11 @@ def _keys(scored: pd.DataFrame) -> list[tuple[str, str, float]]:
     return list(zip(scored["cost_class"], scored["predicted_as"], scored["size"], strict=True))
 
 
-def _band(profile: Profile, kind: str, library: str, size: float) -> float:
-    """Where the size band that holds this size begins."""
+def _band(profile: Profile, kind: str, library: str, size: float) -> tuple[float, str]:
+    """Where the size band that holds this size begins, and its name."""
     model = profile.models[kind][library]
     if not isinstance(model, Model):
-        return 0.0
+        return 0.0, "all sizes"
     sizes = [band.size for band in model.bands]
-    return sizes[max(int(np.searchsorted(sizes, size, side="right")) - 1, 0)]
+    at = max(int(np.searchsorted(sizes, size, side="right")) - 1, 0)
+    return sizes[at], band_name(model.cost_class.size, sizes[at], dict(enumerate(sizes)).get(at + 1))

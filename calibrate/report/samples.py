@@ -10,14 +10,13 @@ import pandas as pd
 
 from ...simulator.figures import Table
 from ...simulator.figures.profile_samples import IN_SAMPLE
-from ...simulator.forms import cost_class
+from ...simulator.forms import cost_class, quantity
 from ...simulator.profile import Profile
 from ...simulator.samples import Samples
 from ...simulator.units import format_seconds
 from ...simulator.validate import predict_samples
 from ..check import check_profile
 from .lines import family
-from .tables import quantity
 
 NOT_FITTED, NOT_KNOWN = "not fitted to", "not known whether fitted to"
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from ...simulator.figures import Table
 from ...simulator.figures.sections import Marked
+from ...simulator.forms import band_name, quantity
 from ...simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
-from ...simulator.units import format_bytes, format_rate, format_seconds
+from ...simulator.units import format_seconds
 
 WEAK = 0.25
 """A class whose p90 on held-out rows is above this is marked."""
 
-_SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _SURE = ("assumed", "extrapolated", "datasheet", "fitted", "interpolated", "measured", "exact")
 assert set(_SURE) == set(PROVENANCE)
 
@@ -151,21 +151,4 @@ def bands_of(model: Model) -> Iterator[tuple[str, int, float, float, float, floa
         spread = float((band.spread**2 + model.wider**2) ** 0.5)
         e = band.errors
         if e.rows:
-            yield _band(model.cost_class.size, band.size, end), e.rows, e.median, e.p90, e.bias, spread
-
-
-def _band(axis: str, low: float, high: float | None) -> str:
-    if high is None:
-        return f"from {quantity(axis, low)}" if low else "all sizes"
-    return f"{quantity(axis, low)} to {quantity(axis, high)}" if low else f"below {quantity(axis, high)}"
-
-
-def quantity(axis: str, value: float) -> str:
-    """A value of an axis as a reader says it."""
-    if axis == "bytes":
-        return format_bytes(value)
-    if axis.endswith("bytes_per_s"):
-        return format_rate(value)
-    if axis != "flop":
-        return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
-    return next((f"{value / scale:.3g} {unit}FLOP" for scale, unit in _SI if value >= scale), f"{value:.3g} FLOP")
+            yield band_name(model.cost_class.size, band.size, end), e.rows, e.median, e.p90, e.bias, spread

@@ -8,6 +8,7 @@ from .collective import BUS_FACTOR
 from .curve import Curve
 from .form import Coefficient, Coefficients, Columns, Floats, Form
 from .stream import WIDE_ROW
+from .words import band_name, quantity
 
 __all__ = [
     "BUS_FACTOR",
@@ -22,6 +23,8 @@ __all__ = [
     "Curve",
     "Floats",
     "Form",
+    "band_name",
     "cost_class",
     "known_classes",
+    "quantity",
 ]

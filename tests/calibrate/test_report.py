@@ -11,7 +11,8 @@ import pytest
 from runcast.calibrate.fitting.command import Flags, fit_files
 from runcast.calibrate.report import sections, write_report
 from runcast.calibrate.report.lines import FAMILIES, family, lines
-from runcast.calibrate.report.tables import assumed, bands_of, errors, facts, files, models_of, parameters, quantity
+from runcast.calibrate.report.tables import assumed, bands_of, errors, facts, files, models_of, parameters
+from runcast.simulator.forms import quantity
 from runcast.simulator.profile import Profile, load_profile
 from runcast.simulator.samples import read_samples
 
