@@ -89,16 +89,11 @@ def tables(profile: Profile, samples: Samples, points: pd.DataFrame) -> list[Tab
     ]
     headers = ["file", "rows scored", "seen by the fit?", "median %", "p90 %", "bias %"]
     checked, _ = check_profile(profile, samples)
-    cells = [list(row) for row in checked.assign(**_bands(profile, checked)).itertuples(index=False)]
+    cells = [list(row) for row in checked.itertuples(index=False)]
     return [
         Table("Files of these samples", headers, files),
         Table("Errors on these samples by class and size", list(checked.columns), cells),
     ]
-
-
-def _bands(profile: Profile, checked: pd.DataFrame) -> dict[str, list[str]]:
-    kinds = [cost_class(kind) for kind in checked["class"]]
-    return {"size from": [quantity(k.size, v) for k, v in zip(kinds, checked["size from"], strict=True) if k]}
 
 
 def _errors(rows: pd.DataFrame) -> list[float]:
