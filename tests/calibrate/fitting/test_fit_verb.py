@@ -1,0 +1,231 @@
+"""`runcast calibrate fit` and `check`: from a table to a profile and back, and what a user may get wrong."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+from runcast.simulator import cli
+from runcast.simulator.profile import load_profile
+
+HEADER = "cost_class,device,library,group,seconds,bytes,count\n"
+SIZES = 2.0 ** np.arange(10, 31)
+LINK = [f"send_recv,H100 SXM,nccl-2.27,g,{8e-6 + size / 3.6e11!r},{size:.0f},\n" for size in SIZES.tolist()]
+CALLS = [f"host.launch,H100 SXM,torch,g,{4e-6 * count},,{count}\n" for count in (1, 10, 100)]
+TABLE = HEADER + "".join(LINK + CALLS)
+
+
+@pytest.fixture
+def runcast(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.csv").write_text(TABLE)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as leave:
+            cli.main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return leave.value.code or 0, out, err
+
+    return run
+
+
+@pytest.fixture
+def fit(runcast, tmp_path):
+    """`fit("s.csv", ...)`: what the profile says."""
+
+    def fitted(*arguments, out="mine.json"):
+        code, _, err = runcast("calibrate", "fit", *arguments, "-o", out)
+        assert (code, err) == (0, "")
+        return json.loads((tmp_path / out).read_text())
+
+    return fitted
+
+
+def test_a_table_becomes_a_profile_that_predicts_it(fit):
+    fit("s.csv")
+    mine = load_profile("mine.json")
+    assert mine.estimate("send_recv", {"bytes": SIZES}).seconds == pytest.approx(8e-6 + SIZES / 3.6e11, rel=0.01)
+    assert mine.estimate("host.launch", {"count": 50}).seconds == pytest.approx(2e-4, rel=0.01)
+
+
+def test_a_profile_says_where_it_comes_from(fit):
+    said = fit("s.csv", "--source", "a test")
+    assert {key: said[key] for key in ("name", "base", "devices", "source")} == {
+        "name": "mine",
+        "base": "generic",
+        "devices": ["H100 SXM"],
+        "source": "a test",
+    }
+    assert [(file["file"], file["rows"], len(file["sha256"])) for file in said["samples"]] == [("s.csv", 24, 64)]
+
+
+def test_errors_are_printed_per_class(runcast):
+    _, out, _ = runcast("calibrate", "fit", "s.csv", "-o", "mine.json")
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == ["class", "host.launch", "send_recv", "wrote"]
+
+
+def test_rows_that_are_left_out_are_said(runcast, tmp_path):
+    (tmp_path / "s.csv").write_text(TABLE + "send_recv,H100 SXM,nccl,g,fast,1024,\n" * 2)
+    _, out, _ = runcast("calibrate", "fit", "s.csv", "-o", "mine.json")
+    assert out.splitlines()[0] == "left out: s.csv:26: seconds: expected a number greater than zero (2 rows)"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--name", "other", "--source", "it's a test", "--wider", "0.3"],
+        ["--prefer", "2.27", "--prefer", "x", "--cluster", "h100-hgx", "--base", "h20"],
+        ["--also", "known.json"],
+    ],
+)
+def test_the_command_in_a_profile_makes_it_again(flags, fit, runcast, tmp_path):
+    speed = {"value": 0.5, "spread": 0.1, "provenance": "measured", "source": "a test"}
+    (tmp_path / "known.json").write_text(json.dumps({"schema": 2, "parameters": {"reload.s": speed}}))
+    first = fit("s.csv", *flags)
+    (tmp_path / "mine.json").unlink()
+    runcast(*shlex.split(first["command"])[1:])
+    assert json.loads((tmp_path / "mine.json").read_text()) == first
+
+
+def test_the_command_names_no_folders(fit, tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "s.csv").write_text(TABLE)
+    assert fit(tmp_path / "deep" / "s.csv")["command"] == fit("s.csv")["command"]
+
+
+def test_models_do_not_depend_on_the_order_of_files(fit, tmp_path):
+    (tmp_path / "a.csv").write_text(HEADER + "".join(LINK))
+    (tmp_path / "b.csv").write_text(HEADER + "".join(CALLS))
+    kinds = ("send_recv", "host.launch")
+    one, other = (fit(*files)["models"] for files in (("a.csv", "b.csv"), ("b.csv", "a.csv")))
+    assert [one[kind] for kind in kinds] == [other[kind] for kind in kinds]
+
+
+def test_the_preferred_library_is_the_default_else_the_one_with_most_rows(fit, tmp_path):
+    (tmp_path / "s.csv").write_text(TABLE + LINK[0].replace("nccl-2.27", "rccl"))
+    defaults = [fit("s.csv", *flags)["models"]["send_recv"]["default"] for flags in ([], ["--prefer", "rccl"])]
+    assert defaults == ["nccl-2.27", "rccl"]
+
+
+def test_without_samples_a_profile_is_its_base_with_other_limits(fit):
+    said = fit("--device", "H200", "--base", "h20", "--wider", "0.2")
+    assert (said["models"], said["devices"], said["wider"], said["limits"]["sms"]) == ({}, ["H200 SXM"], 0.2, 132)
+
+
+def test_parameters_follow_from_models(fit, tmp_path):
+    rows = [f"copy.h2d,H100 SXM,x,g,{3e-6 + size / 50e9!r},{size:.0f},\n" for size in SIZES.tolist()]
+    (tmp_path / "s.csv").write_text(HEADER + "".join(rows))
+    entry = fit("s.csv")["parameters"]["link_fraction.pcie"]
+    assert (entry["value"], entry["provenance"]) == (pytest.approx(50e9 / 63.015e9, rel=0.01), "fitted")
+
+
+def test_parameters_that_are_known_otherwise_win(fit, tmp_path):
+    speed = {"value": 0.5, "spread": 0.1, "provenance": "measured", "source": "a test"}
+    (tmp_path / "known.toml").write_text(
+        'schema = 2\n[parameters."reload.s"]\nvalue = 0.5\nspread = 0.1\nprovenance = "measured"\nsource = "a test"\n'
+    )
+    assert fit("s.csv", "--also", "known.toml")["parameters"] == {"reload.s": speed}
+
+
+def test_other_parameters_may_be_none(fit, tmp_path):
+    (tmp_path / "known.json").write_text('{"schema": 2}')
+    assert fit("s.csv", "--also", "known.json")["parameters"] == {}
+
+
+OTHER = LINK[0].replace("H100 SXM", "H20")
+
+
+@pytest.mark.parametrize(
+    ("table", "flags", "message"),
+    [
+        (TABLE, ["s.csv", "-o", "mine.txt"], "--out = 'mine.txt': expected a name that ends in .json"),
+        (TABLE + OTHER, ["s.csv", "-o", "mine.json"], "--device: the samples are of H100 SXM, H20; name one"),
+        (TABLE, ["-o", "mine.json"], "--device: missing; without samples a profile of this device is derived from"),
+        (
+            TABLE,
+            ["s.csv", "-o", "mine.json", "--cluster", "dgx-h1000"],
+            "--cluster: cluster = 'dgx-h1000': unknown; did you mean",
+        ),
+        (
+            TABLE,
+            ["s.csv", "-o", "mine.json", "--cluster", "dgx-a100"],
+            "--cluster = 'dgx-a100': has A100 SXM 80GB, not",
+        ),
+        (TABLE, ["s.csv", "-o", "mine.json", "--device", "H2000"], "--device: name = 'H2000': unknown; did you mean"),
+        (TABLE, ["s.csv", "-o", "mine.json", "--device", "B200"], "no samples of B200 SXM; there are some of H100 SXM"),
+        (
+            TABLE,
+            ["s.csv", "-o", "mine.json", "--base", "generik"],
+            "--base: profile = 'generik': unknown; did you mean generic?",
+        ),
+        (TABLE, ["s.csv", "-o", "mine.json", "--also", "no.json"], "no.json: no such file"),
+        (TABLE, ["no.csv", "-o", "mine.json"], "no.csv: no such file"),
+        (
+            "size,time\n1,2\n",
+            ["s.csv", "-o", "mine.json"],
+            "s.csv:1: not a table of samples; its columns are size, time",
+        ),
+        (TABLE + "a,b,c,d,e,f,g,h\n", ["s.csv", "-o", "mine.json"], "s.csv:26: 8 cells; expected 7, as the header has"),
+        (
+            HEADER + LINK[0].replace("H100 SXM", "Abacus"),
+            ["s.csv", "-o", "mine.json"],
+            "samples: name = 'Abacus': unknown; known",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_file(table, flags, message, runcast, tmp_path):
+    (tmp_path / "s.csv").write_text(table)
+    (tmp_path / "mine.json").write_text("before")
+    code, out, err = runcast("calibrate", "fit", *flags)
+    assert (code, out, err.count("\n"), err.startswith("error: "), message in err) == (2, "", 1, True, True), err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"s.csv": table, "mine.json": "before"}
+
+
+def test_check_finds_no_error_on_what_was_fitted(fit, runcast):
+    fit("s.csv")
+    code, out, err = runcast("calibrate", "check", "mine.json", "s.csv")
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert (code, err, sum(int(row[-5]) for row in rows)) == (0, "", 24)
+    assert {(row[-4], row[-1]) for row in rows} == {("0.0", "100.0")}
+
+
+def test_check_says_what_it_could_not_predict(fit, runcast, tmp_path):
+    fit("s.csv")
+    (tmp_path / "more.csv").write_text(HEADER + OTHER + LINK[0] + LINK[0].replace("send_recv", "copy.h2d") * 2)
+    code, out, err = runcast("calibrate", "check", "mine.json", "more.csv")
+    assert (code, err) == (0, "")
+    other_device, missing_class = [line for line in out.splitlines() if line.startswith("left out")]
+    assert other_device == "left out: more.csv:2: H20: another device"
+    assert missing_class.startswith("left out: more.csv:4: profile mine: copy.h2d: is missing; ")
+    assert missing_class.endswith(" (2 rows)")
+
+
+def test_check_shows_errors_in_per_cent_by_band(fit, runcast, tmp_path):
+    fit("s.csv")
+    slower = [line.replace(line.split(",")[4], repr(float(line.split(",")[4]) * 1.25)) for line in LINK]
+    (tmp_path / "slow.csv").write_text(HEADER + "".join(slower))
+    _, out, _ = runcast("calibrate", "check", "mine.json", "slow.csv")
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert [(row[-4], row[-2]) for row in rows] == [("20.0", "-20.0")] * 4
+
+
+def test_check_may_score_one_library_on_all_rows(fit, runcast, tmp_path):
+    (tmp_path / "s.csv").write_text(TABLE + "".join(line.replace("nccl-2.27", "rccl") for line in LINK[:5]))
+    fit("s.csv")
+    _, out, _ = runcast("calibrate", "check", "mine.json", "s.csv", "--library", "rccl")
+    assert sum(int(line.split()[-5]) for line in out.splitlines() if line.split()[:2] == ["send_recv", "rccl"]) == 26
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["h1000", "s.csv"], "profile = 'h1000': unknown; did you mean"),
+        (["h20", "no.csv"], "no.csv: no such file"),
+        (["s.json", "s.csv"], "s.json: no such file"),
+    ],
+)
+def test_a_mistake_of_check_is_one_line(flags, message, runcast):
+    code, out, err = runcast("calibrate", "check", *flags)
+    assert (code, out, err.count("\n"), message in err) == (2, "", 1, True), err
