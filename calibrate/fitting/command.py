@@ -13,7 +13,7 @@ import pandas as pd
 
 from ...simulator.errors import UserError
 from ...simulator.files import read_json, read_toml, write_atomic
-from ...simulator.hardware import cluster, cluster_names, limits
+from ...simulator.hardware import Cluster, cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
 from ...simulator.profile import load_profile
 from ...simulator.samples import Samples, joined, read_samples
@@ -49,10 +49,14 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     samples = joined(list(read.values()))
     device = _device(samples, flags.device)
     machine = flags.cluster or _cluster_of(device)
+    hardware = cluster(machine, 1, "--cluster")
+    if hardware.device(0).name != device:
+        raise UserError(f"--cluster = {machine!r}: has {hardware.device(0).name}, not {device}")
     origin = Origin(
         name=flags.name or out.stem,
         device=device,
         cluster=machine,
+        host_link=_host_link(hardware),
         date=datetime.date.today().isoformat(),
         source=flags.source,
         command=_command(paths, flags, device, machine),
@@ -61,12 +65,14 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         wider=flags.wider,
         stated=_stated(flags.also) if flags.also else {},
     )
-    hardware = cluster(machine, 1, "--cluster")
-    if hardware.device(0).name != device:
-        raise UserError(f"--cluster = {machine!r}: has {hardware.device(0).name}, not {device}")
     content = fit_profile(samples, limits(hardware), origin, flags.prefer)
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
     return _errors(content), samples
+
+
+def _host_link(hardware: Cluster) -> str:
+    """Kind of the narrowest link between host memory and the first GPU."""
+    return min((hardware.links[link] for link in hardware.h2d_route(0)), key=lambda link: link.bytes_per_s).kind
 
 
 def _stated(path: Path) -> dict[str, Any]:

@@ -13,13 +13,17 @@ from ...simulator.profile import Entry, Model
 Models = Mapping[str, Mapping[str, Entry]]
 
 
-def parameters_of(models: Models, limits: Limits) -> dict[str, Any]:
-    """Entries of a profile's `parameters`, for those models that there are."""
+def parameters_of(models: Models, limits: Limits, host_link: str) -> dict[str, Any]:
+    """Entries of a profile's `parameters`, for those models that there are.
+
+    `host_link` is the kind of link that bounds copies from the host.
+    """
     entries = {}
     for name, (kind, value_of, how, across) in _PARAMETERS.items():
         model = next(iter(models.get(kind, {}).values()), None)
         if isinstance(model, Model):
-            entries[name] = _entry(min(value_of(model, limits), 1.0), model, f"{how} of {kind}", across)
+            value = min(value_of(model, limits), 1.0)
+            entries[name.format(host_link=host_link)] = _entry(value, model, f"{how} of {kind}", across)
     return entries
 
 
@@ -46,7 +50,7 @@ def _ring_fraction(model: Model, limits: Limits) -> float:
 
 
 _PARAMETERS: dict[str, tuple[str, Callable[[Model, Limits], float], str, float]] = {
-    "link_fraction.pcie": ("copy.h2d", _coefficient("e"), "rate of long copies", 0.0),
+    "link_fraction.{host_link}": ("copy.h2d", _coefficient("e"), "rate of long copies", 0.0),
     "copy.hbm_fraction": ("copy.d2d", _coefficient("e"), "traffic of long copies, which read and write", 0.0),
     "link_fraction.nvlink": ("all_gather", _ring_fraction, "bus bandwidth at the largest size", 0.05),
     "link_fraction.nic": ("all_reduce.network", _coefficient("e"), "bus bandwidth from three nodes", 0.1),

@@ -21,6 +21,7 @@ class Origin:
     name: str
     device: str
     cluster: str
+    host_link: str
     date: str
     source: str
     command: str
@@ -56,7 +57,7 @@ def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequen
         "samples": list(origin.files),
         "environment": dict(samples.environment),
         "limits": write_limits(limits, origin.cluster),
-        "parameters": {**parameters_of(models, limits), **origin.stated},
+        "parameters": {**parameters_of(models, limits, origin.host_link), **origin.stated},
         "models": write_models(models),
     }
 
