@@ -73,6 +73,11 @@ def test_beyond_the_last_size_the_rate_is_that_of_the_last_octave():
     assert beyond == pytest.approx(1e-5 + last * np.array([2, 8, 1024]) / 1e10)
 
 
+def test_what_lies_below_the_last_octave_does_not_count():
+    bent = Curve(np.array([1.0, 50, 100]), np.array([1e-3, 1, 3]))
+    assert bent(np.array([200.0])) == pytest.approx(3 + 100 * 2 / 50)
+
+
 def test_a_curve_shorter_than_an_octave_still_has_a_rate():
     assert Curve(np.array([100.0, 120]), np.array([1.0, 2]))(np.array([140.0])) == pytest.approx(3)
 

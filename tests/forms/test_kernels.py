@@ -80,6 +80,12 @@ def test_a_cast_to_eight_bits_reads_sixteen_and_writes_eight():
     assert reading == pytest.approx(3 * 4096 * 8192 / (MEMORY * cast["e_q"]), rel=1e-6)
 
 
+def test_a_product_in_eight_bits_is_written_in_sixteen():
+    c = started("gemm.fp8") | {"t0_s": 0.0, "e_q": 1e9, "p": 1e3, "e_m": 1.0}
+    read, written = 40_000 + 20_000, 2 * 40_000 * 20_000
+    assert seconds("gemm.fp8", c, m=40_000, n=20_000, k=1) == pytest.approx((read + written) / MEMORY)
+
+
 @pytest.mark.parametrize(("have", "asked"), [("bf16", "fp16"), ("fp16", "bf16")])
 def test_one_16_bit_type_stands_for_the_other(have, asked):
     one = Limits({have: 1e15}, MEMORY, 100, 50e6, 400e9, 60e9, 50e9, 8)

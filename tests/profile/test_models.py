@@ -295,13 +295,27 @@ def test_a_curve_says_the_seconds_of_its_number_of_gpus():
     assert model("all_gather").estimate({"bytes": SIZES, "gpus": 8}).seconds == pytest.approx(2e-5 + SIZES / 3e11)
 
 
-def test_between_two_curves_the_ratios_to_the_formula_are_mixed():
-    curves = {float(n): Curve(SIZES, f * (2e-5 + SIZES / 3e11)) for n, f in ((2, 1), (8, 2))}
-    asked = model("all_gather", curves=curves)
-    low, middle, high = (
-        asked._curve_over_form(asked.cost_class.columns({"bytes": 2.0**24, "gpus": n}, H)) for n in (2, 4, 8)
-    )
-    assert low < middle < high
+def drawn(**factors):
+    """A model with a curve per number of GPUs (`of_8`), so many times its formula at each size."""
+    bare = model("all_gather", curves={})
+    curves = {}
+    for name, factor in factors.items():
+        gpus = float(name.removeprefix("of_"))
+        curves[gpus] = Curve(SIZES, factor * bare.estimate({"bytes": SIZES, "gpus": gpus}).seconds)
+    return bare, model("all_gather", curves=curves)
+
+
+@pytest.mark.parametrize(("gpus", "factor"), [(2, 1), (4, 2**0.5), (8, 2), (16, 2)])
+def test_between_two_curves_their_ratios_to_the_formula_are_mixed(gpus, factor):
+    bare, both = drawn(of_2=1.0, of_8=2.0)
+    x = {"bytes": 2.0**28, "gpus": gpus}
+    assert both.estimate(x).seconds / bare.estimate(x).seconds == pytest.approx(factor, rel=0.01)
+
+
+def test_a_curve_is_carried_over_at_equal_bytes_through_the_busiest_link():
+    bare, bent = drawn(of_8=np.where(SIZES > 2**20, 2.0, 1.0))
+    x = {"bytes": 2.0**20 * (7 / 8) / (1 / 2), "gpus": 2}  # as many as 2^20 bytes of eight
+    assert bent.estimate(x).seconds == pytest.approx(bare.estimate(x).seconds)
 
 
 def test_wider_adds_in_squares_and_marks_everything_extrapolated():
