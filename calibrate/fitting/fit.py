@@ -67,7 +67,8 @@ def _curves(x: Columns, seconds: Floats) -> dict[float, Curve]:
     curves = {}
     for gpus in np.unique(x["gpus"]).tolist():
         rows = x["gpus"] == gpus
-        if len(np.unique(x["bytes"][rows])) > _LEAST_SIZES:
+        sizes = np.unique(x["bytes"][rows])
+        if len(sizes) > _LEAST_SIZES and sizes[-1] > 2 * sizes[0]:
             curves[gpus] = Curve.through(x["bytes"][rows], seconds[rows])
     return curves
 

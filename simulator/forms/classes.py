@@ -65,7 +65,7 @@ class CostClass:
     `filled` names a feature that need not be given, and what stands for it on some hardware.
     `hold_out` says how its error is measured, and `core` (all, if None) on which rows the headline error is quoted;
     with `fit_core` the coefficients are fitted to those rows alone.
-    With `curves` there is a measured curve over bytes per number of GPUs.
+    With `curves` there is a measured curve over bytes per number of GPUs. `on_chip`: the form reads the chip's limits.
     """
 
     meaning: str
@@ -77,6 +77,7 @@ class CostClass:
     curves: bool = False
     core: Rows | None = None
     fit_core: bool = False
+    on_chip: bool = False
 
     @property
     def size(self) -> str:
@@ -135,20 +136,20 @@ def _not_two_nodes(x: Columns) -> NDArray[np.bool_]:
 def _gemm(dtype: str, layout: str) -> CostClass:
     axes = {"flop": gemm.flop, **_columns("m", "n", "k")}
     meaning, form = f"matrix product in {dtype}, {layout}", gemm.gemm_form(dtype)
-    return CostClass(meaning, ("m", "n", "k"), form, axes, core=gemm.of_layers, fit_core=True)
+    return CostClass(meaning, ("m", "n", "k"), form, axes, core=gemm.of_layers, fit_core=True, on_chip=True)
 
 
 def _attention(direction: str) -> CostClass:
     features = ("batch", "seq", "heads", "kv_heads", "head_dim", "causal")
     axes = {"flop": attention.flop, **_columns(*features[:-1])}
-    return CostClass(f"attention, {direction}", features, attention.ATTENTION, axes)
+    return CostClass(f"attention, {direction}", features, attention.ATTENTION, axes, on_chip=True)
 
 
 def _grouped(dtype: str) -> CostClass:
     features = ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "skew", "matrices")
     axes = {"flop": grouped_gemm.flop, **_columns("tokens", "hidden", "inter", "experts", "ep")}
     form = grouped_gemm.grouped_gemm_form(dtype)
-    return CostClass(f"experts' feed-forward in {dtype}", features, form, axes)
+    return CostClass(f"experts' feed-forward in {dtype}", features, form, axes, on_chip=True)
 
 
 def _link(meaning: str, rate: Rate) -> CostClass:
@@ -158,7 +159,8 @@ def _link(meaning: str, rate: Rate) -> CostClass:
 
 def _memory(kernel: str) -> CostClass:
     axes = _columns("bytes", "width")
-    return CostClass(f"memory-bound kernel, {kernel}", ("bytes",), STREAM, axes, ("width", lambda _limits: WIDE_ROW))
+    filled: tuple[str, Rate] = ("width", lambda _limits: WIDE_ROW)
+    return CostClass(f"memory-bound kernel, {kernel}", ("bytes",), STREAM, axes, filled, on_chip=True)
 
 
 def _copy(direction: str) -> CostClass:

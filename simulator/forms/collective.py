@@ -30,8 +30,8 @@ _TREE_S, _TREE_HOP_S = 15.2e-6, 5e-6
 Small messages over more than two nodes are rarely published, so that a fit alone cannot tell the call from the hops.
 """
 
-_SUM_BELOW, _NORM_ABOVE, _NORM = 16, 128, 4.0
-"""Ranks up to which latency and bandwidth of a ring add up, and from which they overlap as a p-norm with p = 4."""
+_SHORT_RING, _PIPELINE_NORM = 16, 4.0
+"""Ranks up to which latencies add to the transfer, and the p of the norm by which those of further ranks join it."""
 
 
 def node_form(op: str) -> Form:
@@ -90,16 +90,18 @@ def all_reduce_network() -> Form:
 
 
 def ring_network(op: str) -> Form:
-    """A ring over nodes: latency of its n - 1 steps and bandwidth add up when small and overlap when long.
+    """A ring over nodes: latency and bandwidth add up when the ring is short and overlap when it is long.
 
-    At 1,024 ranks their sum overstates a published curve by up to 65 %, a p-norm with p = 4 follows it.
+    At 1,024 ranks their sum overstates a published curve by up to 65 %, a p-norm with p = 4 follows it. So the latency
+    of the first 16 ranks is added, and that of the others joins the transfer by the p-norm.
     """
 
     def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
-        nics = x["network_bytes_per_s"]
-        steps = (x["gpus"] - 1) * (2 if op == "all_reduce" else 1)
-        through = BUS_FACTOR[op](x["gpus"]) * x["bytes"]
-        return c["a_s"] + p_norm(steps * c["h_s"], through / (c["e"] * nics), _overlap(x["gpus"]))
+        rounds = 2 if op == "all_reduce" else 1
+        added = rounds * (np.minimum(x["gpus"], _SHORT_RING) - 1) * c["h_s"]
+        overlapped = rounds * np.maximum(x["gpus"] - _SHORT_RING, 0) * c["h_s"]
+        transfer = BUS_FACTOR[op](x["gpus"]) * x["bytes"] / (c["e"] * x["network_bytes_per_s"])
+        return c["a_s"] + added + p_norm(overlapped, transfer, _PIPELINE_NORM)
 
     return Form(
         f"{op} ring over nodes",
@@ -128,9 +130,3 @@ def all_to_all_network() -> Form:
         ),
         seconds,
     )
-
-
-def _overlap(gpus: Floats) -> Floats:
-    """The p of the norm: 1 up to 16 ranks, 4 from 128, a straight line in log n between."""
-    ramp = np.log2(gpus / _SUM_BELOW) / np.log2(_NORM_ABOVE / _SUM_BELOW)
-    return 1 + (_NORM - 1) * np.clip(ramp, 0, 1)

@@ -104,9 +104,9 @@ def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits
     where = f"models.{kind}.{library}"
     raw = _table(raw, file, where)
     if "like" in raw:
-        return Ratio(**checked(raw, _RATIO, file, f"{where}."))
+        return _ratio(kind, raw, file, where)
     if "seconds" in raw:
-        return Stated(**checked(raw, _STATED, file, f"{where}."))
+        return _stated(known, raw, file, where)
     if limits is None:
         raise UserError(f"{file}: limits: missing; models need the data-sheet numbers of the device that was measured")
     entry = checked(raw, _MODEL, file, f"{where}.", optional=("curves",))
@@ -131,6 +131,19 @@ def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits
     )
 
 
+def _ratio(kind: str, raw: Mapping[str, Any], file: str, where: str) -> Ratio:
+    ratio = Ratio(**checked(raw, _RATIO, file, f"{where}."))
+    if cost_class(ratio.like) is None or ratio.like == kind:
+        raise UserError(fault(file, f"{where}.like", ratio.like, "expected another cost class"))
+    return ratio
+
+
+def _stated(known: CostClass, raw: Mapping[str, Any], file: str, where: str) -> Stated:
+    if known.features != ("count",):
+        raise UserError(f"{file}: {where}: seconds may be stated of calls that are counted only, such as host.launch")
+    return Stated(**checked(raw, _STATED, file, f"{where}."))
+
+
 def _range(ranges: Mapping[str, Any], axis: str, file: str, where: str) -> tuple[float, float]:
     pair = ranges.get(axis)
     if not isinstance(pair, list) or len(pair) != 2:
@@ -144,7 +157,11 @@ def _range(ranges: Mapping[str, Any], axis: str, file: str, where: str) -> tuple
 def _bands(raw: Any, file: str, where: str) -> tuple[Band, ...]:
     if not isinstance(raw, list) or not raw:
         raise UserError(fault(file, f"{where}.bands", raw, "expected a list of bands, at least one"))
-    return tuple(_band(band, file, f"{where}.bands[{i}]") for i, band in enumerate(raw))
+    bands = tuple(_band(band, file, f"{where}.bands[{i}]") for i, band in enumerate(raw))
+    sizes = [band.size for band in bands]
+    if sizes != sorted(set(sizes)):
+        raise UserError(fault(file, f"{where}.bands", sizes, "expected sizes that rise"))
+    return bands
 
 
 def _band(raw: Any, file: str, where: str) -> Band:
@@ -178,7 +195,7 @@ def _rising(points: Any, key: str, file: str, where: str) -> np.ndarray:
 def _write(model: Entry) -> dict[str, Any]:
     if not isinstance(model, Model):
         return dict(vars(model))
-    curves = {f"{n:.0f}": {"bytes": _digits(c.bytes), "seconds": _digits(c.seconds)} for n, c in model.curves.items()}
+    curves = {f"{gpus:.0f}": _write_curve(curve) for gpus, curve in model.curves.items()}
     return {
         "form": model.cost_class.form.name,
         "coefficients": dict(zip(model.coefficients, _digits(model.coefficients.values()), strict=True)),
@@ -191,6 +208,10 @@ def _write(model: Entry) -> dict[str, Any]:
         **({"curves": curves} if curves else {}),
         "source": model.source,
     }
+
+
+def _write_curve(curve: Curve) -> dict[str, Any]:
+    return {"bytes": _digits(curve.bytes, 12), "seconds": _digits(curve.seconds)}
 
 
 def _write_band(band: Band) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from ..errors import UserError, fault, unknown
 from ..files import beside, read_json, read_toml
 from ..hardware.checks import Check, anything, checked, names, number, one_of, table, text
 from .entries import read_limits, read_models
+from .model import Ratio
 from .parameters import PARAMETERS, parameters
-from .profile import Profile
+from .profile import Models, Profile
 
 SCHEMA = 2
 """Version of the file form; it changes when an older file could be misread."""
@@ -91,14 +92,28 @@ def _load(folder: str, name: str, where: str, key: str, above: tuple[str, ...] =
 def _over(base: Profile, content: Mapping[str, Any], name: str, file: str) -> Profile:
     """What a file says, laid over its base."""
     limits = read_limits(content["limits"], file) if "limits" in content else base.limits
+    models = {**base.models, **read_models(content.get("models", {}), file, limits)}
+    _check_ratios(models, file)
     return Profile(
         name=content.get("name", name),
         parameters={**base.parameters, **parameters(file, content.get("parameters", {}))},
-        models={**base.models, **read_models(content.get("models", {}), file, limits)},
+        models=models,
         devices=content.get("devices", base.devices),
         limits=limits,
         about={key: content[key] for key in _ABOUT if key in content},
     )
+
+
+def _check_ratios(models: Models, file: str) -> None:
+    """A class that is a multiple of another one must rest on something in the end."""
+    first = {kind: next(iter(variants.values())) for kind, variants in models.items()}
+    like = {kind: entry.like for kind, entry in first.items() if isinstance(entry, Ratio)}
+    for kind in like:
+        chain = [kind]
+        while chain[-1] in like:
+            chain.append(like[chain[-1]])
+            if chain[-1] in chain[:-1]:
+                raise UserError(f"{file}: models.{kind}: rests on itself: {' -> '.join(chain)}")
 
 
 def _found(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, Any]]:

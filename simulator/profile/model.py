@@ -15,6 +15,9 @@ from ..forms import BUS_FACTOR, Columns, CostClass, Curve, Floats, cost_class
 from ..hardware import Limits
 from .parameters import PROVENANCE
 
+_OTHER_CHIP = 0.1
+"""Spread that kernels add per doubling of the chip's rates: 5.3 % became 12 % from H100 to B200 (docs/profiles.md)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
@@ -91,7 +94,7 @@ class Model:
         """
         here = self.limits if limits is None else limits
         x = self.cost_class.columns(features, here)
-        growth = self.growth_beyond(x)
+        growth = self.growth_beyond(x) + self._foreign(here)
         outside = (growth > 0) | (self.wider > 0)
         inside = np.where(self._on_curve(x), PROVENANCE.index("interpolated"), PROVENANCE.index("fitted"))
         return Estimate(
@@ -120,6 +123,12 @@ class Model:
         far = self.doublings(x)
         total: Floats = np.sum([self.growth[axis] * doublings for axis, doublings in far.items()], axis=0)
         return total
+
+    def _foreign(self, limits: Limits) -> float:
+        """What asking of another chip than the one measured adds to the spread; line rates are axes of their own."""
+        if not self.cost_class.on_chip:
+            return 0.0
+        return _OTHER_CHIP * self.limits.doublings(limits)
 
     def borrowed(self, wider: float) -> "Model":
         """The same model for a sibling device: a wider spread."""
@@ -161,12 +170,21 @@ class Model:
         return np.exp(mixed)
 
     def _ratio(self, x: Columns, gpus: float) -> Floats:
-        factor = BUS_FACTOR[self.kind]
-        n = np.full_like(x["gpus"], gpus)
-        size = x["bytes"] * factor(x["gpus"]) / factor(n)
-        same = self.cost_class.columns({"bytes": size, "gpus": n}, self.limits)
-        ratio: Floats = self.curves[gpus](size) / self.cost_class.form.seconds(same, self.limits, self.coefficients)
+        """Curve over form at equal bytes through the busiest link; beyond the last size never faster than the form.
+
+        A curve's own tail is right where the last octave ran at full rate, and absurd where it did not.
+        """
+        factor, curve = BUS_FACTOR[self.kind], self.curves[gpus]
+        size = x["bytes"] * factor(x["gpus"]) / factor(np.full_like(x["gpus"], gpus))
+        last = np.minimum(size, curve.bytes[-1])
+        at_last = curve(last) / self._measured_form(last, gpus)
+        ratio: Floats = np.maximum(curve(size) / self._measured_form(size, gpus), at_last)
         return ratio
+
+    def _measured_form(self, size: Floats, gpus: float) -> Floats:
+        """The formula on the device that was measured."""
+        x = self.cost_class.columns({"bytes": size, "gpus": gpus}, self.limits)
+        return self.cost_class.form.seconds(x, self.limits, self.coefficients)
 
 
 @dataclass(frozen=True)

@@ -30,19 +30,20 @@ def read(lines: Sequence[str], file: str) -> Samples:
     Raises:
         UserError: a line is no record (with its number), the GPU is unknown, or nothing can be used.
     """
-    records = [_record(line, f"{file}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
-    gpu = _gpu(records, file)
+    records = {number: _record(line, f"{file}:{number}") for number, line in enumerate(lines, 1) if line.strip()}
+    first = next(iter(records.values()), {})
+    gpu = _gpu(first, file)
     rows: list[dict[str, Any]] = []
     dropped: list[str] = []
-    for number, record in enumerate(records, 1):
-        made = _row(record)
-        if made is not None:
-            rows.append(made | {"device": gpu, "source": f"{file}:{number}"})
-        elif "error" in record:
-            dropped.append(f"{file}:{number}: {record.get('group')}/{record.get('case')}: {record['error']}")
+    for number, record in records.items():
+        found = _row_or_fault(record)
+        if isinstance(found, str):
+            dropped.append(f"{file}:{number}: {record['group']}/{record.get('case')}: {found}")
+        elif found is not None:
+            rows.append(found | {"device": gpu, "source": f"{file}:{number}"})
     if not rows:
         raise UserError(*(dropped[:3] or [f"{file}: holds no samples of kernels, copies or calls"]))
-    return replace(checked(pd.DataFrame(rows), file, dropped), environment=_environment(records[0]))
+    return replace(checked(pd.DataFrame(rows), file, dropped), environment=_environment(first))
 
 
 def _environment(record: Record) -> dict[str, str]:
@@ -62,12 +63,22 @@ def _record(line: str, where: str) -> Record:
     return record
 
 
-def _gpu(records: Sequence[Record], file: str) -> str:
-    known = [record.get("params", record) for record in records[:1] if record["group"] == "environment"]
-    names = [str(of[key]) for of in known for key in ("gpu", "device_name", "name") if key in of]
+def _gpu(first: Record, file: str) -> str:
+    known = first.get("params", first) if first.get("group") == "environment" else {}
+    names = [str(known[key]) for key in ("gpu", "device_name", "name") if key in known]
     if not names:
         raise UserError(f"{file}:1: the first line does not name the GPU; expected the environment")
     return device(names[0].removeprefix("NVIDIA "), file, "gpu").name
+
+
+def _row_or_fault(record: Record) -> dict[str, Any] | str | None:
+    """A row of the table, why there is none, or None for a group that holds no samples of ours."""
+    if "error" in record:
+        return str(record["error"])
+    try:
+        return _row(record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"params or samples that do not fit the case: {type(error).__name__}: {error}"
 
 
 def _row(record: Record) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ turned into tables first (`runcast calibrate import`).
 import csv
 import gzip
 import io
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     reader = csv.reader(io.StringIO(read_text(path, "a CSV file"), newline=""))
     header = next(reader, [])
+    if twice := [name for name, times in Counter(header).items() if times > 1]:
+        raise UserError(f"{path}:1: has two columns named {twice[0]!r}")
     rows, lines = [], []
     for row in reader:
         if len(row) > len(header):

@@ -84,22 +84,25 @@ def _faults(table: pd.DataFrame) -> list[str | None]:
         if found is None:
             _mark(reasons, rows, f"cost_class = {name!r}: unknown; known: {', '.join(known_classes())}")
             continue
-        for column in ("seconds", *found.features):
+        filled = [found.filled[0]] if found.filled is not None else []
+        for column in ("seconds", *found.features, *filled):
             _mark(reasons, rows[~_possible(table, column, rows)], f"{column}: {_ALLOWED.get(column, _POSITIVE)}")
     return reasons
 
 
 _POSITIVE = "expected a number greater than zero"
-_ALLOWED = {"skew": "expected a number, zero or greater", "causal": "expected 0 or 1", "seconds": _POSITIVE}
+_ALLOWED = {"skew": "expected a number, zero or greater", "causal": "expected 0 or 1", "gpus": "expected at least 2"}
+_FILLED = ("link_bytes_per_s", "network_bytes_per_s", "width")
+"""Features that may be empty."""
 
 
 def _possible(table: pd.DataFrame, column: str, rows: np.ndarray) -> np.ndarray:
     if column not in table:
-        return np.zeros(len(rows), bool)
+        return np.full(len(rows), column in _FILLED)
     values = pd.to_numeric(table[column], errors="coerce").to_numpy(float)[rows]
-    finite = np.isfinite(values)
-    possible = {"skew": values >= 0, "causal": np.isin(values, (0, 1))}.get(column, values > 0)
-    return np.asarray(finite & possible)
+    possible = {"skew": values >= 0, "causal": np.isin(values, (0, 1)), "gpus": values >= 2}.get(column, values > 0)
+    empty = table[column].isna().to_numpy()[rows] & (column in _FILLED)
+    return np.asarray((np.isfinite(values) & possible) | empty)
 
 
 def _mark(reasons: list[str | None], rows: np.ndarray, reason: str) -> None:

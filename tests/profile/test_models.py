@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,7 +161,8 @@ CURVE = (*GATHER, "curves", "8")
         ((*SEND, "source"), 3, "source = 3: expected text"),
         (SEND, [], "models.send_recv.nccl = []: expected an object"),
         (SEND, {"like": "all_gather", "spread": 0, "source": "s"}, "factor: missing"),
-        (SEND, {"seconds": -1, "spread": 0.1, "source": "s"}, "seconds = -1: expected a number, at least 0"),
+        (SEND, {"seconds": 1, "spread": 0.1, "source": "s"}, "may be stated of calls that are counted only"),
+        (SEND, {"like": "send_recv", "factor": 1, "spread": 0, "source": "s"}, "expected another cost class"),
         (("models", "send_recv"), 1, "models.send_recv = 1: expected an object"),
         (("models", "send_recv", "default"), "ncll", "send_recv.default = 'ncll': expected one of nccl"),
         (("models", "send_recv", "variants"), {}, "send_recv.default = 'nccl': expected one of none"),
@@ -376,3 +378,23 @@ def test_errors_of_hand_made_ratios():
 
 def test_errors_of_nothing_are_zero():
     assert errors_of(np.array([])) == Errors(0, 0.0, 0.0, 0.0)
+
+
+def test_a_curve_measured_at_small_sizes_never_promises_more_than_the_link():
+    flat = model("all_gather", curves={8.0: Curve(np.array([1e3, 6.4e4]), np.array([2e-5, 2e-5]))})
+    size, link = 2.0**30, H.link_bytes_per_s
+    answer = flat.estimate({"bytes": size, "gpus": 8})
+
+    assert answer.seconds[0] >= size * 7 / 8 / (1.1 * link)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_kernels_on_another_chip_are_extrapolated_and_less_sure(factor):
+    profile = load_profile("h100-sxm")
+    other = replace(profile.limits, memory_bytes_per_s=factor * profile.limits.memory_bytes_per_s)
+    kinds = {"gemm.bf16": {"m": 4096, "n": 4096, "k": 4096}, "memory.swiglu": {"bytes": 1e8}}
+    here = [profile.estimate(kind, x) for kind, x in kinds.items()]
+    there = [profile.estimate(kind, x, limits=other) for kind, x in kinds.items()]
+
+    assert [a.labels() for a in there] == [["extrapolated"], ["extrapolated"]]
+    assert [b.spread[0] - a.spread[0] for a, b in zip(here, there, strict=True)] == pytest.approx([0.1, 0.1])

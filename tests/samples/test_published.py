@@ -237,7 +237,7 @@ GOOD = {
         ("nodes", "s,H100 SXM,all_reduce,16,2,EFA 100G (2019),2,x,1,20,1,in-place,u", "rate of the NICs not known"),
         ("vidur", "a100_dgx_all_reduce,all_reduce,16,8,8,2048,1,43,1,7", "7.8 GB/s between nodes: not a tuned network"),
         ("vidur", "a100_pairwise_nvlink_all_reduce,all_reduce,4,4,4,2048,1,43,1,7", "NVLink joins pairs only"),
-        ("vidur", "h100_dgx_all_reduce,all_reduce,many,8,8,2048,1,43,1,7", "gpus: expected a number greater than zero"),
+        ("vidur", "h100_dgx_all_reduce,all_reduce,many,8,8,2048,1,43,1,7", "gpus: expected at least 2"),
         ("vidur", "h100_dgx_all_reduce,all_reduce,16,few,8,2048,1,43,1,7", "nodes: expected a number greater"),
         ("nodes", "s,H100 SXM,all_reduce,16,,8xNDR400 IB,2,x,1024,20,1,in-place,u", "nodes: expected a number greater"),
         ("transfers", "h2d_sm,H20,50,GB/s,x,y", "no rate of a copy engine"),
