@@ -36,6 +36,37 @@ def simulate(
             typer.echo(f"wrote {path}", err=json == "-")
 
 
+def validate(
+    kind: Annotated[
+        str, typer.Option(help="What to score: collective, gemm, attention, grouped_gemm, memory or copy.")
+    ],
+    rows: Annotated[Path, typer.Option(help="Table of measurements: our own columns, or those of a published table.")],
+    profile: Annotated[
+        str | None, typer.Option(help="Profile by name or file; default: the shipped one of each row's device.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the rows as they stand, with predictions beside them.")
+    ] = None,
+    json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
+) -> None:
+    """Predict measured collectives and kernels, and print how far off the predictions are."""
+    from .files import write_atomic, write_by_suffix
+    from .outputs import Outputs
+    from .validate import check_outputs, lines
+    from .validate import validate as hold_against
+
+    Outputs(json=json, csv=csv).check()
+    check_outputs(rows, csv, json)
+    found = hold_against(rows, kind, profile, to_csv=csv is not None)
+    typer.echo(found.json_text() if json == "-" else "\n".join(lines(found)))
+    if csv is not None:
+        write_by_suffix(csv, found.to_csv())
+        typer.echo(f"wrote {csv}", err=json == "-")
+    if json not in (None, "-"):
+        write_atomic(str(json), (found.json_text() + "\n").encode())
+        typer.echo(f"wrote {json}")
+
+
 def _print_summary(prediction: "Prediction") -> None:
     from .summary import print_summary
 

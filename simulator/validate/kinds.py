@@ -1,10 +1,12 @@
 """What `runcast validate` scores: tables of measured collectives and kernels, each row by its own device's profile."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 
+from ..errors import UserError
 from ..profile import Profile, load_profile, profile_for
-from ..samples import Samples
-from .rows import predict_samples
+from .rows import predict_samples, unpredicted
 
 KINDS: dict[str, tuple[str, ...]] = {
     "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"),
@@ -17,26 +19,34 @@ KINDS: dict[str, tuple[str, ...]] = {
 """The families of cost classes that each kind of table may hold."""
 
 
-def validate_samples(samples: Samples, kind: str, profile: str | None = None, where: str = "profile") -> pd.DataFrame:
-    """The samples of one kind, predicted by this profile, or each by the shipped profile of its device.
+def profiles_of(table: pd.DataFrame, given: Profile | None = None) -> dict[str, Profile]:
+    """The given profile, or the shipped one of each device in the table."""
+    return {str(device): given or load_profile(profile_for(str(device))) for device in table["device"].unique()}
+
+
+def validate_samples(table: pd.DataFrame, kind: str, profiles: Mapping[str, Profile], file: str) -> pd.DataFrame:
+    """The rows in their order, predicted where they are of this kind, else with a reason.
 
     Raises:
-        UserError: no such profile, or it cannot be read.
+        UserError: no row is of this kind.
     """
-    family = samples.table["cost_class"].str.partition(".")[0]
-    table = samples.table[family.isin(KINDS[kind])]
-    by_device = [(str(device), rows) for device, rows in table.groupby("device", sort=False)]
-    parts = [_of_device(load_profile(profile or profile_for(name), where), rows) for name, rows in by_device]
-    others = samples.table[~family.isin(KINDS[kind])].assign(reason=f"no {kind}")
-    return pd.concat([*parts, *([others] if len(others) else [])], ignore_index=True)
+    family = table["cost_class"].str.partition(".")[0]
+    mine = family.isin(KINDS[kind])
+    if not mine.any():
+        raise UserError(f"{file}: holds no rows of --kind {kind}; its rows are of {', '.join(family.unique())}")
+    groups = table[mine].groupby("device", sort=False)
+    parts = [_of_device(profiles[str(device)], str(device), rows) for device, rows in groups]
+    others = [unpredicted(row, f"{name} is not of --kind {kind}") for name, row in table[~mine].groupby("cost_class")]
+    return pd.concat([*parts, *(rows.assign(profile="") for rows in others)]).sort_index()
 
 
-def _of_device(profile: Profile, rows: pd.DataFrame) -> pd.DataFrame:
+def _of_device(profile: Profile, device: str, rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of a device that the profile is not made for are told so, not predicted."""
-    device = str(rows["device"].iloc[0])
     if profile.devices and device not in profile.devices:
         reason = f"profile {profile.name} is made for {', '.join(profile.devices)}, not for {device}"
-        return rows.assign(reason=reason, profile=profile.name)
-    if profile.limits is None:
-        return rows.assign(reason=f"no profile for {device}", profile="")
-    return predict_samples(profile, rows).assign(profile=profile.name)
+        found = unpredicted(rows, reason)
+    elif profile.limits is None:
+        found = unpredicted(rows, f"no profile for {device}: {profile.name} does not know its rates")
+    else:
+        found = predict_samples(profile, rows).set_index(rows.index)
+    return found.assign(profile=profile.name)

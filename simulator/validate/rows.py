@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import UserError
-from ..forms import cost_class
+from ..forms import CostClass, cost_class
 from ..profile import Estimate, Profile
 from ..samples import features_of
 
@@ -19,18 +19,37 @@ def predict_samples(profile: Profile, table: pd.DataFrame) -> pd.DataFrame:
 
     A row's library is used where the profile knows it, else the profile's default one; `predicted_as` tells which.
     """
-    known = table.reset_index(drop=True)
-    empty = dict.fromkeys(ADDED[:4], np.nan)
-    known = known.assign(**empty, provenance="", reason="", predicted_as="", size=np.nan)
+    known = unpredicted(table.reset_index(drop=True), "")
     for (kind, library), rows in known.groupby(["cost_class", "library"], sort=False):
-        _fill(known, profile, str(kind), str(library), rows)
+        for alike in _alike(rows, str(kind)):
+            _fill(known, profile, str(kind), str(library), alike)
     known["signed_error"] = known["predicted_s"] / known["seconds"] - 1
     return known
 
 
-def _fill(known: pd.DataFrame, profile: Profile, kind: str, library: str, rows: pd.DataFrame) -> None:
+def unpredicted(table: pd.DataFrame, reason: str) -> pd.DataFrame:
+    """The table with all columns of a prediction, empty but for the reason."""
+    numbers = dict.fromkeys((*ADDED[:4], "size"), np.nan)
+    return table.assign(**numbers, provenance="", reason=reason, predicted_as="")
+
+
+def _class(kind: str) -> CostClass:
     found = cost_class(kind)
     assert found is not None, kind  # samples are checked
+    return found
+
+
+def _alike(rows: pd.DataFrame, kind: str) -> list[pd.DataFrame]:
+    """Rows that give what a class can fill in (the rate of a link) apart from those that leave it to the device."""
+    filled = _class(kind).filled
+    if filled is None or filled[0] not in rows:
+        return [rows]
+    given = rows[filled[0]].notna()
+    return [part for part in (rows[given], rows[~given]) if len(part)]
+
+
+def _fill(known: pd.DataFrame, profile: Profile, kind: str, library: str, rows: pd.DataFrame) -> None:
+    found = _class(kind)
     at, features, variants = rows.index, features_of(rows, found), profile.models.get(kind, {})
     of = library if library in variants else None
     try:

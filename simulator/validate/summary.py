@@ -27,10 +27,26 @@ def _errors(scored: pd.DataFrame) -> dict[str, float | None]:
     }
 
 
-def errors_by(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """One row of `scores` per value of the keys, in order of first appearance."""
-    found = [
+def groups(rows: pd.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """The keys and `scores` of each group, in order of first appearance."""
+    return [
         {**dict(zip(keys, value if isinstance(value, tuple) else (value,), strict=True)), **scores(group)}
         for value, group in rows.groupby(list(keys), sort=False, dropna=False)
     ]
-    return pd.DataFrame(found)
+
+
+def errors_by(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """`groups` as a table."""
+    return pd.DataFrame(groups(rows, keys))
+
+
+def median_over_devices(rows: pd.DataFrame) -> float | None:
+    """The median of each device's median error, so that a device with many rows counts as one with few."""
+    medians = rows["signed_error"].abs().groupby(rows["device"]).median().dropna()
+    return float(medians.median()) if len(medians) else None
+
+
+def shares(labels: pd.Series) -> dict[str, float]:
+    """What share of the predicted rows has each provenance, the largest first."""
+    counts = labels[labels != ""].value_counts(normalize=True)
+    return {str(label): float(share) for label, share in counts.items()}
