@@ -16,6 +16,7 @@ import pandas as pd
 from ..errors import UserError
 from ..files import read_text
 from ..forms import FEATURES
+from ..hardware import device
 from . import probe, published
 from .table import KEYS, Samples, checked, joined
 
@@ -54,22 +55,35 @@ def _read(path: Path) -> Samples:
         return probe.read(_lines(path), str(path))
     table = read_table(path)
     if {"cost_class", "seconds"} <= set(table):
-        return _own(table, path)
+        return own_samples(table, path)
     for published_table in published.TABLES:
         if published_table.header <= set(table):
             return published_table.samples(table, str(path))
     raise UserError(f"{path}:1: not a table of samples; its columns are {', '.join(map(str, table.columns[:-1]))}")
 
 
-def _own(table: pd.DataFrame, path: Path) -> Samples:
-    """Our own columns; what may be left out is filled in."""
+def own_samples(table: pd.DataFrame, path: Path) -> Samples:
+    """The samples of a table with our own columns; what may be left out is filled in, devices go by any alias.
+
+    Raises:
+        UserError: no row is good.
+    """
     sources = table["source"] if "source" in table else f"{path}:" + table["line"].astype(str)
     filled = table.drop(columns="line").assign(source=sources)
     for key in set(KEYS) - set(filled):
         filled[key] = "unknown"
+    filled["device"] = filled["device"].map({name: _device(name) for name in filled["device"].unique()})
     for column in {"seconds", *FEATURES} & set(filled):
         filled[column] = pd.to_numeric(filled[column], errors="coerce")
     return checked(filled, str(path))
+
+
+def _device(name: str) -> str:
+    """The catalogue's name of a device, or the name as it stands."""
+    try:
+        return device(name).name
+    except UserError:
+        return name
 
 
 def _lines(path: Path) -> list[str]:

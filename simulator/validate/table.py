@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import UserError
-from ..forms import FEATURES
-from ..hardware import device
-from ..samples import KEYS, Samples, checked, read_samples, read_table
+from ..samples import Samples, own_samples, read_samples, read_table
 from ..samples.published import TABLES, PublishedTable
 
 _TIMES = {"us", "time_us", "us_median", "value"}
@@ -59,7 +57,8 @@ def _samples(cells: pd.DataFrame, path: Path) -> Samples:
     """The samples of a table, with no number of seconds where the file has none."""
     if "cost_class" in cells:
         filled, blank = _blanks_filled(cells, "seconds")
-        samples = _own(filled, path)
+        # a source that the rows name is another file's line: here a row's place is in this file
+        samples = own_samples(filled.assign(source=f"{path}:" + filled["line"].astype(str)), path)
     else:
         published = _published(cells, path)
         filled, blank = _blanks_filled(cells, next(iter(published.header & _TIMES)))
@@ -86,22 +85,3 @@ def _published(cells: pd.DataFrame, path: Path) -> PublishedTable:
 
 def _names(cells: pd.DataFrame) -> Sequence[str]:
     return [str(name) for name in cells.columns if name != "line"]
-
-
-def _own(cells: pd.DataFrame, path: Path) -> Samples:
-    """Our own columns. A source that the rows name is another file's line: here a row's place is in this file."""
-    filled = cells.assign(source=f"{path}:" + cells["line"].astype(str))
-    for key in set(KEYS) - set(filled):
-        filled[key] = "unknown"
-    filled["device"] = filled["device"].map({name: _device(name) for name in filled["device"].unique()})
-    for column in {"seconds", *FEATURES} & set(filled):
-        filled[column] = pd.to_numeric(filled[column], errors="coerce")
-    return checked(filled, str(path))
-
-
-def _device(name: str) -> str:
-    """The catalogue's name of a device, or the name as it stands."""
-    try:
-        return device(name).name
-    except UserError:
-        return name
