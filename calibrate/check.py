@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from ..simulator.errors import UserError, fault
 from ..simulator.forms import band_name
 from ..simulator.profile import Model, Profile
 from ..simulator.samples import Samples
@@ -24,7 +25,14 @@ def check_profile(profile: Profile, samples: Samples, library: str | None = None
     """The table, and a line `place: reason` for each row that could not be predicted.
 
     Rows of devices that the profile is not made for are among those. `library` scores that library's models on all.
+
+    Raises:
+        UserError: the profile has no such library.
     """
+    known = {name for variants in profile.models.values() for name in variants}
+    if library is not None and library not in known:
+        allowed = f"unknown; profile {profile.name} has {', '.join(sorted(known)) or 'none'}"
+        raise UserError(fault("--library", "", library, allowed))
     mine = samples.table["device"].isin(profile.devices) | (not profile.devices)
     others = samples.table[~mine]
     rows = samples.table[mine] if library is None else samples.table[mine].assign(library=library)

@@ -134,5 +134,6 @@ def _errors(content: dict[str, Any]) -> pd.DataFrame:
             told = held["rows"] > 0
             percent = {f"{key} %": round(100 * held[key], 1) if told else "-" for key in ("median", "p90", "bias")}
             marked = "*" if library == entry["default"] and len(entry["variants"]) > 1 else ""
-            rows.append({"class": kind, "library": library + marked, "scored rows": held["rows"], **percent})
+            how = {"left out": model["left_out"], "scored rows": held["rows"]}
+            rows.append({"class": kind, "library": library + marked, **how, **percent})
     return pd.DataFrame(rows)

@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.forms import HOLD_ALTERNATE, Columns, CostClass, Floats
+from ...simulator.forms import HOLD_ALTERNATE, HOLD_GROUPS, LINK, Columns, CostClass, Floats
 from ...simulator.profile import Band, errors_of
 
 Mask = NDArray[np.bool_]
@@ -35,20 +35,23 @@ _OTHER_GROWTH = 0.1
 _LEAST_GROWTH, _MOST_GROWTH = 0.05, 5.0
 
 
-def held_out(kind: CostClass, x: Columns, seconds: Floats, groups: NDArray[np.object_], predict: Predict) -> Floats:
-    """log(predicted/measured) of every row that was left out once; NaN for rows that never were."""
+def held_out(
+    kind: CostClass, x: Columns, seconds: Floats, groups: NDArray[np.object_], predict: Predict
+) -> tuple[Floats, str]:
+    """log(predicted/measured) of every row that was left out once, NaN for rows that never were; and what was left out.
+
+    Where all rows are of one group, every second size stands in for whole groups.
+    """
+    alternate = kind.hold_out == HOLD_ALTERNATE or len(set(groups)) < 2
     log_ratio = np.full(len(seconds), np.nan)
-    for left_out in _folds(kind, x, groups):
+    for left_out in [_alternate(kind, x)] if alternate else _folds(groups):
         if left_out.any() and not left_out.all():
             log_ratio[left_out] = np.log(predict(~left_out)[left_out] / seconds[left_out])
-    return log_ratio
+    return log_ratio, HOLD_ALTERNATE if alternate else HOLD_GROUPS
 
 
-def _folds(kind: CostClass, x: Columns, groups: NDArray[np.object_]) -> Iterator[Mask]:
+def _folds(groups: NDArray[np.object_]) -> Iterator[Mask]:
     names = sorted(set(groups))
-    if kind.hold_out == HOLD_ALTERNATE or len(names) < 2:
-        yield _alternate(kind, x)
-        return
     hashed = len(names) > 2 * _FOLDS
     fold_of = {name: crc32(str(name).encode()) % _FOLDS if hashed else i for i, name in enumerate(names)}
     folds = np.array([fold_of[name] for name in groups])
@@ -90,6 +93,8 @@ def _spread(log_ratio: Floats) -> float:
 def growth(kind: CostClass, x: Columns, seconds: Floats, spread: float, predict: Predict) -> dict[str, float]:
     """What a doubling beyond the range adds to the spread, by axis: measured by leaving the top out, else assumed."""
     found = {axis: _GROWTH.get(axis, _OTHER_GROWTH) for axis in kind.axes}
+    if kind.form is LINK:
+        found[kind.size] = _LEAST_GROWTH  # the rate of a long transfer no longer changes
     for axis in {kind.size, "gpus"} & set(kind.axes):
         value = kind.axes[axis](x)
         top = value > np.quantile(value, 0.8) if axis == kind.size else value == value.max()

@@ -25,7 +25,7 @@ def fit_model(kind: str, library: str, table: pd.DataFrame, limits: Limits, sour
 
     everything = np.ones(len(seconds), bool)
     model = _bare(kind, library, x, seconds, limits)
-    missed = held_out(cost_class, x, seconds, groups, predict)
+    missed, how = held_out(cost_class, x, seconds, groups, predict)
     core = np.isfinite(missed) & (cost_class.core(x) if cost_class.core is not None else everything)
     by_band = bands(cost_class, x, missed)
     return Model(
@@ -41,6 +41,8 @@ def fit_model(kind: str, library: str, table: pd.DataFrame, limits: Limits, sour
         limits=limits,
         source=source,
         curves=model.curves,
+        wider=float(table["wider"].max()) if "wider" in table and table["wider"].notna().any() else 0.0,
+        left_out=how if core.any() else "nothing",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...simulator.hardware import Limits
-from ...simulator.profile import Entry, Model
+from ...simulator.profile import READ_OFF, Entry, Model
 
 Models = Mapping[str, Mapping[str, Entry]]
 
@@ -19,11 +19,12 @@ def parameters_of(models: Models, limits: Limits, host_link: str) -> dict[str, A
     `host_link` is the kind of link that bounds copies from the host.
     """
     entries = {}
-    for name, (kind, value_of, how, across) in _PARAMETERS.items():
+    for template, (value_of, how, across) in _PARAMETERS.items():
+        name = template.format(host_link=host_link)
+        kind = READ_OFF[name]
         model = next(iter(models.get(kind, {}).values()), None)
-        if isinstance(model, Model):
-            value = min(value_of(model, limits), 1.0)
-            entries[name.format(host_link=host_link)] = _entry(value, model, f"{how} of {kind}", across)
+        if isinstance(model, Model) and (value := value_of(model, limits)) is not None:
+            entries[name] = _entry(min(value, 1.0), model, f"{how} of {kind}", across)
     return entries
 
 
@@ -33,27 +34,33 @@ def _entry(value: float, model: Model, how: str, across: float) -> dict[str, Any
     scored = f"held out {error.median:.1%} / {error.p90:.1%}" if error.rows else "too few rows to leave any out"
     told = f"{how}; {model.library}, {model.source}; {scored}" + (f"; {across:g} more for another op" if across else "")
     spread = float(f"{math.hypot(model.bands[-1].spread, across):.3g}")
-    return {"value": float(f"{value:.4g}"), "spread": spread, "provenance": "fitted", "source": told}
+    label = "fitted" if error.rows else "measured"
+    return {"value": float(f"{value:.4g}"), "spread": spread, "provenance": label, "source": told}
 
 
-def _coefficient(name: str) -> Callable[[Model, Limits], float]:
+def _coefficient(name: str) -> Callable[[Model, Limits], float | None]:
     return lambda model, _limits: model.coefficients[name]
 
 
-def _ring_fraction(model: Model, limits: Limits) -> float:
+def _nic_fraction(model: Model, _limits: Limits) -> float | None:
+    """The rate over more than two nodes, where samples tell it: two are not the general case."""
+    return model.coefficients["e"] if model.range["nodes"][1] > 2 else None
+
+
+def _ring_fraction(model: Model, limits: Limits) -> float | None:
     """What the largest measured all-gather on the most GPUs reaches of the link, by bus bandwidth."""
-    gpus = max(model.curves, default=model.range["gpus"][1])
-    size = model.range["bytes"][1]
-    x = model.cost_class.columns({"bytes": size, "gpus": gpus}, limits)
-    seconds = float(model.seconds(x, limits)[0])
-    return size * (gpus - 1) / gpus / seconds / limits.link_bytes_per_s
+    if not model.curves:
+        return None
+    gpus = max(model.curves)
+    size, seconds = model.curves[gpus].bytes[-1], model.curves[gpus].seconds[-1]
+    return float(size * (gpus - 1) / gpus / seconds / limits.link_bytes_per_s)
 
 
-_PARAMETERS: dict[str, tuple[str, Callable[[Model, Limits], float], str, float]] = {
-    "link_fraction.{host_link}": ("copy.h2d", _coefficient("e"), "rate of long copies", 0.0),
-    "copy.hbm_fraction": ("copy.d2d", _coefficient("e"), "traffic of long copies, which read and write", 0.0),
-    "link_fraction.nvlink": ("all_gather", _ring_fraction, "bus bandwidth at the largest size", 0.05),
-    "link_fraction.nic": ("all_reduce.network", _coefficient("e"), "bus bandwidth from three nodes", 0.1),
-    "broadcast.latency_s": ("all_gather", _coefficient("a_s"), "constant term", 0.3),
+_PARAMETERS: dict[str, tuple[Callable[[Model, Limits], float | None], str, float]] = {
+    "link_fraction.{host_link}": (_coefficient("e"), "rate of long copies", 0.0),
+    "copy.hbm_fraction": (_coefficient("e"), "traffic of long copies, which read and write", 0.0),
+    "link_fraction.nvlink": (_ring_fraction, "bus bandwidth at the largest size", 0.05),
+    "link_fraction.nic": (_nic_fraction, "bus bandwidth from three nodes", 0.1),
+    "broadcast.latency_s": (_coefficient("a_s"), "constant term", 0.3),
 }
-"""By parameter: the class that it is read off, how, how that is told, and what it adds to serve another op."""
+"""By parameter: how it is read off the model of `READ_OFF`, how that is told, and what serving another op adds."""

@@ -40,10 +40,10 @@ class Network:
         match = _NETWORK.fullmatch(text)
         try:
             rate = parse(match[2], "bytes_per_s") if match else 0.0
-        except ValueError:
+        except (ValueError, OverflowError):
             rate = 0.0
         count = int(match[1]) if match and match[1] else None
-        if rate <= 0 or count == 0:
+        if rate <= 0 or count == 0 or (count or 0) > 1024:
             raise UserError(fault("--network", "", text, _EXAMPLE))
         return cls(rate * (count or 1), rate if count else None)
 

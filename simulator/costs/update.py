@@ -118,7 +118,7 @@ class _Pricer:
             slowest = min(route, key=lambda link: self.capacity[link])
             rate = self.capacity[slowest]
             size = self.program.bytes[own]
-            work = Term(size / rate, self._of_link(slowest, "copy.h2d", bytes=size.max()), work=True)
+            work = Term(size / rate, self._of_link(slowest, bytes=_ends(size)), work=True)
             self.sheet.charge(own, [self._fixed("h2d.latency_s"), work])
             self.sheet.demand(own, [*route, self.hbm[rank]], [rate] * (len(route) + 1))
 
@@ -155,7 +155,7 @@ class _Pricer:
             if self.slowest_hbm[0] / 2 < rate:  # every byte is written where it arrives and read where it goes on
                 rate, slowest = self.slowest_hbm[0] / 2, self.slowest_hbm[1]
             seconds = program.bytes[own] / rate
-            wire = Term(seconds, self._of_ring(slowest, program.bytes[own].max()), work=True)
+            wire = Term(seconds, self._of_ring(slowest, _ends(program.bytes[own])), work=True)
             self.sheet.charge(own, [self._fixed("broadcast.latency_s"), self._filling(seconds), wire])
             share, size = ring.shares_from(one), float(program.bytes[own].sum())
             watched = self.watched[ring.link] & (share > 0)
@@ -214,13 +214,18 @@ class _Pricer:
     def _per(self, name: str, count: NDArray[Any] | float) -> Term:
         return Term(count * self.profile.value(name), self.profile[name])
 
-    def _of_ring(self, link: int, size: int) -> Parameter:
-        """The fraction of the link that bounds a ring, read off collectives in one island or over several."""
+    def _of_ring(self, link: int, size: Floats) -> Parameter:
+        """The fraction of the link that bounds a ring: inside an island, or between several."""
         ranks, islands = len(self.world), self.ring.islands
-        if islands > 1:
-            return self._of_link(link, "all_reduce.network", bytes=size, gpus=ranks, nodes=islands)
-        return self._of_link(link, "all_gather", bytes=size, gpus=ranks)
+        if self.cluster.links[link].kind == "nic":
+            return self._of_link(link, bytes=size, gpus=ranks, nodes=islands)
+        return self._of_link(link, bytes=size, gpus=max(ranks // islands, 2))
 
-    def _of_link(self, link: int, kind: str, **features: object) -> Parameter:
-        """What a link sustains, for ops of this class and these features."""
-        return self.profile.beyond(f"link_fraction.{self.cluster.links[link].kind}", kind, features)
+    def _of_link(self, link: int, **features: object) -> Parameter:
+        """What a link sustains, for ops with these features."""
+        return self.profile.beyond(f"link_fraction.{self.cluster.links[link].kind}", features)
+
+
+def _ends(sizes: NDArray[np.int64]) -> Floats:
+    """The smallest and the largest: what lies beyond a range shows at its ends."""
+    return np.array([sizes.min(), sizes.max()], np.float64)

@@ -3,10 +3,21 @@
 The numbers in them (coefficients, points, ranges, errors) are a profile's; here is only what they mean.
 """
 
-from .classes import FEATURES, HOLD_ALTERNATE, HOLD_GROUPS, CostClass, cost_class, known_classes
+from .classes import (
+    FEATURES,
+    HOLD_ALTERNATE,
+    HOLD_GROUPS,
+    ZERO_BASED,
+    CostClass,
+    as_ring,
+    at_equal_bus_bytes,
+    cost_class,
+    known_classes,
+)
 from .collective import BUS_FACTOR
 from .curve import Curve
 from .form import Coefficient, Coefficients, Columns, Floats, Form
+from .link import LINK
 from .stream import WIDE_ROW
 from .words import band_name, quantity
 
@@ -15,7 +26,9 @@ __all__ = [
     "FEATURES",
     "HOLD_ALTERNATE",
     "HOLD_GROUPS",
+    "LINK",
     "WIDE_ROW",
+    "ZERO_BASED",
     "Coefficient",
     "Coefficients",
     "Columns",
@@ -23,6 +36,8 @@ __all__ = [
     "Curve",
     "Floats",
     "Form",
+    "as_ring",
+    "at_equal_bus_bytes",
     "band_name",
     "cost_class",
     "known_classes",

@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UserError, fault
 from ..hardware import DTYPES, Limits
 from . import attention, gemm, grouped_gemm
 from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, ring_network
@@ -48,6 +49,9 @@ FEATURES = {
 }
 """Every feature, and what it means; all are numbers."""
 
+ZERO_BASED = ("causal", "skew")
+"""Features that may be zero; their ranges have no doublings."""
+
 HOLD_ALTERNATE, HOLD_GROUPS = "every second size", "whole groups"
 
 Axis = Callable[[Columns], Floats]
@@ -65,7 +69,7 @@ class CostClass:
     `filled` names a feature that need not be given, and what stands for it on some hardware.
     `hold_out` says how its error is measured, and `core` (all, if None) on which rows the headline error is quoted;
     with `fit_core` the coefficients are fitted to those rows alone.
-    With `curves` there is a measured curve over bytes per number of GPUs. `on_chip`: the form reads the chip's limits.
+    With `curves` there is a measured curve over bytes per number of GPUs. `rates` are the chip's own that a form reads.
     """
 
     meaning: str
@@ -77,7 +81,7 @@ class CostClass:
     curves: bool = False
     core: Rows | None = None
     fit_core: bool = False
-    on_chip: bool = False
+    rates: Callable[[Limits], tuple[float, ...]] = lambda _limits: ()
 
     @property
     def size(self) -> str:
@@ -85,17 +89,31 @@ class CostClass:
         return next(iter(self.axes))
 
     def columns(self, given: Mapping[str, object], limits: Limits) -> Columns:
-        """Every feature as an array of one common length, what need not be given filled in.
+        """Every feature as an array of one common length, what is not given filled in.
 
         Raises:
-            KeyError: a feature is missing.
+            UserError: a feature is missing, or a value is impossible.
         """
-        filled = dict(given)
-        if self.filled is not None and self.filled[0] not in given:
-            filled[self.filled[0]] = self.filled[1](limits)
         names = [*self.features, *([self.filled[0]] if self.filled else [])]
-        arrays = np.broadcast_arrays(*(np.asarray(filled[name], np.float64) for name in names))
-        return {name: np.atleast_1d(array) for name, array in zip(names, arrays, strict=True)}
+        missing = [name for name in self.features if name not in given]
+        if missing:
+            raise UserError(f"{self.meaning}: {missing[0]}: missing; expected {', '.join(self.features)}")
+        arrays = np.broadcast_arrays(*(np.asarray(given.get(name, np.nan), np.float64) for name in names))
+        x = {name: np.atleast_1d(array) for name, array in zip(names, arrays, strict=True)}
+        if self.filled is not None:
+            name, rate = self.filled
+            x[name] = np.where(np.isnan(x[name]), rate(limits), x[name])
+        self._check(x)
+        return x
+
+    def _check(self, x: Columns) -> None:
+        for name, values in x.items():
+            good = np.isfinite(values) & ((values >= 0) if name in ZERO_BASED else (values > 0))
+            if not good.all():
+                raise UserError(fault(self.meaning, name, float(values[~good][0]), "expected a number above zero"))
+        for fewer, more in (("nodes", "gpus"), ("kv_heads", "heads")):
+            if {fewer, more} <= set(x) and (x[fewer] > x[more]).any():
+                raise UserError(f"{self.meaning}: {fewer}: more than {more}")
 
 
 @cache
@@ -105,6 +123,25 @@ def cost_class(name: str) -> CostClass | None:
     return _CLASSES.get(name) or (_FAMILIES[family](rest) if family in _FAMILIES and rest else None)
 
 
+def at_equal_bus_bytes(kind: str, like: str, x: Mapping[str, object]) -> float | Floats:
+    """By what the seconds of one collective are to be multiplied so that they become those of another one.
+
+    That is the ratio of the bytes that each puts through the busiest link; 1 for what is no collective.
+    """
+    mine, theirs = (BUS_FACTOR.get(name.partition(".")[0]) for name in (kind, like))
+    if mine is None or theirs is None or mine is theirs:
+        return 1.0
+    gpus = np.atleast_1d(np.asarray(x["gpus"], np.float64))
+    return mine(gpus) / theirs(gpus)
+
+
+def as_ring(like: str, x: Mapping[str, object]) -> Mapping[str, object]:
+    """Features by which an all-reduce over nodes lends to rings: its trees spare the NICs of two nodes, not they."""
+    if like != "all_reduce.network":
+        return x
+    return {**x, "nodes": np.maximum(np.asarray(x["nodes"], np.float64), 3)}
+
+
 def known_classes() -> list[str]:
     """Names of all classes, open families as `family.<name>`."""
     return [*_CLASSES, *(f"{family}.<name>" for family in _FAMILIES)]
@@ -112,6 +149,14 @@ def known_classes() -> list[str]:
 
 def _columns(*names: str) -> dict[str, Axis]:
     return {name: lambda x, name=name: x[name] for name in names}  # type: ignore[misc]
+
+
+def _memory_rate(limits: Limits) -> tuple[float, ...]:
+    return (limits.memory_bytes_per_s,)
+
+
+def _chip(dtype: str) -> Callable[[Limits], tuple[float, ...]]:
+    return lambda limits: (gemm.peak(limits, dtype), limits.memory_bytes_per_s, limits.sms)
 
 
 def _collective(op: str) -> CostClass:
@@ -124,7 +169,7 @@ def _collective(op: str) -> CostClass:
 def _network(op: str) -> CostClass:
     forms = {"all_reduce": all_reduce_network, "all_to_all": all_to_all_network}
     form = forms[op]() if op in forms else ring_network(op)
-    axes = _columns("bytes", "nodes", "network_bytes_per_s")
+    axes = {**_columns("bytes", "nodes", "network_bytes_per_s"), "gpus_per_node": lambda x: x["gpus"] / x["nodes"]}
     return CostClass(f"{op} over nodes", ("bytes", "gpus", "nodes"), form, axes, _NETWORK, core=_not_two_nodes)
 
 
@@ -136,20 +181,20 @@ def _not_two_nodes(x: Columns) -> NDArray[np.bool_]:
 def _gemm(dtype: str, layout: str) -> CostClass:
     axes = {"flop": gemm.flop, **_columns("m", "n", "k")}
     meaning, form = f"matrix product in {dtype}, {layout}", gemm.gemm_form(dtype)
-    return CostClass(meaning, ("m", "n", "k"), form, axes, core=gemm.of_layers, fit_core=True, on_chip=True)
+    return CostClass(meaning, ("m", "n", "k"), form, axes, core=gemm.of_layers, fit_core=True, rates=_chip(dtype))
 
 
 def _attention(direction: str) -> CostClass:
     features = ("batch", "seq", "heads", "kv_heads", "head_dim", "causal")
-    axes = {"flop": attention.flop, **_columns(*features[:-1])}
-    return CostClass(f"attention, {direction}", features, attention.ATTENTION, axes, on_chip=True)
+    axes = {"flop": attention.flop, **_columns(*features)}
+    return CostClass(f"attention, {direction}", features, attention.ATTENTION, axes, rates=_chip("bf16"))
 
 
 def _grouped(dtype: str) -> CostClass:
     features = ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "skew", "matrices")
-    axes = {"flop": grouped_gemm.flop, **_columns("tokens", "hidden", "inter", "experts", "ep")}
+    axes = {"flop": grouped_gemm.flop, **_columns(*features)}
     form = grouped_gemm.grouped_gemm_form(dtype)
-    return CostClass(f"experts' feed-forward in {dtype}", features, form, axes, on_chip=True)
+    return CostClass(f"experts' feed-forward in {dtype}", features, form, axes, rates=_chip(dtype))
 
 
 def _link(meaning: str, rate: Rate) -> CostClass:
@@ -160,7 +205,7 @@ def _link(meaning: str, rate: Rate) -> CostClass:
 def _memory(kernel: str) -> CostClass:
     axes = _columns("bytes", "width")
     filled: tuple[str, Rate] = ("width", lambda _limits: WIDE_ROW)
-    return CostClass(f"memory-bound kernel, {kernel}", ("bytes",), STREAM, axes, filled, on_chip=True)
+    return CostClass(f"memory-bound kernel, {kernel}", ("bytes",), STREAM, axes, filled, rates=_memory_rate)
 
 
 def _copy(direction: str) -> CostClass:

@@ -97,14 +97,13 @@ def ring_network(op: str) -> Form:
     """
 
     def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
-        rounds = 2 if op == "all_reduce" else 1
-        added = rounds * (np.minimum(x["gpus"], _SHORT_RING) - 1) * c["h_s"]
-        overlapped = rounds * np.maximum(x["gpus"] - _SHORT_RING, 0) * c["h_s"]
+        added = (np.minimum(x["gpus"], _SHORT_RING) - 1) * c["h_s"]
+        overlapped = np.maximum(x["gpus"] - _SHORT_RING, 0) * c["h_s"]
         transfer = BUS_FACTOR[op](x["gpus"]) * x["bytes"] / (c["e"] * x["network_bytes_per_s"])
         return c["a_s"] + added + p_norm(overlapped, transfer, _PIPELINE_NORM)
 
     return Form(
-        f"{op} ring over nodes",
+        f"{op} over nodes, short and long rings",
         (
             Coefficient("a_s", 1e-7, 1e-2, 1.5e-5, "call"),
             Coefficient("h_s", 1e-8, 1e-3, 2e-6, "one step of the ring, in a node or between two"),

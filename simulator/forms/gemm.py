@@ -37,7 +37,9 @@ _COEFFICIENTS = (
     Coefficient("thr", 0.005, 0.5, 0.15, "slower by this share where the power limit holds", trust=0.01),
     Coefficient("f0_s", 5e-5, 5e-3, 5e-4, "time at peak at which half of that is reached", trust=0.005),
 )
-_QUANTISE = Coefficient("e_q", 0.1, 1, 0.35, "share of the memory bandwidth while inputs are cast", trust=0.03)
+_QUANTISE = Coefficient(
+    "e_q", 0.1, 1000, 0.35, "share of the memory bandwidth while inputs are cast; 1000: no cast", trust=0.03
+)
 _QUANTISED_CALL = Coefficient("t0_s", 5e-7, 3e-5, 1.2e-5, "call, and those of the cast", trust=0.02)
 
 
@@ -68,7 +70,7 @@ def of_layers(x: Columns) -> NDArray[np.bool_]:
 def gemm_form(dtype: str) -> Form:
     """T = t0 + p-norm(compute, memory); in 8 and 4 bits plus the cast of A, which reads 16 bits: 3 m k bytes.
 
-    For a fused cast, measure: e_q then runs to its bound, where the cast costs least.
+    Where nothing is cast, or within another kernel, e_q runs to its bound and the term vanishes.
     """
     wide, cast = _BYTES[dtype], _BYTES[dtype] < 2
 

@@ -1,6 +1,5 @@
 """The data-sheet numbers of one GPU, its links and its node that cost models are written relative to."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,15 +28,6 @@ class Limits:
     def network_bytes_per_s(self) -> float:
         """What all NICs of a node may send together."""
         return self.nic_bytes_per_s * self.nics
-
-
-    def doublings(self, other: "Limits") -> float:
-        """How far apart two chips are, in doublings of the rate in which they differ most; a rounding error is none."""
-        rates = [(self.memory_bytes_per_s, other.memory_bytes_per_s), (self.sms, other.sms)]
-        both = self.flop_per_s.keys() & other.flop_per_s.keys()
-        rates += [(self.flop_per_s[dtype], other.flop_per_s[dtype]) for dtype in both]
-        far = max(abs(math.log2(a / b)) for a, b in rates)
-        return far if far > 1e-6 else 0.0
 
 
 def limits(cluster: Cluster) -> Limits:

@@ -8,12 +8,13 @@ and the only thing that measuring and predicting share.
 from .entries import read_limits, write_limits, write_models
 from .load import SCHEMA, check_complete, load_profile, load_stack, profile_for, profile_names
 from .model import Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
-from .parameters import PARAMETERS, PROVENANCE, Parameter
+from .parameters import PARAMETERS, PROVENANCE, READ_OFF, Parameter
 from .profile import Profile, check_devices
 
 __all__ = [
     "PARAMETERS",
     "PROVENANCE",
+    "READ_OFF",
     "SCHEMA",
     "Band",
     "Entry",

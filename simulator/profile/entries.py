@@ -10,6 +10,7 @@ from ..forms import CostClass, Curve, cost_class, known_classes
 from ..hardware import Limits
 from ..hardware.checks import MOST, Check, anything, checked, count, number, table, text
 from .model import Band, Entry, Errors, Model, Ratio, Stated
+from .parameters import within
 
 _HUGE = 1e30
 _RATE = number(0, _HUGE)
@@ -45,10 +46,12 @@ _MODEL: dict[str, Check] = {
     "groups": _ROWS,
     "bands": anything,
     "curves": table,
+    "wider": number(0, 5),
+    "left_out": text,
     "source": text,
 }
 _RATIO: dict[str, Check] = {"like": text, "factor": number(1e-3, 1e3), "spread": number(0, 5), "source": text}
-_STATED: dict[str, Check] = {"seconds": number(0, 1e3), "spread": number(0, 5), "source": text}
+_STATED: dict[str, Check] = {"seconds": number(1e-12, 1e3), "spread": number(0, 5), "source": text}
 _VARIANTS: dict[str, Check] = {"default": text, "variants": table}
 
 
@@ -109,7 +112,7 @@ def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits
         return _stated(known, raw, file, where)
     if limits is None:
         raise UserError(f"{file}: limits: missing; models need the data-sheet numbers of the device that was measured")
-    entry = checked(raw, _MODEL, file, f"{where}.", optional=("curves",))
+    entry = checked(raw, _MODEL, file, f"{where}.", optional=("curves", "wider"))
     if entry["form"] != known.form.name:
         allowed = f"expected {known.form.name!r}, the form of this version of runcast; fit the profile again"
         raise UserError(fault(file, f"{where}.form", entry["form"], allowed))
@@ -119,7 +122,7 @@ def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits
         kind=kind,
         library=library,
         coefficients=checked(entry["coefficients"], bounds, file, f"{where}.coefficients."),
-        range={axis: _range(entry["range"], axis, file, where) for axis in known.axes},
+        range=_ranges(known, entry["range"], file, where),
         growth=checked(entry["growth"], growth, file, f"{where}.growth."),
         fitted=Errors(**checked(entry["fitted"], _ERRORS, file, f"{where}.fitted.")),
         held_out=Errors(**checked(entry["held_out"], _ERRORS, file, f"{where}.held_out.")),
@@ -127,14 +130,19 @@ def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits
         bands=_bands(entry["bands"], file, where),
         limits=limits,
         source=entry["source"],
-        curves=_curves(entry.get("curves", {}), file, f"{where}.curves"),
+        curves=_curves(known, entry.get("curves", {}), file, f"{where}.curves"),
+        wider=entry.get("wider", 0.0),
+        left_out=entry["left_out"],
     )
 
 
 def _ratio(kind: str, raw: Mapping[str, Any], file: str, where: str) -> Ratio:
     ratio = Ratio(**checked(raw, _RATIO, file, f"{where}."))
-    if cost_class(ratio.like) is None or ratio.like == kind:
+    lender, borrower = cost_class(ratio.like), cost_class(kind)
+    if lender is None or borrower is None or ratio.like == kind:
         raise UserError(fault(file, f"{where}.like", ratio.like, "expected another cost class"))
+    if {*lender.features} - {*borrower.features}:
+        raise UserError(fault(file, f"{where}.like", ratio.like, f"has other features than {kind}"))
     return ratio
 
 
@@ -142,6 +150,11 @@ def _stated(known: CostClass, raw: Mapping[str, Any], file: str, where: str) -> 
     if known.features != ("count",):
         raise UserError(f"{file}: {where}: seconds may be stated of calls that are counted only, such as host.launch")
     return Stated(**checked(raw, _STATED, file, f"{where}."))
+
+
+def _ranges(known: CostClass, raw: Mapping[str, Any], file: str, where: str) -> dict[str, tuple[float, float]]:
+    checked(raw, dict.fromkeys(known.axes, anything), file, f"{where}.range.")
+    return {axis: _range(raw, axis, file, where) for axis in known.axes}
 
 
 def _range(ranges: Mapping[str, Any], axis: str, file: str, where: str) -> tuple[float, float]:
@@ -169,11 +182,13 @@ def _band(raw: Any, file: str, where: str) -> Band:
     return Band(band.pop("size"), spread=band.pop("spread"), errors=Errors(**band))
 
 
-def _curves(raw: Mapping[str, Any], file: str, where: str) -> dict[float, Curve]:
+def _curves(known: CostClass, raw: Mapping[str, Any], file: str, where: str) -> dict[float, Curve]:
+    if raw and not known.curves:
+        raise UserError(f"{file}: {where}: not allowed; this class has a formula alone")
     curves = {}
     for gpus, points in raw.items():
         sizes, seconds = (_rising(points, key, file, f"{where}.{gpus}") for key in ("bytes", "seconds"))
-        if not gpus.isdecimal() or not 1 < int(gpus) <= MOST:
+        if not gpus.isdecimal() or gpus[0] == "0" or not 1 < int(gpus) <= MOST:
             raise UserError(fault(file, where, gpus, "expected a number of GPUs, at least 2"))
         if len(sizes) != len(seconds):
             raise UserError(f"{file}: {where}.{gpus}: {len(sizes)} sizes but {len(seconds)} times")
@@ -183,7 +198,7 @@ def _curves(raw: Mapping[str, Any], file: str, where: str) -> dict[float, Curve]
 
 def _rising(points: Any, key: str, file: str, where: str) -> np.ndarray:
     values = points.get(key) if isinstance(points, Mapping) else None
-    good = isinstance(values, list) and len(values) > 1 and all(type(v) in (int, float) for v in values)
+    good = isinstance(values, list) and len(values) > 1 and all(within(v, 0, _HUGE) for v in values)
     array = np.array(values if good else [np.nan, np.nan], np.float64)
     steps = np.diff(array)
     # sizes rise; seconds may stand still, but never fall
@@ -206,6 +221,8 @@ def _write(model: Entry) -> dict[str, Any]:
         "groups": model.groups,
         "bands": [_write_band(band) for band in model.bands],
         **({"curves": curves} if curves else {}),
+        **({"wider": model.wider} if model.wider else {}),
+        "left_out": model.left_out,
         "source": model.source,
     }
 

@@ -18,6 +18,18 @@ from .profile import Models, Profile
 SCHEMA = 2
 """Version of the file form; it changes when an older file could be misread."""
 
+def _files(value: Any) -> list[dict[str, Any]]:
+    """The files that a profile was fitted to."""
+    keys = {"file": str, "sha256": str, "rows": int}
+    if not isinstance(value, list) or not all(isinstance(f, dict) and _has(f, keys) for f in value):
+        raise ValueError("expected a list of { file, sha256, rows }")
+    return value
+
+
+def _has(entry: Mapping[str, Any], keys: Mapping[str, type]) -> bool:
+    return all(isinstance(entry.get(key), of) for key, of in keys.items())
+
+
 _KEYS: dict[str, Check] = {
     "schema": one_of(lambda: (SCHEMA,)),
     "name": text,
@@ -27,7 +39,7 @@ _KEYS: dict[str, Check] = {
     "date": anything,
     "source": text,
     "command": text,
-    "samples": anything,
+    "samples": _files,
     "environment": table,
     "limits": table,
     "parameters": table,

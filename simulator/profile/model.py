@@ -4,6 +4,7 @@ Nothing is predicted silently outside the range that was measured: such an answe
 spread grows with every doubling beyond, by what extrapolating was seen to cost when the model was fitted.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..forms import BUS_FACTOR, Columns, CostClass, Curve, Floats, cost_class
+from ..forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, Floats, cost_class
 from ..hardware import Limits
 from .parameters import PROVENANCE
 
@@ -57,7 +58,8 @@ class Model:
 
     `range` holds the smallest and largest measured value of each axis of the class, `growth` what a doubling beyond
     them adds to the spread. `curves` are measured seconds over bytes by number of GPUs; `limits` are those of the
-    device that was measured. `wider` is the spread that was added, in squares, because a sibling device borrows it.
+    device that was measured. `left_out` says how `held_out` was found. `wider` is the spread that was added, in
+    squares, because a sibling device borrows it.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Model:
     source: str
     curves: Mapping[float, Curve] = field(default_factory=dict)
     wider: float = 0.0
+    left_out: str = "nothing"
 
     @property
     def cost_class(self) -> CostClass:
@@ -94,14 +97,20 @@ class Model:
         """
         here = self.limits if limits is None else limits
         x = self.cost_class.columns(features, here)
-        growth = self.growth_beyond(x) + self._foreign(here)
-        outside = (growth > 0) | (self.wider > 0)
-        inside = np.where(self._on_curve(x), PROVENANCE.index("interpolated"), PROVENANCE.index("fitted"))
+        growth = self.growth_beyond(x)
+        elsewhere = max(self.wider, self._foreign(here))
+        outside = (growth > 0) | (elsewhere > 0)
+        inside = np.where(self._on_curve(x), PROVENANCE.index("interpolated"), self._inside)
         return Estimate(
             seconds=self.seconds(x, here),
-            spread=np.hypot(self._spread(x) + growth, self.wider),
+            spread=np.hypot(self._spread(x) + growth, elsewhere),
             provenance=np.where(outside, PROVENANCE.index("extrapolated"), inside),
         )
+
+    @property
+    def _inside(self) -> int:
+        """The label in range: a model with no more rows than coefficients only repeats what was measured."""
+        return PROVENANCE.index("measured" if self.fitted.rows <= len(self.coefficients) else "fitted")
 
     def seconds(self, x: Columns, limits: Limits) -> Floats:
         """The formula, drawn onto the measured curves where there are some."""
@@ -109,14 +118,28 @@ class Model:
         return by_form * self._curve_over_form(x) if self.curves else by_form
 
     def doublings(self, x: Columns) -> dict[str, Floats]:
-        """How far beyond its measured range each axis lies, in doublings; a rounding error is not beyond."""
+        """How far beyond its measured range each axis lies, in doublings; a rounding error is not beyond.
+
+        An axis that may be zero has no doublings: outside counts as one.
+        """
         far = {}
         for axis, value_of in self.cost_class.axes.items():
-            low, high = self.range[axis]
-            value = np.maximum(value_of(x), 1e-300)
+            low, high = self._ends(axis, x)
+            value = value_of(x)
+            if axis in ZERO_BASED:
+                far[axis] = np.where((value < low - 1e-9) | (value > high + 1e-9), 1.0, 0.0)
+                continue
             doublings = np.maximum(np.log2(low / value), np.log2(value / high))
             far[axis] = np.where(doublings > 1e-6, doublings, 0.0)
         return far
+
+    def _ends(self, axis: str, x: Columns) -> tuple[Floats | float, Floats | float]:
+        """The measured range of an axis; that of sizes is the one of the curves in use."""
+        if axis != "bytes" or not self.curves:
+            return self.range[axis]
+        below, above, _ = self._between(x)
+        ends = np.array([self.curves[gpus].bytes[[0, -1]] for gpus in sorted(self.curves)])
+        return np.maximum(ends[below, 0], ends[above, 0]), np.minimum(ends[below, 1], ends[above, 1])
 
     def growth_beyond(self, x: Columns) -> Floats:
         """What lying outside the measured range adds to the spread; 0 inside."""
@@ -126,9 +149,9 @@ class Model:
 
     def _foreign(self, limits: Limits) -> float:
         """What asking of another chip than the one measured adds to the spread; line rates are axes of their own."""
-        if not self.cost_class.on_chip:
-            return 0.0
-        return _OTHER_CHIP * self.limits.doublings(limits)
+        pairs = zip(self.cost_class.rates(self.limits), self.cost_class.rates(limits), strict=True)
+        far = max((abs(math.log2(here / there)) for here, there in pairs), default=0.0)
+        return _OTHER_CHIP * far if far > 1e-6 else 0.0
 
     def borrowed(self, wider: float) -> "Model":
         """The same model for a sibling device: a wider spread."""
@@ -145,7 +168,7 @@ class Model:
         curves = [(n, curve.bytes.tolist(), curve.seconds.tolist()) for n, curve in sorted(self.curves.items())]
         spreads = [(band.size, band.spread) for band in self.bands]
         numbers = [sorted(of.items()) for of in (self.coefficients, self.range, self.growth)]
-        return [self.kind, self.library, numbers, curves, spreads, self.wider]
+        return [numbers, curves, spreads, self.wider, vars(self.limits), self.fitted.rows]
 
     def _spread(self, x: Columns) -> Floats:
         size = self.cost_class.axes[self.cost_class.size](x)
@@ -160,14 +183,17 @@ class Model:
 
         Between two measured numbers of GPUs the logarithms are mixed by log n; beyond them the nearest one stands.
         """
-        known = np.array(sorted(self.curves))
-        at = np.interp(np.log2(x["gpus"]), np.log2(known), np.arange(len(known)))
-        below = np.floor(at).astype(int)
-        above = np.minimum(below + 1, len(known) - 1)
-        logs = np.stack([np.log(self._ratio(x, n)) for n in known])
-        rows = np.arange(len(at))
-        mixed = logs[below, rows] * (1 - (at - below)) + logs[above, rows] * (at - below)
-        return np.exp(mixed)
+        below, above, share = self._between(x)
+        logs = np.stack([np.log(self._ratio(x, gpus)) for gpus in sorted(self.curves)])
+        rows = np.arange(len(share))
+        return np.exp(logs[below, rows] * (1 - share) + logs[above, rows] * share)
+
+    def _between(self, x: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+        """Which two curves each op lies between, as positions, and how near the upper one is."""
+        known = np.log2(sorted(self.curves))
+        at = np.interp(np.log2(x["gpus"]), known, np.arange(len(known)))
+        below = np.floor(at).astype(np.int64)
+        return below, np.minimum(np.ceil(at).astype(np.int64), len(known) - 1), at - below
 
     def _ratio(self, x: Columns, gpus: float) -> Floats:
         """Curve over form at equal bytes through the busiest link; beyond the last size never faster than the form.
@@ -197,11 +223,12 @@ class Ratio:
     source: str
 
     def of(self, estimate: Estimate) -> Estimate:
-        """The estimate of the other class, scaled; the label says that it was assumed."""
+        """The estimate of the other class, scaled; the label says that it was assumed, or still is extrapolated."""
+        beyond = PROVENANCE.index("extrapolated")
         return Estimate(
             seconds=estimate.seconds * self.factor,
             spread=np.hypot(estimate.spread, self.spread),
-            provenance=np.full_like(estimate.provenance, PROVENANCE.index("assumed")),
+            provenance=np.where(estimate.provenance == beyond, beyond, PROVENANCE.index("assumed")),
         )
 
     def to_json(self) -> list[Any]:

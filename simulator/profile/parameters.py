@@ -46,6 +46,17 @@ PARAMETERS = {
     "barrier.s": (0.0, 1e3, "a barrier of all ranks"),
     "destroy_group.s": (0.0, 1e3, "destroying the process group"),
 }
+READ_OFF = {
+    "link_fraction.pcie": "copy.h2d",
+    "link_fraction.c2c": "copy.h2d",
+    "link_fraction.host_memory": "copy.h2d",
+    "link_fraction.nvlink": "all_gather",
+    "link_fraction.nic": "all_reduce.network",
+    "copy.hbm_fraction": "copy.d2d",
+    "broadcast.latency_s": "all_gather",
+}
+"""The cost class whose model a parameter is read off, where there is one."""
+
 _INTERFERENCE = re.compile(r"interference\.[a-z]\w*\.[a-z]\w*")
 _SPEED_KEPT = (0.01, 1.0, "speed an op of the first kind keeps beside one of the second on its GPU")
 

@@ -6,16 +6,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import UserError, fault, hint
+from ..forms import as_ring, at_equal_bus_bytes
 from ..hardware import Limits
 from .model import Entry, Estimate, Model, Ratio, Stated
-from .parameters import Parameter
+from .parameters import READ_OFF, Parameter
 
 Models = Mapping[str, Mapping[str, Entry]]
 """By cost class, then by library; the first library is the default one."""
 
 _BORROWED = {"measured", "interpolated", "fitted"}
-_READ_OFF = {"fitted", "extrapolated"}
-"""How a parameter is labelled that was read off a model, on the device that was measured or on a sibling."""
+_MAY_REACH = {"measured", "fitted", "extrapolated"}
+"""Labels of parameters that rest on measurements, and so end somewhere."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,15 @@ class Profile:
             return model.estimate(features)
         return model.estimate(features, here)
 
-    def beyond(self, name: str, kind: str, features: Mapping[str, object]) -> Parameter:
-        """A parameter that was read off the model of a class, as it stands for ops with these features.
+    def beyond(self, name: str, features: Mapping[str, object]) -> Parameter:
+        """A parameter as it stands for ops with these features.
 
-        Beyond the model's range it is extrapolated, and less sure by what that was seen to cost.
+        Beyond the range of the model that it was read off (`READ_OFF`) it is extrapolated, and less sure by what that
+        was seen to cost.
         """
         parameter = self.parameters[name]
-        model = next(iter(self.models.get(kind, {}).values()), None)
-        if parameter.provenance not in _READ_OFF or not isinstance(model, Model):
+        model = next(iter(self.models.get(READ_OFF.get(name, ""), {}).values()), None)
+        if parameter.provenance not in _MAY_REACH or not isinstance(model, Model):
             return parameter
         growth = float(model.growth_beyond(model.cost_class.columns(features, model.limits)).max())
         if growth == 0:
@@ -92,7 +94,8 @@ class Profile:
         lender = self.model(like)
         if isinstance(lender, Model) and (borrower := lender.lent(kind)):
             return borrower.estimate(features, limits)
-        return self.estimate(like, features, limits=limits)
+        found = self.estimate(like, as_ring(like, features), limits=limits)
+        return replace(found, seconds=found.seconds * at_equal_bus_bytes(kind, like, features))
 
     def joined(self, other: "Profile") -> "Profile":
         """This profile and another one; where both have a name, the other's wins."""
@@ -122,8 +125,11 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """Everything that a prediction can depend on, for hashing; where a number comes from is not among it."""
         numbers = {name: (p.value, p.spread, p.provenance) for name, p in sorted(self.parameters.items())}
-        models = [variant.to_json() for variants in self.models.values() for variant in variants.values()]
-        return {"parameters": numbers, "models": models}
+        models = {
+            kind: [[library, entry.to_json()] for library, entry in variants.items()]
+            for kind, variants in sorted(self.models.items())
+        }
+        return {"parameters": numbers, "models": models, "limits": vars(self.limits) if self.limits else None}
 
 
 def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:

@@ -56,7 +56,7 @@ def _environment(record: Record) -> dict[str, str]:
 def _record(line: str, where: str) -> Record:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: is not JSON: {error}") from None
     if not isinstance(record, dict) or "group" not in record:
         raise UserError(f"{where}: expected an object with group, case, params and samples")
@@ -64,7 +64,8 @@ def _record(line: str, where: str) -> Record:
 
 
 def _gpu(first: Record, file: str) -> str:
-    known = first.get("params", first) if first.get("group") == "environment" else {}
+    told = first.get("params", first) if first.get("group") == "environment" else {}
+    known = told if isinstance(told, Mapping) else {}
     names = [str(known[key]) for key in ("gpu", "device_name", "name") if key in known]
     if not names:
         raise UserError(f"{file}:1: the first line does not name the GPU; expected the environment")
@@ -89,10 +90,14 @@ def _row(record: Record) -> dict[str, Any] | None:
     if found is None:
         return None
     cost_class, library, features = found
-    group = "x".join(str(features[f]) for f in ("n", "k", "heads", "kv_heads", "head_dim", "hidden") if f in features)
+    params = record.get("params", {})
+    group = "x".join(str(params[name]) for name in _TOGETHER if name in params)
     seconds = statistics.median(record["samples"]) * 1e-6
     return {"cost_class": cost_class, "library": library, "group": group, "seconds": seconds, **features}
 
+
+_TOGETHER = ("n", "k", "heads", "kv_heads", "head_dim", "hidden")
+"""Parameters that make a group: the shape of a weight or of heads, whatever the layout or the number of tokens."""
 
 _Found = tuple[str, str, Features] | None
 

@@ -243,19 +243,21 @@ _TRANSFERS = {
     "device_local_copy": "copy.d2d",
     "device_local_copy_rw_half": "copy.d2d",
 }
-_LONG_COPY_BYTES = 512 * 2**20
-"""Size of the buffer that nvbandwidth copies by default; start-up is lost in a copy of that size."""
+_COPY_BYTES = 512 * 2**20
+_OLD_COPY_BYTES = 64 * 2**20
+"""Size of the buffer that nvbandwidth copies by default, since 0.7 and before (its release notes)."""
 
 
 def _transfers(table: pd.DataFrame) -> pd.DataFrame:
     rate = pd.to_numeric(table["value"], errors="coerce") * 1e9
+    size = np.where(table["method"].str.contains(r"nvbandwidth 0\.[0-6]"), _OLD_COPY_BYTES, _COPY_BYTES).astype(float)
     return pd.DataFrame(
         {
             "cost_class": table["metric"].map(_TRANSFERS),
             "library": "copy engine",
             "group": table["device"],
-            "seconds": _LONG_COPY_BYTES / rate,
-            "bytes": float(_LONG_COPY_BYTES),
+            "seconds": size / rate,
+            "bytes": size,
         }
     )
 
@@ -307,7 +309,11 @@ TABLES = (
         _vidur_network_misleading,
     ),
     PublishedTable(
-        "copy", frozenset({"metric", "device", "value", "unit"}), _transfers, _column("device"), _transfers_misleading
+        "copy",
+        frozenset({"metric", "device", "value", "unit", "method"}),
+        _transfers,
+        _column("device"),
+        _transfers_misleading,
     ),
 )
 """Every published table that can be read, and the kind by which `runcast validate` calls it."""

@@ -7,10 +7,13 @@ turned into tables first (`runcast calibrate import`).
 import csv
 import gzip
 import io
+import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..errors import UserError
@@ -18,7 +21,7 @@ from ..files import read_text
 from ..forms import FEATURES
 from ..hardware import device
 from . import probe, published
-from .table import KEYS, Samples, checked, joined
+from .table import KEYS, OPTIONAL, Samples, checked, joined
 
 
 def read_samples(paths: Iterable[Path | str]) -> Samples:
@@ -37,17 +40,24 @@ def read_table(path: Path) -> pd.DataFrame:
         UserError: not a file, not text, or a row with too many cells; with its line.
     """
     reader = csv.reader(io.StringIO(read_text(path, "a CSV file"), newline=""))
-    header = next(reader, [])
+    header = next(_rows(reader, path), [])
     if twice := [name for name, times in Counter(header).items() if times > 1]:
         raise UserError(f"{path}:1: has two columns named {twice[0]!r}")
     rows, lines = [], []
-    for row in reader:
+    for row in _rows(reader, path):
         if len(row) > len(header):
             raise UserError(f"{path}:{reader.line_num}: {len(row)} cells; expected {len(header)}, as the header has")
         if any(row):
             rows.append(row + [""] * (len(header) - len(row)))
             lines.append(reader.line_num)
     return pd.DataFrame(rows, columns=header, dtype=str).assign(line=lines)
+
+
+def _rows(reader: Any, path: Path) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
 
 
 def _read(path: Path) -> Samples:
@@ -73,9 +83,15 @@ def own_samples(table: pd.DataFrame, path: Path) -> Samples:
     for key in set(KEYS) - set(filled):
         filled[key] = "unknown"
     filled["device"] = filled["device"].map({name: _device(name) for name in filled["device"].unique()})
-    for column in {"seconds", *FEATURES} & set(filled):
-        filled[column] = pd.to_numeric(filled[column], errors="coerce")
+    for column in {"seconds", *OPTIONAL, *FEATURES} & set(filled):
+        filled[column] = _numbers(filled[column])
     return checked(filled, str(path))
+
+
+def _numbers(cells: "pd.Series[str]") -> "pd.Series[float]":
+    """Numbers, NaN where a cell is empty; what is no number becomes infinity, which no check lets pass."""
+    numbers = pd.to_numeric(cells, errors="coerce")
+    return numbers.where(numbers.notna() | (cells.str.strip() == ""), np.inf)
 
 
 def _device(name: str) -> str:
@@ -91,5 +107,5 @@ def _lines(path: Path) -> list[str]:
         return read_text(path).splitlines()
     try:
         return gzip.decompress(path.read_bytes()).decode().splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UserError(f"{path}: cannot read: {error}") from None

@@ -23,6 +23,8 @@ from ..errors import UserError
 from ..forms import FEATURES, CostClass, cost_class, known_classes
 
 KEYS = ("cost_class", "device", "library", "group", "seconds", "source")
+OPTIONAL = ("wider",)
+"""Columns that a table may have besides: `wider` is the spread that carrying a sample over from another device adds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,14 +113,15 @@ def _mark(reasons: list[str | None], rows: np.ndarray, reason: str) -> None:
 
 
 def features_of(table: pd.DataFrame, kind: CostClass) -> dict[str, np.ndarray]:
-    """The features of a class as arrays; one that need not be given only if every row has it."""
+    """The features of a class as arrays; NaN where one that need not be given is not."""
     filled = [kind.filled[0]] if kind.filled is not None else []
-    present = [*kind.features, *(name for name in filled if name in table and table[name].notna().all())]
+    present = [*kind.features, *(name for name in filled if name in table)]
     return {feature: table[feature].to_numpy(float) for feature in present}
 
 
 def to_csv(samples: pd.DataFrame) -> bytes:
     """The table as CSV: the key columns, then the features in use."""
     used = [feature for feature in FEATURES if feature in samples and samples[feature].notna().any()]
-    text = samples.reindex(columns=[*KEYS, *used]).to_csv(index=False, lineterminator="\n")
+    optional = [column for column in OPTIONAL if column in samples]
+    text = samples.reindex(columns=[*KEYS, *optional, *used]).to_csv(index=False, lineterminator="\n")
     return str(text).encode()

@@ -21,8 +21,7 @@ def predict_samples(profile: Profile, table: pd.DataFrame) -> pd.DataFrame:
     """
     known = unpredicted(table.reset_index(drop=True), "")
     for (kind, library), rows in known.groupby(["cost_class", "library"], sort=False):
-        for alike in _alike(rows, str(kind)):
-            _fill(known, profile, str(kind), str(library), alike)
+        _fill(known, profile, str(kind), str(library), rows)
     known["signed_error"] = known["predicted_s"] / known["seconds"] - 1
     return known
 
@@ -37,15 +36,6 @@ def _class(kind: str) -> CostClass:
     found = cost_class(kind)
     assert found is not None, kind  # samples are checked
     return found
-
-
-def _alike(rows: pd.DataFrame, kind: str) -> list[pd.DataFrame]:
-    """Rows that give what a class can fill in (the rate of a link) apart from those that leave it to the device."""
-    filled = _class(kind).filled
-    if filled is None or filled[0] not in rows:
-        return [rows]
-    given = rows[filled[0]].notna()
-    return [part for part in (rows[given], rows[~given]) if len(part)]
 
 
 def _fill(known: pd.DataFrame, profile: Profile, kind: str, library: str, rows: pd.DataFrame) -> None:

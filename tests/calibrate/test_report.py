@@ -182,7 +182,7 @@ def test_stated_classes_say_what_they_are_taken_as() -> None:
     (table,) = assumed(load_profile("generic"))
     taken = {row[0]: row[1] for row in table.rows}
     per_item = taken["host.launch"].endswith(" per item")
-    assert (taken["all_gather.network"], per_item) == ("0.5 × all_reduce.network", True)
+    assert (taken["all_gather.network"], per_item) == ("1 × all_reduce.network", True)
 
 
 def test_parameters_come_with_the_least_sure_first() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from runcast.simulator import UserError
 from runcast.simulator.forms import FEATURES, cost_class, known_classes
 from runcast.simulator.hardware import Limits
 
@@ -38,5 +39,5 @@ def test_columns_have_one_length_and_the_line_rate_of_the_hardware():
 
 
 def test_a_feature_that_is_missing_is_named():
-    with pytest.raises(KeyError, match="gpus"):
+    with pytest.raises(UserError, match="gpus: missing"):
         cost_class("all_reduce").columns({"bytes": 1}, H)

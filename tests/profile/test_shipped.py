@@ -4,7 +4,10 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
+from runcast.simulator.forms import BUS_FACTOR, cost_class
+from runcast.simulator.forms.gemm import peak
 from runcast.simulator.hardware import cluster, device, limits
 from runcast.simulator.profile import Model, load_profile, profile_for, profile_names
 
@@ -108,6 +111,70 @@ def test_a_training_step_finds_every_class(name, kind):
     answer = load_profile(name).estimate(kind, STEP[kind])
 
     assert (0 < answer.seconds[0] < 1, 0 < answer.spread[0] < 5) == (True, True)
+
+
+LINES = {"all_reduce": 1.25}
+"""How far above the line rate a bus bandwidth may lie: NVLink SHARP reduces in the switch."""
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("name", [*FITTED, "b300", "gb300", "h20", "h800"])
+def test_no_collective_beats_its_wire(name, op):
+    profile = load_profile(name)
+    sizes, gpus = np.meshgrid(2.0 ** np.arange(20, 34), [2, 4, 8])
+    x = {"bytes": sizes.ravel(), "gpus": gpus.ravel()}
+    busbw = BUS_FACTOR[op](x["gpus"]) * x["bytes"] / profile.estimate(op, x).seconds
+
+    assert busbw.max() <= LINES.get(op, 1.1) * profile.limits.link_bytes_per_s
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("name", [*FITTED, *DERIVED])
+def test_no_ring_over_nodes_beats_its_nics(name, op):
+    profile = load_profile(name)
+    nodes = np.array([2, 3, 4, 16])
+    x = {"bytes": 1e9, "gpus": 8 * nodes, "nodes": nodes}
+    busbw = BUS_FACTOR[op](8 * nodes) * 1e9 / profile.estimate(f"{op}.network", x).seconds
+    allowed = np.where((op == "all_reduce") & (nodes == 2), 1.4, 1.1)  # its trees spare the NICs of two nodes
+
+    # what a rank keeps in its node in an all-to-all crosses no NIC, and each GPU has its share of them
+    share = (1 - 1 / nodes) * 8 * nodes / (8 * nodes - 1) * 8 if op == "all_to_all" else 1.0
+    assert (busbw * share <= allowed * profile.limits.network_bytes_per_s).all()
+
+
+@pytest.mark.parametrize("kind", ["gemm.bf16", "gemm.fp16", "attention.forward", "grouped_gemm.bf16"])
+@pytest.mark.parametrize("name", [*FITTED, *DERIVED])
+def test_no_kernel_beats_its_peak(name, kind):
+    profile = load_profile(name)
+    flop = cost_class(kind).axes["flop"]({feature: np.float64(value) for feature, value in STEP[kind].items()})
+
+    assert flop / profile.estimate(kind, STEP[kind]).seconds[0] <= peak(profile.limits, "bf16")
+
+
+def one_beyond(kind: str):
+    """Each feature of a class in turn, far beyond what was measured, the others inside."""
+    model = load_profile("h100-sxm").model(kind)
+    inside = {**STEP.get(kind, {}), **INSIDE.get(kind, {})}
+    for feature in model.cost_class.features:
+        yield feature, inside, {**inside, feature: 0 if feature == "causal" else 1000 * max(inside[feature], 1)}
+
+
+INSIDE = {"gemm.fp8": PRODUCT, "send_recv": {"bytes": 1e6}}
+CLASSES = ["gemm.bf16", "gemm.fp8", "attention.forward", "grouped_gemm.bf16", "memory.rms_norm", "all_reduce"]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_any_feature_beyond_its_range_is_extrapolated_and_less_sure(kind):
+    profile = load_profile("h100-sxm")
+    silent = []
+    for feature, inside, outside in one_beyond(kind):
+        if feature in ("kv_heads",):
+            outside = {**outside, "heads": outside["kv_heads"]}
+        here, there = profile.estimate(kind, inside), profile.estimate(kind, outside)
+        if there.labels() != ["extrapolated"] or there.spread[0] <= here.spread[0]:
+            silent.append(feature)
+
+    assert (profile.estimate(kind, inside).labels() != ["extrapolated"], silent) == (True, [])
 
 
 def test_the_table_in_the_docs_is_what_the_files_say():

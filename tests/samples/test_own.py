@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from runcast.simulator.errors import UserError
 from runcast.simulator.forms import cost_class
+from runcast.simulator.hardware import cluster, limits
 from runcast.simulator.samples import KEYS, features_of, read_samples, to_csv
 
 HEADER = "cost_class,device,library,group,seconds,bytes,gpus"
@@ -155,11 +156,18 @@ def test_a_byte_order_mark_and_the_line_ends_of_windows(tmp_path):
     assert read_samples([tmp_path / "t.csv"]).table["gpus"].tolist() == [8]
 
 
-def test_a_line_rate_counts_only_where_every_row_has_it(read):
+def test_a_line_rate_counts_in_the_rows_that_have_it(read):
     header, row = "cost_class,seconds,bytes,link_bytes_per_s", "send_recv,1e-5,1024"
     each, some = (read(header, f"{row},5e10", f"{row},{rest}").table for rest in ("6e10", ""))
     assert features_of(each, cost_class("send_recv"))["link_bytes_per_s"].tolist() == [5e10, 6e10]
-    assert list(features_of(some, cost_class("send_recv"))) == ["bytes"]
+    kind, machine = cost_class("send_recv"), limits(cluster("dgx-h100", 1))
+    assert kind.columns(features_of(some, kind), machine)["link_bytes_per_s"].tolist() == [5e10, 450e9]
+
+
+def test_a_rate_that_is_no_number_leaves_its_row_out(read):
+    header, row = "cost_class,seconds,bytes,link_bytes_per_s", "send_recv,1e-5,1024"
+    samples = read(header, f"{row},5e10", f"{row},8 x 400 Gb/s")
+    assert (len(samples), "link_bytes_per_s: expected" in samples.dropped[0]) == (1, True)
 
 
 def test_columns_that_no_row_uses_are_not_written(read):

@@ -43,7 +43,7 @@ FP8 = {"m": 2048, "n": 512, "k": 7168, "dtype": "fp8_e4m3"}
     [
         (
             record("gemm", "forward_NT", GEMM),
-            {"cost_class": "gemm.bf16", "library": "torch", "group": "512.0x7168.0", "m": 4096, "n": 512, "k": 7168},
+            {"cost_class": "gemm.bf16", "library": "torch", "group": "512x7168", "m": 4096, "n": 512, "k": 7168},
         ),
         # dx[m, k] = dy[m, n] w[n, k] and dw[n, k] = dy[m, n]' x[m, k]
         (record("gemm", "dgrad_NN", GEMM), {"cost_class": "gemm.bf16.dgrad", "m": 4096, "n": 7168, "k": 512}),

@@ -35,6 +35,7 @@ MODEL = {
     "held_out": ERRORS,
     "groups": 1,
     "bands": [{"size": 0.0, **ERRORS, "spread": 0.1}],
+    "left_out": "whole groups",
     "source": "this test",
 }
 
@@ -190,7 +191,7 @@ def test_rows_that_the_profile_was_fitted_on_are_called_in_sample(table: Any, pr
     ]
 
 
-@pytest.mark.parametrize("content", [{"samples": []}, {"samples": "some"}, {"samples": [1, {"sha256": "0"}]}])
+@pytest.mark.parametrize("content", [{"samples": []}, {}])
 def test_rows_of_another_file_are_not_in_sample(table: Any, profile: Any, content: dict[str, Any]) -> None:
     rows = table(f"{COPY},1e-3")
     found = validate(rows, "copy", profile(**content))
