@@ -57,12 +57,16 @@ def check(
     """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
     from ...simulator.profile import load_profile
     from ...simulator.samples import read_samples
+    from ...simulator.validate.seen import digest, fitted_on
     from ..check import check_profile
 
     loaded, read = load_profile(profile), read_samples(samples)
     table, unscored = check_profile(loaded, read, library)
     _print_dropped([*read.dropped, *unscored])
     _print(table)
+    for path in samples:
+        if of := fitted_on(loaded, digest(path)):
+            typer.echo(f"in-sample: profile {of.name} was fitted on {path}: these errors are no check of it")
 
 
 @calibrate.command()

@@ -186,8 +186,10 @@ def test_a_mistake_is_one_line_and_leaves_no_file(table, flags, message, runcast
 def test_check_finds_no_error_on_what_was_fitted(fit, runcast):
     fit("s.csv")
     code, out, err = runcast("calibrate", "check", "mine.json", "s.csv")
-    rows = [line.split() for line in out.splitlines()[1:]]
+    *lines, note = out.splitlines()[1:]
+    rows = [line.split() for line in lines]
     assert (code, err, sum(int(row[-5]) for row in rows)) == (0, "", 24)
+    assert note == "in-sample: profile mine was fitted on s.csv: these errors are no check of it"
     assert {(row[-4], row[-1]) for row in rows} == {("0.0", "100.0")}
 
 
@@ -223,6 +225,7 @@ def test_check_may_score_one_library_on_all_rows(fit, runcast, tmp_path):
     [
         (["h1000", "s.csv"], "profile = 'h1000': unknown; did you mean"),
         (["h20", "no.csv"], "no.csv: no such file"),
+        (["h20", "s.csv", "--library", "nope"], "--library = 'nope': unknown; profile h20 has"),
         (["s.json", "s.csv"], "s.json: no such file"),
     ],
 )
