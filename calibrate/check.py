@@ -35,8 +35,7 @@ def check_profile(profile: Profile, samples: Samples, library: str | None = None
         raise UserError(fault("--library", "", library, allowed))
     mine = samples.table["device"].isin(profile.devices) | (not profile.devices)
     others = samples.table[~mine]
-    rows = samples.table[mine] if library is None else samples.table[mine].assign(library=library)
-    scored = predict_samples(profile, rows)
+    scored = predict_samples(profile, samples.table[mine], library)
     unknown = scored[scored["reason"] != ""]
     left_out = [f"{row.source}: {row.device}: another device" for row in others.itertuples()]
     left_out += [f"{row.source}: {row.reason}" for row in unknown.itertuples()]

@@ -15,9 +15,12 @@ from ...simulator.errors import UserError
 from ...simulator.files import read_json, read_toml, write_atomic
 from ...simulator.hardware import Cluster, cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
-from ...simulator.profile import load_profile
+from ...simulator.profile import Profile, load_profile, parameters, read_models
 from ...simulator.samples import Samples, joined, read_samples
 from .profile import Origin, fit_profile
+
+_OTHER_DEVICE = 0.25
+"""Spread that carrying over between devices adds (docs/profiles.md)."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Flags:
     name: str | None
     prefer: Sequence[str]
     base: str
-    wider: float
+    wider: float | None
     source: str
     also: Path | None
 
@@ -44,7 +47,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     out = flags.out
     if out.suffix != ".json":
         raise UserError(f"--out = {str(out)!r}: expected a name that ends in .json")
-    load_profile(flags.base, "--base")
+    base = load_profile(flags.base, "--base")
     read = {path: read_samples([path]) for path in paths}
     samples = joined(list(read.values()))
     device = _device(samples, flags.device)
@@ -62,12 +65,21 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         command=_command(paths, flags, device, machine),
         files=[_file(path, of_file, device) for path, of_file in read.items()],
         base=flags.base,
-        wider=flags.wider,
+        wider=_wider(flags.wider, base, device),
         stated=_stated(flags.also) if flags.also else {},
     )
     content = fit_profile(samples, limits(hardware), origin, flags.prefer)
+    parameters(str(out), content["parameters"])  # what cannot be read back is not written
+    read_models(content["models"], str(out), limits(hardware))
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
     return _errors(content), samples
+
+
+def _wider(asked: float | None, base: Profile, device: str) -> float:
+    """What carrying over adds where nobody says: as between generations, unless the base is of this device or any."""
+    if asked is not None:
+        return asked
+    return _OTHER_DEVICE if base.devices and device not in base.devices else 0.0
 
 
 def _host_link(hardware: Cluster) -> str:
@@ -90,7 +102,7 @@ def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> 
     """The command that refits, with every choice named and without folders."""
     given = {"--device": device, "--cluster": machine, "--base": flags.base, "--source": flags.source}
     given |= {"--name": flags.name} if flags.name is not None else {}
-    if flags.wider:
+    if flags.wider is not None:
         given["--wider"] = f"{flags.wider:g}"
     if flags.also is not None:
         given["--also"] = flags.also.name

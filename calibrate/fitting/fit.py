@@ -26,7 +26,9 @@ def fit_model(kind: str, library: str, table: pd.DataFrame, limits: Limits, sour
     everything = np.ones(len(seconds), bool)
     model = _bare(kind, library, x, seconds, limits)
     missed, how = held_out(cost_class, x, seconds, groups, predict)
-    core = np.isfinite(missed) & (cost_class.core(x) if cost_class.core is not None else everything)
+    scored = np.isfinite(missed)
+    core = scored & (cost_class.core(x) if cost_class.core is not None else everything)
+    core = core if core.any() else scored  # all rows are beside the core, such as two nodes alone
     by_band = bands(cost_class, x, missed)
     return Model(
         kind=kind,

@@ -43,7 +43,7 @@ class Network:
         except (ValueError, OverflowError):
             rate = 0.0
         count = int(match[1]) if match and match[1] else None
-        if rate <= 0 or count == 0 or (count or 0) > 1024:
+        if not 1e7 <= rate <= 1e15 or count == 0 or (count or 0) > 1024:
             raise UserError(fault("--network", "", text, _EXAMPLE))
         return cls(rate * (count or 1), rate if count else None)
 

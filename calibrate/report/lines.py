@@ -14,8 +14,7 @@ from ...simulator.figures.profile import Axis
 from ...simulator.forms import BUS_FACTOR, Columns, Floats
 from ...simulator.forms.gemm import peak
 from ...simulator.hardware import Limits
-from ...simulator.profile import PROVENANCE, Model, Profile
-from ...simulator.validate.rows import Z90
+from ...simulator.profile import PROVENANCE, Z90, Model, Profile
 from .tables import label, models_of
 
 FAMILIES = {

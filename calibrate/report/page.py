@@ -7,9 +7,8 @@ import pandas as pd
 from ...simulator.figures.profile import Axis, predicted_lines, residual_bands
 from ...simulator.figures.profile_samples import IN_SAMPLE, scored_samples
 from ...simulator.figures.sections import Section, sections_html
-from ...simulator.profile import Profile
+from ...simulator.profile import Z90, Profile
 from ...simulator.samples import Samples
-from ...simulator.validate.rows import Z90
 from . import tables
 from .lines import BYTES, FAMILIES, family, lines
 from .samples import NOT_FITTED, scored

@@ -34,28 +34,26 @@ def scored(profile: Profile, samples: Samples) -> pd.DataFrame:
             "predicted_s": known["predicted_s"].astype(float),
             "size": known["size"].astype(float),
             "size_axis": [cost_class(kind).size for kind in known["cost_class"]],  # type: ignore[union-attr]
-            "seen": seen(profile, known["source"]),
+            "seen": seen(profile, _places(known)),
             "text": _texts(known),
-            "file": _places(known["source"]),
+            "file": _places(known),
         }
     )
 
 
-def seen(profile: Profile, sources: "pd.Series[str]") -> "pd.Series[str]":
-    """Whether each row stands in a file with the bytes of one that the profile was fitted to.
-
-    A table may name sources of its own, which are no files; whether the fit has seen its rows is not known then.
-    """
+def seen(profile: Profile, places: "pd.Series[str]") -> "pd.Series[str]":
+    """Whether each row stands in a file with the bytes of one that the profile was fitted to."""
     fitted = {file["sha256"] for file in profile.about.get("samples", ())}
-    places = _places(sources)
     digests = {place: _digest(place) for place in set(places)}
     told = {at: NOT_KNOWN if d is None else IN_SAMPLE if d in fitted else NOT_FITTED for at, d in digests.items()}
     return places.map(told)
 
 
-def _places(sources: "pd.Series[str]") -> "pd.Series[str]":
-    """The file of each `file:line`."""
-    return sources.map(lambda source: str(source).rpartition(":")[0]).astype(object)
+def _places(known: pd.DataFrame) -> "pd.Series[str]":
+    """The file that each row was read from, or else the one that its source names."""
+    if "file" in known:
+        return known["file"].astype(object)
+    return known["source"].map(lambda source: str(source).rpartition(":")[0]).astype(object)
 
 
 def _digest(place: str) -> str | None:

@@ -42,6 +42,8 @@ def import_(
     from ...simulator.samples import to_csv
     from ..importing import Network, Options, import_logs
 
+    if output.exists() and any(log.exists() and log.samefile(output) for log in logs):
+        raise UserError(f"--output = {str(output)!r}: is one of the logs")
     options = Options(
         device=device,
         gpus=gpus,

@@ -31,8 +31,9 @@ def fit(
     ] = None,
     base: Annotated[str, typer.Option(help="Profile for what the samples do not cover.")] = "generic",
     wider: Annotated[
-        float, typer.Option(min=0, max=2, help="Spread that carrying over from --base adds: 0.1 is 10 %.")
-    ] = 0.0,
+        float | None,
+        typer.Option(min=0, max=2, help="Spread that carrying over from --base adds; default: 0.25 from another GPU."),
+    ] = None,
     source: Annotated[str, typer.Option(help="Where the samples come from, in words.")] = "samples of the user's",
     also: Annotated[
         Path | None, typer.Option(help="A file with parameters that are known otherwise, each with its source.")
@@ -55,6 +56,7 @@ def check(
     library: Annotated[str | None, typer.Option(help="Score this library's models, not each row's own.")] = None,
 ) -> None:
     """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
+    from ...simulator.errors import UserError
     from ...simulator.profile import load_profile
     from ...simulator.samples import read_samples
     from ...simulator.validate.seen import digest, fitted_on
@@ -63,6 +65,8 @@ def check(
     loaded, read = load_profile(profile), read_samples(samples)
     table, unscored = check_profile(loaded, read, library)
     _print_dropped([*read.dropped, *unscored])
+    if table.empty:
+        raise UserError(f"profile {loaded.name}: none of the samples could be scored")
     _print(table)
     for path in samples:
         if of := fitted_on(loaded, digest(path)):

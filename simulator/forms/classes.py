@@ -142,6 +142,26 @@ def as_ring(like: str, x: Mapping[str, object]) -> Mapping[str, object]:
     return {**x, "nodes": np.maximum(np.asarray(x["nodes"], np.float64), 3)}
 
 
+def across_nodes(kind: str, x: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """The class and features that are meant: a collective over several nodes is a class of its own.
+
+    Raises:
+        UserError: a feature that the class does not have, or ops inside and across nodes at once.
+    """
+    if kind in BUS_FACTOR and "nodes" in x:
+        several = np.asarray(x["nodes"], np.float64) > 1
+        if several.any() != several.all():
+            raise UserError(f"{kind}: nodes: some are 1 and some more; ask for {kind} and {kind}.network apart")
+        kind, x = (f"{kind}.network", x) if several.all() else (kind, {k: v for k, v in x.items() if k != "nodes"})
+    found = cost_class(kind)
+    if found is not None:
+        known = [*found.features, *([found.filled[0]] if found.filled else [])]
+        unknown = [name for name in x if name not in known]
+        if unknown:
+            raise UserError(f"{kind}: {unknown[0]}: unknown feature; expected {', '.join(known)}")
+    return kind, x
+
+
 def known_classes() -> list[str]:
     """Names of all classes, open families as `family.<name>`."""
     return [*_CLASSES, *(f"{family}.<name>" for family in _FAMILIES)]

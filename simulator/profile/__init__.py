@@ -5,10 +5,10 @@ reach. A stack belongs to software (what one tensor, one handle, one synchronisa
 and the only thing that measuring and predicting share.
 """
 
-from .entries import read_limits, write_limits, write_models
+from .entries import read_limits, read_models, write_limits, write_models
 from .load import SCHEMA, check_complete, load_profile, load_stack, profile_for, profile_names
-from .model import Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
-from .parameters import PARAMETERS, PROVENANCE, READ_OFF, Parameter
+from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
+from .parameters import PARAMETERS, PROVENANCE, READ_OFF, Parameter, parameters
 from .profile import Profile, check_devices
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "PROVENANCE",
     "READ_OFF",
     "SCHEMA",
+    "Z90",
     "Band",
     "Entry",
     "Errors",
@@ -30,9 +31,11 @@ __all__ = [
     "errors_of",
     "load_profile",
     "load_stack",
+    "parameters",
     "profile_for",
     "profile_names",
     "read_limits",
+    "read_models",
     "write_limits",
     "write_models",
 ]

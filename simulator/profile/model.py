@@ -16,6 +16,9 @@ from ..forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, Floats, c
 from ..hardware import Limits
 from .parameters import PROVENANCE
 
+Z90 = 1.645
+"""A 90 % interval reaches this many standard deviations of log(seconds) to both sides."""
+
 _OTHER_CHIP = 0.1
 """Spread that kernels add per doubling of the chip's rates: 5.3 % became 12 % from H100 to B200 (docs/profiles.md)."""
 
@@ -27,6 +30,11 @@ class Estimate:
     seconds: Floats
     spread: Floats
     provenance: NDArray[np.int64]
+
+    def interval(self) -> tuple[Floats, Floats]:
+        """Seconds between which nine of ten measurements should lie."""
+        reach = np.exp(Z90 * self.spread)
+        return self.seconds / reach, self.seconds * reach
 
     def labels(self) -> list[str]:
         """Where each answer comes from, in words."""

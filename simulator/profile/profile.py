@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import UserError, fault, hint
-from ..forms import as_ring, at_equal_bus_bytes
+from ..forms import across_nodes, as_ring, at_equal_bus_bytes
 from ..hardware import Limits
 from .model import Entry, Estimate, Model, Ratio, Stated
 from .parameters import READ_OFF, Parameter
@@ -63,9 +63,12 @@ class Profile:
     ) -> Estimate:
         """Seconds, spread and provenance of ops of a class; `limits` are those of the cluster that runs them.
 
+        A collective with `nodes` above 1 is that of `<op>.network`.
+
         Raises:
-            UserError: the profile has no such class or library.
+            UserError: the profile has no such class or library, or a feature is missing, unknown or impossible.
         """
+        kind, features = across_nodes(kind, features)
         model = self.model(kind, library)
         here = limits or self.limits
         if isinstance(model, Ratio):

@@ -10,6 +10,7 @@ import io
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,12 @@ def read_samples(paths: Iterable[Path | str]) -> Samples:
     Raises:
         UserError: a file cannot be read, is no table of samples, or has no good row; with the line where one is known.
     """
-    return joined([_read(Path(path)) for path in paths])
+    return joined([_in_file(_read(Path(path)), str(path)) for path in paths])
+
+
+def _in_file(samples: Samples, path: str) -> Samples:
+    """With the file that was read in `file`: a source may name another one."""
+    return replace(samples, table=samples.table.assign(file=path))
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -151,10 +151,12 @@ def test_the_page_says_whether_the_fit_has_seen_the_samples(
     assert text[0][: len(said)] == said
 
 
-def test_rows_that_name_no_file_may_or_may_not_have_been_seen(mine: Profile, folder: Path, tmp_path: Path) -> None:
+def test_rows_are_seen_by_the_file_that_was_read_whatever_source_they_name(
+    mine: Profile, folder: Path, tmp_path: Path
+) -> None:
     pd.read_csv(folder / "seen.csv").assign(source="a paper, table 3").to_csv(tmp_path / "x.csv", index=False)
     (part,) = (p for p in sections(mine, read_samples([tmp_path / "x.csv"])) if p.heading.startswith("Measured"))
-    assert [row[2] for row in part.tables[0].rows] == ["not known whether fitted to"]
+    assert [row[2] for row in part.tables[0].rows] == ["not fitted to"]
 
 
 def test_samples_of_another_device_are_not_scored(sibling: Profile, folder: Path) -> None:

@@ -1,11 +1,13 @@
 """The shipped profiles: complete, true to the catalogue, and within the errors that the docs promise."""
 
 import json
+import math
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
+from runcast.simulator import UserError
 from runcast.simulator.forms import BUS_FACTOR, cost_class
 from runcast.simulator.forms.gemm import peak
 from runcast.simulator.hardware import cluster, device, limits
@@ -188,3 +190,35 @@ def test_the_table_in_the_docs_is_what_the_files_say():
                 rows.append(f"| `{name}` | `{kind}` | {library}{star} | {model['fitted']['rows']} | {error} |")
 
     assert [row for row in rows if row not in page] == []
+
+
+def test_a_collective_over_nodes_is_its_own_class():
+    profile = load_profile("h100-sxm")
+    x = {"bytes": 64e6, "gpus": 32, "nodes": 4}
+    over, named = profile.estimate("all_reduce", x), profile.estimate("all_reduce.network", x)
+
+    assert (over.seconds, over.labels()) == (named.seconds, ["fitted"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "message"),
+    [
+        ("all_reduce", {"bytes": 1e6, "gpus": 8, "foo": 1}, "foo: unknown feature; expected bytes, gpus"),
+        ("all_reduce", {"bytes": 1e6, "gpus": 8, "nodes": [1, 2]}, "nodes: some are 1 and some more"),
+        ("all_reduce", {"bytes": 1e6, "gpus": 2, "nodes": 4}, "nodes: more than gpus"),
+        ("gemm.bf16", {**PRODUCT, "m": math.nan}, "m = nan: expected a number above zero"),
+        ("gemm.bf16", {**PRODUCT, "m": -1}, "m = -1.0: expected a number above zero"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_one_line(kind, x, message):
+    with pytest.raises(UserError, match=message) as caught:
+        load_profile("h100-sxm").estimate(kind, x)
+
+    assert len(caught.value.faults) == 1
+
+
+def test_an_interval_is_told_in_seconds():
+    answer = load_profile("h100-sxm").estimate("gemm.bf16", PRODUCT)
+    low, high = answer.interval()
+
+    assert float(high[0] / low[0]) == pytest.approx(math.exp(2 * 1.645 * answer.spread[0]))

@@ -41,6 +41,7 @@ def test_a_row_of_our_own(read):
         "bytes": 1024,
         "gpus": 8,
         "source": "t.csv:2",
+        "file": "t.csv",
     }
 
 
