@@ -21,7 +21,7 @@ class Column(StrEnum):
 
 def import_(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs of the tools, text or JSON.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="File of samples to write (CSV).")],
+    output: Annotated[Path, typer.Option("--out", "-o", help="File of samples to write (CSV).")],
     device: Annotated[str | None, typer.Option(help="GPU, as 'H100 SXM'; logs of perftest seldom name it.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Ranks of a collective.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes that the ranks lie on.")] = None,
@@ -43,7 +43,7 @@ def import_(
     from ..importing import Network, Options, import_logs
 
     if output.exists() and any(log.exists() and log.samefile(output) for log in logs):
-        raise UserError(f"--output = {str(output)!r}: is one of the logs")
+        raise UserError(f"--out = {str(output)!r}: is one of the logs")
     options = Options(
         device=device,
         gpus=gpus,

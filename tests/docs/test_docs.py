@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import simulate
+from runcast.simulator.forms import FEATURES, known_classes
 from runcast.simulator.hardware import cluster_names
 from runcast.simulator.scenario.schema import Inference, Model, Scenario, Slow, Update
 from runcast.simulator.workload import preset_names
@@ -97,3 +98,13 @@ def test_the_benchmark_page_has_a_row_for_every_case():
     page = (ROOT / "docs/benchmarks.md").read_text()
 
     assert [case for case in UPDATES if f"| {case} |" not in page] == []
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_every_feature_of_a_cost_class_stands_in_the_page_of_profiles(feature):
+    assert f"`{feature}`" in (ROOT / "docs/profiles.md").read_text()
+
+
+@pytest.mark.parametrize("name", sorted({kind.partition(".")[0] for kind in known_classes()}))
+def test_every_family_of_cost_classes_stands_in_the_page_of_profiles(name):
+    assert re.search(rf"`{name}[.`<]", (ROOT / "docs/profiles.md").read_text())
