@@ -17,7 +17,11 @@ from ...simulator.hardware import Cluster, cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
 from ...simulator.profile import Profile, load_profile, parameters, read_models
 from ...simulator.samples import Samples, joined, read_samples
+from ...simulator.validate import predict_samples
 from .profile import Origin, fit_profile
+
+_ODD = 20.0
+"""Ratio of samples to the base beyond which a unit is wrong rather than a machine slow."""
 
 _OTHER_DEVICE = 0.25
 """Spread that carrying over between devices adds (docs/profiles.md)."""
@@ -38,8 +42,8 @@ class Flags:
     also: Path | None
 
 
-def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Samples]:
-    """Fit, write the profile, and return its errors as a table, and the samples that were read.
+def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Samples, list[str]]:
+    """Fit, write the profile, and return its errors as a table, the samples read, and what looks odd.
 
     Raises:
         UserError: samples that cannot be read, or of which device is not clear; nothing is written then.
@@ -72,7 +76,17 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     parameters(str(out), content["parameters"])  # what cannot be read back is not written
     read_models(content["models"], str(out), limits(hardware))
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
-    return _errors(content), samples
+    return _errors(content), samples, _odd(base, samples, device)
+
+
+def _odd(base: Profile, samples: Samples, device: str) -> list[str]:
+    """Classes whose samples differ from the base by more than devices do: a unit, or another meaning of a column."""
+    if base.limits is None:
+        return []
+    scored = predict_samples(base, samples.table[samples.table["device"] == device])
+    ratios = (scored["seconds"] / scored["predicted_s"]).groupby(scored["cost_class"]).median()
+    odd = ratios[(ratios > _ODD) | (ratios < 1 / _ODD)]
+    return [f"{kind}: the samples take {far:.3g} times what {base.name} says; seconds?" for kind, far in odd.items()]
 
 
 def _wider(asked: float | None, base: Profile, device: str) -> float:

@@ -43,9 +43,11 @@ def fit(
     from ..fitting.command import Flags, fit_files
 
     flags = Flags(out, device, cluster, name, prefer or (), base, wider, source, also)
-    errors, read = fit_files(samples or (), flags)
+    errors, read, odd = fit_files(samples or (), flags)
     _print_dropped(read.dropped)
     _print(errors)
+    for line in odd:
+        typer.echo(f"check: {line}")
     typer.echo(f"wrote {out}")
 
 

@@ -232,3 +232,11 @@ def test_check_may_score_one_library_on_all_rows(fit, runcast, tmp_path):
 def test_a_mistake_of_check_is_one_line(flags, message, runcast):
     code, out, err = runcast("calibrate", "check", *flags)
     assert (code, out, err.count("\n"), message in err) == (2, "", 1, True), err
+
+
+def test_samples_in_another_unit_are_told_when_a_base_knows_better(runcast, tmp_path):
+    slow = [line.replace(line.split(",")[4], repr(float(line.split(",")[4]) * 100)) for line in LINK]
+    (tmp_path / "us.csv").write_text(HEADER + "".join(slow))
+    code, out, _ = runcast("calibrate", "fit", "us.csv", "--base", "h100-sxm", "-o", "us.json")
+    told = [line for line in out.splitlines() if line.startswith("check: ")]
+    assert (code, len(told), told[0].endswith("times what h100-sxm says; seconds?")) == (0, 1, True)
