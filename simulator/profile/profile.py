@@ -135,12 +135,12 @@ class Profile:
         return {"parameters": numbers, "models": models, "limits": vars(self.limits) if self.limits else None}
 
 
-def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:
-    """Raise UserError if the profile is made for other devices than these."""
+def check_devices(profile: Profile, devices: Sequence[str], where: str, instead: str = "") -> None:
+    """Raise UserError if the profile is made for other devices than these; `instead` names one that fits."""
     others = [device for device in devices if profile.devices and device not in profile.devices]
     if others:
         made_for = f"is made for {', '.join(profile.devices)}, not for {', '.join(others)}"
-        raise UserError(fault(where, "profile", profile.name, made_for))
+        raise UserError(fault(where, "profile", profile.name, made_for + (f"; use {instead}" if instead else "")))
 
 
 def _borrowed(parameter: Parameter, wider: float) -> Parameter:

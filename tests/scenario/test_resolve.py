@@ -145,3 +145,8 @@ def test_profiles_name_their_devices_as_the_catalogue_does():
     named = [name for content in shipped for name in content["devices"]]
 
     assert [name for name in named if device(name).name != name] == []
+
+
+def test_a_profile_of_another_device_is_refused_and_the_right_one_named():
+    with pytest.raises(UserError, match="is made for H20, not for H200 SXM; use h200-sxm"):
+        _ = resolved(cluster="h200-hgx", profile="h20").profile
