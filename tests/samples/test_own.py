@@ -145,7 +145,15 @@ def test_what_is_a_folder(tmp_path):
     assert faults(read_samples, [tmp_path]) == (f"{tmp_path}: is a folder; expected a CSV file",)
 
 
-@pytest.mark.parametrize("content", [b"plain", gzip.compress(b"\xff\xfe"), gzip.compress(b"whole")[:-4]])
+NOT_COMPRESSED = {
+    "plain": b"plain",
+    "no text": gzip.compress(b"\xff\xfe", mtime=0),
+    "cut": gzip.compress(b"whole", mtime=0)[:-4],
+    "body broken": gzip.compress(b"whole", mtime=0)[:10] + b"\xff" * 12,
+}
+
+
+@pytest.mark.parametrize("content", NOT_COMPRESSED.values(), ids=NOT_COMPRESSED)
 def test_what_is_no_compressed_file(content, tmp_path):
     (tmp_path / "p.jsonl.gz").write_bytes(content)
     (line,) = faults(read_samples, [tmp_path / "p.jsonl.gz"])
