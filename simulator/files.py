@@ -5,6 +5,7 @@ What stands in a file is its reader's business, what goes into one its writer's.
 
 import errno
 import gzip
+import hashlib
 import json
 import os
 import tomllib
@@ -60,6 +61,11 @@ def beside(name: str, where: str) -> Path:
     """
     path = Path(where).parent / name if os.path.isfile(where) else Path(name)
     return Path(name) if os.path.exists(name) and not os.path.exists(path) else path
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal, by which its bytes are known again."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write_atomic(path: Path | str, data: bytes) -> None:

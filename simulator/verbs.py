@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from .predict import Prediction
+    from .topology import Description
 
 
 def simulate(
@@ -34,6 +35,12 @@ def simulate(
     for outputs in wanted:
         for path in write_outputs(prediction, outputs):
             typer.echo(f"wrote {path}", err=json == "-")
+
+
+def _print_summary(prediction: "Prediction") -> None:
+    from .summary import print_summary
+
+    print_summary(prediction.report)
 
 
 def validate(
@@ -67,7 +74,42 @@ def validate(
         typer.echo(f"wrote {json}")
 
 
-def _print_summary(prediction: "Prediction") -> None:
-    from .summary import print_summary
+cluster = typer.Typer(help="Describe a machine of your own.", no_args_is_help=True, rich_markup_mode=None)
 
-    print_summary(prediction.report)
+
+@cluster.callback()
+def _cluster() -> None:
+    """Describe a machine of your own."""
+
+
+@cluster.command("import")
+def import_cluster_file(
+    file: Annotated[Path, typer.Argument(help="Output of `nvidia-smi topo -m`, or NCCL's NCCL_TOPO_DUMP_FILE.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Cluster file to write.")] = Path("cluster.toml"),
+    form: Annotated[str, typer.Option("--format", help="What FILE is: auto, smi or xml.")] = "auto",
+    device: Annotated[str | None, typer.Option(help="The GPU, where FILE does not tell: h100.")] = None,
+    nic: Annotated[str | None, typer.Option(help="Rate of a NIC, where FILE does not tell: '400 Gb/s'.")] = None,
+    nics: Annotated[str | None, typer.Option(help="NICs that carry training: NIC0,NIC3, or all.")] = None,
+    network: Annotated[str | None, typer.Option(help="infiniband, roce, efa or ethernet.")] = None,
+    no_nvlink: Annotated[bool, typer.Option("--no-nvlink", help="The machine has no NVLink, as FILE says.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a Cluster file from the topology that a machine reports."""
+    from .topology import Given, import_cluster
+
+    named = [name.strip() for name in nics.split(",")] if nics is not None else None
+    given = Given(device, nic, named, network, not no_nvlink)
+    _print_cluster(import_cluster(file, out, given, form, force), out)
+
+
+def _print_cluster(description: "Description", out: Path) -> None:
+    values = {entry.key: entry.value for entry in description.entries}
+    typer.echo(
+        f"{values['gpus_per_node']} x {values['device']}, nvlink {values['nvlink']}, {values['sockets']} sockets, "
+        f"{values['pcie_switches']} PCIe switches, {values['nics']} x {values['nic']} on each {values['nic_attach']} "
+        f"({values['network']})"
+    )
+    typer.echo(f"from the catalogue node {description.node}: {', '.join(description.assumed)}")
+    for note in description.notes:
+        typer.echo(f"check: {note}")
+    typer.echo(f"wrote {out}")

@@ -1,7 +1,6 @@
 """What `runcast calibrate fit` does between its flags and its file."""
 
 import datetime
-import hashlib
 import json
 import shlex
 from collections.abc import Sequence
@@ -12,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from ...simulator.errors import UserError
-from ...simulator.files import read_json, read_toml, write_atomic
+from ...simulator.files import digest, read_json, read_toml, write_atomic
 from ...simulator.hardware import Cluster, cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
 from ...simulator.profile import Profile, load_profile, parameters, read_models
-from ...simulator.samples import Samples, joined, read_samples
+from ...simulator.samples import Samples, read_samples
 from ...simulator.validate import predict_samples
 from .profile import Origin, fit_profile
 
@@ -52,8 +51,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     if out.suffix != ".json":
         raise UserError(f"--out = {str(out)!r}: expected a name that ends in .json")
     base = load_profile(flags.base, "--base")
-    read = {path: read_samples([path]) for path in paths}
-    samples = joined(list(read.values()))
+    samples = read_samples(paths)
     device = _device(samples, flags.device)
     machine = flags.cluster or _cluster_of(device)
     hardware = cluster(machine, 1, "--cluster")
@@ -67,7 +65,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         date=datetime.date.today().isoformat(),
         source=flags.source,
         command=_command(paths, flags, device, machine),
-        files=[_file(path, of_file, device) for path, of_file in read.items()],
+        files=[_file(path, samples, device) for path in paths],
         base=flags.base,
         wider=_wider(flags.wider, base, device),
         stated=_stated(flags.also) if flags.also else {},
@@ -146,9 +144,8 @@ def _cluster_of(device: str) -> str:
 
 def _file(path: Path, samples: Samples, device: str) -> dict[str, Any]:
     """Which bytes were read, and how many rows of them were used."""
-    used = int((samples.table["device"] == device).sum())
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {"file": path.name, "sha256": digest, "rows": used}
+    used = (samples.table["file"] == str(path)) & (samples.table["device"] == device)
+    return {"file": path.name, "sha256": digest(path), "rows": int(used.sum())}
 
 
 def _errors(content: dict[str, Any]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...simulator.forms import HOLD_ALTERNATE, HOLD_GROUPS, LINK, Columns, CostClass, Floats
-from ...simulator.profile import Band, errors_of
+from ...simulator.profile import Z90, Band, errors_of
 
 Mask = NDArray[np.bool_]
 Predict = Callable[[Mask], Floats]
@@ -87,7 +87,7 @@ def _spread(log_ratio: Floats) -> float:
     """Standard deviation of a normal law with the same p90 of |log ratio|, bias included."""
     if len(log_ratio) < _FOLDS:
         return _UNKNOWN
-    return max(float(np.quantile(np.abs(log_ratio), 0.9)) / 1.645, _FLOOR)
+    return max(float(np.quantile(np.abs(log_ratio), 0.9)) / Z90, _FLOOR)
 
 
 def growth(kind: CostClass, x: Columns, seconds: Floats, spread: float, predict: Predict) -> dict[str, float]:
@@ -101,6 +101,6 @@ def growth(kind: CostClass, x: Columns, seconds: Floats, spread: float, predict:
         if min(top.sum(), (~top).sum()) >= _ENOUGH and len(np.unique(value[~top])) > 1:
             beyond = np.log2(value[top] / value[~top].max())
             missed = np.abs(np.log(predict(~top)[top] / seconds[top]))
-            extra = float(np.quantile(missed, 0.9)) / 1.645 - spread
+            extra = float(np.quantile(missed, 0.9)) / Z90 - spread
             found[axis] = float(np.clip(extra / beyond.mean(), _LEAST_GROWTH, _MOST_GROWTH))
     return found

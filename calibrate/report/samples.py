@@ -1,6 +1,5 @@
 """Samples beside a Profile: each predicted, named for the reader, and whether the profile was fitted to it."""
 
-import hashlib
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,17 @@ import pandas as pd
 
 from ...simulator.figures import Table
 from ...simulator.figures.profile_samples import IN_SAMPLE
+from ...simulator.files import digest
 from ...simulator.forms import cost_class, quantity
 from ...simulator.profile import Profile
 from ...simulator.samples import Samples
 from ...simulator.units import format_seconds
 from ...simulator.validate import predict_samples
+from ...simulator.validate.seen import fitted_on
 from ..check import check_profile
 from .lines import family
 
-NOT_FITTED, NOT_KNOWN = "not fitted to", "not known whether fitted to"
+NOT_FITTED = "not fitted to"
 
 
 def scored(profile: Profile, samples: Samples) -> pd.DataFrame:
@@ -34,33 +35,17 @@ def scored(profile: Profile, samples: Samples) -> pd.DataFrame:
             "predicted_s": known["predicted_s"].astype(float),
             "size": known["size"].astype(float),
             "size_axis": [cost_class(kind).size for kind in known["cost_class"]],  # type: ignore[union-attr]
-            "seen": seen(profile, _places(known)),
+            "seen": seen(profile, known["file"]),
             "text": _texts(known),
-            "file": _places(known),
+            "file": known["file"],
         }
     )
 
 
-def seen(profile: Profile, places: "pd.Series[str]") -> "pd.Series[str]":
-    """Whether each row stands in a file with the bytes of one that the profile was fitted to."""
-    fitted = {file["sha256"] for file in profile.about.get("samples", ())}
-    digests = {place: _digest(place) for place in set(places)}
-    told = {at: NOT_KNOWN if d is None else IN_SAMPLE if d in fitted else NOT_FITTED for at, d in digests.items()}
-    return places.map(told)
-
-
-def _places(known: pd.DataFrame) -> "pd.Series[str]":
-    """The file that each row was read from, or else the one that its source names."""
-    if "file" in known:
-        return known["file"].astype(object)
-    return known["source"].map(lambda source: str(source).rpartition(":")[0]).astype(object)
-
-
-def _digest(place: str) -> str | None:
-    try:
-        return hashlib.sha256(Path(place).read_bytes()).hexdigest()
-    except (OSError, ValueError):
-        return None
+def seen(profile: Profile, files: "pd.Series[str]") -> "pd.Series[str]":
+    """Whether each row was read from a file with the bytes of one that the profile was fitted to."""
+    known = {file: IN_SAMPLE if fitted_on(profile, digest(Path(file))) else NOT_FITTED for file in files.unique()}
+    return files.map(known)
 
 
 def _texts(known: pd.DataFrame) -> list[str]:

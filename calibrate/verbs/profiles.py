@@ -34,7 +34,7 @@ def fit(
         float | None,
         typer.Option(min=0, max=2, help="Spread that carrying over from --base adds; default: 0.25 from another GPU."),
     ] = None,
-    source: Annotated[str, typer.Option(help="Where the samples come from, in words.")] = "samples of the user's",
+    source: Annotated[str, typer.Option(help="Where the samples come from, in words.")] = "own samples",
     also: Annotated[
         Path | None, typer.Option(help="A file with parameters that are known otherwise, each with its source.")
     ] = None,
@@ -59,9 +59,10 @@ def check(
 ) -> None:
     """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
     from ...simulator.errors import UserError
+    from ...simulator.files import digest
     from ...simulator.profile import load_profile
     from ...simulator.samples import read_samples
-    from ...simulator.validate.seen import digest, fitted_on
+    from ...simulator.validate.seen import fitted_on
     from ..check import check_profile
 
     loaded, read = load_profile(profile), read_samples(samples)

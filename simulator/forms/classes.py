@@ -88,18 +88,22 @@ class CostClass:
         """The axis by which errors are listed."""
         return next(iter(self.axes))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All features, with the one that need not be given."""
+        return self.features if self.filled is None else (*self.features, self.filled[0])
+
     def columns(self, given: Mapping[str, object], limits: Limits) -> Columns:
         """Every feature as an array of one common length, what is not given filled in.
 
         Raises:
             UserError: a feature is missing, or a value is impossible.
         """
-        names = [*self.features, *([self.filled[0]] if self.filled else [])]
         missing = [name for name in self.features if name not in given]
         if missing:
             raise UserError(f"{self.meaning}: {missing[0]}: missing; expected {', '.join(self.features)}")
-        arrays = np.broadcast_arrays(*(np.asarray(given.get(name, np.nan), np.float64) for name in names))
-        x = {name: np.atleast_1d(array) for name, array in zip(names, arrays, strict=True)}
+        arrays = np.broadcast_arrays(*(np.asarray(given.get(name, np.nan), np.float64) for name in self.names))
+        x = {name: np.atleast_1d(array) for name, array in zip(self.names, arrays, strict=True)}
         if self.filled is not None:
             name, rate = self.filled
             x[name] = np.where(np.isnan(x[name]), rate(limits), x[name])
@@ -135,13 +139,6 @@ def at_equal_bus_bytes(kind: str, like: str, x: Mapping[str, object]) -> float |
     return mine(gpus) / theirs(gpus)
 
 
-def as_ring(like: str, x: Mapping[str, object]) -> Mapping[str, object]:
-    """Features by which an all-reduce over nodes lends to rings: its trees spare the NICs of two nodes, not they."""
-    if like != "all_reduce.network":
-        return x
-    return {**x, "nodes": np.maximum(np.asarray(x["nodes"], np.float64), 3)}
-
-
 def across_nodes(kind: str, x: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
     """The class and features that are meant: a collective over several nodes is a class of its own.
 
@@ -154,11 +151,9 @@ def across_nodes(kind: str, x: Mapping[str, object]) -> tuple[str, Mapping[str, 
             raise UserError(f"{kind}: nodes: some are 1 and some more; ask for {kind} and {kind}.network apart")
         kind, x = (f"{kind}.network", x) if several.all() else (kind, {k: v for k, v in x.items() if k != "nodes"})
     found = cost_class(kind)
-    if found is not None:
-        known = [*found.features, *([found.filled[0]] if found.filled else [])]
-        unknown = [name for name in x if name not in known]
-        if unknown:
-            raise UserError(f"{kind}: {unknown[0]}: unknown feature; expected {', '.join(known)}")
+    unknown = [name for name in x if found is not None and name not in found.names]
+    if found is not None and unknown:
+        raise UserError(f"{kind}: {unknown[0]}: unknown feature; expected {', '.join(found.names)}")
     return kind, x
 
 

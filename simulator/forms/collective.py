@@ -37,7 +37,7 @@ _SHORT_RING, _PIPELINE_NORM = 16, 4.0
 def node_form(op: str) -> Form:
     """One NVSwitch node: T = a + h steps + c x^g + x/B, one fit over all n.
 
-    Bounds are needed: without them B runs to infinity and g to 0.93.
+    Bounds are needed: without them B runs to 1.8 times the link rate on sizes up to 512 MiB (docs/profiles.md).
     """
     most = _NVLS if op == "all_reduce" else 1.1
     rounds = 2 if op == "all_reduce" else 1

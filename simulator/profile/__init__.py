@@ -6,10 +6,10 @@ and the only thing that measuring and predicting share.
 """
 
 from .entries import read_limits, read_models, write_limits, write_models
-from .load import SCHEMA, check_complete, load_profile, load_stack, profile_for, profile_names
+from .load import SCHEMA, check_complete, check_devices, load_profile, load_stack, profile_for, profile_names
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
 from .parameters import PARAMETERS, PROVENANCE, READ_OFF, Parameter, parameters
-from .profile import Profile, check_devices
+from .profile import Profile
 
 __all__ = [
     "PARAMETERS",

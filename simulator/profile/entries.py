@@ -50,7 +50,14 @@ _MODEL: dict[str, Check] = {
     "left_out": text,
     "source": text,
 }
-_RATIO: dict[str, Check] = {"like": text, "factor": number(1e-3, 1e3), "spread": number(0, 5), "source": text}
+_RATIO: dict[str, Check] = {
+    "like": text,
+    "factor": number(1e-3, 1e3),
+    "spread": number(0, 5),
+    "least": table,
+    "source": text,
+}
+_LEAST = number(0, _HUGE)
 _STATED: dict[str, Check] = {"seconds": number(1e-12, 1e3), "spread": number(0, 5), "source": text}
 _VARIANTS: dict[str, Check] = {"default": text, "variants": table}
 
@@ -137,12 +144,13 @@ def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits
 
 
 def _ratio(kind: str, raw: Mapping[str, Any], file: str, where: str) -> Ratio:
-    ratio = Ratio(**checked(raw, _RATIO, file, f"{where}."))
+    ratio = Ratio(**checked(raw, _RATIO, file, f"{where}.", optional=("least",)))
     lender, borrower = cost_class(ratio.like), cost_class(kind)
     if lender is None or borrower is None or ratio.like == kind:
         raise UserError(fault(file, f"{where}.like", ratio.like, "expected another cost class"))
     if {*lender.features} - {*borrower.features}:
         raise UserError(fault(file, f"{where}.like", ratio.like, f"has other features than {kind}"))
+    checked(ratio.least, dict.fromkeys(lender.features, _LEAST), file, f"{where}.least.", optional=lender.features)
     return ratio
 
 
@@ -209,7 +217,7 @@ def _rising(points: Any, key: str, file: str, where: str) -> np.ndarray:
 
 def _write(model: Entry) -> dict[str, Any]:
     if not isinstance(model, Model):
-        return dict(vars(model))
+        return {key: value for key, value in vars(model).items() if value != {}}
     curves = {f"{gpus:.0f}": _write_curve(curve) for gpus, curve in model.curves.items()}
     return {
         "form": model.cost_class.form.name,

@@ -1,7 +1,7 @@
 """Reading profile and stack files: shipped ones by name, a user's by path, laid over the base that they name."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -17,6 +17,7 @@ from .profile import Models, Profile
 
 SCHEMA = 2
 """Version of the file form; it changes when an older file could be misread."""
+
 
 def _files(value: Any) -> list[dict[str, Any]]:
     """The files that a profile was fitted to."""
@@ -71,8 +72,8 @@ def check_complete(profile: Profile, where: str) -> None:
 
 def profile_for(device: str) -> str:
     """The shipped profile of a device, by its name in the catalogue, or the generic one."""
-    for name, content in _shipped("profiles").items():
-        if device in content.get("devices", ()):
+    for name in _shipped("profiles"):
+        if device in _content("profiles", name).get("devices", ()):
             return name
     return "generic"
 
@@ -82,10 +83,24 @@ def profile_names() -> list[str]:
     return list(_shipped("profiles"))
 
 
+def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:
+    """Raise UserError if the profile is made for other devices than these; it names the one that fits."""
+    others = [device for device in devices if profile.devices and device not in profile.devices]
+    if others:
+        made_for = f"is made for {', '.join(profile.devices)}, not for {', '.join(others)}"
+        raise UserError(fault(where, "profile", profile.name, f"{made_for}; use {profile_for(others[0])}"))
+
+
 @cache
-def _shipped(folder: str) -> Mapping[str, dict[str, Any]]:
+def _shipped(folder: str) -> Mapping[str, Traversable]:
+    """The files of a folder by name; only those that are asked for are read."""
     entries = sorted((files("runcast.data") / folder).iterdir(), key=lambda entry: entry.name)
-    return {entry.name.rsplit(".", 1)[0]: _read(entry) for entry in entries}
+    return {entry.name.rsplit(".", 1)[0]: entry for entry in entries}
+
+
+@cache
+def _content(folder: str, name: str) -> dict[str, Any]:
+    return _read(_shipped(folder)[name])
 
 
 def _load(folder: str, name: str, where: str, key: str, above: tuple[str, ...] = ()) -> Profile:
@@ -132,7 +147,7 @@ def _found(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str,
     """What a name stands for: the file as messages call it, and its content."""
     shipped = _shipped(folder)
     if name in shipped:
-        return f"{folder}/{name}", shipped[name]
+        return f"{folder}/{name}", _content(folder, name)
     if name.endswith((".json", ".toml")):
         path = beside(name, where)
         return str(path), _read(path)

@@ -101,7 +101,7 @@ class Model:
         """The cost of ops with these features, on the measured device or on one with other limits.
 
         Raises:
-            KeyError: a feature is missing.
+            UserError: a feature is missing or impossible.
         """
         here = self.limits if limits is None else limits
         x = self.cost_class.columns(features, here)
@@ -223,12 +223,21 @@ class Model:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A class that nobody measured, as so many times another one's seconds: `factor`, and how unsure that is."""
+    """A class that nobody measured, as so many times another one's seconds: `factor`, and how unsure that is.
+
+    The other class is asked with no feature below its value in `least`.
+    """
 
     like: str
     factor: float
     spread: float
     source: str
+    least: Mapping[str, float] = field(default_factory=dict)
+
+    def asked(self, features: Mapping[str, object]) -> Mapping[str, object]:
+        """The features by which the other class is asked."""
+        raised = {name: np.maximum(np.asarray(features[name], np.float64), low) for name, low in self.least.items()}
+        return {**features, **raised}
 
     def of(self, estimate: Estimate) -> Estimate:
         """The estimate of the other class, scaled; the label says that it was assumed, or still is extrapolated."""
@@ -241,7 +250,7 @@ class Ratio:
 
     def to_json(self) -> list[Any]:
         """Everything that an estimate depends on, for hashing."""
-        return [self.like, self.factor, self.spread]
+        return [self.like, self.factor, self.spread, sorted(self.least.items())]
 
 
 @dataclass(frozen=True)

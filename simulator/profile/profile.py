@@ -1,12 +1,12 @@
 """The Profile: parameters and fitted models of a device, or the parameters of a software stack."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import UserError, fault, hint
-from ..forms import across_nodes, as_ring, at_equal_bus_bytes
+from ..forms import across_nodes, at_equal_bus_bytes
 from ..hardware import Limits
 from .model import Entry, Estimate, Model, Ratio, Stated
 from .parameters import READ_OFF, Parameter
@@ -72,7 +72,7 @@ class Profile:
         model = self.model(kind, library)
         here = limits or self.limits
         if isinstance(model, Ratio):
-            return model.of(self._of_like(kind, model.like, features, here))
+            return model.of(self._of_like(kind, model, features, here))
         if isinstance(model, Stated):
             return model.estimate(features)
         return model.estimate(features, here)
@@ -92,13 +92,15 @@ class Profile:
             return parameter
         return replace(parameter, spread=parameter.spread + growth, provenance="extrapolated")
 
-    def _of_like(self, kind: str, like: str, features: Mapping[str, object], limits: Limits | None) -> Estimate:
+    def _of_like(
+        self, kind: str, ratio: Ratio, features: Mapping[str, object], limits: Limits | None
+    ) -> Estimate:
         """The estimate of the class that another one is a multiple of; equal forms lend their coefficients only."""
-        lender = self.model(like)
+        lender = self.model(ratio.like)
         if isinstance(lender, Model) and (borrower := lender.lent(kind)):
             return borrower.estimate(features, limits)
-        found = self.estimate(like, as_ring(like, features), limits=limits)
-        return replace(found, seconds=found.seconds * at_equal_bus_bytes(kind, like, features))
+        found = self.estimate(ratio.like, ratio.asked(features), limits=limits)
+        return replace(found, seconds=found.seconds * at_equal_bus_bytes(kind, ratio.like, features))
 
     def joined(self, other: "Profile") -> "Profile":
         """This profile and another one; where both have a name, the other's wins."""
@@ -133,14 +135,6 @@ class Profile:
             for kind, variants in sorted(self.models.items())
         }
         return {"parameters": numbers, "models": models, "limits": vars(self.limits) if self.limits else None}
-
-
-def check_devices(profile: Profile, devices: Sequence[str], where: str, instead: str = "") -> None:
-    """Raise UserError if the profile is made for other devices than these; `instead` names one that fits."""
-    others = [device for device in devices if profile.devices and device not in profile.devices]
-    if others:
-        made_for = f"is made for {', '.join(profile.devices)}, not for {', '.join(others)}"
-        raise UserError(fault(where, "profile", profile.name, made_for + (f"; use {instead}" if instead else "")))
 
 
 def _borrowed(parameter: Parameter, wider: float) -> Parameter:

@@ -23,7 +23,6 @@ _DTYPES = {"bfloat16": "bf16", "half": "fp16"}
 class PublishedTable:
     """A table that is known by its header; `rows` makes samples of it, `misleading` says why rows are left out."""
 
-    kind: str
     header: frozenset[str]
     rows: Callable[[pd.DataFrame], pd.DataFrame]
     device: Callable[[pd.DataFrame], pd.Series]
@@ -268,52 +267,46 @@ def _transfers_misleading(table: pd.DataFrame) -> pd.Series:
 
 TABLES = (
     PublishedTable(
-        "collective",
         frozenset({"system", "src_file", "version", "op", "dtype", "num_gpus", "bytes", "time_us"}),
         _aic_nccl,
         _column("system"),
         _aic_nccl_misleading,
     ),
     PublishedTable(
-        "collective",
         frozenset({"system", "gpu", "op", "n_gpus", "n_nodes", "network", "bytes", "time_us", "column"}),
         _multinode,
         _column("gpu"),
         _multinode_misleading,
     ),
     PublishedTable(
-        "gemm", frozenset({"system", "src", "dtype", "m", "n", "k", "us"}), _aic_gemm, _column("system"), _nothing
+        frozenset({"system", "src", "dtype", "m", "n", "k", "us"}), _aic_gemm, _column("system"), _nothing
     ),
     PublishedTable(
-        "attention",
         frozenset({"batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "system", "src", "us"}),
         _aic_attention,
         _column("system"),
         _nothing,
     ),
     PublishedTable(
-        "grouped_gemm",
         frozenset({"system", "src", "kernel_source", "moe_dtype", "num_tokens", "distribution", "us"}),
         _aic_moe,
         _column("system"),
         _nothing,
     ),
     PublishedTable(
-        "memory", frozenset({"hw", "model", "op", "tokens", "bytes", "us"}), _vidur_membound, _column("hw"), _nothing
+        frozenset({"hw", "model", "op", "tokens", "bytes", "us"}), _vidur_membound, _column("hw"), _nothing
     ),
     PublishedTable(
-        "collective",
         frozenset({"file", "collective", "num_workers", "devices_per_node", "bytes", "us_median"}),
         _vidur_network,
         lambda table: table["file"].str.split("_").str[0],
         _vidur_network_misleading,
     ),
     PublishedTable(
-        "copy",
         frozenset({"metric", "device", "value", "unit", "method"}),
         _transfers,
         _column("device"),
         _transfers_misleading,
     ),
 )
-"""Every published table that can be read, and the kind by which `runcast validate` calls it."""
+"""Every published table that can be read."""

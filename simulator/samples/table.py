@@ -86,24 +86,23 @@ def _faults(table: pd.DataFrame) -> list[str | None]:
         if found is None:
             _mark(reasons, rows, f"cost_class = {name!r}: unknown; known: {', '.join(known_classes())}")
             continue
-        filled = [found.filled[0]] if found.filled is not None else []
-        for column in ("seconds", *found.features, *filled):
-            _mark(reasons, rows[~_possible(table, column, rows)], f"{column}: {_ALLOWED.get(column, _POSITIVE)}")
+        for column in ("seconds", *found.names):
+            may_be_empty = column not in ("seconds", *found.features)
+            wrong = ~_possible(table, column, rows, may_be_empty)
+            _mark(reasons, rows[wrong], f"{column}: {_ALLOWED.get(column, _POSITIVE)}")
     return reasons
 
 
 _POSITIVE = "expected a number greater than zero"
 _ALLOWED = {"skew": "expected a number, zero or greater", "causal": "expected 0 or 1", "gpus": "expected at least 2"}
-_FILLED = ("link_bytes_per_s", "network_bytes_per_s", "width")
-"""Features that may be empty."""
 
 
-def _possible(table: pd.DataFrame, column: str, rows: np.ndarray) -> np.ndarray:
+def _possible(table: pd.DataFrame, column: str, rows: np.ndarray, may_be_empty: bool) -> np.ndarray:
     if column not in table:
-        return np.full(len(rows), column in _FILLED)
+        return np.full(len(rows), may_be_empty)
     values = pd.to_numeric(table[column], errors="coerce").to_numpy(float)[rows]
     possible = {"skew": values >= 0, "causal": np.isin(values, (0, 1)), "gpus": values >= 2}.get(column, values > 0)
-    empty = table[column].isna().to_numpy()[rows] & (column in _FILLED)
+    empty = table[column].isna().to_numpy()[rows] & may_be_empty
     return np.asarray((np.isfinite(values) & possible) | empty)
 
 
@@ -114,9 +113,7 @@ def _mark(reasons: list[str | None], rows: np.ndarray, reason: str) -> None:
 
 def features_of(table: pd.DataFrame, kind: CostClass) -> dict[str, np.ndarray]:
     """The features of a class as arrays; NaN where one that need not be given is not."""
-    filled = [kind.filled[0]] if kind.filled is not None else []
-    present = [*kind.features, *(name for name in filled if name in table)]
-    return {feature: table[feature].to_numpy(float) for feature in present}
+    return {feature: table[feature].to_numpy(float) for feature in kind.names if feature in table}
 
 
 def to_csv(samples: pd.DataFrame) -> bytes:

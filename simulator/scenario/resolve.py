@@ -71,8 +71,7 @@ class Resolved:
         """Device and software parameters together."""
         name = self.scenario.profile or self._profile_of_device()
         profile = load_profile(name, self.where)
-        names = [device.name for device in self.devices]
-        check_devices(profile, names, self.where, instead=profile_for(names[0]))
+        check_devices(profile, [device.name for device in self.devices], self.where)
         joined = profile.joined(load_stack(self.scenario.stack, self.where))
         check_complete(joined, self.where)
         return joined

@@ -1,16 +1,9 @@
 """Whether a profile was fitted on the very file that it is held against."""
 
-import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..profile import Errors, Model, Profile, load_profile, profile_names
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, as profiles keep it of their samples."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def fitted_on(profile: Profile, sha256: str) -> Profile | None:

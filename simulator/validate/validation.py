@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 
 from ..errors import UserError, unknown
+from ..files import digest
 from ..profile import Profile, load_profile
 from ..samples import summed
 from .kinds import KINDS, profiles_of, validate_samples
 from .rows import ADDED
-from .seen import digest, fitted_on, held_out
+from .seen import fitted_on, held_out
 from .summary import groups, median_over_devices, scores, shares
 from .table import Rows, read_rows
 
