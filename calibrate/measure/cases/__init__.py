@@ -1,0 +1,1 @@
+"""Which cases there are, one file per family; each offers `cases(facts)`."""
