@@ -85,7 +85,7 @@ class CpuDevice:
 
 
 class CudaDevice:
-    """A GPU and NCCL. Written against the documented behaviour of torch.cuda; see docs/measuring.md for what has run."""
+    """A GPU and NCCL. What of it has run on real GPUs so far: docs/measuring.md."""
 
     kind = "cuda"
     collectives = "nccl"

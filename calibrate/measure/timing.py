@@ -49,7 +49,8 @@ def _measured(bench: Bench, work: Act | Checked, cold: bool) -> Measurement:
     inner = 1 if cold else min(max(int(_HOT_SAMPLE_S / one_s), 1), _MOST_INNER)
     align = bench.align()
     if align:
-        align(), bench.device.synchronize()  # the first collective of a group connects it
+        align()  # the first collective of a group connects it
+        bench.device.synchronize()
     samples = bench.device.times(act, repeats, inner, cold, issue_s, align)
     wrong = work.wrong() if isinstance(work, Checked) else None
     return Measurement(tuple(samples), wrong, {"issue_s": issue_s, "acts_per_sample": inner})
@@ -64,7 +65,8 @@ def _on_host(bench: Bench, work: Act | Checked) -> Measurement:
 
 def warm_up(bench: Bench, act: Act) -> tuple[float, float]:
     """Act until warm, a quarter of the budget at most; seconds of one act to its end, and to its return."""
-    act(), bench.device.synchronize()
+    act()
+    bench.device.synchronize()
     seconds, issue = _one(bench, act)
     seconds = bench.slowest(seconds)
     for _ in range(min(int(0.25 * bench.budget_s / max(seconds, 1e-7)), _WARM_UPS)):
