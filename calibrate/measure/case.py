@@ -56,7 +56,12 @@ class Case:
     @property
     def key(self) -> str:
         """Its identity in one line: `gemm/wgrad m=512 n=4096 k=4096 dtype=bf16`."""
-        return " ".join([f"{self.family}/{self.name}", *(f"{name}={_short(x)}" for name, x in self.params.items())])
+        return identity(self.family, self.name, self.params)
+
+
+def identity(family: str, name: str, params: Mapping[str, Any]) -> str:
+    """One line that no other case has."""
+    return " ".join([f"{family}/{name}", *(f"{param}={_short(value)}" for param, value in params.items())])
 
 
 def _short(value: Any) -> str:

@@ -17,6 +17,7 @@ class Facts:
     fp8: bool = True
     numa_nodes: int = 1
     near_numa: int = 0
+    collectives: str = "gloo"  # library and version
 
     @property
     def ranks(self) -> int:

@@ -1,1 +1,28 @@
-"""Which cases there are, one file per family; each offers `cases(facts)`."""
+"""Which cases there are, one file per family; each offers `cases(facts)`, as a user's own module may."""
+
+from collections.abc import Iterator
+from importlib import import_module
+
+from ..case import Case
+from ..facts import Facts
+
+_FAMILIES: tuple[str, ...] = ()
+
+
+def all_cases(facts: Facts, modules: tuple[str, ...] = ()) -> Iterator[Case]:
+    """Every case for such a machine, and those of more modules by name.
+
+    Raises:
+        ValueError: no such module, or one without `cases`; one line.
+    """
+    for family in _FAMILIES:
+        yield from import_module(f".{family}", __name__).cases(facts)
+    for module in modules:
+        yield from _offered(module)(facts)
+
+
+def _offered(module: str):  # type: ignore[no-untyped-def]
+    try:
+        return import_module(module).cases
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"--cases = {module!r}: expected an importable module with cases(facts): {error}") from None

@@ -1,0 +1,134 @@
+"""What is known of the machine and its software: for the file, and for the choice of cases.
+
+No host names, no users, no environment variables.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .facts import Facts
+
+SUITE = 1
+"""Raised when cases come to mean something else, so that old and new records are not mixed."""
+
+_SHARE = 0.5  # of the memory that is free, for one rank's cases
+
+
+def environment(facts: Facts) -> dict[str, Any]:
+    """The first record of a file; `gpu` is the device's name."""
+    known = {
+        "group": "environment",
+        "suite": SUITE,
+        "runcast": metadata.version("runcast"),
+        "gpu": torch.cuda.get_device_name() if facts.cuda else "CPU",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "nodes": facts.nodes,
+        "numa_nodes": facts.numa_nodes,
+        "collectives": facts.collectives,
+    }
+    return known | (_cuda() if facts.cuda else {})
+
+
+def identity(environment: dict[str, Any]) -> dict[str, Any]:
+    """That part of it in which all records of a file agree."""
+    same = ("suite", "gpu", "torch", "cuda", "driver", "collectives", "cpu", "nodes")
+    return {key: environment.get(key) for key in same}
+
+
+def facts_here(kind: str, nodes: tuple[tuple[int, ...], ...], ranks_here: int) -> Facts:
+    """The facts of this machine, as rank 0 sees them."""
+    numa_nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
+    if kind == "cpu":
+        return Facts("cpu", nodes, _free_host_bytes() * _SHARE / ranks_here, numa_nodes=numa_nodes)
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    free, _ = torch.cuda.mem_get_info()
+    return Facts(
+        "cuda",
+        nodes,
+        free * _SHARE,
+        sms=properties.multi_processor_count,
+        l2_bytes=getattr(properties, "L2_cache_size", 0),
+        fp8=torch.cuda.get_device_capability() >= (8, 9),
+        numa_nodes=numa_nodes,
+        near_numa=_numa_of(properties),
+        collectives="nccl " + ".".join(map(str, torch.cuda.nccl.version())),
+    )
+
+
+def _cuda() -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "sms": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "gpu_hash": hashlib.sha256(str(getattr(properties, "uuid", "")).encode()).hexdigest()[:12],
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "driver": _driver(),
+        "topology": _printed("nvidia-smi", "topo", "-m"),
+        "limits": _printed(
+            "nvidia-smi",
+            "--query-gpu=index,pcie.link.gen.max,pcie.link.width.max,power.limit,clocks.max.sm,clocks.max.mem",
+            "--format=csv",
+        ),
+    }
+
+
+def _driver() -> str | None:
+    try:
+        told = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    found = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", told)
+    return found.group() if found else None
+
+
+def _printed(*command: str) -> list[str] | None:
+    """The lines of a command, without the colours of a terminal; None where there is no such command."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).splitlines() if done.returncode == 0 else None
+
+
+def _numa_of(properties: Any) -> int:
+    """The NUMA node that the GPU hangs on."""
+    names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+    domain, bus, slot = (getattr(properties, name, 0) for name in names)
+    try:
+        return max(int(Path(f"/sys/bus/pci/devices/{domain:04x}:{bus:02x}:{slot:02x}.0/numa_node").read_text()), 0)
+    except (OSError, ValueError):
+        return 0
+
+
+def _cpu_model() -> str:
+    told = _line_of("/proc/cpuinfo", "model name")
+    return told.partition(":")[2].strip() or platform.processor()
+
+
+def _free_host_bytes() -> float:
+    words = _line_of("/proc/meminfo", "MemAvailable").split()
+    return float(words[1]) * 1024 if len(words) > 1 else 4e9
+
+
+def _line_of(path: str, start: str) -> str:
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(start)), "")

@@ -1,0 +1,122 @@
+"""Which cases a run measures, how often, in which order, and how long that takes: pure functions of facts and options.
+
+All ranks compute the same plan, so that a visit can be named by its position.
+"""
+
+import fnmatch
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .case import Case
+from .cases import all_cases
+from .facts import Facts
+
+_CALLS = 8  # of the act in a visit, at the least: warm-up and repeats
+_FIXED_S = 0.02  # of a visit: allocation, agreement among ranks
+_LONGEST_CALL_S = {True: 0.1, False: 5.0}  # quick or not
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; times in seconds. `only` are patterns such as `gemm` or `collectives/all_*`."""
+
+    only: tuple[str, ...] = ()
+    quick: bool = False
+    budget_s: float = 0.04
+    rounds: int = 2
+    seed: int = 0
+    timeout_s: float = 120.0
+    limit_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Options":
+        """From what `to_json` gave."""
+        return cls(**{**values, "only": tuple(values["only"])})
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A case, the how-many-th time it is measured, and how long that is expected to take."""
+
+    case: Case
+    round: int
+    expected_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All visits in order, and how many cases are left out for which reason."""
+
+    visits: tuple[Visit, ...]
+    left_out: Mapping[str, int]
+
+    @property
+    def expected_s(self) -> float:
+        """Of all visits together."""
+        return sum(visit.expected_s for visit in self.visits)
+
+
+def plan(facts: Facts, options: Options, cases: Iterable[Case] | None = None) -> Plan:
+    """The visits of a run; `cases` are all there are, unless a test brings its own.
+
+    Raises:
+        ValueError: a pattern names no case; one line with what there is.
+    """
+    every = list(all_cases(facts) if cases is None else cases)
+    chosen = [case for case in every if not options.only or any(_fits(case, p) for p in options.only)]
+    _check_patterns(options.only, every)
+    chosen = [case for case in chosen if case.quick or not options.quick]
+    reasons = [_unfit(case, facts, options) for case in chosen]
+    fit = [case for case, reason in zip(chosen, reasons, strict=True) if not reason]
+    return Plan(_visits(fit, facts, options), Counter(reason for reason in reasons if reason))
+
+
+def _fits(case: Case, pattern: str) -> bool:
+    name = f"{case.family}/{case.name}"
+    return case.family == pattern or fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(case.key, pattern)
+
+
+def _check_patterns(patterns: Sequence[str], every: Sequence[Case]) -> None:
+    for pattern in patterns:
+        if not any(_fits(case, pattern) for case in every):
+            known = ", ".join(sorted({case.family for case in every}))
+            raise ValueError(f"--only = {pattern!r}: names no case; families here: {known} (--list shows all)")
+
+
+def _unfit(case: Case, facts: Facts, options: Options) -> str:
+    """Why this case is not for this machine; empty if it is."""
+    longest = _LONGEST_CALL_S[options.quick]
+    if not case.lasts_s and call_s(case, facts) > longest:
+        return f"one call is expected to take more than {longest:g} s"
+    if case.footprint_bytes > facts.memory_bytes:
+        return f"needs more than the {facts.memory_bytes / 2**30:.3g} GiB of memory that a rank may use"
+    return ""
+
+
+def call_s(case: Case, facts: Facts) -> float:
+    """About how long one act takes."""
+    each = facts.wire_s if len(case.team) > 1 else facts.call_s
+    return case.flop / facts.flop_per_s + case.bytes / facts.bytes_per_s(case.over) + case.calls * each
+
+
+def _expected_s(case: Case, facts: Facts, options: Options) -> float:
+    """About how long a visit takes: memory is written once, then the budget, or a few calls if they take longer."""
+    fill_s = case.footprint_bytes / facts.bytes_per_s("memory") + _FIXED_S
+    return fill_s + (case.lasts_s or max(1.25 * options.budget_s, _CALLS * call_s(case, facts)))
+
+
+def _visits(cases: Sequence[Case], facts: Facts, options: Options) -> tuple[Visit, ...]:
+    """Every round in an order of its own, so that drifts of the machine spread over all cases."""
+    visits = []
+    for visit_round in range(options.rounds):
+        order = list(cases)
+        random.Random(f"{options.seed}/{visit_round}").shuffle(order)
+        visits += [Visit(case, visit_round, _expected_s(case, facts, options)) for case in order]
+    return tuple(visits)

@@ -1,0 +1,106 @@
+"""The file of records: JSON lines, the environment first, then one record per visit of a case, written as it ends.
+
+A record is `{"group", "case", "params", "round", "library", "cache", "unit": "us", "samples", "flop", "bytes", "wrong",
+"cost_class", "features", "together", "more"}`, or has an `error` and no samples. Raw samples are kept; medians and
+spreads are derived (`statistics`).
+"""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from .case import Case, Measurement, identity
+
+Record = Mapping[str, Any]
+
+
+def record_of(case: Case, visit_round: int, outcome: Measurement | str) -> dict[str, Any]:
+    """What one visit says: its measurement, or why there is none."""
+    about = {"group": case.family, "case": case.name, "params": dict(case.params), "round": visit_round}
+    if isinstance(outcome, str):
+        return about | {"error": outcome}
+    return about | {
+        "library": case.library,
+        "cache": case.cache,
+        "unit": "us",
+        "samples": [float(f"{seconds * 1e6:.5g}") for seconds in outcome.samples_s],
+        "flop": case.flop,
+        "bytes": case.bytes,
+        "wrong": outcome.wrong,
+        "cost_class": case.cost_class,
+        "features": dict(case.features),
+        "together": case.together,
+        "more": dict(outcome.more),
+    }
+
+
+def key_of(record: Record) -> str:
+    """The case of a record, as `Case.key` has it."""
+    return identity(record["group"], record["case"], record.get("params", {}))
+
+
+def visits_in(records: Iterable[Record], failed_too: bool = True) -> set[tuple[str, int]]:
+    """Keys and rounds of the visits that a file holds."""
+    cases = [record for record in records if "round" in record and (failed_too or "error" not in record)]
+    return {(key_of(record), record["round"]) for record in cases}
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a file, gzipped or not: a kill may have cut the last one.
+
+    Raises:
+        ValueError: another line is no record; one line with file and number.
+    """
+    lines = _text(path).split("\n")
+    records = [_parsed(line, f"{path}:{number}") for number, line in enumerate(lines[:-1], 1) if line.strip()]
+    return records
+
+
+def _text(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot read: {error}") from None
+
+
+def _parsed(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{where}: is not JSON: {error}") from None
+    if not isinstance(record, dict) or "group" not in record:
+        raise ValueError(f"{where}: is no record of this suite")
+    return record
+
+
+class Writer:
+    """Appends records; what `append` has taken survives a kill."""
+
+    def __init__(self, path: Path):
+        self._file: IO[bytes] = _opened(path)
+
+    def append(self, record: Record) -> None:
+        """One line, on the disk when this returns."""
+        self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """No more records."""
+        self._file.close()
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """At the end of the last whole line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+b")
+    file.seek(0)
+    whole = file.read().rfind(b"\n") + 1
+    file.truncate(whole)
+    file.seek(whole)
+    return file
