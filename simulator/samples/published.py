@@ -278,9 +278,7 @@ TABLES = (
         _column("gpu"),
         _multinode_misleading,
     ),
-    PublishedTable(
-        frozenset({"system", "src", "dtype", "m", "n", "k", "us"}), _aic_gemm, _column("system"), _nothing
-    ),
+    PublishedTable(frozenset({"system", "src", "dtype", "m", "n", "k", "us"}), _aic_gemm, _column("system"), _nothing),
     PublishedTable(
         frozenset({"batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "system", "src", "us"}),
         _aic_attention,
@@ -293,9 +291,7 @@ TABLES = (
         _column("system"),
         _nothing,
     ),
-    PublishedTable(
-        frozenset({"hw", "model", "op", "tokens", "bytes", "us"}), _vidur_membound, _column("hw"), _nothing
-    ),
+    PublishedTable(frozenset({"hw", "model", "op", "tokens", "bytes", "us"}), _vidur_membound, _column("hw"), _nothing),
     PublishedTable(
         frozenset({"file", "collective", "num_workers", "devices_per_node", "bytes", "us_median"}),
         _vidur_network,

@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..files import read_text
 from ..forms import FEATURES
 from ..hardware import device
-from . import probe, published
+from . import published, records
 from .table import KEYS, OPTIONAL, Samples, checked, joined
 
 
@@ -68,7 +68,7 @@ def _rows(reader: Any, path: Path) -> Iterator[list[str]]:
 
 def _read(path: Path) -> Samples:
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        return probe.read(_lines(path), str(path))
+        return records.read(_lines(path), str(path))
     table = read_table(path)
     if {"cost_class", "seconds"} <= set(table):
         return own_samples(table, path)
@@ -109,9 +109,10 @@ def _device(name: str) -> str:
 
 
 def _lines(path: Path) -> list[str]:
+    """With their ends, by which a last line that was cut short is known."""
     if path.suffix != ".gz":
-        return read_text(path).splitlines()
+        return read_text(path).splitlines(keepends=True)
     try:
-        return gzip.decompress(path.read_bytes()).decode().splitlines()
+        return gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise UserError(f"{path}: cannot read: {error}") from None

@@ -15,6 +15,7 @@ and one column per feature (`forms.FEATURES`), empty where a class has no such f
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,16 +28,22 @@ OPTIONAL = ("wider",)
 """Columns that a table may have besides: `wider` is the spread that carrying a sample over from another device adds."""
 
 
+Record = Mapping[str, Any]
+"""One record of a file of raw records."""
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Good rows, and one line `place: reason` for each row that was left out.
 
-    `environment` holds what is known of the machine and its software, for the profile and its report.
+    `environment` holds what is known of the machine and its software, for the profile and its report. `others` are raw
+    records that are no samples of a class, such as interference, each with its `device` and `source`.
     """
 
     table: pd.DataFrame
     dropped: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[Record, ...] = ()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -44,10 +51,11 @@ class Samples:
 
 def joined(parts: Sequence[Samples]) -> Samples:
     """All rows of several sets."""
-    tables = [part.table for part in parts]
+    tables = [part.table for part in parts if len(part)] or [part.table for part in parts]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(KEYS))
     environment = {key: value for part in parts for key, value in part.environment.items()}
-    return Samples(table, tuple(line for part in parts for line in part.dropped), environment)
+    dropped = tuple(line for part in parts for line in part.dropped)
+    return Samples(table, dropped, environment, tuple(record for part in parts for record in part.others))
 
 
 def checked(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:

@@ -224,3 +224,140 @@ def test_a_file_with_an_environment_only(read):
 def test_a_file_in_which_everything_failed(read):
     failed = {"group": "gemm", "case": "wgrad_TN", "params": GEMM, "error": "out of memory"}
     assert faults(read, *[failed] * 5) == tuple(f"p.jsonl:{n}: gemm/wgrad_TN: out of memory" for n in (2, 3, 4))
+
+
+STATED = {
+    "cost_class": "all_reduce",
+    "features": {"bytes": 4096, "gpus": 4},
+    "library": "nccl 2.29.2",
+    "together": "ring",
+    "cache": "hot",
+    "wrong": 0,
+    "round": 0,
+}
+
+
+def stated(case="all_reduce", **changes):
+    return record("collectives", case, {"size": 4096}, **(STATED | changes))
+
+
+def test_a_record_that_states_its_class_is_taken_as_it_says(read):
+    (row,) = read(stated()).table.to_dict("records")
+    assert row == {
+        "cost_class": "all_reduce",
+        "device": "H100 SXM",
+        "library": "nccl 2.29.2",
+        "group": "ring",
+        "seconds": pytest.approx(11e-6),
+        "source": "p.jsonl:2",
+        "file": "p.jsonl",
+        "bytes": 4096,
+        "gpus": 4,
+    }
+
+
+def test_what_a_record_states_wins_over_what_its_case_is_called(read):
+    given = record("gemm", "forward_NT", GEMM) | {"cost_class": "gemm.fp16", "features": {"m": 1, "n": 2, "k": 3}}
+    (row,) = read(given).table.to_dict("records")
+    assert (row["cost_class"], row["m"], row["n"], row["k"]) == ("gemm.fp16", 1, 2, 3)
+
+
+def test_an_empty_class_is_no_sample_and_no_fault(read):
+    samples = read(stated(cost_class="", features={}), stated("other"))
+    assert (samples.table["source"].tolist(), samples.dropped) == (["p.jsonl:3"], ())
+    (left,) = samples.others
+    assert (left["case"], left["device"], left["source"]) == ("all_reduce", "H100 SXM", "p.jsonl:2")
+
+
+def test_one_sample_per_case_is_the_median_over_all_its_rounds(read):
+    other = stated("other")
+    (first, second) = read(
+        stated(samples=[1.0, 2.0, 9.0]), other, stated(round=1, samples=[7.0, 8.0]), stated(round=2, error="lost")
+    ).table.to_dict("records")
+    assert (first["seconds"], first["source"]) == (pytest.approx(7e-6), "p.jsonl:2")
+    assert (second["seconds"], second["source"]) == (pytest.approx(11e-6), "p.jsonl:3")
+
+
+def test_rounds_of_other_parameters_are_other_cases(read):
+    larger = stated(round=1) | {"params": {"size": 8192}, "features": {"bytes": 8192, "gpus": 4}}
+    assert len(read(stated(), larger)) == 2
+
+
+def test_wrong_results_are_left_out_and_say_so(read):
+    samples = read(stated(wrong=3), stated("other", wrong=None))
+    assert samples.dropped == ("p.jsonl:2: collectives/all_reduce: 3 elements of the result were wrong",)
+    assert len(samples) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"features": {"bytes": 4096, "gpus": "two"}}, "params or samples that do not fit the case: ValueError"),
+        ({"features": {"bytes": 4096, "gpus": 4, "moon": 1}}, "ValueError: unknown feature 'moon'"),
+        ({"features": {"bytes": 4096}}, "gpus: expected at least 2"),
+        ({"cost_class": "all_reduced"}, "cost_class = 'all_reduced': unknown"),
+        ({"samples": ["fast"]}, "params or samples that do not fit the case: ValueError"),
+    ],
+)
+def test_a_record_that_states_something_impossible_is_left_out(changes, reason, read):
+    samples = read(stated(**changes), stated("other"))
+    (line,) = samples.dropped
+    assert line.startswith("p.jsonl:2: ") and reason in line
+    assert len(samples) == 1
+
+
+def test_a_file_with_nothing_but_other_records(read):
+    samples = read(stated(cost_class="", features={}))
+    assert (len(samples), len(samples.others), samples.table.columns.tolist()[-1]) == (0, 1, "file")
+
+
+def test_a_last_line_that_was_cut_short_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = [json.dumps(MACHINE), json.dumps(stated()), json.dumps(stated("other"))]
+    (tmp_path / "p.jsonl").write_text("\n".join(whole)[:-30])
+    samples = read_samples(["p.jsonl"])
+    assert (len(samples), samples.dropped) == (1, ("p.jsonl:3: cut short",))
+
+
+def test_a_last_line_without_an_end_may_be_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.jsonl").write_text(json.dumps(MACHINE) + "\n" + json.dumps(stated()))
+    assert len(read_samples(["p.jsonl"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("gpu", "device"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H200", "H200 SXM"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100 SXM 40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA B200", "B200 SXM"),
+        ("NVIDIA B300 SXM6 AC", "B300 SXM"),
+        ("NVIDIA GB200", "GB200"),
+        ("NVIDIA GH200 480GB", "GH200 96GB"),
+        ("NVIDIA H20", "H20"),
+        ("NVIDIA H800", "H800 SXM"),
+        ("NVIDIA L40S", "L40S"),
+        ("Tesla V100-SXM2-32GB", "V100 SXM2 32GB"),
+        ("Tesla V100-SXM2-16GB", "V100 SXM2 16GB"),
+        ("CPU", "CPU"),
+    ],
+)
+def test_devices_go_by_the_names_that_drivers_print(gpu, device, read):
+    assert read(stated(), machine=MACHINE | {"gpu": gpu}).table["device"].tolist() == [device]
+
+
+def test_the_environment_of_a_suite(read):
+    told = {"driver": "550.54", "nccl": "2.29.2", "ranks": 4, "nodes": [[0, 1, 2, 3]], "suite": 1, "hostname": "n17"}
+    environment = read(stated(), machine=MACHINE | told).environment
+    assert {key: environment.get(key) for key in told} == {
+        "driver": "550.54",
+        "nccl": "2.29.2",
+        "ranks": "4",
+        "nodes": "[[0, 1, 2, 3]]",
+        "suite": "1",
+        "hostname": None,
+    }
