@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_SLURM_PORTS = 20_000  # a job's port is 20000 + its number modulo this: jobs that share a node seldom collide
+_SLURM_PORTS = 12_000  # a job's port is 20000 + its number modulo this: below what Linux gives to outgoing connections
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""A worker as its supervisor sees it: a process, what it tells, and how it ended."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from .job import Job
+
+
+class Child:
+    """A running worker. It has a session of its own: ^C in a terminal reaches the supervisor only."""
+
+    def __init__(self, job: Job):
+        self._read, write = os.pipe()
+        command = [sys.executable, "-m", f"{__package__}.worker", str(write), job.to_text()]
+        self._process = subprocess.Popen(
+            command, pass_fds=(write,), stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
+        )
+        os.close(write)
+        self._rest = b""
+        self._open = True
+
+    def messages(self, patience_s: float) -> list[dict[str, Any]]:
+        """What it has told since the last call; waits for the first of it."""
+        if not self._open:
+            return []
+        if not select.select([self._read], [], [], patience_s)[0]:
+            return []
+        got = os.read(self._read, 1 << 20)
+        self._open = bool(got)
+        *lines, self._rest = (self._rest + got).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit code, once it has ended and all it told was read; minus the signal that ended it."""
+        return None if self._open else self._process.wait()
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._read)
+        self._open = False
+
+
+def how(code: int) -> str:
+    """How a process ended, in words."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -1,0 +1,131 @@
+"""`python -m runcast.calibrate run`: flags, and one supervisor for this rank. Exit codes as `runcast` has them."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from .cases import all_cases
+from .environment import facts_here
+from .facts import Facts
+from .job import Job
+from .leader import Leader
+from .meeting import Board
+from .place import Place
+from .plan import Options, plan
+from .progress import duration
+from .supervisor import GO_ON, Supervisor, say
+
+_QUICK_S = 165.0  # of the three minutes that --quick may take, the rest is for starting
+_ABOUT = """\
+Measure this machine: collectives, copies, kernels, launches, interference. One process per GPU, started by torchrun
+or srun; alone it measures one GPU. Starting it again with the same --out goes on where it was stopped."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Measure; returns the exit code."""
+    flags = _parser().parse_args(arguments)
+    try:
+        place = Place.from_environment()
+    except ValueError as error:
+        say(f"error: {error}")
+        return 2
+    try:
+        options = _options(flags)
+        kind = _kind(flags.device, place)
+        if flags.list:
+            return _list(options, kind, tuple(flags.cases)) if place.rank == 0 else 0
+        _check_out(flags.out)
+    except ValueError as error:
+        if place.rank == 0:  # all ranks have the same command line
+            say(f"error: {error}")
+        return 2
+    return _supervise(Job(place, kind, options, tuple(flags.cases)), flags)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m runcast.calibrate run", description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", "-o", type=Path, default=Path("samples.jsonl"), help="file of records (default: samples.jsonl)")
+    add("--only", action="append", default=[], metavar="PATTERN", help="gemm, collectives/all_*: may be repeated")
+    add("--quick", action="store_true", help="fewer sizes and smaller budgets: under three minutes")
+    add("--device", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
+    add("--budget-ms", type=float, help="of timed work per visit of a case (default: 40, quick: 10)")
+    add("--rounds", type=int, default=2, help="visits of each case, each round in an order of its own (default: 2)")
+    add("--limit-min", type=float, default=0.0, help="start no further case after so many minutes")
+    add("--timeout-s", type=float, default=120.0, help="of a case before it counts as hanging (default: 120)")
+    add("--silence-s", type=float, default=20.0, help="of a rank before it counts as lost (default: 20)")
+    add("--seed", type=int, default=0, help="of order and inputs")
+    add("--retry", action="store_true", help="measure again what has failed in --out")
+    add("--cases", action="append", default=[], metavar="MODULE", help="also the cases of this module of yours")
+    add("--list", action="store_true", help="print the cases for one rank here, and measure nothing")
+    return parser
+
+
+def _options(flags: argparse.Namespace) -> Options:
+    budget_ms = flags.budget_ms if flags.budget_ms is not None else (10.0 if flags.quick else 40.0)
+    for name, value in (("budget-ms", budget_ms), ("timeout-s", flags.timeout_s), ("silence-s", flags.silence_s)):
+        if not 0.1 <= value <= 1e6:
+            raise ValueError(f"--{name} = {value:g}: expected 0.1 to 1e6")
+    if not 1 <= flags.rounds <= 100:
+        raise ValueError(f"--rounds = {flags.rounds}: expected 1 to 100")
+    if not 0.0 <= flags.limit_min <= 1e5:
+        raise ValueError(f"--limit-min = {flags.limit_min:g}: expected 0 (no limit) to 1e5")
+    limit_s = 60 * flags.limit_min or (_QUICK_S if flags.quick else 0.0)
+    only = tuple(part for pattern in flags.only for part in pattern.split(",") if part)
+    return Options(only, flags.quick, budget_ms / 1e3, flags.rounds, flags.seed, flags.timeout_s, limit_s)
+
+
+def _kind(asked: str | None, place: Place) -> str:
+    gpus = torch.cuda.device_count()
+    kind = asked or ("cuda" if gpus else "cpu")
+    if kind == "cuda" and place.local_rank >= gpus:
+        raise ValueError(
+            f"--device = cuda: this node has {gpus} GPUs for local rank {place.local_rank}; one each is needed"
+        )
+    return kind
+
+
+def _check_out(out: Path) -> None:
+    if out.suffix != ".jsonl":
+        raise ValueError(f"--out = {str(out)!r}: expected a name that ends in .jsonl")
+    if out.is_dir():
+        raise ValueError(f"--out = {str(out)!r}: is a folder")
+
+
+def _list(options: Options, kind: str, modules: tuple[str, ...]) -> int:
+    facts = facts_here(kind, ((0,),), 1)
+    the_plan = plan(facts, replace(options, rounds=1), all_cases(facts, modules))
+    for line in sorted(f"{visit.case.key}" for visit in the_plan.visits):
+        print(line)
+    say(f"{len(the_plan.visits)} cases, about {duration(the_plan.expected_s)} a round, on {_described(facts)}")
+    for reason, count in the_plan.left_out.items():
+        say(f"left out: {count} cases: {reason}")
+    return 0
+
+
+def _described(facts: Facts) -> str:
+    return f"one GPU with {facts.sms} SMs" if facts.cuda else "one CPU rank"
+
+
+def _supervise(job: Job, flags: argparse.Namespace) -> int:
+    """Until the run is over; returns the exit code."""
+    stop_at = time.time() + job.options.limit_s if job.options.limit_s else 0.0
+    try:
+        board = Board(job.place, holds=job.place.rank == 0 and not job.place.served)
+        job = replace(job, place=replace(job.place, port=board.port), stop_at=stop_at)
+        leader = Leader(job, flags.out, flags.retry) if job.place.rank == 0 else None
+        supervisor = Supervisor(job, board, leader, flags.silence_s)
+        try:
+            return supervisor.run()
+        finally:
+            if leader is not None:
+                leader.close()
+    except ConnectionError as error:
+        say(f"error: rank {job.place.rank}: the store of rank 0 or of the launcher is gone: {error}; {GO_ON}")
+        return 1

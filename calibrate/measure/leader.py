@@ -1,0 +1,126 @@
+"""What rank 0 does beside supervising its worker: the file of records, the plan, and what the user sees."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .cases import all_cases
+from .environment import identity
+from .facts import Facts
+from .job import Job
+from .plan import Plan, plan
+from .progress import Progress, duration
+from .records import Writer, read_records, record_of, visits_in
+from .statistics import wide
+from .supervisor import GO_ON, RunEndError
+
+
+class Leader:
+    """A `Listener`: knows what is done, writes what comes."""
+
+    def __init__(self, job: Job, out: Path, retry: bool):
+        self.job, self.out, self.retry = job, out, retry
+        self.plan = Plan((), {})
+        self.left: list[int] = []
+        self.records: list[dict[str, Any]] = []
+        self.progress = Progress(0, 0.0)
+        self.writer: Writer | None = None
+
+    def heard(self, message: dict[str, Any]) -> None:
+        """From this rank's worker."""
+        if "facts" in message:
+            self._begin(Facts.from_json(message["facts"]), message["environment"])
+        elif "begin" in message:
+            visit = self.plan.visits[message["begin"]]
+            self.progress.begin(visit.case.key, visit.expected_s)
+        elif "record" in message:
+            self._write(message["position"], message["record"])
+
+    def gave_up(self, position: int, reason: str) -> None:
+        """A visit that no rank will finish, unless it has been written already; later rounds spare that case."""
+        if position in self.left:
+            visit = self.plan.visits[position]
+            self._write(position, record_of(visit.case, visit.round, reason))
+            self.left = [left for left in self.left if self.plan.visits[left].case.key != visit.case.key]
+
+    def todo(self, after: int) -> list[int]:
+        """Positions that are left."""
+        return [position for position in self.left if position > after]
+
+    def close(self) -> None:
+        """No more records; say what there is."""
+        if self.writer is None:
+            return
+        self.writer.close()
+        for line in self.summary():
+            self.progress.line(line)
+        done = f"wrote {len(self.records)} records to {self.out}"
+        self.progress.line(done + (f"; {len(self.left)} visits are left: {GO_ON}" if self.left else ""))
+
+    def _begin(self, facts: Facts, environment: dict[str, Any]) -> None:
+        """Once the first worker knows the machine: what there is to do here."""
+        try:
+            self.plan = plan(facts, self.job.options, all_cases(facts, self.job.modules))
+            before = read_records(self.out) if self.out.exists() else []
+            self._check_same_machine(before, environment)
+        except (ValueError, OSError) as error:
+            raise RunEndError(2, str(error)) from None
+        done = visits_in(before, failed_too=not self.retry)
+        visits = enumerate(self.plan.visits)
+        self.left = [position for position, visit in visits if (visit.case.key, visit.round) not in done]
+        self.writer = Writer(self.out)
+        if not before:
+            self.writer.append(environment)
+        self._announce(environment, facts)
+
+    def _check_same_machine(self, before: list[dict[str, Any]], environment: dict[str, Any]) -> None:
+        """A file holds records of one machine and one software."""
+        if not before:
+            return
+        for key, value in identity(environment).items():
+            known = before[0].get(key)
+            if _plain(known) != _plain(value):
+                raise ValueError(
+                    f"{self.out}: was measured with {key} = {known}, but here it is {value}; name another --out"
+                )
+
+    def _announce(self, environment: dict[str, Any], facts: Facts) -> None:
+        left_s = sum(self.plan.visits[position].expected_s for position in self.left)
+        total, ranks = len(self.plan.visits), f"{facts.ranks} rank{'s' if facts.ranks > 1 else ''}"
+        self.progress = Progress(len(self.left), left_s)
+        self.progress.line(f"{environment['gpu']}, {ranks} on {len(facts.nodes)} node(s), {facts.collectives}")
+        for reason, count in self.plan.left_out.items():
+            self.progress.line(f"left out: {count} cases: {reason}")
+        resumed = f", {total - len(self.left)} of {total} are in {self.out} already" if len(self.left) < total else ""
+        self.progress.line(f"{len(self.left)} visits of cases, about {duration(left_s)}{resumed}")
+
+    def _write(self, position: int, record: dict[str, Any]) -> None:
+        assert self.writer is not None
+        self.writer.append(record)
+        self.records.append(record)
+        self.left.remove(position)
+        self.progress.done()
+        key = self.plan.visits[position].case.key
+        if "error" in record:
+            self.progress.line(f"failed: {key}: {record['error']}")
+        elif record["wrong"]:
+            self.progress.line(f"wrong: {key}: {record['wrong']} elements of the result are wrong")
+
+    def summary(self) -> list[str]:
+        """What was measured, by family, and what to look at."""
+        lines = []
+        for family in sorted({record["group"] for record in self.records}):
+            of = [record for record in self.records if record["group"] == family]
+            good = [record for record in of if "error" not in record]
+            shaky = [wide(record["samples"]) for record in good]
+            told = [f"{len(good)} measured"]
+            told += [f"{len(of) - len(good)} failed"] if len(good) < len(of) else []
+            told += (
+                [f"{sum(map(bool, shaky))} with a wide spread ({shaky.count('very wide')} very wide)"]
+                if any(shaky)
+                else []
+            )
+            wrong = sum(bool(record.get("wrong")) for record in good)
+            told += [f"{wrong} with wrong results"] if wrong else []
+            lines.append(f"{family:14s} {', '.join(told)}")
+        return lines

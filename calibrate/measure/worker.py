@@ -1,0 +1,200 @@
+"""A worker: runs the cases of a plan in step with the workers of the other ranks, and tells its supervisor.
+
+It may hang, crash or be killed at any time; its supervisor starts another one for the cases that are left. It has the
+device, the process groups and the tensors; the supervisor has none of them.
+"""
+
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .bench import Bench
+from .case import Measurement
+from .cases import all_cases
+from .device import Device, pick_device
+from .environment import environment, facts_here
+from .facts import Facts
+from .job import RESTART, Job
+from .meeting import Board, join_groups
+from .plan import Plan, Visit, plan
+from .records import record_of
+
+_PATIENCE = 5.0  # times the expected duration, before a visit counts as hanging
+_PR_SET_PDEATHSIG = 1
+
+
+class Worker:
+    """One rank's part of a run."""
+
+    def __init__(self, job: Job, tell: Any):
+        self.job, self.tell, self.place = job, tell, job.place
+        self.board = Board(job.place)
+        self.device: Device = pick_device(job.kind, job.place.local_rank)
+        self.facts = self._agreed_facts()
+
+    def run(self) -> int:
+        """Visit what is to be done; returns the exit code."""
+        todo = self.board.read(f"todo/{self.job.attempt}")
+        the_plan = plan(self.facts, self.job.options, all_cases(self.facts, self.job.modules))
+        self._check_same(the_plan)
+        self.groups = self._groups(the_plan)
+        torch.manual_seed(self.job.options.seed + self.place.rank)
+        for position in todo:
+            verdict = self._visit(position, the_plan.visits[position])
+            if verdict != "go":
+                return RESTART if verdict == "restart" else 0
+        return 0
+
+    def _agreed_facts(self) -> Facts:
+        """Rank 0's, with the ranks of every node."""
+        board, place = self.board, self.place
+        if self.job.attempt == 0:
+            board.post(f"node/{place.rank}", place.node)
+            if place.rank == 0:
+                at = [board.read(f"node/{rank}") for rank in range(place.ranks)]
+                nodes = tuple(tuple(r for r in range(place.ranks) if at[r] == node) for node in sorted(set(at)))
+                facts = facts_here(self.job.kind, nodes, len(nodes[0]))
+                board.post("facts", facts.to_json())
+                self.tell({"facts": facts.to_json(), "environment": environment(facts)})
+        return Facts.from_json(board.read("facts"))
+
+    def _check_same(self, the_plan: Plan) -> None:
+        """All ranks must have the same plan, or they would wait for each other for ever."""
+        keys = "\n".join(f"{visit.round} {visit.case.key}" for visit in the_plan.visits)
+        mine = hashlib.sha256(keys.encode()).hexdigest()
+        self.board.post(f"plan/{self.job.attempt}/{self.place.rank}", mine)
+        if self.board.read(f"plan/{self.job.attempt}/0") != mine:
+            raise SystemExit(f"rank {self.place.rank} has other cases than rank 0: another version of runcast there?")
+
+    def _groups(self, the_plan: Plan) -> Mapping[tuple[int, ...], Any]:
+        teams = {visit.case.team for visit in the_plan.visits if len(visit.case.team) > 1}
+        if not teams:
+            return {}
+        store = self.board.under(f"groups/{self.job.attempt}")
+        timeout_s = 10 * self.job.options.timeout_s  # ours is the supervisor's; the library's must be later
+        return join_groups(teams, self.place, self.device.collectives, store, timeout_s)
+
+    def _visit(self, position: int, visit: Visit) -> str:
+        limit_s = max(self.job.options.timeout_s, _PATIENCE * visit.expected_s)
+        self.tell({"begin": position, "limit_s": limit_s})
+        mine = self._measured(position, visit) if self.place.rank in visit.case.team else None
+        if mine is not None and "error" in mine:
+            self.tell({"failed": position, "reason": mine["error"]})
+        self.tell({"waiting": position})
+        name = f"{self.job.attempt}/{position}"
+        if mine is not None and self.place.rank:
+            self.board.post(f"part/{name}/{self.place.rank}", mine)
+        if self.place.rank == 0:
+            verdict = self._verdict(name, position, visit, mine)
+            self.board.post(f"verdict/{name}", verdict)
+        return str(self.board.read(f"verdict/{name}"))
+
+    def _measured(self, position: int, visit: Visit) -> dict[str, Any]:
+        """This rank's samples, or what went wrong and whether the device still works."""
+        team = visit.case.team
+        bench = Bench(
+            self.device,
+            self.facts,
+            self.job.options.budget_s,
+            self.place.rank,
+            team,
+            self.groups.get(team),
+            Exchange(self.board, f"exchange/{self.job.attempt}/{position}", self.place.rank, team),
+        )
+        try:
+            return asdict(visit.case.measure(bench))
+        except Exception as error:  # a broken case must not end the run
+            return {"error": _told(error), "broken": not self._still_works()}
+        finally:
+            del bench
+            self._release()
+
+    def _release(self) -> None:
+        gc.collect()
+        if self.facts.cuda and self._still_works():
+            torch.cuda.empty_cache()
+
+    def _still_works(self) -> bool:
+        try:
+            self.device.synchronize()
+        except Exception:
+            return False
+        return True
+
+    def _verdict(self, name: str, position: int, visit: Visit, mine: dict[str, Any] | None) -> str:
+        """Rank 0 collects all parts, tells the record, and says whether the ranks are still in step."""
+        parts = {rank: self.board.read(f"part/{name}/{rank}") for rank in visit.case.team if rank}
+        for rank in parts:
+            self.board.forget(f"part/{name}/{rank}")
+        if mine is not None:
+            parts[0] = mine
+        self.tell({"record": record_of(visit.case, visit.round, _joined(parts)), "position": position})
+        failed = [part for part in parts.values() if "error" in part]
+        if failed and (len(failed) < len(parts) or any(part["broken"] for part in failed)):
+            return "restart"
+        return "stop" if self.job.stop_at and time.time() > self.job.stop_at else "go"
+
+
+class Exchange:
+    """The ranks of a team give a text each and get all of them, in the team's order."""
+
+    def __init__(self, board: Board, name: str, rank: int, team: tuple[int, ...]):
+        self.board, self.name, self.rank, self.team, self.count = board, name, rank, team, 0
+
+    def __call__(self, text: str) -> list[str]:
+        """Wait for all of them."""
+        self.count += 1
+        name = f"{self.name}/{self.count}"
+        self.board.post(f"{name}/{self.rank}", text)
+        return [self.board.read(f"{name}/{rank}") for rank in self.team]
+
+
+def _joined(parts: Mapping[int, dict[str, Any]]) -> Measurement | str:
+    """One measurement of all ranks: the mean of their times, as nccl-tests has it; the sum of wrong elements."""
+    for rank, part in sorted(parts.items()):
+        if "error" in part:
+            return part["error"] if len(parts) == 1 else f"rank {rank}: {part['error']}"
+    first = parts[min(parts)]
+    times = zip(*(part["samples_s"] for part in parts.values()), strict=False)
+    wrong = [part["wrong"] for part in parts.values() if part["wrong"] is not None]
+    return Measurement(tuple(sum(row) / len(row) for row in times), sum(wrong) if wrong else None, first["more"])
+
+
+def _told(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
+
+
+def _die_with_parent() -> None:
+    """Linux ends this process when its supervisor ends, whatever it is doing."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m runcast.calibrate.measure.worker FD JOB`: what it tells goes to that file descriptor."""
+    _die_with_parent()
+    pipe = os.fdopen(int(arguments[0]), "w", buffering=1)
+    try:
+        code = Worker(Job.from_text(arguments[1]), lambda message: pipe.write(json.dumps(message) + "\n")).run()
+    except ConnectionError:  # its supervisor sees that too, and says so
+        return 1
+    pipe.flush()
+    if dist.is_initialized() and code == 0:
+        dist.destroy_process_group()
+    return code
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    os._exit(main(sys.argv[1:]))  # libraries' own farewells may wait for ranks that are gone
