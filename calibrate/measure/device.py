@@ -27,6 +27,12 @@ class Device(Protocol):
     def host(self, size_bytes: int, pinned: bool = True) -> torch.Tensor:
         """Host memory as bytes, written once; pinned where that means something."""
 
+    def pin(self, memory: torch.Tensor) -> None:
+        """Pin host memory that is there already, until `unpin`."""
+
+    def unpin(self, memory: torch.Tensor) -> None:
+        """Before memory that was pinned by `pin` is freed; waits for everything that was issued."""
+
     def times(
         self, act: Act, repeats: int, inner: int, cold: bool, issue_s: float, align: Act | None = None
     ) -> list[float]:
@@ -57,6 +63,12 @@ class CpuDevice:
     def host(self, size_bytes: int, pinned: bool = True) -> torch.Tensor:
         """Plain memory."""
         return torch.ones(size_bytes, dtype=torch.uint8)
+
+    def pin(self, memory: torch.Tensor) -> None:
+        """Means nothing here."""
+
+    def unpin(self, memory: torch.Tensor) -> None:
+        """Nor does this."""
 
     def times(
         self, act: Act, repeats: int, inner: int, cold: bool, issue_s: float, align: Act | None = None
@@ -104,6 +116,16 @@ class CudaDevice:
         """Pinned memory lets the copy engine read it without a staging copy."""
         memory = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=pinned)
         return memory.fill_(1)  # a page that was never written is no page yet
+
+    def pin(self, memory: torch.Tensor) -> None:
+        """By cudaHostRegister, which takes whole pages."""
+        code = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)
+        torch.cuda.check_error(int(code))
+
+    def unpin(self, memory: torch.Tensor) -> None:
+        """By cudaHostUnregister."""
+        self.synchronize()
+        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())))
 
     def times(
         self, act: Act, repeats: int, inner: int, cold: bool, issue_s: float, align: Act | None = None

@@ -78,10 +78,10 @@ class Leader:
         if not before:
             return
         for key, value in identity(environment).items():
-            known = before[0].get(key)
-            if _plain(known) != _plain(value):
+            known, here = before[0].get(key), json.loads(json.dumps(value))
+            if known != here:
                 raise ValueError(
-                    f"{self.out}: was measured with {key} = {known}, but here it is {value}; name another --out"
+                    f"{self.out}: was measured with {key} = {known}, here it is {here}; name another --out"
                 )
 
     def _announce(self, environment: dict[str, Any], facts: Facts) -> None:
@@ -115,11 +115,8 @@ class Leader:
             shaky = [wide(record["samples"]) for record in good]
             told = [f"{len(good)} measured"]
             told += [f"{len(of) - len(good)} failed"] if len(good) < len(of) else []
-            told += (
-                [f"{sum(map(bool, shaky))} with a wide spread ({shaky.count('very wide')} very wide)"]
-                if any(shaky)
-                else []
-            )
+            told += [f"{shaky.count('wide')} with a wide spread"] if "wide" in shaky else []
+            told += [f"{shaky.count('very wide')} with a very wide one"] if "very wide" in shaky else []
             wrong = sum(bool(record.get("wrong")) for record in good)
             told += [f"{wrong} with wrong results"] if wrong else []
             lines.append(f"{family:14s} {', '.join(told)}")
