@@ -1,0 +1,192 @@
+"""Collectives of torch.distributed over NCCL or Gloo, of bf16, on every team, with their results checked.
+
+They are timed in a row, as nccl-tests does. In a row an all-reduce in place adds sums to sums until they are infinite:
+none is negative, so that none becomes NaN, and infinite ones take no longer to add (measured with Gloo on two ranks,
+8 MiB: zeros, normal numbers and infinite ones alike; a GPU adds in constant time).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from ..bench import Bench
+from ..case import Case
+from ..facts import Facts
+from ..timing import Checked, hot
+from .exact import Stretch, checked, message, summands, sums
+from .teams import Team, all_teams, powers
+
+_ELEMENT = 2  # bytes of bf16
+_FEW, _MANY = powers(10, 30), powers(10, 30, step=1)
+_QUICK = powers(10, 28, step=6)
+
+Start = Callable[[Bench, int], Checked]
+"""One rank's part of a collective of so many elements, ready to run."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """`parts`: the elements must divide by the ranks. `buffers`: what a rank holds over the bytes, for n ranks.
+
+    `bus_factor`: bytes through the busiest link over bytes, for n ranks. `sampled`: a sample of the class of its name.
+    """
+
+    start: Start
+    parts: bool
+    buffers: Callable[[int], float]
+    bus_factor: Callable[[int], float]
+    sampled: bool = True
+
+
+def cases(facts: Facts) -> Iterator[Case]:
+    """Every collective on every team; doublings of sizes where a class knows a whole team's, else fourfold sizes."""
+    for team in all_teams(facts):
+        for name, collective in COLLECTIVES.items():
+            for size in _MANY if team.whole and _cost_class(name, collective, team) else _FEW:
+                elements = _elements(collective, len(team.ranks), size)
+                if elements:
+                    yield _case(facts, name, team, elements, quick=size in _QUICK)
+
+
+def bandwidths(name: str, gpus: int, size: float, seconds: float) -> tuple[float, float]:
+    """algbw and busbw in bytes/s, as nccl-tests defines them (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+
+    With S the size as each collective counts it, t the time and B what a rank can send to the outside:
+
+    algbw = S/t. It falls with more ranks even where the hardware is used alike; busbw corrects that so that it can be
+    held against the rate of a link, whatever the algorithm (unless the network reduces):
+
+    - all-reduce: every element needs n-1 additions and n assignments, of which one is in place: 2(n-1) transfers over
+      n links, t = S/B 2(n-1)/n, so busbw = algbw 2(n-1)/n
+    - reduce-scatter is the half that adds, all-gather the half that assigns: busbw = algbw (n-1)/n, with S the array of
+      all ranks
+    - all-to-all: a rank keeps 1/n of the S that it sends: busbw = algbw (n-1)/n
+    - broadcast: all of S leaves the root, whose link is alone: busbw = algbw
+    """
+    algbw = size / seconds
+    return algbw, algbw * COLLECTIVES[name].bus_factor(gpus)
+
+
+def _case(facts: Facts, name: str, team: Team, elements: int, quick: bool) -> Case:
+    collective, gpus, size = COLLECTIVES[name], len(team.ranks), elements * _ELEMENT
+    cost_class = _cost_class(name, collective, team)
+    features = {"bytes": float(size), "gpus": float(gpus)} | ({"nodes": float(team.nodes)} if team.nodes > 1 else {})
+    return Case(
+        "collectives",
+        name,
+        {**team.about, "bytes": size, "dtype": "bf16"},
+        hot(lambda bench: collective.start(bench, elements)),
+        team.ranks,
+        cost_class,
+        features if cost_class else {},
+        facts.collectives,
+        team.together,
+        bytes=size,
+        over="wire",
+        footprint_bytes=size * collective.buffers(gpus),
+        cache="hot",
+        quick=quick and team.whole and bool(cost_class),
+    )
+
+
+def _cost_class(name: str, collective: Collective, team: Team) -> str:
+    """None for skewed ones, which no class knows, and for rails: a class over nodes counts all NICs of a node as one
+    wire, of which one rank per node may use a part only.
+    """
+    if not collective.sampled or team.layout == "rails":
+        return ""
+    return name if team.nodes == 1 else f"{name}.network"
+
+
+def _elements(collective: Collective, gpus: int, size: int) -> int:
+    """That fit in so many bytes; 0 if not every rank gets one."""
+    elements = size // _ELEMENT
+    return elements // gpus * gpus if collective.parts else elements
+
+
+def zipf(elements: int, ranks: int) -> list[int]:
+    """So many elements over ranks, as 1, 1/2, 1/3, ...; the first one gets what does not divide."""
+    whole = sum(1 / place for place in range(1, ranks + 1))
+    others = [int(elements / whole / place) for place in range(2, ranks + 1)]
+    return [elements - sum(others), *others]
+
+
+def _place(bench: Bench) -> tuple[int, int]:
+    """The how-many-th of how many ranks."""
+    return bench.team.index(bench.rank), len(bench.team)
+
+
+def _all_reduce(bench: Bench, elements: int) -> Checked:
+    me, ranks = _place(bench)
+    x = bench.empty(elements)
+    given, due = Stretch(x, summands(me, ranks)), Stretch(x, sums(ranks))
+    return checked(bench, lambda: dist.all_reduce(x, group=bench.group), [given], [due])
+
+
+def _all_gather(bench: Bench, elements: int) -> Checked:
+    me, ranks = _place(bench)
+    mine, gathered = bench.empty(elements // ranks), bench.empty(elements)
+    due = [Stretch(part, message(source)) for source, part in enumerate(gathered.chunk(ranks))]
+    act = lambda: dist.all_gather_into_tensor(gathered, mine, group=bench.group)  # noqa: E731
+    return checked(bench, act, [Stretch(mine, message(me))], due)
+
+
+def _reduce_scatter(bench: Bench, elements: int) -> Checked:
+    me, ranks = _place(bench)
+    x, mine = bench.empty(elements), bench.empty(elements // ranks)
+    due = Stretch(mine, sums(ranks), start=me * len(mine))
+    act = lambda: dist.reduce_scatter_tensor(mine, x, group=bench.group)  # noqa: E731
+    return checked(bench, act, [Stretch(x, summands(me, ranks))], [due])
+
+
+def _all_to_all(bench: Bench, elements: int) -> Checked:
+    ranks = len(bench.team)
+    return _to_all(bench, [elements // ranks] * ranks, even=True)
+
+
+def _all_to_all_skewed(bench: Bench, elements: int) -> Checked:
+    """Every rank sends the most to the first one, as tokens go to the ranks of popular experts."""
+    return _to_all(bench, zipf(elements, len(bench.team)), even=False)
+
+
+def _to_all(bench: Bench, splits: list[int], even: bool) -> Checked:
+    """`splits` are what each rank sends to all, and so this one gets its own share from each."""
+    me, ranks = _place(bench)
+    shares = [splits[me]] * ranks
+    sent, got = bench.empty(sum(splits)), bench.empty(sum(shares))
+    given = [Stretch(part, message(me, to)) for to, part in enumerate(sent.split(splits))]
+    due = [Stretch(part, message(source, me)) for source, part in enumerate(got.split(shares))]
+    sizes = (None, None) if even else (shares, splits)
+    return checked(bench, lambda: dist.all_to_all_single(got, sent, *sizes, group=bench.group), given, due)
+
+
+def _broadcast(bench: Bench, elements: int) -> Checked:
+    x, root = bench.empty(elements), bench.team[0]
+    whole = Stretch(x, message(0))
+    act = lambda: dist.broadcast(x, src=root, group=bench.group)  # noqa: E731
+    return checked(bench, act, [whole] if bench.rank == root else [], [whole])
+
+
+def _once(_ranks: int) -> float:
+    return 1.0
+
+
+def _with_a_part(ranks: int) -> float:
+    return 1 + 1 / ranks
+
+
+def _all_but_own(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+COLLECTIVES = {
+    "all_reduce": Collective(_all_reduce, False, _once, lambda n: 2 * _all_but_own(n)),
+    "all_gather": Collective(_all_gather, True, _with_a_part, _all_but_own),
+    "reduce_scatter": Collective(_reduce_scatter, True, _with_a_part, _all_but_own),
+    "all_to_all": Collective(_all_to_all, True, lambda _: 2.0, _all_but_own),
+    "all_to_all_skewed": Collective(
+        _all_to_all_skewed, True, lambda n: 1 + n * zipf(1 << 20, n)[0] / (1 << 20), _all_but_own, sampled=False
+    ),
+    "broadcast": Collective(_broadcast, False, _once, _once),
+}

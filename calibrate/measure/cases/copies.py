@@ -1,0 +1,124 @@
+"""Copies between host and device, and on the device: pinned or not, both ways at once, by NUMA node, by all ranks."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ..bench import Bench
+from ..case import Act, Case, Measure, Measurement
+from ..facts import Facts
+from ..timing import Checked, Prepare, cold, hot
+from .exact import Stretch, checked, message
+from .numa import memory_here, running_on
+from .teams import in_node, powers
+
+_SIZES, _QUICK = powers(12, 30), powers(12, 28, step=8)
+_LARGE = 1 << 22  # copies that share a way to the host do not disturb each other below
+
+Copy = Callable[[Bench, torch.Tensor], Checked]
+"""A copy between the device and this memory of the host."""
+
+
+def cases(facts: Facts) -> Iterator[Case]:
+    """All copies of the first rank, then those of all ranks of its node at once."""
+    for size in _SIZES:
+        yield from _plain(size)
+        yield from _by_numa(facts, size)
+        if size >= _LARGE:
+            yield from _at_once(facts, size)
+
+
+def _plain(size: int) -> Iterator[Case]:
+    for name, copy in _WAYS.items():
+        for pinned in (True, False):
+            host = "pinned" if pinned else "pageable"
+            cost_class = f"copy.{name}" + ("" if pinned else ".pageable")
+            yield _case(name, {"bytes": size, "host": host}, hot(_with_host(copy, size, pinned)), cost_class)
+    yield _case("d2d", {"bytes": size}, cold(lambda bench: _d2d(bench, size)), "copy.d2d", over="memory", cache="cold")
+    both = hot(lambda bench: _both(bench, size))
+    yield _case("h2d_and_d2h", {"bytes": size, "host": "pinned"}, both, ways=2)
+
+
+def _by_numa(facts: Facts, size: int) -> Iterator[Case]:
+    """Pinned memory of every NUMA node; no samples of a class, since they say the same as those on no node by name."""
+    for node in range(facts.numa_nodes if facts.numa_nodes > 1 else 0):
+        numa = "near" if node == facts.near_numa else "far"
+        params = {"bytes": size, "host": "pinned", "numa": numa, "numa_node": node}
+        for name, copy in _WAYS.items():
+            yield _case(name, params, _on_numa(copy, size, node))
+
+
+def _at_once(facts: Facts, size: int) -> Iterator[Case]:
+    """Ranks of one node together: they may share a PCIe switch, and the host's memory."""
+    for team in in_node(facts):
+        params = {"bytes": size, "host": "pinned", "at_once": len(team.ranks)}
+        yield _case("h2d", params, hot(_with_host(_h2d, size, pinned=True)), team=team.ranks)
+
+
+def _case(
+    name: str, params: dict[str, Any], measure: Measure, cost_class: str = "", ways: int = 1, **more: Any
+) -> Case:
+    size = params["bytes"]
+    return Case(
+        "copies",
+        name,
+        params,
+        measure,
+        cost_class=cost_class,
+        features={"bytes": float(size)} if cost_class else {},
+        bytes=ways * size,
+        calls=ways,
+        footprint_bytes=2 * ways * size,
+        quick=bool(cost_class) and size in _QUICK,
+        **{"over": "host", "cache": "hot"} | more,
+    )
+
+
+def _with_host(copy: Copy, size: int, pinned: bool) -> Prepare:
+    return lambda bench: copy(bench, bench.device.host(size, pinned))
+
+
+def _on_numa(copy: Copy, size: int, node: int) -> Measure:
+    def measure(bench: Bench) -> Measurement:
+        with running_on(node), memory_here(bench.device, size) as host:
+            return hot(lambda bench: copy(bench, host))(bench)
+
+    return measure
+
+
+def _h2d(bench: Bench, host: torch.Tensor) -> Checked:
+    device = bench.empty(len(host), dtype=torch.uint8)
+    return _checked_copy(bench, host, device)
+
+
+def _d2h(bench: Bench, host: torch.Tensor) -> Checked:
+    device = bench.empty(len(host), dtype=torch.uint8)
+    return _checked_copy(bench, device, host)
+
+
+_WAYS: dict[str, Copy] = {"h2d": _h2d, "d2h": _d2h}
+
+
+def _d2d(bench: Bench, size: int) -> Checked:
+    source, target = (bench.empty(size, dtype=torch.uint8) for _ in range(2))
+    return _checked_copy(bench, source, target)
+
+
+def _both(bench: Bench, size: int) -> Checked:
+    up, down = (bench.device.host(size) for _ in range(2))
+    target, source = (bench.empty(size, dtype=torch.uint8) for _ in range(2))
+    act = bench.device.at_once([_copy(up, target), _copy(source, down)])
+    given = [Stretch(up, message(0)), Stretch(source, message(1))]
+    return checked(bench, act, given, [Stretch(target, message(0)), Stretch(down, message(1))])
+
+
+def _checked_copy(bench: Bench, source: torch.Tensor, target: torch.Tensor) -> Checked:
+    given, due = Stretch(source, message(0)), Stretch(target, message(0))
+    return checked(bench, _copy(source, target), [given], [due])
+
+
+def _copy(source: torch.Tensor, target: torch.Tensor) -> Act:
+    """Pinned memory is copied while the host goes on; pageable memory as by plain `copy_`, which waits."""
+    pinned = source.is_pinned() or target.is_pinned()
+    return lambda: target.copy_(source, non_blocking=pinned)

@@ -1,0 +1,93 @@
+"""Integers up to 256, which bf16 holds exactly, in patterns of which every element is known after any exchange or sum.
+
+A speed counts only with a correct result. Patterns repeat after a prime number of elements, so that a block that ends
+up in the wrong place, or comes from the wrong rank, is off nearly everywhere.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..bench import Bench
+from ..case import Act
+from ..timing import Checked
+
+_MESSAGE, _SUM = 251, 17  # elements after which patterns repeat
+_LARGEST = 256  # integers up to it are exact in bf16, and all partial sums with them
+_REPEATS = 64  # of a pattern that are written at once
+_PIECE = 1 << 24  # elements compared at once: a mask of all would need half as much memory again
+
+
+def message(source: int, destination: int = 0) -> list[int]:
+    """What one rank sends another, one period of it."""
+    return [(j + 7 * source + 3 * destination) % _MESSAGE for j in range(_MESSAGE)]
+
+
+def summands(rank: int, ranks: int) -> list[int]:
+    """What one of so many ranks adds to a sum, one period of it."""
+    weights = _weights(ranks)
+    return [weights[(j + rank) % _SUM] for j in range(_SUM)]
+
+
+def sums(ranks: int) -> list[int]:
+    """What the summands of all ranks come to, in whichever order they are added."""
+    return [sum(column) for column in zip(*(summands(rank, ranks) for rank in range(ranks)), strict=True)]
+
+
+def _weights(ranks: int) -> list[int]:
+    """0 to `top` in 17 steps: they add up to 8.5 top at the most for every 17 ranks, 256 for all."""
+    top = max(min(_LARGEST // (9 * math.ceil(ranks / _SUM)), _SUM - 1), 1)
+    return [j * top // (_SUM - 1) for j in range(_SUM)]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Memory of one dimension, whose element j is to be `period[(start + j) % len(period)]`."""
+
+    memory: torch.Tensor
+    period: Sequence[int]
+    start: int = 0
+
+    def write(self) -> None:
+        """As it is to be."""
+        for piece, due in self._pieces():
+            piece.copy_(due)
+
+    def spoil(self) -> None:
+        """As it must not be anywhere."""
+        self.memory.fill_(math.nan if self.memory.is_floating_point() else 255)
+
+    def wrong(self) -> int:
+        """How many elements are not as they are to be."""
+        return sum(int((piece != due).sum()) for piece, due in self._pieces())
+
+    def _pieces(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Rows of a multiple of the period, so many at a time, and what is left; each with what a row is to be."""
+        at = self.start % len(self.period)
+        row = [*self.period[at:], *self.period[:at]] * _REPEATS
+        due = torch.tensor(row, dtype=self.memory.dtype, device=self.memory.device)
+        rest = self.memory.numel() % len(row)
+        rows = self.memory[: self.memory.numel() - rest].view(-1, len(row))
+        for piece in rows.split(max(_PIECE // len(row), 1)):
+            yield piece, due
+        yield self.memory[self.memory.numel() - rest :], due[:rest]
+
+
+def checked(bench: Bench, act: Act, given: Sequence[Stretch], due: Sequence[Stretch]) -> Checked:
+    """The act on what is given; looked at after one more run, for which what is due was spoilt."""
+    for stretch in given:
+        stretch.write()
+
+    def wrong() -> int:
+        bench.device.synchronize()
+        for stretch in due:
+            stretch.spoil()
+        for stretch in given:  # may be the same memory
+            stretch.write()
+        act()
+        bench.device.synchronize()
+        return sum(stretch.wrong() for stretch in due)
+
+    return Checked(act, wrong)
