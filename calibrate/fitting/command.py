@@ -126,7 +126,7 @@ def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> 
 def _device(samples: Samples, asked: str | None) -> str:
     if asked is not None:
         return find_device(asked, "--device").name
-    found = sorted(set(samples.table["device"])) if len(samples) else []
+    found = samples.devices
     if not found:
         raise UserError("--device: missing; without samples a profile of this device is derived from --base")
     if len(found) != 1:

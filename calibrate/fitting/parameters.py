@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...simulator.hardware import Limits
-from ...simulator.profile import READ_OFF, Entry, Model
+from ...simulator.profile import PARAMETERS, READ_OFF, Entry, Model
 
 Models = Mapping[str, Mapping[str, Entry]]
 
 
 def parameters_of(models: Models, limits: Limits, host_link: str) -> dict[str, Any]:
-    """Entries of a profile's `parameters`, for those models that there are.
+    """Entries of a profile's `parameters`, for those models that there are and values that may be.
 
     `host_link` is the kind of link that bounds copies from the host.
     """
@@ -23,7 +23,8 @@ def parameters_of(models: Models, limits: Limits, host_link: str) -> dict[str, A
         name = template.format(host_link=host_link)
         kind = READ_OFF[name]
         model = next(iter(models.get(kind, {}).values()), None)
-        if isinstance(model, Model) and (value := value_of(model, limits)) is not None:
+        value = value_of(model, limits) if isinstance(model, Model) else None
+        if isinstance(model, Model) and value is not None and value >= PARAMETERS[name][0]:
             entries[name] = _entry(min(value, 1.0), model, f"{how} of {kind}", across)
     return entries
 

@@ -11,6 +11,7 @@ from ...simulator.hardware import Limits
 from ...simulator.profile import SCHEMA, Entry, write_limits, write_models
 from ...simulator.samples import Samples
 from .fit import fit_model
+from .observed import observed
 from .parameters import parameters_of
 
 
@@ -41,9 +42,9 @@ def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequen
         UserError: there are samples, but none of the device.
     """
     table = samples.table[samples.table["device"] == origin.device]
-    if table.empty and len(samples):
-        found = ", ".join(sorted(set(samples.table["device"])))
-        raise UserError(f"no samples of {origin.device}; there are some of {found}")
+    others = [record for record in samples.others if record["device"] == origin.device]
+    if table.empty and not others and samples.devices:
+        raise UserError(f"no samples of {origin.device}; there are some of {', '.join(samples.devices)}")
     models = {str(kind): _variants(str(kind), rows, limits, prefer) for kind, rows in table.groupby("cost_class")}
     return {
         "schema": SCHEMA,
@@ -57,7 +58,7 @@ def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequen
         "samples": list(origin.files),
         "environment": dict(samples.environment),
         "limits": write_limits(limits, origin.cluster),
-        "parameters": {**parameters_of(models, limits, origin.host_link), **origin.stated},
+        "parameters": {**parameters_of(models, limits, origin.host_link), **observed(others), **origin.stated},
         "models": write_models(models),
     }
 

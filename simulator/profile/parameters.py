@@ -1,4 +1,7 @@
-"""Named numbers that cost models read, each with its source, provenance and spread; `PARAMETERS` lists every name."""
+"""Named numbers that cost models read, each with its source, provenance and spread.
+
+`PARAMETERS` and `OPTIONAL` list every name, but for `interference.<kind>.<kind>` of any two kinds of op.
+"""
 
 import re
 from collections.abc import Mapping
@@ -46,6 +49,11 @@ PARAMETERS = {
     "barrier.s": (0.0, 1e3, "a barrier of all ranks"),
     "destroy_group.s": (0.0, 1e3, "destroying the process group"),
 }
+OPTIONAL = {
+    "gemm.sustained_fraction": (0.1, 1.2, "rate of products once clocks have settled over that of the first second"),
+}
+"""What a profile may tell besides: no prediction needs it."""
+
 READ_OFF = {
     "link_fraction.pcie": "copy.h2d",
     "link_fraction.c2c": "copy.h2d",
@@ -83,13 +91,18 @@ def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
     return {name: Parameter(**entry) for name, entry in entries.items()}
 
 
+def allowed(name: str) -> tuple[float, float, str] | None:
+    """Smallest and largest value of a parameter, and its meaning; None for an unknown name."""
+    return _SPEED_KEPT if _INTERFERENCE.fullmatch(name) else {**PARAMETERS, **OPTIONAL}.get(name)
+
+
 def _faults(file: str, name: str, entry: Any) -> list[str]:
-    bounds = _SPEED_KEPT if _INTERFERENCE.fullmatch(name) else PARAMETERS.get(name)
-    if bounds is None:
-        return [str(unknown(file, "parameter", name, [*PARAMETERS, "interference.<kind>.<kind>"]))]
+    known = allowed(name)
+    if known is None:
+        return [str(unknown(file, "parameter", name, [*PARAMETERS, *OPTIONAL, "interference.<kind>.<kind>"]))]
     if not isinstance(entry, dict) or set(entry) != {"value", "spread", "provenance", "source"}:
         return [fault(file, name, entry, "expected value, spread, provenance and source")]
-    low, high, meaning = bounds
+    low, high, meaning = known
     found = []
     if not within(entry["value"], low, high):
         found.append(fault(file, f"{name}.value", entry["value"], f"expected {low:g} to {high:g} ({meaning})"))

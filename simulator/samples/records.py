@@ -1,7 +1,7 @@
 """Raw records of a machine as JSON lines: one record per case and round, with its repeats in microseconds.
 
-The first record is the environment (`group` is "environment", it or its `params` name the GPU, "CPU" for none). A record
-with an `error` holds no samples, one with `wrong` elements none that can be trusted. A record that states its
+The first record is the environment (`group` is "environment"; it or its `params` name the GPU, "CPU" for none). A
+record with an `error` holds no samples, one with `wrong` elements none that can be trusted. A record that states its
 `cost_class` is a sample of it with its `features`; an empty class says that it is no sample. What older records mean
 that do not state one is `probe_cases`. One sample here is one case: the median of the repeats of all its rounds.
 """
@@ -25,7 +25,10 @@ Placed = tuple[str, Record]
 """A record with its file and line."""
 
 _VENDOR = re.compile(r"^(NVIDIA|Tesla)\s+")
-_ENVIRONMENT = "gpu torch cuda cudnn nccl driver python sms memory_bytes clocks ranks nodes suite".split()
+_ENVIRONMENT = (
+    *("gpu", "cpu", "sms", "memory_bytes", "clocks", "threads", "ranks", "nodes"),
+    *("suite", "runcast", "torch", "cuda", "cudnn", "nccl", "collectives", "driver", "python"),
+)
 """What a profile keeps of a machine: versions and the GPU, nothing that names a host or a user."""
 
 
@@ -33,8 +36,8 @@ def read(lines: Sequence[str], file: str) -> Samples:
     """The samples of a file whose lines keep their ends; records that are no samples go to `others`.
 
     Raises:
-        UserError: a line is no record (with its number), the GPU is unknown, or nothing can be used. A last line that was
-            cut short, as when a run is stopped, is left out.
+        UserError: a line is no record (with its number), the GPU is unknown, or nothing can be used. A last line that
+            was cut short, as when a run is stopped, is left out.
     """
     records, dropped = _records(lines, file)
     first = next((record for _, record in records), {})
@@ -89,7 +92,7 @@ def _record(line: str, where: str) -> Record:
 
 def _environment(record: Record) -> dict[str, str]:
     drivers = [key for key in record if key.startswith("driver_version")]
-    return {key.partition(",")[0]: str(record[key]) for key in (*_ENVIRONMENT, *drivers) if key in record}
+    return {key.partition(",")[0]: str(record[key]) for key in (*_ENVIRONMENT, *drivers) if record.get(key) is not None}
 
 
 def _gpu(first: Record, file: str) -> str:
@@ -126,7 +129,7 @@ def _by_case(records: Iterable[Placed]) -> list[list[Placed]]:
     """The rounds of each case together; records without rounds stand for themselves."""
     cases: dict[str, list[Placed]] = {}
     for place, record in records:
-        identity = [record.get(key) for key in ("group", "case", "params", "library")]
+        identity = [record.get(key) for key in ("group", "case", "params")]
         key = json.dumps(identity, sort_keys=True) if "round" in record else place
         cases.setdefault(key, []).append((place, record))
     return list(cases.values())

@@ -48,6 +48,11 @@ class Samples:
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def devices(self) -> list[str]:
+        """Whose samples and other records these are."""
+        return sorted({*self.table["device"], *(record["device"] for record in self.others)})
+
 
 def joined(parts: Sequence[Samples]) -> Samples:
     """All rows of several sets."""

@@ -302,7 +302,8 @@ def test_wrong_results_are_left_out_and_say_so(read):
 def test_a_record_that_states_something_impossible_is_left_out(changes, reason, read):
     samples = read(stated(**changes), stated("other"))
     (line,) = samples.dropped
-    assert line.startswith("p.jsonl:2: ") and reason in line
+    assert line.startswith("p.jsonl:2: ")
+    assert reason in line
     assert len(samples) == 1
 
 
