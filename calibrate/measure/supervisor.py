@@ -84,7 +84,8 @@ class Supervisor:
             if end.code == 2 and self.rank:
                 return 2  # a mistake of the user's, which rank 0 tells
             if end.line:
-                say(f"error: rank {self.rank}: {end.line}" + (f"; {GO_ON}" if end.code != 2 else ""))
+                line = end.line if end.code == 2 else f"{self._mine(end.line)}; {GO_ON}"
+                say(f"error: {line}")
             return end.code
         return 0
 

@@ -1,0 +1,78 @@
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
+
+from runcast.calibrate.measure.case import Case
+from runcast.calibrate.measure.facts import Facts
+from runcast.calibrate.measure.plan import Options, call_s, plan
+
+CPU = Facts("cpu", ((0, 1), (2, 3)), memory_bytes=1e9)
+
+
+def case(name, **more):
+    return Case("kernels", name, {}, lambda bench: None, **more)
+
+
+def names(the_plan):
+    return [visit.case.name for visit in the_plan.visits]
+
+
+def test_every_case_once_a_round_each_round_in_its_own_order():
+    cases = [case(f"c{i}") for i in range(20)]
+    found = names(plan(CPU, Options(rounds=2), cases))
+    first, second = found[:20], found[20:]
+    assert sorted(first) == sorted(second) == sorted(c.name for c in cases)
+    assert first != second != sorted(first) != first
+
+
+def test_the_same_seed_gives_the_same_order():
+    cases = [case(f"c{i}") for i in range(20)]
+    assert names(plan(CPU, Options(seed=3), cases)) == names(plan(CPU, Options(seed=3), cases))
+    assert names(plan(CPU, Options(seed=3), cases)) != names(plan(CPU, Options(seed=4), cases))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [("kernels", {"add", "mul"}), ("kernels/a*", {"add"}), ("*/mul", {"mul"}), ("kernels/[am]*", {"add", "mul"})],
+)
+def test_subsets_by_name(pattern, kept):
+    assert set(names(plan(CPU, Options(only=(pattern,)), [case("add"), case("mul")]))) == kept
+
+
+def test_a_pattern_that_names_nothing_is_one_line():
+    with pytest.raises(ValueError, match="--only = 'gem': names no case; families here: kernels"):
+        plan(CPU, Options(only=("gem",)), [case("add")])
+
+
+def test_quick_keeps_the_quick_ones():
+    cases = [case("add", quick=True), case("mul")]
+    assert set(names(plan(CPU, Options(quick=True), cases))) == {"add"}
+
+
+def test_what_does_not_fit_is_counted_with_its_reason():
+    cases = [case("slow", flop=1e13), case("big", footprint_bytes=2e9), case("add")]
+    the_plan = plan(CPU, Options(rounds=1), cases)
+    assert names(the_plan) == ["add"]
+    assert sorted(the_plan.left_out) == [
+        "needs more than the 0.931 GiB of memory that a rank may use",
+        "one call is expected to take more than 5 s",
+    ]
+
+
+def test_a_call_is_its_work_at_rough_rates():
+    wire = case("all_reduce", team=(0, 1), bytes=3e8, over="wire")
+    assert call_s(wire, CPU) == pytest.approx(1.0 + CPU.wire_s)
+    assert call_s(case("gemm", flop=3e10, bytes=2e9), CPU) == pytest.approx(2.0 + CPU.call_s)
+
+
+def test_a_visit_takes_its_budget_or_eight_calls():
+    options = Options(rounds=1, budget_s=0.04)
+    small, large = (plan(CPU, options, [case("x", flop=flop)]).expected_s for flop in (0.0, 3e10))
+    assert small == pytest.approx(0.02 + 0.05)
+    assert large == pytest.approx(0.02 + 8 * (1 + CPU.call_s))
+
+
+def test_facts_and_options_survive_the_way_to_other_ranks():
+    options = Options(("gemm",), True, 0.01, 3, 7, 5.0, 60.0)
+    assert Facts.from_json(CPU.to_json()) == CPU
+    assert Options.from_json(options.to_json()) == options

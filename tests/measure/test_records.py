@@ -1,0 +1,81 @@
+import gzip
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
+
+from runcast.calibrate.measure.case import Case, Measurement
+from runcast.calibrate.measure.records import Writer, key_of, read_records, record_of, visits_in
+
+CASE = Case("gemm", "wgrad", {"m": 8, "dtype": "bf16"}, lambda bench: None, cost_class="gemm.bf16.wgrad", flop=16.0)
+
+
+def test_a_record_holds_all_that_the_fit_reads():
+    record = record_of(CASE, 1, Measurement((1e-6, 2.5e-6), 0, {"issue_s": 1e-6}))
+    assert record == {
+        "group": "gemm",
+        "case": "wgrad",
+        "params": {"m": 8, "dtype": "bf16"},
+        "round": 1,
+        "library": "torch",
+        "cache": "cold",
+        "unit": "us",
+        "samples": [1.0, 2.5],
+        "flop": 16.0,
+        "bytes": 0.0,
+        "wrong": 0,
+        "cost_class": "gemm.bf16.wgrad",
+        "features": {},
+        "together": "",
+        "more": {"issue_s": 1e-6},
+    }
+
+
+def test_a_failed_visit_has_its_reason_and_no_samples():
+    record = record_of(CASE, 0, "RuntimeError: boom")
+    assert (record["error"], "samples" in record) == ("RuntimeError: boom", False)
+
+
+def test_what_is_written_is_read(tmp_path):
+    written = [{"group": "environment"}, record_of(CASE, 0, Measurement((1.0,))), record_of(CASE, 1, "no")]
+    writer = Writer(tmp_path / "deep" / "s.jsonl")
+    for record in written:
+        writer.append(record)
+    writer.close()
+    assert read_records(tmp_path / "deep" / "s.jsonl") == written
+
+
+def test_a_line_that_a_kill_cut_is_forgotten_and_written_over(tmp_path):
+    path = tmp_path / "s.jsonl"
+    path.write_text('{"group": "environment"}\n{"group": "gemm", "ca')
+    assert read_records(path) == [{"group": "environment"}]
+    writer = Writer(path)
+    writer.append({"group": "next"})
+    writer.close()
+    assert read_records(path) == [{"group": "environment"}, {"group": "next"}]
+
+
+def test_gzipped_files_are_read(tmp_path):
+    path = tmp_path / "s.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"group": "environment"}\n'))
+    assert read_records(path) == [{"group": "environment"}]
+
+
+@pytest.mark.parametrize(("line", "told"), [("nonsense", "s.jsonl:2: is not JSON"), ("[1]", "s.jsonl:2: is no record")])
+def test_other_files_are_one_line(tmp_path, line, told):
+    path = tmp_path / "s.jsonl"
+    path.write_text('{"group": "environment"}\n' + line + "\n")
+    with pytest.raises(ValueError, match=told):
+        read_records(path)
+
+
+def test_a_case_is_found_again_by_its_key():
+    record = json.loads(json.dumps(record_of(CASE, 0, Measurement((1.0,)))))
+    assert key_of(record) == CASE.key == "gemm/wgrad m=8 dtype=bf16"
+
+
+def test_failed_visits_count_as_done_unless_they_are_to_be_retried():
+    records = [{"group": "environment"}, record_of(CASE, 0, Measurement((1.0,))), record_of(CASE, 1, "no")]
+    assert visits_in(records) == {(CASE.key, 0), (CASE.key, 1)}
+    assert visits_in(records, failed_too=False) == {(CASE.key, 0)}

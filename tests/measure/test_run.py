@@ -1,0 +1,200 @@
+"""The suite as users start it: real processes, real Gloo, and cases that misbehave."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
+
+from runcast.calibrate.measure.records import read_records, visits_in
+
+HERE = Path(__file__).parent
+LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_RANK", "MASTER_", "TORCHELASTIC", "SLURM_")
+RUN = [sys.executable, "-m", "runcast.calibrate", "run", "--device", "cpu", "--cases", "misbehaving", "--rounds", "1"]
+
+
+def environment(**more):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHED)}
+    return clean | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"} | more
+
+
+def alone(*arguments):
+    command = [*RUN, *map(str, arguments)]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
+
+
+class Ranks:
+    """The ranks of a run as srun would start them: nobody else looks after them."""
+
+    def __init__(self, ranks, *arguments):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        shared = environment(
+            WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
+        )
+        command = [*RUN, *map(str, arguments)]
+        self.processes = [
+            subprocess.Popen(
+                command, env=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, stderr=subprocess.PIPE, text=True
+            )
+            for r in range(ranks)
+        ]
+
+    def end(self, timeout_s=120):
+        """Exit codes and what each has said."""
+        said = [process.communicate(timeout=timeout_s)[1] for process in self.processes]
+        return [process.returncode for process in self.processes], said
+
+
+def by_name(path):
+    records = [record for record in read_records(path) if record["group"] != "environment"]
+    return {record["case"]: record for record in records}
+
+
+def wait_for_records(path, count):
+    until = time.monotonic() + 60
+    while not path.exists() or len(path.read_text().splitlines()) < 1 + count:
+        assert time.monotonic() < until, "nothing was measured"
+        time.sleep(0.05)
+
+
+def workers_of(path):
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    return [line for line in listed.splitlines() if "measure.worker" in line and str(path) in line]
+
+
+def test_a_bad_case_is_recorded_and_the_suite_goes_on(tmp_path):
+    out = tmp_path / "s.jsonl"
+    done = alone("--out", out, "--only", "misbehaving", "--timeout-s", 3)
+    assert done.returncode == 0, done.stderr
+    found = by_name(out)
+    assert {name: record.get("error") for name, record in found.items()} == {
+        "good": None,
+        "fails": "RuntimeError: nobody likes this",
+        "hangs": "timed out after 3 s",
+        "crashes": "its worker was killed by SIGABRT",
+    }
+    assert "6 visits of cases" in done.stderr
+    assert "misbehaving    3 measured, 3 failed" in done.stderr
+
+
+def test_on_several_ranks_all_go_on_alike(tmp_path):
+    out = tmp_path / "s.jsonl"
+    codes, said = Ranks(3, "--out", out, "--only", "misbehaving", "--timeout-s", 6).end()
+    assert codes == [0, 0, 0], said
+    found = by_name(out)
+    assert {name: record.get("error") for name, record in found.items()} == {
+        "good": None,
+        "good_together": None,
+        "fails_on_one": "rank 1: RuntimeError: rank 1 does not like this",
+        "fails": "RuntimeError: nobody likes this",
+        "hangs": "rank 0: timed out after 6 s",
+        "crashes": "rank 0: its worker was killed by SIGABRT",
+    }
+    assert len(found["good_together"]["samples"]) >= 5
+    assert read_records(out)[0]["nodes"] == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_ends_all_with_a_clear_line_and_a_restart_resumes(tmp_path, victim):
+    out = tmp_path / "s.jsonl"
+    flags = ("--out", out, "--only", "slow", "--silence-s", 4)
+    ranks = Ranks(2, *flags)
+    wait_for_records(out, 3)
+    ranks.processes[victim].kill()
+    killed = time.monotonic()
+    codes, said = ranks.end(timeout_s=30)
+    assert time.monotonic() - killed < 15
+    assert codes[victim] == -signal.SIGKILL
+    assert codes[1 - victim] == 1
+    lost = f"rank {victim} has been silent for 4 s and is lost"
+    gone = "the store of rank 0 or of the launcher is gone"
+    assert (lost if victim else gone) in said[1 - victim]
+    assert "the same command goes on where it stopped" in said[1 - victim]
+    assert not workers_of(out)
+    before = out.read_text().splitlines()
+    assert len(before) >= 4
+
+    codes, said = Ranks(2, *flags).end()
+    assert codes == [0, 0], said
+    records = read_records(out)
+    assert out.read_text().splitlines()[: len(before)] == before
+    assert len(records) - 1 == len(visits_in(records)) == 40
+    assert f"{40 - (len(before) - 1)} visits of cases" in said[0]
+
+
+def test_a_worker_ends_with_its_supervisor(tmp_path):
+    out = tmp_path / "s.jsonl"
+    process = subprocess.Popen(
+        [*RUN, "--out", str(out), "--only", "slow"], env=environment(), stderr=subprocess.DEVNULL
+    )
+    wait_for_records(out, 1)
+    (worker,) = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 5
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
+
+
+def test_interrupting_keeps_what_is_done(tmp_path):
+    out = tmp_path / "s.jsonl"
+    process = subprocess.Popen(
+        [*RUN, "--out", str(out), "--only", "slow"], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    wait_for_records(out, 2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "error: interrupted; the same command goes on where it stopped" in said
+    assert len(read_records(out)) >= 3
+
+
+def test_a_limit_stops_in_time_and_says_what_is_left(tmp_path):
+    out = tmp_path / "s.jsonl"
+    done = alone("--out", out, "--only", "slow", "--limit-min", 0.08)
+    assert done.returncode == 0, done.stderr
+    measured = len(read_records(out)) - 1
+    assert 0 < measured < 40
+    assert f"{40 - measured} visits are left" in done.stderr
+
+
+def test_a_file_of_another_machine_is_refused(tmp_path):
+    out = tmp_path / "s.jsonl"
+    environment_record = {"group": "environment", "suite": 1, "gpu": "NVIDIA H100 80GB HBM3"}
+    out.write_text(json.dumps(environment_record) + "\n")
+    done = alone("--out", out, "--only", "slow")
+    assert done.returncode == 2
+    assert (
+        f"error: {out}: was measured with gpu = NVIDIA H100 80GB HBM3, here it is CPU; name another --out"
+        in done.stderr
+    )
+    assert json.loads(out.read_text()) == environment_record
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--only", "gemmm"], "--only = 'gemmm': names no case; families here: "),
+        (["--out", "samples.csv"], "--out = 'samples.csv': expected a name that ends in .jsonl"),
+        (["--budget-ms", "0"], "--budget-ms = 0: expected 0.1 to 1e6"),
+        (["--rounds", "0"], "--rounds = 0: expected 1 to 100"),
+        (["--cases", "no_such_module"], "--cases = 'no_such_module': expected an importable module with cases(facts)"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, flags, told):
+    done = alone("--out", tmp_path / "s.jsonl", *flags)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2
+    assert len(errors) == 1
+    assert errors[0].startswith(f"error: {told}")
+    assert list(tmp_path.iterdir()) == []
