@@ -65,14 +65,12 @@ class Stretch:
 
     def _pieces(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Rows of a multiple of the period, so many at a time, and what is left; each with what a row is to be."""
-        at = self.start % len(self.period)
-        row = [*self.period[at:], *self.period[:at]] * _REPEATS
-        due = torch.tensor(row, dtype=self.memory.dtype, device=self.memory.device)
-        rest = self.memory.numel() % len(row)
-        rows = self.memory[: self.memory.numel() - rest].view(-1, len(row))
-        for piece in rows.split(max(_PIECE // len(row), 1)):
+        period = torch.tensor(self.period, dtype=self.memory.dtype, device=self.memory.device)
+        due = period.roll(-self.start).repeat(_REPEATS)
+        whole = len(self.memory) // len(due) * len(due)
+        for piece in self.memory[:whole].view(-1, len(due)).split(_PIECE // len(due)):
             yield piece, due
-        yield self.memory[self.memory.numel() - rest :], due[:rest]
+        yield self.memory[whole:], due[: len(self.memory) - whole]
 
 
 def checked(bench: Bench, act: Act, given: Sequence[Stretch], due: Sequence[Stretch]) -> Checked:

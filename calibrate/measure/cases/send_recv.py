@@ -1,6 +1,6 @@
 """Messages between two ranks and around a ring of all, in a node and from node to node, with their results checked."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -97,9 +97,5 @@ Message = tuple[torch.Tensor, int]
 def _exchange(bench: Bench, send: Message | None = None, receive: Message | None = None) -> None:
     """One group call of NCCL; the current stream waits for it, or the host for Gloo."""
     ends = [(op, end) for op, end in ((dist.isend, send), (dist.irecv, receive)) if end is not None]
-    for work in _started([dist.P2POp(op, tensor, peer, bench.group) for op, (tensor, peer) in ends]):
+    for work in dist.batch_isend_irecv([dist.P2POp(op, tensor, peer, bench.group) for op, (tensor, peer) in ends]):
         work.wait()
-
-
-def _started(ops: Sequence[dist.P2POp]) -> Sequence[dist.Work]:
-    return dist.batch_isend_irecv(list(ops))
