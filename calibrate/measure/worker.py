@@ -88,6 +88,7 @@ class Worker:
     def _visit(self, position: int, visit: Visit) -> str:
         limit_s = max(self.job.options.timeout_s, _PATIENCE * visit.expected_s)
         self.tell({"begin": position, "limit_s": limit_s})
+        began = time.time()
         mine = self._measured(position, visit) if self.place.rank in visit.case.team else None
         if mine is not None and "error" in mine:
             self.tell({"failed": position, "reason": mine["error"]})
@@ -96,7 +97,7 @@ class Worker:
         if mine is not None and self.place.rank:
             self.board.post(f"part/{name}/{self.place.rank}", mine)
         if self.place.rank == 0:
-            verdict = self._verdict(name, position, visit, mine)
+            verdict = self._verdict(name, position, visit, mine, began)
             self.board.post(f"verdict/{name}", verdict)
         return str(self.board.read(f"verdict/{name}"))
 
@@ -115,13 +116,14 @@ class Worker:
         try:
             return asdict(visit.case.measure(bench))
         except Exception as error:  # a broken case must not end the run
-            return {"error": _told(error), "broken": not self._still_works()}
+            told = _told(error)
         finally:
-            del bench
             self._release()
+        gc.collect()  # a traceback holds tensors
+        return {"error": told, "broken": not self._still_works()}
 
     def _release(self) -> None:
-        gc.collect()
+        """Give the case's memory back: the next one may need all of it."""
         if self.facts.cuda and self._still_works():
             torch.cuda.empty_cache()
 
@@ -132,14 +134,15 @@ class Worker:
             return False
         return True
 
-    def _verdict(self, name: str, position: int, visit: Visit, mine: dict[str, Any] | None) -> str:
+    def _verdict(self, name: str, position: int, visit: Visit, mine: dict[str, Any] | None, began: float) -> str:
         """Rank 0 collects all parts, tells the record, and says whether the ranks are still in step."""
         parts = {rank: self.board.read(f"part/{name}/{rank}") for rank in visit.case.team if rank}
         for rank in parts:
             self.board.forget(f"part/{name}/{rank}")
         if mine is not None:
             parts[0] = mine
-        self.tell({"record": record_of(visit.case, visit.round, _joined(parts)), "position": position})
+        when = {"began": round(began, 1), "took_s": round(time.time() - began, 3)}
+        self.tell({"record": record_of(visit.case, visit.round, _joined(parts)) | when, "position": position})
         failed = [part for part in parts.values() if "error" in part]
         if failed and (len(failed) < len(parts) or any(part["broken"] for part in failed)):
             return "restart"

@@ -1,4 +1,4 @@
-"""`runcast calibrate`: logs to samples, a Profile fitted to samples, one checked against others, a report on one."""
+"""`runcast calibrate`: a Profile fitted to samples, one checked against others, a report on one; and all other verbs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .importing import import_
+from .measuring import PASSED_ON, drift, run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-calibrate = typer.Typer(no_args_is_help=True, help="Make, check and explain Profiles from measured samples.")
+calibrate = typer.Typer(no_args_is_help=True, help="Measure; make, check and explain Profiles from samples.")
 
+calibrate.command("run", **PASSED_ON)(run)
+calibrate.command("drift", **PASSED_ON)(drift)
 calibrate.command("import")(import_)
 
 _SAMPLES = typer.Argument(help="Tables of samples: CSV or JSON lines (docs/profiles.md).", show_default=False)
