@@ -61,7 +61,7 @@ class Stretch:
 
     def wrong(self) -> int:
         """How many elements are not as they are to be."""
-        return sum(int((piece != due).sum()) for piece, due in self._pieces())
+        return sum(int(torch.count_nonzero(piece != due)) for piece, due in self._pieces())
 
     def _pieces(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Rows of a multiple of the period, so many at a time, and what is left; each with what a row is to be."""
