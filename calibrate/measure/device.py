@@ -103,7 +103,8 @@ class CudaDevice:
     collectives = "nccl"
 
     def __init__(self, local_rank: int):
-        self.torch_device = torch.device("cuda", local_rank)
+        # Slurm may show each task its own GPU only, as number 0
+        self.torch_device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(self.torch_device)
         l2_bytes = getattr(torch.cuda.get_device_properties(self.torch_device), "L2_cache_size", 0)
         self._flush = torch.empty(max(2 * l2_bytes, 128_000_000), dtype=torch.uint8, device=self.torch_device)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .device import Device
 from .facts import Facts
 
 SUITE = 1
@@ -68,13 +69,24 @@ def facts_here(kind: str, nodes: tuple[tuple[int, ...], ...], ranks_here: int) -
     )
 
 
+def gpu_of(device: Device) -> str:
+    """Which GPU a device is, told apart from the others of its node; nothing for a CPU."""
+    return _hash(torch.cuda.get_device_properties(device.torch_device)) if device.kind == "cuda" else ""
+
+
+def _hash(properties: Any) -> str:
+    """Of a GPU's serial number, which nobody needs to know; empty where this torch does not tell it."""
+    number = str(getattr(properties, "uuid", ""))
+    return hashlib.sha256(number.encode()).hexdigest()[:12] if number else ""
+
+
 def _cuda() -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "sms": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
         "l2_bytes": getattr(properties, "L2_cache_size", None),
-        "gpu_hash": hashlib.sha256(str(getattr(properties, "uuid", "")).encode()).hexdigest()[:12],
+        "gpu_hash": _hash(properties),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),

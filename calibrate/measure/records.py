@@ -1,8 +1,8 @@
 """The file of records: JSON lines, the environment first, then one record per visit of a case, written as it ends.
 
 A record is `{"group", "case", "params", "round", "library", "cache", "unit": "us", "samples", "flop", "bytes", "wrong",
-"cost_class", "features", "together", "more", "began", "took_s"}`, or has an `error` and no samples. Raw samples are kept;
-medians and spreads are derived (`statistics`).
+"cost_class", "features", "together", "more", "began", "took_s"}`, or has an `error` and no samples. Raw samples are
+kept; medians and spreads are derived (`statistics`).
 """
 
 import gzip

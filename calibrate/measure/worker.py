@@ -23,7 +23,7 @@ from .bench import Bench
 from .case import Measurement
 from .cases import all_cases
 from .device import Device, pick_device
-from .environment import environment, facts_here
+from .environment import environment, facts_here, gpu_of
 from .facts import Facts
 from .job import RESTART, Job
 from .meeting import Board, join_groups
@@ -60,10 +60,9 @@ class Worker:
         """Rank 0's, with the ranks of every node."""
         board, place = self.board, self.place
         if self.job.attempt == 0:
-            board.post(f"node/{place.rank}", place.node)
+            board.post(f"at/{place.rank}", [place.node, gpu_of(self.device)])
             if place.rank == 0:
-                at = [board.read(f"node/{rank}") for rank in range(place.ranks)]
-                nodes = tuple(tuple(r for r in range(place.ranks) if at[r] == node) for node in sorted(set(at)))
+                nodes = _by_node([board.read(f"at/{rank}") for rank in range(place.ranks)])
                 facts = facts_here(self.job.kind, nodes, len(nodes[0]))
                 board.post("facts", facts.to_json())
                 self.tell({"facts": facts.to_json(), "environment": environment(facts)})
@@ -147,6 +146,14 @@ class Worker:
         if failed and (len(failed) < len(parts) or any(part["broken"] for part in failed)):
             return "restart"
         return "stop" if self.job.stop_at and time.time() > self.job.stop_at else "go"
+
+
+def _by_node(at: list[list[Any]]) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each node, from every rank's node and GPU."""
+    for rank, (node, gpu) in enumerate(at):
+        if gpu and [node, gpu] in at[:rank]:
+            raise SystemExit(f"ranks {at.index([node, gpu])} and {rank} share a GPU: start one rank per GPU")
+    return tuple(tuple(r for r, (of, _) in enumerate(at) if of == node) for node in sorted({node for node, _ in at}))
 
 
 class Exchange:

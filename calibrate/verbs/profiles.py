@@ -1,4 +1,4 @@
-"""`runcast calibrate`: a Profile fitted to samples, one checked against others, a report on one; and all other verbs."""
+"""`runcast calibrate`: a Profile fitted to samples, one checked on others, a report on one, and what leads there."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
