@@ -1,0 +1,145 @@
+"""Attention, forward and backward, of whole sequences: causal and not, grouped heads, 128 to 32768 tokens.
+
+Grouped heads are real ones (`enable_gqa`); where `kv_expanded` is True, keys and values are repeated for every query
+head before, as many frameworks do, and count as so many heads. Where a backend does not take a shape, its case fails.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+
+import torch
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..bench import Bench
+from ..case import Act, Case, Measure, Measurement
+from ..facts import Facts
+from ..timing import Prepare, cold
+
+
+@dataclass(frozen=True)
+class _Shape:
+    batch: int
+    heads: int
+    kv_heads: int
+    seq: int
+    head_dim: int
+    causal: bool = True
+    kv_expanded: bool = False
+
+    @property
+    def keys(self) -> int:
+        """Heads that keys and values have in memory."""
+        return self.heads if self.kv_expanded else self.kv_heads
+
+    @property
+    def elements(self) -> float:
+        """Of queries, results, keys and values together."""
+        return 2.0 * self.batch * self.seq * self.head_dim * (self.heads + self.keys)
+
+    @property
+    def flop(self) -> float:
+        """Of the two products forward; half of them where causal."""
+        return 4.0 * self.batch * self.heads * self.head_dim * self.seq**2 * (0.5 if self.causal else 1.0)
+
+
+_SHAPES = (  # batch, heads, kv_heads, seq, head_dim
+    *((1, 4, 2, 128, 64), (1, 8, 2, 256, 64), (1, 8, 8, 512, 64), (2, 8, 2, 512, 128), (1, 4, 1, 1024, 128)),
+    *((4, 4, 4, 256, 64), (1, 2, 2, 512, 192), (1, 4, 4, 1024, 64), (1, 16, 4, 512, 128), (1, 2, 1, 2048, 64)),
+    *((1, 32, 8, 512, 128), (1, 32, 8, 1024, 128), (1, 32, 8, 2048, 128), (1, 32, 8, 4096, 128), (1, 32, 8, 8192, 128)),
+    *((1, 32, 8, 16384, 128), (1, 32, 8, 32768, 128), (4, 32, 8, 4096, 128), (8, 32, 8, 2048, 128)),
+    *((1, 8, 1, 8192, 128), (1, 4, 1, 8192, 128), (1, 4, 1, 32768, 128), (1, 64, 8, 8192, 128), (1, 16, 16, 4096, 128)),
+    *((2, 12, 12, 2048, 128), (4, 16, 16, 2048, 64), (1, 32, 32, 8192, 64), (16, 16, 16, 512, 64)),
+    *((1, 128, 128, 4096, 128), (1, 64, 64, 4096, 192), (1, 16, 16, 8192, 192), (1, 96, 96, 2048, 128)),
+)
+_FULL_UP_TO = 8192  # tokens, of one sequence: longer ones are only measured causal
+_EXPANDED = ((1, 8, 2, 256, 64), (1, 32, 8, 4096, 128))
+_QUICK = (
+    *((1, 8, 2, 256, 64), (1, 8, 8, 512, 64), (1, 4, 1, 1024, 128), (1, 4, 4, 1024, 64), (1, 32, 8, 2048, 128)),
+    *((1, 32, 8, 8192, 128), (4, 16, 16, 2048, 64), (1, 8, 1, 8192, 128), (1, 64, 64, 4096, 192)),
+)
+
+
+def cases(facts: Facts) -> Iterator[Case]:
+    """By flash and cuDNN on CUDA; by what torch picks on a CPU."""
+    for backend in ("flash", "cudnn") if facts.cuda else ("default",):
+        for shape in _shapes():
+            quick = shape in _QUICK_SHAPES
+            yield _case("forward", shape, backend, cold(_forward(shape)), 1.0, quick)
+            yield _case("backward", shape, backend, cold(_backward(shape)), 2.5, quick)
+
+
+def _shapes() -> Iterator[_Shape]:
+    for numbers in _SHAPES:
+        batch, _, _, seq, _ = numbers
+        yield _Shape(*numbers)
+        if batch == 1 and seq <= _FULL_UP_TO:
+            yield _Shape(*numbers, causal=False)
+    yield from (_Shape(*numbers, kv_expanded=True) for numbers in _EXPANDED)
+
+
+_QUICK_SHAPES = tuple(_Shape(*numbers) for numbers in _QUICK)
+
+
+def _case(direction: str, shape: _Shape, backend: str, measure: Measure, flops: float, quick: bool) -> Case:
+    """`flops` is how often the forward's FLOP are done: backward multiplies five times where forward does twice."""
+    backwards = direction == "backward"
+    moved = 2 * shape.elements * (2 if backwards else 1)  # backward: also the gradients of all four
+    features = {name: float(value) for name, value in asdict(shape).items() if name != "kv_expanded"}
+    return Case(
+        "attention",
+        direction,
+        {**asdict(shape), "dtype": "bf16", "backend": backend},
+        _with(backend, measure),
+        cost_class=f"attention.{direction}",
+        features={**features, "kv_heads": float(shape.keys)},
+        library=f"torch {backend}",
+        together=f"{shape.heads}x{shape.keys}x{shape.head_dim}",
+        flop=flops * shape.flop,
+        bytes=moved,
+        footprint_bytes=2 * moved + 2 * shape.elements,  # random numbers are fp32 first
+        quick=quick,
+    )
+
+
+def _forward(shape: _Shape) -> Prepare:
+    def prepare(bench: Bench) -> Act:
+        attend, _ = _attention(bench, shape)
+        return attend
+
+    return prepare
+
+
+def _backward(shape: _Shape) -> Prepare:
+    def prepare(bench: Bench) -> Act:
+        attend, inputs = _attention(bench, shape)
+        result = attend()
+        gradient = torch.randn_like(result)
+        return lambda: torch.autograd.grad(result, inputs, gradient, retain_graph=True)
+
+    return prepare
+
+
+def _attention(bench: Bench, shape: _Shape) -> tuple[Callable[[], torch.Tensor], list[torch.Tensor]]:
+    """Inputs need gradients, so that forward keeps what backward needs."""
+    heads = (shape.heads, shape.keys, shape.keys)
+    inputs = [bench.rand(shape.batch, h, shape.seq, shape.head_dim).requires_grad_() for h in heads]
+    options = {"is_causal": shape.causal, "enable_gqa": shape.keys != shape.heads}
+    return lambda: functional.scaled_dot_product_attention(*inputs, **options), inputs
+
+
+_BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
+def _with(backend: str, measure: Measure) -> Measure:
+    """This backend and no other during the whole measurement: choosing it in every call would cost host time."""
+
+    def measured(bench: Bench) -> Measurement:
+        chosen: AbstractContextManager[object] = nullcontext()
+        if backend in _BACKENDS:
+            chosen = sdpa_kernel(_BACKENDS[backend])
+        with chosen:
+            return measure(bench)
+
+    return measured

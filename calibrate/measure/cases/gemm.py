@@ -1,0 +1,175 @@
+"""Matrix products: forward, data gradient and weight gradient of linear layers, in bf16, fp16, fp8 and tf32.
+
+A case is a weight [n, k] and `m` tokens, its params; its features are the rows, columns and summed dimension of the
+very product: forward y[m,n] = x w^T (NT), dgrad dx[m,k] = dy w (NN), wgrad dw[n,k] = dy^T x (TN).
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch.nn import functional
+
+from ..bench import Bench
+from ..case import Act, Case, Measure, Measurement
+from ..facts import Facts
+from ..timing import Prepare, cold
+
+# (n, k) of weights in real models, with their tensor-parallel shards
+_WEIGHTS = (
+    *((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (10240, 8192), (57344, 8192), (8192, 28672)),
+    *((7168, 8192), (2560, 8192), (16384, 16384), (13312, 16384), (2048, 7168), (4096, 7168), (7168, 2048)),
+    *((1536, 7168), (24576, 1536), (32768, 512), (16000, 8192), (128256, 4096), (3072, 12288), (12288, 12288)),
+)
+_SMALL_WEIGHTS = ((128, 128), (256, 256), (256, 1024), (1024, 256), (1024, 1024), (2048, 512), (512, 2048))
+_TOKENS = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_MOST = 2**42.5  # m n k: 12 TFLOP
+
+_QUICK_WEIGHTS = ((256, 256), (1024, 1024), (512, 2048), (4096, 4096), (28672, 4096), (4096, 14336), (2048, 7168))
+_QUICK_TOKENS = (64, 512, 4096)
+_FP8_TOKENS = (64, 512, 2048, 8192)
+_GRADIENT_WEIGHTS = ((256, 256), (1024, 1024), (4096, 4096), (28672, 4096), (4096, 14336), (7168, 2048))  # in fp8, fp16
+
+_FP8 = torch.float8_e4m3fn
+_TYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp8": _FP8,
+}
+
+_Shape = tuple[int, int, int]  # rows, columns, summed dimension
+
+
+def cases(facts: Facts) -> Iterator[Case]:
+    """Weights of real models and small ones, 16 to 16384 tokens, and a few around full waves of the SMs."""
+    for m, n, k in _grid((*_SMALL_WEIGHTS, *_WEIGHTS), _TOKENS):
+        quick = (n, k) in _QUICK_WEIGHTS and m in _QUICK_TOKENS
+        yield from (_case(direction, (m, n, k), "bf16", quick=quick) for direction in _LAYOUTS)
+    for m in _around_waves(facts.sms):
+        yield _case("forward", (m, 4096, 4096), "bf16", wave=True)
+    for m, n, k in _grid(_GRADIENT_WEIGHTS, (256, 2048, 8192)):
+        yield from (_case(direction, (m, n, k), "fp16") for direction in _LAYOUTS)
+        yield _case("forward", (m, n, k), "tf32" if facts.cuda else "fp32")  # a CPU has no tf32
+    if facts.fp8:
+        yield from _fp8_cases()
+
+
+def _grid(weights: tuple[tuple[int, int], ...], tokens: tuple[int, ...]) -> Iterator[_Shape]:
+    return ((m, n, k) for n, k in weights for m in tokens if m * n * k <= _MOST)
+
+
+def _around_waves(sms: int) -> list[int]:
+    """With 4096 columns in tiles of 128 x 256, 32 rows per SM make four tiles on each: one row less, none, one more."""
+    return [waves * 32 * sms + beside for waves in (1, 2) for beside in (-1, 0, 1)]
+
+
+def _shape_of(direction: str, m: int, n: int, k: int) -> _Shape:
+    return {"forward": (m, n, k), "dgrad": (m, k, n), "wgrad": (n, k, m)}[direction]
+
+
+def _case(direction: str, weight: _Shape, dtype: str, wave: bool = False, quick: bool = False) -> Case:
+    prepare = _PREPARE[direction](*weight, _TYPES[dtype])
+    measure = _in_tf32(cold(prepare)) if dtype == "tf32" else cold(prepare)
+    params = {"layout": _LAYOUTS[direction], **({"wave": True} if wave else {})}
+    return _of(direction, weight, dtype, params, measure, quick=quick)
+
+
+def _of(
+    direction: str,
+    weight: _Shape,
+    dtype: str,
+    params: dict[str, object],
+    measure: Measure,
+    library: str = "torch",
+    quick: bool = False,
+) -> Case:
+    rows, columns, summed = _shape_of(direction, *weight)
+    wide = _TYPES[dtype].itemsize
+    operands, result = wide * summed * (rows + columns), max(wide, 2) * rows * columns
+    return Case(
+        "gemm",
+        direction,
+        {**dict(zip("mnk", weight, strict=True)), "dtype": dtype, **params},
+        measure,
+        cost_class=f"gemm.{dtype}" + ("" if direction == "forward" else f".{direction}"),
+        features={"m": float(rows), "n": float(columns), "k": float(summed)},
+        library=library,
+        together=f"{weight[1]}x{weight[2]}",
+        flop=2.0 * rows * columns * summed,
+        bytes=float(operands + result),
+        footprint_bytes=float(operands + result + 4 * summed * max(rows, columns)),  # random numbers are fp32 first
+        quick=quick,
+    )
+
+
+def _forward(m: int, n: int, k: int, dtype: torch.dtype) -> Prepare:
+    def prepare(bench: Bench) -> Act:
+        x, w = bench.rand(m, k, dtype=dtype), bench.rand(n, k, dtype=dtype)
+        return lambda: functional.linear(x, w)
+
+    return prepare
+
+
+def _dgrad(m: int, n: int, k: int, dtype: torch.dtype) -> Prepare:
+    def prepare(bench: Bench) -> Act:
+        dy, w = bench.rand(m, n, dtype=dtype), bench.rand(n, k, dtype=dtype)
+        return lambda: dy @ w
+
+    return prepare
+
+
+def _wgrad(m: int, n: int, k: int, dtype: torch.dtype) -> Prepare:
+    def prepare(bench: Bench) -> Act:
+        dy, x = bench.rand(m, n, dtype=dtype), bench.rand(m, k, dtype=dtype)
+        return lambda: dy.t() @ x
+
+    return prepare
+
+
+_LAYOUTS = {"forward": "NT", "dgrad": "NN", "wgrad": "TN"}
+_PREPARE: dict[str, Callable[[int, int, int, torch.dtype], Prepare]] = {
+    "forward": _forward,
+    "dgrad": _dgrad,
+    "wgrad": _wgrad,
+}
+
+
+def _in_tf32(measure: Measure) -> Measure:
+    def measured(bench: Bench) -> Measurement:
+        before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
+            return measure(bench)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
+
+    return measured
+
+
+def _fp8_cases() -> Iterator[Case]:
+    """Scaled per tensor or per row, summed fast or in full fp32; of gradients the fast ones of some weights only."""
+    for weight in _grid((*_SMALL_WEIGHTS, *_WEIGHTS), _FP8_TOKENS):
+        quick = weight[1:] in _QUICK_WEIGHTS and weight[0] in _QUICK_TOKENS
+        for scale, fast in (("tensor", True), ("tensor", False), ("row", True)):
+            yield _fp8_case("forward", weight, scale, fast, quick and fast)
+    for weight in _grid(_GRADIENT_WEIGHTS, _FP8_TOKENS):
+        yield from (_fp8_case(direction, weight, "tensor", True, False) for direction in ("dgrad", "wgrad"))
+
+
+def _fp8_case(direction: str, weight: _Shape, scale: str, fast: bool, quick: bool) -> Case:
+    """All are NT: fp8 products want both operands contiguous in the summed dimension, which transposes them before."""
+    measure = cold(_scaled_mm(*_shape_of(direction, *weight), scale, fast))
+    library = f"torch scaled_mm{'_rowwise' if scale == 'row' else ''} {'fast' if fast else 'full'}"
+    params: dict[str, object] = {"layout": "NT", "scale": scale, "fast_accum": fast}
+    return _of(direction, weight, "fp8", params, measure, library, quick)
+
+
+def _scaled_mm(rows: int, columns: int, summed: int, scale: str, fast: bool) -> Prepare:
+    def prepare(bench: Bench) -> Act:
+        a, b = bench.rand(rows, summed, dtype=_FP8), bench.rand(columns, summed, dtype=_FP8).t()
+        shapes: tuple[tuple[int, ...], ...] = ((rows, 1), (1, columns)) if scale == "row" else ((), ())
+        of_a, of_b = (torch.ones(shape, device=bench.device.torch_device) for shape in shapes)
+        return lambda: torch._scaled_mm(a, b, of_a, of_b, out_dtype=torch.bfloat16, use_fast_accum=fast)
+
+    return prepare
