@@ -1,0 +1,154 @@
+"""Clocks, power, temperature and why clocks are held back, as NVML tells them of one GPU.
+
+Reads `libnvidia-ml.so.1`, which comes with the driver, through ctypes. Only functions that read are called: clocks and
+limits stay as they are. What NVML does not answer (an older driver, a slice of a GPU, no permission) is None.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Reading = dict[str, Any]
+"""`at_s` by `time.monotonic`; `sm_hz`, `memory_hz`, `power_w`, `power_limit_w`, `temperature_c`; `busy`, `memory_busy`:
+share of the time in which a kernel ran, or memory was read or written; `held_back`: names of `REASONS`."""
+
+REASONS = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+"""Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReasons)."""
+
+_LIBRARY = "libnvidia-ml.so.1"
+_SM, _MEMORY = 1, 2  # nvmlClockType_t: NVML_CLOCK_SM, NVML_CLOCK_MEM
+_GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class Telemetry:
+    """One GPU as NVML sees it."""
+
+    def __init__(self, library: ctypes.CDLL, handle: ctypes.c_void_p):
+        self._library, self._handle = library, handle
+
+    @classmethod
+    def of(cls, device: torch.device) -> "Telemetry | None":
+        """That of a torch device, found by its UUID or PCI address: torch counts the GPUs that it may see, NVML all."""
+        if device.type != "cuda":
+            return None
+        return cls.find(*identities(torch.cuda.get_device_properties(device)))
+
+    @classmethod
+    def find(cls, uuid: str, pci: str, library: str = _LIBRARY) -> "Telemetry | None":
+        """That of the GPU of this UUID, else of this PCI address; None without NVML or such a GPU."""
+        try:
+            nvml = ctypes.CDLL(library)
+            if nvml.nvmlInit_v2() != 0:
+                return None
+        except (OSError, AttributeError):
+            return None
+        for call, name in (("nvmlDeviceGetHandleByUUID", uuid), ("nvmlDeviceGetHandleByPciBusId_v2", pci)):
+            handle = ctypes.c_void_p()
+            if name and _answers(nvml, call, name.encode(), ctypes.byref(handle)):
+                return cls(nvml, handle)
+        nvml.nvmlShutdown()
+        return None
+
+    def close(self) -> None:
+        """NVML counts who uses it."""
+        self._library.nvmlShutdown()
+
+    def read(self) -> Reading:
+        """What it tells now; about 100 microseconds."""
+        busy = self._utilization()
+        return {
+            "at_s": time.monotonic(),
+            "sm_hz": _times(1e6, self._number("nvmlDeviceGetClockInfo", _SM)),
+            "memory_hz": _times(1e6, self._number("nvmlDeviceGetClockInfo", _MEMORY)),
+            "power_w": _times(1e-3, self._number("nvmlDeviceGetPowerUsage")),
+            "power_limit_w": _times(1e-3, self._number("nvmlDeviceGetEnforcedPowerLimit")),
+            "temperature_c": self._number("nvmlDeviceGetTemperature", _GPU_SENSOR),
+            "held_back": self._reasons(),
+            "busy": busy and busy[0],
+            "memory_busy": busy and busy[1],
+        }
+
+    def _number(self, call: str, *arguments: int) -> int | None:
+        value = ctypes.c_uint()
+        return value.value if self._ask(call, *arguments, ctypes.byref(value)) else None
+
+    def _reasons(self) -> list[str] | None:
+        bits = ctypes.c_ulonglong()
+        for call in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+            if self._ask(call, ctypes.byref(bits)):
+                return [name for bit, name in REASONS.items() if bits.value & bit]
+        return None
+
+    def _utilization(self) -> tuple[float, float] | None:
+        found = _Utilization()
+        asked = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(found))
+        return (found.gpu / 100, found.memory / 100) if asked else None
+
+    def _ask(self, call: str, *arguments: Any) -> bool:
+        return _answers(self._library, call, self._handle, *arguments)
+
+
+def _answers(nvml: ctypes.CDLL, call: str, *arguments: Any) -> bool:
+    function: Callable[..., int] | None = getattr(nvml, call, None)  # older drivers lack some
+    return function is not None and function(*arguments) == 0
+
+
+def _times(factor: float, value: int | None) -> float | None:
+    return None if value is None else factor * value
+
+
+def identities(properties: Any) -> tuple[str, str]:
+    """UUID and PCI address of a torch device as NVML spells them; empty where this torch does not tell."""
+    uuid = str(getattr(properties, "uuid", ""))
+    named = uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+    domain, bus, slot = (getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+    if domain is None or bus is None or slot is None:
+        return named, ""
+    return named, f"{domain:08X}:{bus:02X}:{slot:02X}.0"
+
+
+class Sampler:
+    """Reads every so many seconds in a thread while the context lasts; nothing where there is no telemetry."""
+
+    def __init__(self, telemetry: Telemetry | None, every_s: float = 0.1):
+        self.readings: list[Reading] = []
+        self._telemetry, self._every_s = telemetry, every_s
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._walk, daemon=True)
+
+    def __enter__(self) -> "Sampler":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        if self._telemetry:
+            self._telemetry.close()
+
+    def since(self, start_s: float) -> list[Reading]:
+        """Readings with `at_s` counted from this time of `time.monotonic`."""
+        return [{**reading, "at_s": reading["at_s"] - start_s} for reading in self.readings]
+
+    def _walk(self) -> None:
+        while self._telemetry and not self._done.is_set():
+            self.readings.append(self._telemetry.read())
+            self._done.wait(self._every_s)
