@@ -1,8 +1,8 @@
 """A stand-in for torch.cuda on a machine without a GPU: streams and events are kept as queues and played on a clock of
 their own, while tensors live in host memory and are worked on at once.
 
-Work comes from `fake.work(seconds)`, or, with `real_work`, from the host time between two calls of this stand-in. Streams
-that work at the same time share the device evenly: two take twice as long. A spin kernel takes nothing from others.
+Work comes from `fake.work(seconds)`, or, with `real_work`, from the host time between two calls of this stand-in.
+Streams that work at the same time share the device evenly: two take twice as long. A spin kernel takes nothing away.
 """
 
 import contextlib

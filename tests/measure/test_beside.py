@@ -1,10 +1,15 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
-from runcast.calibrate.measure.beside import beside
 from runcast.calibrate.measure.bench import Bench
+from runcast.calibrate.measure.beside import beside
 from runcast.calibrate.measure.device import CpuDevice, CudaDevice
 from runcast.calibrate.measure.facts import Facts
 
@@ -76,3 +81,14 @@ def test_a_noise_that_fails_fails_the_measurement():
     bench = Bench(CpuDevice(), Facts("cpu"), budget_s=0.002)
     with pytest.raises(ZeroDivisionError):
         beside(bench, lambda: None, lambda: 1 / 0)
+
+
+def test_two_ranks_beside_their_own_all_reduces(tmp_path):
+    script = Path(__file__).parent / "two_ranks.py"
+    commands = [[sys.executable, str(script), str(rank), str(tmp_path / "store")] for rank in (0, 1)]
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    found = [json.loads(rank.communicate(timeout=120)[0].splitlines()[-1]) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert all(one["samples"] > 0 and one["calls"] == 50 for one in found)
+    for name in ("noise_acts", "alone_s", "noise_alone_s"):
+        assert found[0]["more"][name] == found[1]["more"][name] > 0
