@@ -128,16 +128,16 @@ def _all_gather(bench: Bench, elements: int) -> Checked:
     me, ranks = _place(bench)
     mine, gathered = bench.empty(elements // ranks), bench.empty(elements)
     due = [Stretch(part, message(source)) for source, part in enumerate(gathered.chunk(ranks))]
-    act = lambda: dist.all_gather_into_tensor(gathered, mine, group=bench.group)  # noqa: E731
-    return checked(bench, act, [Stretch(mine, message(me))], due)
+    gather = _called("all_gather_single", "all_gather_into_tensor")
+    return checked(bench, lambda: gather(gathered, mine, group=bench.group), [Stretch(mine, message(me))], due)
 
 
 def _reduce_scatter(bench: Bench, elements: int) -> Checked:
     me, ranks = _place(bench)
     x, mine = bench.empty(elements), bench.empty(elements // ranks)
     due = Stretch(mine, sums(ranks), start=me * len(mine))
-    act = lambda: dist.reduce_scatter_tensor(mine, x, group=bench.group)  # noqa: E731
-    return checked(bench, act, [Stretch(x, summands(me, ranks))], [due])
+    given, scatter = Stretch(x, summands(me, ranks)), _called("reduce_scatter_single", "reduce_scatter_tensor")
+    return checked(bench, lambda: scatter(mine, x, group=bench.group), [given], [due])
 
 
 def _all_to_all(bench: Bench, elements: int) -> Checked:
@@ -166,6 +166,11 @@ def _broadcast(bench: Bench, elements: int) -> Checked:
     whole = Stretch(x, message(0))
     act = lambda: dist.broadcast(x, src=root, group=bench.group)  # noqa: E731
     return checked(bench, act, [whole] if bench.rank == root else [], [whole])
+
+
+def _called(new: str, old: str) -> Callable[..., object]:
+    """torch 2.13 gave some collectives other names, and warns of the ones before."""
+    return getattr(dist, new, None) or getattr(dist, old)
 
 
 def _once(_ranks: int) -> float:
