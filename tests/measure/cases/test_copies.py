@@ -1,0 +1,103 @@
+import os
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
+
+import torch
+from runcast.calibrate.measure.bench import Bench
+from runcast.calibrate.measure.cases import copies, numa, reload
+from runcast.calibrate.measure.device import CpuDevice, CudaDevice
+from runcast.calibrate.measure.facts import Facts
+
+from .. import fake_cuda
+
+ALONE = Facts("cpu")
+
+
+def first(family, name):
+    return next(case for case in family.cases(ALONE) if case.name == name)
+
+
+def wrong(case):
+    return case.measure(Bench(CpuDevice(), ALONE, 1e-5)).wrong
+
+
+@pytest.mark.parametrize("name", ["h2d", "d2h", "d2d", "h2d_and_d2h"])
+def test_a_copy_that_copies_nothing_is_wrong_everywhere(name, monkeypatch):
+    case = first(copies, name)
+    assert wrong(case) == 0
+    monkeypatch.setattr(copies, "_copy", lambda _source, _target: lambda: None)
+    assert wrong(case) == case.bytes
+
+
+def test_a_launch_that_forgets_the_last_tensor_is_wrong_there(monkeypatch):
+    case = first(reload, "scatter")
+    honest = reload.Scatter
+    monkeypatch.setattr(reload, "Scatter", lambda flat, targets: honest(flat, targets[:-1]))
+    assert wrong(case) == case.params["bytes_each"] // 2
+
+
+@pytest.mark.parametrize("family", [copies, reload])
+def test_cases_run_with_streams_and_events(family, monkeypatch):
+    """A stand-in for CUDA: that they run, and that results are right. Its times mean nothing."""
+    monkeypatch.setattr(reload, "has_triton", lambda: True)
+    fake_cuda.install(monkeypatch, real_work=True)
+    bench = Bench(CudaDevice(0), Facts("cuda"), 1e-5)
+    cheap = {case.name: case for case in sorted(family.cases(bench.facts), key=lambda case: -case.footprint_bytes)}
+    assert {case.measure(bench).wrong for case in cheap.values()} == {0}
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("0-3,8\n", [0, 1, 2, 3, 8]), ("5", [5]), ("\n", [])])
+def test_lists_of_cpus_as_linux_writes_them(text, cpus):
+    assert list(numa.parsed(text)) == cpus
+
+
+def test_a_thread_runs_on_a_node_and_then_where_it_did(monkeypatch):
+    before = os.sched_getaffinity(0)
+    one = {min(before)}
+    monkeypatch.setattr(numa, "cpus_of", lambda _node: one)
+    with numa.running_on(0):
+        assert os.sched_getaffinity(0) == one
+    assert os.sched_getaffinity(0) == before
+
+
+def test_cpus_of_a_node_come_from_sysfs(monkeypatch, tmp_path):
+    (tmp_path / "node1").mkdir()
+    (tmp_path / "node1" / "cpulist").write_text("4-5\n")
+    monkeypatch.setattr(numa, "_NODES", tmp_path)
+    assert numa.cpus_of(1) == {4, 5}
+    with pytest.raises(OSError, match="node0"):
+        numa.cpus_of(0)
+
+
+def test_memory_is_pinned_while_it_is_used_and_no_longer(monkeypatch):
+    """A stand-in for the CUDA runtime: nothing but calls, addresses and sizes is seen here."""
+    calls = []
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime(calls))
+    monkeypatch.setattr(torch.cuda, "check_error", lambda code: calls.append(("check", code)))
+    device = object.__new__(CudaDevice)
+    monkeypatch.setattr(device, "synchronize", lambda: calls.append(("synchronize",)), raising=False)
+    with numa.memory_here(device, 8192) as memory:
+        assert memory.tolist() == [1] * 8192
+        address = memory.data_ptr()
+    assert calls == [
+        ("register", address, 8192, 0),
+        ("check", 0),
+        ("synchronize",),
+        ("unregister", address),
+        ("check", 0),
+    ]
+
+
+def runtime(calls):
+    def register(address, size, flags):
+        calls.append(("register", address, size, flags))
+        return 0
+
+    def unregister(address):
+        calls.append(("unregister", address))
+        return 0
+
+    return SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=unregister)
