@@ -1,5 +1,6 @@
 """The wheel as a user gets it: built from a clean copy, in environments of its own, away from the repository."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SETUP = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+FOREIGN = ("numpy", "pandas", "scipy", "simpy", "pydantic", "typer", "rich", "pyarrow", "plotly")
 JUNK = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
@@ -68,10 +70,17 @@ def test_works_outside_the_repository(wheel, tmp_path):
     assert " passed" in report
 
 
-def test_measuring_needs_no_library(wheel, tmp_path):
+def test_measuring_needs_torch_and_nothing_else(wheel, tmp_path):
     """On a cluster node the wheel stands in a PyTorch container, installed with --no-deps."""
     python = environment(tmp_path / "venv", "--no-deps", wheel)
-    code = "import runcast.calibrate; assert __import__('sys').prefix in runcast.calibrate.__file__"
-    run(python, "-c", code, cwd=tmp_path)
-    if (ROOT / "calibrate/__main__.py").exists():
-        run(python, "-m", "runcast.calibrate", "--help", cwd=tmp_path)
+    run(python, "-m", "runcast.calibrate", "--help", cwd=tmp_path)
+    run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", "torch", cwd=tmp_path)
+    installed = run(python, "-m", "pip", "list", "--format=freeze", cwd=tmp_path)
+    assert [name for name in FOREIGN if f"{name}==" in installed] == []
+    torchrun = (python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m")
+    measure = ("runcast.calibrate", "run", "--quick", "--rounds=1", "--only=collectives,overheads,copies,membound/add*")
+    run(*torchrun, *measure, "--out=s.jsonl", cwd=tmp_path)
+    records = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
+    assert {record["group"] for record in records[1:]} == {"collectives", "overheads", "copies", "membound"}
+    assert [record for record in records if "error" in record or record.get("wrong")] == []
+    run(python, "-m", "runcast.calibrate", "drift", "s.jsonl", "s.jsonl", cwd=tmp_path)

@@ -6,7 +6,20 @@ from importlib import import_module
 from ..case import Case
 from ..facts import Facts
 
-_FAMILIES: tuple[str, ...] = ()
+_FAMILIES = (
+    "collectives",
+    "send_recv",
+    "copies",
+    "reload",
+    "handles",
+    "gemm",
+    "attention",
+    "membound",
+    "moe",
+    "overheads",
+    "interference",
+    "sustained",
+)
 
 
 def all_cases(facts: Facts, modules: tuple[str, ...] = ()) -> Iterator[Case]:

@@ -1,0 +1,63 @@
+"""Measure, fit, check: what docs/measuring.md promises, on four ranks of CPUs and Gloo."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
+
+from runcast.calibrate.measure.records import read_records
+
+pytestmark = pytest.mark.slow
+
+BIN = Path(sys.executable).parent
+LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
+LIMIT_S = 180
+
+
+def run(*command, cwd, until):
+    clean = {
+        key: value for key, value in os.environ.items() if not key.startswith(("RANK", "WORLD", "LOCAL", "MASTER"))
+    }
+    left = until - time.monotonic()
+    done = subprocess.run(
+        [BIN / command[0], *command[1:]], cwd=cwd, env=clean, capture_output=True, text=True, timeout=left
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_four_ranks_measure_fit_and_check_within_three_minutes(tmp_path):
+    until = time.monotonic() + LIMIT_S
+    torchrun = ("torchrun", "--standalone", "--nproc-per-node", "4", "-m")
+    measure = ("runcast.calibrate", "run", "--quick", "--rounds", "1", "--limit-min", "2", "--out", "mine.jsonl")
+    run(*torchrun, *measure, cwd=tmp_path, until=until)
+    run("runcast", "calibrate", "fit", "mine.jsonl", "--out", "mine.json", cwd=tmp_path, until=until)
+    table = run("runcast", "calibrate", "check", "mine.json", "mine.jsonl", cwd=tmp_path, until=until)
+
+    records = read_records(tmp_path / "mine.jsonl")
+    families = {
+        "collectives",
+        "send_recv",
+        "copies",
+        "gemm",
+        "attention",
+        "membound",
+        "moe",
+        "overheads",
+        "interference",
+    }
+    assert {record["group"] for record in records} >= families
+    assert [record for record in records if "error" in record or record.get("wrong")] == []
+
+    profile = json.loads((tmp_path / "mine.json").read_text())
+    measured = {record["cost_class"] for record in records[1:]} - {""}
+    assert set(profile["models"]) == measured
+    assert profile["environment"]["gpu"] == "CPU"
+    assert all(kind in table for kind in measured)
+    assert "interference.gemm.h2d" in profile["parameters"]
