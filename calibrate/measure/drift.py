@@ -1,0 +1,282 @@
+"""Whether a machine has changed between two runs of the suite: which cases moved further than their own noise explains.
+
+For each case, x is the log of the median in B over that in A, medians over the samples of all rounds.
+
+1. *The noise of a case*, per file: e^2 = ((1.25 w)^2 / n + b^2) / R. w is the scatter of its samples about the median
+   of their round, n how many a round has (1.25: standard error of a median over that of a mean); b is what the medians
+   of its R rounds scatter besides. Rounds differ by more than repeats within one do, so they count as R, however many
+   samples there are. Scatter is the 5-95 % range over that of a normal law for as many values. The noise of x is that
+   of both files in squares, and at least what is typical of the family (its median): a case may look quiet by chance.
+2. *What all cases share* is the median of x (from 20 cases on): a machine that is slower as a whole is one line.
+3. *What runs differ by*: where the median of |x - shared| over its noise is larger than that of a normal law, all noise
+   is scaled up by so much. Two runs differ by more than the rounds of one (memory layout, temperature), and the cases
+   themselves show by how much, as long as most of them have not moved.
+4. *A case has moved* if |x - shared| exceeds the floor plus z times its noise. z is such that a normal law has one
+   false alarm in twenty comparisons, however many cases each has (Bonferroni: 4.1 for 1000 cases, 3.0 at least). The
+   floor is 2 %, or 5 % where a file has a single round of the case or both have fewer than 20 cases in common: then
+   nothing says how rounds or runs differ.
+
+Simulated with nothing changed (noise of 2 to 18 %: normal, skewed, Student t of 2, or one repeat in ten far out;
+rounds that drift by 3 %; 1 to 300 cases of 1 to 3 rounds with 5 to 100 samples), a comparison had 0.05 false alarms at
+most, and 0.15 where runs besides differ by 3 % from case to case. Of cases that became 1.5 times slower with noise of
+10 %, among 300, 68 % were found from one round of 5 samples, 85 % from two, and all from two rounds of 10.
+
+The criterion is blind to what a run and all its rounds share by accident: a case with two speeds, one picked anew by
+every process, moves whenever the pick does.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+from .records import key_of
+from .statistics import median, quantile
+
+Record = Mapping[str, Any]
+Rounds = Mapping[Any, Sequence[float]]
+"""Logarithms of the samples of one case in one file, by round."""
+
+FALSE_ALARMS = 0.05
+"""Expected number of cases of a comparison that are called moved though nothing has changed."""
+
+FLOOR, BLIND_FLOOR = 0.02, 0.05
+"""Relative change below which nothing counts as moved; where rounds or other cases say nothing, the second."""
+
+MANY = 20
+"""Cases from which on what they share, and how noisy they are together, is read off them."""
+
+_SAME_FAMILY = 5
+"""Cases from which on a family's noise is its own, not that of all."""
+
+_NORMAL = NormalDist()
+_MEDIAN_OF_NORMAL = _NORMAL.inv_cdf(0.75)
+_OF_MEDIANS = math.sqrt(math.pi / 2)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A case whose ratio of medians, B over A, lies outside `low` to `high`; seconds of one act."""
+
+    case: str
+    before_s: float
+    after_s: float
+    low: float
+    high: float
+
+    @property
+    def ratio(self) -> float:
+        """Above 1: slower in B."""
+        return self.after_s / self.before_s
+
+    @property
+    def beyond(self) -> float:
+        """Its ratio over what all cases share: how far it moved by itself."""
+        return self.ratio / math.sqrt(self.low * self.high)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What two files differ by; `shared` is the ratio of all cases and `shared_band` what it may be by chance."""
+
+    moved: tuple[Moved, ...]
+    compared: int
+    shared: float
+    shared_band: float
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    @property
+    def shared_moved(self) -> bool:
+        """Whether the machine as a whole is slower or faster."""
+        return abs(math.log(self.shared)) > math.log1p(self.shared_band)
+
+    @property
+    def anything(self) -> bool:
+        """Whether a case or the machine as a whole has moved."""
+        return bool(self.moved) or self.shared_moved
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One case in both files; `noise` is the standard error of `x`, relative."""
+
+    case: str
+    family: str
+    x: float
+    noise: float
+    before: float  # log of the median, in us
+    after: float
+    floor: float
+
+
+def moved(a: Iterable[Record], b: Iterable[Record]) -> list[Moved]:
+    """The cases of both files that have moved, the furthest first."""
+    return list(compare(a, b).moved)
+
+
+def compare(a: Iterable[Record], b: Iterable[Record]) -> Drift:
+    """All that two files differ by; the order of their records does not matter, failed and wrong ones do not count."""
+    first, second = list(a), list(b)
+    before, after = _cases(first), _cases(second)
+    both = sorted(before.keys() & after.keys())
+    few = len(both) < MANY
+    pairs = _with_typical([_pair(case, before[case], after[case], few) for case in both])
+    shared = 0.0 if few else median([pair.x for pair in pairs])
+    wider = _wider(pairs, shared)
+    return Drift(
+        moved=_moved(pairs, shared, wider),
+        compared=len(pairs),
+        shared=math.exp(shared),
+        shared_band=_shared_band(before, after, both, pairs, wider),
+        only_a=tuple(sorted(before.keys() - after.keys())),
+        only_b=tuple(sorted(after.keys() - before.keys())),
+        changed=_changed(first, second),
+    )
+
+
+def _cases(records: Iterable[Record]) -> dict[str, Rounds]:
+    """Cases with their rounds; samples that are no times are skipped."""
+    found: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if record.get("samples") and "error" not in record and not record.get("wrong"):
+            times = [math.log(us) for us in record["samples"] if 0 < us < math.inf]
+            if times:
+                found[key_of(record)][record.get("round", 0)] += times
+    return dict(found)
+
+
+def _pair(case: str, a: Rounds, b: Rounds, few: bool) -> _Pair:
+    before, after = _middle(a), _middle(b)
+    floor = BLIND_FLOOR if few or min(len(a), len(b)) < 2 else FLOOR
+    family = case.partition("/")[0]
+    return _Pair(case, family, after - before, math.hypot(_noise(a), _noise(b)), before, after, math.log1p(floor))
+
+
+def _middle(rounds: Rounds) -> float:
+    return median([x for samples in rounds.values() for x in samples])
+
+
+def _noise(rounds: Rounds) -> float:
+    """Standard error of the median over all samples."""
+    within = _OF_MEDIANS * _scatter([x - median(samples) for samples in rounds.values() for x in samples])
+    medians = _scatter([median(samples) for samples in rounds.values()])
+    per_round = sum(map(len, rounds.values())) / len(rounds)
+    between = max(medians**2 - within**2 / per_round, 0.0)  # medians of rounds scatter by their samples too
+    return math.sqrt((within**2 / per_round + between) / len(rounds))
+
+
+def _scatter(values: Sequence[float]) -> float:
+    """Standard deviation of a normal law with the same 5-95 % range of so many values; 0 for a single one."""
+    if len(values) < 2:
+        return 0.0
+    n = len(values)
+    expected = [_NORMAL.inv_cdf((i + 0.625) / (n + 0.25)) for i in range(n)]  # Blom's normal scores
+    return (quantile(values, 0.95) - quantile(values, 0.05)) / (2 * quantile(expected, 0.95))
+
+
+def _with_typical(pairs: Sequence[_Pair]) -> list[_Pair]:
+    """Each with the typical noise of its family, where its own is less."""
+    families = defaultdict(list)
+    for pair in pairs:
+        families[pair.family].append(pair.noise)
+    overall = [pair.noise for pair in pairs]
+    typical = {name: median(own if len(own) >= _SAME_FAMILY else overall) for name, own in families.items()}
+    return [replace(pair, noise=max(pair.noise, typical[pair.family])) for pair in pairs]
+
+
+def _wider(pairs: Sequence[_Pair], shared: float) -> float:
+    """By how much more than their noise most cases differ, 1 at least."""
+    far = [abs(pair.x - shared) / pair.noise for pair in pairs if pair.noise]
+    return max(median(far) / _MEDIAN_OF_NORMAL, 1.0) if len(far) >= MANY else 1.0
+
+
+def _moved(pairs: Sequence[_Pair], shared: float, wider: float) -> tuple[Moved, ...]:
+    z = _NORMAL.inv_cdf(1 - FALSE_ALARMS / (2 * max(len(pairs), MANY)))
+    found = []
+    for pair in pairs:
+        half = pair.floor + z * wider * pair.noise
+        if abs(pair.x - shared) > half:
+            before_s, after_s = math.exp(pair.before) * 1e-6, math.exp(pair.after) * 1e-6
+            found.append(Moved(pair.case, before_s, after_s, math.exp(shared - half), math.exp(shared + half)))
+    return tuple(sorted(found, key=lambda one: (-abs(math.log(one.beyond)), one.case)))
+
+
+def _shared_band(
+    a: Mapping[str, Rounds], b: Mapping[str, Rounds], both: Sequence[str], pairs: Sequence[_Pair], wider: float
+) -> float:
+    """Relative change of all cases together that chance explains: the floor and three standard errors.
+
+    Those of a median over cases, and of what all cases of a round share.
+    """
+    if not pairs:
+        return FLOOR
+    own = _OF_MEDIANS * wider * median([pair.noise for pair in pairs]) / math.sqrt(len(pairs))
+    together = [_noise_of_rounds([cases[case] for case in both]) for cases in (a, b)]
+    return math.expm1(max(pair.floor for pair in pairs) + 3 * math.hypot(own, *together))
+
+
+def _noise_of_rounds(cases: Iterable[Rounds]) -> float:
+    """Standard error of what all cases share, from how their rounds differ together."""
+    shifts: dict[Any, list[float]] = defaultdict(list)
+    for rounds in cases:
+        middle = _middle(rounds)
+        for number, samples in rounds.items():
+            shifts[number].append(median(samples) - middle)
+    return _scatter([median(shift) for shift in shifts.values()]) / math.sqrt(max(len(shifts), 1))
+
+
+def report(a: Iterable[Record], b: Iterable[Record]) -> str:
+    """What `compare` finds, as text: the machine as a whole first, then the cases that moved, the furthest first."""
+    drift = compare(a, b)
+    lines = [*drift.changed, *_summary(drift)]
+    if drift.moved:
+        lines += ["", "      A          B        B/A  explained    case", *map(_line, drift.moved)]
+    for name, cases in (("A", drift.only_a), ("B", drift.only_b)):
+        lines += _listed(f"only in {name}", cases)
+    return "\n".join(lines)
+
+
+def _summary(drift: Drift) -> list[str]:
+    shared = f"all cases together: B takes {drift.shared:.3f} times as long as A"
+    verdict = "moved" if drift.shared_moved else f"within {drift.shared_band:.1%}, which chance explains"
+    few = f"fewer than {MANY} cases: what they share is not told from what each did"
+    return [
+        f"{shared} ({verdict})" if drift.compared >= MANY else few,
+        f"{len(drift.moved)} of {drift.compared} cases moved beyond that"
+        f" (expected by chance: {FALSE_ALARMS:g} per comparison)",
+    ]
+
+
+def _line(one: Moved) -> str:
+    times = f"{_time(one.before_s):>9}  {_time(one.after_s):>9}"
+    return f"{times}  {one.ratio:7.3f}  {one.low:.2f} to {one.high:.2f}  {one.case}"
+
+
+def _time(seconds: float) -> str:
+    """In the unit that suits: `12.3 us`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+_LISTED = 10
+
+
+def _listed(title: str, cases: Sequence[str]) -> list[str]:
+    more = [f"  and {len(cases) - _LISTED} more"] if len(cases) > _LISTED else []
+    return ["", f"{title}: {len(cases)}", *(f"  {case}" for case in cases[:_LISTED]), *more] if cases else []
+
+
+_SOFTWARE = ("gpu", "cpu", "driver", "cuda", "torch", "collectives", "nodes", "threads", "suite", "runcast")
+
+
+def _changed(a: Sequence[Record], b: Sequence[Record]) -> tuple[str, ...]:
+    """What differs between the machines and their software, as far as both tell."""
+    before, after = ({**next((r for r in file if r.get("group") == "environment"), {})} for file in (a, b))
+    both = [key for key in _SOFTWARE if key in before and key in after and before[key] != after[key]]
+    return tuple(f"{key}: {before[key]} in A, {after[key]} in B" for key in both)
