@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import torch
 
@@ -27,7 +26,7 @@ _MOST_PASSES = 1000
 _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 8
 _NOISE_PER_STEPS = 4  # the steps last as long as so many acts of the noise, so that both sides have samples
 _OUTLAST = 2.0  # the noise lasts so much longer than the steps would alone
-_MORE = (1, 4)  # times the steps, if they are too few
+_MORE = 4  # times as many steps, if they are too few
 _STEP_S = 2e-4  # a step lasts at least this long, over several acts if need be
 _TRIAL = 4  # acts from which estimates come, and of the noise at the least
 _SPIN_HZ = 2e9  # cycles of `torch.cuda._sleep` per second, roughly
@@ -54,7 +53,7 @@ def beside(bench: Bench, work: Act, noise: Act | None) -> Measurement:
     """Seconds of `work` beside `noise`, or alone where there is none.
 
     `more` has medians in seconds: `alone_s` of the work, `noise_alone_s` and `noise_beside_s` of one act of the noise
-    (`noise_beside_s` is None if none of its acts lay within the steps), each the mean of the ranks; and this rank's raw
+    (None without noise, or if none of its acts lay within the steps), each the mean of the ranks; and this rank's raw
     `alone_samples_s`. The noise may be a collective of the team: every rank issues it equally often.
 
     Raises:
@@ -62,22 +61,45 @@ def beside(bench: Bench, work: Act, noise: Act | None) -> Measurement:
     """
     run = _on_streams(bench) if bench.facts.cuda else _in_threads
     step = _step(bench, run, work)
-    other = _Act.of(bench, run, noise) if noise else None
-    steps = _bounded(_NOISE_PER_STEPS * (other.seconds if other else 0.0) / step.seconds, _FEWEST_STEPS, _MOST_STEPS)
-    rounds = _bounded(bench.budget_s / (steps * step.seconds), _FEWEST_ROUNDS, _MOST_ROUNDS)
-    alone = [s / step.times for _ in range(rounds) for s in _alone(bench, run, step.lane(steps))]
-    more: dict[str, Any] = {"alone_s": _of_all(bench, median(alone)), "acts_per_sample": step.times}
-    if other is None:
-        return Measurement(tuple(alone), more=more)
-    noise_alone = _alone(bench, run, other.lane(_bounded(steps * step.seconds / other.seconds, _TRIAL, steps)))
-    both, passes = _both(bench, run, step, other, steps, rounds)
-    samples = tuple(s / step.times for ours, _ in both for s in ours)
-    noisy = [s for _, theirs in both for s in theirs]
-    if bench.slowest(0.0 if samples else 1.0):  # one rank's fault is everybody's, so that they stay in step
+    if noise is None:
+        lane = step.lane(_FEWEST_STEPS)
+        alone = [s for _ in range(_rounds(bench, step, lane.repeats)) for s in _alone(bench, run, lane)]
+        return _told(bench, step, [_Round(alone, [], alone, [])], 0)
+    other = _Act.of(bench, run, noise)
+    rounds, passes = _both(bench, run, step, other)
+    if bench.slowest(0.0 if any(one.beside for one in rounds) else 1.0):  # of one rank, so of all: they stay in step
         raise RuntimeError("no step ran beside the noise: the device did one after the other")
-    more["noise_alone_s"] = _of_all(bench, median(noise_alone))
-    more["noise_beside_s"] = _of_all(bench, median(noisy) if noisy else None)
-    return Measurement(samples, more=more | {"noise_acts": passes, "alone_samples_s": alone})
+    return _told(bench, step, rounds, passes)
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Seconds of every step and of every act of the noise: alone, and beside the other."""
+
+    alone: list[float]
+    noise_alone: list[float]
+    beside: list[float]
+    noise_beside: list[float]
+
+
+def _told(bench: Bench, step: "_Act", rounds: Sequence[_Round], passes: int) -> Measurement:
+    alone = [s / step.times for one in rounds for s in one.alone]
+    more = {
+        "alone_s": _of_all(bench, alone),
+        "noise_alone_s": _of_all(bench, [s for one in rounds for s in one.noise_alone]),
+        "noise_beside_s": _of_all(bench, [s for one in rounds for s in one.noise_beside]),
+        "noise_acts": passes,
+        "acts_per_sample": step.times,
+        "alone_samples_s": alone,
+    }
+    return Measurement(tuple(s / step.times for one in rounds for s in one.beside), more=more)
+
+
+def _of_all(bench: Bench, samples: Sequence[float]) -> float | None:
+    """The mean of the medians of those ranks that have samples."""
+    told = [json.loads(text) for text in bench.exchange(json.dumps(median(samples) if samples else None))]
+    known = [float(one) for one in told if one is not None]
+    return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -114,13 +136,6 @@ def _several(act: Act, times: int) -> Act:
     return acts
 
 
-def _of_all(bench: Bench, seconds: float | None) -> float | None:
-    """The mean of the ranks of the team that know."""
-    told = [json.loads(text) for text in bench.exchange(json.dumps(seconds))]
-    known = [float(one) for one in told if one is not None]
-    return sum(known) / len(known) if known else None
-
-
 def _bounded(value: float, least: int, most: int) -> int:
     return min(max(math.ceil(value), least), most)
 
@@ -132,27 +147,32 @@ def _alone(bench: Bench, run: Run, lane: Lane) -> list[float]:
     return _within(marks, marks)
 
 
-def _both(
-    bench: Bench, run: Run, step: _Act, other: _Act, steps: int, rounds: int
-) -> tuple[list[tuple[list[float], list[float]]], int]:
-    """Seconds of both sides in every round, and how often the noise was done in each.
+def _rounds(bench: Bench, step: _Act, steps: int) -> int:
+    return _bounded(bench.budget_s / (steps * step.seconds), _FEWEST_ROUNDS, _MOST_ROUNDS)
+
+
+def _both(bench: Bench, run: Run, step: _Act, other: _Act) -> tuple[list[_Round], int]:
+    """Rounds, each alone and together, and how often the noise was done in each; the same on all ranks.
 
     Where one side slows the other so much that it has no whole act beside it, rounds with more steps follow.
     """
-    for more in _MORE:
-        passes = _bounded(_OUTLAST * more * steps * step.seconds / other.seconds + 2, _TRIAL, _MOST_PASSES)
-        both = [_together(bench, run, step.lane(more * steps), other.lane(passes)) for _ in range(rounds)]
-        complete = any(ours for ours, _ in both) and any(theirs for _, theirs in both)
+    fewest = _bounded(_NOISE_PER_STEPS * other.seconds / step.seconds, _FEWEST_STEPS, _MOST_STEPS)
+    for steps in (fewest, _MORE * fewest):
+        passes = _bounded(_OUTLAST * steps * step.seconds / other.seconds + 2, _TRIAL, _MOST_PASSES)
+        lanes = step.lane(steps), other.lane(passes)
+        rounds = [_round(bench, run, *lanes) for _ in range(_rounds(bench, step, steps))]
+        complete = any(one.beside for one in rounds) and any(one.noise_beside for one in rounds)
         if not bench.slowest(0.0 if complete else 1.0):
             break
-    return both, passes
+    return rounds, passes
 
 
-def _together(bench: Bench, run: Run, work: Lane, noise: Lane) -> tuple[list[float], list[float]]:
-    """Seconds of every act of either lane that ran beside the other."""
+def _round(bench: Bench, run: Run, work: Lane, noise: Lane) -> _Round:
+    alone = _alone(bench, run, work)
+    noise_alone = _alone(bench, run, replace(noise, repeats=_TRIAL))
     _meet(bench)
     theirs, ours = run([noise, work])
-    return _within(ours, theirs), _within(theirs, ours)
+    return _Round(alone, noise_alone, _within(ours, theirs), _within(theirs, ours))
 
 
 def _within(marks: Marks, other: Marks) -> list[float]:
