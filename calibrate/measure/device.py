@@ -1,5 +1,7 @@
 """The device seam: where tensors live, what waiting means, and how long work takes by the device's own clock."""
 
+import contextlib
+import ctypes
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from .case import Act
 _SPIN_HZ = 2e9  # cycles of `torch.cuda._sleep` per second, roughly
 _LONGEST_HOLD_S = 0.02
 _CPU_FLUSH_BYTES = 64e6
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt, <malloc.h>
 
 
 class Device(Protocol):
@@ -54,6 +57,7 @@ class CpuDevice:
     collectives = "gloo"
 
     def __init__(self) -> None:
+        _keep_freed_memory()
         self._flush = torch.zeros(int(_CPU_FLUSH_BYTES), dtype=torch.uint8)
         self._threads = ThreadPoolExecutor(max_workers=4)
 
@@ -94,6 +98,14 @@ class CpuDevice:
                 future.result()
 
         return all_of_them
+
+
+def _keep_freed_memory() -> None:
+    """As CUDA's caching allocator does: else each call of a case may or may not take its pages from the system anew."""
+    with contextlib.suppress(AttributeError, OSError):  # another libc than glibc
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 class CudaDevice:

@@ -25,14 +25,17 @@ The criterion is blind to what a run and all its rounds share by accident: a cas
 every process, moves whenever the pick does.
 """
 
+import argparse
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from .records import key_of
+from .records import key_of, read_records
 from .statistics import median, quantile
 
 Record = Mapping[str, Any]
@@ -280,3 +283,21 @@ def _changed(a: Sequence[Record], b: Sequence[Record]) -> tuple[str, ...]:
     before, after = ({**next((r for r in file if r.get("group") == "environment"), {})} for file in (a, b))
     both = [key for key in _SOFTWARE if key in before and key in after and before[key] != after[key]]
     return tuple(f"{key}: {before[key]} in A, {after[key]} in B" for key in both)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`python -m runcast.calibrate drift A B`: prints what moved; 0 if nothing, 1 if something, 2 for a mistake."""
+    parser = argparse.ArgumentParser(
+        prog="python -m runcast.calibrate drift",
+        description="Compare two files of records, case by case. Exit code 1 if a case or the whole machine has moved.",
+    )
+    parser.add_argument("a", type=Path, metavar="A.jsonl", help="measured before")
+    parser.add_argument("b", type=Path, metavar="B.jsonl", help="measured after")
+    flags = parser.parse_args(arguments)
+    try:
+        before, after = read_records(flags.a), read_records(flags.b)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(report(before, after))
+    return 1 if compare(before, after).anything else 0
