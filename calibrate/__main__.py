@@ -1,11 +1,11 @@
-"""`python -m runcast.calibrate VERB`: `run` and `drift` need torch and the standard library only; the other verbs are
-those of `runcast calibrate`.
+"""`python -m runcast.calibrate VERB`: `run`, `show` and `drift` need torch at most; the other verbs are those of
+`runcast calibrate`.
 """
 
 import sys
 from importlib import import_module
 
-_MEASURING = {"run": ".measure.command", "drift": ".measure.drift"}
+_MEASURING = {"run": ".measure.command", "show": ".measure.show", "drift": ".measure.drift"}
 
 
 def main(arguments: list[str]) -> int:
@@ -17,7 +17,9 @@ def main(arguments: list[str]) -> int:
     try:
         from ..simulator.cli import main as runcast
     except ModuleNotFoundError as error:
-        print(f"{__doc__}\nNot installed here: {error.name}, so only run and drift are to be had.", file=sys.stderr)
+        print(
+            f"{__doc__}\nNot installed here: {error.name}, so only run, show and drift are to be had.", file=sys.stderr
+        )
         return 0 if verb in ("--help", "-h") else 2
     runcast(["calibrate", *arguments])
     return 0

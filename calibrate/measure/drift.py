@@ -36,6 +36,7 @@ from statistics import NormalDist
 from typing import Any
 
 from .records import key_of, read_records
+from .show import seconds
 from .statistics import median, quantile
 
 Record = Mapping[str, Any]
@@ -255,16 +256,8 @@ def _summary(drift: Drift) -> list[str]:
 
 
 def _line(one: Moved) -> str:
-    times = f"{_time(one.before_s):>9}  {_time(one.after_s):>9}"
+    times = f"{seconds(one.before_s):>9}  {seconds(one.after_s):>9}"
     return f"{times}  {one.ratio:7.3f}  {one.low:.2f} to {one.high:.2f}  {one.case}"
-
-
-def _time(seconds: float) -> str:
-    """In the unit that suits: `12.3 us`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
 
 
 _LISTED = 10

@@ -16,7 +16,8 @@ from .facts import Facts
 
 _CALLS = 8  # of the act in a visit, at the least: warm-up and repeats
 _FIXED_S = 0.02  # of a visit: allocation, agreement among ranks
-_LONGEST_CALL_S = {True: 0.1, False: 5.0}  # quick or not
+_LONGEST_CALL_S, _LONGEST_WIRE_S, _LONGEST_QUICK_S = 1.0, 5.0, 0.1
+"""What takes longer is left out: kernels and copies; messages between ranks, 1 GiB say; anything where it is quick."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _check_patterns(patterns: Sequence[str], every: Sequence[Case]) -> None:
 
 def _unfit(case: Case, facts: Facts, options: Options) -> str:
     """Why this case is not for this machine; empty if it is."""
-    longest = _LONGEST_CALL_S[options.quick]
+    longest = _LONGEST_QUICK_S if options.quick else _LONGEST_WIRE_S if len(case.team) > 1 else _LONGEST_CALL_S
     if not case.lasts_s and call_s(case, facts) > longest:
         return f"one call is expected to take more than {longest:g} s"
     if case.footprint_bytes > facts.memory_bytes:

@@ -27,15 +27,24 @@ def record_of(case: Case, visit_round: int, outcome: Measurement | str) -> dict[
         "library": case.library,
         "cache": case.cache,
         "unit": "us",
-        "samples": [float(f"{seconds * 1e6:.5g}") for seconds in outcome.samples_s],
+        "samples": [_short(seconds * 1e6) for seconds in outcome.samples_s],
         "flop": case.flop,
         "bytes": case.bytes,
         "wrong": outcome.wrong,
         "cost_class": case.cost_class,
         "features": dict(case.features),
         "together": case.together,
-        "more": dict(outcome.more),
+        "more": _short(dict(outcome.more)),
     }
+
+
+def _short(value: Any) -> Any:
+    """With five digits, which is more than clocks tell."""
+    if isinstance(value, dict):
+        return {name: _short(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(entry) for entry in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def key_of(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""`runcast calibrate run` and `drift`: the same as `python -m runcast.calibrate`, which needs no more than torch."""
+"""`runcast calibrate run`, `show` and `drift`: as of `python -m runcast.calibrate`, which needs no more than torch."""
 
 from importlib import import_module
 from typing import Any
@@ -15,6 +15,11 @@ PASSED_ON: dict[str, Any] = {
 def run(context: typer.Context) -> None:
     """Measure this machine: collectives, copies, kernels, launches, interference (needs torch)."""
     _pass_on("command", context)
+
+
+def show(context: typer.Context) -> None:
+    """Print what was measured: each case with its median, spread and rate."""
+    _pass_on("show", context)
 
 
 def drift(context: typer.Context) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .importing import import_
-from .measuring import PASSED_ON, drift, run
+from .measuring import PASSED_ON, drift, run, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 calibrate = typer.Typer(no_args_is_help=True, help="Measure; make, check and explain Profiles from samples.")
 
 calibrate.command("run", **PASSED_ON)(run)
+calibrate.command("show", **PASSED_ON)(show)
 calibrate.command("drift", **PASSED_ON)(drift)
 calibrate.command("import")(import_)
 

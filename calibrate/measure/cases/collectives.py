@@ -29,13 +29,12 @@ Start = Callable[[Bench, int], Checked]
 class Collective:
     """`parts`: the elements must divide by the ranks. `buffers`: what a rank holds over the bytes, for n ranks.
 
-    `bus_factor`: bytes through the busiest link over bytes, for n ranks. `sampled`: a sample of the class of its name.
+    `sampled`: a sample of the class of its name.
     """
 
     start: Start
     parts: bool
     buffers: Callable[[int], float]
-    bus_factor: Callable[[int], float]
     sampled: bool = True
 
 
@@ -47,25 +46,6 @@ def cases(facts: Facts) -> Iterator[Case]:
                 elements = _elements(collective, len(team.ranks), size)
                 if elements:
                     yield _case(facts, name, team, elements, quick=size in _QUICK)
-
-
-def bandwidths(name: str, gpus: int, size: float, seconds: float) -> tuple[float, float]:
-    """algbw and busbw in bytes/s, as nccl-tests defines them (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
-
-    With S the size as each collective counts it, t the time and B what a rank can send to the outside:
-
-    algbw = S/t. It falls with more ranks even where the hardware is used alike; busbw corrects that so that it can be
-    held against the rate of a link, whatever the algorithm (unless the network reduces):
-
-    - all-reduce: every element needs n-1 additions and n assignments, of which one is in place: 2(n-1) transfers over
-      n links, t = S/B 2(n-1)/n, so busbw = algbw 2(n-1)/n
-    - reduce-scatter is the half that adds, all-gather the half that assigns: busbw = algbw (n-1)/n, with S the array of
-      all ranks
-    - all-to-all: a rank keeps 1/n of the S that it sends: busbw = algbw (n-1)/n
-    - broadcast: all of S leaves the root, whose link is alone: busbw = algbw
-    """
-    algbw = size / seconds
-    return algbw, algbw * COLLECTIVES[name].bus_factor(gpus)
 
 
 def _case(facts: Facts, name: str, team: Team, elements: int, quick: bool) -> Case:
@@ -181,17 +161,13 @@ def _with_a_part(ranks: int) -> float:
     return 1 + 1 / ranks
 
 
-def _all_but_own(ranks: int) -> float:
-    return (ranks - 1) / ranks
-
-
 COLLECTIVES = {
-    "all_reduce": Collective(_all_reduce, False, _once, lambda n: 2 * _all_but_own(n)),
-    "all_gather": Collective(_all_gather, True, _with_a_part, _all_but_own),
-    "reduce_scatter": Collective(_reduce_scatter, True, _with_a_part, _all_but_own),
-    "all_to_all": Collective(_all_to_all, True, lambda _: 2.0, _all_but_own),
+    "all_reduce": Collective(_all_reduce, False, _once),
+    "all_gather": Collective(_all_gather, True, _with_a_part),
+    "reduce_scatter": Collective(_reduce_scatter, True, _with_a_part),
+    "all_to_all": Collective(_all_to_all, True, lambda _: 2.0),
     "all_to_all_skewed": Collective(
-        _all_to_all_skewed, True, lambda n: 1 + n * zipf(1 << 20, n)[0] / (1 << 20), _all_but_own, sampled=False
+        _all_to_all_skewed, True, lambda n: 1 + n * zipf(1 << 20, n)[0] / (1 << 20), sampled=False
     ),
-    "broadcast": Collective(_broadcast, False, _once, _once),
+    "broadcast": Collective(_broadcast, False, _once),
 }

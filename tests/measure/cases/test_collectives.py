@@ -2,10 +2,9 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure.cases.collectives import COLLECTIVES, bandwidths, cases, zipf
+from runcast.calibrate.measure.cases.collectives import COLLECTIVES, cases, zipf
 from runcast.calibrate.measure.cases.teams import all_teams, doublings
 from runcast.calibrate.measure.facts import Facts
-from runcast.simulator.forms.collective import BUS_FACTOR
 
 
 def machine(nodes, ranks):
@@ -73,18 +72,3 @@ def test_splits_are_all_elements_most_for_the_first(ranks):
     assert sum(splits) == 1000
     assert splits == sorted(splits, reverse=True)
     assert splits[0] == pytest.approx(2 * splits[1], abs=ranks)
-
-
-def test_bus_bandwidth_is_that_of_the_busiest_link():
-    """8 ranks, 8 bytes in 2 s: 4 B/s; an all-reduce passes 2 x 7/8 of them, a broadcast all."""
-    assert bandwidths("all_reduce", 8, 8, 2) == (4, 7)
-    assert bandwidths("all_gather", 8, 8, 2) == (4, 3.5)
-    assert bandwidths("reduce_scatter", 8, 8, 2) == (4, 3.5)
-    assert bandwidths("all_to_all", 8, 8, 2) == (4, 3.5)
-    assert bandwidths("broadcast", 8, 8, 2) == (4, 4)
-
-
-def test_it_is_what_the_simulator_means_by_it():
-    for name, factor in BUS_FACTOR.items():
-        for ranks in (2.0, 3.0, 64.0):
-            assert bandwidths(name, int(ranks), 1, 1)[1] == pytest.approx(float(factor(ranks)))

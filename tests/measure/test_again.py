@@ -1,0 +1,49 @@
+"""Measuring again gives the same medians within the printed spread; a slowed kernel shows up as such."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
+
+pytestmark = pytest.mark.slow  # nothing else may run beside it
+
+PYTHON = [sys.executable, "-m", "runcast.calibrate"]
+SLOWED = "steady/product n=128"
+
+
+def calibrate(*arguments, **more):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"} | more
+    command = [*PYTHON, *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def measured(out, **more):
+    flags = ("--device", "cpu", "--cases", "steady", "--only", "steady", "--rounds", 3, "--budget-ms", 15)
+    done = calibrate("run", *flags, "--out", out, **more)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def moved(a, b):
+    """Exit code, and the cases that moved with their ratios, as printed."""
+    done = calibrate("drift", a, b)
+    lines = [line.split("  ") for line in done.stdout.splitlines() if " to " in line]
+    return done.returncode, {line[-1]: float(line[-3]) for line in lines}
+
+
+def test_medians_come_back_and_a_slowed_kernel_shows_up(tmp_path):
+    first, again = measured(tmp_path / "first.jsonl"), measured(tmp_path / "again.jsonl")
+    slowed = measured(tmp_path / "slowed.jsonl", SLOWED="1")
+
+    _, found = moved(first, again)
+    assert SLOWED not in found
+    assert len(found) <= 1  # of 30: a busy neighbour may disturb one of them
+
+    code, found = moved(first, slowed)
+    assert code == 1
+    assert 1.5 < found[SLOWED] < 2.7
+    assert max(found, key=found.__getitem__) == SLOWED

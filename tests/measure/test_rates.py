@@ -1,0 +1,53 @@
+import pytest
+from runcast.calibrate.measure.rates import bandwidths, rates
+from runcast.calibrate.measure.show import table
+from runcast.simulator.forms.collective import BUS_FACTOR
+
+
+def test_bus_bandwidth_is_that_of_the_busiest_link():
+    """8 ranks, 8 bytes in 2 s: 4 B/s; an all-reduce passes 2 x 7/8 of them, a broadcast all."""
+    assert bandwidths("all_reduce", 8, 8, 2) == (4, 7)
+    assert bandwidths("all_gather", 8, 8, 2) == (4, 3.5)
+    assert bandwidths("reduce_scatter", 8, 8, 2) == (4, 3.5)
+    assert bandwidths("all_to_all", 8, 8, 2) == (4, 3.5)
+    assert bandwidths("broadcast", 8, 8, 2) == (4, 4)
+
+
+def test_it_is_what_the_simulator_means_by_it():
+    for name, factor in BUS_FACTOR.items():
+        for ranks in (2.0, 3.0, 64.0):
+            assert bandwidths(name, int(ranks), 1, 1)[1] == pytest.approx(float(factor(ranks)))
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (
+            {"group": "collectives", "case": "all_reduce", "params": {"gpus": 8}, "bytes": 8e9},
+            "algbw 4 GB/s, busbw 7 GB/s",
+        ),
+        ({"group": "gemm", "case": "wgrad", "flop": 6e14, "bytes": 1e9}, "300 TFLOP/s"),
+        ({"group": "copies", "case": "h2d", "flop": 0, "bytes": 5e10}, "25 GB/s"),
+        ({"group": "overheads", "case": "launch", "flop": 0, "bytes": 0}, ""),
+    ],
+)
+def test_rates_of_a_call_of_two_seconds(record, told):
+    assert rates(record, 2.0) == told
+
+
+def test_the_table_has_a_line_per_case_with_what_to_look_at():
+    copy = {"group": "copies", "case": "h2d", "params": {"bytes": 8}, "flop": 0, "bytes": 8, "wrong": 0}
+    records = [
+        {"group": "environment"},
+        copy | {"round": 0, "samples": [4.0, 4.0]},
+        copy | {"round": 1, "samples": [4.0, 8.0]},
+        copy | {"round": 0, "params": {"bytes": 9}, "samples": [1.0, 2.0], "wrong": 3},
+        {"group": "gemm", "case": "nt", "params": {}, "round": 0, "error": "RuntimeError: no"},
+    ]
+    assert table(records) == [
+        "    median  spread samples  rate                               case",
+        "      4 us   25.0%       4  2 MB/s                             copies/h2d bytes=8  WIDE SPREAD",
+        "    1.5 us   33.3%       2  5.33 MB/s                          copies/h2d bytes=9  VERY WIDE SPREAD  #WRONG 3",
+        "         -                                                     gemm/nt  FAILED: RuntimeError: no",
+    ]
+    assert len(table(records, ["gemm"])) == 2
