@@ -115,6 +115,11 @@ def _supervise(job: Job, flags: argparse.Namespace) -> int:
     stop_at = time.time() + job.options.limit_s if job.options.limit_s else 0.0
     try:
         board = Board(job.place, holds=job.place.rank == 0 and not job.place.served)
+    except ConnectionError as error:
+        at = f"{job.place.host}:{job.place.port}"
+        say(f"error: rank {job.place.rank}: no store at MASTER_ADDR:MASTER_PORT = {at}: {error}")
+        return 1
+    try:
         job = replace(job, place=replace(job.place, port=board.port), stop_at=stop_at)
         leader = Leader(job, flags.out, flags.retry) if job.place.rank == 0 else None
         supervisor = Supervisor(job, board, leader, flags.silence_s)

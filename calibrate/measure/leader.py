@@ -63,14 +63,16 @@ class Leader:
             self.plan = plan(facts, self.job.options, all_cases(facts, self.job.modules))
             before = read_records(self.out) if self.out.exists() else []
             self._check_same_machine(before, environment)
-        except (ValueError, OSError) as error:
+            self.writer = Writer(self.out)
+        except ValueError as error:
             raise RunEndError(2, str(error)) from None
+        except OSError as error:
+            raise RunEndError(2, f"--out = {str(self.out)!r}: {error.strerror}") from None
         done = visits_in(before, failed_too=not self.retry)
         visits = enumerate(self.plan.visits)
         self.left = [position for position, visit in visits if (visit.case.key, visit.round) not in done]
-        self.writer = Writer(self.out)
         if not before:
-            self.writer.append(environment)
+            self._append(environment)
         self._announce(environment, facts)
 
     def _check_same_machine(self, before: list[dict[str, Any]], environment: dict[str, Any]) -> None:
@@ -95,8 +97,7 @@ class Leader:
         self.progress.line(f"{len(self.left)} visits of cases, about {duration(left_s)}{resumed}")
 
     def _write(self, position: int, record: dict[str, Any]) -> None:
-        assert self.writer is not None
-        self.writer.append(record)
+        self._append(record)
         self.records.append(record)
         self.left.remove(position)
         self.progress.done()
@@ -105,6 +106,13 @@ class Leader:
             self.progress.line(f"failed: {key}: {record['error']}")
         elif record["wrong"]:
             self.progress.line(f"wrong: {key}: {record['wrong']} elements of the result are wrong")
+
+    def _append(self, record: dict[str, Any]) -> None:
+        assert self.writer is not None
+        try:
+            self.writer.append(record)
+        except OSError as error:
+            raise RunEndError(1, f"cannot write {self.out}: {error.strerror}") from None
 
     def summary(self) -> list[str]:
         """What was measured, by family, and what to look at."""

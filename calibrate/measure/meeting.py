@@ -1,7 +1,7 @@
 """How the processes of a run meet: one key-value store, with what its keys mean, and the process groups of teams."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -21,20 +21,23 @@ class Board:
     """
 
     def __init__(self, place: Place, holds: bool = False):
-        self._store = dist.TCPStore(place.host, place.port, is_master=holds, wait_for_workers=False, timeout=_CONNECT)
-        self.port: int = self._store.port
+        store = _told(
+            lambda: dist.TCPStore(place.host, place.port, is_master=holds, wait_for_workers=False, timeout=_CONNECT)
+        )
+        self.port: int = store.port
+        self._store = dist.PrefixStore(f"runcast/{place.epoch}", store)
 
     def post(self, name: str, value: Any) -> None:
         """Leave a value."""
-        self._do(lambda: self._store.set(name, json.dumps(value)))
+        _told(lambda: self._store.set(name, json.dumps(value)))
 
     def post_first(self, name: str, value: Any) -> None:
         """Leave a value, unless somebody has already."""
-        self._do(lambda: self._store.compare_set(name, "", json.dumps(value)))
+        _told(lambda: self._store.compare_set(name, "", json.dumps(value)))
 
     def seen(self, name: str) -> Any:
         """The value if it is there, else None."""
-        return self.read(name) if self._do(lambda: self._store.check([name])) else None
+        return self.read(name) if _told(lambda: self._store.check([name])) else None
 
     def read(self, name: str) -> Any:
         """The value, once it is there."""
@@ -43,23 +46,23 @@ class Board:
             self._store.wait([name], FOREVER)
             return bytes(self._store.get(name))
 
-        return json.loads(self._do(wait))
+        return json.loads(_told(wait))
 
     def forget(self, name: str) -> None:
         """Nobody reads it any more."""
-        self._do(lambda: self._store.delete_key(name))
+        _told(lambda: self._store.delete_key(name))
 
     def under(self, prefix: str) -> Any:
         """A store for torch.distributed, which keeps its own keys there."""
         return dist.PrefixStore(prefix, self._store)
 
-    def _do(self, act: Any) -> Any:
-        try:
-            return act()
-        except (dist.DistNetworkError, dist.DistStoreError) as error:
-            raise ConnectionError(str(error).splitlines()[0]) from None
-        except RuntimeError as error:  # what older versions raise for the same
-            raise ConnectionError(str(error).splitlines()[0]) from None
+
+def _told(act: Callable[[], Any]) -> Any:
+    """What the store does, its own errors (torch's DistError is a RuntimeError) as one line."""
+    try:
+        return act()
+    except RuntimeError as error:
+        raise ConnectionError(str(error).partition("\n")[0]) from None
 
 
 def join_groups(

@@ -12,7 +12,7 @@ _SLURM_PORTS = 12_000  # a job's port is 20000 + its number modulo this: below w
 class Place:
     """Ranks count from 0 over all nodes, local ranks on each node. `host` and `port` are those of the key-value store.
 
-    `served`: the launcher holds the store; otherwise rank 0 does.
+    `served`: the launcher holds the store; otherwise rank 0 does. `epoch`: how often the launcher has restarted all.
     """
 
     rank: int = 0
@@ -22,6 +22,7 @@ class Place:
     host: str = "127.0.0.1"
     port: int = 0
     served: bool = False
+    epoch: int = 0
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Place":
@@ -48,6 +49,7 @@ class Place:
             env.get("MASTER_ADDR", "127.0.0.1"),
             _number(env, "MASTER_PORT"),
             env.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+            _number(env, "TORCHELASTIC_RESTART_COUNT", 0),
         )
 
     @classmethod

@@ -5,6 +5,8 @@ A record is `{"group", "case", "params", "round", "library", "cache", "unit": "u
 kept; medians and spreads are derived (`statistics`).
 """
 
+import errno
+import fcntl
 import gzip
 import json
 import os
@@ -88,7 +90,12 @@ def _parsed(line: str, where: str) -> dict[str, Any]:
 
 
 class Writer:
-    """Appends records; what `append` has taken survives a kill."""
+    """Appends records; what `append` has taken survives a kill.
+
+    Raises:
+        ValueError: another run writes this file.
+        OSError: the file cannot be opened.
+    """
 
     def __init__(self, path: Path):
         self._file: IO[bytes] = _opened(path)
@@ -108,8 +115,20 @@ def _opened(path: Path) -> IO[bytes]:
     """At the end of the last whole line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+b")
+    _lock(file, path)
     file.seek(0)
     whole = file.read().rfind(b"\n") + 1
     file.truncate(whole)
     file.seek(whole)
     return file
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Until the file is closed; some network file systems know no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(f"{path}: another run is writing it") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+            raise

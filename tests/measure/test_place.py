@@ -68,3 +68,7 @@ def test_a_variable_that_is_no_number_is_one_line():
 )
 def test_first_host_of_a_node_list(nodes, host):
     assert first_host(nodes) == host
+
+
+def test_a_restart_by_torchrun_meets_anew():
+    assert Place.from_environment(TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "2"}).epoch == 2

@@ -198,3 +198,22 @@ def test_mistakes_are_one_line(tmp_path, flags, told):
     assert len(errors) == 1
     assert errors[0].startswith(f"error: {told}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_do_not_write_one_file(tmp_path):
+    out = tmp_path / "s.jsonl"
+    first = subprocess.Popen([*RUN, "--out", str(out), "--only", "slow"], env=environment(), stderr=subprocess.DEVNULL)
+    try:
+        wait_for_records(out, 1)
+        second = alone("--out", out, "--only", "slow")
+    finally:
+        first.terminate()
+        first.wait()
+    assert second.returncode == 2
+    assert f"error: {out}: another run is writing it" in second.stderr
+
+
+def test_an_out_that_cannot_be_opened_is_one_line(tmp_path):
+    done = alone("--out", "/dev/full/s.jsonl", "--only", "slow")
+    assert done.returncode == 2
+    assert "error: --out = '/dev/full/s.jsonl': " in done.stderr
