@@ -19,7 +19,7 @@ from .plan import Options, plan
 from .progress import duration
 from .supervisor import GO_ON, Supervisor, say
 
-_QUICK_S = 165.0  # of the three minutes that --quick may take, the rest is for starting
+_QUICK_MIN = 2.75  # of the three minutes that --quick may take, the rest is for starting
 _ABOUT = """\
 Measure this machine: collectives, copies, kernels, launches, interference. One process per GPU, started by torchrun
 or srun; alone it measures one GPU. Starting it again with the same --out goes on where it was stopped."""
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
     add("--budget-ms", type=float, help="of timed work per visit of a case (default: 40, quick: 10)")
     add("--rounds", type=int, default=2, help="visits of each case, each round in an order of its own (default: 2)")
-    add("--limit-min", type=float, default=0.0, help="start no further case after so many minutes")
+    add("--limit-min", type=float, help="start no case after so many minutes (default: 0 for never, quick: 2.75)")
     add("--timeout-s", type=float, default=120.0, help="of a case before it counts as hanging (default: 120)")
     add("--silence-s", type=float, default=20.0, help="of a rank before it counts as lost (default: 20)")
     add("--seed", type=int, default=0, help="of order and inputs")
@@ -74,11 +74,11 @@ def _options(flags: argparse.Namespace) -> Options:
             raise ValueError(f"--{name} = {value:g}: expected 0.1 to 1e6")
     if not 1 <= flags.rounds <= 100:
         raise ValueError(f"--rounds = {flags.rounds}: expected 1 to 100")
-    if not 0.0 <= flags.limit_min <= 1e5:
-        raise ValueError(f"--limit-min = {flags.limit_min:g}: expected 0 (no limit) to 1e5")
-    limit_s = 60 * flags.limit_min or (_QUICK_S if flags.quick else 0.0)
+    limit_min = flags.limit_min if flags.limit_min is not None else (_QUICK_MIN if flags.quick else 0.0)
+    if not 0.0 <= limit_min <= 1e5:
+        raise ValueError(f"--limit-min = {limit_min:g}: expected 0 (no limit) to 1e5")
     only = tuple(part for pattern in flags.only for part in pattern.split(",") if part)
-    return Options(only, flags.quick, budget_ms / 1e3, flags.rounds, flags.seed, flags.timeout_s, limit_s)
+    return Options(only, flags.quick, budget_ms / 1e3, flags.rounds, flags.seed, flags.timeout_s, 60 * limit_min)
 
 
 def _kind(asked: str | None) -> str:
@@ -98,8 +98,8 @@ def _check_out(out: Path) -> None:
 def _list(options: Options, kind: str, modules: tuple[str, ...]) -> int:
     facts = facts_here(kind, ((0,),), 1)
     the_plan = plan(facts, replace(options, rounds=1), all_cases(facts, modules))
-    for line in sorted(f"{visit.case.key}" for visit in the_plan.visits):
-        print(line)
+    for key in sorted(visit.case.key for visit in the_plan.visits):
+        print(key)
     say(f"{len(the_plan.visits)} cases, about {duration(the_plan.expected_s)} a round, on {_described(facts)}")
     for reason, count in the_plan.left_out.items():
         say(f"left out: {count} cases: {reason}")

@@ -37,11 +37,16 @@ class Leader:
             self._write(message["position"], message["record"])
 
     def gave_up(self, position: int, reason: str) -> None:
-        """A visit that no rank will finish, unless it has been written already; later rounds spare that case."""
-        if position in self.left:
-            visit = self.plan.visits[position]
-            self._write(position, record_of(visit.case, visit.round, reason))
-            self.left = [left for left in self.left if self.plan.visits[left].case.key != visit.case.key]
+        """A visit that no rank will finish, unless it has been written already; later rounds spare that case.
+
+        They get a record too, so that neither they nor the same command afterwards run into it again.
+        """
+        if position not in self.left:
+            return
+        visits = self.plan.visits
+        for later in [left for left in self.left if visits[left].case.key == visits[position].case.key]:
+            told = reason if later == position else f"spared, since an earlier round gave up: {reason}"
+            self._write(later, record_of(visits[later].case, visits[later].round, told))
 
     def todo(self, after: int) -> list[int]:
         """Positions that are left."""

@@ -3,7 +3,6 @@
 All ranks compute the same plan, so that a visit can be named by its position.
 """
 
-import fnmatch
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from .case import Case
 from .cases import all_cases
 from .facts import Facts
+from .records import matches
 
 _CALLS = 8  # of the act in a visit, at the least: warm-up and repeats
 _FIXED_S = 0.02  # of a visit: allocation, agreement among ranks
@@ -68,27 +68,30 @@ def plan(facts: Facts, options: Options, cases: Iterable[Case] | None = None) ->
     """The visits of a run; `cases` are all there are, unless a test brings its own.
 
     Raises:
-        ValueError: a pattern names no case; one line with what there is.
+        ValueError: a pattern names no case, or two cases have one name; one line.
     """
     every = list(all_cases(facts) if cases is None else cases)
-    chosen = [case for case in every if not options.only or any(_fits(case, p) for p in options.only)]
+    chosen = [case for case in every if not options.only or any(matches(case.key, p) for p in options.only)]
     _check_patterns(options.only, every)
+    _check_keys(every)
     chosen = [case for case in chosen if case.quick or not options.quick]
     reasons = [_unfit(case, facts, options) for case in chosen]
     fit = [case for case, reason in zip(chosen, reasons, strict=True) if not reason]
     return Plan(_visits(fit, facts, options), Counter(reason for reason in reasons if reason))
 
 
-def _fits(case: Case, pattern: str) -> bool:
-    name = f"{case.family}/{case.name}"
-    return case.family == pattern or fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(case.key, pattern)
-
-
 def _check_patterns(patterns: Sequence[str], every: Sequence[Case]) -> None:
     for pattern in patterns:
-        if not any(_fits(case, pattern) for case in every):
+        if not any(matches(case.key, pattern) for case in every):
             known = ", ".join(sorted({case.family for case in every}))
             raise ValueError(f"--only = {pattern!r}: names no case; families here: {known} (--list shows all)")
+
+
+def _check_keys(every: Iterable[Case]) -> None:
+    """A file of records tells cases apart by their keys."""
+    twice = [key for key, count in Counter(case.key for case in every).items() if count > 1]
+    if twice:
+        raise ValueError(f"two cases are called {twice[0]!r}: expected another name or other params")
 
 
 def _unfit(case: Case, facts: Facts, options: Options) -> str:

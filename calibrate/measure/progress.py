@@ -49,10 +49,6 @@ class Progress:
         print(text, file=sys.stderr, flush=True)
         self.printed = time.monotonic()
 
-    def end(self) -> None:
-        """Nothing more will come."""
-        self._clear()
-
     def _draw(self, name: str) -> None:
         full = round(_WIDTH * self.count / max(self.total, 1))
         bar = "#" * full + "." * (_WIDTH - full)

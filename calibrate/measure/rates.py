@@ -42,7 +42,7 @@ def bandwidths(name: str, gpus: int, size_bytes: float, seconds: float) -> tuple
 
 def rates(record: Record, seconds: float) -> str:
     """What a call of so many seconds reaches, in words: `25 GB/s`, `300 TFLOP/s`; empty where only time counts."""
-    if record["group"] == "collectives":
+    if record["group"] == "collectives" and record["case"] in BUS_FACTOR:
         algbw, busbw = bandwidths(record["case"], record["params"]["gpus"], record["bytes"], seconds)
         return f"algbw {_si(algbw, 'B/s')}, busbw {_si(busbw, 'B/s')}"
     if record.get("flop"):

@@ -9,9 +9,11 @@ import errno
 import fcntl
 import gzip
 import json
+import math
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,8 +25,9 @@ Record = Mapping[str, Any]
 def record_of(case: Case, visit_round: int, outcome: Measurement | str) -> dict[str, Any]:
     """What one visit says: its measurement, or why there is none."""
     about = {"group": case.family, "case": case.name, "params": dict(case.params), "round": visit_round}
-    if isinstance(outcome, str):
-        return about | {"error": outcome}
+    fault = outcome if isinstance(outcome, str) else _fault(outcome.samples_s)
+    if isinstance(outcome, str) or fault:
+        return about | {"error": fault}
     return about | {
         "library": case.library,
         "cache": case.cache,
@@ -40,18 +43,32 @@ def record_of(case: Case, visit_round: int, outcome: Measurement | str) -> dict[
     }
 
 
+def _fault(samples_s: Sequence[float]) -> str:
+    """Why these are no times; empty if they are."""
+    strange = [seconds for seconds in samples_s if not 0 <= seconds < math.inf]
+    return f"a sample of {strange[0]:g} s is no time" if strange else "" if samples_s else "gave no samples"
+
+
 def _short(value: Any) -> Any:
-    """With five digits, which is more than clocks tell."""
+    """With five digits, which is more than clocks tell; None for what is no number."""
     if isinstance(value, dict):
         return {name: _short(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_short(entry) for entry in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value
 
 
 def key_of(record: Record) -> str:
     """The case of a record, as `Case.key` has it."""
     return identity(record["group"], record["case"], record.get("params", {}))
+
+
+def matches(key: str, pattern: str) -> bool:
+    """Whether a pattern is this case's family (`gemm`), fits its name (`collectives/all_*`), or its whole key."""
+    name = key.partition(" ")[0]
+    return pattern == name.partition("/")[0] or fnmatch(name, pattern) or fnmatch(key, pattern)
 
 
 def visits_in(records: Iterable[Record], failed_too: bool = True) -> set[tuple[str, int]]:

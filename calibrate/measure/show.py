@@ -3,12 +3,11 @@
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from .rates import rates
-from .records import key_of, read_records
+from .records import key_of, matches, read_records
 from .statistics import median, spread, wide
 
 
@@ -16,7 +15,7 @@ def table(records: Iterable[dict[str, Any]], only: Sequence[str] = ()) -> list[s
     """Lines, sorted by case: median over all rounds, spread, number of samples, rate; a mark where to look twice."""
     cases: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        if "round" in record and _asked_for(record, only):
+        if "round" in record and (not only or any(matches(key_of(record), pattern) for pattern in only)):
             cases.setdefault(key_of(record), []).append(record)
     head = f"{'median':>10} {'spread':>7} {'samples':>7}  {'rate':34} case"
     return [head, *(_line(key, of) for key, of in sorted(cases.items()))] if cases else []
@@ -28,11 +27,6 @@ def seconds(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value * 1e6:.3g} us"
-
-
-def _asked_for(record: dict[str, Any], only: Sequence[str]) -> bool:
-    name = f"{record['group']}/{record['case']}"
-    return not only or any(pattern == record["group"] or fnmatch(name, pattern) for pattern in only)
 
 
 def _line(key: str, records: Sequence[dict[str, Any]]) -> str:

@@ -44,6 +44,11 @@ def test_a_pattern_that_names_nothing_is_one_line():
         plan(CPU, Options(only=("gem",)), [case("add")])
 
 
+def test_two_cases_of_one_name_are_one_line():
+    with pytest.raises(ValueError, match="two cases are called 'kernels/add': expected another name or other params"):
+        plan(CPU, Options(), [case("add"), case("add")])
+
+
 def test_quick_keeps_the_quick_ones():
     cases = [case("add", quick=True), case("mul")]
     assert set(names(plan(CPU, Options(quick=True), cases))) == {"add"}

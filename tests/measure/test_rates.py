@@ -26,6 +26,7 @@ def test_it_is_what_the_simulator_means_by_it():
             {"group": "collectives", "case": "all_reduce", "params": {"gpus": 8}, "bytes": 8e9},
             "algbw 4 GB/s, busbw 7 GB/s",
         ),
+        ({"group": "collectives", "case": "of_mine", "params": {}, "bytes": 8e9}, "4 GB/s"),
         ({"group": "gemm", "case": "wgrad", "flop": 6e14, "bytes": 1e9}, "300 TFLOP/s"),
         ({"group": "copies", "case": "h2d", "flop": 0, "bytes": 5e10}, "25 GB/s"),
         ({"group": "overheads", "case": "launch", "flop": 0, "bytes": 0}, ""),

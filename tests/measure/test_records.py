@@ -1,12 +1,13 @@
 import gzip
 import json
+import math
 
 import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.case import Case, Measurement
-from runcast.calibrate.measure.records import Writer, key_of, read_records, record_of, visits_in
+from runcast.calibrate.measure.records import Writer, key_of, matches, read_records, record_of, visits_in
 
 CASE = Case("gemm", "wgrad", {"m": 8, "dtype": "bf16"}, lambda bench: None, cost_class="gemm.bf16.wgrad", flop=16.0)
 
@@ -35,6 +36,35 @@ def test_a_record_holds_all_that_the_fit_reads():
 def test_a_failed_visit_has_its_reason_and_no_samples():
     record = record_of(CASE, 0, "RuntimeError: boom")
     assert (record["error"], "samples" in record) == ("RuntimeError: boom", False)
+
+
+@pytest.mark.parametrize(
+    ("samples", "told"),
+    [
+        ((), "gave no samples"),
+        ((1.0, math.nan), "a sample of nan s is no time"),
+        ((-1.0,), "a sample of -1 s is no time"),
+    ],
+)
+def test_what_are_no_times_fail_the_visit(samples, told):
+    assert record_of(CASE, 0, Measurement(samples))["error"] == told
+
+
+def test_numbers_that_are_none_are_left_open():
+    measured = Measurement((1.0,), more={"power_w": [math.inf, 1.0]})
+    assert record_of(CASE, 0, measured)["more"] == {"power_w": [None, 1.0]}
+
+
+@pytest.mark.parametrize(
+    "pattern", ["gemm", "gemm/*", "*/wgrad", "gemm/[vw]*", "gemm/wgrad m=8*", "gemm/wgrad m=8 dtype=bf16"]
+)
+def test_patterns_that_name_a_case(pattern):
+    assert matches(CASE.key, pattern)
+
+
+@pytest.mark.parametrize("pattern", ["gem", "wgrad", "gemm/w", "gemm/wgrad m=9*", ""])
+def test_patterns_that_do_not(pattern):
+    assert not matches(CASE.key, pattern)
 
 
 def test_what_is_written_is_read(tmp_path):
