@@ -233,9 +233,8 @@ def _noise_of_rounds(cases: Iterable[Rounds]) -> float:
     return _scatter([median(shift) for shift in shifts.values()]) / math.sqrt(max(len(shifts), 1))
 
 
-def report(a: Iterable[Record], b: Iterable[Record]) -> str:
+def report(drift: Drift) -> str:
     """What `compare` finds, as text: the machine as a whole first, then the cases that moved, the furthest first."""
-    drift = compare(a, b)
     lines = [*drift.changed, *_summary(drift)]
     if drift.moved:
         lines += ["", "      A          B        B/A  explained    case", *map(_line, drift.moved)]
@@ -292,5 +291,6 @@ def run(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(report(before, after))
-    return 1 if compare(before, after).anything else 0
+    found = compare(before, after)
+    print(report(found))
+    return 1 if found.anything else 0
