@@ -1,24 +1,21 @@
 """Measuring again gives the same medians within the printed spread; a slowed kernel shows up as such."""
 
-import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
+from .launching import CALIBRATE, environment
+
 pytestmark = pytest.mark.slow  # nothing else may run beside it
 
-PYTHON = [sys.executable, "-m", "runcast.calibrate"]
 SLOWED = "steady/product n=128"
 
 
 def calibrate(*arguments, **more):
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"} | more
-    command = [*PYTHON, *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    command = [*CALIBRATE, *map(str, arguments)]
+    return subprocess.run(command, env=environment(**more), capture_output=True, text=True, timeout=120)
 
 
 def measured(out, **more):

@@ -1,7 +1,6 @@
 """Measure, fit, check: what docs/measuring.md promises, on four ranks of CPUs and Gloo."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -13,21 +12,17 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.records import read_records
 
+from .launching import environment
+
 pytestmark = pytest.mark.slow
 
 BIN = Path(sys.executable).parent
-LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
 LIMIT_S = 180
 
 
 def run(*command, cwd, until):
-    clean = {
-        key: value for key, value in os.environ.items() if not key.startswith(("RANK", "WORLD", "LOCAL", "MASTER"))
-    }
-    left = until - time.monotonic()
-    done = subprocess.run(
-        [BIN / command[0], *command[1:]], cwd=cwd, env=clean, capture_output=True, text=True, timeout=left
-    )
+    line, left = [BIN / command[0], *command[1:]], until - time.monotonic()
+    done = subprocess.run(line, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=left)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -1,11 +1,9 @@
 """The suite as users start it: real processes, real Gloo, and cases that misbehave."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,14 +13,9 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.records import read_records, visits_in
 
-HERE = Path(__file__).parent
-LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_RANK", "MASTER_", "TORCHELASTIC", "SLURM_")
-RUN = [sys.executable, "-m", "runcast.calibrate", "run", "--device", "cpu", "--cases", "misbehaving", "--rounds", "1"]
+from .launching import CALIBRATE, environment
 
-
-def environment(**more):
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHED)}
-    return clean | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"} | more
+RUN = [*CALIBRATE, "run", "--device", "cpu", "--cases", "misbehaving", "--rounds", "1"]
 
 
 def alone(*arguments):
@@ -66,9 +59,18 @@ def wait_for_records(path, count):
         time.sleep(0.05)
 
 
-def workers_of(path):
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    return [line for line in listed.splitlines() if "measure.worker" in line and str(path) in line]
+def worker_of(process):
+    """The process that a supervisor has started."""
+    (worker,) = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    return Path("/proc", worker)
+
+
+def all_end(workers):
+    """Whether all of these processes end soon."""
+    until = time.monotonic() + 5
+    while any(worker.exists() for worker in workers) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(worker.exists() for worker in workers)
 
 
 def test_a_bad_case_is_recorded_and_the_suite_goes_on(tmp_path):
@@ -109,6 +111,7 @@ def test_a_killed_rank_ends_all_with_a_clear_line_and_a_restart_resumes(tmp_path
     flags = ("--out", out, "--only", "slow", "--silence-s", 4)
     ranks = Ranks(2, *flags)
     wait_for_records(out, 3)
+    workers = [worker_of(process) for process in ranks.processes]
     ranks.processes[victim].kill()
     killed = time.monotonic()
     codes, said = ranks.end(timeout_s=30)
@@ -119,7 +122,7 @@ def test_a_killed_rank_ends_all_with_a_clear_line_and_a_restart_resumes(tmp_path
     gone = "the store of rank 0 or of the launcher is gone"
     assert (lost if victim else gone) in said[1 - victim]
     assert "the same command goes on where it stopped" in said[1 - victim]
-    assert not workers_of(out)
+    assert all_end(workers)
     before = out.read_text().splitlines()
     assert len(before) >= 4
 
@@ -137,13 +140,10 @@ def test_a_worker_ends_with_its_supervisor(tmp_path):
         [*RUN, "--out", str(out), "--only", "slow"], env=environment(), stderr=subprocess.DEVNULL
     )
     wait_for_records(out, 1)
-    (worker,) = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    worker = worker_of(process)
     process.kill()
     process.wait()
-    until = time.monotonic() + 5
-    while Path(f"/proc/{worker}").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{worker}").exists()
+    assert all_end([worker])
 
 
 def test_interrupting_keeps_what_is_done(tmp_path):
