@@ -29,6 +29,7 @@ _OUTLAST = 2.0  # the noise lasts so much longer than the steps would alone
 _MORE = 4  # times as many steps, if they are too few
 _STEP_S = 2e-4  # a step lasts at least this long, over several acts if need be
 _TRIAL = 4  # acts from which estimates come, and of the noise at the least
+_EVENT_S = 5e-6  # of the host, to make and record an event, at the most
 _SPIN_HZ = 2e9  # cycles of `torch.cuda._sleep` per second, roughly
 _LONGEST_HOLD_S = 0.02
 
@@ -40,6 +41,11 @@ class Lane:
     act: Act
     repeats: int
     issue_s: float
+
+    @property
+    def issued_s(self) -> float:
+        """What the host needs to issue all of it, with its marks."""
+        return (self.issue_s + _EVENT_S) * (self.repeats + 1)
 
 
 Marks = list[float]
@@ -210,23 +216,24 @@ def _in_threads(lanes: Sequence[Lane]) -> list[Marks]:
 
 
 def _on_streams(bench: Bench) -> Run:
-    """The last lane on the current stream, the others on streams of their own.
+    """The last of two lanes on the current stream, the other on a new one: streams may share a queue, not all of them.
 
-    A spin kernel holds all of them back while the host issues, so that the host is not timed.
+    A spin kernel holds both back while the host issues, so that the host is not timed. The lane that is issued sooner
+    goes first: the other may be longer than a queue (1024), and the host then waits for the device.
     """
     device = bench.device.torch_device
-    side = torch.cuda.Stream(device)
 
     def run(lanes: Sequence[Lane]) -> list[Marks]:
         main = torch.cuda.current_stream(device)
-        hold_s = 1.5 * sum(lane.issue_s * (lane.repeats + 1) for lane in lanes) + 1e-4
+        hold_s = 1.5 * sum(lane.issued_s for lane in lanes) + 1e-4
         torch.cuda._sleep(int(min(hold_s, _LONGEST_HOLD_S) * _SPIN_HZ))
         gate = torch.cuda.Event(enable_timing=True)
         gate.record()
-        streams = [main] if len(lanes) == 1 else [side, main]
-        events = [_issue(stream, gate, lane) for stream, lane in zip(streams, lanes, strict=True)]
+        streams = [main] if len(lanes) == 1 else [torch.cuda.Stream(device), main]
+        order = sorted(range(len(lanes)), key=lambda at: lanes[at].issued_s)
+        events = {at: _issue(streams[at], gate, lanes[at]) for at in order}
         bench.device.synchronize()
-        return [[1e-3 * gate.elapsed_time(event) for event in lane] for lane in events]
+        return [[1e-3 * gate.elapsed_time(event) for event in events[at]] for at in range(len(lanes))]
 
     return run
 

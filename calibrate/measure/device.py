@@ -2,10 +2,11 @@
 
 import contextlib
 import ctypes
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -14,6 +15,8 @@ from .case import Act
 _SPIN_HZ = 2e9  # cycles of `torch.cuda._sleep` per second, roughly
 _LONGEST_HOLD_S = 0.02
 _CPU_FLUSH_BYTES = 64e6
+_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"  # as many as there can be: streams that share one wait for each other
+_BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt, <malloc.h>
 
 
@@ -115,6 +118,7 @@ class CudaDevice:
     collectives = "nccl"
 
     def __init__(self, local_rank: int):
+        _issue_without_waiting()
         # Slurm may show each task its own GPU only, as number 0
         self.torch_device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(self.torch_device)
@@ -132,19 +136,26 @@ class CudaDevice:
 
     def pin(self, memory: torch.Tensor) -> None:
         """By cudaHostRegister, which takes whole pages."""
-        code = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)
-        torch.cuda.check_error(int(code))
+        self._check(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
 
     def unpin(self, memory: torch.Tensor) -> None:
         """By cudaHostUnregister."""
         self.synchronize()
-        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())))
+        self._check(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr()))
+
+    def _check(self, code: Any) -> None:
+        """CUDA keeps a failure for whoever looks next, a kernel of another case say: one of our own takes it."""
+        if int(code):
+            with contextlib.suppress(RuntimeError):
+                torch.ones(1, device=self.torch_device)
+        torch.cuda.check_error(int(code))
 
     def times(
         self, act: Act, repeats: int, inner: int, cold: bool, issue_s: float, align: Act | None = None
     ) -> list[float]:
         """Between events; a spin kernel holds the stream while the host issues, so that the host is not timed."""
-        hold = int(min(1.5 * issue_s * inner + 2e-5, _LONGEST_HOLD_S) * _SPIN_HZ)
+        acts = inner + (align is not None)  # that one is issued behind the spin kernel too
+        hold = int(min(1.5 * issue_s * acts + 2e-5, _LONGEST_HOLD_S) * _SPIN_HZ)
         pairs = [self._between_events(act, inner, cold, hold, align) for _ in range(repeats)]
         self.synchronize()
         return [1e-3 * start.elapsed_time(end) / inner for start, end in pairs]
@@ -178,6 +189,13 @@ class CudaDevice:
                 main.wait_stream(stream)
 
         return all_of_them
+
+
+def _issue_without_waiting() -> None:
+    """Before CUDA starts: calls that wait, or streams that share a queue, as Megatron wants them, would be timed."""
+    os.environ.update([_QUEUES])
+    for name in _BLOCKING:
+        os.environ.pop(name, None)
 
 
 def pick_device(kind: str, local_rank: int) -> Device:

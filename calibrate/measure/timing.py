@@ -45,8 +45,8 @@ def on_host(prepare: Prepare) -> Measure:
 def _measured(bench: Bench, work: Act | Checked, cold: bool) -> Measurement:
     act = work.act if isinstance(work, Checked) else work
     one_s, issue_s = warm_up(bench, act)
-    repeats = _repeats(bench.budget_s, one_s)
     inner = 1 if cold else min(max(int(_HOT_SAMPLE_S / one_s), 1), _MOST_INNER)
+    repeats = _repeats(bench.budget_s, inner * one_s)
     align = bench.align()
     if align:
         align()  # the first collective of a group connects it
@@ -90,5 +90,5 @@ def _issued(bench: Bench, act: Act) -> float:
     return seconds
 
 
-def _repeats(budget_s: float, one_s: float) -> int:
-    return min(max(int(budget_s / one_s), _FEWEST), _MOST)
+def _repeats(budget_s: float, sample_s: float) -> int:
+    return min(max(int(budget_s / sample_s), _FEWEST), _MOST)

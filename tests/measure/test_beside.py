@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
 from runcast.calibrate.measure.bench import Bench
-from runcast.calibrate.measure.beside import beside
+from runcast.calibrate.measure.beside import Lane, _on_streams, beside
 from runcast.calibrate.measure.device import CpuDevice, CudaDevice
 from runcast.calibrate.measure.facts import Facts
 
@@ -52,6 +52,14 @@ def test_short_work_is_done_several_times_in_a_step(gpu):
     found = beside(bench_of(gpu), lambda: gpu.work(1e-5), lambda: gpu.work(1e-4))
     assert found.more["acts_per_sample"] == 20
     assert found.samples_s == pytest.approx([2e-5] * len(found.samples_s))
+
+
+def test_the_short_lane_is_issued_before_one_that_may_fill_a_queue(gpu):
+    issued = []
+    long, short = (Lane(lambda name=name: issued.append(name), count, 1e-6) for name, count in (("l", 9), ("s", 3)))
+    marks = _on_streams(bench_of(gpu))([long, short])
+    assert "".join(issued) == "sss" + 9 * "l"
+    assert [len(of) for of in marks] == [10, 4]
 
 
 def test_one_after_the_other_is_no_measurement(gpu, monkeypatch):
