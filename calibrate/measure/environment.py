@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def environment(facts: Facts) -> dict[str, Any]:
     known = {
         "group": "environment",
         "suite": SUITE,
-        "runcast": metadata.version("runcast"),
+        "runcast": _if_told(lambda: metadata.version("runcast")),
         "gpu": torch.cuda.get_device_name() if facts.cuda else "CPU",
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -51,7 +52,8 @@ def identity(environment: dict[str, Any]) -> dict[str, Any]:
 
 def facts_here(kind: str, nodes: tuple[tuple[int, ...], ...], ranks_here: int) -> Facts:
     """The facts of this machine, as rank 0 sees them."""
-    numa_nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
+    cpus_of_nodes = Path("/sys/devices/system/node").glob("node[0-9]*/cpulist")
+    numa_nodes = sum(bool(_line_of(str(path), "")) for path in cpus_of_nodes) or 1  # a GPU's memory may be one, too
     if kind == "cpu":
         return Facts("cpu", nodes, _free_host_bytes() * _SHARE / ranks_here, numa_nodes=numa_nodes)
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -65,7 +67,7 @@ def facts_here(kind: str, nodes: tuple[tuple[int, ...], ...], ranks_here: int) -
         fp8=torch.cuda.get_device_capability() >= (8, 9),
         numa_nodes=numa_nodes,
         near_numa=_numa_of(properties),
-        collectives="nccl " + ".".join(map(str, torch.cuda.nccl.version())),
+        collectives=" ".join(["nccl", _nccl() or ""]).strip(),
     )
 
 
@@ -88,8 +90,8 @@ def _cuda() -> dict[str, Any]:
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "gpu_hash": _hash(properties),
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "cudnn": _if_told(torch.backends.cudnn.version),
+        "nccl": _nccl(),
         "driver": _driver(),
         "topology": _printed("nvidia-smi", "topo", "-m"),
         "limits": _printed(
@@ -98,6 +100,19 @@ def _cuda() -> dict[str, Any]:
             "--format=csv",
         ),
     }
+
+
+def _if_told(ask: Callable[[], Any]) -> Any:
+    """None where this torch or this machine does not tell: no reason not to measure."""
+    try:
+        return ask()
+    except Exception:
+        return None
+
+
+def _nccl() -> str | None:
+    version = _if_told(torch.cuda.nccl.version)
+    return ".".join(map(str, version)) if version else None
 
 
 def _driver() -> str | None:
@@ -112,7 +127,7 @@ def _driver() -> str | None:
 def _printed(*command: str) -> list[str] | None:
     """The lines of a command, without the colours of a terminal; None where there is no such command."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).splitlines() if done.returncode == 0 else None

@@ -1,5 +1,8 @@
 """What only runs on CUDA, on a stand-in: that it runs at all. Times mean nothing here, nor do kernels."""
 
+import contextlib
+import os
+
 import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
@@ -8,6 +11,7 @@ import torch
 from runcast.calibrate.measure.bench import Bench
 from runcast.calibrate.measure.cases import attention, gemm, interference, membound, moe, overheads, sustained
 from runcast.calibrate.measure.device import CudaDevice, pick_device
+from runcast.calibrate.measure.environment import facts_here
 from runcast.calibrate.measure.facts import Facts
 
 from . import fake_cuda
@@ -29,6 +33,21 @@ def test_the_device_times_work_by_its_own_clock(monkeypatch):
     both = device.at_once([lambda: gpu.work(1e-3), lambda: gpu.work(3e-3)])
     assert device.times(both, 2, 1, cold=False, issue_s=1e-5) == pytest.approx([4e-3] * 2)
     assert device.host(16).sum() == 16
+
+
+def test_nothing_in_the_environment_makes_calls_wait_or_streams_share_a_queue(monkeypatch):
+    fake_cuda.install(monkeypatch)
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # as Megatron wants it
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    CudaDevice(0)
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+    assert "CUDA_LAUNCH_BLOCKING" not in os.environ
+
+
+def test_facts_need_no_nccl(monkeypatch):
+    fake_cuda.install(monkeypatch)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: torch._C._no_such_function)
+    assert facts_here("cuda", ((0,),), 1).collectives == "nccl"
 
 
 def cheapest(module, seconds=0.05):
@@ -82,3 +101,20 @@ def test_a_graph_is_captured_once_and_replayed(bench):
     case.measure(bench)
     assert fake_cuda.FAKE.called.count("capture") == 1
     assert fake_cuda.FAKE.called.count("replay") > 5
+
+
+def test_a_capture_that_fails_leaves_the_stream_as_it_was(bench, monkeypatch):
+    """As torch.cuda.graph does it: where the end of the capture raises, its stream stays the current one."""
+
+    @contextlib.contextmanager
+    def failing(graph, **_):
+        fake_cuda.FAKE.current = fake_cuda.FakeStream()
+        yield
+        raise RuntimeError("capture failed")
+
+    monkeypatch.setattr(torch.cuda, "graph", failing)
+    before = torch.cuda.current_stream()
+    (case,) = [case for case in overheads.cases(GPU) if case.name == "graph_node" and case.params["nodes"] == 20]
+    with pytest.raises(RuntimeError, match="capture failed"):
+        case.measure(bench)
+    assert torch.cuda.current_stream() is before

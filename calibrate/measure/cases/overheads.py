@@ -152,9 +152,13 @@ def _graph(nodes: int) -> Prepare:
         one()  # what is compiled or allocated on first use must not be in a capture
         bench.device.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(nodes):
-                one()
+        before = torch.cuda.current_stream(bench.device.torch_device)
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog may ask for its events
+                for _ in range(nodes):
+                    one()
+        finally:
+            torch.cuda.set_stream(before)  # a capture that fails leaves its own
         return lambda: graph.replay()
 
     return prepare
