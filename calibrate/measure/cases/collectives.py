@@ -19,7 +19,7 @@ from .teams import Team, all_teams, powers
 
 _ELEMENT = 2  # bytes of bf16
 _FEW, _MANY = powers(10, 30), powers(10, 30, step=1)
-_QUICK = powers(10, 28, step=6)
+_QUICK = powers(10, 28, step=3)  # a curve goes through five sizes at least
 
 Start = Callable[[Bench, int], Checked]
 """One rank's part of a collective of so many elements, ready to run."""

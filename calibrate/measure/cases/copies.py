@@ -13,7 +13,7 @@ from .exact import Stretch, checked, message
 from .numa import memory_here, running_on
 from .teams import in_node, powers
 
-_SIZES, _QUICK = powers(12, 30), powers(12, 28, step=8)
+_SIZES, _QUICK = powers(12, 30), powers(12, 28, step=4)
 _LARGE = 1 << 22  # copies that share a way to the host do not disturb each other below
 
 Copy = Callable[[Bench, torch.Tensor], Checked]

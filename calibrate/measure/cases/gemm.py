@@ -24,8 +24,11 @@ _SMALL_WEIGHTS = ((128, 128), (256, 256), (256, 1024), (1024, 256), (1024, 1024)
 _TOKENS = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _MOST = 2**42.5  # m n k: 12 TFLOP
 
-_QUICK_WEIGHTS = ((256, 256), (1024, 1024), (512, 2048), (4096, 4096), (28672, 4096), (4096, 14336), (2048, 7168))
-_QUICK_TOKENS = (64, 512, 4096)
+_QUICK_EVERY = {"cuda": 3, "cpu": 7}
+"""How many of the grid's shapes are quick: one in so many, no divisor of the numbers of tokens, so that all of those
+come up. Of the published bf16 table of H100, 90 such shapes predict all 5,286 with an error of 4.4 / 13 % (median and
+p90), 40 with 5.9 / 17 %; three tokens of seven weights did with 8.6 / 21 %, and all shapes here do with 4.6 / 13 %.
+"""
 _FP8_TOKENS = (64, 512, 2048, 8192)
 _GRADIENT_WEIGHTS = ((256, 256), (1024, 1024), (4096, 4096), (28672, 4096), (4096, 14336), (7168, 2048))  # in fp8, fp16
 
@@ -43,16 +46,16 @@ _Shape = tuple[int, int, int]  # rows, columns, summed dimension
 
 def cases(facts: Facts) -> Iterator[Case]:
     """Weights of real models and small ones, 16 to 16384 tokens, and a few around full waves of the SMs."""
-    for m, n, k in _grid((*_SMALL_WEIGHTS, *_WEIGHTS), _TOKENS):
-        quick = (n, k) in _QUICK_WEIGHTS and m in _QUICK_TOKENS
-        yield from (_case(direction, (m, n, k), "bf16", quick=quick) for direction in _LAYOUTS)
+    for index, weight in enumerate(_grid((*_SMALL_WEIGHTS, *_WEIGHTS), _TOKENS)):
+        quick = index % _QUICK_EVERY[facts.kind] == 0
+        yield from (_case(direction, weight, "bf16", quick=quick) for direction in _LAYOUTS)
     for m in _around_waves(facts.sms):
         yield _case("forward", (m, 4096, 4096), "bf16", wave=True)
     for m, n, k in _grid(_GRADIENT_WEIGHTS, (256, 2048, 8192)):
         yield from (_case(direction, (m, n, k), "fp16") for direction in _LAYOUTS)
         yield _case("forward", (m, n, k), "tf32" if facts.cuda else "fp32")  # a CPU has no tf32
     if facts.fp8:
-        yield from _fp8_cases()
+        yield from _fp8_cases(_QUICK_EVERY[facts.kind])
 
 
 def _grid(weights: tuple[tuple[int, int], ...], tokens: tuple[int, ...]) -> Iterator[_Shape]:
@@ -147,10 +150,10 @@ def _in_tf32(measure: Measure) -> Measure:
     return measured
 
 
-def _fp8_cases() -> Iterator[Case]:
+def _fp8_cases(quick_every: int) -> Iterator[Case]:
     """Scaled per tensor or per row, summed fast or in full fp32; of gradients the fast ones of some weights only."""
-    for weight in _grid((*_SMALL_WEIGHTS, *_WEIGHTS), _FP8_TOKENS):
-        quick = weight[1:] in _QUICK_WEIGHTS and weight[0] in _QUICK_TOKENS
+    for index, weight in enumerate(_grid((*_SMALL_WEIGHTS, *_WEIGHTS), _FP8_TOKENS)):
+        quick = index % quick_every == 0
         for scale, fast in (("tensor", True), ("tensor", False), ("row", True)):
             yield _fp8_case("forward", weight, scale, fast, quick and fast)
     for weight in _grid(_GRADIENT_WEIGHTS, _FP8_TOKENS):

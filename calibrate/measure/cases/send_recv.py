@@ -13,7 +13,7 @@ from .exact import Stretch, checked, message
 from .teams import Team, in_node, over_nodes, powers
 
 _ELEMENT = 2  # bytes of bf16
-_SIZES, _QUICK = powers(10, 30), powers(10, 28, step=6)
+_SIZES, _QUICK = powers(10, 30), powers(10, 26, step=4)
 
 
 def cases(facts: Facts) -> Iterator[Case]:
