@@ -91,7 +91,7 @@ def _shapes() -> Iterator[_Shape]:
 
 def _scattered(count: int) -> list[_Shape]:
     """Always the same draws: up to 2^17 tokens in all, and a product of at most 0.3 PFLOP."""
-    draw, found = random.Random(0), []
+    draw, found = random.Random(0), list[_Shape]()
     while len(found) < count:
         heads = draw.choice((4, 8, 12, 16, 24, 32, 40, 64, 96, 128))
         shape = _Shape(

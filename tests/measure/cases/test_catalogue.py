@@ -63,9 +63,10 @@ def test_a_cpu_and_a_gpu_have_the_same_cases():
 
 
 def test_quick_cases_are_few_of_every_family():
-    quick = [case for case in every(MACHINES[2]) if case.quick]
+    cases = every(MACHINES[2])
+    quick = [case for case in cases if case.quick]
     assert {case.family for case in quick} == {"collectives", "send_recv", "copies", "reload", "handles"}
-    assert len(quick) < 100
+    assert len(quick) < len(cases) / 4
 
 
 def test_a_rank_alone_has_no_collectives_messages_or_handles():
