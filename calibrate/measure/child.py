@@ -1,5 +1,6 @@
 """A worker as its supervisor sees it: a process, what it tells, and how it ended."""
 
+import contextlib
 import json
 import os
 import select
@@ -10,13 +11,15 @@ from typing import Any
 
 from .job import Job
 
+_PATIENCE_S = 5.0
+
 
 class Child:
     """A running worker. It has a session of its own: ^C in a terminal reaches the supervisor only."""
 
     def __init__(self, job: Job):
         self._read, write = os.pipe()
-        command = [sys.executable, "-m", f"{__package__}.worker", str(write), job.to_text()]
+        command = [sys.executable, "-m", f"{__package__}.worker", str(os.getpid()), str(write), job.to_text()]
         self._process = subprocess.Popen(
             command, pass_fds=(write,), stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
         )
@@ -38,12 +41,14 @@ class Child:
     @property
     def ended(self) -> int | None:
         """Its exit code, once it has ended and all it told was read; minus the signal that ended it."""
-        return None if self._open else self._process.wait()
+        return None if self._open else self._process.poll()
 
     def kill(self) -> None:
-        """End it, whatever it does."""
-        self._process.kill()
-        self._process.wait()
+        """End it and what it has started; a driver may keep it for longer than anybody can wait."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE_S)
         os.close(self._read)
         self._open = False
 

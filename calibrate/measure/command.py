@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from .cases import all_cases
+from .ending import GO_ON, say
 from .environment import facts_here
 from .facts import Facts
 from .job import Job
@@ -17,7 +18,7 @@ from .meeting import Board
 from .place import Place
 from .plan import Options, plan
 from .progress import duration
-from .supervisor import GO_ON, Supervisor, say
+from .supervisor import Supervisor
 
 _QUICK_MIN = 2.75  # of the three minutes that --quick may take, the rest is for starting
 _ABOUT = """\
@@ -29,13 +30,12 @@ def run(arguments: Sequence[str]) -> int:
     """Measure; returns the exit code."""
     flags = _parser().parse_args(arguments)
     try:
-        place = Place.from_environment()
-    except ValueError as error:
+        place, kind = Place.from_environment(), _kind(flags.device)
+    except ValueError as error:  # which may differ from rank to rank
         say(f"error: {error}")
         return 2
     try:
         options = _options(flags)
-        kind = _kind(flags.device)
         if flags.list:
             return _list(options, kind, tuple(flags.cases)) if place.rank == 0 else 0
         _check_out(flags.out)
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--budget-ms", type=float, help="of timed work per visit of a case (default: 40, quick: 10)")
     add("--rounds", type=int, default=2, help="visits of each case, each round in an order of its own (default: 2)")
     add("--limit-min", type=float, help="start no case after so many minutes (default: 0 for never, quick: 2.75)")
-    add("--timeout-s", type=float, default=120.0, help="of a case before it counts as hanging (default: 120)")
+    add("--timeout-s", type=float, help="of a case before it counts as hanging (default: 120, quick: 20)")
     add("--silence-s", type=float, default=20.0, help="of a rank before it counts as lost (default: 20)")
     add("--seed", type=int, default=0, help="of order and inputs")
     add("--retry", action="store_true", help="measure again what has failed in --out")
@@ -69,7 +69,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _options(flags: argparse.Namespace) -> Options:
     budget_ms = flags.budget_ms if flags.budget_ms is not None else (10.0 if flags.quick else 40.0)
-    for name, value in (("budget-ms", budget_ms), ("timeout-s", flags.timeout_s), ("silence-s", flags.silence_s)):
+    timeout_s = flags.timeout_s if flags.timeout_s is not None else (20.0 if flags.quick else 120.0)
+    for name, value in (("budget-ms", budget_ms), ("timeout-s", timeout_s), ("silence-s", flags.silence_s)):
         if not 0.1 <= value <= 1e6:
             raise ValueError(f"--{name} = {value:g}: expected 0.1 to 1e6")
     if not 1 <= flags.rounds <= 100:
@@ -78,7 +79,7 @@ def _options(flags: argparse.Namespace) -> Options:
     if not 0.0 <= limit_min <= 1e5:
         raise ValueError(f"--limit-min = {limit_min:g}: expected 0 (no limit) to 1e5")
     only = tuple(part for pattern in flags.only for part in pattern.split(",") if part)
-    return Options(only, flags.quick, budget_ms / 1e3, flags.rounds, flags.seed, flags.timeout_s, 60 * limit_min)
+    return Options(only, flags.quick, budget_ms / 1e3, flags.rounds, flags.seed, timeout_s, 60 * limit_min)
 
 
 def _kind(asked: str | None) -> str:

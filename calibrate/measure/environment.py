@@ -46,7 +46,7 @@ def environment(facts: Facts) -> dict[str, Any]:
 
 def identity(environment: dict[str, Any]) -> dict[str, Any]:
     """That part of it in which all records of a file agree."""
-    same = ("suite", "gpu", "torch", "cuda", "driver", "collectives", "cpu", "nodes")
+    same = ("suite", "gpu", "torch", "cuda", "driver", "collectives", "cpu", "threads", "nodes")
     return {key: environment.get(key) for key in same}
 
 

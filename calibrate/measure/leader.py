@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .cases import all_cases
+from .ending import GO_ON, RunEndError
 from .environment import identity
 from .facts import Facts
 from .job import Job
@@ -12,7 +13,6 @@ from .plan import Plan, plan
 from .progress import Progress, duration
 from .records import Writer, read_records, record_of, visits_in
 from .statistics import wide
-from .supervisor import GO_ON, RunEndError
 
 
 class Leader:

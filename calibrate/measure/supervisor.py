@@ -6,7 +6,7 @@ recorded, and the next one is measured by fresh workers. Supervisors speak throu
 | name | who | what |
 |---|---|---|
 | `alive/<rank>` | each | a count that grows while the supervisor lives |
-| `alarm/<attempt>` | who sees it first | a rank has failed at a case: the others need not wait long |
+| `alarm/<attempt>/<position>` | who sees it first | a rank has failed at a case: the others need not wait long |
 | `broken/<attempt>` | who sees it first | a rank has lost its worker: all start a new one after that position |
 | `todo/<attempt>` | rank 0 | the positions that are left |
 | `over` | rank 0, or who misses it | the run has ended, with which exit code and line |
@@ -15,28 +15,20 @@ recorded, and the next one is measured by fresh workers. Supervisors speak throu
 
 import contextlib
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .child import Child, how
+from .ending import GO_ON, RunEndError, say
 from .job import RESTART, Job
 from .meeting import Board
+from .pulse import Pulse
 
 _STEP_S = 0.2
 _START_S = 300.0  # a worker imports torch, makes a context and joins groups
 _GRACE_S = 5.0  # for the others, when one rank has failed at a case; and for a rank that waits for others
-_BEAT_S = 1.0
-
-
-class RunEndError(Exception):
-    """The run is over: exit code, and a line for the user, empty if there is nothing to say."""
-
-    def __init__(self, code: int, line: str = ""):
-        super().__init__(line)
-        self.code, self.line = code, line
 
 
 class Listener(Protocol):
@@ -58,11 +50,8 @@ class Watch:
 
     deadline: float
     position: int | None = None
-    limit_s: float = _START_S
+    limit_s: float = 0.0
     reason: str = ""  # that another rank has failed there
-
-
-GO_ON = "the same command goes on where it stopped"
 
 
 class Supervisor:
@@ -76,7 +65,7 @@ class Supervisor:
     def run(self) -> int:
         """Worker after worker until rank 0 says that the run is over; returns the exit code."""
         try:
-            with signals_end():
+            with signals_end(), self.pulse.watched():
                 self._workers()
         except RunEndError as end:
             self.board.post_first("over", {"code": end.code, "line": end.line})
@@ -117,6 +106,7 @@ class Supervisor:
                 self._look()
                 broken = self.board.seen(f"broken/{attempt}")
                 if broken is not None:
+                    self._hear(child, attempt, watch, patience_s=0.0)  # it may have been done after all
                     return self._broken(broken)
                 if child.ended is not None:
                     if child.ended == RESTART and watch.position is not None:
@@ -127,15 +117,15 @@ class Supervisor:
         finally:
             child.kill()
 
-    def _hear(self, child: Child, attempt: int, watch: Watch) -> None:
-        for message in child.messages(_STEP_S):
+    def _hear(self, child: Child, attempt: int, watch: Watch, patience_s: float = _STEP_S) -> None:
+        for message in child.messages(patience_s):
             now = time.monotonic()
             if "begin" in message:
                 watch.position, watch.limit_s = message["begin"], message["limit_s"]
                 watch.deadline, watch.reason = now + watch.limit_s, ""
             elif "failed" in message:
-                alarm = {"position": message["failed"], "reason": f"rank {self.rank}: {message['reason']}"}
-                self.board.post_first(f"alarm/{attempt}", alarm)
+                reason = f"rank {self.rank}: {message['reason']}"
+                self.board.post_first(f"alarm/{attempt}/{message['failed']}", reason)
             elif "waiting" in message:
                 watch.deadline += _GRACE_S  # whoever keeps it waiting is to be blamed, by its own supervisor
             if self.listener is not None:
@@ -169,10 +159,9 @@ class Supervisor:
             self._give_up(attempt, watch, self._mine(f"its worker {how(code)}"))
 
     def _check_deadline(self, attempt: int, watch: Watch) -> None:
-        alarm = self.board.seen(f"alarm/{attempt}")
-        if alarm is not None and alarm["position"] == watch.position:
-            watch.deadline = min(watch.deadline, time.monotonic() + _GRACE_S)
-            watch.reason = alarm["reason"]
+        alarm = self.board.seen(f"alarm/{attempt}/{watch.position}")
+        if alarm is not None and not watch.reason:
+            watch.deadline, watch.reason = min(watch.deadline, time.monotonic() + _GRACE_S), alarm
         if time.monotonic() > watch.deadline:
             if watch.position is None:
                 line = f"its worker did not start within {_START_S:g} s"
@@ -194,38 +183,6 @@ class Supervisor:
         return int(broken["position"])
 
 
-class Pulse:
-    """Tells that this supervisor lives, and looks whether the others do: rank 0 at all, all at rank 0."""
-
-    def __init__(self, board: Board, rank: int, ranks: int, silence_s: float):
-        self.board, self.rank, self.silence_s = board, rank, silence_s
-        self.others = range(1, ranks) if rank == 0 else range(1)
-        self.last: dict[int, tuple[Any, float]] = {}
-        self.count, self.next = 0, 0.0
-
-    def beat(self) -> None:
-        """Once a second.
-
-        Raises:
-            RunEndError: a rank has been silent for too long.
-        """
-        now = time.monotonic()
-        if now < self.next:
-            return
-        self.count, self.next = self.count + 1, now + _BEAT_S
-        self.board.post(f"alive/{self.rank}", self.count)
-        for rank in self.others:
-            count = self.board.seen(f"alive/{rank}")
-            before, since = self.last.get(rank, (None, now))
-            self.last[rank] = (count, since if count == before else now)
-            if now - self.last[rank][1] > self.silence_s:
-                self._lost(rank)
-
-    def _lost(self, rank: int) -> None:
-        line = f"rank {rank} has been silent for {self.silence_s:g} s and is lost"
-        self.board.post_first("over", {"code": 1, "line": line})
-
-
 @contextlib.contextmanager
 def signals_end() -> Iterator[None]:
     """Inside it SIGTERM and ^C end the run in order."""
@@ -240,8 +197,3 @@ def signals_end() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def say(line: str) -> None:
-    """To the user, beside the progress."""
-    print(line, file=sys.stderr, flush=True)

@@ -60,7 +60,7 @@ class Worker:
         """Rank 0's, with the ranks of every node."""
         board, place = self.board, self.place
         if self.job.attempt == 0:
-            board.post(f"at/{place.rank}", [place.node, gpu_of(self.device)])
+            board.post(f"at/{place.rank}", [place.node, gpu_of(self.device), self.job.kind])
             if place.rank == 0:
                 nodes = _by_node([board.read(f"at/{rank}") for rank in range(place.ranks)])
                 facts = facts_here(self.job.kind, nodes, len(nodes[0]))
@@ -150,10 +150,13 @@ class Worker:
 
 def _by_node(at: list[list[Any]]) -> tuple[tuple[int, ...], ...]:
     """The ranks of each node, from every rank's node and GPU."""
-    for rank, (node, gpu) in enumerate(at):
-        if gpu and [node, gpu] in at[:rank]:
-            raise SystemExit(f"ranks {at.index([node, gpu])} and {rank} share a GPU: start one rank per GPU")
-    return tuple(tuple(r for r, (of, _) in enumerate(at) if of == node) for node in sorted({node for node, _ in at}))
+    for rank, (node, gpu, kind) in enumerate(at):
+        if gpu and [node, gpu, kind] in at[:rank]:
+            raise SystemExit(f"ranks {at.index([node, gpu, kind])} and {rank} share a GPU: start one rank per GPU")
+        if kind != at[0][2]:
+            raise SystemExit(f"rank 0 measures {at[0][2]}, but rank {rank} {kind}: no GPU there? Give --device")
+    nodes = [node for node, _, _ in at]
+    return tuple(tuple(rank for rank, of in enumerate(nodes) if of == node) for node in sorted(set(nodes)))
 
 
 class Exchange:
@@ -171,14 +174,19 @@ class Exchange:
 
 
 def _joined(parts: Mapping[int, dict[str, Any]]) -> Measurement | str:
-    """One measurement of all ranks: the mean of their times, as nccl-tests has it; the sum of wrong elements."""
+    """One measurement of all ranks: the mean of their times, as nccl-tests has it; the sum of wrong elements.
+
+    Where ranks have different numbers of samples, as beside a noise, all of them stand side by side.
+    """
     for rank, part in sorted(parts.items()):
         if "error" in part:
             return part["error"] if len(parts) == 1 else f"rank {rank}: {part['error']}"
     first = parts[min(parts)]
-    times = zip(*(part["samples_s"] for part in parts.values()), strict=False)
+    times = [part["samples_s"] for part in parts.values()]
+    alike = len({len(samples) for samples in times}) == 1
+    samples = [sum(row) / len(row) for row in zip(*times, strict=True)] if alike else [s for own in times for s in own]
     wrong = [part["wrong"] for part in parts.values() if part["wrong"] is not None]
-    return Measurement(tuple(sum(row) / len(row) for row in times), sum(wrong) if wrong else None, first["more"])
+    return Measurement(tuple(samples), sum(wrong) if wrong else None, first["more"])
 
 
 def _told(error: Exception) -> str:
@@ -186,17 +194,21 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """Linux ends this process when its supervisor ends, whatever it is doing."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m runcast.calibrate.measure.worker FD JOB`: what it tells goes to that file descriptor."""
-    _die_with_parent()
-    pipe = os.fdopen(int(arguments[0]), "w", buffering=1)
+    """`... worker PARENT FD JOB`: what it tells goes to that file descriptor, which no process of its own inherits."""
+    parent, descriptor, job = int(arguments[0]), int(arguments[1]), Job.from_text(arguments[2])
+    _die_with_parent(parent)
+    os.set_inheritable(descriptor, False)
+    pipe = os.fdopen(descriptor, "w", buffering=1)
     try:
-        code = Worker(Job.from_text(arguments[1]), lambda message: pipe.write(json.dumps(message) + "\n")).run()
+        code = Worker(job, lambda message: pipe.write(json.dumps(message) + "\n")).run()
     except ConnectionError:  # its supervisor sees that too, and says so
         return 1
     pipe.flush()

@@ -67,7 +67,7 @@ def worker_of(process):
 
 def all_end(workers):
     """Whether all of these processes end soon."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 15
     while any(worker.exists() for worker in workers) and time.monotonic() < until:
         time.sleep(0.05)
     return not any(worker.exists() for worker in workers)
@@ -217,3 +217,40 @@ def test_an_out_that_cannot_be_opened_is_one_line(tmp_path):
     done = alone("--out", "/dev/full/s.jsonl", "--only", "slow")
     assert done.returncode == 2
     assert "error: --out = '/dev/full/s.jsonl': " in done.stderr
+
+
+def test_a_second_failure_on_one_rank_keeps_its_reason(tmp_path):
+    """With this seed `fails` comes before `fails_on_one`."""
+    out = tmp_path / "s.jsonl"
+    flags = ("--out", out, "--only", "misbehaving/fails*", "--timeout-s", 25, "--seed", 6)
+    codes, said = Ranks(2, *flags).end(timeout_s=60)
+    assert codes == [0, 0], said
+    assert by_name(out)["fails_on_one"]["error"] == "rank 1: RuntimeError: rank 1 does not like this"
+
+
+def test_a_store_that_stops_answering_ends_all(tmp_path):
+    """As on a power cut: rank 0 holds the store, and says nothing any more, not even goodbye."""
+    out = tmp_path / "s.jsonl"
+    ranks = Ranks(2, "--out", out, "--only", "slow", "--silence-s", 3)
+    wait_for_records(out, 2)
+    ranks.processes[0].send_signal(signal.SIGSTOP)
+    try:
+        _, said = ranks.processes[1].communicate(timeout=30)
+    finally:
+        ranks.processes[0].kill()
+        ranks.processes[0].wait()
+    assert ranks.processes[1].returncode == 1
+    assert "rank 0 has been silent for 3 s" in said or "does not answer" in said
+
+
+def test_a_worker_that_has_just_started_ends_with_its_supervisor(tmp_path):
+    """It is killed while the worker still imports torch."""
+    process = subprocess.Popen([*RUN, "--out", str(tmp_path / "s.jsonl")], env=environment(), stderr=subprocess.DEVNULL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until = time.monotonic() + 30
+    while not children.read_text() and time.monotonic() < until:
+        time.sleep(0.01)
+    worker = worker_of(process)
+    process.kill()
+    process.wait()
+    assert all_end([worker])

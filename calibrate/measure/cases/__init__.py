@@ -31,11 +31,12 @@ def all_cases(facts: Facts, modules: tuple[str, ...] = ()) -> Iterator[Case]:
     for family in _FAMILIES:
         yield from import_module(f".{family}", __name__).cases(facts)
     for module in modules:
-        yield from _offered(module)(facts)
+        yield from _offered(module, facts)
 
 
-def _offered(module: str):  # type: ignore[no-untyped-def]
+def _offered(module: str, facts: Facts) -> list[Case]:
     try:
-        return import_module(module).cases
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"--cases = {module!r}: expected an importable module with cases(facts): {error}") from None
+        return list(import_module(module).cases(facts))
+    except Exception as error:  # the module is the user's, and may fail in any way
+        told = f"expected an importable module with cases(facts): {type(error).__name__}: {error}"
+        raise ValueError(f"--cases = {module!r}: {told}") from None
