@@ -48,3 +48,8 @@ def test_enough_for_a_fit_on_a_cpu():
     assert len(found) >= 12
     assert {case.params["head_dim"] for case in found} == {64, 128, 192}
     assert {case.params["causal"] for case in found} == {True, False}
+
+
+def test_few_cases_of_cudnn_are_quick():
+    quick = [case.params["backend"] for case in cases(GPU) if case.quick]
+    assert 0 < quick.count("cudnn") <= 20 < quick.count("flash")
