@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pandas as pd
 
 from ...simulator.errors import UserError
 from ...simulator.files import digest, read_json, read_toml, write_atomic
+from ...simulator.forms import cost_class
 from ...simulator.hardware import Cluster, cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
 from ...simulator.profile import Profile, load_profile, parameters, read_models
 from ...simulator.samples import Samples, read_samples
 from ...simulator.validate import predict_samples
+from .errors import WEAK
 from .profile import Origin, fit_profile
 
 _ODD = 20.0
@@ -74,7 +77,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     parameters(str(out), content["parameters"])  # what cannot be read back is not written
     read_models(content["models"], str(out), limits(hardware))
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
-    return _errors(content), samples, _odd(base, samples, device)
+    return _errors(content), samples, [*_odd(base, samples, device), *_doubtful(content)]
 
 
 def _odd(base: Profile, samples: Samples, device: str) -> list[str]:
@@ -85,6 +88,32 @@ def _odd(base: Profile, samples: Samples, device: str) -> list[str]:
     ratios = (scored["seconds"] / scored["predicted_s"]).groupby(scored["cost_class"]).median()
     odd = ratios[(ratios > _ODD) | (ratios < 1 / _ODD)]
     return [f"{kind}: the samples take {far:.3g} times what {base.name} says; seconds?" for kind, far in odd.items()]
+
+
+def _doubtful(content: dict[str, Any]) -> list[str]:
+    """Models not to rely on: those that miss much, and those whose coefficients ran as far as they may."""
+    models = [(kind, model) for kind, entry in content["models"].items() for model in entry["variants"].values()]
+    weak = [kind for kind, model in models if model["held_out"]["rows"] and model["held_out"]["p90"] > WEAK]
+    bound = [kind for kind, model in models if _at_bounds(kind, model["coefficients"]) > _BOUNDS]
+    lines = [f"off by more than {WEAK:.0%} on a tenth of the rows left out: {_counted(weak)}"] if weak else []
+    return lines + ([f"{_BOUNDS + 1} or more coefficients at a bound: {_counted(bound)}"] if bound else [])
+
+
+_BOUNDS = 2
+"""Coefficients at a bound that a fit may have: more of them, and the form does not describe the samples."""
+
+
+def _at_bounds(kind: str, coefficients: dict[str, float]) -> int:
+    found = cost_class(kind)
+    assert found is not None, kind
+    limits_of = {c.name: (c.low, c.high) for c in found.form.coefficients}
+    return sum(
+        any(isclose(value, end, rel_tol=0.01) for end in limits_of[name]) for name, value in coefficients.items()
+    )
+
+
+def _counted(kinds: Sequence[str]) -> str:
+    return f"{len(kinds)} models, of {', '.join(dict.fromkeys(kinds))}"
 
 
 def _wider(asked: float | None, base: Profile, device: str) -> float:

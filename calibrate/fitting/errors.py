@@ -23,6 +23,9 @@ _FLOOR = 0.02
 _UNKNOWN = 0.15
 """Spread where too few rows are left out to measure one."""
 
+WEAK = 0.25
+"""A model whose p90 on rows left out is above this is not to be relied on, and said to be so."""
+
 _ENOUGH = 20
 """Rows from which a band's own spread is used rather than that of all rows."""
 
@@ -84,10 +87,12 @@ def bands(kind: CostClass, x: Columns, log_ratio: Floats) -> tuple[Band, ...]:
 
 
 def _spread(log_ratio: Floats) -> float:
-    """Standard deviation of a normal law with the same p90 of |log ratio|, bias included."""
-    if len(log_ratio) < _FOLDS:
-        return _UNKNOWN
-    return max(float(np.quantile(np.abs(log_ratio), 0.9)) / Z90, _FLOOR)
+    """Standard deviation of a normal law with the same p90 of |log ratio|, bias included.
+
+    Few rows cannot show that a model is good, but they can show that it is not.
+    """
+    seen = float(np.quantile(np.abs(log_ratio), 0.9)) / Z90 if len(log_ratio) else 0.0
+    return max(seen, _FLOOR if len(log_ratio) >= _FOLDS else _UNKNOWN)
 
 
 def growth(kind: CostClass, x: Columns, seconds: Floats, spread: float, predict: Predict) -> dict[str, float]:

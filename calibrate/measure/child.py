@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 from .job import Job
@@ -30,6 +31,7 @@ class Child:
     def messages(self, patience_s: float) -> list[dict[str, Any]]:
         """What it has told since the last call; waits for the first of it."""
         if not self._open:
+            time.sleep(patience_s)
             return []
         if not select.select([self._read], [], [], patience_s)[0]:
             return []

@@ -292,5 +292,8 @@ def run(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     found = compare(before, after)
+    if not found.compared:
+        print(f"error: {flags.a} and {flags.b} have no measured case in common", file=sys.stderr)
+        return 2
     print(report(found))
     return 1 if found.anything else 0

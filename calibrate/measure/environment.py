@@ -86,6 +86,7 @@ def _cuda() -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "sms": properties.multi_processor_count,
+        "gpus_visible": torch.cuda.device_count(),
         "memory_bytes": properties.total_memory,
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "gpu_hash": _hash(properties),

@@ -1,6 +1,8 @@
 """What rank 0 does beside supervising its worker: the file of records, the plan, and what the user sees."""
 
 import json
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from .facts import Facts
 from .job import Job
 from .plan import Plan, plan
 from .progress import Progress, duration
-from .records import Writer, read_records, record_of, visits_in
+from .records import Record, Writer, key_of, read_records, record_of, visits_in
 from .statistics import wide
 
 
@@ -59,8 +61,20 @@ class Leader:
         self.writer.close()
         for line in self.summary():
             self.progress.line(line)
-        done = f"wrote {len(self.records)} records to {self.out}"
-        self.progress.line(done + (f"; {len(self.left)} visits are left: {GO_ON}" if self.left else ""))
+        for line in self._verdict():
+            self.progress.line(line)
+
+    def _verdict(self) -> list[str]:
+        """What has been written, whether it can be trusted, and what to do with it."""
+        good = [record for record in self.records if "error" not in record]
+        shaky = sum(wide(record["samples"]) == "very wide" for record in good)
+        done = f"wrote {len(self.records)} records to {self.out}" if self.records else f"nothing to add to {self.out}"
+        lines = [f"{shaky} of {len(good)} spreads are very wide: does something else run here?"] * (
+            4 * shaky > len(good)
+        )
+        lines += [done + (f"; {len(self.left)} visits are left: {GO_ON}" if self.left else "")]
+        fit = f"runcast calibrate fit {self.out} --out {self.out.stem}.json"
+        return lines + [f"next: python -m runcast.calibrate show {self.out}, or {fit}"] * (not self.left)
 
     def _begin(self, facts: Facts, environment: dict[str, Any]) -> None:
         """Once the first worker knows the machine: what there is to do here."""
@@ -96,6 +110,13 @@ class Leader:
         total, ranks = len(self.plan.visits), f"{facts.ranks} rank{'s' if facts.ranks > 1 else ''}"
         self.progress = Progress(len(self.left), left_s)
         self.progress.line(f"{environment['gpu']}, {ranks} on {len(facts.nodes)} node(s), {facts.collectives}")
+        load, cpus, here = os.getloadavg()[0], os.cpu_count() or 1, len(facts.nodes[0])
+        if load > 0.5 * cpus:
+            self.progress.line(f"warning: the load of this node is {load:.1f} on {cpus} CPUs: times will be too long")
+        if environment.get("gpus_visible", here) < here:
+            self.progress.line("warning: ranks see their own GPU only, and NCCL may not find NVLink: --gpu-bind=none")
+        if not facts.cuda and here > cpus:
+            self.progress.line(f"warning: {here} ranks on {cpus} CPUs wait for each other")
         for reason, count in self.plan.left_out.items():
             self.progress.line(f"left out: {count} cases: {reason}")
         resumed = f", {total - len(self.left)} of {total} are in {self.out} already" if len(self.left) < total else ""
@@ -126,11 +147,15 @@ class Leader:
             of = [record for record in self.records if record["group"] == family]
             good = [record for record in of if "error" not in record]
             shaky = [wide(record["samples"]) for record in good]
-            told = [f"{len(good)} measured"]
-            told += [f"{len(of) - len(good)} failed"] if len(good) < len(of) else []
-            told += [f"{shaky.count('wide')} with a wide spread"] if "wide" in shaky else []
-            told += [f"{shaky.count('very wide')} with a very wide one"] if "very wide" in shaky else []
+            told = [f"{_cases(good)} cases measured"]
+            told += [f"{_cases(of) - _cases(good)} failed"] if _cases(good) < _cases(of) else []
+            told += [f"{shaky.count('wide')} of {len(good)} spreads wide"] if "wide" in shaky else []
+            told += [f"{shaky.count('very wide')} very wide"] if "very wide" in shaky else []
             wrong = sum(bool(record.get("wrong")) for record in good)
             told += [f"{wrong} with wrong results"] if wrong else []
             lines.append(f"{family:14s} {', '.join(told)}")
         return lines
+
+
+def _cases(records: Iterable[Record]) -> int:
+    return len({key_of(record) for record in records})

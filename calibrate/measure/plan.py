@@ -74,17 +74,20 @@ def plan(facts: Facts, options: Options, cases: Iterable[Case] | None = None) ->
     chosen = [case for case in every if not options.only or any(matches(case.key, p) for p in options.only)]
     _check_patterns(options.only, every)
     _check_keys(every)
-    chosen = [case for case in chosen if case.quick or not options.quick]
+    if options.quick:
+        chosen = [case for case in chosen if case.quick]
+        _check_patterns(options.only, [case for case in every if case.quick], " of --quick")
     reasons = [_unfit(case, facts, options) for case in chosen]
     fit = [case for case, reason in zip(chosen, reasons, strict=True) if not reason]
     return Plan(_visits(fit, facts, options), Counter(reason for reason in reasons if reason))
 
 
-def _check_patterns(patterns: Sequence[str], every: Sequence[Case]) -> None:
+def _check_patterns(patterns: Sequence[str], cases: Sequence[Case], of: str = "") -> None:
     for pattern in patterns:
-        if not any(matches(case.key, pattern) for case in every):
-            known = ", ".join(sorted({case.family for case in every}))
-            raise ValueError(f"--only = {pattern!r}: names no case; families here: {known} (--list shows all)")
+        if not any(matches(case.key, pattern) for case in cases):
+            known = ", ".join(sorted({case.family for case in cases}))
+            alone = "" if len({case.team for case in cases}) > 1 else "; collectives and messages need several ranks"
+            raise ValueError(f"--only = {pattern!r}: names no case{of}; families here: {known}{alone}")
 
 
 def _check_keys(every: Iterable[Case]) -> None:

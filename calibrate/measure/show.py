@@ -17,7 +17,7 @@ def table(records: Iterable[dict[str, Any]], only: Sequence[str] = ()) -> list[s
     for record in records:
         if "round" in record and (not only or any(matches(key_of(record), pattern) for pattern in only)):
             cases.setdefault(key_of(record), []).append(record)
-    head = f"{'median':>10} {'spread':>7} {'samples':>7}  {'rate':34} case"
+    head = f"{'median':>10} {'spread':>7} {'samples':>7} {'cache':5}  {'rate':34} case"
     return [head, *(_line(key, of) for key, of in sorted(cases.items()))] if cases else []
 
 
@@ -32,13 +32,14 @@ def seconds(value: float) -> str:
 def _line(key: str, records: Sequence[dict[str, Any]]) -> str:
     good = [record for record in records if "error" not in record]
     if not good:
-        return f"{'-':>10} {'':7} {'':7}  {'':34} {key}  FAILED: {records[0]['error']}"
+        return f"{'-':>10} {'':7} {'':7} {'':5}  {'':34} {key}  FAILED: {records[0]['error']}"
     samples = [sample for record in good for sample in record["samples"]]
     middle_s = median(samples) * 1e-6
     wrong = sum(record["wrong"] or 0 for record in good)
     marks = [f"{wide(samples)} spread".upper()] if wide(samples) else []
     marks += [f"#WRONG {wrong}"] if wrong else []
-    told = f"{seconds(middle_s):>10} {spread(samples):7.1%} {len(samples):7}  {rates(good[0], middle_s):34} {key}"
+    numbers = f"{seconds(middle_s):>10} {spread(samples):7.1%} {len(samples):7} {good[0].get('cache', ''):5}"
+    told = f"{numbers}  {rates(good[0], middle_s):34} {key}"
     return "  ".join([told, *marks])
 
 
@@ -53,5 +54,8 @@ def run(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print("\n".join(lines) if lines else "no such cases")
+    if not lines:
+        print(f"error: {flags.file}: holds no {'such ' if flags.only else ''}cases", file=sys.stderr)
+        return 2
+    print("\n".join(lines))
     return 0

@@ -112,7 +112,6 @@ class Supervisor:
                     if child.ended == RESTART and watch.position is not None:
                         return watch.position
                     self._ended(child.ended, attempt, watch)
-                    time.sleep(_STEP_S)
                 self._check_deadline(attempt, watch)
         finally:
             child.kill()
@@ -126,6 +125,8 @@ class Supervisor:
             elif "failed" in message:
                 reason = f"rank {self.rank}: {message['reason']}"
                 self.board.post_first(f"alarm/{attempt}/{message['failed']}", reason)
+            elif "mistake" in message:
+                self.board.post_first("over", {"code": 2, "line": message["mistake"]})
             elif "waiting" in message:
                 watch.deadline += _GRACE_S  # whoever keeps it waiting is to be blamed, by its own supervisor
             if self.listener is not None:

@@ -12,12 +12,12 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from .bench import Bench
 from .case import Measurement
@@ -31,6 +31,9 @@ from .plan import Plan, Visit, plan
 from .records import record_of
 
 _PATIENCE = 5.0  # times the expected duration, before a visit counts as hanging
+_FIRST_S = 100.0
+"""More for the first visit of a team: it loads cuBLAS and cuDNN, and connects NCCL (55 s once, NVIDIA/nccl#1646)."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -42,6 +45,7 @@ class Worker:
         self.board = Board(job.place)
         self.device: Device = pick_device(job.kind, job.place.local_rank)
         self.facts = self._agreed_facts()
+        self.met: set[tuple[int, ...]] = set()
 
     def run(self) -> int:
         """Visit what is to be done; returns the exit code."""
@@ -71,10 +75,16 @@ class Worker:
     def _check_same(self, the_plan: Plan) -> None:
         """All ranks must have the same plan, or they would wait for each other for ever."""
         keys = "\n".join(f"{visit.round} {visit.case.key}" for visit in the_plan.visits)
-        mine = hashlib.sha256(keys.encode()).hexdigest()
-        self.board.post(f"plan/{self.job.attempt}/{self.place.rank}", mine)
-        if self.board.read(f"plan/{self.job.attempt}/0") != mine:
-            raise SystemExit(f"rank {self.place.rank} has other cases than rank 0: another version of runcast there?")
+        name = f"plan/{self.job.attempt}"
+        self.board.post(f"{name}/{self.place.rank}", hashlib.sha256(keys.encode()).hexdigest())
+        if self.place.rank == 0:
+            plans = [self.board.read(f"{name}/{rank}") for rank in range(self.place.ranks)]
+            other = next((rank for rank, of in enumerate(plans) if of != plans[0]), 0)
+            if other:
+                told = "the same flags and the same runcast are needed on all ranks"
+                raise ValueError(f"rank {other} would measure other cases than rank 0: {told}")
+            self.board.post(name, True)
+        self.board.read(name)
 
     def _groups(self, the_plan: Plan) -> Mapping[tuple[int, ...], Any]:
         teams = {visit.case.team for visit in the_plan.visits if len(visit.case.team) > 1}
@@ -86,6 +96,9 @@ class Worker:
 
     def _visit(self, position: int, visit: Visit) -> str:
         limit_s = max(self.job.options.timeout_s, _PATIENCE * visit.expected_s)
+        if self.facts.cuda and visit.case.team not in self.met:
+            limit_s += _FIRST_S
+        self.met.add(visit.case.team)
         self.tell({"begin": position, "limit_s": limit_s})
         began = time.time()
         mine = self._measured(position, visit) if self.place.rank in visit.case.team else None
@@ -152,9 +165,9 @@ def _by_node(at: list[list[Any]]) -> tuple[tuple[int, ...], ...]:
     """The ranks of each node, from every rank's node and GPU."""
     for rank, (node, gpu, kind) in enumerate(at):
         if gpu and [node, gpu, kind] in at[:rank]:
-            raise SystemExit(f"ranks {at.index([node, gpu, kind])} and {rank} share a GPU: start one rank per GPU")
+            raise ValueError(f"ranks {at.index([node, gpu, kind])} and {rank} share a GPU: start one rank per GPU")
         if kind != at[0][2]:
-            raise SystemExit(f"rank 0 measures {at[0][2]}, but rank {rank} {kind}: no GPU there? Give --device")
+            raise ValueError(f"rank 0 measures {at[0][2]}, but rank {rank} {kind}: no GPU there? Give --device")
     nodes = [node for node, _, _ in at]
     return tuple(tuple(rank for rank, of in enumerate(nodes) if of == node) for node in sorted(set(nodes)))
 
@@ -207,13 +220,21 @@ def main(arguments: list[str]) -> int:
     _die_with_parent(parent)
     os.set_inheritable(descriptor, False)
     pipe = os.fdopen(descriptor, "w", buffering=1)
+
+    def tell(message: dict[str, Any]) -> None:
+        pipe.write(json.dumps(message) + "\n")
+
     try:
-        code = Worker(job, lambda message: pipe.write(json.dumps(message) + "\n")).run()
+        code = Worker(job, tell).run()
     except ConnectionError:  # its supervisor sees that too, and says so
         return 1
+    except ValueError as error:  # a mistake of the user's: visits have errors of their own
+        tell({"mistake": str(error)})
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
     pipe.flush()
-    if dist.is_initialized() and code == 0:
-        dist.destroy_process_group()
     return code
 
 

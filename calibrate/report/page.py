@@ -9,6 +9,7 @@ from ...simulator.figures.profile_samples import IN_SAMPLE, scored_samples
 from ...simulator.figures.sections import Section, sections_html
 from ...simulator.profile import Z90, Profile
 from ...simulator.samples import Samples
+from ..fitting.errors import WEAK
 from . import tables
 from .lines import BYTES, FAMILIES, family, lines
 from .samples import NOT_FITTED, scored
@@ -41,12 +42,12 @@ def _errors(profile: Profile) -> Section:
     found = tables.errors(profile)
     if not found:
         return Section("Errors", ["This profile has no fitted models: nothing of it was scored."])
-    weak = sum(model.held_out.p90 > tables.WEAK for model, _ in tables.models_of(profile))
+    weak = sum(model.held_out.p90 > WEAK for model, _ in tables.models_of(profile))
     text = [
         "Fitted errors are those on the rows that a model was fitted to; only held-out ones say what to expect. "
         "Beyond the measured range the spread grows with each doubling.",
         f"{weak} of {len(found[0].rows)} models are weak (▲): a tenth of the held-out rows is off by more than "
-        f"{tables.WEAK:.0%}. Measure the shapes in use before relying on them.",
+        f"{WEAK:.0%}. Measure the shapes in use before relying on them.",
     ]
     return Section("Errors", text if weak else text[:1], tables=[*found, *tables.ranges(profile)])
 

@@ -7,9 +7,7 @@ from ...simulator.figures.sections import Marked
 from ...simulator.forms import band_name, quantity
 from ...simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
 from ...simulator.units import format_seconds
-
-WEAK = 0.25
-"""A class whose p90 on held-out rows is above this is marked."""
+from ..fitting.errors import WEAK
 
 _SURE = ("assumed", "extrapolated", "datasheet", "fitted", "interpolated", "measured", "exact")
 assert set(_SURE) == set(PROVENANCE)

@@ -75,6 +75,7 @@ def in_turn(gpu):
     gpu.now_s += seconds
 
 
+@pytest.mark.slow  # busy cores may run one after the other
 def test_on_a_cpu_both_sides_have_samples():
     device = CpuDevice()
     bench = Bench(device, Facts("cpu"), budget_s=0.002)
@@ -91,6 +92,7 @@ def test_a_noise_that_fails_fails_the_measurement():
         beside(bench, lambda: None, lambda: 1 / 0)
 
 
+@pytest.mark.slow
 def test_two_ranks_beside_their_own_all_reduces(tmp_path):
     script = Path(__file__).parent / "two_ranks.py"
     commands = [[sys.executable, str(script), str(rank), str(tmp_path / "store")] for rank in (0, 1)]

@@ -37,7 +37,7 @@ def test_rates_of_a_call_of_two_seconds(record, told):
 
 
 def test_the_table_has_a_line_per_case_with_what_to_look_at():
-    copy = {"group": "copies", "case": "h2d", "params": {"bytes": 8}, "flop": 0, "bytes": 8, "wrong": 0}
+    copy = {"group": "copies", "case": "h2d", "params": {"bytes": 8}, "flop": 0, "bytes": 8, "wrong": 0, "cache": "hot"}
     records = [
         {"group": "environment"},
         copy | {"round": 0, "samples": [4.0, 4.0]},
@@ -46,9 +46,10 @@ def test_the_table_has_a_line_per_case_with_what_to_look_at():
         {"group": "gemm", "case": "nt", "params": {}, "round": 0, "error": "RuntimeError: no"},
     ]
     assert table(records) == [
-        "    median  spread samples  rate                               case",
-        "      4 us   25.0%       4  2 MB/s                             copies/h2d bytes=8  WIDE SPREAD",
-        "    1.5 us   33.3%       2  5.33 MB/s                          copies/h2d bytes=9  VERY WIDE SPREAD  #WRONG 3",
-        "         -                                                     gemm/nt  FAILED: RuntimeError: no",
+        "    median  spread samples cache  rate                               case",
+        "      4 us   25.0%       4 hot    2 MB/s                             copies/h2d bytes=8  WIDE SPREAD",
+        "    1.5 us   33.3%       2 hot    5.33 MB/s                          copies/h2d bytes=9  VERY WIDE SPREAD  #"
+        "WRONG 3",
+        "         -                                                           gemm/nt  FAILED: RuntimeError: no",
     ]
     assert len(table(records, ["gemm"])) == 2

@@ -85,7 +85,7 @@ def test_a_bad_case_is_recorded_and_the_suite_goes_on(tmp_path):
         "crashes": "its worker was killed by SIGABRT",
     }
     assert "6 visits of cases" in done.stderr
-    assert "misbehaving    3 measured, 3 failed" in done.stderr
+    assert "misbehaving    3 cases measured, 3 failed" in done.stderr
 
 
 def test_on_several_ranks_all_go_on_alike(tmp_path):
