@@ -1,6 +1,7 @@
 """One of two ranks on Gloo: `two_ranks.py RANK STORE` measures cases that need both, and prints what it saw."""
 
 import json
+import os
 import sys
 
 import torch
@@ -27,5 +28,6 @@ beside = next(case for case in interference.cases(facts) if case.params["beside"
 call = next(case for case in overheads.cases(facts) if case.name == "collective_call")
 found = beside.measure(bench)
 called = call.measure(bench)
-print(json.dumps({"samples": len(found.samples_s), "more": dict(found.more), "calls": len(called.samples_s)}))
-dist.destroy_process_group()
+print(json.dumps({"samples": len(found.samples_s), "more": dict(found.more), "calls": len(called.samples_s)}), flush=True)
+dist.barrier()
+os._exit(0)  # as workers do: threads of Gloo may outlive the interpreter
