@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from runcast.kernels import occupy
 from torch.nn import functional
 
+from ....kernels import occupy
 from ..bench import Bench
 from ..beside import beside
 from ..case import Act, Case, Measure, Measurement

@@ -23,13 +23,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from runcast.kernels import cross_entropy, dispatch, quantize, rmsnorm, swiglu
 from torch.nn import functional
 
+from ....kernels import cross_entropy, quantize, rmsnorm, swiglu
 from ..bench import Bench
 from ..case import Act, Case
 from ..facts import Facts
 from ..timing import Checked, Prepare, cold
+from .ours import differing, kernels_library
 
 _FP8 = torch.float8_e4m3fn
 
@@ -61,11 +62,6 @@ def cases(facts: Facts) -> Iterator[Case]:
         yield from _optimizer_cases(parameters)
 
 
-def kernels_library(facts: Facts) -> str:
-    """What runs the kernels of `runcast.kernels`, as `library_of` tells it of a tensor on such a device."""
-    return "triton" if facts.cuda and dispatch.has_triton() else "torch reference"
-
-
 @dataclass(frozen=True)
 class _Kernel:
     """`moves` and `holds` are bytes per element of [rows, width]: moved by one act, and allocated at the most.
@@ -88,7 +84,7 @@ def _case(kernel: _Kernel, rows: int, width: int, facts: Facts) -> Case:
     return Case(
         "membound",
         kernel.name,
-        {"rows": rows, "width": width, **variant, "of": "runcast" if kernel.ours else "torch"},
+        {"rows": rows, "width": width, "dtype": "bf16", **variant, "of": "runcast" if kernel.ours else "torch"},
         cold(kernel.prepare(rows, width)),
         cost_class=f"memory.{kernel.name}",
         features={"bytes": kernel.moves * rows * width, "width": float(width)},
@@ -98,12 +94,6 @@ def _case(kernel: _Kernel, rows: int, width: int, facts: Facts) -> Case:
         footprint_bytes=kernel.holds * rows * width,
         quick=(rows, width) in (*_QUICK_ROWS, *_QUICK_VOCABULARIES),
     )
-
-
-def differing(got: torch.Tensor, expected: torch.Tensor, relative: float = 0.02) -> int:
-    """Elements that differ by more than this share of the expected one, or of 1 where that is smaller."""
-    far = (got.float() - expected.float()).abs() > relative * expected.float().abs().clamp(min=1.0)
-    return int(far.sum().item())
 
 
 # ---- torch
@@ -316,7 +306,7 @@ def _flat_case(name: str, moves: float, holds: float, parameters: int, variant: 
     return Case(
         "membound",
         name,
-        {"parameters": parameters, "tensors": _TENSORS, "variant": variant},
+        {"parameters": parameters, "tensors": _TENSORS, "dtype": "fp32", "variant": variant},
         cold(prepare),
         cost_class=f"memory.{name}",
         features={"bytes": moves * parameters},

@@ -1,25 +1,55 @@
-"""Mixture of experts: one grouped product of all experts, balanced and skewed, and tokens permuted and back."""
+"""Mixture of experts: the feed-forward of all experts of a rank, balanced and skewed, and tokens permuted and back.
+
+A feed-forward is what `grouped_gemm` means (`simulator/forms/grouped_gemm.py`): the grouped product for gate and up,
+SwiGLU, and the grouped product down, of rows that lie in the order of their experts already. Its experts are those of
+one rank, and its tokens those that come to it: `ep` and `tp` are 1. Single grouped products are no samples of it.
+"""
 
 import random
-from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, product
 
 import torch
-from runcast.kernels import permute
 
+from ....kernels import permute
+from ....kernels.swiglu import swiglu
 from ..bench import Bench
-from ..case import Act, Case
+from ..case import Case
 from ..facts import Facts
 from ..timing import Checked, Prepare, cold
-from .membound import differing, kernels_library
+from .ours import differing, kernels_library
 
-_EXPERTS = (  # experts, n, k of each
-    *((4, 256, 256), (8, 512, 512), (16, 1024, 512), (8, 768, 2048)),
-    *((8, 4096, 7168), (32, 4096, 7168), (32, 7168, 2048), (8, 14336, 4096), (64, 1536, 2048), (128, 1536, 4096)),
+
+@dataclass(frozen=True)
+class _Experts:
+    """The experts of one rank, and how many of them a token goes to there."""
+
+    count: int
+    hidden: int
+    inter: int
+    topk: int
+
+
+_EXPERTS = tuple(  # of a whole model on one rank, or of a rank's share: then a token goes to fewer of them
+    _Experts(*numbers)
+    for numbers in (
+        *((4, 256, 256, 1), (8, 256, 512, 2), (8, 512, 256, 2), (16, 512, 128, 4)),
+        *((8, 4096, 14336, 2), (8, 6144, 16384, 2), (16, 5120, 8192, 1), (16, 4096, 1536, 1), (16, 7168, 2048, 1)),
+        *((32, 7168, 2048, 1), (32, 2048, 768, 2), (48, 7168, 2048, 1), (60, 2048, 1408, 4), (64, 2048, 1408, 6)),
+        *((64, 4096, 1536, 4), (128, 2048, 768, 8), (128, 4096, 1536, 8)),
+    )
 )
-_GROUPED_ROWS = (256, 1024, 4096, 16384, 32768)
-_QUICK_EXPERTS = ((4, 256, 256), (8, 512, 512), (32, 4096, 7168), (8, 14336, 4096))
+_QUICK_EXPERTS = (*_EXPERTS[:5], *_EXPERTS[9:11], *_EXPERTS[14:16])
+_TOKENS = (128, 256, 1024, 4096, 8192, 16384)
+_QUICK_TOKENS = (256, 1024, 8192)
+_SKEWS = (0.0, 1.2)  # balanced, and the steepest load of the published tables
+_FEWEST_ROWS = {0.0: 16, 1.2: 64}  # of an expert on average: fewer cannot be skewed in groups of 16
+_MOST_ROWS = 2**16
 _TILE_ROWS = 16  # rows of an expert are a multiple: grouped products want aligned groups
+
+_PRODUCTS = ((8, 512, 512), (8, 4096, 7168), (32, 7168, 2048), (64, 1536, 2048))  # experts, n, k of each
+_PRODUCT_ROWS = (1024, 16384)
 
 _ROUTED = (  # tokens, hidden, experts, experts per token
     *((256, 512, 8, 2), (1024, 512, 8, 2), (512, 1024, 32, 4), (2048, 2048, 64, 6), (4096, 1024, 8, 2)),
@@ -31,76 +61,138 @@ _SEEN = 1024  # rows whose results are looked at
 
 def cases(facts: Facts) -> Iterator[Case]:
     """Grouped products by torch's kernel and by a loop, and the kernels around them."""
-    for shape in _EXPERTS:
-        for rows in _GROUPED_ROWS:
-            for skew in (0, 1):
-                if hasattr(torch, "_grouped_mm"):  # torch 2.6 lacks it
-                    yield _grouped_case("grouped_mm", shape, rows, skew)
-                yield _grouped_case("loop_of_mm", shape, rows, skew)
+    for name in _PRODUCTS_BY:
+        if name != "grouped_mm" or hasattr(torch, "_grouped_mm"):  # torch 2.6 lacks it
+            yield from _feed_forwards(name, facts)
+            for shape in _PRODUCTS:
+                yield from (_product_case(name, shape, rows, skew) for rows in _PRODUCT_ROWS for skew in _SKEWS)
     for routed in _ROUTED:
         yield _routed_case("permute", routed, _permute(*routed), facts)
         yield _routed_case("unpermute", routed, _unpermute(*routed), facts)
 
 
-def _grouped_case(name: str, shape: tuple[int, int, int], rows: int, skew: int) -> Case:
-    """One product per expert, as a feed-forward of one matrix on one rank."""
+def _feed_forwards(name: str, facts: Facts) -> Iterator[Case]:
+    for experts, tokens, skew in product(_EXPERTS, _TOKENS, _SKEWS):
+        if _FEWEST_ROWS[skew] * experts.count <= tokens * experts.topk <= _MOST_ROWS:
+            quick = experts in _QUICK_EXPERTS and tokens in _QUICK_TOKENS
+            yield _feed_forward_case(name, experts, tokens, skew, quick, facts)
+
+
+def _feed_forward_case(name: str, experts: _Experts, tokens: int, skew: float, quick: bool, facts: Facts) -> Case:
+    """Bytes count each product's operands and result once, and what SwiGLU reads and writes."""
+    count, hidden, inter, topk = experts.count, experts.hidden, experts.inter, experts.topk
+    rows = tokens * topk
+    sizes = shares(rows, count, skew)
+    shape = {"tokens": tokens, "experts": count, "topk": topk, "hidden": hidden, "inter": inter}
+    weights = 3.0 * count * hidden * inter
+    fixed = {"tp": 1.0, "ep": 1.0, "matrices": 3.0, "skew": skew}
+    return Case(
+        "moe",
+        "feed_forward",
+        {**shape, "skew": skew, "largest": max(sizes), "by": name, "dtype": "bf16"},
+        cold(_feed_forward(sizes, hidden, inter, _PRODUCTS_BY[name])),
+        cost_class="grouped_gemm.bf16",
+        features={**{feature: float(value) for feature, value in shape.items()}, **fixed},
+        library=f"torch {name}, {kernels_library(facts)}",
+        together="x".join(map(str, (hidden, inter, topk, count))),
+        flop=6.0 * rows * hidden * inter,
+        bytes=2.0 * (rows * (2 * hidden + 6 * inter) + weights),
+        calls=2 * count + 1 if name == "loop_of_mm" else 3,
+        footprint_bytes=2.0 * rows * (3 * hidden + 5 * inter) + 6.0 * weights,  # random numbers are fp32 first
+        quick=quick,
+    )
+
+
+def _product_case(name: str, shape: tuple[int, int, int], rows: int, skew: float) -> Case:
+    """One product per expert: a part of a feed-forward, and so no sample of it."""
     experts, n, k = shape
     sizes = shares(rows, experts, skew)
-    prepare = _grouped_mm(sizes, n, k) if name == "grouped_mm" else _loop_of_mm(sizes, n, k)
-    busy = sum(size > 0 for size in sizes)
-    moved = 2.0 * (rows * k + busy * n * k + rows * n)
-    fixed = {"topk": 1.0, "tp": 1.0, "ep": 1.0, "matrices": 1.0, "skew": float(skew)}
     return Case(
         "moe",
         name,
         {"experts": experts, "rows": rows, "n": n, "k": k, "skew": skew, "largest": max(sizes), "dtype": "bf16"},
-        cold(prepare),
-        cost_class="grouped_gemm.bf16",
-        features={**fixed, "tokens": float(rows), "hidden": float(k), "inter": float(n), "experts": float(experts)},
+        cold(_product(sizes, n, k, _PRODUCTS_BY[name])),
         library=f"torch {name}",
         together=f"{n}x{k}",
         flop=2.0 * rows * n * k,
-        bytes=moved,
-        calls=busy if name == "loop_of_mm" else 1,
+        bytes=2.0 * (rows * k + experts * n * k + rows * n),
+        calls=experts if name == "loop_of_mm" else 1,
         footprint_bytes=2.0 * (rows * k + rows * n) + 6.0 * experts * n * k,  # random numbers are fp32 first
-        quick=shape in _QUICK_EXPERTS and rows in (1024, 16384),
+        quick=shape == _PRODUCTS[0],
     )
 
 
 def shares(rows: int, experts: int, skew: float) -> list[int]:
-    """Rows of each expert, multiples of 16, that fall off as 1 / rank^skew over experts in random order; 0 is even.
+    """Rows of each expert, that fall off as 1 / rank^skew over experts in random order; 0 is even.
 
-    Rounding leaves some rows over; they go to the most loaded expert.
+    They are multiples of 16, and 16 at least; what rounding leaves over goes to the most loaded expert.
     """
     weights = [1.0 / rank**skew for rank in range(1, experts + 1)]
     random.Random(f"{rows}/{experts}").shuffle(weights)
-    sizes = [int(rows * weight / sum(weights) / _TILE_ROWS) * _TILE_ROWS for weight in weights]
+    sizes = [max(int(rows * weight / sum(weights) / _TILE_ROWS), 1) * _TILE_ROWS for weight in weights]
     sizes[weights.index(max(weights))] += rows - sum(sizes)
     return sizes
 
 
-def _grouped_mm(sizes: list[int], n: int, k: int) -> Prepare:
+_Grouped = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""The product of rows [R, k], in the order of their experts, and weights [experts, k, n]."""
+
+
+def _grouped_mm(sizes: list[int], device: torch.device) -> _Grouped:
+    ends = torch.tensor(list(accumulate(sizes)), dtype=torch.int32, device=device)
+    return lambda x, w: torch._grouped_mm(x, w, offs=ends)
+
+
+def _loop_of_mm(sizes: list[int], _device: torch.device) -> _Grouped:
+    bounds = list(pairwise([0, *accumulate(sizes)]))
+
+    def multiply(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        result = x.new_empty(len(x), w.shape[2])
+        for (start, end), weight in zip(bounds, w, strict=True):
+            torch.mm(x[start:end], weight, out=result[start:end])
+        return result
+
+    return multiply
+
+
+_PRODUCTS_BY: dict[str, Callable[[list[int], torch.device], _Grouped]] = {
+    "grouped_mm": _grouped_mm,
+    "loop_of_mm": _loop_of_mm,
+}
+
+
+def _feed_forward(sizes: list[int], hidden: int, inter: int, by: Callable[..., _Grouped]) -> Prepare:
     def prepare(bench: Bench) -> Checked:
-        x, w = bench.rand(sum(sizes), k), bench.rand(len(sizes), n, k).transpose(1, 2)
-        ends = list(accumulate(sizes))
-        offsets = torch.tensor(ends, dtype=torch.int32, device=bench.device.torch_device)
-        act = lambda: torch._grouped_mm(x, w, offs=offsets)  # noqa: E731
-        busiest = sizes.index(max(sizes))
-        first = ends[busiest] - sizes[busiest]
-        rows = slice(first, first + min(_TILE_ROWS, sizes[busiest]))
-        return Checked(act, lambda: differing(act()[rows] / k**0.5, x[rows] @ w[busiest] / k**0.5))
+        grouped = by(sizes, bench.device.torch_device)
+        x = bench.rand(sum(sizes), hidden)
+        into, back = _weights(bench, len(sizes), 2 * inter, hidden), _weights(bench, len(sizes), hidden, inter)
+        act = lambda: grouped(swiglu(grouped(x, into)), back)  # noqa: E731
+        busiest, rows = _some_rows(sizes)
+        return Checked(act, lambda: differing(act()[rows], swiglu(x[rows] @ into[busiest]) @ back[busiest], 0.05))
 
     return prepare
 
 
-def _loop_of_mm(sizes: list[int], n: int, k: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        x, w, y = bench.rand(sum(sizes), k), bench.rand(len(sizes), n, k).transpose(1, 2), bench.empty(sum(sizes), n)
-        bounds = list(pairwise([0, *accumulate(sizes)]))
-        products = [(x[a:b], w[i], y[a:b]) for i, (a, b) in enumerate(bounds) if b > a]
-        return lambda: [torch.mm(rows, weight, out=into) for rows, weight, into in products]
+def _product(sizes: list[int], n: int, k: int, by: Callable[..., _Grouped]) -> Prepare:
+    def prepare(bench: Bench) -> Checked:
+        grouped = by(sizes, bench.device.torch_device)
+        x, w = bench.rand(sum(sizes), k), _weights(bench, len(sizes), n, k)
+        busiest, rows = _some_rows(sizes)
+        return Checked(lambda: grouped(x, w), lambda: differing(grouped(x, w)[rows], x[rows] @ w[busiest]))
 
     return prepare
+
+
+def _weights(bench: Bench, experts: int, n: int, k: int) -> torch.Tensor:
+    """[experts, k, n], such that products are about as large as what they are made of."""
+    return bench.rand(experts, n, k).mul_(k**-0.5).transpose(1, 2)
+
+
+def _some_rows(sizes: list[int]) -> tuple[int, slice]:
+    """The most loaded expert, and its first rows."""
+    busiest = sizes.index(max(sizes))
+    first = sum(sizes[:busiest])
+    return busiest, slice(first, first + _TILE_ROWS)
 
 
 def _routed_case(name: str, routed: tuple[int, int, int, int], prepare: Prepare, facts: Facts) -> Case:
