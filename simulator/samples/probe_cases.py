@@ -1,6 +1,8 @@
 """Records that do not state their cost class: what each case of the one-call probe of a GPU becomes.
 
-What is no kernel, copy or call of its own (interference, whole layers, sustained clocks) becomes nothing here.
+What is no kernel, copy or call of its own (interference, whole layers, sustained clocks) becomes nothing here, and
+neither do grouped products: `grouped_gemm` means a whole feed-forward, of which the probe times one product.
+Memory-bound kernels join the classes that the suite states, and count their bytes as those do (docs/profiles.md).
 """
 
 from collections.abc import Callable
@@ -26,7 +28,7 @@ def row(record: Record) -> dict[str, Any] | None:
     return {"cost_class": cost_class, "library": library, "group": group, **features}
 
 
-_TOGETHER = ("n", "k", "heads", "kv_heads", "head_dim", "hidden")
+_TOGETHER = ("n", "k", "heads", "kv_heads", "head_dim", "hidden", "vocab")
 """Parameters that make a group: the shape of a weight or of heads, whatever the layout or the number of tokens."""
 
 _Found = tuple[str, str, Features] | None
@@ -57,7 +59,26 @@ def _attention(case: str, params: Record, _bytes: float) -> _Found:
 def _membound(case: str, params: Record, bytes_: float) -> _Found:
     """The width of a row is that of the model or of the vocabulary; an optimizer has no rows."""
     width = float(params.get("hidden", params.get("vocab", WIDE_ROW)))
-    return f"memory.{case}", "torch", {"bytes": bytes_, "width": width}
+    kernel, library, share = _KERNELS.get(case, (case, "torch", 1.0))
+    return f"memory.{kernel}", library, {"bytes": bytes_ * share, "width": width}
+
+
+_KERNELS = {
+    "rms_norm_forward": ("rms_norm", "torch", 1.0),
+    "rms_norm_backward": ("rms_norm_backward", "torch", 6 / 8),
+    "layer_norm_forward": ("layer_norm", "torch", 1.0),
+    "layer_norm_backward": ("layer_norm_backward", "torch", 6 / 8),
+    "swiglu_forward_unfused": ("swiglu", "torch", 1.0),
+    "swiglu_backward_unfused": ("swiglu_backward", "torch", 1.0),
+    "cast_bf16_fp32": ("cast", "torch", 1.0),
+    "cross_entropy_fp32_forward": ("cross_entropy", "torch", 2 / 6),
+    "cross_entropy_fp32_backward": ("cross_entropy_backward", "torch", 4 / 10),
+    "adamw_fused": ("adamw", "torch fused", 1.0),
+    "adamw_foreach": ("adamw", "torch foreach", 1.0),
+    "grad_norm_foreach": ("grad_norm", "torch foreach", 1.0),
+}
+"""Cases of the probe: class, library, and bytes of the class over those that the probe counts, per element each. It
+counts what torch's backward of a norm and its cross-entropy in fp32 move besides, a class only what they must."""
 
 
 def _copies(case: str, params: Record, _bytes: float) -> _Found:
@@ -81,13 +102,6 @@ def _reload(case: str, params: Record, _bytes: float) -> _Found:
     return f"host.reload_{case}", "torch", {"count": float(params["tensors"])}
 
 
-def _grouped(case: str, params: Record, _bytes: float) -> _Found:
-    """One product per expert, as a feed-forward of one matrix."""
-    fixed = {"topk": 1.0, "tp": 1.0, "ep": 1.0, "matrices": 1.0, "skew": 0.0 if params["skew"] == "balanced" else 1.0}
-    shape = {"tokens": params["rows"], "hidden": params["k"], "inter": params["n"], "experts": params["experts"]}
-    return "grouped_gemm.bf16", f"torch {case}", fixed | {name: float(value) for name, value in shape.items()}
-
-
 _CASES: dict[str, Callable[[str, Record, float], _Found]] = {
     "gemm": _gemm,
     "gemm_fp8": _gemm_fp8,
@@ -96,5 +110,4 @@ _CASES: dict[str, Callable[[str, Record, float], _Found]] = {
     "copies": _copies,
     "launch": _launch,
     "reload": _reload,
-    "grouped": _grouped,
 }

@@ -78,14 +78,6 @@ FP8 = {"m": 2048, "n": 512, "k": 7168, "dtype": "fp8_e4m3"}
             record("attention", "backward", ATTENTION | {"kv_expanded": True, "causal": False, "backend": "cudnn"}),
             {"cost_class": "attention.backward", "library": "torch cudnn", "kv_heads": 32, "causal": 0},
         ),
-        (
-            record("membound", "rms_norm_forward", {"tokens": 2048, "hidden": 4096}, bytes=4 * 2048 * 4096),
-            {"cost_class": "memory.rms_norm_forward", "bytes": 4 * 2048 * 4096},
-        ),
-        (
-            record("membound", "adamw_fused", {"parameters": 1000}, bytes=28000),
-            {"cost_class": "memory.adamw_fused", "bytes": 28000},
-        ),
         (record("copies", "h2d_pinned", {"bytes": 4096}), {"cost_class": "copy.h2d", "bytes": 4096}),
         (record("copies", "d2h_pageable", {"bytes": 4096}), {"cost_class": "copy.d2h.pageable", "bytes": 4096}),
         (record("copies", "d2d", {"bytes": 4096}, bytes=8192), {"cost_class": "copy.d2d", "bytes": 4096}),
@@ -96,29 +88,57 @@ FP8 = {"m": 2048, "n": 512, "k": 7168, "dtype": "fp8_e4m3"}
             record("reload", "copy_per_tensor_issue", {"tensors": 200, "bytes_each": 16384}),
             {"cost_class": "host.reload_copy_per_tensor_issue", "count": 200},
         ),
-        (
-            record("grouped", "grouped_mm", {"experts": 8, "rows": 4096, "n": 2048, "k": 7168, "skew": "balanced"}),
-            {
-                "cost_class": "grouped_gemm.bf16",
-                "library": "torch grouped_mm",
-                "tokens": 4096,
-                "hidden": 7168,
-                "inter": 2048,
-                "experts": 8,
-                "topk": 1,
-                "tp": 1,
-                "ep": 1,
-                "skew": 0,
-                "matrices": 1,
-            },
-        ),
-        (record("grouped", "grouped_mm", {"experts": 8, "rows": 1, "n": 1, "k": 1, "skew": "zipf"}), {"skew": 1}),
     ],
 )
 def test_a_record_is_the_median_of_its_repeats(given, expected, read):
     (row,) = read(given).table.to_dict("records")
     common = {"device": "H100 SXM", "seconds": pytest.approx(11e-6), "source": "p.jsonl:2"}
     assert {key: row[key] for key in (*common, *expected)} == common | expected
+
+
+@pytest.mark.parametrize(
+    ("case", "counted", "kernel", "library", "per_element"),
+    [
+        ("copy", 4, "copy", "torch", 4),
+        ("residual_add", 6, "residual_add", "torch", 6),
+        ("rms_norm_forward", 4, "rms_norm", "torch", 4),
+        ("rms_norm_backward", 8, "rms_norm_backward", "torch", 6),
+        ("layer_norm_forward", 4, "layer_norm", "torch", 4),
+        ("layer_norm_backward", 8, "layer_norm_backward", "torch", 6),
+        ("swiglu_forward_unfused", 6, "swiglu", "torch", 6),
+        ("swiglu_backward_unfused", 10, "swiglu_backward", "torch", 10),
+        ("cast_bf16_fp32", 6, "cast", "torch", 6),
+        ("fp32_accumulate", 10, "fp32_accumulate", "torch", 10),
+        ("cross_entropy_fp32_forward", 6, "cross_entropy", "torch", 2),
+        ("cross_entropy_fp32_backward", 10, "cross_entropy_backward", "torch", 4),
+        ("adamw_fused", 28, "adamw", "torch fused", 28),
+        ("adamw_foreach", 28, "adamw", "torch foreach", 28),
+        ("grad_norm_foreach", 4, "grad_norm", "torch foreach", 4),
+    ],
+)
+def test_memory_bound_cases_of_the_probe_join_the_classes_of_the_suite(
+    case, counted, kernel, library, per_element, read
+):
+    rows = {"vocab": 4096} if case.startswith("cross") else {"hidden": 4096}
+    sized = {"parameters": 2048 * 4096} if library != "torch" else {"tokens": 2048} | rows
+    (row,) = read(record("membound", case, sized, bytes=counted * 2048 * 4096)).table.to_dict("records")
+    assert (row["cost_class"], row["library"]) == (f"memory.{kernel}", library)
+    assert row["bytes"] == pytest.approx(per_element * 2048 * 4096)
+    assert (row["width"], row["group"]) == ((4096, "4096") if library == "torch" else (8192, ""))
+    stated = membound_of_the_suite(kernel)
+    assert not stated or (per_element, library) in stated
+
+
+def membound_of_the_suite(kernel):
+    """Bytes per element, or per parameter, and library of the suite's cases of this class; none without torch."""
+    try:
+        from runcast.calibrate.measure.cases import membound
+        from runcast.calibrate.measure.facts import Facts
+    except ImportError:
+        return set()
+    cases = [case for case in membound.cases(Facts("cuda")) if case.cost_class == f"memory.{kernel}"]
+    sizes = [case.params.get("parameters") or case.params["rows"] * case.params["width"] for case in cases]
+    return {(case.bytes / size, case.library) for case, size in zip(cases, sizes, strict=True)}
 
 
 @pytest.mark.parametrize("layout", ["forward_NT", "dgrad_NN", "wgrad_TN"])
@@ -133,6 +153,7 @@ def test_every_layout_has_the_work_of_the_forward_product(layout, read):
         record("copies", "h2d_and_d2h_at_once", {"bytes_each": 4096}),
         record("interference", "gemm_8192", {"beside": "h2d"}),
         record("layer", "forward", {}),
+        record("grouped", "grouped_mm", {"experts": 8, "rows": 4096, "n": 2048, "k": 7168, "skew": "balanced"}),
         record("sustained", "gemm", {}),
         {"group": "gemm", "case": "clocks", "clocks": None},
         record("gemm", "forward_TT", GEMM),
