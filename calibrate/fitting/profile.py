@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ...simulator.errors import UserError
+from ...simulator.forms import FEATURES
 from ...simulator.hardware import Limits
 from ...simulator.profile import SCHEMA, Entry, write_limits, write_models
 from ...simulator.samples import Samples
@@ -36,7 +38,8 @@ def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequen
     """The content of a profile file, as `simulator.profile.load_profile` reads it.
 
     `prefer` lists parts of library names: the first that fits is the default library of a class, else the one with the
-    most samples. Without samples the profile is its base, with the limits of another device.
+    most samples, of equally many the faster one on shapes that they share. Without samples the profile is its base,
+    with the limits of another device.
 
     Raises:
         UserError: there are samples, but none of the device.
@@ -71,9 +74,23 @@ def _variants(kind: str, table: pd.DataFrame, limits: Limits, prefer: Sequence[s
         wanted = [i for i, part in enumerate(prefer) if part in library]
         return (wanted[0] if wanted else len(prefer), -int(counts[library]))
 
-    libraries = sorted(sorted(counts.index), key=rank)
+    equals: dict[tuple[int, int], list[str]] = {}
+    for library in sorted(counts.index):
+        equals.setdefault(rank(library), []).append(library)
+    libraries = [library for _, equal in sorted(equals.items()) for library in _fastest_first(table, equal)]
     of = {library: table[table["library"] == library] for library in libraries}
     return {library: fit_model(kind, library, rows, limits, _source(rows)) for library, rows in of.items()}
+
+
+def _fastest_first(table: pd.DataFrame, libraries: Sequence[str]) -> list[str]:
+    """By their times on the samples whose features all of them have; in the order given where there are none."""
+    if len(libraries) == 1:
+        return list(libraries)
+    features = [name for name in FEATURES if name in table]
+    rows = table[table["library"].isin(libraries)].fillna(dict.fromkeys(features, 0.0))
+    seconds = rows.groupby([*features, "library"])["seconds"].median().unstack("library").dropna()
+    mean = np.log(seconds).mean()
+    return sorted(libraries, key=lambda library: float(mean[library]) if len(seconds) else 0.0)
 
 
 def _source(rows: pd.DataFrame) -> str:

@@ -103,6 +103,25 @@ def test_models_do_not_depend_on_the_order_of_files(fit, tmp_path):
     assert [one[kind] for kind in kinds] == [other[kind] for kind in kinds]
 
 
+@pytest.mark.parametrize(
+    ("shared", "default"), [(True, "faster"), (False, "a")], ids=["shapes in common", "no shapes in common"]
+)
+def test_of_equally_many_samples_those_of_the_faster_library_on_equal_shapes_win(shared, default, fit, tmp_path):
+    """`slower` has a small shape that nobody else has, which must not count."""
+    others = {"a": 2.0, "slower": 3.0, "faster": 1.0}
+    sizes = {name: [1e6, 1e7, 1e8 if shared or name == "faster" else 1e9] for name in others}
+    sizes["slower"][0] = 1e3
+    if not shared:
+        sizes["a"] = [2e6, 2e7, 2e8]
+    lines = [
+        f"memory.add,H100 SXM,{name},g,{times * size / 3e12!r},{size:.0f},\n"
+        for name, times in others.items()
+        for size in sizes[name]
+    ]
+    (tmp_path / "s.csv").write_text(HEADER + "".join(lines))
+    assert fit("s.csv")["models"]["memory.add"]["default"] == default
+
+
 def test_the_preferred_library_is_the_default_else_the_one_with_most_rows(fit, tmp_path):
     (tmp_path / "s.csv").write_text(TABLE + LINK[0].replace("nccl-2.27", "rccl"))
     defaults = [fit("s.csv", *flags)["models"]["send_recv"]["default"] for flags in ([], ["--prefer", "rccl"])]
