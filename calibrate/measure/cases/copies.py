@@ -1,11 +1,18 @@
-"""Copies between host and device, and on the device: pinned or not, both ways at once, by NUMA node, by all ranks."""
+"""Copies between host and device, and on the device: pinned or not, both ways at once, by NUMA node, by all ranks.
+
+`copy.<way>.bidirectional` is what nvbandwidth means by it: one copy, while others run the other way throughout.
+`h2d_and_d2h` is until both have ended, so it tells the slower way, and is no sample. `copy.<way>.concurrent` is one
+GPU's copy while all GPUs of the node copy the same way, and `copy.p2p` one GPU's memory copied to another's.
+"""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..bench import Bench
+from ..beside import beside
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
 from ..timing import Checked, Prepare, cold, hot
@@ -26,7 +33,10 @@ def cases(facts: Facts) -> Iterator[Case]:
         yield from _plain(size)
         yield from _by_numa(facts, size)
         if size >= _LARGE:
+            yield from _both_ways(size)
             yield from _at_once(facts, size)
+        if facts.cuda and len(facts.nodes[0]) > 1:
+            yield _case("p2p", {"bytes": size}, hot(_p2p(size)), "copy.p2p", over="wire")
 
 
 def _plain(size: int) -> Iterator[Case]:
@@ -38,6 +48,23 @@ def _plain(size: int) -> Iterator[Case]:
     yield _case("d2d", {"bytes": size}, cold(lambda bench: _d2d(bench, size)), "copy.d2d", over="memory", cache="cold")
     both = hot(lambda bench: _both(bench, size))
     yield _case("h2d_and_d2h", {"bytes": size, "host": "pinned"}, both, ways=2)
+
+
+def _both_ways(size: int) -> Iterator[Case]:
+    """One copy while others run the other way; what it takes alone and what it costs them is told in `more`."""
+    for name, other in (("h2d", "d2h"), ("d2h", "h2d")):
+        params = {"bytes": size, "host": "pinned", "beside": other}
+        measure = _beside(_WAYS[name], _WAYS[other], size)
+        yield _case(name, params, measure, f"copy.{name}.bidirectional", footprint_bytes=4 * size)
+
+
+def _beside(copy: Copy, other: Copy, size: int) -> Measure:
+    def measure(bench: Bench) -> Measurement:
+        ours, theirs = (way(bench, bench.device.host(size)) for way in (copy, other))
+        measured = beside(bench, ours.act, theirs.act)
+        return replace(measured, wrong=ours.wrong() + theirs.wrong())
+
+    return measure
 
 
 def _by_numa(facts: Facts, size: int) -> Iterator[Case]:
@@ -53,7 +80,10 @@ def _at_once(facts: Facts, size: int) -> Iterator[Case]:
     """Ranks of one node together: they may share a PCIe switch, and the host's memory."""
     for team in in_node(facts):
         params = {"bytes": size, "host": "pinned", "at_once": len(team.ranks)}
-        yield _case("h2d", params, hot(_with_host(_h2d, size, pinned=True)), team=team.ranks)
+        for name in _WAYS if team.whole else ("h2d",):
+            cost_class = f"copy.{name}.concurrent" if team.whole else ""
+            copies = hot(_with_host(_WAYS[name], size, pinned=True))
+            yield _case(name, params, copies, cost_class, team=team.ranks)
 
 
 def _case(
@@ -69,9 +99,8 @@ def _case(
         features={"bytes": float(size)} if cost_class else {},
         bytes=ways * size,
         calls=ways,
-        footprint_bytes=2 * ways * size,
         quick=bool(cost_class) and size in _QUICK,
-        **{"over": "host", "cache": "hot"} | more,
+        **{"over": "host", "cache": "hot", "footprint_bytes": 2 * ways * size} | more,
     )
 
 
@@ -103,6 +132,21 @@ _WAYS: dict[str, Copy] = {"h2d": _h2d, "d2h": _d2h}
 def _d2d(bench: Bench, size: int) -> Checked:
     source, target = (bench.empty(size, dtype=torch.uint8) for _ in range(2))
     return _checked_copy(bench, source, target)
+
+
+def _p2p(size: int) -> Prepare:
+    """To the next GPU, as this process counts them; it fails where this process sees one only."""
+
+    def prepare(bench: Bench) -> Checked:
+        gpus = torch.cuda.device_count()
+        if gpus < 2:
+            raise RuntimeError("this process sees one GPU only")
+        source = bench.empty(size, dtype=torch.uint8)
+        target = torch.empty_like(source, device=torch.device("cuda", (source.get_device() + 1) % gpus))
+        given, due = Stretch(source, message(0)), Stretch(target, message(0))
+        return checked(bench, lambda: target.copy_(source, non_blocking=True), [given], [due])
+
+    return prepare
 
 
 def _both(bench: Bench, size: int) -> Checked:

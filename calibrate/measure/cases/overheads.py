@@ -31,7 +31,7 @@ def cases(facts: Facts) -> Iterator[Case]:
         yield _case(f"{name}_call", _CALLS, on_host(_repeated(make, _CALLS)), calls=_CALLS)
     yield _case("synchronize", 1, on_host(lambda bench: bench.device.synchronize))
     for size in (1 << 12, 1 << 20, 1 << 26):
-        yield _case("empty_alloc_cached", 1, on_host(_allocate(size)), bytes=size)
+        yield _case("empty_alloc_cached", 1, on_host(_allocate(size)), sample=size == 1 << 20, bytes=size)
     if facts.cuda:
         yield from _cuda_cases()
     if facts.ranks > 1:
@@ -45,9 +45,10 @@ def _cuda_cases() -> Iterator[Case]:
         yield _case("graph_replay_issue", 1, on_host(_graph(nodes)), sample=typical, nodes=nodes)
         yield _case("graph_node", nodes, hot(_graph(nodes)), sample=typical, nodes=nodes)
     yield _case("event_pair", 1, cold(lambda _bench: lambda: None))
-    yield _case("stream_wait_event", _CALLS, hot(_ping(_CALLS)), waits=2 * _CALLS)
+    yield _case("stream_wait_event", _CALLS, hot(_ping(_CALLS)), waits=_CALLS)
     for size in (1 << 21, 1 << 26, 1 << 30):
-        yield _case("alloc_uncached", 1, _allocate_uncached(size), bytes=size, footprint=float(size))
+        typical = size == 1 << 26
+        yield _case("alloc_uncached", 1, _allocate_uncached(size), sample=typical, bytes=size, footprint=float(size))
 
 
 def _case(
@@ -172,7 +173,7 @@ def _ping(waits: int) -> Prepare:
 
         def act() -> None:
             main = torch.cuda.current_stream(bench.device.torch_device)
-            for _ in range(waits):
+            for _ in range(waits // 2):
                 side.wait_stream(main)
                 main.wait_stream(side)
 

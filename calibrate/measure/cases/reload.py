@@ -1,34 +1,37 @@
 """Weights out of one flattened bucket into many tensors: a copy each, one call for all, one launch for all.
 
-Device time, and how long the host is busy issuing, which is what bounds many small tensors.
+Device time, which depends on all bytes and so is no sample of a class; and how long the host is busy issuing, which is
+what bounds many small tensors. On a CPU issuing is copying, so there only the smallest tensors are samples of it.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from ....kernels.dispatch import has_triton
 from ....kernels.reload import Scatter
 from ..bench import Bench
 from ..case import Act, Case, Measure
 from ..facts import Facts
 from ..timing import Checked, cold, on_host
 from .exact import Stretch, checked, message
+from .ours import kernels_library
 
-_ELEMENT = 2  # bytes of bf16
+_DTYPES = {"bf16": torch.bfloat16, "uint8": torch.uint8}
 _EXPERT = 7168 * 2048  # elements of one matrix of an expert of DeepSeek-V3
+_SMALLEST = 1 << 14
 _SIZES = (
-    (200, 1 << 14),
-    (200, 1 << 20),
-    (2000, 1 << 14),
-    (2000, 1 << 18),
-    (500, _EXPERT * 2),
-    (100, _EXPERT),  # in 8 bits
+    (200, _SMALLEST, "bf16"),
+    (200, 1 << 20, "bf16"),
+    (2000, _SMALLEST, "bf16"),
+    (2000, 1 << 18, "bf16"),
+    (500, _EXPERT * 2, "bf16"),
+    (100, _EXPERT, "uint8"),
 )
-"""Tensors, and bytes of each."""
+"""Tensors, bytes of each, and what they are made of."""
 
-_QUICK = (200, 1 << 20)
+_QUICK = ((200, _SMALLEST), (200, 1 << 20))
 
 
 @dataclass(frozen=True)
@@ -40,44 +43,57 @@ class Bucket:
     targets: list[torch.Tensor]
 
     @classmethod
-    def of(cls, bench: Bench, tensors: int, elements: int) -> "Bucket":
+    def of(cls, bench: Bench, tensors: int, elements: int, dtype: torch.dtype) -> "Bucket":
         """Unwritten."""
-        flat = bench.empty(tensors * elements)
-        return cls(flat, list(flat.split(elements)), [bench.empty(elements) for _ in range(tensors)])
+        flat, *targets = (bench.empty(size, dtype=dtype) for size in (tensors * elements, *[elements] * tensors))
+        return cls(flat, list(flat.split(elements)), targets)
 
 
 def cases(facts: Facts) -> Iterator[Case]:
     """Every way, on the device and on the host."""
-    for tensors, size in _SIZES:
+    for tensors, size, dtype in _SIZES:
         for name, way in _WAYS.items():
-            start = _start(way, tensors, size)
+            start = _start(way, tensors, size, dtype)
+            case = partial(_case, facts, name, tensors, size, dtype)
             if name not in _HOST_ONLY:
-                yield _case(facts, name, tensors, size, cold(start), "cold")
-            yield _case(facts, f"{name}_issue", tensors, size, on_host(start), "hot")
+                yield case(name, cold(start), cache="cold")
+            sample = facts.cuda or size == _SMALLEST
+            yield case(f"{name}_issue", on_host(start), cost_class=f"host.reload_{name}_issue" if sample else "")
 
 
-def _case(facts: Facts, name: str, tensors: int, size: int, measure: Measure, cache: str) -> Case:
-    one_launch = name.startswith("scatter")
+def _case(
+    facts: Facts,
+    way: str,
+    tensors: int,
+    size: int,
+    dtype: str,
+    name: str,
+    measure: Measure,
+    cost_class: str = "",
+    cache: str = "hot",
+) -> Case:
+    """`size` is that of each tensor."""
+    launches = 1 if way.startswith("scatter") else tensors
     return Case(
         "reload",
         name,
-        {"tensors": tensors, "bytes_each": size, "dtype": "bf16"},
+        {"tensors": tensors, "bytes": size, "dtype": dtype},
         measure,
-        cost_class=f"host.reload_{name}",
-        features={"count": float(tensors)},
-        library="triton" if one_launch and facts.cuda and has_triton() else "torch",
+        cost_class=cost_class,
+        features={"count": 1.0 if way == "scatter" else float(tensors)} if cost_class else {},  # its table is made
+        library=kernels_library(facts) if way.startswith("scatter") else "torch",
         bytes=2 * tensors * size,
-        calls=1 if one_launch else tensors,
+        calls=launches,
         footprint_bytes=2 * tensors * size,
         cache=cache,
-        quick=(tensors, size) == _QUICK,
+        quick=(tensors, size) in _QUICK,
     )
 
 
-def _start(way: Callable[[Bucket], Act], tensors: int, size: int) -> Callable[[Bench], Checked]:
+def _start(way: Callable[[Bucket], Act], tensors: int, size: int, dtype: str) -> Callable[[Bench], Checked]:
     def start(bench: Bench) -> Checked:
-        elements = size // _ELEMENT
-        bucket = Bucket.of(bench, tensors, elements)
+        elements = size // _DTYPES[dtype].itemsize
+        bucket = Bucket.of(bench, tensors, elements, _DTYPES[dtype])
         due = [Stretch(target, message(0), at * elements) for at, target in enumerate(bucket.targets)]
         return checked(bench, way(bucket), [Stretch(bucket.flat, message(0))], due)
 

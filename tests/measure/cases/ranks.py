@@ -19,7 +19,7 @@ SPOILT = (
     *("all_reduce", "all_to_all_single", "broadcast"),
     *("all_gather_single", "reduce_scatter_single", "all_gather_into_tensor", "reduce_scatter_tensor"),
 )
-SIZES = ("bytes", "bytes_each", "tensors")
+SIZES = ("bytes", "tensors")
 
 
 def facts_of(ranks, nodes):

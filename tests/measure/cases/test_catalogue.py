@@ -55,10 +55,10 @@ def test_a_team_is_of_ranks_that_exist_and_an_act_has_a_size(facts):
         assert case.bytes > 0 or case.lasts_s > 0
 
 
-def test_a_cpu_and_a_gpu_have_the_same_cases():
+def test_a_cpu_and_a_gpu_have_the_same_cases_but_for_copies_between_gpus():
     gpu = replace(MACHINES[3], kind="cuda", collectives="nccl 2.27.5")
     one, other = ({case.key.partition(" through=")[0] for case in every(facts)} for facts in (MACHINES[3], gpu))
-    assert one == other
+    assert one == {key for key in other if not key.startswith("copies/p2p ")}
     assert {case.library for case in collectives.cases(gpu)} == {"nccl 2.27.5"}
 
 

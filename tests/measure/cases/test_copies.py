@@ -32,17 +32,70 @@ def test_a_copy_that_copies_nothing_is_wrong_everywhere(name, monkeypatch):
     assert wrong(case) == case.bytes
 
 
+@pytest.mark.parametrize("name", ["h2d", "d2h"])
+def test_a_copy_beside_others_the_other_way_is_one_of_its_class(name):
+    """As nvbandwidth has it: the one copy that is measured, not both."""
+    (case,) = [
+        case for case in copies.cases(ALONE) if case.name == name and "beside" in case.params and case.bytes == 1 << 24
+    ]
+    assert (case.cost_class, case.features) == (f"copy.{name}.bidirectional", {"bytes": 1 << 24})
+    found = case.measure(Bench(CpuDevice(), ALONE, 1e-3))
+    assert (len(found.samples_s) > 0, found.wrong) == (True, 0)
+
+
+def test_copies_of_all_gpus_of_a_node_at_once_are_concurrent_ones():
+    node = Facts("cuda", ((0, 1, 2, 3),))
+    classes = {
+        (case.name, case.params["at_once"], case.cost_class) for case in copies.cases(node) if "at_once" in case.params
+    }
+    assert classes == {("h2d", 2, ""), ("h2d", 4, "copy.h2d.concurrent"), ("d2h", 4, "copy.d2h.concurrent")}
+
+
+def test_what_tells_the_slower_of_both_ways_is_no_sample():
+    assert {case.cost_class for case in copies.cases(ALONE) if case.name == "h2d_and_d2h"} == {""}
+
+
+def test_a_copy_from_gpu_to_gpu_where_a_node_has_several():
+    assert not [case for facts in (ALONE, Facts("cuda")) for case in copies.cases(facts) if case.name == "p2p"]
+    cases = [case for case in copies.cases(Facts("cuda", ((0, 1),))) if case.name == "p2p"]
+    assert {(case.cost_class, case.team, case.over) for case in cases} == {("copy.p2p", (0,), "wire")}
+    with pytest.raises(RuntimeError, match="this process sees one GPU only"):
+        cases[0].measure(Bench(CpuDevice(), ALONE, 1e-5))
+
+
+def test_only_issuing_is_a_sample_and_on_a_cpu_only_that_of_small_tensors():
+    for facts, sizes in ((Facts("cuda"), {1 << 14, 1 << 18, 1 << 20, 7168 * 2048, 7168 * 4096}), (ALONE, {1 << 14})):
+        sampled = [case for case in reload.cases(facts) if case.cost_class]
+        assert {case.cost_class for case in sampled} == {f"host.reload_{name}_issue" for name in reload._WAYS}
+        assert {case.params["bytes"] for case in sampled} == sizes
+
+
+def test_a_launch_for_all_tensors_counts_once():
+    counts = {case.name: case.features["count"] for case in reload.cases(ALONE) if case.cost_class}
+    assert (counts["scatter_issue"], counts["scatter_with_table_issue"], counts["foreach_copy_issue"]) == (
+        1,
+        2000,
+        2000,
+    )
+
+
+def test_tensors_of_8_bits_are_of_8_bits():
+    (case,) = [case for case in reload.cases(ALONE) if case.name == "foreach_copy" and case.params["dtype"] == "uint8"]
+    assert case.params["bytes"] == 7168 * 2048
+    bucket = reload.Bucket.of(Bench(CpuDevice(), ALONE, 1e-5), 3, 10, torch.uint8)
+    assert {part.dtype for part in (bucket.flat, *bucket.slices, *bucket.targets)} == {torch.uint8}
+
+
 def test_a_launch_that_forgets_the_last_tensor_is_wrong_there(monkeypatch):
     case = first(reload, "scatter")
     honest = reload.Scatter
     monkeypatch.setattr(reload, "Scatter", lambda flat, targets: honest(flat, targets[:-1]))
-    assert wrong(case) == case.params["bytes_each"] // 2
+    assert wrong(case) == case.params["bytes"] // 2
 
 
 @pytest.mark.parametrize("family", [copies, reload])
 def test_cases_run_with_streams_and_events(family, monkeypatch):
     """A stand-in for CUDA: that they run, and that results are right. Its times mean nothing."""
-    monkeypatch.setattr(reload, "has_triton", lambda: True)
     fake_cuda.install(monkeypatch, real_work=True)
     bench = Bench(CudaDevice(0), Facts("cuda"), 1e-5)
     cheap = {case.name: case for case in sorted(family.cases(bench.facts), key=lambda case: -case.footprint_bytes)}

@@ -23,6 +23,20 @@ def test_a_sample_says_how_many_calls_it_holds():
     assert case.calls == 100
 
 
+def test_one_size_of_memory_is_a_sample():
+    sampled = [case for case in cases(GPU) if "alloc" in case.name and case.cost_class]
+    assert {(case.name, case.params["bytes"]) for case in sampled} == {
+        ("empty_alloc_cached", 1 << 20),
+        ("alloc_uncached", 1 << 26),
+    }
+    assert len([case for case in cases(GPU) if "alloc" in case.name]) == 6
+
+
+def test_every_wait_counts():
+    case = one(cases, GPU, "stream_wait_event")
+    assert case.features == {"count": case.params["waits"]}
+
+
 def test_no_graphs_and_events_on_a_cpu():
     assert not {"graph_node", "event_pair", "alloc_uncached"} & {case.name for case in cases(CPU)}
 
