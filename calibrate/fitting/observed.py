@@ -4,7 +4,8 @@
 `more` what victim and noise take alone. `interference.<victim>.<noise>` is the victim's speed beside the noise over its
 speed alone, `interference.<noise>.<victim>` the noise's own, 1 at most. Where no collective was measured, `occupy`
 (programs that hold SMs and memory bandwidth as a collective would) at about 20 programs stands in for it as a noise,
-and where one collective was not, the measured all-reduce. What a collective itself loses, `occupy` cannot tell.
+and where one collective was not, the measured all-reduce. What a collective itself loses, `occupy` cannot tell. A copy
+on the device, `d2d` in records, is the op `copy` here, as in weight updates.
 
 **Sustained products.** `gemm.sustained_fraction` is the rate of the last third of a long run over that of its first
 second, by medians.
@@ -84,6 +85,7 @@ def _stated(records: Iterable[Record]) -> Iterator[Kept]:
         victim, noise = str(params.get("victim")), str(params.get("beside"))
         if not _KIND.fullmatch(victim) or not _KIND.fullmatch(noise) or "victim" not in params or noise == "none":
             continue
+        victim, noise = _OPS.get(victim, victim), _OPS.get(noise, noise)
         scatter, case, file = _scatter(record["samples"]), _case(record), _file(record)
         programs = params.get("programs")
         held = programs if isinstance(programs, int) else 0
@@ -92,6 +94,9 @@ def _stated(records: Iterable[Record]) -> Iterator[Kept]:
         if (speed := _ratio(more.get("noise_alone_s"), more.get("noise_beside_s"))) is not None:
             yield Kept(noise, victim, speed, scatter, case, file, held)
 
+
+_OPS = {"d2d": "copy"}
+"""Kinds of op by what records call them, where predictions call them otherwise."""
 
 _KIND = re.compile(r"[a-z]\w*")
 """A kind of op, as names of parameters have it."""
@@ -115,6 +120,7 @@ def _probed(records: Sequence[Record]) -> Iterator[Kept]:
             continue
         kind, _, programs = noise.removesuffix("_ctas").partition("_")
         known = int(programs) if programs.isdecimal() else 0
+        kind = _OPS.get(kind, kind)
         yield Kept(victim, kind, speed, _scatter(record["samples"]), _case(record), _file(record), known)
 
 

@@ -2,12 +2,14 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from runcast.calibrate.fitting.observed import COLLECTIVES, observed
-from runcast.simulator import cli
+from runcast.simulator import cli, simulate
 from runcast.simulator.profile import load_profile, parameters
 
+ROOT = Path(__file__).parents[3]
 MACHINE = {"group": "environment", "gpu": "NVIDIA H100 80GB HBM3", "suite": 1}
 
 
@@ -36,6 +38,14 @@ def test_a_victim_keeps_its_time_alone_over_that_beside():
 def test_the_noise_is_a_victim_too():
     slowed = {"noise_alone_s": 3e-3, "noise_beside_s": 4e-3}
     assert values(observed([beside("memory", "d2h", more=slowed)])) == {"d2h.memory": 0.75, "memory.d2h": 0.8}
+
+
+def test_a_copy_on_the_device_is_called_as_weight_updates_call_it():
+    slowed = {"noise_alone_s": 3e-3, "noise_beside_s": 4e-3}
+    told = values(observed([beside("h2d", "d2d", more=slowed), beside("copy", "broadcast", us=200.0)]))
+    assert told == {"copy.h2d": 0.75, "h2d.copy": 0.8, "copy.broadcast": 0.5}
+    update = simulate(ROOT / "data/scenarios/kimi-k2-256xh20.toml").resolved.program
+    assert {kind for pair in told for kind in pair.split(".")} <= set(update.kinds)
 
 
 def test_nothing_runs_faster_beside_others():
@@ -112,7 +122,7 @@ def test_records_of_the_one_call_probe():
     ]
     assert values(observed(records)) == {
         "gemm.h2d": 0.8,
-        "memory.d2d": 0.25,
+        "memory.copy": 0.25,
         **{f"gemm.{kind}": 0.5 for kind in COLLECTIVES},
     }
 
