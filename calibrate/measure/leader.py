@@ -1,20 +1,19 @@
 """What rank 0 does beside supervising its worker: the file of records, the plan, and what the user sees."""
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from . import telling
 from .cases import all_cases
-from .ending import GO_ON, RunEndError
+from .ending import RunEndError
 from .environment import identity
 from .facts import Facts
 from .job import Job
 from .plan import Plan, plan
-from .progress import Progress, duration
-from .records import Record, Writer, key_of, read_records, record_of, visits_in
-from .statistics import wide
+from .progress import Progress
+from .records import Writer, read_records, record_of, visits_in
 
 
 class Leader:
@@ -56,25 +55,9 @@ class Leader:
 
     def close(self) -> None:
         """No more records; say what there is."""
-        if self.writer is None:
-            return
-        self.writer.close()
-        for line in self.summary():
-            self.progress.line(line)
-        for line in self._verdict():
-            self.progress.line(line)
-
-    def _verdict(self) -> list[str]:
-        """What has been written, whether it can be trusted, and what to do with it."""
-        good = [record for record in self.records if "error" not in record]
-        shaky = sum(wide(record["samples"]) == "very wide" for record in good)
-        done = f"wrote {len(self.records)} records to {self.out}" if self.records else f"nothing to add to {self.out}"
-        lines = [f"{shaky} of {len(good)} spreads are very wide: does something else run here?"] * (
-            4 * shaky > len(good)
-        )
-        lines += [done + (f"; {len(self.left)} visits are left: {GO_ON}" if self.left else "")]
-        fit = f"runcast calibrate fit {self.out} --out {self.out.stem}.json"
-        return lines + [f"next: python -m runcast.calibrate show {self.out}, or {fit}"] * (not self.left)
+        if self.writer is not None:
+            self.writer.close()
+            self._say(telling.summary(self.records), telling.verdict(self.records, len(self.left), self.out))
 
     def _begin(self, facts: Facts, environment: dict[str, Any]) -> None:
         """Once the first worker knows the machine: what there is to do here."""
@@ -92,7 +75,15 @@ class Leader:
         self.left = [position for position, visit in visits if (visit.case.key, visit.round) not in done]
         if not before:
             self._append(environment)
-        self._announce(environment, facts)
+        left_s = sum(self.plan.visits[position].expected_s for position in self.left)
+        self.progress = Progress(len(self.left), left_s)
+        in_file = len(self.plan.visits) - len(self.left)
+        self._say(
+            [telling.machine(environment, facts)],
+            telling.warnings(environment, facts),
+            telling.left_out(self.plan.left_out),
+            [telling.work(len(self.left), in_file, left_s, self.out)],
+        )
 
     def _check_same_machine(self, before: list[dict[str, Any]], environment: dict[str, Any]) -> None:
         """A file holds records of one machine and one software."""
@@ -104,23 +95,6 @@ class Leader:
                 raise ValueError(
                     f"{self.out}: was measured with {key} = {known}, here it is {here}; name another --out"
                 )
-
-    def _announce(self, environment: dict[str, Any], facts: Facts) -> None:
-        left_s = sum(self.plan.visits[position].expected_s for position in self.left)
-        total, ranks = len(self.plan.visits), f"{facts.ranks} rank{'s' if facts.ranks > 1 else ''}"
-        self.progress = Progress(len(self.left), left_s)
-        self.progress.line(f"{environment['gpu']}, {ranks} on {len(facts.nodes)} node(s), {facts.collectives}")
-        load, cpus, here = os.getloadavg()[0], os.cpu_count() or 1, len(facts.nodes[0])
-        if load > 0.5 * cpus:
-            self.progress.line(f"warning: the load of this node is {load:.1f} on {cpus} CPUs: times will be too long")
-        if environment.get("gpus_visible", here) < here:
-            self.progress.line("warning: ranks see their own GPU only, and NCCL may not find NVLink: --gpu-bind=none")
-        if not facts.cuda and here > cpus:
-            self.progress.line(f"warning: {here} ranks on {cpus} CPUs wait for each other")
-        for reason, count in self.plan.left_out.items():
-            self.progress.line(f"left out: {count} cases: {reason}")
-        resumed = f", {total - len(self.left)} of {total} are in {self.out} already" if len(self.left) < total else ""
-        self.progress.line(f"{len(self.left)} visits of cases, about {duration(left_s)}{resumed}")
 
     def _write(self, position: int, record: dict[str, Any]) -> None:
         self._append(record)
@@ -140,22 +114,7 @@ class Leader:
         except OSError as error:
             raise RunEndError(1, f"cannot write {self.out}: {error.strerror}") from None
 
-    def summary(self) -> list[str]:
-        """What was measured, by family, and what to look at."""
-        lines = []
-        for family in sorted({record["group"] for record in self.records}):
-            of = [record for record in self.records if record["group"] == family]
-            good = [record for record in of if "error" not in record]
-            shaky = [wide(record["samples"]) for record in good]
-            told = [f"{_cases(good)} cases measured"]
-            told += [f"{_cases(of) - _cases(good)} failed"] if _cases(good) < _cases(of) else []
-            told += [f"{shaky.count('wide')} of {len(good)} spreads wide"] if "wide" in shaky else []
-            told += [f"{shaky.count('very wide')} very wide"] if "very wide" in shaky else []
-            wrong = sum(bool(record.get("wrong")) for record in good)
-            told += [f"{wrong} with wrong results"] if wrong else []
-            lines.append(f"{family:14s} {', '.join(told)}")
-        return lines
-
-
-def _cases(records: Iterable[Record]) -> int:
-    return len({key_of(record) for record in records})
+    def _say(self, *parts: Iterable[str]) -> None:
+        for lines in parts:
+            for line in lines:
+                self.progress.line(line)
