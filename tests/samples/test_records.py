@@ -85,6 +85,12 @@ FP8 = {"m": 2048, "n": 512, "k": 7168, "dtype": "fp8_e4m3"}
         (record("launch", "synchronize", {}), {"cost_class": "host.synchronize", "count": 1}),
         (record("launch", "linear_call_issue", {"calls": 100}), {"cost_class": "host.linear_call", "count": 100}),
         (
+            record("launch", "graph_replay_issue", {"kernels": 200}),
+            {"cost_class": "host.graph_replay_issue", "count": 1},
+        ),
+        (record("launch", "graph_replay_device", {"kernels": 200}), {"cost_class": "host.graph_node", "count": 200}),
+        (record("launch", "stream_wait_event", {"waits": 100}), {"cost_class": "host.stream_wait_event", "count": 200}),
+        (
             record("reload", "copy_per_tensor_issue", {"tensors": 200, "bytes_each": 16384}),
             {"cost_class": "host.reload_copy_per_tensor_issue", "count": 200},
         ),
@@ -153,6 +159,7 @@ def test_every_layout_has_the_work_of_the_forward_product(layout, read):
         record("copies", "h2d_and_d2h_at_once", {"bytes_each": 4096}),
         record("interference", "gemm_8192", {"beside": "h2d"}),
         record("layer", "forward", {}),
+        record("reload", "foreach_copy", {"tensors": 200, "bytes_each": 16384}),
         record("grouped", "grouped_mm", {"experts": 8, "rows": 4096, "n": 2048, "k": 7168, "skew": "balanced"}),
         record("sustained", "gemm", {}),
         {"group": "gemm", "case": "clocks", "clocks": None},

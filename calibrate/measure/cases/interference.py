@@ -31,7 +31,7 @@ class _Victim:
     """`like` is the noise that does the same, if there is one."""
 
     kind: str
-    params: dict[str, int]
+    params: dict[str, Any]
     prepare: Prepare
     flop: float
     bytes: float
@@ -151,7 +151,8 @@ def _gemm(m: int, n: int, k: int, **more: Any) -> _Victim:
         x, w = bench.rand(m, k), bench.rand(n, k)
         return lambda: functional.linear(x, w)
 
-    return _Victim("gemm", {"m": m, "n": n, "k": k}, prepare, 2.0 * m * n * k, 2.0 * (m * k + n * k + m * n), **more)
+    params = {"m": m, "n": n, "k": k, "dtype": "bf16"}
+    return _Victim("gemm", params, prepare, 2.0 * m * n * k, 2.0 * (m * k + n * k + m * n), **more)
 
 
 def _attention(heads: int, seq: int, head_dim: int, **more: Any) -> _Victim:
@@ -159,7 +160,7 @@ def _attention(heads: int, seq: int, head_dim: int, **more: Any) -> _Victim:
         q, k, v = (bench.rand(1, heads, seq, head_dim) for _ in range(3))
         return lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    params = {"heads": heads, "seq": seq, "head_dim": head_dim}
+    params = {"heads": heads, "seq": seq, "head_dim": head_dim, "dtype": "bf16"}
     flop, moved = 2.0 * heads * head_dim * seq**2, 8.0 * heads * head_dim * seq
     return _Victim("attention", params, prepare, flop, moved, **more)
 
@@ -169,15 +170,17 @@ def _residual_add(rows: int, width: int, **more: Any) -> _Victim:
         x, y, into = bench.rand(rows, width), bench.rand(rows, width), bench.empty(rows, width)
         return lambda: torch.add(x, y, out=into)
 
-    return _Victim("memory", {"rows": rows, "width": width}, prepare, 0.0, 6.0 * rows * width, **more)
+    params = {"rows": rows, "width": width, "dtype": "bf16"}
+    return _Victim("memory", params, prepare, 0.0, 6.0 * rows * width, **more)
 
 
 def _of_update(kind: str, like: str, over: str, passes: int) -> _Victim:
     """An op of a weight update, as the noise does it."""
     prepare = {"h2d": _upload, "d2d": _local_copy}[like]
     moved = float(passes * _BYTES)
-    params = {"bytes": _BYTES}
-    return _Victim(kind, params, lambda bench: prepare(bench, _BYTES), 0.0, moved, quick=True, over=over, like=like)
+    return _Victim(
+        kind, {"bytes": _BYTES}, lambda bench: prepare(bench, _BYTES), 0.0, moved, quick=True, over=over, like=like
+    )
 
 
 _VICTIMS = (
