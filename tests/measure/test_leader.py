@@ -1,25 +1,35 @@
 """What rank 0 keeps of a run, and what is left to be done when the same command starts again."""
 
+import errno
+
 import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
+from runcast.calibrate.measure.case import Measurement
+from runcast.calibrate.measure.ending import RunEndError
 from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.job import Job
 from runcast.calibrate.measure.leader import Leader
 from runcast.calibrate.measure.place import Place
 from runcast.calibrate.measure.plan import Options
-from runcast.calibrate.measure.records import read_records
+from runcast.calibrate.measure.records import read_records, record_of
 
 MACHINE = {"facts": Facts("cpu").to_json(), "environment": {"group": "environment", "gpu": "CPU"}}
 ONLY = ("overheads/synchronize", "overheads/launch")
 
 
-def leader(out, retry=False):
+def leader(out, retry=False, **other):
     """One that knows the machine: two cases, twice each."""
     begun = Leader(Job(Place(), "cpu", Options(only=ONLY, rounds=2)), out, retry)
-    begun.heard(MACHINE)
+    begun.heard(MACHINE | {"environment": MACHINE["environment"] | other})
     return begun
+
+
+def measured(of, position, wrong=None):
+    """Its worker has measured that visit."""
+    visit = of.plan.visits[position]
+    of.heard({"record": record_of(visit.case, visit.round, Measurement((1e-6,) * 5, wrong)), "position": position})
 
 
 def test_a_case_that_was_given_up_is_spared_now_and_later(tmp_path):
@@ -47,3 +57,58 @@ def test_what_was_given_up_may_be_retried(tmp_path):
     again = leader(out, retry=True)
     again.close()
     assert len(again.todo(-1)) == 4
+
+
+def test_what_has_been_measured_is_not_given_up(tmp_path):
+    """A supervisor may hear of a broken rank only when its own worker is done with the case."""
+    first = leader(tmp_path / "s.jsonl")
+    done, *others = first.todo(-1)
+    measured(first, done)
+    first.gave_up(done, "rank 1: its worker ended with exit code 1")
+    first.close()
+    assert first.todo(-1) == others
+    assert [record for record in read_records(tmp_path / "s.jsonl") if "error" in record] == []
+
+
+def test_each_round_of_a_case_is_a_visit_of_its_own(tmp_path):
+    first = leader(tmp_path / "s.jsonl")
+    done, *others = first.todo(-1)
+    measured(first, done)
+    first.close()
+    again = leader(tmp_path / "s.jsonl")
+    again.close()
+    assert again.todo(-1) == others
+
+
+def test_wrong_results_are_named_at_once_and_counted_in_the_end(tmp_path, capsys):
+    first = leader(tmp_path / "s.jsonl")
+    measured(first, first.todo(-1)[0], wrong=7)
+    said = capsys.readouterr().err
+    first.close()
+    assert f"wrong: {first.plan.visits[0].case.key}: 7 elements of the result are wrong" in said
+    assert "overheads      1 cases measured, 1 with wrong results" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["suite", "gpu", "torch", "cuda", "driver", "collectives", "cpu", "threads", "nodes"])
+def test_a_file_goes_on_where_all_is_as_it_was(tmp_path, key):
+    out = tmp_path / "s.jsonl"
+    first = leader(out, **{key: [[0, 1]]}, machine="any")
+    first.close()
+    leader(out, **{key: ((0, 1),)}, machine="another").close()
+    assert len(read_records(out)) == 1
+    told = rf"was measured with {key} = \[\[0, 1\]\], here it is \[\[0\], \[1\]\]; name another --out"
+    with pytest.raises(RunEndError, match=told) as ended:
+        leader(out, **{key: ((0,), (1,))})
+    assert ended.value.code == 2
+
+
+def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
+    first = leader(tmp_path / "s.jsonl")
+
+    def full(_record):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(first.writer, "append", full)
+    with pytest.raises(RunEndError, match=r"cannot write .*: No space left on device") as ended:
+        measured(first, first.todo(-1)[0])
+    assert ended.value.code == 1

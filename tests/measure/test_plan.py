@@ -31,6 +31,12 @@ def test_the_same_seed_gives_the_same_order():
     assert names(plan(CPU, Options(seed=3), cases)) != names(plan(CPU, Options(seed=4), cases))
 
 
+def test_the_order_is_the_same_in_every_process():
+    """Ranks are processes of their own, each with hashes of its own."""
+    cases = [case(f"c{i}") for i in range(8)]
+    assert names(plan(CPU, Options(rounds=1, seed=3), cases)) == ["c3", "c7", "c2", "c5", "c1", "c0", "c4", "c6"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "kept"),
     [("kernels", {"add", "mul"}), ("kernels/a*", {"add"}), ("*/mul", {"mul"}), ("kernels/[am]*", {"add", "mul"})],
@@ -64,6 +70,20 @@ def test_what_does_not_fit_is_counted_with_its_reason():
     ]
 
 
+@pytest.mark.parametrize(
+    ("quick", "kept"), [(False, {"kernel_half", "wire_half", "wire_4", "sustained"}), (True, {"sustained"})]
+)
+def test_calls_may_take_longer_between_ranks_and_hardly_where_it_is_quick(quick, kept):
+    """A second for kernels, five for messages, a tenth where it is quick; what takes its own time takes it."""
+    wire = {"team": (0, 1), "over": "wire", "quick": True}
+    cases = [
+        *(case(f"kernel_{name}", flop=3e10 * call_s, quick=True) for name, call_s in (("half", 0.5), ("4", 4.0))),
+        *(case(f"wire_{name}", bytes=3e8 * call_s, **wire) for name, call_s in (("half", 0.5), ("4", 4.0), ("6", 6.0))),
+        case("sustained", flop=3e11, lasts_s=3.0, quick=True),
+    ]
+    assert set(names(plan(CPU, Options(quick=quick), cases))) == kept
+
+
 def test_a_call_is_its_work_at_rough_rates():
     wire = case("all_reduce", team=(0, 1), bytes=3e8, over="wire")
     assert call_s(wire, CPU) == pytest.approx(1.0 + CPU.wire_s)
@@ -75,6 +95,11 @@ def test_a_visit_takes_its_budget_or_eight_calls():
     small, large = (plan(CPU, options, [case("x", flop=flop)]).expected_s for flop in (0.0, 1.5e10))
     assert small == pytest.approx(0.02 + 0.05)
     assert large == pytest.approx(0.02 + 8 * (0.5 + CPU.call_s))
+
+
+def test_a_visit_takes_its_own_time_and_that_of_writing_its_memory():
+    (visit,) = plan(CPU, Options(rounds=1), [case("x", flop=3e12, footprint_bytes=1e9, lasts_s=3.0)]).visits
+    assert visit.expected_s == pytest.approx(0.5 + 0.02 + 3.0)
 
 
 def test_facts_and_options_survive_the_way_to_other_ranks():

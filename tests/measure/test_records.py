@@ -1,6 +1,7 @@
 import gzip
 import json
 import math
+import os
 
 import pytest
 
@@ -84,6 +85,18 @@ def test_a_line_that_a_kill_cut_is_forgotten_and_written_over(tmp_path):
     writer.append({"group": "next"})
     writer.close()
     assert read_records(path) == [{"group": "environment"}, {"group": "next"}]
+
+
+def test_a_record_is_on_the_disk_when_append_returns(tmp_path, monkeypatch):
+    path = tmp_path / "s.jsonl"
+    on_disk = []
+    monkeypatch.setattr(os, "fsync", lambda file: on_disk.append(read_records(path)))
+    writer = Writer(path)
+    writer.append({"group": "environment"})
+    assert on_disk == [[{"group": "environment"}]]
+    writer.append({"group": "next"})
+    assert on_disk[1:] == [[{"group": "environment"}, {"group": "next"}]]
+    writer.close()
 
 
 def test_gzipped_files_are_read(tmp_path):
