@@ -1,9 +1,11 @@
 """What has moved between two runs: nothing by chance, whatever the noise, and what is slower than noise explains."""
 
+import json
 import math
 import random
 
 import pytest
+from runcast.calibrate.measure import drift as verb
 from runcast.calibrate.measure.drift import FLOOR, compare, moved, report
 
 SHAPES = {
@@ -177,3 +179,27 @@ def test_a_report():
         "only in B: 1",
         "  copies/new bytes=8",
     ]
+
+
+@pytest.mark.parametrize(
+    ("after", "code", "told"),
+    [
+        (run(1), 0, "0 of 60 cases moved"),
+        (run(1, factor=lambda i: 2.0 if i == 1 else 1.0), 1, "1 of 60 cases moved"),
+        (run(1, factor=lambda _: 2.0), 1, "B takes 2.000 times as long as A (moved)"),
+        ([{"group": "gemm", "case": "another", "params": {}, "samples": [1.0]}], 2, "no measured case in common"),
+    ],
+    ids=["as before", "a case moved", "the machine moved", "nothing to compare"],
+)
+def test_exit_codes(tmp_path, capsys, after, code, told):
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path, records in zip(files, (run(1), after), strict=True):
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert verb.run([str(path) for path in files]) == code
+    said = capsys.readouterr()
+    assert told in (said.err if code == 2 else said.out)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path, capsys):
+    assert verb.run([str(tmp_path / "no.jsonl")] * 2) == 2
+    assert capsys.readouterr().err.startswith("error: ")

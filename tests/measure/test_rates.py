@@ -1,4 +1,7 @@
+import json
+
 import pytest
+from runcast.calibrate.measure import show
 from runcast.calibrate.measure.rates import bandwidths, rates
 from runcast.calibrate.measure.show import table
 from runcast.simulator.forms.collective import BUS_FACTOR
@@ -53,3 +56,23 @@ def test_the_table_has_a_line_per_case_with_what_to_look_at():
         "         -                                                           gemm/nt  FAILED: RuntimeError: no",
     ]
     assert len(table(records, ["gemm"])) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        ([], 0, "2 us"),
+        (["--only", "copies,moe"], 0, "2 us"),
+        (["--only", "moe"], 2, "holds no such cases"),
+        (["--no"], 2, "no-such-file"),
+    ],
+)
+def test_the_verb_prints_the_table_or_one_line(tmp_path, capsys, flags, code, told):
+    path = tmp_path / ("no-such-file" if flags == ["--no"] else "s.jsonl")
+    (tmp_path / "s.jsonl").write_text(
+        json.dumps({"group": "copies", "case": "h2d", "params": {}, "round": 0, "samples": [2.0], "wrong": 0}) + "\n"
+    )
+    assert show.run([str(path), *(flag for flag in flags if flag != "--no")]) == code
+    said = capsys.readouterr()
+    assert told in (said.err if code else said.out)
+    assert len((said.err or said.out).splitlines()) == (1 if code else 2)
