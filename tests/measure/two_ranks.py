@@ -28,6 +28,7 @@ beside = next(case for case in interference.cases(facts) if case.params["beside"
 call = next(case for case in overheads.cases(facts) if case.name == "collective_call")
 found = beside.measure(bench)
 called = call.measure(bench)
-print(json.dumps({"samples": len(found.samples_s), "more": dict(found.more), "calls": len(called.samples_s)}), flush=True)
+seen = {"samples": len(found.samples_s), "more": dict(found.more), "calls": len(called.samples_s)}
+print(json.dumps(seen), flush=True)
 dist.barrier()
 os._exit(0)  # as workers do: threads of Gloo may outlive the interpreter
