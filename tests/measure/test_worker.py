@@ -129,6 +129,16 @@ def test_only_what_is_to_be_done_is(cases):
     assert rank_0.all_told("begin") == rank_0.all_told("position") == [1, 3]
 
 
+def test_inputs_are_those_of_the_seed(cases):
+    drawn = []
+    for seed in (7, 7, 8):
+        cases[:] = [Case("mine", "draws", {}, lambda bench: Measurement(tuple(bench.rand(5).abs().tolist())))]
+        rank_0 = Rank0(todo=[0], options=Options(rounds=1, seed=seed))
+        rank_0.worker.run()
+        drawn += [record["samples"] for record in rank_0.all_told("record")]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 def test_a_device_that_no_longer_works_needs_a_fresh_worker(cases, monkeypatch):
     def lost(_device):
         raise RuntimeError("an illegal memory access was encountered")
