@@ -16,7 +16,7 @@ recorded, and the next one is measured by fresh workers. Supervisors speak throu
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -65,7 +65,7 @@ class Supervisor:
     def run(self) -> int:
         """Worker after worker until rank 0 says that the run is over; returns the exit code."""
         try:
-            with signals_end(), self.pulse.watched():
+            with signals_end(self._mine), self.pulse.watched():
                 self._workers()
         except RunEndError as end:
             self.board.post_first("over", {"code": end.code, "line": end.line})
@@ -73,7 +73,7 @@ class Supervisor:
             if end.code == 2 and self.rank:
                 return 2  # a mistake of the user's, which rank 0 tells
             if end.line:
-                line = end.line if end.code == 2 else f"{self._mine(end.line)}; {GO_ON}"
+                line = end.line if end.code == 2 else f"{end.line}; {GO_ON}"
                 say(f"error: {line}")
             return end.code
         return 0
@@ -185,12 +185,12 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def signals_end() -> Iterator[None]:
+def signals_end(mine: Callable[[str], str]) -> Iterator[None]:
     """Inside it SIGTERM and ^C end the run in order."""
 
     def end(number: int, _frame: object) -> None:
         told = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM: by its launcher, or since a rank died"}
-        raise RunEndError(128 + number, told[signal.Signals(number)])
+        raise RunEndError(128 + number, mine(told[signal.Signals(number)]))
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
