@@ -1,6 +1,6 @@
 """What a case is given to measure with: the device, the ranks of its team, a budget, and random numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,8 +46,3 @@ class Bench:
             return None
         token = torch.zeros(1, device=self.device.torch_device)
         return lambda: dist.all_reduce(token, group=self.group)
-
-    @property
-    def peers(self) -> Sequence[int]:
-        """The other ranks of the team."""
-        return [rank for rank in self.team if rank != self.rank]

@@ -63,7 +63,6 @@ def facts_here(kind: str, nodes: tuple[tuple[int, ...], ...], ranks_here: int) -
         nodes,
         free * _SHARE,
         sms=properties.multi_processor_count,
-        l2_bytes=getattr(properties, "L2_cache_size", 0),
         fp8=torch.cuda.get_device_capability() >= (8, 9),
         numa_nodes=numa_nodes,
         near_numa=_numa_of(properties),

@@ -13,7 +13,6 @@ class Facts:
     nodes: tuple[tuple[int, ...], ...] = ((0,),)
     memory_bytes: float = 4e9  # that one rank may use
     sms: int = 1
-    l2_bytes: float = 0.0
     fp8: bool = True
     numa_nodes: int = 1
     near_numa: int = 0
