@@ -250,7 +250,7 @@ def _summary(drift: Drift) -> list[str]:
     return [
         f"{shared} ({verdict})" if drift.compared >= MANY else few,
         f"{len(drift.moved)} of {drift.compared} cases moved beyond that"
-        f" (expected by chance: {FALSE_ALARMS:g} per comparison)",
+        f" (of noise alone: {FALSE_ALARMS:g} per comparison)",
     ]
 
 

@@ -171,7 +171,7 @@ def test_a_report():
     assert report(compare(before, after)).splitlines() == [
         "torch: 2.12 in A, 2.13 in B",
         "all cases together: B takes 1.000 times as long as A (within 2.0%, which chance explains)",
-        "1 of 20 cases moved beyond that (expected by chance: 0.05 per comparison)",
+        "1 of 20 cases moved beyond that (of noise alone: 0.05 per comparison)",
         "",
         "      A          B        B/A  explained    case",
         "    20 us      40 us    2.000  0.98 to 1.02  copies/c i=1",
