@@ -38,9 +38,9 @@ def test_medians_come_back_and_a_slowed_kernel_shows_up(tmp_path):
 
     _, found = moved(first, again)
     assert SLOWED not in found
-    assert len(found) <= 1  # of 30: a busy neighbour may disturb one of them
+    assert len(found) <= 3  # of 30: busy neighbours may disturb a few of them
 
     code, found = moved(first, slowed)
     assert code == 1
-    assert 1.5 < found[SLOWED] < 2.7
+    assert found[SLOWED] > 3  # eight times the work, on cores that neighbours share
     assert max(found, key=found.__getitem__) == SLOWED
