@@ -17,12 +17,12 @@ from .updates import HOST_LANES
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "gather": ("gather_metas",),
-    "init": ("init_group", "allocate", "open_handle"),
-    "h2d": ("h2d",),
+    "init": ("init_group", "allocate", "register", "open_handle"),
+    "h2d": ("h2d", "read"),
     "broadcast": ("copy", "broadcast"),
     "reload": ("reload",),
     "sync": ("wait_worker", "agree", "sync", "send_meta"),
-    "release": ("drop_handle", "free_buffers", "barrier", "destroy_group"),
+    "release": ("drop_handle", "unregister", "free_buffers", "barrier", "destroy_group"),
     "post_hook": ("post_hook",),
 }
 
@@ -114,7 +114,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
         question=_question(resolved),
-        gpus=resolved.cluster.n_gpus,
+        gpus=resolved.listed,
         tensors=len(resolved.weights),
         bytes=resolved.weights.total_bytes,
         bucket_bytes=resolved.plan.size.bytes,

@@ -5,7 +5,7 @@ a reload is host work per tensor and the bytes kept through device memory; other
 Every number comes from the profile and the stack.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -18,6 +18,7 @@ from ..profile import Parameter, Profile
 from ..program import Program
 from .collective import RingBroadcast, ring_broadcast
 from .costs import Costs, Floats
+from .routes import read_route
 from .sheet import Ops, Sheet, Term
 
 # Latency and bandwidth overlap in a long pipelined ring: adding them overstates a published 1,024-GPU all-reduce at
@@ -26,7 +27,6 @@ _PIPELINE_NORM = 4
 
 # Kinds that are nothing but work of host threads: the parameters that add up, each per entry of the op's shape or once.
 _HOST_WORK: dict[str, dict[str, int | None]] = {
-    "gather_metas": {"gather.tensor_s": 0},
     "init_group": {"init_group.s": None, "init_group.rank_s": 0},
     "open_handle": {"open_handle.s": None},
     "wait_worker": {"wait_worker.s": None},
@@ -42,9 +42,14 @@ _HOST_WORK: dict[str, dict[str, int | None]] = {
 def cost_update(program: Program, cluster: Cluster, profile: Profile) -> Costs:
     """The costs of an update Program whose rank r runs on GPU r of the cluster; `profile` holds device and software."""
     pricer = _Pricer(program, cluster, profile)
-    prices = {kind: partial(pricer.host_work, terms) for kind, terms in _HOST_WORK.items()} | {
+    host = {kind: partial(pricer.host_work, terms) for kind, terms in _HOST_WORK.items()}
+    prices: Mapping[str, Callable[[Ops], None]] = host | {
+        "gather_metas": pricer.gather_metas,
         "allocate": pricer.allocate,
+        "register": partial(pricer.register, "register"),
+        "unregister": partial(pricer.register, "unregister"),
         "h2d": pricer.h2d,
+        "read": pricer.read,
         "copy": pricer.copy,
         "agree": pricer.agree,
         "reload": pricer.reload,
@@ -94,6 +99,16 @@ class _Pricer:
         counts = {name: 1.0 if entry is None else self._shape(ops, entry) for name, entry in terms.items()}
         self.sheet.charge(ops, [self._host(name, count) for name, count in counts.items()])
 
+    def gather_metas(self, ops: Ops) -> None:
+        """All ranks tell each other of every tensor; between nodes each of them takes longer."""
+        tensors, nodes = self._shape(ops, 0), len({self.cluster.node_of(rank) for rank in self.gathered})
+        between = self._host("gather.node_tensor_s", tensors * (nodes > 1))
+        self.sheet.charge(ops, [self._host("gather.tensor_s", tensors), between])
+
+    def register(self, kind: str, ops: Ops) -> None:
+        """Landing buffers become known to the NIC, or are forgotten, by the byte."""
+        self.sheet.charge(ops, [self._host(f"{kind}.s"), self._host(f"{kind}.byte_s", self.program.bytes[ops])])
+
     def allocate(self, ops: Ops) -> None:
         """Planning the buckets tensor by tensor, then device memory by the byte."""
         planning = self._host("allocate.tensor_s", self._shape(ops, 0))
@@ -121,6 +136,26 @@ class _Pricer:
             work = Term(size / rate, self._of_link(slowest, bytes=_ends(size)), work=True)
             self.sheet.charge(own, [self._fixed("h2d.latency_s"), work])
             self.sheet.demand(own, [*route, self.hbm[rank]], [rate] * (len(route) + 1))
+
+    def read(self, ops: Ops) -> None:
+        """RDMA from the owner's host memory to the receiver's device; the shape holds the owner."""
+        owners = self.program.shape.values[self.program.shape.start[ops]]
+        for owner, root in np.unique(np.stack([owners, self.program.root[ops]]), axis=1).T.tolist():
+            own = ops[(owners == owner) & (self.program.root[ops] == root)]
+            route = read_route(self.cluster, owner, root)
+            rates = {link: self.one_sided(link) for link in route}
+            slowest = min(route, key=rates.__getitem__)
+            size, rate = self.program.bytes[own], rates[slowest]
+            fraction = self.cluster.links[slowest].kind == "nic"
+            basis = self.profile["rdma.nic_fraction"] if fraction else self._of_link(slowest, bytes=_ends(size))
+            self.sheet.charge(own, [self._fixed("rdma.latency_s"), Term(size / rate, basis, work=True)])
+            self.sheet.demand(own, [*route, self.hbm[root]], [rate] * (len(route) + 1))
+
+    def one_sided(self, link: int) -> float:
+        """What RDMA sustains on a link: on a NIC its own fraction of the line rate, elsewhere what anything does."""
+        if self.cluster.links[link].kind == "nic":
+            return float(self.cluster.capacity[link] * self.profile.value("rdma.nic_fraction"))
+        return float(self.capacity[link])
 
     def copy(self, ops: Ops) -> None:
         """On the owner: reads and writes every byte in device memory."""
@@ -184,8 +219,14 @@ class _Pricer:
     @cached_property
     def world(self) -> tuple[int, ...]:
         """The ranks of the update, which all its collectives span."""
-        (world,) = {group for group in self.program.groups if group}
+        (world,) = {self.program.groups[group] for group in self.program.group[self.program.of_kind("broadcast")]}
         return world
+
+    @cached_property
+    def gathered(self) -> tuple[int, ...]:
+        """The ranks that gather metadata: all that own weights."""
+        (ranks,) = {self.program.groups[group] for group in self.program.group[self.program.of_kind("gather_metas")]}
+        return ranks
 
     @cached_property
     def ring(self) -> RingBroadcast:

@@ -29,6 +29,7 @@ from ..updates import (
     three_stage,
     two_stage,
     unfolded,
+    with_readers,
 )
 from ..workload import ModelSpec, Weights, load_hf_config, preset, weights
 from .schema import Scenario
@@ -146,7 +147,16 @@ class Resolved:
         if not self.scenario.fold:
             return unfolded(machines.n_gpus)
         nodes = [machines.nodes[machines.node_of(gpu)] for gpu in range(machines.n_gpus)]
-        return alike([(id(node), slow) for node, slow in zip(nodes, self.slowness.tolist(), strict=True)])
+        listed = [gpu < self.listed for gpu in range(machines.n_gpus)]
+        return alike([(id(node), *rest) for node, *rest in zip(nodes, self.slowness.tolist(), listed, strict=True)])
+
+    @cached_property
+    def listed(self) -> int:
+        """How many ranks are updated: the first ones."""
+        gpus, ranks = self.cluster.n_gpus, self.scenario.update.ranks
+        if ranks is not None and ranks > gpus:
+            raise UserError(fault(self.where, "update.ranks", ranks, f"there are {gpus} GPUs"))
+        return ranks or gpus
 
     @cached_property
     def slowness(self) -> np.ndarray:
@@ -174,7 +184,14 @@ class Resolved:
             new_group=update.process_group == "new",
         )
         self._check_host_memory(plan)
-        return plan
+        return self._with_readers(plan) if update.method == "p2p" else plan
+
+    def _with_readers(self, plan: UpdatePlan) -> UpdatePlan:
+        try:
+            nics = [self.cluster.nic_of(gpu) for gpu in range(self.cluster.n_gpus)]
+        except UserError as error:
+            raise UserError(f"{self.where}: update.method: p2p reads through NICs: {error}") from None
+        return with_readers(plan, nics, self.listed, single=self.scenario.update.readers == "one")
 
     @cached_property
     def program(self) -> Program:
@@ -238,7 +255,7 @@ class Resolved:
         return names.pop()
 
     def _check_parallel(self) -> None:
-        tp, gpus = self.scenario.update.inference.tp, self.cluster.n_gpus
+        tp, gpus = self.scenario.update.inference.tp, self.listed
         key = "update.inference.tp"
         if gpus % tp:
             raise UserError(fault(self.where, key, tp, f"must divide the {gpus} GPUs"))

@@ -60,7 +60,7 @@ class Inference(_Table):
 class Update(_Table):
     """How the weights travel."""
 
-    method: Literal["broadcast"] = Field("broadcast", description="how the bytes reach the ranks")
+    method: Literal["broadcast", "p2p"] = Field("broadcast", description="how the bytes reach the ranks")
     pipeline: Literal["two_stage", "three_stage", "serial"] = Field("two_stage", description="what overlaps with what")
     bucket: Size | None = Field(None, description="bytes of a bucket (default: what fits, at most max_bucket)")
     max_bucket: Size = Field(8 * 2**30, description="largest bucket by default (PS_MAX_BUCKET_SIZE_GB)")
@@ -68,6 +68,10 @@ class Update(_Table):
     free_memory: Size | None = Field(None, description="free device memory before the update (default: derived)")
     h2d_buffer: bool = Field(True, description="whether each rank has a buffer for host-to-device copies")
     h2d_freed: Literal["start", "end"] = Field("start", description="three_stage: what of a broadcast frees it")
+    ranks: PositiveInt | None = Field(None, description="p2p: how many ranks are updated (default: all)")
+    readers: Literal["assigned", "one"] | None = Field(
+        None, description="p2p: a receiver per NIC (default), or one rank that reads all"
+    )
     process_group: Literal["new", "kept"] = Field("new", description="whether the update creates its process group")
     inference: Inference = Field(default=Inference(), description="the engines that receive the weights")
 
@@ -76,6 +80,9 @@ class Update(_Table):
         given = self.model_fields_set
         if "h2d_freed" in given and self.pipeline != "three_stage":
             raise ValueError("h2d_freed goes with pipeline = 'three_stage'")
+        for key in sorted({"ranks", "readers"} & given):
+            if self.method != "p2p":
+                raise ValueError(f"{key} goes with method = 'p2p'")
         if "max_bucket" in given and self.bucket is not None:
             raise ValueError("max_bucket is for where bucket is not given")
         if self.pipeline == "three_stage" and not self.h2d_buffer:

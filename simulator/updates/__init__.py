@@ -1,12 +1,13 @@
 """RL weight updates as Programs: the plan (owners, buckets) and one function per pipeline."""
 
 from .buckets import ALIGNMENT_BYTES, Buckets, BucketSize, bucket_size, fill_buckets, split_by_count
-from .plan import UpdatePlan, alike, make_plan, unfolded
+from .plan import UpdatePlan, alike, make_plan, unfolded, with_readers
+from .receivers import assign_receivers
 from .synchronous import serial, two_stage
 from .three_stage import three_stage
 from .writer import HOST_LANES
 
 __all__ = [
-    "ALIGNMENT_BYTES", "HOST_LANES", "BucketSize", "Buckets", "UpdatePlan", "alike", "bucket_size", "fill_buckets",
-    "make_plan", "serial", "split_by_count", "three_stage", "two_stage", "unfolded",
+    "ALIGNMENT_BYTES", "HOST_LANES", "BucketSize", "Buckets", "UpdatePlan", "alike", "assign_receivers", "bucket_size",
+    "fill_buckets", "make_plan", "serial", "split_by_count", "three_stage", "two_stage", "unfolded", "with_readers",
 ]  # fmt: skip

@@ -1,8 +1,9 @@
-"""Buckets: how large they may be, which tensors each holds, and in which order they go out. Pure arithmetic.
+"""Buckets: how large they may be, which tensors each holds, who sends them, in which order. Pure arithmetic.
 
 Source of the rules: MoonshotAI/checkpoint-engine, checkpoint_engine/ps.py at 59a3c4f.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,10 +55,12 @@ class Buckets:
     """One entry per bucket, in the order in which they go out (round by round, inside a round by owner).
 
     Bucket g holds tensors `first_tensor[g] .. first_tensor[g] + tensors[g] - 1` of the checkpoint order;
-    `offset_bytes[g]` is where it starts in its owner's host memory.
+    `offset_bytes[g]` is where it starts in the host memory of `owner[g]`. `root[g]` brings it to its device and sends
+    it on: the owner itself, or in P2P mode a receiver.
     """
 
     owner: NDArray[np.int64]
+    root: NDArray[np.int64]
     round: NDArray[np.int64]
     first_tensor: NDArray[np.int64]
     tensors: NDArray[np.int64]
@@ -69,7 +72,7 @@ class Buckets:
 
     @property
     def rounds(self) -> int:
-        """The largest number of buckets of one owner."""
+        """The largest number of buckets of one root."""
         return int(self.round.max(initial=-1)) + 1
 
     def owned_bytes(self, ranks: int) -> NDArray[np.int64]:
@@ -93,21 +96,39 @@ def fill_buckets(sizes_bytes: NDArray[np.int64], owner: NDArray[np.int64], bucke
     if sizes_bytes.max(initial=0) > bucket_bytes:
         raise ValueError(f"the largest tensor has {sizes_bytes.max()} bytes, but a bucket has {bucket_bytes}")
     end = np.concatenate(([0], np.cumsum(sizes_bytes)))
-    rows: list[tuple[int, int, int, int, int, int]] = []
+    rows: list[tuple[int, ...]] = []
     for rank in np.unique(owner).tolist():
         first, last = np.searchsorted(owner, [rank, rank + 1]).tolist()
         rows += _fill_owner(rank, first, last, end, bucket_bytes)
-    columns = np.array(sorted(rows, key=lambda row: (row[1], row[0])), np.int64).reshape(-1, 6).T
-    return Buckets(*columns)
+    return _by_rounds(np.array(rows, np.int64).reshape(-1, 7))
+
+
+def sent_by(buckets: Buckets, roots: Sequence[tuple[int, int]]) -> Buckets:
+    """The same buckets with other roots, given as (root, bucket) in the order in which each root takes them."""
+    taken: dict[int, int] = {}
+    columns = np.array([getattr(buckets, name) for name in _COLUMNS], np.int64).T
+    rows = columns[[bucket for _, bucket in roots]]
+    for row, (root, _) in zip(rows, roots, strict=True):
+        row[1:3] = root, taken.setdefault(root, 0)
+        taken[root] += 1
+    return _by_rounds(rows)
+
+
+_COLUMNS = tuple(Buckets.__dataclass_fields__)
+
+
+def _by_rounds(rows: NDArray[np.int64]) -> Buckets:
+    """Round by round, inside a round by root."""
+    return Buckets(*rows[np.lexsort((rows[:, 1], rows[:, 2]))].T)
 
 
 def _fill_owner(
     rank: int, first: int, last: int, end: NDArray[np.int64], bucket_bytes: int
-) -> list[tuple[int, int, int, int, int, int]]:
-    rows: list[tuple[int, int, int, int, int, int]] = []
+) -> list[tuple[int, ...]]:
+    rows: list[tuple[int, ...]] = []
     start, base = first, end[first]
     while start < last:
         stop = min(int(np.searchsorted(end, end[start] + bucket_bytes, side="right")) - 1, last)
-        rows.append((rank, len(rows), start, stop - start, int(end[stop] - end[start]), int(end[start] - base)))
+        rows.append((rank, rank, len(rows), start, stop - start, int(end[stop] - end[start]), int(end[start] - base)))
         start = stop
     return rows

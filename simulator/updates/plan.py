@@ -4,16 +4,21 @@ A plan is a value; the files beside this one turn it into a Program, one pipelin
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .buckets import Buckets, BucketSize, fill_buckets, split_by_count
+from .receivers import read_by
 
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """One broadcast update of `ranks` ranks, each of which owns a share of the weights and receives all of them.
+    """One update of the first `listed` of `ranks` ranks, each of which owns a share of the weights.
+
+    Every listed rank receives all weights. Owners copy their buckets to their device and broadcast them; in P2P mode
+    (`reads`) receivers among the listed ranks read them from the owners' host memory instead. A class of ranks is
+    listed as a whole or not at all.
 
     `kept_fraction` is the share of every bucket that one inference rank keeps (1 / tensor-parallel size), `dtype` the
     precision of the weights, `new_group` whether the update creates its process group.
@@ -27,6 +32,8 @@ class UpdatePlan:
     classes: tuple[tuple[int, ...], ...]
     dtype: str
     new_group: bool
+    listed: int
+    reads: bool
 
     @property
     def total_bytes(self) -> int:
@@ -47,7 +54,15 @@ def make_plan(
     """Split tensors of `sizes_bytes` (aligned, checkpoint order) over `ranks` owners by count, then into buckets."""
     buckets = fill_buckets(sizes_bytes, split_by_count(len(sizes_bytes), ranks), size.bytes)
     folded = tuple(tuple(ranks_) for ranks_ in classes) if classes is not None else unfolded(ranks)
-    return UpdatePlan(ranks, buckets, size, 1 / tensor_parallel, folded, dtype, new_group)
+    return UpdatePlan(ranks, buckets, size, 1 / tensor_parallel, folded, dtype, new_group, ranks, False)
+
+
+def with_readers(plan: UpdatePlan, nics: Sequence[str], listed: int, *, single: bool = False) -> UpdatePlan:
+    """The same weights in P2P mode: the first `listed` ranks read from all owners; `nics[rank]` is a rank's own NIC.
+
+    With `single`, one rank reads all (the source before commit a291782).
+    """
+    return replace(plan, buckets=read_by(plan.buckets, nics, listed, single), listed=listed, reads=True)
 
 
 def unfolded(ranks: int) -> tuple[tuple[int, ...], ...]:

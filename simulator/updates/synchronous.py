@@ -36,7 +36,7 @@ def _update(plan: UpdatePlan, *, overlap: bool) -> Program:
         hold = [] if overlap else loaded
         staged = {}
         if plan.size.buffers == 3:
-            staged = {g: writer.h2d(g, [writer.of_owner(g, sent), *hold]) for g in buckets}
+            staged = {g: writer.h2d(g, [writer.of_root(g, sent), *hold]) for g in buckets}
         for bucket in buckets:
             hold = [] if overlap else loaded
             landed = staged if bucket == buckets[0] else {}
@@ -53,7 +53,7 @@ def _period(
     Copy and broadcast wait for `hold` and for all H2D copies of the round, `landed` if this is its first bucket; the
     ranks agree to go on only after `loaded`, the reload of the bucket before.
     """
-    ready = writer.of_owner(bucket, sent)
+    ready = writer.of_root(bucket, sent)
     if staged is None:
         filled = writer.h2d(bucket, [ready, *hold], into="ipc")
         copied = {bucket: filled}

@@ -28,20 +28,20 @@ def three_stage(plan: UpdatePlan, freed: Literal["start", "end"] = "start") -> P
     writer = UpdateWriter(plan)
     ready = writer.prepare()
     loaded = writer.handle(writer.each(ready))
-    owners = sorted(set(plan.buckets.owner.tolist()))
-    h2d_slot = {owner: [writer.h2d_pool(owner)] for owner in owners}
+    roots = sorted(set(plan.buckets.root.tolist()))
+    h2d_slot = {root: [writer.h2d_pool(root)] for root in roots}
     halves = writer.ipc_pools()
     staged = [
-        writer.h2d(bucket, [ready], blocks_host=False, acquires=h2d_slot[owner])
-        for bucket, owner in enumerate(plan.buckets.owner.tolist())
+        writer.h2d(bucket, [ready], blocks_host=False, acquires=h2d_slot[root])
+        for bucket, root in enumerate(plan.buckets.root.tolist())
     ]
     cast = ready
-    for bucket, owner in enumerate(plan.buckets.owner.tolist()):
+    for bucket, root in enumerate(plan.buckets.root.tolist()):
         if freed == "start":
-            filled = writer.copy(bucket, [staged[bucket], cast], acquires=halves, releases=h2d_slot[owner])
+            filled = writer.copy(bucket, [staged[bucket], cast], acquires=halves, releases=h2d_slot[root])
             cast = writer.broadcast(bucket, [filled])
         else:
-            slots = {"acquires": halves, "releases": h2d_slot[owner]}
+            slots = {"acquires": halves, "releases": h2d_slot[root]}
             cast = writer.broadcast(bucket, [staged[bucket]], out_of="h2d", **slots)
         told = writer.send_meta(bucket, writer.each(cast))
         loaded = writer.reload(bucket, told, loaded, pools=halves)

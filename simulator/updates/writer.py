@@ -22,11 +22,11 @@ class UpdateWriter:
 
     def __init__(self, plan: UpdatePlan):
         self.plan, self.builder = plan, ProgramBuilder()
-        self.world = tuple(range(plan.ranks))
-        self.classes = [self.builder.place(_class_name(ranks), ranks) for ranks in plan.classes]
-        self._class_of = {
-            rank: place for place, ranks in zip(self.classes, plan.classes, strict=True) for rank in ranks
-        }
+        self.world = tuple(range(plan.listed))
+        places = {ranks: self.builder.place(_class_name(ranks), ranks) for ranks in plan.classes}
+        self.classes = [place for ranks, place in places.items() if ranks[0] < plan.listed]
+        self._others = [place for ranks, place in places.items() if ranks[0] >= plan.listed]
+        self._class_of = {rank: place for ranks, place in places.items() for rank in ranks}
         self._alone = {ranks[0]: self._class_of[ranks[0]] for ranks in plan.classes if len(ranks) == 1}
         size = plan.size.bytes
         self._halves = [{place: self.builder.buffer(f"ipc{i}", place, size) for place in self.classes} for i in (0, 1)]
@@ -43,10 +43,21 @@ class UpdateWriter:
         """Gather the metadata of all ranks, create the process group, plan the buckets and allocate the buffers."""
         plan = self.plan
         tensors = int(plan.buckets.tensors.sum())
-        gathered = self._gang("gather_metas", "ps", (), shape=(tensors, plan.ranks))
+        everyone = [self.builder.lane(place, "ps") for place in (*self.classes, *self._others)]
+        gathered = self.builder.op(
+            "gather_metas", everyone, name="gather_metas", group=tuple(range(plan.ranks)), shape=(tensors, plan.ranks)
+        )
         joined = self._gang("init_group", "ps", [gathered], shape=(plan.ranks,)) if plan.new_group else gathered
         size = plan.size.bytes * plan.size.buffers
-        return self._gang("allocate", "ps", [joined], shape=(tensors,), size_bytes=size, writes=self._every_buffer())
+        allocated = self._gang(
+            "allocate", "ps", [joined], shape=(tensors,), size_bytes=size, writes=self._every_buffer()
+        )
+        return self._registered("register", [allocated]) if plan.reads else allocated
+
+    def _registered(self, kind: str, after: Ops) -> int:
+        """The buffers into which ranks read become known to the NICs, or are forgotten."""
+        landing = self.plan.size.bytes * (1 if self.plan.size.buffers == 3 else 2)
+        return self._gang(kind, "ps", after, size_bytes=landing)
 
     def handle(self, after: Ops) -> Ops:
         """The worker opens the IPC handle of its parameter server's buffer."""
@@ -56,28 +67,31 @@ class UpdateWriter:
         """The same op for every class, where each of them waits for it."""
         return [op] * len(self.classes)
 
-    def of_owner(self, bucket: int, ops: Ops) -> int:
-        """Of one op per class, the one on the bucket's owner."""
-        return ops[self.classes.index(self._class_of[self._owner(bucket)])]
+    def of_root(self, bucket: int, ops: Ops) -> int:
+        """Of one op per class, the one on the bucket's root."""
+        return ops[self.classes.index(self._class_of[self._root(bucket)])]
 
     def h2d(
         self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, acquires: Pools = ()
     ) -> int:
-        """The owner copies a bucket from pinned host memory to its H2D buffer, or into an IPC half.
+        """The root takes a bucket from pinned host memory into its H2D buffer, or into an IPC half.
 
-        With `blocks_host` its host thread issues the copy and waits for it, as a device synchronise does.
+        From its own by a copy; in P2P mode from the owner's by an RDMA read, in which the owner has no part. With
+        `blocks_host` its host thread issues the copy and waits for it, as a device synchronise does.
         """
-        owner, size = self._owner(bucket), self._size(bucket)
-        half = self._halves[bucket % 2][self._class_of[owner]]
-        target = self._h2d_buffers[self._class_of[owner]] if into == "h2d" else half
-        place = self._place_of(owner)
+        root, owner, size = self._root(bucket), int(self.plan.buckets.owner[bucket]), self._size(bucket)
+        half = self._halves[bucket % 2][self._class_of[root]]
+        target = self._h2d_buffers[self._class_of[root]] if into == "h2d" else half
+        place = self._place_of(root)
+        kind = "read" if self.plan.reads else "h2d"
         return self.builder.op(
-            "h2d",
+            kind,
             [self.builder.lane(place, lane) for lane in (("h2d", "ps") if blocks_host else ("h2d",))],
             after,
-            name=f"h2d b{bucket} on r{owner}",
+            name=f"{kind} b{bucket} on r{root}" + f" from r{owner}" * self.plan.reads,
             size_bytes=size,
-            root=owner,
+            shape=(owner,),
+            root=root,
             reads=[(self._host_buffer(owner), int(self.plan.buckets.offset_bytes[bucket]), size)],
             writes=[(target, 0, size)],
             acquires=acquires,
@@ -85,16 +99,16 @@ class UpdateWriter:
         )
 
     def copy(self, bucket: int, after: Ops, acquires: Pools = (), releases: Pools = ()) -> int:
-        """On the owner, from the H2D buffer to the IPC half."""
-        owner, size = self._owner(bucket), self._size(bucket)
-        place = self._class_of[owner]
+        """On the root, from the H2D buffer to the IPC half."""
+        root, size = self._root(bucket), self._size(bucket)
+        place = self._class_of[root]
         return self.builder.op(
             "copy",
-            [self.builder.lane(self._place_of(owner), "copy")],
+            [self.builder.lane(self._place_of(root), "copy")],
             after,
-            name=f"copy b{bucket} on r{owner}",
+            name=f"copy b{bucket} on r{root}",
             size_bytes=size,
-            root=owner,
+            root=root,
             reads=[(self._h2d_buffers[place], 0, size)],
             writes=[(self._halves[bucket % 2][place], 0, size)],
             acquires=acquires,
@@ -105,16 +119,16 @@ class UpdateWriter:
     def broadcast(
         self, bucket: int, after: Ops, *, out_of: str = "ipc", acquires: Pools = (), releases: Pools = ()
     ) -> int:
-        """The bucket's bytes into the IPC half of every rank, out of the owner's own half or its H2D buffer."""
-        size, owner = self._size(bucket), self._class_of[self._owner(bucket)]
-        source = self._halves[bucket % 2][owner] if out_of == "ipc" else self._h2d_buffers[owner]
+        """The bucket's bytes into the IPC half of every rank, out of the root's own half or its H2D buffer."""
+        size, root = self._size(bucket), self._class_of[self._root(bucket)]
+        source = self._halves[bucket % 2][root] if out_of == "ipc" else self._h2d_buffers[root]
         return self._gang(
             "broadcast",
             "comm",
             after,
-            name=f"broadcast b{bucket} from r{self._owner(bucket)}",
+            name=f"broadcast b{bucket} from r{self._root(bucket)}",
             size_bytes=size,
-            root=self._owner(bucket),
+            root=self._root(bucket),
             reads=[(source, 0, size)],
             writes=[(half, 0, size) for half in self._halves[bucket % 2].values()],
             acquires=acquires,
@@ -127,7 +141,7 @@ class UpdateWriter:
 
         `copied` are the H2D ops of the round by bucket: each server's host waits for its own first.
         """
-        own = {place: [op for g, op in copied.items() if self._class_of[self._owner(g)] == place]
+        own = {place: [op for g, op in copied.items() if self._class_of[self._root(g)] == place]
                for place in (self.classes if copied else ())}  # fmt: skip
         return [
             self._one("wait_worker", "ps", place, [loaded[i], *own.get(place, ())], bucket)
@@ -163,6 +177,8 @@ class UpdateWriter:
     def release(self, after: Ops) -> int:
         """Workers drop the handle and empty their cache, servers free the buffers, post-hook, barrier, group gone."""
         dropped = self._each("drop_handle", "worker", after)
+        if self.plan.reads:
+            dropped = self.each(self._registered("unregister", dropped))
         freed = [
             self._one("free_buffers", "ps", place, [dropped[i]], reads=self._buffers_of(place))
             for i, place in enumerate(self.classes)
@@ -218,8 +234,8 @@ class UpdateWriter:
     def _tags(self, bucket: int) -> dict[str, int]:
         return {"bucket": bucket, "round": int(self.plan.buckets.round[bucket])} if bucket >= 0 else {}
 
-    def _owner(self, bucket: int) -> int:
-        return int(self.plan.buckets.owner[bucket])
+    def _root(self, bucket: int) -> int:
+        return int(self.plan.buckets.root[bucket])
 
     def _size(self, bucket: int) -> int:
         return int(self.plan.buckets.bytes[bucket])
