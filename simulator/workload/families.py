@@ -13,17 +13,21 @@ class Family:
 
     `attention_bias` is the default of that key and `out_bias` whether the key also covers the output projection.
     `experts` is the key that counts experts (None: a dense family) and `expert_width` the key of their width.
+    `indexer` and `linear_attention` say that the config has the keys of those; see `ModelSpec` for the rest.
     `window_needs_flag` is Qwen's `use_sliding_window`; `alternating_window` has every other layer slide.
     """
 
     attention_bias: bool = False
     out_bias: bool = True
     qk_norm: bool = False
+    output_gate: bool = False
     fused_gate_up: bool = False
     sandwich_norms: bool = False
     attention_sinks: bool = False
     mlp_bias: bool = False
     mla: bool = False
+    indexer: bool = False
+    linear_attention: bool = False
     experts: str | None = None
     expert_width: str = "moe_intermediate_size"
     shared_gate: bool = False
@@ -31,6 +35,9 @@ class Family:
     router_bias: bool = False
     window_needs_flag: bool = False
     alternating_window: bool = False
+    mtp_copies: bool = True
+    mtp_apart: bool = False
+    trunk: str = "model"
 
 
 _DEEPSEEK_V3 = Family(mla=True, experts="n_routed_experts", correction_bias=True)
@@ -42,6 +49,15 @@ _GPT_OSS = Family(
     expert_width="intermediate_size",
     router_bias=True,
     alternating_window=True,
+)
+_GLM_MOE_DSA = Family(mla=True, indexer=True, experts="n_routed_experts", correction_bias=True, mtp_copies=False)
+_QWEN3_5 = Family(
+    qk_norm=True,
+    output_gate=True,
+    linear_attention=True,
+    mtp_copies=False,
+    mtp_apart=True,
+    trunk="model.language_model",
 )
 FAMILIES = {
     "llama": Family(),
@@ -56,6 +72,9 @@ FAMILIES = {
     "kimi_k2": _DEEPSEEK_V3,
     "glm4": Family(out_bias=False, fused_gate_up=True, sandwich_norms=True),
     "glm4_moe": Family(out_bias=False, experts="n_routed_experts", correction_bias=True),
+    "glm4_moe_lite": _DEEPSEEK_V3,
+    "glm_moe_dsa": _GLM_MOE_DSA,
+    "qwen3_5_text": _QWEN3_5,
     "gpt_oss": _GPT_OSS,
 }
 

@@ -13,16 +13,17 @@ from ..errors import UserError
 from ..files import read_json
 from .families import FAMILIES, Family, family_of
 from .keys import Keys
-from .model import Fp8, Mla, ModelSpec, Moe
+from .model import Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
 
 DTYPES = ("bfloat16", "float16", "float32")
 _MAX_LAYERS, _MAX_EXPERTS, _MAX_PARAMS = 1000, 4096, 10**17
 _MAX_ALL_EXPERTS = 300_000  # over all layers: each has up to six tensors, and each tensor its name
 _NOT_MODELLED = (
     *("text_config", "vision_config", "encoder_layers"),
-    *("hybrid_override_pattern", "mamba_d_state", "ssm_state_size", "state_size", "linear_num_value_heads"),
-    *("linear_attn_config", "index_topk", "compress_ratios", "o_lora_rank"),
+    *("hybrid_override_pattern", "mamba_d_state", "ssm_state_size", "state_size"),
+    *("linear_attn_config", "compress_ratios", "o_lora_rank"),
 )
+_KEY_OF_INDEXER, _KEY_OF_LINEAR_ATTENTION = "index_topk", "linear_num_value_heads"  # refused outside their families
 
 
 def load_hf_config(path: str | Path) -> ModelSpec:
@@ -63,10 +64,11 @@ def from_hf_config(
     """
     keys = Keys(_json_object(config, where), where)
     model_type = keys.text("model_type", "llama")
-    _refuse(keys)
+    family = family_of(model_type, config)
+    _refuse(keys, family)
     keys.check()
     named = keys.text("source", keys.text("_name_or_path", model_type))
-    spec = _spec(keys, family_of(model_type, config), model_type, name or named)
+    spec = _spec(keys, family, model_type, name or named)
     keys.refuse_unread(strict)
     keys.check()
     return _sizeable(spec, where)
@@ -82,10 +84,12 @@ def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
     return spec
 
 
-def _refuse(keys: Keys) -> None:
-    for key in _NOT_MODELLED:
+def _refuse(keys: Keys, family: Family) -> None:
+    foreign = [] if family.indexer else [_KEY_OF_INDEXER]
+    foreign += [] if family.linear_attention else [_KEY_OF_LINEAR_ATTENTION]
+    for key in (*_NOT_MODELLED, *foreign):
         if keys.get(key):
-            keys.fault(key, "not modelled; only text decoders whose layers are all plain attention can be sized")
+            keys.fault(key, "not modelled; only text decoders with attention that we know can be sized")
 
 
 def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
@@ -93,7 +97,10 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     layers = keys.whole("num_hidden_layers", maximum=_MAX_LAYERS)
     mla = _mla(keys) if family.mla else None
     attention_bias = keys.flag("attention_bias", family.attention_bias)
-    sliding = _sliding_layers(keys, family, layers)
+    kinds = _layer_types(keys, family, layers)
+    sliding = _sliding_layers(keys, family, layers, kinds)
+    mtp_key = "mtp_num_hidden_layers" if family.mtp_apart else "num_nextn_predict_layers"
+    mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
     return ModelSpec(
         name=name,
         model_type=model_type,
@@ -115,14 +122,20 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         mlp_bias=keys.flag("mlp_bias", family.mlp_bias),
         norm_bias=keys.flag("norm_bias", False),
         qk_norm=keys.flag("qk_norm", False) or keys.flag("use_qk_norm", family.qk_norm),
+        output_gate=family.output_gate,
         sandwich_norms=family.sandwich_norms,
         sliding_window=keys.whole("sliding_window") if sliding else None,
         sliding_layers=sliding,
         max_position_embeddings=keys.whole("max_position_embeddings", default=0),
         position_embeddings=keys.whole("position_embeddings", default=0, minimum=0),
         mla=mla,
+        indexer=_indexer(keys, layers, mtp_layers) if family.indexer else None,
+        linear_attention=_linear_attention(keys, layers, kinds) if family.linear_attention else None,
         moe=_moe(keys, family, layers) if family.experts else None,
-        num_nextn_predict_layers=keys.whole("num_nextn_predict_layers", default=0, minimum=0, maximum=_MAX_LAYERS),
+        num_nextn_predict_layers=mtp_layers,
+        mtp_copies=family.mtp_copies,
+        mtp_apart=family.mtp_apart,
+        trunk=family.trunk,
         quantization=_quantization(keys),
         assumptions=_assumptions(keys, model_type),
     )
@@ -158,6 +171,37 @@ def _mla(keys: Keys) -> Mla:
     )
 
 
+def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
+    """The keys that say which layers have an indexer are a list, or else a step and where it starts."""
+    keys.expect(keys.has("q_lora_rank"), "q_lora_rank", "a whole number: the indexer reads the compressed query")
+    keys.whole(_KEY_OF_INDEXER, default=1)  # how many tokens it picks: no matter of size
+    types = keys.sequence("indexer_types")
+    if types and (len(types) < layers or not {str(kind) for kind in types} <= {"full", "shared"}):
+        keys.fault("indexer_types", f"full or shared for each of {layers} layers")
+    step, offset = keys.whole("index_topk_freq", default=1), keys.whole("index_skip_topk_offset", default=2, minimum=0)
+    own = [max(number + 1 - offset, 0) % step == 0 for number in range(layers + mtp_layers)]
+    own[: len(types[:layers])] = [kind == "full" for kind in types[:layers]]
+    return Indexer(
+        num_heads=keys.whole("index_n_heads"),
+        head_dim=keys.whole("index_head_dim"),
+        layers=frozenset(number for number, has in enumerate(own) if has),
+    )
+
+
+def _linear_attention(keys: Keys, layers: int, kinds: list[str]) -> LinearAttention:
+    """Without `layer_types`, all but every n-th layer are linear."""
+    step = keys.whole("full_attention_interval", default=4)
+    linear = [kind == "linear_attention" for kind in kinds] or [(number + 1) % step != 0 for number in range(layers)]
+    return LinearAttention(
+        num_key_heads=keys.whole("linear_num_key_heads"),
+        num_value_heads=keys.whole(_KEY_OF_LINEAR_ATTENTION),
+        key_head_dim=keys.whole("linear_key_head_dim"),
+        value_head_dim=keys.whole("linear_value_head_dim"),
+        conv_kernel=keys.whole("linear_conv_kernel_dim"),
+        layers=frozenset(number for number, is_linear in enumerate(linear) if is_linear),
+    )
+
+
 def _moe(keys: Keys, family: Family, layers: int) -> Moe:
     assert family.experts is not None
     experts = keys.whole(family.experts, maximum=_MAX_EXPERTS)
@@ -190,20 +234,25 @@ def _moe_layers(keys: Keys, layers: int) -> tuple[int, ...]:
     return tuple(i for i in range(first, layers) if i % frequency == 0 and (i + 1) % step == 0 and i not in dense)
 
 
-def _sliding_layers(keys: Keys, family: Family, layers: int) -> tuple[int, ...]:
+def _sliding_layers(keys: Keys, family: Family, layers: int, kinds: list[str]) -> tuple[int, ...]:
     """Qwen switches the window on and starts it at a layer, GPT-OSS slides every other layer, Mistral all."""
     on = keys.flag("use_sliding_window", not family.window_needs_flag) and keys.has("sliding_window")
     first = keys.whole("max_window_layers", default=0, minimum=0) if family.window_needs_flag else 0
-    if keys.has("layer_types"):
-        return _by_layer_type(keys, layers)
+    if kinds:
+        return tuple(number for number, kind in enumerate(kinds) if kind == "sliding_attention")
     return tuple(range(first, layers, 2 if family.alternating_window else 1)) if on else ()
 
 
-def _by_layer_type(keys: Keys, layers: int) -> tuple[int, ...]:
-    types = keys.sequence("layer_types")
-    if len(types) < layers or not {str(kind) for kind in types} <= {"sliding_attention", "full_attention"}:
-        keys.fault("layer_types", f"sliding_attention or full_attention for each of {layers} layers")
-    return tuple(i for i, kind in enumerate(types[:layers]) if kind == "sliding_attention")
+def _layer_types(keys: Keys, family: Family, layers: int) -> list[str]:
+    """The kind of attention of each layer, empty where the config does not list them."""
+    if not keys.has("layer_types"):
+        return []
+    known = ["linear_attention" if family.linear_attention else "sliding_attention", "full_attention"]
+    types = [str(kind) for kind in keys.sequence("layer_types")]
+    if len(types) >= layers and set(types) <= set(known):
+        return types[:layers]
+    keys.fault("layer_types", f"{' or '.join(known)} for each of {layers} layers")
+    return []
 
 
 def _quantization(keys: Keys) -> Fp8 | None:

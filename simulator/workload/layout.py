@@ -7,7 +7,7 @@ turning quantized ones into bytes and scales, lives in `tensors`.
 from itertools import chain
 from typing import NamedTuple
 
-from .model import Mla, ModelSpec, Moe
+from .model import Indexer, LayerKind, LinearAttention, Mla, ModelSpec, Moe
 
 
 class Tensor(NamedTuple):
@@ -22,33 +22,36 @@ class Tensor(NamedTuple):
 
 def head(spec: ModelSpec) -> list[Tensor]:
     """What comes before the layers."""
-    tokens = [Tensor("model.embed_tokens.weight", (spec.vocab_size, spec.hidden_size))]
-    positions = Tensor("model.embed_positions.weight", (spec.position_embeddings, spec.hidden_size))
+    tokens = [Tensor(f"{spec.trunk}.embed_tokens.weight", (spec.vocab_size, spec.hidden_size))]
+    positions = Tensor(f"{spec.trunk}.embed_positions.weight", (spec.position_embeddings, spec.hidden_size))
     return tokens + [positions] * bool(spec.position_embeddings)
 
 
 def tail(spec: ModelSpec) -> list[Tensor]:
     """What comes after the layers; a tied output head is not stored."""
     output = Tensor("lm_head.weight", (spec.vocab_size, spec.hidden_size))
-    return _norm(spec, "model.norm") + [output] * (not spec.tie_word_embeddings)
+    return _norm(spec, f"{spec.trunk}.norm") + [output] * (not spec.tie_word_embeddings)
 
 
-def layer(spec: ModelSpec, moe: Moe | None) -> list[Tensor]:
-    """One decoder layer, dense where `moe` is None."""
-    ffn = _moe(spec, moe) if moe else _ffn(spec, "mlp", spec.intermediate_size)
-    return _layer_norms(spec) + _attention(spec) + ffn
+def layer(spec: ModelSpec, kind: LayerKind) -> list[Tensor]:
+    """One decoder layer of a kind that the model has."""
+    ffn = _moe(spec, spec.moe) if spec.moe and kind.moe else _ffn(spec, "mlp", spec.intermediate_size)
+    return _layer_norms(spec) + _mixer(spec, kind) + ffn
 
 
 def mtp(spec: ModelSpec) -> list[Tensor]:
-    """What an MTP layer holds beside a decoder layer: copies of embedding and head, and an unquantized projection."""
-    vocab, hidden = spec.vocab_size, spec.hidden_size
+    """What MTP holds beside a decoder layer: an unquantized projection, norms, and copies of embedding and head."""
+    vocab, hidden, copies = spec.vocab_size, spec.hidden_size, spec.mtp_copies
+    names = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
+    apart = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
+    embedding_norm, hidden_norm, projection, head_norm = apart if spec.mtp_apart else names
     return [
-        Tensor("embed_tokens.weight", (vocab, hidden)),
-        *_norm(spec, "enorm"),
-        *_norm(spec, "hnorm"),
-        Tensor("eh_proj.weight", (hidden, 2 * hidden)),
-        *_norm(spec, "shared_head.norm"),
-        Tensor("shared_head.head.weight", (vocab, hidden)),
+        *[Tensor("embed_tokens.weight", (vocab, hidden))] * copies,
+        *_norm(spec, embedding_norm),
+        *_norm(spec, hidden_norm),
+        Tensor(f"{projection}.weight", (hidden, 2 * hidden)),
+        *_norm(spec, head_norm),
+        *[Tensor("shared_head.head.weight", (vocab, hidden))] * copies,
     ]
 
 
@@ -68,6 +71,14 @@ def _linear(name: str, out: int, into: int, bias: bool = False, expert: bool = F
     return weight + [Tensor(f"{name}.bias", (out,), expert=expert)] * bias
 
 
+def _mixer(spec: ModelSpec, kind: LayerKind) -> list[Tensor]:
+    """What mixes tokens: linear attention, or attention with its indexer if it has one."""
+    if spec.linear_attention and kind.linear:
+        return _linear_attention(spec, spec.linear_attention)
+    indexer = _indexer(spec, spec.indexer) if spec.indexer and kind.indexer else []
+    return _attention(spec) + indexer
+
+
 def _attention(spec: ModelSpec) -> list[Tensor]:
     width = spec.num_attention_heads * spec.v_head_dim
     projections = _mla(spec, spec.mla) if spec.mla else _qkv(spec)
@@ -77,10 +88,10 @@ def _attention(spec: ModelSpec) -> list[Tensor]:
 
 def _qkv(spec: ModelSpec) -> list[Tensor]:
     hidden, bias, dim = spec.hidden_size, spec.attention_bias, spec.head_dim
-    kv = spec.num_key_value_heads * dim
+    q, kv = spec.num_attention_heads * dim * (2 if spec.output_gate else 1), spec.num_key_value_heads * dim
     norms = [Tensor("self_attn.q_norm.weight", (dim,)), Tensor("self_attn.k_norm.weight", (dim,))]
     return [
-        *_linear("self_attn.q_proj", spec.num_attention_heads * dim, hidden, bias),
+        *_linear("self_attn.q_proj", q, hidden, bias),
         *_linear("self_attn.k_proj", kv, hidden, bias),
         *_linear("self_attn.v_proj", kv, hidden, bias),
         *norms * spec.qk_norm,
@@ -106,6 +117,34 @@ def _mla_query(spec: ModelSpec, rank: int | None) -> list[Tensor]:
         *_linear("self_attn.q_a_proj", rank, spec.hidden_size, spec.attention_bias),
         Tensor("self_attn.q_a_layernorm.weight", (rank,)),
         *_linear("self_attn.q_b_proj", width, rank),
+    ]
+
+
+def _indexer(spec: ModelSpec, indexer: Indexer) -> list[Tensor]:
+    """Reads MLA's compressed query and the layer's input; its norm is a layer norm, with a bias."""
+    name, dim, rank = "self_attn.indexer", indexer.head_dim, (spec.mla.q_lora_rank or 0) if spec.mla else 0
+    return [
+        *_linear(f"{name}.wq_b", indexer.num_heads * dim, rank),
+        *_linear(f"{name}.wk", dim, spec.hidden_size),
+        Tensor(f"{name}.k_norm.weight", (dim,)),
+        Tensor(f"{name}.k_norm.bias", (dim,)),
+        Tensor(f"{name}.weights_proj.weight", (indexer.num_heads, spec.hidden_size)),
+    ]
+
+
+def _linear_attention(spec: ModelSpec, linear: LinearAttention) -> list[Tensor]:
+    """Gated DeltaNet; its decay and norm are kept in FP32, its two gates unquantized."""
+    hidden, heads = spec.hidden_size, linear.num_value_heads
+    return [
+        Tensor("linear_attn.dt_bias", (heads,)),
+        Tensor("linear_attn.A_log", (heads,), dtype="float32"),
+        Tensor("linear_attn.conv1d.weight", (linear.qkv_width, 1, linear.conv_kernel)),
+        Tensor("linear_attn.norm.weight", (linear.value_head_dim,), dtype="float32"),
+        *_linear("linear_attn.in_proj_qkv", linear.qkv_width, hidden),
+        *_linear("linear_attn.in_proj_z", linear.value_width, hidden),
+        Tensor("linear_attn.in_proj_b.weight", (heads, hidden)),
+        Tensor("linear_attn.in_proj_a.weight", (heads, hidden)),
+        *_linear("linear_attn.out_proj", hidden, linear.value_width),
     ]
 
 

@@ -5,6 +5,7 @@ Field names follow the Hugging Face config.json. Reading such a file lives in `h
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,40 @@ class Mla:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """DeepSeek sparse attention: a small attention beside MLA that picks the tokens MLA attends to.
+
+    `layers` have an indexer of their own, the MTP layers counted on; the others reuse what the last of them picked.
+    """
+
+    num_heads: int
+    head_dim: int
+    layers: frozenset[int]
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """Gated DeltaNet, which takes the place of attention in `layers`."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    layers: frozenset[int]
+
+    @property
+    def value_width(self) -> int:
+        """All heads of v, hence of what the output projection reads."""
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def qkv_width(self) -> int:
+        """All heads of q, k and v, over which the convolution runs."""
+        return 2 * self.num_key_heads * self.key_head_dim + self.value_width
 
 
 @dataclass(frozen=True)
@@ -46,13 +81,24 @@ class Fp8:
     scale_dtype: str = "float32"
 
 
+class LayerKind(NamedTuple):
+    """What sets layers of one model apart; layers of one kind hold the same tensors."""
+
+    moe: bool = False
+    indexer: bool = False
+    linear: bool = False
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """A decoder-only transformer. Norms are RMS norms (a weight per channel) unless `norm_bias`.
 
     `attention_bias` is on the q, k, v projections and `attention_out_bias` on o. `qk_norm` norms each head of q and k.
-    `sandwich_norms` is GLM-4's second pair of norms. `sliding_layers` attend to the last `sliding_window` tokens only.
-    `position_embeddings` counts learned positions (0 with rotary). `quantization` is how the checkpoint is stored.
+    `output_gate` doubles q, whose second half gates what attention gives. `sandwich_norms` is GLM-4's second pair of
+    norms. `sliding_layers` attend to the last `sliding_window` tokens only.
+    `position_embeddings` counts learned positions (0 with rotary). `mtp_copies`: each MTP layer is stored with copies
+    of embedding and head; `mtp_apart`: MTP is stored beside the stack, and its layers share one projection and norms.
+    `trunk` is how the checkpoint names what holds the layers. `quantization` is how the checkpoint is stored.
     `assumptions` says what the config left open and how it was read.
     """
 
@@ -76,14 +122,20 @@ class ModelSpec:
     mlp_bias: bool = False
     norm_bias: bool = False
     qk_norm: bool = False
+    output_gate: bool = False
     sandwich_norms: bool = False
     sliding_window: int | None = None
     sliding_layers: tuple[int, ...] = ()
     max_position_embeddings: int = 0
     position_embeddings: int = 0
     mla: Mla | None = None
+    indexer: Indexer | None = None
+    linear_attention: LinearAttention | None = None
     moe: Moe | None = None
     num_nextn_predict_layers: int = 0
+    mtp_copies: bool = True
+    mtp_apart: bool = False
+    trunk: str = "model"
     quantization: Fp8 | None = None
     assumptions: tuple[str, ...] = ()
 
@@ -101,19 +153,35 @@ class ModelSpec:
         """Whether a layer routes to experts; an MTP layer is built like the last layer of the stack."""
         return self.moe is not None and min(layer, self.num_hidden_layers - 1) in self.moe.layers
 
+    def kind(self, layer: int) -> LayerKind:
+        """What a layer holds beside what all layers hold; an MTP layer has plain attention."""
+        return LayerKind(
+            moe=self.is_moe(layer),
+            indexer=self.indexer is not None and layer in self.indexer.layers,
+            linear=self.linear_attention is not None and layer in self.linear_attention.layers,
+        )
+
     def window(self, layer: int) -> int | None:
         """How many past tokens a layer attends to; None for all."""
         return self.sliding_window if layer in self.sliding_layers else None
 
-    def attention_params(self) -> int:
-        """Projections, their biases, sinks and inner norms of one layer's attention."""
+    def attention_params(self, layer: int) -> int:
+        """Projections, their biases, sinks and inner norms of one layer's attention, its indexer included."""
+        kind = self.kind(layer)
+        if self.linear_attention and kind.linear:
+            return self._linear_attention_params(self.linear_attention)
+        indexer = self._indexer_params(self.indexer) if self.indexer and kind.indexer else 0
+        return self._attention_params() + indexer
+
+    def _attention_params(self) -> int:
         heads, hidden = self.num_attention_heads, self.hidden_size
         out = heads * self.v_head_dim * hidden + self.attention_out_bias * hidden
         sinks = self.attention_sinks * heads
         return out + sinks + (self._mla_params(self.mla) if self.mla else self._qkv_params())
 
     def _qkv_params(self) -> int:
-        width = (self.num_attention_heads + 2 * self.num_key_value_heads) * self.head_dim
+        q_heads = self.num_attention_heads * (2 if self.output_gate else 1)
+        width = (q_heads + 2 * self.num_key_value_heads) * self.head_dim
         return self.hidden_size * width + self.attention_bias * width + self.qk_norm * 2 * self.head_dim
 
     def _mla_params(self, mla: Mla) -> int:
@@ -123,6 +191,17 @@ class ModelSpec:
         down = mla.kv_lora_rank + mla.qk_rope_head_dim
         up = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
         return query + down * (hidden + self.attention_bias) + mla.kv_lora_rank + up
+
+    def _indexer_params(self, indexer: Indexer) -> int:
+        query = (self.mla.q_lora_rank or 0) * indexer.num_heads * indexer.head_dim if self.mla else 0
+        key_and_norm = indexer.head_dim * (self.hidden_size + 2)
+        return query + key_and_norm + indexer.num_heads * self.hidden_size
+
+    def _linear_attention_params(self, linear: LinearAttention) -> int:
+        hidden, heads = self.hidden_size, linear.num_value_heads
+        into = hidden * (linear.qkv_width + linear.value_width + 2 * heads)
+        inner = linear.qkv_width * linear.conv_kernel + 2 * heads + linear.value_head_dim
+        return into + inner + linear.value_width * hidden
 
     def ffn_params(self, intermediate_size: int) -> int:
         """One feed-forward network of the given width: two matrices, three when gated."""
@@ -139,7 +218,7 @@ class ModelSpec:
         norms = (4 if self.sandwich_norms else 2) * self.norm_params()
         moe = self.moe if self.is_moe(layer) else None
         ffn = self._moe_params(moe, active) if moe else self.ffn_params(self.intermediate_size)
-        return self.attention_params() + norms + ffn
+        return self.attention_params(layer) + norms + ffn
 
     def _moe_params(self, moe: Moe, active: bool) -> int:
         experts = moe.num_experts_per_tok if active else moe.n_routed_experts
@@ -156,8 +235,10 @@ class ModelSpec:
     def mtp_params(self, active: bool = False) -> int:
         """The multi-token-prediction layers, without their copies of embedding and head: they share the model's."""
         extra = 2 * self.hidden_size**2 + 3 * self.norm_params()
-        layers = range(self.num_hidden_layers, self.num_hidden_layers + self.num_nextn_predict_layers)
-        return sum(extra + self.layer_params(layer, active) for layer in layers)
+        count = self.num_nextn_predict_layers
+        layers = range(self.num_hidden_layers, self.num_hidden_layers + count)
+        extras = min(count, 1) if self.mtp_apart else count
+        return extras * extra + sum(self.layer_params(layer, active) for layer in layers)
 
     def total_params(self, mtp: bool = False) -> int:
         """All parameters, counted as published totals are: without the MTP layers unless `mtp`."""

@@ -138,19 +138,18 @@ def _quantization(spec: ModelSpec, fp8: Fp8 | bool | None) -> Fp8 | None:
 
 def _blocks(spec: ModelSpec, mtp: bool, fp8: Fp8 | None) -> Iterator[tuple[int, str, Weights]]:
     """(layer number, prefix, tensors) in model order; equal layers share one template."""
-    templates = {moe: _columns(layout.layer(spec, spec.moe if moe else None), spec, fp8) for moe in _kinds(spec)}
-    extra = _columns(layout.mtp(spec), spec, fp8)
+    depth, extra = spec.num_hidden_layers, _columns(layout.mtp(spec), spec, fp8)
+    kinds = [spec.kind(number) for number in range(depth + spec.num_nextn_predict_layers)]
+    templates = {kind: _columns(layout.layer(spec, kind), spec, fp8) for kind in set(kinds)}
     yield -1, "", _columns(layout.head(spec), spec, fp8)
-    for number in range(spec.num_hidden_layers):
-        yield number, f"model.layers.{number}.", templates[spec.is_moe(number)]
+    for number in range(depth):
+        yield number, f"{spec.trunk}.layers.{number}.", templates[kinds[number]]
     yield -1, "", _columns(layout.tail(spec), spec, fp8)
-    for number in range(spec.num_hidden_layers, spec.num_hidden_layers + mtp * spec.num_nextn_predict_layers):
-        yield number, f"model.layers.{number}.", extra
-        yield number, f"model.layers.{number}.", templates[spec.is_moe(number)]
-
-
-def _kinds(spec: ModelSpec) -> set[bool]:
-    return {spec.is_moe(number) for number in range(spec.num_hidden_layers)}
+    for number in range(depth, depth + mtp * spec.num_nextn_predict_layers):
+        place = f"mtp.layers.{number - depth}." if spec.mtp_apart else f"{spec.trunk}.layers.{number}."
+        if number == depth or not spec.mtp_apart:
+            yield number, "mtp." if spec.mtp_apart else place, extra
+        yield number, place, templates[kinds[number]]
 
 
 def _columns(tensors: Sequence[layout.Tensor], spec: ModelSpec, fp8: Fp8 | None) -> Weights:
