@@ -11,6 +11,8 @@ from runcast.simulator.workload import Fp8, from_hf_config, load_hf_config, pres
 LLAMA = preset_config("llama3-8b")
 QWEN_MOE = preset_config("qwen3-30b-a3b")
 DEEPSEEK = preset_config("deepseek-v3")
+GLM_DSA = preset_config("glm-5")
+QWEN_LINEAR = preset_config("qwen3.5-27b")
 
 
 def test_a_folder_and_a_file_read_alike(tmp_path):
@@ -52,6 +54,23 @@ def test_layer_types_say_which_layers_slide():
     assert spec.sliding_layers == tuple(range(1, 32, 2))
     with pytest.raises(UserError, match="layer_types"):
         from_hf_config(LLAMA | {"layer_types": ["linear_attention"] * 32})
+
+
+def test_indexers_by_list_and_by_step():
+    """GLM-5.2: layers 0, 1, 2 and then every fourth, the MTP layer 78 among them."""
+    assert preset("glm-5").indexer.layers == frozenset(range(79))
+    stepped = preset("glm-5.2")
+    assert stepped.indexer.layers == {0, 1, *range(2, 79, 4)}
+    types = ["full" if layer in stepped.indexer.layers else "shared" for layer in range(78)]
+    listed = from_hf_config(preset_config("glm-5") | {"indexer_types": types}, name="glm-5.2")
+    assert listed.indexer == stepped.indexer
+
+
+def test_linear_attention_by_list_and_by_interval():
+    spec = preset("qwen3.5-27b")
+    assert [layer for layer in range(65) if not spec.kind(layer).linear] == [*range(3, 64, 4), 64]
+    types = ["full_attention"] + ["linear_attention"] * 63
+    assert from_hf_config(QWEN_LINEAR | {"layer_types": types}).linear_attention.layers == frozenset(range(1, 64))
 
 
 def test_dense_exceptions_among_moe_layers():
@@ -99,6 +118,17 @@ def test_a_plain_gpt():
         (QWEN_MOE, {"mlp_only_layers": 3}, "mlp_only_layers = 3: a list"),
         (DEEPSEEK, {"kv_lora_rank": None}, "kv_lora_rank = None: missing"),
         (DEEPSEEK, {"q_lora_rank": 0}, "q_lora_rank = 0: a whole number"),
+        (DEEPSEEK, {"index_topk": 2048}, "index_topk = 2048: not modelled"),
+        (GLM_DSA, {"q_lora_rank": None}, "q_lora_rank = None: a whole number: the indexer reads"),
+        (GLM_DSA, {"index_n_heads": None}, "index_n_heads = None: missing"),
+        (GLM_DSA, {"indexer_types": ["full"]}, "indexer_types = .*full or shared for each of 78 layers"),
+        (LLAMA, {"linear_num_value_heads": 48}, "linear_num_value_heads = 48: not modelled"),
+        (QWEN_LINEAR, {"linear_key_head_dim": 0}, "linear_key_head_dim = 0: a whole number"),
+        (
+            QWEN_LINEAR,
+            {"layer_types": ["sliding_attention"] * 64},
+            "layer_types = .*linear_attention or full_attention",
+        ),
     ],
 )
 def test_a_bad_key_is_one_line_with_place_key_and_value(config, changes, message):

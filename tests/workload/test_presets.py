@@ -1,5 +1,7 @@
 """The presets against published parameter counts and against the checkpoints behind published weight updates."""
 
+from math import prod
+
 import pytest
 from runcast.simulator.errors import UserError
 from runcast.simulator.workload import from_hf_config, preset, preset_config, preset_names, weights
@@ -35,11 +37,40 @@ def test_total_params_are_the_published_ones(name, params):
     assert preset(name).total_params() == params
 
 
-@pytest.mark.parametrize(("name", "params"), [("glm-4.5-air", 110_468_824_832), ("glm-4.5", 358_337_791_296)])
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("glm-4.5-air", 110_468_824_832), ("glm-4.5", 358_337_791_296), ("glm-4.7-flash", 31_221_488_576)],
+)
 def test_glm_counts_its_mtp_layer_with_copies_of_embedding_and_head(name, params):
     spec = preset(name)
     copies = 2 * spec.vocab_size * spec.hidden_size
     assert spec.total_params(mtp=True) + copies == params
+
+
+@pytest.mark.parametrize(("name", "params"), [("glm-5", 753_864_139_008), ("glm-5.2", 753_329_940_480)])
+def test_later_glm_stores_no_copies_in_its_mtp_layer(name, params):
+    assert preset(name).total_params(mtp=True) == params
+    assert preset(name).total_params() == pytest.approx(744e9, rel=1e-3)  # report: 744 B
+
+
+def test_glm_5_in_fp8_has_the_scales_of_the_published_files():
+    elements = sum(prod(shape) for shape in weights(preset("glm-5"), fp8=True).shapes)
+    assert elements == 753_910_024_032
+
+
+def test_qwen3_5_is_its_checkpoint_without_the_vision_tower():
+    """Qwen3.5-27B has 27,781,427,952 parameters in 1,199 tensors of 55,562,872,800 B."""
+    tower_tensors, tower = 333, 460_730_096
+    checkpoint = weights(preset("qwen3.5-27b"))
+    assert preset("qwen3.5-27b").total_params(mtp=True) + tower == 27_781_427_952
+    assert len(checkpoint) + tower_tensors == 1_199
+    assert checkpoint.total_bytes + 2 * tower == 55_562_872_800
+
+
+def test_moonlight_is_published_without_embedding_and_head():
+    spec = preset("moonlight-16b-a3b")
+    assert spec.total_params() - spec.embedding_params() == pytest.approx(15.29e9, rel=1e-3)
+    assert spec.active_params() - spec.embedding_params() == pytest.approx(2.24e9, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +101,10 @@ def test_gpt_oss_active_params_are_published_without_the_embedding():
         ("glm-4.5-air", 18_329, 220.9e9),
         ("qwen3-235b-a22b", 36_945, 470.2e9),
         ("qwen3-30b-a3b", 18_867, 61.06e9),  # published as about 61 GB
+        ("glm-4.7-flash", 9_703, 62.44e9),
+        ("glm-5", 59_870, 1507.7e9),
+        ("glm-5.2", 59_585, 1506.7e9),
+        ("moonlight-16b-a3b", 5_317, 31.92e9),
         ("deepseek-v3.1", 91_991, 688.6e9),
         # The Kimi-K2 files hold 139,644 tensors and 1,029,173,256,720 B: 61 more, one rotary buffer of 112 B per layer,
         # which is derived from the config and no weight.
@@ -80,6 +115,11 @@ def test_checkpoints_behind_the_published_weight_updates(name, n_tensors, size):
     checkpoint = weights(preset(name))
     assert len(checkpoint) == n_tensors
     assert checkpoint.total_bytes == pytest.approx(size, rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "size"), [("glm-4.7-flash", 62_442_983_168), ("glm-5.2", 1_506_659_919_872)])
+def test_glm_bytes_are_those_of_the_files(name, size):
+    assert weights(preset(name)).total_bytes == size
 
 
 def test_kimi_k2_bytes_are_those_of_the_files_without_rotary_buffers():

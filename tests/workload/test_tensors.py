@@ -37,6 +37,16 @@ def shapes(checkpoint):
         ("deepseek-v3", "model.layers.0.self_attn.kv_a_proj_with_mqa.weight_scale_inv", (5, 56)),
         ("deepseek-v3", "model.layers.3.mlp.gate.e_score_correction_bias", (256,)),
         ("deepseek-v3", "model.layers.61.eh_proj.weight", (7168, 14336)),
+        ("glm-4.7-flash", "model.layers.47.shared_head.head.weight", (154880, 2048)),
+        ("moonlight-16b-a3b", "model.layers.0.self_attn.q_proj.weight", (3072, 2048)),
+        ("glm-5", "model.layers.3.self_attn.indexer.wq_b.weight", (4096, 2048)),
+        ("glm-5", "model.layers.78.self_attn.indexer.k_norm.bias", (128,)),
+        ("glm-5.2", "model.layers.74.self_attn.indexer.weights_proj.weight", (32, 6144)),
+        ("qwen3.5-27b", "model.language_model.layers.0.linear_attn.in_proj_qkv.weight", (10240, 5120)),
+        ("qwen3.5-27b", "model.language_model.layers.62.linear_attn.conv1d.weight", (10240, 1, 4)),
+        ("qwen3.5-27b", "model.language_model.layers.3.self_attn.q_proj.weight", (12288, 5120)),
+        ("qwen3.5-27b", "mtp.layers.0.self_attn.o_proj.weight", (5120, 6144)),
+        ("qwen3.5-27b", "mtp.fc.weight", (5120, 10240)),
         ("kimi-k2", "model.layers.0.mlp.gate_proj.weight", (18432, 7168)),
         ("kimi-k2", "model.layers.60.mlp.experts.383.gate_proj.weight_scale_inv", (16, 56)),
     ],
@@ -59,6 +69,19 @@ def test_fp8_blocks_are_counted_whole():
     scales = shapes(weights(spec, fp8=True))
     assert scales["model.layers.0.mlp.up_proj.weight_scale_inv"] == (3, 2)
     assert shapes(weights(spec, fp8=Fp8((64, 32))))["model.layers.0.mlp.up_proj.weight_scale_inv"] == (5, 5)
+
+
+def test_fp8_leaves_small_projections_of_linear_and_sparse_attention_alone():
+    linear, sparse = (weights(preset(name), fp8=True) for name in ("qwen3.5-27b", "glm-5"))
+    fp8 = {
+        name
+        for part in (linear, sparse)
+        for name, dtype in zip(part.names, part.dtypes, strict=True)
+        if dtype == "float8_e4m3fn"
+    }
+    assert {"in_proj_qkv", "in_proj_z", "out_proj", "wq_b", "wk"} <= {name.split(".")[-2] for name in fp8}
+    kept = ("in_proj_a", "in_proj_b", "conv1d", "A_log", "dt_bias", "k_norm", "weights_proj", "mtp.fc")
+    assert not [name for name in fp8 if any(part in name for part in kept)]
 
 
 def test_fp8_can_be_asked_for_and_declined():
@@ -144,8 +167,15 @@ def small(**changes):
 
 
 FAMILIES = ["llama", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2"]
-FAMILIES += ["glm4", "glm4_moe", "gpt_oss", "some_model"]
+FAMILIES += ["glm4", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "qwen3_5_text", "gpt_oss", "some_model"]
 FLAGS = ["attention_bias", "attention_out_bias", "mlp_bias", "norm_bias", "qk_norm", "gated_ffn", "tie_word_embeddings"]
+OWN_KEYS = {  # refused by other families
+    "glm_moe_dsa": ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset"),
+    "qwen3_5_text": (
+        *("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"),
+        *("linear_conv_kernel_dim", "full_attention_interval"),
+    ),
+}
 MLA = {"kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
 
 
@@ -154,8 +184,9 @@ def configs(draw):
     """Small configs of every family, with keys of all families drawn at random."""
     kv = draw(st.integers(1, 4))
     layers = draw(st.integers(1, 5))
+    model_type = draw(st.sampled_from(FAMILIES))
     return small(
-        model_type=draw(st.sampled_from(FAMILIES)),
+        model_type=model_type,
         num_hidden_layers=layers,
         hidden_size=draw(st.integers(1, 300)),
         num_attention_heads=kv * draw(st.integers(1, 4)),
@@ -169,11 +200,12 @@ def configs(draw):
         first_k_dense_replace=draw(st.integers(0, 2)),
         decoder_sparse_step=draw(st.integers(1, 2)),
         moe_layer_freq=draw(st.integers(1, 2)),
-        num_nextn_predict_layers=draw(st.integers(0, 2)),
-        q_lora_rank=draw(st.none() | st.integers(1, 20)),
+        **dict.fromkeys(("num_nextn_predict_layers", "mtp_num_hidden_layers"), draw(st.integers(0, 2))),
+        q_lora_rank=draw(st.integers(1, 20) if model_type == "glm_moe_dsa" else st.none() | st.integers(1, 20)),
         position_embeddings=draw(st.integers(0, 3)),
         **{key: draw(st.booleans()) for key in FLAGS},
         **MLA,
+        **{key: draw(st.integers(1, 9)) for key in OWN_KEYS.get(model_type, ())},
     )
 
 
@@ -192,7 +224,7 @@ def test_tensors_hold_the_parameters_of_the_closed_form(config):
     spec = from_hf_config(config)
     elements = sum(prod(shape) for shape in weights(spec, mtp=False).shapes)
     assert elements == spec.total_params()
-    copies = 2 * spec.num_nextn_predict_layers * spec.vocab_size * spec.hidden_size
+    copies = 2 * spec.mtp_copies * spec.num_nextn_predict_layers * spec.vocab_size * spec.hidden_size
     assert sum(prod(shape) for shape in weights(spec).shapes) == spec.total_params(mtp=True) + copies
 
 
