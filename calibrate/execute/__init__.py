@@ -4,6 +4,7 @@
     lanes       one thread per lane runs them in lane order and takes the time
     acts        what the ops of each kind do: copies, collectives, messages
     content     the bytes that travel, and the check that they arrived
+    shared      memory that other ranks read, in P2P mode
     backend     the device: host memory with Gloo, or CUDA with NCCL (untested so far)
     memory      whether this machine has the memory that its ranks need
     launch      all ranks as processes of this machine

@@ -16,6 +16,7 @@ from ...simulator.program import Access
 from .backend import Backend
 from .content import Content, Meta
 from .parts import Parts
+from .shared import Address, SharedMemory, mapped
 
 HOST_LANES = ("ps", "worker")
 GroupKey = tuple[str, tuple[int, ...]]  # lane, ranks
@@ -27,16 +28,19 @@ class Actor:
     def __init__(self, parts: Parts, rank: int, content: Content, backend: Backend):
         self.parts, self.program, self.rank = parts, parts.program, rank
         self.content, self.backend = content, backend
+        self.shared: dict[int, SharedMemory] = {}  # what this rank owns, where others may read it
         self.buffers = {buffer: self._host_memory(buffer) for buffer in self._host_buffers()}
-        self.weights = {i: self._resident(i) for i in range(len(content.resolved.weights))}
+        self.weights = {i: self._resident(i) for i in content.received(rank)}
         self.metas: dict[int, list[Meta]] = {}  # of every bucket, once gathered
+        self.addresses: dict[int, Address] = {}  # of what all ranks share, once gathered
+        self.mapped: dict[int, torch.Tensor] = {}  # what this rank reads of it
         self.latest: dict[int, torch.Tensor] = {}  # where a bucket's bytes were put last on this rank
         self.opened: dict[int, torch.Tensor] = {}  # the worker's view of the shared halves
         self.requests: SimpleQueue[bytes] = SimpleQueue()
         self.replies: SimpleQueue[bytes] = SimpleQueue()
         self.groups: dict[GroupKey, dist.ProcessGroup] = {}
         self._join_groups(host=True)
-        if not self.program.of_kind("init_group").any():
+        if not any(rank in self.parts.ranks[op] for op in self._ops("init_group")):
             self._join_groups(host=False)
 
     def act(self, op: int) -> None:
@@ -52,14 +56,22 @@ class Actor:
     def _right(self, tensor: int, held: torch.Tensor) -> bool:
         return torch.equal(held.cpu(), torch.from_numpy(self.content.expected(self.rank, tensor)))
 
+    def close(self) -> None:
+        """Nobody reads what this rank owns any more."""
+        for memory in self.shared.values():
+            memory.close()
+
     # Setup and release
 
     def gather_metas(self, op: int) -> None:
-        """Every rank tells every other what it owns."""
-        mine = {bucket: self.content.metas(bucket) for bucket in self.content.owned(self.rank)}
-        told: list[dict[int, list[Meta]]] = [{} for _ in self.parts.ranks[op]]
+        """Every rank tells every other what it owns, and where it lies if others may read it."""
+        metas = {bucket: self.content.metas(bucket) for bucket in self.content.owned(self.rank)}
+        mine = metas, {buffer: memory.address for buffer, memory in self.shared.items()}
+        told = [mine for _ in self.parts.ranks[op]]
         dist.all_gather_object(told, mine, group=self.groups[self._key(op)])
-        self.metas = {bucket: metas for part in told for bucket, metas in part.items()}
+        for metas, addresses in told:
+            self.metas |= metas
+            self.addresses |= addresses
 
     def init_group(self, op: int) -> None:
         """Make the process groups of the device lanes, and connect them."""
@@ -74,6 +86,16 @@ class Actor:
         self._reduced(op, sum(sizes.values()), dist.ReduceOp.MIN)
         for buffer, size in sizes.items():
             self.buffers[buffer] = torch.empty(size, dtype=torch.uint8, device=self.backend.device)
+
+    def register(self, op: int) -> None:
+        """Get access to the memory of the owners from whom this rank reads; they have no part in it."""
+        reads = [read for read in self._ops("read") if self.program.root[read] == self.rank]
+        owned = {self._source(read).buffer for read in reads}
+        self.mapped = {buffer: mapped(self.addresses[buffer]) for buffer in sorted(owned)}
+
+    def unregister(self, op: int) -> None:
+        """Give the access up."""
+        self.mapped.clear()
 
     def open_handle(self, op: int) -> None:
         """The worker takes hold of the parameter server's buffers."""
@@ -110,6 +132,12 @@ class Actor:
         """From one buffer to another: host to device, or inside the device."""
         (source,), (target,) = self._accesses(op, write=False), self._accesses(op, write=True)
         self._put(op, self._range(target), self._range(source))
+
+    def read(self, op: int) -> None:
+        """From the memory of the bucket's owner, which may be another rank and has no part in it."""
+        (target,), source = self._accesses(op, write=True), self._source(op)
+        there = self.mapped[source.buffer][source.offset :][: source.bytes]
+        self._put(op, self._range(target), there)
 
     def broadcast(self, op: int) -> None:
         """The bucket's bytes from its root to the shared half of every rank; the root's may lie elsewhere yet."""
@@ -165,10 +193,22 @@ class Actor:
     def _range(self, access: Access) -> torch.Tensor:
         return self.buffers[access.buffer][access.offset :][: access.bytes]
 
+    def _ops(self, *kinds: str) -> list[int]:
+        found: list[int] = self.program.of_kind(*kinds).nonzero()[0].tolist()
+        return found
+
     def _accesses(self, op: int, *, write: bool) -> list[Access]:
         """What the op reads or writes on this rank."""
+        return [access for access in self._everywhere(op, write=write) if self._is_here(access.buffer)]
+
+    def _everywhere(self, op: int, *, write: bool) -> list[Access]:
         found = [self.program.access_table[i] for i in self.program.accesses[op].tolist()]
-        return [access for access in found if access.write == write and self._is_here(access.buffer)]
+        return [access for access in found if access.write == write]
+
+    def _source(self, read: int) -> Access:
+        """What a `read` reads, on whichever rank."""
+        (source,) = self._everywhere(read, write=False)
+        return source
 
     def _is_here(self, buffer: int) -> bool:
         return self.rank in self.program.places[self.program.buffers[buffer].place].ranks
@@ -183,9 +223,16 @@ class Actor:
 
     def _host_memory(self, buffer: int) -> torch.Tensor:
         """The weights that this rank owns."""
-        memory = self.backend.host(self.program.buffers[buffer].bytes)
+        memory = self._sendable(buffer, self.program.buffers[buffer].bytes)
         self.content.fill(self.rank, memory.numpy())
         return memory
+
+    def _sendable(self, buffer: int, size_bytes: int) -> torch.Tensor:
+        """Memory from which this rank copies, or from which others read."""
+        if not self._ops("read"):
+            return self.backend.host(size_bytes)
+        self.shared[buffer] = SharedMemory(size_bytes)
+        return self.shared[buffer].tensor
 
     def _resident(self, tensor: int) -> torch.Tensor:
         """The inference engine's own copy of its share, still without content."""
@@ -204,9 +251,11 @@ class Actor:
         return lane.name, tuple(self.parts.ranks[op])
 
     def _join_groups(self, *, host: bool) -> None:
-        """Make the groups of all collectives on host lanes, or on the others; every rank must do so at once."""
-        ops = self.program.of_kind(*COLLECTIVE).nonzero()[0].tolist()
-        for key in sorted({self._key(op) for op in ops}):
+        """Make the groups of all collectives on host lanes, or on the others.
+
+        Every rank must do so, in the same order, also for groups without it: torch names groups by counting them.
+        """
+        for key in sorted({self._key(op) for op in self._ops(*COLLECTIVE)}):
             if host == (key[0] in HOST_LANES):
                 self.groups[key] = dist.new_group(list(key[1]), backend="gloo" if host else self.backend.collectives)
 
@@ -216,8 +265,10 @@ KINDS: dict[str, Callable[[Actor, int], None]] = {
     "gather_metas": Actor.gather_metas,
     "init_group": Actor.init_group,
     "allocate": Actor.allocate,
+    "register": Actor.register,
     "open_handle": Actor.open_handle,
     "h2d": Actor.copy,
+    "read": Actor.read,
     "copy": Actor.copy,
     "broadcast": Actor.broadcast,
     "wait_worker": Actor.wait_worker,
@@ -226,6 +277,7 @@ KINDS: dict[str, Callable[[Actor, int], None]] = {
     "send_meta": Actor.send_meta,
     "reload": Actor.reload,
     "drop_handle": Actor.drop_handle,
+    "unregister": Actor.unregister,
     "free_buffers": Actor.free_buffers,
     "post_hook": Actor.post_hook,
     "barrier": Actor.barrier,

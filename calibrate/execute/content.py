@@ -33,7 +33,7 @@ class Content:
     @property
     def buckets(self) -> Buckets:
         """Owner, tensors and host offset of each bucket."""
-        return self.resolved.plan.buckets
+        return self.resolved.served_plan.buckets
 
     def of(self, tensor: int) -> Bytes:
         """The bytes of a tensor."""
@@ -53,7 +53,7 @@ class Content:
         ]
 
     def owned(self, rank: int) -> Iterator[int]:
-        """The buckets that a rank sends."""
+        """The buckets whose tensors a rank owns."""
         yield from np.flatnonzero(self.buckets.owner == rank).tolist()
 
     def fill(self, rank: int, host: Bytes) -> None:
@@ -63,6 +63,10 @@ class Content:
             for meta in self.metas(bucket):
                 host[base + meta.offset :][: meta.size] = self.of(meta.tensor)
 
+    def received(self, rank: int) -> range:
+        """The tensors that a rank receives: all of them, or none if it is not listed."""
+        return range(len(self.resolved.weights) if rank < self.resolved.served_plan.listed else 0)
+
     def kept(self, rank: int, size: int) -> slice:
         """The bytes of a tensor of `size` bytes that an inference rank keeps."""
         parallel = self.resolved.scenario.update.inference.tp
@@ -70,8 +74,8 @@ class Content:
         return slice(size * share // parallel, size * (share + 1) // parallel)
 
     def kept_bytes(self, rank: int) -> int:
-        """Bytes of all tensors that an inference rank keeps."""
-        sizes, parallel = self.resolved.weights.nbytes, self.resolved.scenario.update.inference.tp
+        """Bytes of all tensors that a rank keeps."""
+        sizes, parallel = self.resolved.weights.nbytes[self.received(rank)], self.resolved.scenario.update.inference.tp
         share = rank % parallel
         return int((sizes * (share + 1) // parallel - sizes * share // parallel).sum())
 

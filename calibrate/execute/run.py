@@ -1,6 +1,7 @@
 """One rank of a run, from its scenario to what it measured."""
 
 import time
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from .content import Content
 from .lanes import run_lanes
 from .measured import Measured, RankReport
 from .parts import Parts
+from .shared import check_one_sided
 from .world import StoreSignals, World, joined, run_name
 
 
@@ -21,12 +23,14 @@ def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured
     """Run this rank's parts of the scenario's Program among its peers; rank 0 returns what all of them measured.
 
     Raises:
-        UserError: the Program cannot run here, or not on this many ranks.
+        UserError: the Program cannot run here, or not on these ranks.
     """
     parts = Parts(resolved.program).check(KINDS, resolved.where)
     world.check(resolved.program.ranks, resolved.where)
-    with joined():
-        report = _run(Actor(parts, world.rank, Content(resolved), backend), common_clock(world.rank, world.size))
+    if resolved.served_plan.reads:
+        check_one_sided(world, resolved.where)
+    with joined(), closing(Actor(parts, world.rank, Content(resolved), backend)) as actor:
+        report = _run(actor, common_clock(world.rank, world.size))
         reports: list[Any] = [None] * world.size
         dist.all_gather_object(reports, report)
     return Measured(parts, reports, _about(resolved, world, backend)) if world.rank == 0 else None
@@ -34,7 +38,7 @@ def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured
 
 def _run(actor: Actor, clock: Clock) -> RankReport:
     run = run_name()
-    dist.barrier()
+    dist.barrier()  # every rank has filled what it owns: others may read it
     began = time.perf_counter_ns() + clock.offset_ns
     stamps = run_lanes(
         actor.parts.lanes(actor.rank),
@@ -55,7 +59,7 @@ def _about(resolved: Resolved, world: World, backend: Backend) -> dict[str, Any]
         "device": _device_name(backend),
         "collectives": backend.collectives,
         "torch": torch.__version__,
-        "bytes": resolved.plan.total_bytes,
+        "bytes": resolved.served_plan.total_bytes,
     }
 
 

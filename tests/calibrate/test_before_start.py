@@ -41,6 +41,17 @@ def test_what_ranks_allocate(scenario):
     assert needed_bytes(resolved, range(4), "cuda") == {"weights to send": 5 * 1024}
 
 
+def test_a_rank_that_is_not_listed_allocates_only_what_it_owns(scenario):
+    """The two listed ones allocate their buffers too, and half of all tensors each."""
+    resolved = unfolded(scenario, ["update.method=p2p", "update.ranks=2"])
+    assert needed_bytes(resolved, range(4)) == {
+        "weights to send": 5 * 1024,
+        "buffers": 2 * 3 * 4096,
+        "weights to receive": 2 * 2500,
+    }
+    assert needed_bytes(resolved, [2]) == {"weights to send": 1024, "buffers": 0, "weights to receive": 0}
+
+
 def test_too_little_memory_is_one_line(scenario, monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 4096)
     line = (

@@ -15,11 +15,13 @@ pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 import torch
 from runcast.calibrate.compare import compare, left_over, read_spans, simulated_spans, unfolded
 
-from .ranks import CASES
+from .ranks import CASES, SPOILS
 
 ROOT = Path(__file__).parents[2]
 TINY = {n: ROOT / f"data/scenarios/tiny-{n}ranks.toml" for n in (2, 4)}
+TINY_P2P = ROOT / "data/scenarios/tiny-p2p.toml"
 RUNCAST = str(Path(sys.executable).with_name("runcast"))
+NEEDS_MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="P2P is executed on Linux only")
 NO_RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 
 
@@ -90,11 +92,11 @@ def check_dependencies(spans, program):
                 assert part["ready_s"][op, rank] >= part["end_s"][dep, rank]
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if name != "corrupt"])
+@pytest.mark.parametrize("case", [name for name in CASES if name not in SPOILS])
 def test_the_program_is_what_happened(cases, case):
     resolved = unfolded(TINY[2], CASES[case])
     assert resolved.plan.buckets.rounds >= 2
-    check_run(cases / case, resolved, checked=2 * len(resolved.weights))
+    check_run(cases / case, resolved, checked=resolved.plan.listed * len(resolved.weights))
 
 
 def test_a_spoiled_byte_is_found(cases):
@@ -102,6 +104,15 @@ def test_a_spoiled_byte_is_found(cases):
     summary = json.loads((cases / "corrupt" / "summary.json").read_text())
     assert summary["tensors_wrong"] == len(summary["first_wrong"]) > 0
     assert {name.rpartition(" ")[2] for name in summary["first_wrong"]} == {"0", "1"}
+
+
+@NEEDS_MEMFD
+def test_a_byte_spoiled_on_its_way_from_the_owner_is_found(cases):
+    """Both ranks spoil what they read first, the first byte of a tensor: two tensors are wrong, on both ranks."""
+    summary = json.loads((cases / "p2p_corrupt" / "summary.json").read_text())
+    names = {name.partition(" on rank ")[0] for name in summary["first_wrong"]}
+    assert (summary["tensors_wrong"], len(names)) == (4, 2)
+    assert set(summary["first_wrong"]) == {f"{name} on rank {rank}" for name in names for rank in (0, 1)}
 
 
 SPOILED = """
@@ -169,6 +180,38 @@ def test_a_rank_may_own_nothing(tmp_path):
     resolved = unfolded(TINY[4], changes)
     assert resolved.plan.buckets.owner.tolist() == [0, 1, 2]
     check_run(tmp_path / "out", resolved, checked=12)
+
+
+@NEEDS_MEMFD
+def test_owners_that_are_not_listed_are_read_without_a_part_in_it(tmp_path):
+    done = run(RUNCAST, "execute", TINY_P2P, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    resolved = unfolded(TINY_P2P)
+    check_run(tmp_path / "out", resolved, checked=2 * len(resolved.weights))
+    spans = read_spans(tmp_path / "out")
+    assert set(spans[spans["rank"] >= 2]["kind"]) == {"gather_metas"}
+    reads = spans[spans["kind"] == "read"].drop_duplicates("op")
+    assert {name.rpartition(" from ")[2] for name in reads["name"]} == {"r0", "r1", "r2", "r3"}
+    done = run(RUNCAST, "compare", tmp_path / "out", TINY_P2P)
+    assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout
+
+
+@NEEDS_MEMFD
+def test_all_of_four_ranks_listed_under_torchrun(tmp_path):
+    listed = "update.ranks=4"
+    done = torchrun(4, "--no-python", RUNCAST, "execute", TINY_P2P, "--set", listed, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    resolved = unfolded(TINY_P2P, [listed])
+    check_run(tmp_path / "out", resolved, checked=4 * len(resolved.weights))
+
+
+def test_ranks_of_other_machines_cannot_be_read():
+    done = run(RUNCAST, "execute", TINY_P2P, RANK="0", WORLD_SIZE="4", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: {TINY_P2P}: update.method: p2p is executed on one machine only, where ranks can map each other's "
+        "memory; 2 of 4 ranks are on this one\n"
+    )
 
 
 def test_wrong_number_of_ranks():

@@ -1,8 +1,10 @@
 """What a rank waits for, and the Programs that cannot run; nothing runs here."""
 
 import re
+from pathlib import Path
 
 import pytest
+from runcast.calibrate.compare import unfolded
 from runcast.calibrate.execute.parts import Parts
 from runcast.simulator.errors import UserError
 from runcast.simulator.program import ProgramBuilder
@@ -50,6 +52,18 @@ def test_slots_are_given_out_in_order():
     given = [builder.op("reload", comm[:1], releases=[pool]) for _ in range(3)]
     parts = Parts(builder.build())
     assert [parts.of(0)[op].after for op in taken] == [(), (), (given[0],)]
+
+
+@pytest.mark.parametrize("pipeline", ["two_stage", "three_stage"])
+def test_a_read_waits_for_nothing_of_the_owner(pipeline):
+    """Two of four ranks read; owners have filled their memory before anything starts, and do nothing later."""
+    scenario = Path(__file__).parents[2] / "data/scenarios/tiny-p2p.toml"
+    program = unfolded(scenario, [f"update.pipeline={pipeline}"]).program
+    parts, reads = Parts(program), set(program.of_kind("read").nonzero()[0].tolist())
+    assert sorted(reads) == sorted(op for rank in (0, 1) for op in reads & parts.of(rank).keys())
+    assert [part.signals for rank in (0, 1) for op, part in parts.of(rank).items() if op in reads] == [()] * len(reads)
+    for owner in (2, 3):
+        assert [program.kind_of(op) for op in parts.of(owner)] == ["gather_metas"]
 
 
 def test_folded_ranks_are_refused():
