@@ -16,11 +16,14 @@ from .timeline import Peak, Timeline, peak_bytes
 from .updates import HOST_LANES
 
 PHASES: Mapping[str, tuple[str, ...]] = {
+    "calls": ("pause", "begin", "resume"),
     "gather": ("gather_metas",),
     "init": ("init_group", "allocate", "register", "open_handle"),
+    "export": ("gather", "stage_in", "quantize", "encode", "flatten", "replicate", "export_handles"),
     "h2d": ("h2d", "read"),
     "broadcast": ("copy", "broadcast"),
-    "reload": ("reload",),
+    "write": ("write", "exchange", "fs_write", "fs_read"),
+    "reload": ("open_handles", "apply", "reload", "hold"),
     "sync": ("wait_worker", "agree", "sync", "send_meta"),
     "release": ("drop_handle", "unregister", "free_buffers", "barrier", "destroy_group"),
     "post_hook": ("post_hook",),
@@ -99,11 +102,13 @@ class Report:
 def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     """Derive the report from a scenario and its Timeline.
 
-    The update is timed from the end of the metadata gather; the pause that rollouts see ends with the barrier after
-    the post-hook. The interval holds 90 %: first order from the spread of each cost class on the critical path.
+    The update is timed from the end of the metadata gather, or where it starts at trainers from when requests have
+    stopped; the pause that rollouts see ends with the barrier after the post-hook, or when requests resume, and holds
+    the draining. The interval holds 90 %: first order from the spread of each cost class on the critical path.
     """
     program, costs = timeline.program, resolved.costs
-    began = timeline.span_of("gather_metas")[1]
+    began = timeline.span_of("pause" if resolved.from_trainers else "gather_metas")[1]
+    resumed = timeline.span_of("resume" if resolved.from_trainers else "barrier")[1]
     path = critical_path(timeline)
     update_s = timeline.makespan_s - began
     error = Z90 * standard_error_s(critical_path(timeline, began), costs)
@@ -114,17 +119,17 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
         question=_question(resolved),
-        gpus=resolved.listed,
+        gpus=len(resolved.plan.receivers),
         tensors=len(resolved.weights),
         bytes=resolved.weights.total_bytes,
-        bucket_bytes=resolved.plan.size.bytes,
-        buckets=len(resolved.plan.buckets),
-        rounds=resolved.plan.buckets.rounds,
+        bucket_bytes=resolved.plan.bucket_bytes,
+        buckets=resolved.plan.n_buckets,
+        rounds=resolved.plan.rounds,
         makespan_s=timeline.makespan_s,
         update_time_s=update_s,
         interval_low_s=max(update_s - error, 0.0),
         interval_high_s=update_s + error,
-        pause_s=timeline.span_of("barrier")[1] - began,
+        pause_s=resumed - (0.0 if resolved.from_trainers else began),
         busy_s={phase: timeline.busy_s(*kinds) for phase, kinds in PHASES.items()},
         exposed=by_group(path, phase_of, tuple(PHASES)),
         host_share=_host_share(path, timeline),
@@ -141,8 +146,19 @@ def _question(resolved: Resolved) -> str:
     machines, update = resolved.cluster, resolved.scenario.update
     model = resolved.spec.name if resolved.spec is not None else "a model by totals"
     devices = " and ".join(device.name for device in resolved.devices)
+    if resolved.from_trainers:
+        return f"{model} {resolved.dtype}, {update.method}: {_layouts(resolved)} ({machines.n_nodes} x {devices} nodes)"
     where = f"{machines.n_gpus} x {devices} in {machines.n_nodes} node{'s' * (machines.n_nodes > 1)}"
     return f"{model} {resolved.dtype} to {where}, TP{update.inference.tp}, {update.method}, {update.pipeline}"
+
+
+def _layouts(resolved: Resolved) -> str:
+    """Trainers and engines with their parallel sizes."""
+    trainer, inference = resolved.scenario.update.trainer, resolved.scenario.update.inference
+    assert trainer is not None
+    sizes = [f"{name.upper()}{size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(trainer, name)) > 1]
+    engine = [f"TP{inference.tp}", *([f"EP{inference.ep}"] if inference.ep > 1 else [])]
+    return f"{trainer.gpus} trainers {' '.join([*sizes, ''])}to {len(resolved.plan.receivers)} GPUs {' '.join(engine)}"
 
 
 def _host_share(path: CriticalPath, timeline: Timeline) -> float:

@@ -10,10 +10,13 @@ from .report import Report
 from .units import format_bytes, format_rate, format_seconds
 
 _MEANING = {
+    "calls": "pause, flush, resume",
     "gather": "metadata of all tensors",
     "init": "group, buffers, IPC handle",
+    "export": "gather and convert",
     "h2d": "host to device",
     "broadcast": "copy, then to all ranks",
+    "write": "to each what it keeps",
     "reload": "load tensor by tensor",
     "sync": "agree and hand over",
     "release": "free all, barrier",
@@ -68,6 +71,8 @@ def _phases(report: Report) -> Table:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_column("what")
     for phase, busy in report.busy_s.items():
+        if busy == 0:
+            continue
         exposed = report.exposed.get(phase, 0.0)
         share = exposed / report.makespan_s
         table.add_row(phase, format_seconds(busy), format_seconds(exposed), f"{share:.1%}", _MEANING[phase])

@@ -2,6 +2,7 @@
 
 from .collective import RingBroadcast, ring_broadcast
 from .costs import Costs, by_kind
-from .update import cost_update, effective_capacity
+from .pricing import Store, effective_capacity
+from .update import cost_update
 
-__all__ = ["Costs", "RingBroadcast", "by_kind", "cost_update", "effective_capacity", "ring_broadcast"]
+__all__ = ["Costs", "RingBroadcast", "Store", "by_kind", "cost_update", "effective_capacity", "ring_broadcast"]

@@ -111,6 +111,11 @@ class Profile:
             models={**self.models, **other.models},
         )
 
+    def stated(self, values: Mapping[str, float], source: str) -> "Profile":
+        """This profile with parameters that someone states: exact."""
+        said = {name: Parameter(value, 0.0, "exact", source) for name, value in values.items()}
+        return replace(self, parameters={**self.parameters, **said})
+
     def borrowed(self, wider: float) -> "Profile":
         """The same for a sibling device: what was measured elsewhere is extrapolated here.
 

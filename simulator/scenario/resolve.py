@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..costs import Costs, cost_update
+from ..costs import Costs, Store, cost_update
 from ..errors import UserError, fault
 from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
@@ -20,7 +20,9 @@ from ..profile import Profile, check_complete, check_devices, load_profile, load
 from ..program import Program
 from ..units import format_bytes
 from ..updates import (
+    TRANSFERS,
     BucketSize,
+    TransferPlan,
     UpdatePlan,
     alike,
     bucket_size,
@@ -32,7 +34,8 @@ from ..updates import (
     with_readers,
 )
 from ..workload import ModelSpec, Weights, load_hf_config, preset, weights
-from .schema import Scenario
+from .schema import FROM_TRAINERS, Scenario
+from .transfers import Question
 
 _CONFIRMED_RANKS = 256  # the most of any published update that the ledger of docs/weight-update.md holds
 
@@ -75,17 +78,22 @@ class Resolved:
         check_devices(profile, [device.name for device in self.devices], self.where)
         joined = profile.joined(load_stack(self.scenario.stack, self.where))
         check_complete(joined, self.where)
-        return joined
+        drain = self.scenario.update.drain
+        return joined if drain is None else joined.stated({"pause.s": drain}, f"{self.where}: update.drain")
 
     @cached_property
     def dtype(self) -> str:
-        """Precision of the weights: fp8 where the model is quantised."""
+        """Precision of the weights that engines hold: fp8 where the model is quantised, or the update does it."""
+        if self.scenario.update.quantize != "none":
+            return "fp8"
         return "fp8" if self.spec is not None and self.spec.quantization is not None else "bf16"
 
     @cached_property
     def resident_bytes(self) -> int:
         """Bytes of weights that each inference rank holds while it is updated."""
-        return -(-self.weights.total_bytes // self.scenario.update.inference.tp)
+        inference, total = self.scenario.update.inference, self.weights.total_bytes
+        experts = int(self.weights.nbytes[self.weights.expert].sum())
+        return -(-(total - experts) // inference.tp) + -(-experts // max(inference.tp, inference.ep))
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -170,8 +178,33 @@ class Resolved:
         return factors
 
     @cached_property
-    def plan(self) -> UpdatePlan:
-        """Owners and buckets."""
+    def plan(self) -> UpdatePlan | TransferPlan:
+        """Who holds what, in which buckets."""
+        if self.from_trainers:
+            return self._transfer().plan()
+        return self.served_plan
+
+    @property
+    def from_trainers(self) -> bool:
+        """Whether the update starts at trainers, not at parameter servers beside the engines."""
+        return self.scenario.update.method in FROM_TRAINERS
+
+    def _transfer(self) -> Question:
+        return Question(
+            scenario=self.scenario,
+            spec=self.spec,
+            stored=self.weights,
+            gpus=self.cluster.n_gpus,
+            memory_bytes=self.memory_bytes,
+            resident_bytes=self.resident_bytes,
+            classes=self.classes,
+            dtype=self.dtype,
+            where=self.where,
+        )
+
+    @cached_property
+    def served_plan(self) -> UpdatePlan:
+        """The plan of an update by parameter servers: owners and buckets."""
         self._check_parallel()
         update = self.scenario.update
         plan = make_plan(
@@ -196,20 +229,22 @@ class Resolved:
     @cached_property
     def program(self) -> Program:
         """What happens."""
-        update = self.scenario.update
+        update, plan = self.scenario.update, self.plan
+        if isinstance(plan, TransferPlan):
+            return TRANSFERS[update.method](plan)
         if update.pipeline == "three_stage":
             try:
-                return three_stage(self.plan, update.h2d_freed)
+                return three_stage(plan, update.h2d_freed)
             except ValueError as error:
                 raise UserError(fault(self.where, "update.pipeline", update.pipeline, str(error))) from None
-        return {"two_stage": two_stage, "serial": serial}[update.pipeline](self.plan)
+        return {"two_stage": two_stage, "serial": serial}[update.pipeline](plan)
 
     @cached_property
     def costs(self) -> Costs:
         """How long each op takes alone."""
         program, machines, profile = self.program, self.cluster, self.profile
         try:
-            costs = cost_update(program, machines, profile)
+            costs = cost_update(program, machines, profile, self._store)
         except UserError as error:  # a route that does not exist
             raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
         for factor in np.unique(self.slowness[self.slowness > 1]):
@@ -218,12 +253,17 @@ class Resolved:
             costs = costs.scaled(self.program.only_at(places), float(factor))
         return costs
 
+    @property
+    def _store(self) -> Store | None:
+        storage = self.scenario.update.storage
+        return Store(storage.write, storage.read) if storage is not None else None
+
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What was assumed where the scenario is silent, for the report."""
         notes = list(self.spec.assumptions) if self.spec is not None else []
         update = self.scenario.update
-        if update.free_memory is None and update.inference.memory_utilization is None:
+        if not self.from_trainers and update.free_memory is None and update.inference.memory_utilization is None:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
         if self.cluster.n_gpus > _CONFIRMED_RANKS:
             notes.append(f"more than {_CONFIRMED_RANKS} ranks: the time to fill the broadcast ring is unconfirmed")

@@ -16,7 +16,23 @@ def _size(value: Any) -> int:
     return size
 
 
+def _rate(value: Any) -> float:
+    rate = parse(value, "bytes_per_s")
+    if not 0 < rate < 1e18:
+        raise ValueError("expected a rate above zero, such as '20 GB/s'")
+    return rate
+
+
+def _seconds(value: Any) -> float:
+    seconds = parse(value, "seconds")
+    if not 0 <= seconds < 1e9:
+        raise ValueError("expected a duration, such as '2 s'")
+    return seconds
+
+
 Size = Annotated[int, BeforeValidator(_size)]
+Rate = Annotated[float, BeforeValidator(_rate)]
+Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 class _Table(BaseModel):
@@ -51,16 +67,53 @@ class Model(_Table):
 class Inference(_Table):
     """The engines that receive the weights."""
 
+    gpus: PositiveInt | None = Field(None, description="from trainers: receiving GPUs (default: all others)")
     tp: PositiveInt = Field(1, description="tensor-parallel size: a rank keeps 1/tp of the weights")
+    ep: PositiveInt = Field(1, description="from trainers: expert-parallel size; an engine has max(tp, ep) GPUs")
     memory_utilization: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="share of device memory that the engine holds (vLLM's gpu_memory_utilization)"
     )
 
 
+class Trainer(_Table):
+    """The GPUs that hold the new weights: the first ones of the cluster."""
+
+    gpus: PositiveInt = Field(description="training GPUs; where methods are colocated, all")
+    tp: PositiveInt = Field(1, description="tensor-parallel size in training")
+    pp: PositiveInt = Field(1, description="pipeline-parallel size in training")
+    cp: PositiveInt = Field(1, description="context-parallel size in training")
+    ep: PositiveInt = Field(1, description="expert-parallel size in training")
+
+
+class Delta(_Table):
+    """Only what changed is sent."""
+
+    density: Annotated[float, Field(gt=0, le=1)] = Field(description="share of the values that changed")
+    index_bytes: Annotated[float, Field(ge=0)] = Field(4.0, description="bytes of the index of a changed value")
+
+
+class Storage(_Table):
+    """A file system that all share."""
+
+    write: Rate = Field(description="what it takes in all, such as '20 GB/s'")
+    read: Rate = Field(description="what it gives in all")
+
+
+FROM_TRAINERS = (
+    "single_sender", "relays", "all_senders", "stage_heads", "replica_writes", "static_writes", "reshard", "chain",
+    "colocated", "file_system",
+)  # fmt: skip
+_TENSOR_BY_TENSOR = ("stage_heads", "reshard", "colocated")
+
+
 class Update(_Table):
     """How the weights travel."""
 
-    method: Literal["broadcast", "p2p"] = Field("broadcast", description="how the bytes reach the ranks")
+    method: Literal[
+        "broadcast", "p2p",
+        "single_sender", "relays", "all_senders", "stage_heads", "replica_writes", "static_writes", "reshard", "chain",
+        "colocated", "file_system",
+    ] = Field("broadcast", description="how the bytes reach the ranks")  # fmt: skip
     pipeline: Literal["two_stage", "three_stage", "serial"] = Field("two_stage", description="what overlaps with what")
     bucket: Size | None = Field(None, description="bytes of a bucket (default: what fits, at most max_bucket)")
     max_bucket: Size = Field(8 * 2**30, description="largest bucket by default (PS_MAX_BUCKET_SIZE_GB)")
@@ -74,12 +127,25 @@ class Update(_Table):
     )
     process_group: Literal["new", "kept"] = Field("new", description="whether the update creates its process group")
     inference: Inference = Field(default=Inference(), description="the engines that receive the weights")
+    trainer: Trainer | None = Field(None, description="from trainers: the GPUs that hold the new weights")
+    messages: Literal["tensor", "bucket"] | None = Field(
+        None, description="stage_heads, reshard, colocated: a message or handle per tensor (default) or per bucket"
+    )
+    quantize: Literal["none", "before", "after"] = Field(
+        "none", description="from trainers: BF16 weights become FP8 before or after the wire"
+    )
+    delta: Delta | None = Field(None, description="from trainers: send only what changed")
+    storage: Storage | None = Field(None, description="file_system: what it takes and gives")
+    in_flight: PositiveInt = Field(2, description="from trainers: buckets in flight at once")
+    load: bool = Field(True, description="from trainers: whether engines load what they receive")
+    drain: Seconds | None = Field(None, description="from trainers: time until running requests have stopped")
 
     @model_validator(mode="after")
     def _nothing_ignored(self) -> "Update":
         given = self.model_fields_set
         if "h2d_freed" in given and self.pipeline != "three_stage":
             raise ValueError("h2d_freed goes with pipeline = 'three_stage'")
+        self._check_method()
         for key in sorted({"ranks", "readers"} & given):
             if self.method != "p2p":
                 raise ValueError(f"{key} goes with method = 'p2p'")
@@ -88,6 +154,26 @@ class Update(_Table):
         if self.pipeline == "three_stage" and not self.h2d_buffer:
             raise ValueError("pipeline = 'three_stage' needs h2d_buffer = true")
         return self
+
+    def _check_method(self) -> None:
+        """Each key goes with some methods, and is refused elsewhere."""
+        given, from_trainers = self.model_fields_set, self.method in FROM_TRAINERS
+        trainers_only = {"trainer", "messages", "quantize", "delta", "storage", "in_flight", "load", "drain"}
+        for key in sorted((_OF_PARAMETER_SERVERS if from_trainers else trainers_only) & given):
+            raise ValueError(f"{key} does not go with method = {self.method!r}")
+        if from_trainers and self.trainer is None:
+            raise ValueError(f"method = {self.method!r} needs trainer = {{ gpus = ... }}")
+        if self.messages is not None and self.method not in _TENSOR_BY_TENSOR:
+            raise ValueError(f"messages goes with method = {' or '.join(_TENSOR_BY_TENSOR)}")
+        if (self.storage is not None) != (self.method == "file_system"):
+            raise ValueError("storage and method = 'file_system' go together")
+        if not from_trainers and self.inference.model_fields_set & {"gpus", "ep"}:
+            raise ValueError("inference.gpus and inference.ep go with methods that start at trainers")
+        if self.inference.gpus is not None and self.method == "colocated":
+            raise ValueError("inference.gpus does not go with method = 'colocated': engines are on the trainer's GPUs")
+
+
+_OF_PARAMETER_SERVERS = {"pipeline", "mem_fraction", "max_bucket", "h2d_buffer", "h2d_freed", "ranks", "readers"}
 
 
 class Slow(_Table):

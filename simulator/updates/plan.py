@@ -36,6 +36,26 @@ class UpdatePlan:
     reads: bool
 
     @property
+    def bucket_bytes(self) -> int:
+        """The most bytes of a bucket."""
+        return self.size.bytes
+
+    @property
+    def n_buckets(self) -> int:
+        """Number of buckets."""
+        return len(self.buckets)
+
+    @property
+    def rounds(self) -> int:
+        """The largest number of buckets of one root."""
+        return self.buckets.rounds
+
+    @property
+    def receivers(self) -> tuple[int, ...]:
+        """The ranks that are updated."""
+        return tuple(range(self.listed))
+
+    @property
     def total_bytes(self) -> int:
         """Bytes of all buckets: the model with every tensor aligned."""
         return int(self.buckets.bytes.sum())

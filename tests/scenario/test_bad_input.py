@@ -51,7 +51,7 @@ CHANGES = {
     "update.mem_fraction=1.5": "update.mem_fraction = 1.5: input should be less than or equal to 1",
     "update.inference.tp=0": "update.inference.tp = 0: input should be greater than 0",
     "update.inference.tp=3": "update.inference.tp = 3: must divide the 8 GPUs",
-    "update.inference={tp=8, ep=2}": "update.inference.ep = 2: unknown key; known: memory_utilization, tp",
+    "update.inference={tp=8, dp=2}": "update.inference.dp = 2: unknown key; known: ep, gpus, memory_utilization, tp",
     "slow=[{node=4, factor=2}]": "slow.0.node = 4: there are 1 nodes, numbered from 0",
     "slow=[{node=0, factor=0.5}]": "slow.0.factor = 0.5: input should be greater than or equal to 1",
     "seed=-1": "seed = -1: input should be greater than or equal to 0",

@@ -1,0 +1,208 @@
+"""What all cost models of updates share: rates of links, rings over groups, transfers along routes, work of hosts.
+
+The kinds of op are priced in `update` (checkpoint-engine) and `transfer` (trainers to engines).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hardware import Cluster
+from ..profile import Parameter, Profile
+from ..program import Program
+from .collective import RingBroadcast, ring_broadcast
+from .costs import Costs, Floats
+from .routes import Route
+from .sheet import Ops, Sheet, Term
+
+# Latency and bandwidth overlap in a long pipelined ring: adding them overstates a published 1,024-GPU all-reduce at
+# 1 GB by up to 65 %, their p-norm with p about 4 follows it.
+_PIPELINE_NORM = 4
+
+
+@dataclass(frozen=True)
+class Store:
+    """A shared file system: what it takes and gives in all, bytes per second."""
+
+    write_bytes_per_s: float
+    read_bytes_per_s: float
+
+
+def effective_capacity(cluster: Cluster, profile: Profile) -> Floats:
+    """What each link sustains: its line rate times the profile's fraction for its kind (1 where it has none)."""
+    fractions = {
+        name.removeprefix("link_fraction."): parameter.value
+        for name, parameter in profile.parameters.items()
+        if name.startswith("link_fraction.")
+    }
+    return cluster.capacity * np.array([fractions.get(link.kind, 1.0) for link in cluster.links])
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """A Program, the cluster whose GPU r runs rank r, the numbers, and the sheet that is being filled."""
+
+    program: Program
+    cluster: Cluster
+    profile: Profile
+    store: Store | None = None
+
+    @cached_property
+    def capacity(self) -> Floats:
+        """What every link sustains; behind those of the cluster, what the store takes and gives."""
+        own, store = effective_capacity(self.cluster, self.profile), self.store
+        return own if store is None else np.append(own, [store.write_bytes_per_s, store.read_bytes_per_s])
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """Their names."""
+        return (*(link.name for link in self.cluster.links), *(("store<", "store>") if self.store else ()))
+
+    @cached_property
+    def sheet(self) -> Sheet:
+        """Where prices go."""
+        return Sheet(self.program, self.capacity)
+
+    def costs(self) -> Costs:
+        """What was priced so far."""
+        return self.sheet.costs(self.profile, self.link_names)
+
+    @cached_property
+    def hbm(self) -> list[int]:
+        """The device-memory link of every GPU."""
+        return [self.cluster.hbm(gpu) for gpu in range(self.cluster.n_gpus)]
+
+    # Terms
+
+    def host(self, name: str, count: NDArray[Any] | float = 1.0) -> Term:
+        """Work of a host thread: a slow rank takes longer for it."""
+        return Term(count * self.profile.value(name), self.profile[name], work=True)
+
+    def fixed(self, name: str, count: NDArray[Any] | float = 1.0) -> Term:
+        """Latency, once or per count."""
+        return Term(count * self.profile.value(name), self.profile[name])
+
+    def through_memory(self, size_bytes: Floats, ranks: Sequence[int] | None = None) -> Term:
+        """Traffic in device memory, of the slowest of these ranks (default: all)."""
+        fraction = self.profile["copy.hbm_fraction"]
+        links = [self.hbm[rank] for rank in (range(len(self.hbm)) if ranks is None else ranks)]
+        slowest = fraction.value * float(min(self.cluster.capacity[links]))
+        return Term(size_bytes / slowest, fraction, work=True)
+
+    def of_link(self, link: int, **features: object) -> Parameter:
+        """What a link sustains, for ops with these features."""
+        return self.profile.beyond(f"link_fraction.{self.cluster.links[link].kind}", features)
+
+    # What ops say
+
+    def shape(self, ops: Ops, index: int) -> Floats:
+        """One entry of the shapes of ops."""
+        shape = self.program.shape
+        return shape.values[shape.start[ops] + index].astype(np.float64)
+
+    def bytes(self, ops: Ops) -> Floats:
+        """Bytes of ops."""
+        return self.program.bytes[ops].astype(np.float64)
+
+    def ranks_at(self, ops: Ops) -> Floats:
+        """How many ranks each op runs on."""
+        sizes = np.array([len(self.program.places[lane.place].ranks) for lane in self.program.lanes])
+        lanes = self.program.lanes_of
+        return np.array([sizes[lanes[op]].sum() for op in ops], np.float64)
+
+    def by_root(self, ops: Ops) -> Iterator[tuple[int, Ops]]:
+        """The ops of each root."""
+        roots = self.program.root[ops]
+        yield from ((int(rank), ops[roots == rank]) for rank in np.unique(roots))
+
+    def by_group(self, ops: Ops) -> Iterator[tuple[tuple[int, ...], Ops]]:
+        """The ops of each group of ranks."""
+        groups = self.program.group[ops]
+        yield from ((self.program.groups[group], ops[groups == group]) for group in np.unique(groups))
+
+    # Along routes
+
+    def along(
+        self, ops: Ops, routes: Sequence[Route], latency: Sequence[Term], rates: Floats, basis: Mapping[str, Parameter]
+    ) -> None:
+        """The bytes of the ops along each of the routes, all at once: the most crowded link gives the rate.
+
+        `rates` are what links sustain; `basis` overrules the parameter that a kind of link rests on.
+        """
+        links, crossings = np.unique([link for route in routes for link in route], return_counts=True)
+        per_route = rates[links] / crossings
+        slowest, rate = int(links[per_route.argmin()]), float(per_route.min())
+        size = self.bytes(ops)
+        parameter = basis.get(self.cluster.links[slowest].kind) or self.of_link(slowest, bytes=ends(size))
+        self.sheet.charge(ops, [*latency, Term(size / rate, parameter, work=True)])
+        self.sheet.demand(ops, links, (crossings * rate).astype(np.float64))
+
+    @cached_property
+    def one_sided(self) -> Floats:
+        """What RDMA sustains on each link: on a NIC its own fraction of the line rate, elsewhere what anything does."""
+        nic = np.array([link.kind == "nic" for link in self.cluster.links])
+        rdma = self.cluster.capacity * self.profile.value("rdma.nic_fraction")
+        return np.where(nic, rdma, self.capacity[: len(nic)])
+
+    # Rings
+
+    @cached_property
+    def _rings(self) -> dict[tuple[int, ...], RingBroadcast]:
+        return {}
+
+    def ring(self, group: tuple[int, ...]) -> RingBroadcast:
+        """The ring over a group."""
+        if group not in self._rings:
+            self._rings[group] = ring_broadcast(self.cluster, group)
+        return self._rings[group]
+
+    def around(
+        self,
+        ops: Ops,
+        group: tuple[int, ...],
+        root: int,
+        latency: Sequence[Term],
+        size: Floats,
+        only: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """So many bytes round the ring of a group from a root; `only` is a mask of the links worth watching."""
+        ring = self.ring(group)
+        one = int(ring.island_of[group.index(root)])
+        rate, slowest = ring.rate_bytes_per_s(self.capacity, one)
+        memory, link = min((float(self.capacity[self.hbm[rank]]), self.hbm[rank]) for rank in group)
+        if memory / 2 < rate:  # every byte is written where it arrives and read where it goes on
+            rate, slowest = memory / 2, link
+        seconds = size / rate
+        wire = Term(seconds, self._of_ring(ring, slowest, ends(size)), work=True)
+        self.sheet.charge(ops, [*latency, self._filling(ring, seconds), wire])
+        share = ring.shares_from(one)
+        watched = share > 0 if only is None else only[ring.link] & (share > 0)
+        self.sheet.demand(ops, ring.link[watched], share[watched] * rate, weight=float(share.max()) * rate)
+        total = float(size.sum())
+        self.sheet.carry(ring.link[~watched], share[~watched] * total)
+        memories = np.array([self.hbm[rank] for rank in group])
+        self.sheet.carry(memories, np.full(len(group), 2 * total))
+
+    def _filling(self, ring: RingBroadcast, seconds: Floats) -> Term:
+        """What filling the ring adds to the transfer: both overlap, so their p-norm less the transfer."""
+        inside, between = ring.hops()
+        hop, node_hop = self.profile["broadcast.hop_s"], self.profile["broadcast.node_hop_s"]
+        filling = inside * hop.value + between * (node_hop.value + ring.latency_s)
+        filled = (seconds**_PIPELINE_NORM + filling**_PIPELINE_NORM) ** (1 / _PIPELINE_NORM)
+        return Term(filled - seconds, node_hop if between else hop)
+
+    def _of_ring(self, ring: RingBroadcast, link: int, size: Floats) -> Parameter:
+        """The fraction of the link that bounds a ring: inside an island, or between several."""
+        ranks, islands = len(ring.island_of), ring.islands
+        if self.cluster.links[link].kind == "nic":
+            return self.of_link(link, bytes=size, gpus=ranks, nodes=islands)
+        return self.of_link(link, bytes=size, gpus=max(ranks // islands, 2))
+
+
+def ends(sizes: NDArray[Any]) -> Floats:
+    """The smallest and the largest: what lies beyond a range shows at its ends."""
+    return np.array([sizes.min(), sizes.max()], np.float64)

@@ -1,0 +1,104 @@
+"""Cost models of what trainers add to an update: gathering, replicas, one-sided writes, elementwise passes, a store.
+
+A gather is host work per tensor (names, conversion, launches) and an all-gather's ring; a replica is host work per
+tensor and slow copies into host memory, by the byte; writes of several pairs at once share the links that they cross.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from .pricing import Pricing
+from .routes import write_route
+from .sheet import Ops, Term
+
+# Passes over a bucket in device memory: bytes read and written per byte of the op, and whether each tensor has its own.
+_PASSES = {"quantize": (1.5, True), "encode": (3.0, True), "apply": (2.0, True), "flatten": (2.0, False)}
+
+
+def _gather(pricing: Pricing, ops: Ops) -> None:
+    """All-gather over the group: each rank gets what the others hold. Shape is (tensors, ranks of a group)."""
+    for group, own in pricing.by_group(ops):
+        host = [pricing.host("export.s"), pricing.host("export.tensor_s", pricing.shape(own, 0))]
+        if len(group) == 1:
+            pricing.sheet.charge(own, host)
+            continue
+        size = pricing.bytes(own) * (1 - 1 / len(group))
+        pricing.around(own, group, group[0], [*host, pricing.fixed("broadcast.latency_s")], size)
+
+
+def _replicate(pricing: Pricing, ops: Ops) -> None:
+    """The loader walks all tensors and copies what is kept into host memory; pieces of experts go slower."""
+    walked, expert, size = pricing.shape(ops, 0), pricing.shape(ops, 2) > 0, pricing.bytes(ops)
+    pricing.sheet.charge(
+        ops,
+        [
+            pricing.host("replica.tensor_s", walked),
+            pricing.host("replica.byte_s", size * ~expert),
+            pricing.host("replica.expert_byte_s", size * expert),
+        ],
+    )
+
+
+def _write(pricing: Pricing, ops: Ops) -> None:
+    """One-sided, between the pairs of the group. Shape is (messages, whether from host memory)."""
+    basis = {"nic": pricing.profile["rdma.nic_fraction"]}
+    for group, own in pricing.by_group(ops):
+        pairs = list(zip(group[::2], group[1::2], strict=True))
+        for host in (False, True):
+            mine = own[(pricing.shape(own, 1) > 0) == host]
+            if len(mine):
+                routes = [write_route(pricing.cluster, a, b, from_host=host) for a, b in pairs]
+                latency = [pricing.fixed("rdma.latency_s")]
+                pricing.along(mine, routes, latency, pricing.one_sided, basis)
+
+
+def _exchange(pricing: Pricing, ops: Ops) -> None:
+    """NCCL send and receive between the pairs of the group: over NVLink where there is one."""
+    for group, own in pricing.by_group(ops):
+        cluster = pricing.cluster
+        routes = [
+            cluster.route(cluster.gpu(a), cluster.gpu(b))
+            if b in cluster.nvlink_domain(a)
+            else write_route(cluster, a, b, from_host=False)
+            for a, b in zip(group[::2], group[1::2], strict=True)
+        ]
+        messages = pricing.shape(own, 0) - 1
+        latency = [pricing.fixed("broadcast.latency_s"), pricing.fixed("broadcast.message_s", messages)]
+        pricing.along(own, routes, latency, pricing.capacity, {"nic": pricing.profile["link_fraction.nic"]})
+
+
+def _stage_in(pricing: Pricing, ops: Ops) -> None:
+    """All ranks of a stage copy their shares from host memory at once."""
+    for group, own in pricing.by_group(ops):
+        routes = [pricing.cluster.h2d_route(rank) for rank in group]
+        pricing.along(own, routes, [pricing.fixed("h2d.latency_s")], pricing.capacity, {})
+
+
+def _pass(kind: str, pricing: Pricing, ops: Ops) -> None:
+    """An elementwise pass through device memory."""
+    traffic, per_tensor = _PASSES[kind]
+    moved = pricing.through_memory(traffic * pricing.bytes(ops))
+    launches = [pricing.host("elementwise.tensor_s", pricing.shape(ops, 0))] if per_tensor else []
+    pricing.sheet.charge(ops, [*launches, moved])
+
+
+def _stored(read: bool, pricing: Pricing, ops: Ops) -> None:
+    """Through the store; all engines read at once. What a scenario states is exact."""
+    assert pricing.store is not None
+    link = len(pricing.capacity) - (1 if read else 2)
+    rate = float(pricing.capacity[link])
+    size = pricing.bytes(ops) * (pricing.shape(ops, 0) if read else 1.0)
+    pricing.sheet.charge(ops, [Term(size / rate, pricing.profile["store.s"], work=True), pricing.fixed("store.s")])
+    pricing.sheet.demand(ops, [link], [rate])
+
+
+TRANSFER: Mapping[str, Callable[[Pricing, Ops], None]] = {
+    "gather": _gather,
+    "replicate": _replicate,
+    "write": _write,
+    "exchange": _exchange,
+    "stage_in": _stage_in,
+    **{kind: partial(_pass, kind) for kind in _PASSES},
+    "fs_write": partial(_stored, False),
+    "fs_read": partial(_stored, True),
+}

@@ -1,0 +1,142 @@
+"""The plan of an update that starts at trainers, from a checked scenario; what does not divide or fit is found here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import UserError, fault
+from ..units import format_bytes
+from ..updates import Layout, Payload, TransferPlan, make_transfer
+from ..workload import ModelSpec, Weights, weights
+from .schema import Scenario, Trainer, Update
+
+DEFAULT_BUCKET_BYTES = 512 * 2**20
+"""Default of slime's and miles' update_weight_buffer_size."""
+
+_KEPT_HANDLES = ("stage_heads", "reshard", "colocated")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A scenario whose update starts at trainers, on `gpus` GPUs with so much memory each."""
+
+    scenario: Scenario
+    spec: ModelSpec | None
+    stored: Weights
+    gpus: int
+    memory_bytes: int
+    resident_bytes: int
+    classes: tuple[tuple[int, ...], ...]
+    dtype: str
+    where: str
+
+    @property
+    def update(self) -> Update:
+        """How the weights travel."""
+        return self.scenario.update
+
+    @property
+    def trainer(self) -> Trainer:
+        """The GPUs that hold the new weights."""
+        assert self.update.trainer is not None  # checked by the schema
+        return self.update.trainer
+
+    @property
+    def trainers(self) -> range:
+        """The ranks that train."""
+        return range(self.trainer.gpus)
+
+    @property
+    def receivers(self) -> range:
+        """The ranks that are updated."""
+        if self.update.method == "colocated":
+            return self.trainers
+        first, wanted = self.trainer.gpus, self.update.inference.gpus
+        return range(first, self.gpus if wanted is None else first + wanted)
+
+    def plan(self) -> TransferPlan:
+        """The plan.
+
+        Raises:
+            UserError: sizes that do not divide, a bucket that does not fit.
+        """
+        self._check_ranks()
+        update, sent = self.update, self._sent()
+        largest = int(sent.aligned().max())
+        bucket = update.bucket or max(DEFAULT_BUCKET_BYTES, largest)
+        if bucket < largest:
+            allowed = f"the largest tensor has {format_bytes(largest)} and is never split"
+            raise UserError(fault(self.where, "update.bucket", format_bytes(bucket), allowed))
+        room = self.memory_bytes - self.resident_bytes
+        if update.in_flight * bucket > room:
+            allowed = f"{update.in_flight} in flight do not fit beside the weights, which leave {format_bytes(room)}"
+            raise UserError(fault(self.where, "update.bucket", format_bytes(bucket), allowed))
+        return make_transfer(
+            sent.aligned(),
+            sent.expert,
+            sent.layer,
+            trainers=self.trainers,
+            receivers=self.receivers,
+            train=Layout(self.trainer.tp, self.trainer.pp, self.trainer.cp, self.trainer.ep),
+            inference=Layout(tp=update.inference.tp, ep=update.inference.ep),
+            bucket_bytes=bucket,
+            classes=_used(self.classes, {*self.trainers, *self.receivers}),
+            payload=self._payload(sent),
+            dtype=self.dtype,
+            slots=update.in_flight,
+            new_group="process_group" in update.model_fields_set and update.process_group == "new",
+        )
+
+    def _sent(self) -> Weights:
+        """What crosses the wire: FP8 if it is quantised before, else as the checkpoint has it."""
+        if self.update.quantize == "none" or self.spec is None:
+            return self.stored
+        return weights(self.spec, mtp=self.scenario.model.mtp, fp8=self.update.quantize == "before")
+
+    def _payload(self, sent: Weights) -> Payload:
+        update = self.update
+        gathered = 1.0
+        if update.quantize == "before":
+            gathered = self._full_bytes(sent) / sent.total_bytes
+        share = 1.0
+        if update.delta is not None:
+            value_bytes = 1 if self.dtype == "fp8" else 2
+            share = min(update.delta.density * (1 + update.delta.index_bytes / value_bytes), 1.0)
+        messages = update.messages or ("tensor" if update.method in _KEPT_HANDLES else "bucket")
+        return Payload(share, gathered, update.quantize, update.delta is not None, messages, update.load)
+
+    def _full_bytes(self, sent: Weights) -> int:
+        """Bytes before quantisation; twice as many where only totals are known."""
+        if self.spec is None:
+            return 2 * sent.total_bytes
+        return weights(self.spec, mtp=self.scenario.model.mtp, fp8=False).total_bytes
+
+    def _check_ranks(self) -> None:
+        trainer, inference, receivers = self.trainer, self.update.inference, self.receivers
+        engine = max(inference.tp, inference.ep)
+        if trainer.gpus > self.gpus:
+            raise self._fault("trainer.gpus", trainer.gpus, f"there are {self.gpus} GPUs")
+        if not receivers:
+            raise self._fault("trainer.gpus", trainer.gpus, f"leaves none of {self.gpus} GPUs to receive")
+        if receivers.stop > self.gpus:
+            left = self.gpus - trainer.gpus
+            raise self._fault("inference.gpus", self.update.inference.gpus, f"{left} GPUs are left beside the trainers")
+        if len(receivers) % engine:
+            key = "inference.ep" if inference.ep > inference.tp else "inference.tp"
+            raise self._fault(key, engine, f"must divide the {len(receivers)} receiving GPUs")
+        if engine % inference.tp or engine % inference.ep:
+            raise self._fault("inference.ep", inference.ep, f"must divide tp = {inference.tp}, or be a multiple of it")
+        ranks, needed = trainer.gpus // trainer.pp, trainer.tp * trainer.cp
+        if trainer.gpus % (trainer.pp * needed):
+            product = trainer.pp * needed
+            raise self._fault("trainer.gpus", trainer.gpus, f"must be a multiple of tp x pp x cp = {product}")
+        if ranks % trainer.ep:
+            raise self._fault("trainer.ep", trainer.ep, f"must divide the {ranks} GPUs of a pipeline stage")
+
+    def _fault(self, key: str, value: object, allowed: str) -> UserError:
+        return UserError(fault(self.where, f"update.{key}", value, allowed))
+
+
+def _used(classes: Sequence[Sequence[int]], ranks: set[int]) -> list[list[int]]:
+    """The classes, of these ranks only."""
+    kept = [[rank for rank in ranks_ if rank in ranks] for ranks_ in classes]
+    return [ranks_ for ranks_ in kept if ranks_]

@@ -1,0 +1,193 @@
+"""The plan of an update from trainers to engines: who holds what, in which buckets, and what a receiver keeps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..buckets import Buckets, fill_buckets
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model is spread over ranks: tensor, pipeline, context and expert parallel sizes."""
+
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+
+    @property
+    def engine_ranks(self) -> int:
+        """Ranks of one engine: its expert-parallel group may span several tensor-parallel ones."""
+        return max(self.tp, self.ep)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What crosses the wire: per byte that trainers hold, and what is done to it.
+
+    `share` is the bytes sent per byte of a bucket (delta: changed values and their indices), `gathered` the bytes that
+    trainers gather per byte of a bucket (2 where BF16 weights are quantised to FP8 first). `quantize` says where that
+    happens, `delta` that changes are encoded before and applied after the wire, `messages` whether each tensor is a
+    message (and a handle) of its own, and `load` whether receivers load what they got.
+    """
+
+    share: float = 1.0
+    gathered: float = 1.0
+    quantize: str = "none"
+    delta: bool = False
+    messages: str = "bucket"
+    load: bool = True
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The trainer ranks of a pipeline stage; the first one is its head.
+
+    Groups of `group` consecutive ranks hold one copy of the stage's weights between them.
+    """
+
+    ranks: tuple[int, ...]
+    group: int
+
+    @property
+    def head(self) -> int:
+        """The rank that sends for the stage where only one does."""
+        return self.ranks[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Tensors that are treated alike: those of experts, and all others; stages are the owners of the buckets.
+
+    Of a bucket, a receiver keeps `kept_bytes` of its bytes and `kept_tensors` of its tensors. `order` are the tensors
+    in the order in which buckets count them.
+    """
+
+    expert: bool
+    buckets: Buckets
+    kept_bytes: float
+    kept_tensors: float
+    order: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class TransferPlan:
+    """One update of all `receivers`, in engines of `engine_ranks` consecutive ones.
+
+    `classes` partitions all ranks into those that act alike; `pool_slots` is how many buckets may be in flight.
+    """
+
+    stages: tuple[Stage, ...]
+    receivers: tuple[int, ...]
+    engine_ranks: int
+    phases: tuple[Phase, ...]
+    payload: Payload
+    bucket_bytes: int
+    classes: tuple[tuple[int, ...], ...]
+    dtype: str
+    slots: int = 2
+    new_group: bool = False
+
+    @property
+    def trainers(self) -> tuple[int, ...]:
+        """All trainer ranks, stage by stage."""
+        return tuple(rank for stage in self.stages for rank in stage.ranks)
+
+    @property
+    def engines(self) -> int:
+        """Number of engines."""
+        return -(-len(self.receivers) // self.engine_ranks)
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """Bytes of all buckets."""
+        return sum(int(phase.buckets.bytes.sum()) for phase in self.phases)
+
+    @property
+    def n_buckets(self) -> int:
+        """Number of buckets."""
+        return sum(len(phase.buckets) for phase in self.phases)
+
+    @property
+    def rounds(self) -> int:
+        """The largest number of buckets of a stage."""
+        return sum(phase.buckets.rounds for phase in self.phases)
+
+    @cached_property
+    def kept_bytes(self) -> float:
+        """What one receiver keeps in all."""
+        return sum(float(phase.buckets.bytes.sum()) * phase.kept_bytes for phase in self.phases)
+
+
+def make_transfer(
+    sizes_bytes: NDArray[np.int64],
+    expert: NDArray[np.bool_],
+    layer: NDArray[np.int64],
+    *,
+    trainers: Sequence[int],
+    receivers: Sequence[int],
+    train: Layout,
+    inference: Layout,
+    bucket_bytes: int,
+    classes: Sequence[Sequence[int]],
+    payload: Payload,
+    dtype: str,
+    slots: int = 2,
+    new_group: bool = False,
+) -> TransferPlan:
+    """Tensors of `sizes_bytes` (checkpoint order; their experts and layers beside) over stages, then into buckets.
+
+    Raises:
+        ValueError: a tensor is larger than the bucket.
+    """
+    stage = _stage_of(layer, train.pp)
+    phases = [_phase(sizes_bytes, stage, mask, of_experts, inference, bucket_bytes)
+              for mask, of_experts in ((~expert, False), (expert, True)) if mask.any()]  # fmt: skip
+    return TransferPlan(
+        stages=_stages(trainers, train),
+        receivers=tuple(receivers),
+        engine_ranks=inference.engine_ranks,
+        phases=tuple(phases),
+        payload=payload,
+        bucket_bytes=bucket_bytes,
+        classes=tuple(tuple(ranks) for ranks in classes),
+        dtype=dtype,
+        slots=slots,
+        new_group=new_group,
+    )
+
+
+def _stages(trainers: Sequence[int], train: Layout) -> tuple[Stage, ...]:
+    ranks = len(trainers) // train.pp
+    group = min(max(train.tp, train.ep), ranks) if train.tp * train.ep > 1 else ranks
+    return tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks]), group) for i in range(train.pp))
+
+
+def _stage_of(layer: NDArray[np.int64], pp: int) -> NDArray[np.int64]:
+    """Layers split evenly; what stands before them goes to the first stage, what comes after to the last."""
+    inside = layer >= 0
+    if not inside.any():
+        return np.arange(len(layer)) * pp // len(layer)
+    first = int(np.flatnonzero(inside)[0])
+    stage = np.where(inside, layer * pp // (int(layer.max()) + 1), pp - 1)
+    stage[:first] = 0
+    return stage.astype(np.int64)
+
+
+def _phase(
+    sizes: NDArray[np.int64],
+    stage: NDArray[np.int64],
+    mask: NDArray[np.bool_],
+    of_experts: bool,
+    inference: Layout,
+    bucket_bytes: int,
+) -> Phase:
+    chosen = np.flatnonzero(mask)
+    order = chosen[np.argsort(stage[chosen], kind="stable")]
+    buckets = fill_buckets(sizes[order], stage[order], bucket_bytes)
+    kept = 1 / (inference.engine_ranks if of_experts else inference.tp)
+    return Phase(of_experts, buckets, kept, 1 / inference.ep if of_experts else 1.0, order)

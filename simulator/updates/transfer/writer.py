@@ -1,0 +1,287 @@
+"""The ops of an update from trainers to engines, one method each: which lanes they hold, which buffers they touch.
+
+Methods decide what waits for what. A trainer's host thread is `trainer`, an engine's `worker`; `comm` carries
+collectives and copies of one process. Ops of ranks that act alike are written once, per class of ranks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...program import Program, ProgramBuilder
+from .plan import Phase, Stage, TransferPlan
+
+Pairs = Sequence[tuple[int, int]]
+Slots = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One bucket on its way: `number` counts all of them, `bytes` is what receivers get before it is kept."""
+
+    number: int
+    phase: Phase
+    stage: Stage
+    index: int
+    round: int
+
+    @property
+    def bytes(self) -> int:
+        """Its weights."""
+        return int(self.phase.buckets.bytes[self.index])
+
+    @property
+    def tensors(self) -> int:
+        """Its tensors."""
+        return int(self.phase.buckets.tensors[self.index])
+
+    @property
+    def kept(self) -> int:
+        """Bytes that a receiver keeps."""
+        return round(self.bytes * self.phase.kept_bytes)
+
+    @property
+    def kept_tensors(self) -> int:
+        """Tensors of which a receiver keeps something."""
+        return max(round(self.tensors * self.phase.kept_tensors), 1)
+
+
+class TransferWriter:
+    """Writes the ops of one plan into a Program."""
+
+    def __init__(self, plan: TransferPlan):
+        self.plan, self.builder = plan, ProgramBuilder()
+        trainers = set(plan.trainers)
+        heads = {stage.head for stage in plan.stages}
+        self._at: dict[int, int] = {}
+        for ranks in self._split(plan.classes, heads, trainers):
+            place = self.builder.place(_name(ranks), ranks)
+            self._at |= dict.fromkeys(ranks, place)
+        self.receivers = self.places(plan.receivers)
+        self._send = [self._buffer(f"send{i}", plan.trainers) for i in range(plan.slots)]
+        self._receive = [self._buffer(f"receive{i}", plan.receivers) for i in range(plan.slots)]
+
+    @staticmethod
+    def _split(classes: Sequence[Sequence[int]], heads: set[int], trainers: set[int]) -> list[tuple[int, ...]]:
+        """Classes apart by what their ranks do: each head alone, other trainers, receivers."""
+        found: list[tuple[int, ...]] = []
+        for ranks in classes:
+            found += [(rank,) for rank in ranks if rank in heads]
+            rest = [rank for rank in ranks if rank not in heads]
+            parts = ([r for r in rest if r in trainers], [r for r in rest if r not in trainers])
+            found += [tuple(part) for part in parts if part]
+        return found
+
+    def build(self) -> Program:
+        """The Program written so far."""
+        return self.builder.build()
+
+    def buckets(self) -> list[Bucket]:
+        """All buckets in the order in which they go out: phase by phase, round by round, stage by stage."""
+        found: list[Bucket] = []
+        before = 0
+        for phase in self.plan.phases:
+            columns = zip(phase.buckets.owner.tolist(), phase.buckets.round.tolist(), strict=True)
+            for index, (owner, round_) in enumerate(columns):
+                found.append(Bucket(len(found), phase, self.plan.stages[owner], index, before + round_))
+            before += phase.buckets.rounds
+        return found
+
+    def places(self, ranks: Sequence[int]) -> list[int]:
+        """The places of these ranks, each once."""
+        return sorted({self._at[rank] for rank in ranks})
+
+    # Around the transfer
+
+    def begin(self) -> int:
+        """Requests are paused (and drained), caches flushed, the group made, the buffers allocated."""
+        everyone = [*self.places(self.plan.trainers), *self.receivers]
+        after = self._gang("pause", "worker", self.receivers, ())
+        after = self._gang("begin", "worker", self.receivers, [after])
+        if self.plan.new_group:
+            ranks = len(self.plan.trainers) + len(self.plan.receivers)
+            after = self._gang("init_group", "trainer", everyone, [after], shape=(ranks,))
+        held = [table[place] for table in (*self._send, *self._receive) for place in table]
+        size, tensors = self.plan.bucket_bytes * self.plan.slots, self.tensors
+        return self._gang(
+            "allocate", "trainer", everyone, [after], size_bytes=size, shape=(tensors,),
+            writes=[(buffer, 0, self.plan.bucket_bytes) for buffer in held],
+        )  # fmt: skip
+
+    def finish(self, after: Sequence[int]) -> Program:
+        """Post-hook on all engines, a barrier, requests resume."""
+        hooked = self._gang("post_hook", "worker", self.receivers, after, dtype=self.plan.dtype)
+        met = self._gang("barrier", "comm", [*self.places(self.plan.trainers), *self.receivers], [hooked])
+        self._gang("resume", "worker", self.receivers, [met])
+        return self.build()
+
+    @property
+    def tensors(self) -> int:
+        """Tensors of all buckets."""
+        return sum(int(phase.buckets.tensors.sum()) for phase in self.plan.phases)
+
+    # At the trainers
+
+    def gather(self, bucket: Bucket, after: Sequence[int], acquires: Slots = ()) -> int:
+        """The stage's ranks gather full tensors, rename and convert them: into the send buffer of each group's first.
+
+        Shape is (tensors, ranks of a group); quantising and encoding before the wire follow.
+        """
+        places = self.places(bucket.stage.ranks)
+        size = round(bucket.bytes * self.plan.payload.gathered)
+        op = self._bucket_op(
+            "gather", bucket, self.lanes(places, "trainer", "comm"), after, size_bytes=size,
+            shape=(bucket.tensors, bucket.stage.group), group=bucket.stage.ranks[: bucket.stage.group],
+            acquires=acquires, writes=[self._slot(self._send, bucket, bucket.stage.head)],
+        )  # fmt: skip
+        if self.plan.payload.quantize == "before":
+            op = self._local("quantize", bucket, places, "trainer", [op], size)
+        if self.plan.payload.delta:
+            op = self._local("encode", bucket, places, "trainer", [op], bucket.bytes)
+        return op
+
+    def tell(self, bucket: Bucket, after: Sequence[int]) -> int:
+        """The sender names the bucket's tensors to the engines."""
+        lanes = self.lanes([self._at[bucket.stage.head]], "trainer")
+        return self._bucket_op("send_meta", bucket, lanes, after, shape=(bucket.tensors,))
+
+    def replicate(self, bucket: Bucket, shape: int, after: Sequence[int]) -> int:
+        """Every source loads its share into a host replica shaped like a receiver's; `shape` counts several of them.
+
+        Shape is (tensors walked, tensors kept, whether they are experts').
+        """
+        lanes = self.lanes(self.places(bucket.stage.ranks), "trainer")
+        kept = (bucket.tensors, bucket.kept_tensors, int(bucket.phase.expert))
+        name = f"replicate b{bucket.number} shape {shape}"
+        return self._bucket_op("replicate", bucket, lanes, after, name=name, size_bytes=bucket.kept, shape=kept)
+
+    # On the wire
+
+    def broadcast(
+        self,
+        bucket: Bucket,
+        sender: int,
+        after: Sequence[int],
+        *,
+        relays: Sequence[int] = (),
+        lane: str = "comm",
+        acquires: Slots = (),
+        releases: Slots = (),
+    ) -> int:
+        """From the sender to all receivers, through `relays` beside it; shape is (messages,)."""
+        places = [*self.places([sender, *relays]), *self.receivers]
+        return self._bucket_op(
+            "broadcast", bucket, self.lanes(places, lane), after, name=f"broadcast b{bucket.number} from r{sender}",
+            size_bytes=self.sent(bucket.bytes), group=(sender, *relays, *self.plan.receivers), root=sender,
+            shape=(self._messages(bucket),), acquires=acquires, releases=releases,
+            reads=[self._slot(self._send, bucket, sender)],
+            writes=[(self._receive[bucket.number % self.plan.slots][place], 0, bucket.bytes)
+                    for place in self.receivers],
+        )  # fmt: skip
+
+    def write(
+        self,
+        bucket: Bucket,
+        pairs: Pairs,
+        size_bytes: int,
+        after: Sequence[int],
+        *,
+        lanes: Sequence[int],
+        kind: str = "write",
+        from_host: bool = False,
+        acquires: Slots = (),
+        releases: Slots = (),
+    ) -> int:
+        """One-sided writes of `size_bytes` for each pair (source, target), all at once; shape is (messages, host?)."""
+        flat = tuple(rank for pair in pairs for rank in pair)
+        return self._bucket_op(
+            kind, bucket, lanes, after, name=f"{kind} b{bucket.number} to {len(pairs)}", acquires=acquires,
+            size_bytes=self.sent(size_bytes), group=flat, shape=(self._messages(bucket), int(from_host)),
+            releases=releases,
+        )  # fmt: skip
+
+    def sent(self, size_bytes: int) -> int:
+        """Bytes on the wire for so many of a bucket."""
+        return max(round(size_bytes * self.plan.payload.share), 1)
+
+    # At the engines
+
+    def reload(self, bucket: Bucket, after: Sequence[int], releases: Slots = ()) -> int:
+        """Every worker walks the bucket's tensors and keeps its share; shape is (tensors, bytes kept)."""
+        if self.plan.payload.delta:
+            after = [self._local("apply", bucket, self.receivers, "worker", after, bucket.kept)]
+        if not self.plan.payload.load:
+            return self._local("hold", bucket, self.receivers, "worker", after, 0, releases=releases)
+        last = () if self.plan.payload.quantize == "after" else releases
+        op = self._bucket_op(
+            "reload", bucket, self.lanes(self.receivers, "worker"), after, size_bytes=bucket.bytes,
+            shape=(bucket.tensors, bucket.kept), releases=last,
+            reads=[(self._receive[bucket.number % self.plan.slots][place], 0, bucket.bytes)
+                   for place in self.receivers],
+        )  # fmt: skip
+        if self.plan.payload.quantize == "after":
+            op = self._local("quantize", bucket, self.receivers, "worker", [op], bucket.kept, releases=releases)
+        return op
+
+    def heard(self, bucket: Bucket, after: Sequence[int]) -> int:
+        """The sender hears that all engines have the bucket."""
+        lanes = [*self.lanes([self._at[bucket.stage.head]], "trainer"), *self.lanes(self.receivers, "worker")]
+        return self._bucket_op("wait_worker", bucket, lanes, after)
+
+    # What they share
+
+    def lanes(self, places: Sequence[int], *names: str) -> list[int]:
+        """These lanes of all places."""
+        return [self.builder.lane(place, name) for place in dict.fromkeys(places) for name in names]
+
+    def at(self, rank: int) -> int:
+        """The place of a rank."""
+        return self._at[rank]
+
+    def pool(self, name: str, rank: int, slots: int) -> int:
+        """Slots at the place of a rank."""
+        return self.builder.pool(name, self._at[rank], slots)
+
+    def gang(self, kind: str, lane: str, ranks: Sequence[int], after: Sequence[int], **fields: Any) -> int:
+        """One op of all these ranks."""
+        return self._gang(kind, lane, self.places(ranks), after, **fields)
+
+    def bucket_op(
+        self, kind: str, bucket: Bucket, ranks: Sequence[int], lane: str, after: Sequence[int], **fields: Any
+    ) -> int:
+        """One op of all these ranks for a bucket."""
+        return self._bucket_op(kind, bucket, self.lanes(self.places(ranks), lane), after, **fields)
+
+    def _gang(self, kind: str, lane: str, places: Sequence[int], after: Sequence[int], **fields: Any) -> int:
+        return self.builder.op(kind, self.lanes(places, lane), after, name=kind, **fields)
+
+    def _local(
+        self,
+        kind: str,
+        bucket: Bucket,
+        places: Sequence[int],
+        lane: str,
+        after: Sequence[int],
+        size: int,
+        releases: Slots = (),
+    ) -> int:
+        shape = (bucket.tensors,)
+        lanes = self.lanes(places, lane)
+        return self._bucket_op(kind, bucket, lanes, after, size_bytes=size, shape=shape, releases=releases)
+
+    def _bucket_op(self, kind: str, bucket: Bucket, lanes: Sequence[int], after: Sequence[int], **fields: Any) -> int:
+        tags = {"bucket": bucket.number, "round": bucket.round}
+        return self.builder.op(kind, lanes, after, **({"name": f"{kind} b{bucket.number}", "tags": tags} | fields))
+
+    def _messages(self, bucket: Bucket) -> int:
+        return bucket.tensors if self.plan.payload.messages == "tensor" else 1
+
+    def _buffer(self, name: str, ranks: Sequence[int]) -> dict[int, int]:
+        return {place: self.builder.buffer(name, place, self.plan.bucket_bytes) for place in self.places(ranks)}
+
+    def _slot(self, table: list[dict[int, int]], bucket: Bucket, rank: int) -> tuple[int, int, int]:
+        return table[bucket.number % self.plan.slots][self._at[rank]], 0, bucket.bytes
+
+
+def _name(ranks: Sequence[int]) -> str:
+    return f"r{ranks[0]}" if len(ranks) == 1 else f"r{ranks[0]}..r{ranks[-1]} ({len(ranks)})"
