@@ -29,11 +29,11 @@ def all_senders(plan: TransferPlan) -> Program:
 
     Receivers consume in order; all ranks meet after each set of one bucket per sender.
     """
-    return _pipelined(plan, lambda bucket: _striped(plan, bucket), sets=len(plan.trainers))
+    return _pipelined(plan, _striped, sets=len(plan.trainers))
 
 
-def _striped(plan: TransferPlan, bucket: Bucket) -> int:
-    return bucket.stage.ranks[bucket.number % len(bucket.stage.ranks)]
+def _striped(bucket: Bucket) -> int:
+    return bucket.stage.ranks[bucket.round % len(bucket.stage.ranks)]
 
 
 def _pipelined(

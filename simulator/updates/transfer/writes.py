@@ -64,9 +64,9 @@ def static_writes(plan: TransferPlan) -> Program:
 
 
 def _spread(plan: TransferPlan, bucket: Bucket) -> list[tuple[int, int]]:
-    """Every receiver from one source of the bucket's stage; the next bucket shifts the sources by one."""
+    """Every receiver from one source of the bucket's stage; the next round shifts the sources by one."""
     ranks = bucket.stage.ranks
-    return [(ranks[(i + bucket.index) % len(ranks)], target) for i, target in enumerate(plan.receivers)]
+    return [(ranks[(i + bucket.round) % len(ranks)], target) for i, target in enumerate(plan.receivers)]
 
 
 def reshard(plan: TransferPlan) -> Program:
