@@ -1,0 +1,253 @@
+"""Updates that start at trainers against their closed forms; where there is none, against a recurrence written anew.
+
+Durations are dyadic rationals, so that sums are exact and times are compared with `==`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runcast.simulator.costs import by_kind
+from runcast.simulator.engine import simulate
+from runcast.simulator.program import Program
+from runcast.simulator.updates import TRANSFERS, Layout, Payload, TransferPlan, make_transfer, unfolded
+
+FEW = settings(max_examples=40, deadline=None)
+seconds = st.integers(0, 96).map(lambda n: n / 16)
+counts = st.integers(1, 5)
+
+
+def plan(
+    buckets: int,
+    *,
+    pp: int = 1,
+    per_stage: int = 1,
+    receivers: int = 2,
+    tp: int = 1,
+    slots: int = 2,
+    tensors: int = 1,
+    colocated: bool = False,
+    payload: Payload = Payload(),  # noqa: B008
+) -> TransferPlan:
+    """Equal buckets of so many equal tensors, dealt evenly to the stages."""
+    trainers = range(pp * per_stage)
+    last = len(trainers) if colocated else len(trainers) + receivers
+    return make_transfer(
+        np.full(buckets * tensors, 256),
+        np.zeros(buckets * tensors, bool),
+        np.full(buckets * tensors, -1),
+        trainers=trainers,
+        receivers=trainers if colocated else range(len(trainers), last),
+        train=Layout(pp=pp),
+        inference=Layout(tp=tp),
+        bucket_bytes=256 * tensors,
+        classes=unfolded(last),
+        payload=payload,
+        dtype="bf16",
+        slots=slots,
+    )
+
+
+def makespan(method: str, of: TransferPlan, **work_s: float) -> float:
+    program = TRANSFERS[method](of)
+    return simulate(program, by_kind(program, work_s)).makespan_s
+
+
+def makespan_by_entry(program: Program, per_entry_s: Mapping[str, float], per_bucket_s: Mapping[str, float]) -> float:
+    """Seconds per first entry of the shape (tensors, handles), and per bucket."""
+    costs = by_kind(program, per_bucket_s)
+    rate = np.array([per_entry_s.get(kind, 0.0) for kind in program.kinds])[program.kind]
+    entries = np.array([row[0] if len(row) else 0 for row in program.shape])
+    return simulate(program, replace(costs, work_s=costs.work_s + rate * entries)).makespan_s
+
+
+# -- One sender after another -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["single_sender", "relays"])
+@FEW
+@given(gather=seconds, cast=seconds, load=seconds, n=counts, slots=st.integers(2, 4))
+def test_gather_beside_broadcast_beside_load(method, gather, cast, load, n, slots):
+    closed = gather + (n - 1) * max(gather, cast, load) + cast + load
+    assert makespan(method, plan(n, per_stage=3, slots=slots), gather=gather, broadcast=cast, reload=load) == closed
+
+
+@pytest.mark.parametrize("method", ["single_sender", "relays"])
+@FEW
+@given(gather=seconds, cast=seconds, load=seconds, n=counts)
+def test_one_buffer_on_either_side_leaves_pairs_that_cannot_overlap(method, gather, cast, load, n):
+    closed = gather + cast + load + (n - 1) * (cast + max(gather, load))
+    assert makespan(method, plan(n, slots=1), gather=gather, broadcast=cast, reload=load) == closed
+
+
+@FEW
+@given(gather=seconds, cast=seconds, load=seconds, n=counts, sets=st.integers(1, 3))
+def test_all_senders_broadcast_at_once_and_meet_after_each_set(gather, cast, load, n, sets):
+    """Broadcasts of a set overlap, as gathers feed them one by one; the next set gathers when they are done."""
+    program_time = makespan("all_senders", plan(n * sets, per_stage=n), gather=gather, broadcast=cast, reload=load)
+    met = loaded = 0.0
+    for _ in range(sets):
+        for k in range(n):
+            loaded = max(loaded, met + (k + 1) * gather + cast) + load
+        met += n * gather + cast
+    if load <= gather:  # else the receivers' slots hold up the broadcasts of the next set
+        assert program_time == max(loaded, met)
+    else:
+        assert program_time >= max(loaded, met)
+
+
+# -- Heads of stages --------------------------------------------------------------------------------------------------
+
+
+@FEW
+@given(gather=seconds, cast=seconds, load_part=st.fractions(0, 1, max_denominator=8), n=counts)
+def test_one_stage_head_gathers_and_broadcasts_in_turn(gather, cast, load_part, n):
+    load = round(float(load_part) * cast * 16) / 16
+    assert makespan("stage_heads", plan(n), gather=gather, broadcast=cast, reload=load) == n * (gather + cast)
+
+
+@FEW
+@given(cast=seconds, part=st.fractions(0, 1, max_denominator=8), rounds=counts, pp=st.integers(2, 4))
+def test_several_heads_hide_their_gathers(cast, part, rounds, pp):
+    """(pp - 1) t_b >= t_g: T = n t_b + t_g."""
+    gather = round(float(part) * (pp - 1) * cast * 16) / 16
+    assert makespan("stage_heads", plan(rounds * pp, pp=pp), gather=gather, broadcast=cast) == (
+        rounds * pp * cast + gather
+    )
+
+
+@FEW
+@given(gather=seconds, cast=seconds, load=seconds, rounds=counts, pp=st.integers(1, 4))
+def test_heads_in_general(gather, cast, load, rounds, pp):
+    """A head's turn comes after all others' and after its own gather; whoever loads longer holds the lock."""
+    turn = max(cast, load)
+    closed = gather + (rounds - 1) * max(pp * turn, gather + turn) + pp * turn
+    assert makespan("stage_heads", plan(rounds * pp, pp=pp), gather=gather, broadcast=cast, reload=load) == closed
+
+
+# -- Writes -----------------------------------------------------------------------------------------------------------
+
+
+@FEW
+@given(gather=seconds, load=seconds, write=seconds, n=counts, pp=st.integers(1, 3))
+def test_the_writes_of_one_shape_run_beside_the_next_gather_and_load(gather, load, write, n, pp):
+    time = makespan("replica_writes", plan(n * pp, pp=pp), gather=gather, replicate=load, write=2 * write)
+    ahead = makespan("replica_writes", plan(n * pp, pp=pp, per_stage=2), gather=gather, replicate=load, write=write)
+    held = gather + load
+    assert time == held + (n - 1) * max(held, 4 * write) + 4 * write  # one source writes to both, one after the other
+    assert ahead == held + (n - 1) * max(held, write) + write
+
+
+@FEW
+@given(gather=seconds, load=seconds, write=seconds, n=counts, shapes=st.integers(1, 4), engines=st.integers(1, 3))
+def test_of_several_shapes_all_but_the_last_are_waited_for(gather, load, write, n, shapes, engines):
+    """One source: each shape is loaded, then written to every engine; only the last one's writes are not waited for."""
+    of = plan(n, receivers=shapes * engines, tp=shapes)
+    blocked = (shapes - 1) * (engines * write + load)
+    closed = gather + load + blocked + (n - 1) * (max(gather + load, engines * write) + blocked) + engines * write
+    assert makespan("replica_writes", of, gather=gather, replicate=load, write=write) == closed
+
+
+FOUR = st.fixed_dictionaries(dict.fromkeys(("stage_in", "gather", "quantize", "write"), seconds))
+
+
+def flow(n: int, slots: int, work: Mapping[str, float]) -> float:
+    """Copy in; gather and quantise, which share a host thread; write; no more than so many buckets in between."""
+    copied = gathered = 0.0
+    written = [0.0]
+    for bucket in range(n):
+        copied = max(copied, written[max(bucket + 1 - slots, 0)]) + work["stage_in"]
+        gathered = max(gathered, copied) + work["gather"] + work["quantize"]
+        written.append(max(written[-1], gathered) + work["write"])
+    return written[-1]
+
+
+@FEW
+@given(FOUR, counts, st.integers(1, 4))
+def test_static_writes_are_a_pipeline_with_so_many_in_flight(work, n, slots):
+    assert makespan("static_writes", plan(n, slots=slots, payload=Payload(quantize="before")), **work) == (
+        flow(n, slots, work)
+    )
+
+
+@FEW
+@given(FOUR, counts)
+def test_static_writes_with_a_slot_per_stage_and_with_one(work, n):
+    host = work["gather"] + work["quantize"]
+    alone = work["stage_in"] + host + work["write"]
+    most = max(work["stage_in"], host, work["write"])
+    quantized = Payload(quantize="before")
+    assert makespan("static_writes", plan(n, slots=3, payload=quantized), **work) == alone + (n - 1) * most
+    assert makespan("static_writes", plan(n, slots=1, payload=quantized), **work) == n * alone
+
+
+@FEW
+@given(exchange=seconds, load=seconds, n=counts)
+def test_reshard_exchanges_beside_loads(exchange, load, n):
+    assert makespan("reshard", plan(n, per_stage=2), exchange=exchange, reload=load) == (
+        exchange + (n - 1) * max(exchange, load) + load
+    )
+
+
+@FEW
+@given(
+    hop=seconds,
+    gather_part=st.fractions(0, 1, max_denominator=8),
+    load_part=st.fractions(0, 1, max_denominator=8),
+    n=counts,
+    receivers=st.integers(1, 5),
+    slots=st.integers(2, 4),
+)
+def test_a_chain_fills_hop_by_hop(hop, gather_part, load_part, n, receivers, slots):
+    """N ranks, head included: T = t_g + (n + N - 2) t + t_l where gathers and loads are no longer than a hop."""
+    gather, load = (round(float(part) * hop * 16) / 16 for part in (gather_part, load_part))
+    time = makespan("chain", plan(n, receivers=receivers, slots=slots), gather=gather, write=hop, reload=load)
+    assert time == gather + (n + receivers - 1) * hop + load
+
+
+@FEW
+@given(hop=seconds, n=counts, receivers=st.integers(2, 5))
+def test_a_chain_of_single_buffers_moves_every_other_hop(hop, n, receivers):
+    assert makespan("chain", plan(n, receivers=receivers, slots=1), write=hop) == (receivers + 2 * (n - 1)) * hop
+
+
+# -- Handles and files ------------------------------------------------------------------------------------------------
+
+OF_HANDLES = st.fixed_dictionaries(dict.fromkeys(("gather", "export_handles", "open_handles", "reload"), seconds))
+
+
+@FEW
+@given(OF_HANDLES, seconds, counts, counts, st.integers(1, 3))
+def test_handles_are_counted_by_tensor_or_by_bucket(per_entry, flatten, n, tensors, ranks):
+    per_tensor, flattened = (
+        plan(n, tensors=tensors, per_stage=ranks, colocated=True, payload=Payload(messages=messages))
+        for messages in ("tensor", "bucket")
+    )
+    handles = per_entry["export_handles"] + per_entry["open_handles"]
+    kept = per_entry["gather"] + per_entry["reload"]
+    apart, joined = (TRANSFERS["colocated"](of) for of in (per_tensor, flattened))
+    assert makespan_by_entry(apart, per_entry, {}) == n * tensors * (kept + handles)
+    assert makespan_by_entry(joined, per_entry, {"flatten": flatten}) == (
+        n * tensors * kept + n * handles + n * flatten
+    )
+
+
+@FEW
+@given(gather=seconds, write=seconds, read=seconds, load=seconds, n=counts)
+def test_a_file_is_written_whole_before_it_is_read(gather, write, read, load, n):
+    written = gather + (n - 1) * max(gather, write) + write
+    closed = written + read + (n - 1) * max(read, load) + load
+    assert makespan("file_system", plan(n), gather=gather, fs_write=write, fs_read=read, reload=load) == closed
+
+
+# -- Around the transfer ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", TRANSFERS)
+def test_pausing_starting_and_ending_add_up(method):
+    """Everything else waits for the pause, and the engines resume after the hook: separate phases."""
+    phases = {"pause": 1.0, "begin": 2.0, "allocate": 4.0, "post_hook": 8.0, "resume": 16.0}
+    assert makespan(method, plan(3, per_stage=2, colocated=method == "colocated"), **phases) == 31.0
