@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -qq
 SCENARIO ?= kimi-k2-256xh20
 
 .DEFAULT_GOAL := help
-.PHONY: help run test slow bench lint ruff types floors profiles wheel clean
+.PHONY: help run test slow bench lint ruff types floors profiles ledger wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,11 @@ types: $(VENV)/.lint
 
 floors: $(VENV)/.lint
 	$(VENV)/bin/lint-imports
+
+# What the ledger of weight updates says of software stacks, and the page that shows every row of it.
+ledger: $(VENV)/.test  ## stacks fitted to published weight updates again, and docs/weight-update-ledger.md
+	$(VENV)/bin/runcast calibrate stacks --out data/validation/weight_update_fit.json
+	$(PY) tests/docs/ledger_page.py > docs/weight-update-ledger.md
 
 # The shipped profiles again, from tables that stay outside: make profiles TABLES=DIR. --wider is what
 # carrying models from one device to another was seen to cost, in one generation and across two (docs/profiles.md).

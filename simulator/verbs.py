@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from .predict import Prediction
+    from .predict import CyclePrediction, Prediction
     from .topology import Description
 
 
@@ -37,7 +37,7 @@ def simulate(
             typer.echo(f"wrote {path}", err=json == "-")
 
 
-def _print_summary(prediction: "Prediction") -> None:
+def _print_summary(prediction: "Prediction | CyclePrediction") -> None:
     from .summary import print_summary
 
     print_summary(prediction.report)
@@ -45,9 +45,13 @@ def _print_summary(prediction: "Prediction") -> None:
 
 def validate(
     kind: Annotated[
-        str, typer.Option(help="What to score: collective, gemm, attention, grouped_gemm, memory or copy.")
+        str,
+        typer.Option(help="What to score: weight_update, collective, gemm, attention, grouped_gemm, memory or copy."),
     ],
-    rows: Annotated[Path, typer.Option(help="Table of measurements: our own columns, or those of a published table.")],
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Table of measurements: our own columns, or a published table's; weight_update has its own."),
+    ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Profile by name or file; default: the shipped one of each row's device.")
     ] = None,
@@ -56,16 +60,16 @@ def validate(
     ] = None,
     json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
 ) -> None:
-    """Predict measured collectives and kernels, and print how far off the predictions are."""
+    """Predict measured weight updates, collectives and kernels, and print how far off the predictions are."""
     from .files import write_atomic, write_by_suffix
     from .outputs import Outputs
-    from .validate import check_outputs, lines
-    from .validate import validate as hold_against
+    from .validate import check_outputs, hold_against
 
     Outputs(json=json, csv=csv).check()
-    check_outputs(rows, csv, json)
-    found = hold_against(rows, kind, profile, to_csv=csv is not None)
-    typer.echo(found.json_text() if json == "-" else "\n".join(lines(found)))
+    if rows is not None:
+        check_outputs(rows, csv, json)
+    found, lines = hold_against(kind, rows, profile, to_csv=csv is not None)
+    typer.echo(found.json_text() if json == "-" else "\n".join(lines))
     if csv is not None:
         write_by_suffix(csv, found.to_csv())
         typer.echo(f"wrote {csv}", err=json == "-")

@@ -56,6 +56,24 @@ def fit(
 
 
 @calibrate.command()
+def stacks(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.json).")],
+    rows: Annotated[Path | None, typer.Option(help="Table of weight updates; default: the shipped ledger.")] = None,
+) -> None:
+    """Fit the parameters of software stacks to a ledger of weight updates, and leave models and systems out."""
+    import json
+
+    from ...simulator.files import write_atomic
+    from ...simulator.validate.updates import shipped
+    from ..fitting.ledger import fit_ledger
+
+    found = fit_ledger(rows or shipped())
+    write_atomic(str(out), (json.dumps(found, indent=1) + "\n").encode())
+    about = found["about"]
+    typer.echo(f"{about['parameters']} parameters from {about['rows']} rows; wrote {out}")
+
+
+@calibrate.command()
 def check(
     profile: Annotated[str, typer.Argument(help="A shipped profile by name, or a file.")],
     samples: Annotated[list[Path], _SAMPLES],

@@ -64,7 +64,8 @@ def _exchange(pricing: Pricing, ops: Ops) -> None:
         ]
         messages = pricing.shape(own, 0) - 1
         latency = [pricing.fixed("broadcast.latency_s"), pricing.fixed("broadcast.message_s", messages)]
-        pricing.along(own, routes, latency, pricing.capacity, {"nic": pricing.profile["link_fraction.nic"]})
+        basis = {kind: pricing.profile[f"link_fraction.{kind}"] for kind in ("nic", "nvlink")}
+        pricing.along(own, routes, latency, pricing.capacity, basis)
 
 
 def _stage_in(pricing: Pricing, ops: Ops) -> None:

@@ -54,6 +54,8 @@ def cost_update(program: Program, cluster: Cluster, profile: Profile, store: Sto
 
 def _host_work(terms: Mapping[str, int | None], pricing: Pricing, ops: Ops) -> None:
     """The parameters of a kind of `_HOST_WORK`."""
+    if not terms:
+        return  # takes no time
     counts = {name: 1.0 if entry is None else pricing.shape(ops, entry) for name, entry in terms.items()}
     pricing.sheet.charge(ops, [pricing.host(name, count) for name, count in counts.items()])
 

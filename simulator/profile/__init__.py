@@ -6,7 +6,17 @@ and the only thing that measuring and predicting share.
 """
 
 from .entries import read_limits, read_models, write_limits, write_models
-from .load import SCHEMA, check_complete, check_devices, load_profile, load_stack, profile_for, profile_names
+from .load import (
+    SCHEMA,
+    check_complete,
+    check_devices,
+    fitted_parameters,
+    load_profile,
+    load_stack,
+    profile_for,
+    profile_names,
+    stack_chain,
+)
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
 from .parameters import PARAMETERS, PROVENANCE, READ_OFF, Parameter, parameters
 from .profile import Profile
@@ -29,6 +39,7 @@ __all__ = [
     "check_complete",
     "check_devices",
     "errors_of",
+    "fitted_parameters",
     "load_profile",
     "load_stack",
     "parameters",
@@ -36,6 +47,7 @@ __all__ = [
     "profile_names",
     "read_limits",
     "read_models",
+    "stack_chain",
     "write_limits",
     "write_models",
 ]

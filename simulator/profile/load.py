@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, fault, unknown
@@ -12,7 +14,7 @@ from ..files import beside, read_json, read_toml
 from ..hardware.checks import Check, anything, checked, names, number, one_of, table, text
 from .entries import read_limits, read_models
 from .model import Ratio
-from .parameters import PARAMETERS, parameters
+from .parameters import PARAMETERS, Parameter, parameters
 from .profile import Models, Profile
 
 SCHEMA = 2
@@ -58,9 +60,41 @@ def load_profile(name: str, where: str = "profile") -> Profile:
     return _load("profiles", name, where, "profile")
 
 
-def load_stack(name: str, where: str = "stack") -> Profile:
-    """A shipped software stack by name, or one from a file, as `load_profile`."""
-    return _load("stacks", name, where, "stack")
+def load_stack(name: str, where: str = "stack", *, fitted: bool = True) -> Profile:
+    """A shipped software stack by name, or one from a file, as `load_profile`.
+
+    What the ledger of weight updates says of it, or of what it rests on, is laid over what its file says, unless
+    `fitted` is false.
+    """
+    stack = _load("stacks", name, where, "stack")
+    if not fitted:
+        return stack
+    known = fitted_parameters()
+    said = {key: value for one in reversed(stack_chain(name)) for key, value in known.get(one, {}).items()}
+    return replace(stack, parameters={**stack.parameters, **said})
+
+
+def stack_chain(name: str) -> list[str]:
+    """A shipped stack and those that it rests on, itself first; of a file, the shipped ones."""
+    chain = [name]
+    while (base := _stack_content(chain[-1]).get("base")) is not None:
+        chain.append(base)
+    return chain
+
+
+def _stack_content(name: str) -> Mapping[str, Any]:
+    if name in _shipped("stacks"):
+        return _content("stacks", name)
+    return _read(Path(name)) if name.endswith((".json", ".toml")) else {}
+
+
+@cache
+def fitted_parameters() -> Mapping[str, Mapping[str, Parameter]]:
+    """By shipped stack, the parameters that were fitted to the ledger of weight updates."""
+    file = files("runcast.data") / "validation" / "weight_update_fit.json"
+    if not file.is_file():
+        return {}
+    return {stack: parameters(str(file), entries) for stack, entries in _read(file)["stacks"].items()}
 
 
 def check_complete(profile: Profile, where: str) -> None:

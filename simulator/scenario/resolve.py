@@ -5,6 +5,7 @@ What a file says and the machine does not allow (a bucket beyond memory, heads t
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -80,6 +81,13 @@ class Resolved:
         check_complete(joined, self.where)
         drain = self.scenario.update.drain
         return joined if drain is None else joined.stated({"pause.s": drain}, f"{self.where}: update.drain")
+
+    def restated(self, values: Mapping[str, float]) -> "Resolved":
+        """The same scenario with parameters of its profile stated anew; all that does not rest on them is shared."""
+        other = Resolved(self.scenario, self.where)
+        kept = {name: value for name, value in vars(self).items() if name not in ("profile", "costs", "hash")}
+        vars(other).update(kept | {"program": self.program, "profile": self.profile.stated(values, "stated")})
+        return other
 
     @cached_property
     def dtype(self) -> str:

@@ -116,7 +116,7 @@ class Update(_Table):
     ] = Field("broadcast", description="how the bytes reach the ranks")  # fmt: skip
     pipeline: Literal["two_stage", "three_stage", "serial"] = Field("two_stage", description="what overlaps with what")
     bucket: Size | None = Field(None, description="bytes of a bucket (default: what fits, at most max_bucket)")
-    max_bucket: Size = Field(8 * 2**30, description="largest bucket by default (PS_MAX_BUCKET_SIZE_GB)")
+    max_bucket: Size = Field(8 * 2**30, description="largest bucket by default (from trainers: 512 MiB)")
     mem_fraction: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="usable share of free memory")
     free_memory: Size | None = Field(None, description="free device memory before the update (default: derived)")
     h2d_buffer: bool = Field(True, description="whether each rank has a buffer for host-to-device copies")
@@ -173,7 +173,7 @@ class Update(_Table):
             raise ValueError("inference.gpus does not go with method = 'colocated': engines are on the trainer's GPUs")
 
 
-_OF_PARAMETER_SERVERS = {"pipeline", "mem_fraction", "max_bucket", "h2d_buffer", "h2d_freed", "ranks", "readers"}
+_OF_PARAMETER_SERVERS = {"pipeline", "mem_fraction", "h2d_buffer", "h2d_freed", "ranks", "readers"}
 
 
 class Slow(_Table):

@@ -62,7 +62,8 @@ class Question:
         self._check_ranks()
         update, sent = self.update, self._sent()
         largest = int(sent.aligned().max())
-        bucket = update.bucket or max(DEFAULT_BUCKET_BYTES, largest)
+        by_default = update.max_bucket if "max_bucket" in update.model_fields_set else DEFAULT_BUCKET_BYTES
+        bucket = update.bucket or max(by_default, largest)
         if bucket < largest:
             allowed = f"the largest tensor has {format_bytes(largest)} and is never split"
             raise UserError(fault(self.where, "update.bucket", format_bytes(bucket), allowed))

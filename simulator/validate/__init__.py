@@ -1,6 +1,8 @@
 """Predictions beside measurements: every row of a table predicted, and how far off each group of rows is."""
 
+from .hold import hold_against
 from .kinds import KINDS, validate_samples
+from .ledger import Ledger, read_ledger
 from .rows import predict_samples
 from .summary import errors_by, scores
 from .text import lines
@@ -8,11 +10,14 @@ from .validation import Validation, check_outputs, validate
 
 __all__ = [
     "KINDS",
+    "Ledger",
     "Validation",
     "check_outputs",
     "errors_by",
+    "hold_against",
     "lines",
     "predict_samples",
+    "read_ledger",
     "scores",
     "validate",
     "validate_samples",

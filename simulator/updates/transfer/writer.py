@@ -51,26 +51,12 @@ class TransferWriter:
 
     def __init__(self, plan: TransferPlan):
         self.plan, self.builder = plan, ProgramBuilder()
-        trainers = set(plan.trainers)
-        heads = {stage.head for stage in plan.stages}
         self._at: dict[int, int] = {}
-        for ranks in self._split(plan.classes, heads, trainers):
-            place = self.builder.place(_name(ranks), ranks)
-            self._at |= dict.fromkeys(ranks, place)
+        for ranks in _by_role(plan):
+            self._at |= dict.fromkeys(ranks, self.builder.place(_name(ranks), ranks))
         self.receivers = self.places(plan.receivers)
         self._send = [self._buffer(f"send{i}", plan.trainers) for i in range(plan.slots)]
         self._receive = [self._buffer(f"receive{i}", plan.receivers) for i in range(plan.slots)]
-
-    @staticmethod
-    def _split(classes: Sequence[Sequence[int]], heads: set[int], trainers: set[int]) -> list[tuple[int, ...]]:
-        """Classes apart by what their ranks do: each head alone, other trainers, receivers."""
-        found: list[tuple[int, ...]] = []
-        for ranks in classes:
-            found += [(rank,) for rank in ranks if rank in heads]
-            rest = [rank for rank in ranks if rank not in heads]
-            parts = ([r for r in rest if r in trainers], [r for r in rest if r not in trainers])
-            found += [tuple(part) for part in parts if part]
-        return found
 
     def build(self) -> Program:
         """The Program written so far."""
@@ -281,6 +267,18 @@ class TransferWriter:
 
     def _slot(self, table: list[dict[int, int]], bucket: Bucket, rank: int) -> tuple[int, int, int]:
         return table[bucket.number % self.plan.slots][self._at[rank]], 0, bucket.bytes
+
+
+def _by_role(plan: TransferPlan) -> list[tuple[int, ...]]:
+    """Classes of ranks apart by what they do: the head of each stage, its other ranks, receivers."""
+    role: dict[int, tuple[int, bool]] = {}
+    for number, stage in enumerate(plan.stages):
+        role |= {rank: (number, rank == stage.head) for rank in stage.ranks}
+    parts: dict[tuple[int, tuple[int, bool] | None], list[int]] = {}
+    for number, ranks in enumerate(plan.classes):
+        for rank in ranks:
+            parts.setdefault((number, role.get(rank)), []).append(rank)
+    return [tuple(ranks) for ranks in parts.values()]
 
 
 def _name(ranks: Sequence[int]) -> str:

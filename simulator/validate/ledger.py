@@ -1,0 +1,126 @@
+"""The ledger of weight updates: every published row beside its prediction, in sample and with its group left out."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..files import digest, read_json
+from .updates import Case, read_cases, shipped
+
+SCORES = {"error": "in sample", "model_left_out": "model left out", "system_left_out": "system left out"}
+"""Columns of signed errors, and what they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """`table` has a row per row of the file that is predicted; `reasons` say why others are not, by line."""
+
+    path: Path
+    table: pd.DataFrame
+    reasons: Mapping[int, str]
+    parameters: int
+
+    @cached_property
+    def worst_first(self) -> pd.DataFrame:
+        """The rows by absolute error."""
+        order = self.table["error"].abs().sort_values(ascending=False, kind="stable").index
+        return self.table.loc[order]
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """Scores of each system, of all rows, and of each way of leaving out; errors as fractions."""
+        parts = [(str(system), rows) for system, rows in self.table.groupby("system", sort=False)]
+        return pd.DataFrame([
+            {"system": name, "errors": words, **_scores(rows, column)}
+            for name, rows in (*parts, ("all", self.table))
+            for column, words in SCORES.items()
+            if rows[column].notna().any()
+        ])  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers, errors as fractions."""
+        return {
+            "file": self.path.name,
+            "kind": "weight_update",
+            "rows": len(self.table) + len(self.reasons),
+            "predicted": len(self.table),
+            "parameters": self.parameters,
+            "summary": _plain(self.summary),
+            "table": _plain(self.worst_first),
+            "not_predicted": [{"line": line, "reason": reason} for line, reason in self.reasons.items()],
+        }
+
+    def json_text(self) -> str:
+        """The same as text."""
+        return json.dumps(self.to_json(), indent=1, allow_nan=False)
+
+    def to_csv(self) -> bytes:
+        """The predicted rows, the worst first."""
+        return str(self.worst_first.to_csv(index=False, lineterminator="\n")).encode()
+
+
+def read_ledger(path: Path | None = None) -> Ledger:
+    """Predict the rows of a file of weight updates (default: the one that ships).
+
+    Raises:
+        UserError: the file cannot be read, or lacks a column.
+    """
+    path = path or shipped()
+    cases = read_cases(path)
+    about = read_json(files("runcast.data") / "validation" / "weight_update_fit.json")
+    seen = about["left_out"] if about["about"]["sha256"] == digest(path) else {}
+    rows = [_row(case, seen.get(str(case.line), {})) for case in cases if case.scenario is not None]
+    reasons = {case.line: case.reason for case in cases if case.scenario is None}
+    return Ledger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), reasons, about["about"]["parameters"])
+
+
+_COLUMNS = (
+    "line", "system", "stack", "model", "method", "phase", "gpus", "seconds", "predicted_s", "error",
+    "interval_low_s", "interval_high_s", *list(SCORES)[1:],
+)  # fmt: skip
+
+
+def _row(case: Case, seen: Mapping[str, float]) -> dict[str, Any]:
+    answer, cells = case.answer(), case.cells
+    return {
+        "line": case.line,
+        "system": cells["system"],
+        "stack": case.stack,
+        "model": cells["model"],
+        "method": cells["method"],
+        "phase": cells["phase"],
+        "gpus": f"{cells['src_gpus']} to {cells['dst_gpus']}",
+        "seconds": case.seconds,
+        "predicted_s": answer.seconds,
+        "error": answer.seconds / case.seconds - 1,
+        "interval_low_s": answer.low_s,
+        "interval_high_s": answer.high_s,
+        "model_left_out": seen.get("model", np.nan),
+        "system_left_out": seen.get("system", np.nan),
+    }
+
+
+def _scores(rows: pd.DataFrame, column: str) -> dict[str, Any]:
+    error = rows[column].dropna()
+    held = rows["seconds"].between(rows["interval_low_s"], rows["interval_high_s"]).mean()
+    return {
+        "rows": len(error),
+        "median_abs_error": float(error.abs().median()),
+        "p90_abs_error": float(error.abs().quantile(0.9)),
+        "largest_abs_error": float(error.abs().max()),
+        "bias": float(error.median()),
+        "interval_coverage": float(held) if column == "error" else None,
+    }
+
+
+def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of plain values; what is not known is None."""
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    return [{str(key): value for key, value in row.items()} for row in rows]
