@@ -1,0 +1,180 @@
+"""Step times against formulas, exactly, and what holds for any lengths."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runcast.simulator.cycle import CyclePlan, CycleRun, Lengths, Pace, Rollouts, Switch, rollout_s, run_cycle
+from runcast.simulator.insight import critical_path
+
+INTERRUPTS = ("drain", "abort", "keep")
+ROLLOUT_S = 8.0
+
+
+def plan(**changes: Any) -> CyclePlan:
+    """A small cycle, synchronous and disaggregated unless changed.
+
+    2 engines with 4 slots each, 8 requests of 16 tokens at 0.5 s: a rollout takes 8 s. Training 4 s, update 2 s.
+    """
+    rollouts: dict[str, Any] = {
+        "requests": 8, "engines": 2, "slots": 4, "pace": Pace(0.5), "lengths": Lengths.fixed(16),
+    }  # fmt: skip
+    keys = {*rollouts, "seed", "interrupt"}
+    rollouts |= {key: value for key, value in changes.items() if key in keys}
+    whole: dict[str, Any] = {
+        "steps": 6, "warmup": 0, "staleness": 0, "train_s": 4.0, "update_s": 2.0, "pause_s": 2.0,
+        "rollout_gpus": 4, "trainer_gpus": 4,
+    }  # fmt: skip
+    whole |= {key: value for key, value in changes.items() if key not in keys}
+    return CyclePlan(rollouts=Rollouts(**rollouts), **whole)
+
+
+def periods(run: CycleRun) -> list[float]:
+    """The length of each step."""
+    return np.diff(run.step_end_s, prepend=0.0).tolist()
+
+
+def kinds(run: CycleRun, lane: int) -> list[str]:
+    """What runs on a lane, in order."""
+    program = run.timeline.program
+    return [program.kind_of(op) for op in program.order[lane].tolist()]
+
+
+def test_synchronous_and_colocated_all_adds_up():
+    switch = Switch(release_s=0.5, onload_s=1.0, offload_s=1.5, kv_alloc_s=2.0)
+    run = run_cycle(plan(switch=switch, trainer_gpus=0))
+
+    assert periods(run) == [ROLLOUT_S + 4 + 2 + switch.total_s] * 6
+
+
+def test_the_order_of_the_switch():
+    run = run_cycle(plan(switch=Switch(0.5, 1.0, 1.5, 2.0), trainer_gpus=0, steps=1))
+
+    assert kinds(run, 0) == ["rollout", "release", "onload", "train", "offload", "update", "kv_alloc"]
+
+
+def test_synchronous_and_disaggregated_lacks_the_switch_alone():
+    assert periods(run_cycle(plan())) == [ROLLOUT_S + 4 + 2] * 6
+
+
+def test_staleness_0_is_synchronous_whatever_an_update_would_interrupt():
+    runs = [periods(run_cycle(plan(interrupt=interrupt))) for interrupt in INTERRUPTS]
+
+    assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.mark.parametrize("staleness", [1, 2, 3])
+@pytest.mark.parametrize("interrupt", ["drain", "keep"])
+@pytest.mark.parametrize("train_s", [2.0, 8.0, 13.0])
+def test_asynchronous_the_slower_pool_and_the_update(staleness, interrupt, train_s):
+    run = run_cycle(plan(staleness=staleness, interrupt=interrupt, train_s=train_s, steps=12))
+
+    assert periods(run)[-6:] == pytest.approx([max(ROLLOUT_S, train_s) + 2] * 6)
+
+
+def test_engines_that_go_on_before_the_update_is_over_feel_its_pause_alone():
+    run = run_cycle(plan(staleness=1, interrupt="keep", pause_s=0.5, steps=12))
+
+    assert periods(run)[-6:] == pytest.approx([ROLLOUT_S + 0.5] * 6)
+
+
+def test_what_an_abort_throws_away_is_decoded_again():
+    """Training for 4 s, then the 4 s of decoding beside it are lost: nothing is gained by running at once."""
+    run = run_cycle(plan(staleness=1, interrupt="abort"))
+
+    assert periods(run)[1:] == [4 + 2 + ROLLOUT_S] * 5
+    assert run.lost_tokens.tolist() == [8 * 4 / 0.5] * 6
+    assert set(run.staleness().tolist()) == {0}
+
+
+def test_a_drain_waits_for_the_requests_that_run():
+    run = run_cycle(plan(staleness=1, interrupt="drain"))
+
+    assert run.drain_s.tolist() == [ROLLOUT_S - 4] * 6
+
+
+def test_a_request_that_ends_as_its_update_begins_has_ended():
+    run = run_cycle(plan(staleness=1, interrupt="abort", train_s=ROLLOUT_S))
+
+    assert run.lost_tokens.tolist() == [0.0] * 6
+
+
+def test_the_rollout_of_a_step_is_the_batch_alone():
+    lengths = Lengths.lognormal(20, 90)
+    run = run_cycle(plan(lengths=lengths, requests=20, pace=Pace(0.5, 0.125)))
+
+    alone = [rollout_s(lengths.draw(20, 0, batch), 2, 4, Pace(0.5, 0.125)) for batch in range(6)]
+
+    assert periods(run) == pytest.approx([seconds + 4 + 2 for seconds in alone])
+
+
+CYCLES = st.builds(
+    plan,
+    staleness=st.integers(0, 4),
+    interrupt=st.sampled_from(INTERRUPTS),
+    requests=st.integers(1, 20),
+    engines=st.sampled_from([1, 2, 4]),
+    slots=st.integers(1, 5),
+    pace=st.sampled_from([Pace(0.5), Pace(0.5, 0.125), Pace(0.25, 0.0, 0.1)]),
+    lengths=st.sampled_from([Lengths.fixed(16), Lengths.lognormal(16, 90), Lengths.histogram([1, 50], [3, 1])]),
+    seed=st.integers(0, 99),
+    train_s=st.floats(0.5, 40),
+    update_s=st.just(2.0),
+    pause_s=st.sampled_from([0.0, 0.5, 2.0]),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(CYCLES)
+def test_nothing_that_is_trained_on_is_older_than_the_bound(any_plan):
+    ages = run_cycle(any_plan).staleness()
+
+    assert len(ages) == any_plan.steps * any_plan.rollouts.requests
+    assert 0 <= ages.min() <= ages.max() <= any_plan.staleness
+
+
+@settings(deadline=None, max_examples=60)
+@given(CYCLES)
+def test_training_begins_when_its_batch_is_there_and_ends_before_the_next(any_plan):
+    run = run_cycle(any_plan)
+    trained = run.timeline.program.of_kind("train")
+    batch_end_s = [
+        max(one.end_s for one in run.requests if one.batch == step) for step in range(any_plan.steps)
+    ]
+
+    assert (run.timeline.start_s[trained] >= batch_end_s).all()
+    assert (run.timeline.start_s[trained][1:] >= run.step_end_s[:-1]).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(CYCLES)
+def test_a_lane_does_one_thing_at_a_time_and_slots_are_not_exceeded(any_plan):
+    run = run_cycle(any_plan)
+    for ops in map(np.ndarray.tolist, run.timeline.program.order):
+        assert (run.timeline.start_s[ops[1:]] >= run.timeline.end_s[ops[:-1]]).all()
+
+    assert run.busy.max() <= any_plan.rollouts.engines * any_plan.rollouts.slots
+
+
+@settings(deadline=None, max_examples=60)
+@given(CYCLES)
+def test_the_critical_path_has_no_gaps(any_plan):
+    timeline = run_cycle(any_plan).timeline
+
+    assert critical_path(timeline).seconds.sum() == pytest.approx(timeline.makespan_s)
+
+
+def test_equal_plans_give_equal_times():
+    noisy = plan(lengths=Lengths.lognormal(16, 90), staleness=2, interrupt="keep")
+
+    assert run_cycle(noisy).timeline.end_s.tobytes() == run_cycle(noisy).timeline.end_s.tobytes()
+
+
+def test_a_longer_tail_never_makes_the_mean_step_shorter():
+    means = [
+        np.mean(periods(run_cycle(plan(lengths=Lengths.lognormal(200, p99), requests=64)))) for p99 in (300, 900, 2500)
+    ]
+
+    assert means == sorted(means)
