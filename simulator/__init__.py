@@ -10,6 +10,9 @@ if "." not in __name__:
     raise ImportError("import runcast.simulator, not simulator: a bare import gives different classes")
 
 _PUBLIC = {
+    "CyclePrediction": ".predict",
+    "CycleReport": ".cycle_report",
+    "CycleScenario": ".scenario",
     "Prediction": ".predict",
     "Report": ".report",
     "Scenario": ".scenario",

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .cycle_report import CycleReport
+from .cycle_text import PHASE_COLUMNS, phases, result_rows, staleness_rows
 from .errors import UserError
 from .files import write_atomic
-from .predict import Prediction
+from .predict import CyclePrediction, Prediction
 from .report import PHASES, Report
 from .timeline import write_csv, write_trace
 from .units import format_bytes, format_rate, format_seconds
@@ -67,7 +69,7 @@ class Outputs:
                 yield f"--{kind} {path}: expected a name that ends in {' or '.join(_SUFFIXES[kind])}"
 
 
-def write_outputs(prediction: Prediction, outputs: Outputs) -> list[Path]:
+def write_outputs(prediction: Prediction | CyclePrediction, outputs: Outputs) -> list[Path]:
     """Write what is asked for and return the files; the report goes to stdout for `json="-"`."""
     timeline = prediction.timeline
     if outputs.json is not None:
@@ -75,13 +77,13 @@ def write_outputs(prediction: Prediction, outputs: Outputs) -> list[Path]:
     if outputs.csv is not None:
         write_csv(timeline, outputs.csv)
     if outputs.trace is not None:
-        write_trace(timeline, outputs.trace)
+        write_trace(timeline, outputs.trace, prediction.shown_ranks)
     if outputs.html is not None or outputs.png is not None:
         _draw(prediction, outputs)
     return [Path(path) for path in vars(outputs).values() if path is not None and str(path) != "-"]
 
 
-def _write_json(report: Report, path: str) -> None:
+def _write_json(report: Report | CycleReport, path: str) -> None:
     text = json.dumps(report.to_json(), indent=1) + "\n"
     if path == "-":
         print(text, end="")
@@ -89,13 +91,16 @@ def _write_json(report: Report, path: str) -> None:
         write_atomic(path, text.encode())
 
 
-def _draw(prediction: Prediction, outputs: Outputs) -> None:
+def _draw(prediction: Prediction | CyclePrediction, outputs: Outputs) -> None:
     from .figures import gantt, html, png
 
     report = prediction.report
-    title = f"{report.name}: {format_seconds(report.update_time_s)}"
-    figure = gantt(prediction.timeline, title=report.name)
-    if outputs.html is not None:
+    figure = gantt(prediction.timeline, prediction.shown_ranks, title=report.name)
+    if outputs.html is not None and isinstance(report, CycleReport):
+        title = f"{report.name}: {format_seconds(report.step_time_s)} per step"
+        html(outputs.html, title, {"Timeline of the cycle": figure}, cycle_tables(report))
+    elif outputs.html is not None and isinstance(report, Report):
+        title = f"{report.name}: {format_seconds(report.update_time_s)}"
         html(outputs.html, title, {"Timeline of the update": figure}, report_tables(report))
     if outputs.png is not None:
         png(figure, outputs.png)
@@ -128,3 +133,17 @@ def report_tables(report: Report) -> "list[Table]":
         Table("What the critical path rests on", ("provenance", "share"), basis),
         Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
     ]
+
+
+def cycle_tables(report: CycleReport) -> "list[Table]":
+    """The report of an RL cycle as tables for a page; its update's own are below."""
+    from .figures import Table
+
+    own = [
+        Table("Result", ("what", "value"), result_rows(report)),
+        Table("Phases", PHASE_COLUMNS, phases(report)),
+        Table("Staleness", ("versions behind", "requests"), staleness_rows(report)),
+        Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
+    ]
+    update = report_tables(report.update)[:-1] if report.update is not None else []
+    return own + [table._replace(caption=f"Its update: {table.caption}") for table in update]

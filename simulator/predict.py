@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 from . import engine
+from .cycle import CycleRun, run_cycle
+from .cycle_report import CycleReport, make_cycle_report
 from .report import Report, make_report
-from .scenario import Resolved, Scenario, load_scenario
+from .scenario import CycleScenario, Resolved, ResolvedCycle, Scenario, Updated, load_question
 from .timeline import Timeline
 
 
@@ -18,15 +21,72 @@ class Prediction:
     timeline: Timeline
     report: Report
 
+    @property
+    def shown_ranks(self) -> None:
+        """The ranks that a chart or trace shows: those that it chooses itself."""
+        return None
 
-def simulate(scenario: Scenario | str | Path, changes: Sequence[str] = ()) -> Prediction:
+
+@dataclass(frozen=True)
+class CyclePrediction:
+    """The same for an RL cycle; `run` holds its requests too, and `update` its weight update if that is simulated."""
+
+    resolved: ResolvedCycle
+    run: CycleRun
+    report: CycleReport
+    update: Prediction | None
+
+    @property
+    def timeline(self) -> Timeline:
+        """What happens when, on engines and trainer."""
+        return self.run.timeline
+
+    @property
+    def shown_ranks(self) -> tuple[int, ...]:
+        """The first rank of the trainer and of some engines."""
+        firsts = [place.ranks[0] for place in self.timeline.program.places]
+        return tuple(sorted({*firsts[:7], firsts[-1]}))
+
+
+@overload
+def simulate(scenario: Scenario, changes: Sequence[str] = ()) -> Prediction: ...
+@overload
+def simulate(scenario: CycleScenario, changes: Sequence[str] = ()) -> CyclePrediction: ...
+@overload
+def simulate(scenario: str | Path, changes: Sequence[str] = ()) -> Prediction | CyclePrediction: ...
+
+
+def simulate(
+    scenario: Scenario | CycleScenario | str | Path, changes: Sequence[str] = ()
+) -> Prediction | CyclePrediction:
     """Predict a scenario, given as a value or as a file with `key=value` changes.
 
     Raises:
         UserError: the scenario says something that is not allowed, one line per fault.
     """
-    where = "scenario" if isinstance(scenario, Scenario) else str(scenario)
-    checked = scenario if isinstance(scenario, Scenario) else load_scenario(scenario, changes)
-    resolved = Resolved(checked, where)
+    if isinstance(scenario, str | Path):
+        return _predict(load_question(scenario, changes), str(scenario))
+    return _predict(scenario, "scenario")
+
+
+def _predict(scenario: Scenario | CycleScenario, where: str) -> Prediction | CyclePrediction:
+    if isinstance(scenario, CycleScenario):
+        return _cycle(ResolvedCycle(scenario, where))
+    return _weight_update(Resolved(scenario, where))
+
+
+def _weight_update(resolved: Resolved) -> Prediction:
     timeline = engine.simulate(resolved.program, resolved.costs)
     return Prediction(resolved, timeline, make_report(resolved, timeline))
+
+
+def _cycle(resolved: ResolvedCycle) -> CyclePrediction:
+    update = _weight_update(resolved.update) if resolved.update is not None else None
+    report = update.report if update is not None else None
+    run = run_cycle(resolved.plan(resolved.given_update if report is None else _updated(report)))
+    return CyclePrediction(resolved, run, make_cycle_report(resolved, run, report), update)
+
+
+def _updated(report: Report) -> Updated:
+    """An update as the cycle sees it; what comes before the update proper, such as a drain, the cycle has itself."""
+    return Updated(report.update_time_s, min(report.pause_s, report.update_time_s), report.gpus)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
+from . import cycle_text
+from .cycle_report import CycleReport
 from .report import Report
 from .units import format_bytes, format_rate, format_seconds
 
@@ -24,13 +26,17 @@ _MEANING = {
 }
 
 
-def print_summary(report: Report, console: Console | None = None) -> None:
+def print_summary(report: Report | CycleReport, console: Console | None = None) -> None:
     """Print the headline, what bounds it, the phases, memory and provenance."""
     console = console or Console(highlight=False, soft_wrap=True, no_color=not sys.stdout.isatty())
-    for line in headline(report):
+    if isinstance(report, CycleReport):
+        above, table, below = cycle_text.headline(report), _cycle_phases(report), cycle_text.footer(report)
+    else:
+        above, table, below = headline(report), _phases(report), footer(report)
+    for line in above:
         console.print(line, markup=False)
-    console.print(_phases(report))
-    for line in footer(report):
+    console.print(table)
+    for line in below:
         console.print(line, markup=False)
 
 
@@ -77,4 +83,13 @@ def _phases(report: Report) -> Table:
         share = exposed / report.makespan_s
         table.add_row(phase, format_seconds(busy), format_seconds(exposed), f"{share:.1%}", _MEANING[phase])
     table.add_row("total", "", format_seconds(report.makespan_s), "100.0%", "from the gather to the end")
+    return table
+
+
+def _cycle_phases(report: CycleReport) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for i, name in enumerate(cycle_text.PHASE_COLUMNS):
+        table.add_column(name, justify="right" if 0 < i < len(cycle_text.PHASE_COLUMNS) - 1 else "left")
+    for row in cycle_text.phases(report):
+        table.add_row(*row)
     return table

@@ -3,13 +3,30 @@
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from ..errors import UserError, fault, hint
 from ..files import read_toml
+from .cycle import CycleScenario
 from .schema import Scenario
+
+_Asked = TypeVar("_Asked", bound=BaseModel)
+
+
+def load_question(path: str | Path, changes: Sequence[str] = ()) -> Scenario | CycleScenario:
+    """Read a scenario file of any kind, like `load_scenario`.
+
+    Raises:
+        UserError: the file cannot be read, is not TOML, or says something that is not allowed.
+    """
+    table = _read(path, changes)
+    if table.get("kind") == "rl_cycle":
+        return check_cycle(table, str(path))
+    if table.get("kind", "weight_update") != "weight_update":
+        raise UserError(fault(str(path), "kind", table["kind"], "input should be 'weight_update' or 'rl_cycle'"))
+    return check_scenario(table, str(path))
 
 
 def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
@@ -18,18 +35,31 @@ def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
     Raises:
         UserError: the file cannot be read, is not TOML, or says something that is not allowed.
     """
-    table = read_toml(Path(path))
-    for change in changes:
-        _apply(table, change)
-    return check_scenario(table, str(path))
+    return check_scenario(_read(path, changes), str(path))
 
 
 def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
     """The Scenario that a table of plain values says, or a UserError with a line per fault."""
+    return _checked(Scenario, table, where)
+
+
+def check_cycle(table: Mapping[str, Any], where: str = "scenario") -> CycleScenario:
+    """The same for a scenario of kind rl_cycle."""
+    return _checked(CycleScenario, table, where)
+
+
+def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:
+    table = read_toml(Path(path))
+    for change in changes:
+        _apply(table, change)
+    return table
+
+
+def _checked(schema: type[_Asked], table: Mapping[str, Any], where: str) -> _Asked:
     try:
-        return Scenario.model_validate(_tuples(table))
+        return schema.model_validate(_tuples(table))
     except ValidationError as error:
-        raise UserError(*(_line(where, one) for one in error.errors(include_url=False))) from error
+        raise UserError(*(_line(schema, where, one) for one in error.errors(include_url=False))) from error
 
 
 def _apply(table: dict[str, Any], change: str) -> None:
@@ -59,15 +89,17 @@ def _tuples(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _line(where: str, error: Mapping[str, Any]) -> str:
+def _line(schema: type[BaseModel], where: str, error: Mapping[str, Any]) -> str:
     path = [str(part) for part in error["loc"] if part not in ("str", "dict[str,any]")]
     key = ".".join(path)
     if error["type"] == "missing":
-        return f"{where}: {key}: is missing; {_meaning(path)}"
+        return f"{where}: {key}: is missing; {_meaning(schema, path)}"
     if error["type"] == "extra_forbidden":
-        return fault(where, key, error["input"], f"unknown key; {_known(path)}")
+        return fault(where, key, error["input"], f"unknown key; {_known(schema, path)}")
     message, value = _message(error), error["input"]
-    return f"{where}: {key}: {message}" if isinstance(value, Mapping) else fault(where, key, value, message)
+    if isinstance(value, Mapping):
+        return ": ".join(filter(None, [where, key, message]))
+    return fault(where, key, value, message)
 
 
 def _message(error: Mapping[str, Any]) -> str:
@@ -80,21 +112,21 @@ def _message(error: Mapping[str, Any]) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _table_of(path: Iterable[str]) -> type[BaseModel]:
-    """The schema of the table in which the last key of the path stands."""
-    table: type[BaseModel] = Scenario
+def _table_of(table: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
+    """The schema of the table in which the last key of the path stands, inside that of the whole file."""
     for part in list(path)[:-1]:
         field = table.model_fields.get(part)
-        kind = field.annotation if field else None
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            table = kind
+        annotation = field.annotation if field else None
+        for kind in (annotation, *get_args(annotation)):  # a table that may be left out is `Table | None`
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                table = kind
     return table
 
 
-def _known(path: list[str]) -> str:
-    return hint(path[-1], sorted(_table_of(path).model_fields), most=2)
+def _known(schema: type[BaseModel], path: list[str]) -> str:
+    return hint(path[-1], sorted(_table_of(schema, path).model_fields), most=2)
 
 
-def _meaning(path: list[str]) -> str:
-    field = _table_of(path).model_fields.get(path[-1])
+def _meaning(schema: type[BaseModel], path: list[str]) -> str:
+    field = _table_of(schema, path).model_fields.get(path[-1])
     return f"expected {field.description}" if field else "expected a value"

@@ -10,6 +10,7 @@ import pytest
 from runcast.simulator import simulate
 from runcast.simulator.forms import FEATURES, known_classes
 from runcast.simulator.hardware import cluster_names
+from runcast.simulator.scenario.cycle import Cycle, CycleScenario, Length, Rollout
 from runcast.simulator.scenario.schema import Inference, Model, Scenario, Slow, Update
 from runcast.simulator.workload import preset_names
 
@@ -58,7 +59,7 @@ def test_links_of_the_readme_lead_somewhere():
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-@pytest.mark.parametrize("table", [Scenario, Model, Update, Inference, Slow])
+@pytest.mark.parametrize("table", [Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Length])
 def test_every_key_stands_in_the_reference(table):
     page = (ROOT / "docs/scenario.md").read_text()
     lines = [(f"| `{name}` |", f"| {field.description} |") for name, field in table.model_fields.items()]
