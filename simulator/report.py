@@ -18,7 +18,7 @@ from .updates import HOST_LANES
 PHASES: Mapping[str, tuple[str, ...]] = {
     "calls": ("pause", "begin", "resume"),
     "gather": ("gather_metas",),
-    "init": ("init_group", "allocate", "register", "open_handle"),
+    "init": ("init_group", "allocate", "register", "register_tensors", "open_handle"),
     "export": ("gather", "stage_in", "quantize", "encode", "flatten", "replicate", "export_handles"),
     "h2d": ("h2d", "read"),
     "broadcast": ("copy", "broadcast"),

@@ -47,7 +47,7 @@ def headline(report: Report) -> Iterator[str]:
     yield f"  {report.question}"
     yield f"  update time   {format_seconds(report.update_time_s)}   (90 % interval {low} to {high})"
     yield f"  pause         {format_seconds(report.pause_s)} as rollouts see it"
-    size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to each of {report.gpus:,} GPUs"
+    size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to {report.gpus:,} GPUs"
     yield f"  throughput    {format_rate(report.effective_bytes_per_s)} ({size})"
     filled = f"{report.buckets:,} of at most {format_bytes(report.bucket_bytes)}"
     yield f"  buckets       {filled}, in {report.rounds} round{'s' * (report.rounds != 1)}"

@@ -167,7 +167,7 @@ def fit_ledger(path: Path) -> dict[str, Any]:
         },
         "stacks": _entries(cases, chains, found),
         "left_out": {
-            str(case.line): {"model": round(float(model), 4), "system": round(float(system), 4)}
+            case.key: {"model": round(float(model), 4), "system": round(float(system), 4)}
             for case, model, system in zip(cases, by_model, by_system, strict=True)
         },
     }

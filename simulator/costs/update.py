@@ -33,6 +33,7 @@ _HOST_WORK: dict[str, dict[str, int | None]] = {
     "pause": {"pause.s": None},
     "begin": {"begin.s": None},
     "resume": {"resume.s": None},
+    "register_tensors": {"register.tensor_s": 0},
     "export_handles": {"handle.export_s": 0},
     "open_handles": {"handle.open_s": 0},
     "hold": {},

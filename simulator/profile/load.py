@@ -63,29 +63,18 @@ def load_profile(name: str, where: str = "profile") -> Profile:
 def load_stack(name: str, where: str = "stack", *, fitted: bool = True) -> Profile:
     """A shipped software stack by name, or one from a file, as `load_profile`.
 
-    What the ledger of weight updates says of it, or of what it rests on, is laid over what its file says, unless
-    `fitted` is false.
+    What the ledger of weight updates says of a shipped stack is laid over what its file says, unless `fitted` is
+    false; what rests on that stack is laid over both.
     """
-    stack = _load("stacks", name, where, "stack")
-    if not fitted:
-        return stack
-    known = fitted_parameters()
-    said = {key: value for one in reversed(stack_chain(name)) for key, value in known.get(one, {}).items()}
-    return replace(stack, parameters={**stack.parameters, **said})
+    return _load("stacks", name, where, "stack", fitted=fitted)
 
 
 def stack_chain(name: str) -> list[str]:
-    """A shipped stack and those that it rests on, itself first; of a file, the shipped ones."""
+    """A shipped stack and those that it rests on, itself first."""
     chain = [name]
-    while (base := _stack_content(chain[-1]).get("base")) is not None:
+    while (base := _content("stacks", chain[-1]).get("base")) is not None:
         chain.append(base)
     return chain
-
-
-def _stack_content(name: str) -> Mapping[str, Any]:
-    if name in _shipped("stacks"):
-        return _content("stacks", name)
-    return _read(Path(name)) if name.endswith((".json", ".toml")) else {}
 
 
 @cache
@@ -137,7 +126,9 @@ def _content(folder: str, name: str) -> dict[str, Any]:
     return _read(_shipped(folder)[name])
 
 
-def _load(folder: str, name: str, where: str, key: str, above: tuple[str, ...] = ()) -> Profile:
+def _load(
+    folder: str, name: str, where: str, key: str, above: tuple[str, ...] = (), *, fitted: bool = False
+) -> Profile:
     """A profile laid over its base; `above` are the files that rest on this one."""
     file, raw = _found(folder, name, where, key)
     place = os.path.realpath(file)
@@ -146,8 +137,11 @@ def _load(folder: str, name: str, where: str, key: str, above: tuple[str, ...] =
     content = checked(raw, _KEYS, file, "", optional=set(_KEYS) - {"schema"})
     base = Profile(name, {})
     if "base" in content:
-        base = _load(folder, content["base"], file, "base", (*above, place)).borrowed(content.get("wider", 0.0))
-    return _over(base, content, name, file)
+        below = _load(folder, content["base"], file, "base", (*above, place), fitted=fitted)
+        base = below.borrowed(content.get("wider", 0.0))
+    said = _over(base, content, name, file)
+    known = fitted_parameters().get(name, {}) if fitted and name in _shipped(folder) else {}
+    return replace(said, parameters={**said.parameters, **known})
 
 
 def _over(base: Profile, content: Mapping[str, Any], name: str, file: str) -> Profile:

@@ -36,6 +36,7 @@ PARAMETERS = {
     "rdma.nic_fraction": (0.01, 1.0, "rate of one-sided reads and writes over the NIC line rate"),
     "register.s": (0.0, 1e3, "making a landing buffer known to the NICs"),
     "register.byte_s": (0.0, 1e-6, "the same, more per byte"),
+    "register.tensor_s": (0.0, 1.0, "making one tensor in device memory known to the NICs"),
     "unregister.s": (0.0, 1e3, "the NICs forget a landing buffer"),
     "unregister.byte_s": (0.0, 1e-6, "the same, more per byte"),
     "init_group.s": (0.0, 1e3, "creating a process group"),

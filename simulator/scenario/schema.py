@@ -103,6 +103,7 @@ FROM_TRAINERS = (
     "single_sender", "relays", "all_senders", "stage_heads", "replica_writes", "static_writes", "reshard", "chain",
     "colocated", "file_system",
 )  # fmt: skip
+_REGISTERED = ("replica_writes", "static_writes", "chain")
 _TENSOR_BY_TENSOR = ("stage_heads", "reshard", "colocated")
 
 
@@ -136,6 +137,9 @@ class Update(_Table):
     )
     delta: Delta | None = Field(None, description="from trainers: send only what changed")
     storage: Storage | None = Field(None, description="file_system: what it takes and gives")
+    registration: Literal["kept", "new"] = Field(
+        "kept", description="writes and chain: whether engines first make their tensors known to the NICs"
+    )
     in_flight: PositiveInt = Field(2, description="from trainers: buckets in flight at once")
     load: bool = Field(True, description="from trainers: whether engines load what they receive")
     drain: Seconds | None = Field(None, description="from trainers: time until running requests have stopped")
@@ -158,13 +162,14 @@ class Update(_Table):
     def _check_method(self) -> None:
         """Each key goes with some methods, and is refused elsewhere."""
         given, from_trainers = self.model_fields_set, self.method in FROM_TRAINERS
-        trainers_only = {"trainer", "messages", "quantize", "delta", "storage", "in_flight", "load", "drain"}
-        for key in sorted((_OF_PARAMETER_SERVERS if from_trainers else trainers_only) & given):
+        for key in sorted((_OF_PARAMETER_SERVERS if from_trainers else _OF_TRAINERS) & given):
             raise ValueError(f"{key} does not go with method = {self.method!r}")
         if from_trainers and self.trainer is None:
             raise ValueError(f"method = {self.method!r} needs trainer = {{ gpus = ... }}")
         if self.messages is not None and self.method not in _TENSOR_BY_TENSOR:
             raise ValueError(f"messages goes with method = {' or '.join(_TENSOR_BY_TENSOR)}")
+        if "registration" in given and self.method not in _REGISTERED:
+            raise ValueError(f"registration goes with method = {' or '.join(_REGISTERED)}")
         if (self.storage is not None) != (self.method == "file_system"):
             raise ValueError("storage and method = 'file_system' go together")
         if not from_trainers and self.inference.model_fields_set & {"gpus", "ep"}:
@@ -173,6 +178,9 @@ class Update(_Table):
             raise ValueError("inference.gpus does not go with method = 'colocated': engines are on the trainer's GPUs")
 
 
+_OF_TRAINERS = {
+    "trainer", "messages", "quantize", "delta", "storage", "registration", "in_flight", "load", "drain"
+}  # fmt: skip
 _OF_PARAMETER_SERVERS = {"pipeline", "mem_fraction", "h2d_buffer", "h2d_freed", "ranks", "readers"}
 
 

@@ -84,6 +84,7 @@ class Question:
             payload=self._payload(sent),
             dtype=self.dtype,
             slots=update.in_flight,
+            registers=update.registration == "new",
             new_group="process_group" in update.model_fields_set and update.process_group == "new",
         )
 

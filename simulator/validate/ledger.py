@@ -1,4 +1,4 @@
-"""The ledger of weight updates: every published row beside its prediction, in sample and with its group left out."""
+"""The ledger of weight updates: every published row beside its prediction, as shipped and with its group left out."""
 
 import json
 from collections.abc import Mapping
@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..files import digest, read_json
+from ..errors import UserError
+from ..files import read_json
 from .updates import Case, read_cases, shipped
 
-SCORES = {"error": "in sample", "model_left_out": "model left out", "system_left_out": "system left out"}
+SCORES = {"error": "as shipped", "model_left_out": "model left out", "system_left_out": "system left out"}
 """Columns of signed errors, and what they are."""
 
 
@@ -75,10 +76,16 @@ def read_ledger(path: Path | None = None) -> Ledger:
     path = path or shipped()
     cases = read_cases(path)
     about = read_json(files("runcast.data") / "validation" / "weight_update_fit.json")
-    seen = about["left_out"] if about["about"]["sha256"] == digest(path) else {}
-    rows = [_row(case, seen.get(str(case.line), {})) for case in cases if case.scenario is not None]
-    reasons = {case.line: case.reason for case in cases if case.scenario is None}
-    return Ledger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), reasons, about["about"]["parameters"])
+    seen = about["left_out"]
+    rows, reasons = [], {case.line: case.reason for case in cases if case.scenario is None}
+    for case in cases:
+        if case.scenario is None:
+            continue
+        try:
+            rows.append(_row(case, seen.get(case.key, {})))
+        except UserError as error:  # what the row says does not divide, or does not fit
+            reasons[case.line] = error.faults[0].removeprefix(f"{case.where}: ")
+    return Ledger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), dict(sorted(reasons.items())), about["about"]["parameters"])
 
 
 _COLUMNS = (

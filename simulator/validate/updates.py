@@ -85,6 +85,12 @@ class Case:
         return float(self.cells["seconds"])
 
     @property
+    def key(self) -> str:
+        """What names the measurement, in whichever file it stands."""
+        names = ("system", "model", "method", "src_gpus", "dst_gpus", "precision", "phase", "seconds")
+        return " | ".join(self.cells.get(name, "") for name in names)
+
+    @property
     def stack(self) -> str:
         """The software that ran it, empty where nothing is predicted."""
         return str(self.scenario["stack"]) if self.scenario else ""

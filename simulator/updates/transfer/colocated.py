@@ -2,11 +2,13 @@
 
     per tensor   T = n_tensors (t_gather + t_export + t_open + t_load)
     flattened    T = n_tensors (t_gather + t_load) + n_buckets (t_export + t_open) + copies
+
+Of several pipeline stages, each sends its shards to the others first (slime): engines load all stages' weights.
 """
 
 from ...program import Program
 from .plan import TransferPlan
-from .writer import TransferWriter
+from .writer import Bucket, TransferWriter
 
 
 def colocated(plan: TransferPlan) -> Program:
@@ -15,7 +17,7 @@ def colocated(plan: TransferPlan) -> Program:
     freed = writer.begin()
     for bucket in writer.buckets():
         handles = bucket.tensors if plan.payload.messages == "tensor" else 1
-        held = writer.gather(bucket, [freed])
+        held = writer.gather(bucket, [_spread(writer, bucket, freed)])
         if plan.payload.messages == "bucket":
             held = writer.bucket_op("flatten", bucket, bucket.stage.ranks, "trainer", [held], size_bytes=bucket.bytes)
         shape = (handles,)
@@ -24,3 +26,15 @@ def colocated(plan: TransferPlan) -> Program:
         opened = writer.bucket_op("open_handles", bucket, plan.receivers, "worker", [told], shape=shape)
         freed = writer.heard(bucket, [writer.reload(bucket, [opened])])
     return writer.finish([freed])
+
+
+def _spread(writer: TransferWriter, bucket: Bucket, after: int) -> int:
+    """Each rank of the bucket's stage broadcasts its shard to the ranks at its position in the other stages."""
+    stages, sender = writer.plan.stages, bucket.stage
+    if len(stages) == 1:
+        return after
+    shard = round(bucket.bytes * writer.plan.payload.gathered) // sender.group
+    return writer.bucket_op(
+        "broadcast", bucket, writer.plan.trainers, "comm", [after], size_bytes=shard, shape=(bucket.tensors,),
+        group=tuple(stage.head for stage in stages), root=sender.head,
+    )  # fmt: skip

@@ -78,7 +78,7 @@ class Phase:
 class TransferPlan:
     """One update of all `receivers`, in engines of `engine_ranks` consecutive ones.
 
-    `classes` partitions all ranks into those that act alike; `pool_slots` is how many buckets may be in flight.
+    `classes` partitions all ranks into those that act alike; `slots` is how many buckets may be in flight.
     """
 
     stages: tuple[Stage, ...]
@@ -91,6 +91,7 @@ class TransferPlan:
     dtype: str
     slots: int = 2
     new_group: bool = False
+    registers: bool = False
 
     @property
     def trainers(self) -> tuple[int, ...]:
@@ -138,6 +139,7 @@ def make_transfer(
     dtype: str,
     slots: int = 2,
     new_group: bool = False,
+    registers: bool = False,
 ) -> TransferPlan:
     """Tensors of `sizes_bytes` (checkpoint order; their experts and layers beside) over stages, then into buckets.
 
@@ -158,6 +160,7 @@ def make_transfer(
         dtype=dtype,
         slots=slots,
         new_group=new_group,
+        registers=registers,
     )
 
 

@@ -87,6 +87,9 @@ class TransferWriter:
         if self.plan.new_group:
             ranks = len(self.plan.trainers) + len(self.plan.receivers)
             after = self._gang("init_group", "trainer", everyone, [after], shape=(ranks,))
+        if self.plan.registers:
+            kept = sum(bucket.kept_tensors for bucket in self.buckets())
+            after = self._gang("register_tensors", "worker", self.receivers, [after], shape=(kept,))
         held = [table[place] for table in (*self._send, *self._receive) for place in table]
         size, tensors = self.plan.bucket_bytes * self.plan.slots, self.tensors
         return self._gang(

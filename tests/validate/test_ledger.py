@@ -1,0 +1,137 @@
+"""The ledger of published weight updates: how rows become scenarios, and how far off predictions may be."""
+
+from pathlib import Path
+
+import pytest
+from runcast.simulator.errors import UserError
+from runcast.simulator.validate import read_ledger
+from runcast.simulator.validate.updates import free_in_ledger, read_cases, shipped
+
+HEAD = "system,model,method,gpu,seconds,phase,src_gpus,dst_gpus,bytes,n_tensors,tp\n"
+
+
+@pytest.fixture(scope="module")
+def ledger():
+    return read_ledger()
+
+
+@pytest.fixture(scope="module")
+def cases():
+    return {case.line: case for case in read_cases(shipped())}
+
+
+def test_every_row_is_predicted_or_has_a_reason(ledger, cases):
+    assert sorted([*ledger.table["line"], *ledger.reasons]) == sorted(cases)
+    assert all(ledger.reasons.values())
+
+
+def test_parameters_are_fewer_than_rows_and_none_is_a_rows_own(ledger):
+    rows_of = ledger.table.groupby("stack")["model"].nunique()
+
+    assert ledger.parameters == sum(map(len, free_in_ledger().values())) < len(ledger.table) / 2
+    assert all(stack in rows_of for stack in free_in_ledger())
+
+
+def first_tables(ledger):
+    """Rows of checkpoint-engine and miles, without those that the ledger added from the same sources."""
+    table = ledger.table
+    return table[table["system"].isin(["checkpoint-engine", "miles"]) & (table["line"] < 85)]
+
+
+def test_checkpoint_engine_and_miles_are_met(ledger):
+    error = first_tables(ledger)["error"]
+
+    assert (len(error), error.abs().median() <= 0.10, error.abs().max() <= 0.30, abs(error.median()) <= 0.05) == (
+        32, True, True, True,
+    )  # fmt: skip
+
+
+def test_they_are_met_with_the_model_left_out(ledger):
+    assert first_tables(ledger)["model_left_out"].abs().median() <= 0.15
+
+
+def test_other_systems_are_within_a_factor_of_one_and_a_half(ledger):
+    table = ledger.table
+    others = table[~table["system"].isin(["checkpoint-engine", "miles"])]
+
+    assert others["error"].between(1 / 1.5 - 1, 0.5).all()
+
+
+def test_rows_and_their_scenarios(cases):
+    assert cases[4].scenario == {
+        "name": "checkpoint-engine: GLM-4.5-Air, p2p_read+broadcast",
+        "kind": "weight_update",
+        "cluster": "h800-hgx",
+        "nodes": 1,
+        "stack": "checkpoint-engine",
+        "model": {"preset": "glm-4.5-air"},
+        "update": {"method": "p2p", "process_group": "new", "bucket": 3242700308, "inference": {"tp": 8}},
+    }
+    assert cases[30].scenario["update"] == {
+        "method": "stage_heads",
+        "max_bucket": 2**30,
+        "inference": {"tp": 8, "ep": 8, "gpus": 32},
+        "trainer": {"gpus": 32, "tp": 1, "pp": 4, "cp": 1, "ep": 8},
+    }
+
+
+def test_an_older_revision_is_software_of_its_own(cases):
+    assert (cases[7].stack, cases[7].scenario["update"]["readers"]) == ("checkpoint-engine-7185b55", "one")
+
+
+def test_nics_that_a_row_states_replace_the_vendors(cases):
+    assert cases[45].scenario["cluster"] == {"base": "gh200", "gpus_per_node": 4, "nics": 4, "nic": "200 Gb/s"}
+
+
+def test_rows_of_a_users_own_are_predicted_and_not_left_out(tmp_path):
+    rows = tmp_path / "mine.csv"
+    rows.write_text(HEAD + "checkpoint-engine,my model,broadcast_two_stage,H800,5.0,update,8,8,300000000000,20000,8\n")
+
+    (row,) = read_ledger(rows).to_json()["table"]
+
+    assert (row["stack"], row["model_left_out"], 2 < row["predicted_s"] < 8) == ("checkpoint-engine", None, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    {
+        "system,model\na,b\n": ":1: no column method, gpu, seconds, phase",
+        HEAD: "holds no rows",
+        HEAD + "verl,x,m,H100,fast,update,8,8,1,1,1\n": ":2: seconds = 'fast': expected a number above zero",
+        HEAD + "verl,x,m,H100,-1,update,8,8,1,1,1\n": ":2: seconds = '-1'",
+    }.items(),
+)
+def test_a_bad_table_is_one_line(tmp_path, text, said):
+    rows = tmp_path / "bad.csv"
+    rows.write_text(text)
+
+    with pytest.raises(UserError) as caught:
+        read_cases(rows)
+
+    assert str(rows) in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    {
+        "checkpoint-engine,glm-4.5-air,teleport,H800,1,update,8,8,,": "method 'teleport' is none",
+        "homemade,glm-4.5-air,pp_head_broadcast,H800,1,update,8,8,,": "no software stack for 'homemade'",
+        "miles,glm-4.5-air,pp_head_broadcast,TPU,1,update,8,8,,": "no cluster for 'TPU'",
+        "miles,glm-4.5-air,pp_head_broadcast,,1,update,8,8,,": "the GPU is not stated",
+        "miles,glm-4.5-air,pp_head_broadcast,H100,1,update,,8,,": "the number of GPUs is not stated",
+        "miles,unheard-of,pp_head_broadcast,H100,1,update,8,8,,": "neither a model that runcast knows nor its bytes",
+        "miles,glm-4.5-air,pp_head_broadcast,H100,1,coffee,8,8,,": "phase 'coffee' is none",
+        "checkpoint-engine,kimi-k2,broadcast_two_stage,H800,1,update,8,8,,,8": "resident weights take 120 GiB",
+    }.items(),
+)
+def test_a_row_that_says_too_little_has_a_reason(tmp_path, cells, reason):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(HEAD + cells + "\n")
+
+    assert reason in read_ledger(rows).reasons[2]
+
+
+def test_the_ledger_needs_no_network_of_its_own(cases):
+    assert Path(shipped()).is_file()
+    assert all(case.cells["source"] for case in cases.values())
