@@ -85,7 +85,8 @@ def read_ledger(path: Path | None = None) -> Ledger:
             rows.append(_row(case, seen.get(case.key, {})))
         except UserError as error:  # what the row says does not divide, or does not fit
             reasons[case.line] = error.faults[0].removeprefix(f"{case.where}: ")
-    return Ledger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), dict(sorted(reasons.items())), about["about"]["parameters"])
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return Ledger(path, table, dict(sorted(reasons.items())), about["about"]["parameters"])
 
 
 _COLUMNS = (

@@ -51,6 +51,15 @@ def test_a_stack_may_be_toml_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert load_stack(str(tmp_path / "mine.toml")).value("reload.s") == 0.5
 
 
+def test_what_a_stack_of_ones_own_says_counts_whatever_the_ledger_found_of_its_base(tmp_path: Path) -> None:
+    line = 'parameters."reload.tensor_s" = { value = 5e-6, spread = 0, provenance = "exact", source = "this test" }'
+    (tmp_path / "mine.toml").write_text(f'schema = 2\nbase = "checkpoint-engine"\n{line}\n')
+    (tmp_path / "scenario.toml").touch()
+    mine, base = load_stack("mine.toml", str(tmp_path / "scenario.toml")), load_stack("checkpoint-engine")
+    assert base["reload.tensor_s"].provenance == "fitted"
+    assert (mine.value("reload.tensor_s"), mine["drop_handle.s"]) == (5e-6, base["drop_handle.s"])
+
+
 def test_files_are_found_beside_those_that_name_them(tmp_path: Path, write: Callable[..., str]) -> None:
     (tmp_path / "deeper").mkdir()
     (tmp_path / "scenario.toml").touch()

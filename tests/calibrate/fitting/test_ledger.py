@@ -1,4 +1,4 @@
-"""Stacks fitted to a ledger: what rows tell moves a parameter, priors hold the rest, and what is left out is not seen."""
+"""Stacks fitted to a ledger: rows move what they tell of, priors hold the rest, and what is left out is not seen."""
 
 import json
 from dataclasses import replace
