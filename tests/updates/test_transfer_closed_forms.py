@@ -236,6 +236,13 @@ def test_handles_are_counted_by_tensor_or_by_bucket(per_entry, flatten, n, tenso
 
 
 @FEW
+@given(cast=seconds, gather=seconds, n=counts, pp=st.integers(2, 4))
+def test_stages_of_colocated_trainers_tell_each_other_first(cast, gather, n, pp):
+    """Nothing beside anything: T = n (t_b + t_g), where t_b brings a stage's shards to the others."""
+    assert makespan("colocated", plan(n, pp=pp, colocated=True), broadcast=cast, gather=gather) == n * (cast + gather)
+
+
+@FEW
 @given(gather=seconds, write=seconds, read=seconds, load=seconds, n=counts)
 def test_a_file_is_written_whole_before_it_is_read(gather, write, read, load, n):
     written = gather + (n - 1) * max(gather, write) + write
