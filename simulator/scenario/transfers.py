@@ -12,6 +12,9 @@ from .schema import Scenario, Trainer, Update
 DEFAULT_BUCKET_BYTES = 512 * 2**20
 """Default of slime's and miles' update_weight_buffer_size."""
 
+_PUT_IN_PLACE = ("replica_writes", "static_writes")
+"""Methods whose writes end where the engine reads its weights: nobody at the receiver does anything with them."""
+
 _KEPT_HANDLES = ("stage_heads", "reshard", "colocated")
 
 
@@ -60,6 +63,7 @@ class Question:
             UserError: sizes that do not divide, a bucket that does not fit.
         """
         self._check_ranks()
+        self._check_receiving()
         update, sent = self.update, self._sent()
         largest = int(sent.aligned().max())
         by_default = update.max_bucket if "max_bucket" in update.model_fields_set else DEFAULT_BUCKET_BYTES
@@ -133,6 +137,20 @@ class Question:
             raise self._fault("trainer.gpus", trainer.gpus, f"must be a multiple of tp x pp x cp = {product}")
         if ranks % trainer.ep:
             raise self._fault("trainer.ep", trainer.ep, f"must divide the {ranks} GPUs of a pipeline stage")
+
+    def _check_receiving(self) -> None:
+        """Nothing is asked of receivers that they would not do."""
+        update = self.update
+        if update.method in _PUT_IN_PLACE:
+            why = f"does not go with method = {update.method!r}: its writes end where they are used"
+            if update.quantize == "after":
+                raise self._fault("quantize", update.quantize, why)
+            if update.delta is not None:
+                raise self._fault("delta.density", update.delta.density, why)
+            if "load" in update.model_fields_set:
+                raise self._fault("load", update.load, why)
+        if update.quantize == "after" and not update.load:
+            raise self._fault("load", update.load, "quantize = 'after' is part of loading")
 
     def _fault(self, key: str, value: object, allowed: str) -> UserError:
         return UserError(fault(self.where, f"update.{key}", value, allowed))

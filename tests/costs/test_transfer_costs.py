@@ -87,9 +87,10 @@ def from_trainers(draw: st.DrawFn, method: str) -> dict[str, object]:
         update["storage"] = {"write": f"{draw(st.integers(1, 50))} GB/s", "read": f"{draw(st.integers(1, 50))} GB/s"}
     if method in ("stage_heads", "reshard", "colocated"):
         update["messages"] = draw(st.sampled_from(["tensor", "bucket"]))
-    if draw(st.booleans()):
+    in_place = method in ("replica_writes", "static_writes")
+    if not in_place and draw(st.booleans()):
         update["delta"] = {"density": draw(st.floats(0.01, 1.0))}
-    update["quantize"] = draw(st.sampled_from(["none", "none", "before", "after"]))
+    update["quantize"] = draw(st.sampled_from(["none", "none", "before", "none" if in_place else "after"]))
     spec, nodes = MACHINES[name][which]
     return {"kind": "weight_update", "cluster": spec, "nodes": nodes, "model": draw(models()), "update": update}
 
@@ -482,6 +483,14 @@ def test_a_pass_moves_its_traffic_through_device_memory(kind, payload, traffic):
     machine = cluster("dgx-h100", 2)
     program, costs = ideal("single_sender", machine, 8, 8, payload=payload)
     assert seconds_of(program, costs, kind) == pytest.approx(traffic * 8 * GB / machine.capacity[machine.hbm(0)])
+
+
+def test_reshard_passes_over_shards_as_nothing_is_gathered():
+    machine, payload = cluster("dgx-h100", 2), Payload(quantize="before", delta=True, gathered=2.0, load=False)
+    program, costs = ideal("reshard", machine, 8, 8, payload=payload)
+    memory = machine.capacity[machine.hbm(0)]
+    assert seconds_of(program, costs, "quantize") == pytest.approx(1.5 * 2 * GB / memory)
+    assert seconds_of(program, costs, "encode") == pytest.approx(3 * GB / memory)
 
 
 @pytest.mark.parametrize("method", TRANSFERS)

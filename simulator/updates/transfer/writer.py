@@ -123,11 +123,17 @@ class TransferWriter:
             shape=(bucket.tensors, bucket.stage.group), group=bucket.stage.ranks[: bucket.stage.group],
             acquires=acquires, writes=[self._slot(self._send, bucket, bucket.stage.head)],
         )  # fmt: skip
-        if self.plan.payload.quantize == "before":
-            op = self._local("quantize", bucket, places, "trainer", [op], size)
-        if self.plan.payload.delta:
-            op = self._local("encode", bucket, places, "trainer", [op], bucket.bytes)
-        return op
+        return self.prepare(bucket, op)
+
+    def prepare(self, bucket: Bucket, after: int, parts: int = 1) -> int:
+        """Quantise and encode before the wire; every rank of the stage does a bucket, or one of so many parts of it."""
+        places, payload = self.places(bucket.stage.ranks), self.plan.payload
+        if payload.quantize == "before":
+            size = round(bucket.bytes * payload.gathered) // parts
+            after = self._local("quantize", bucket, places, "trainer", [after], size)
+        if payload.delta:
+            after = self._local("encode", bucket, places, "trainer", [after], bucket.bytes // parts)
+        return after
 
     def tell(self, bucket: Bucket, after: Sequence[int]) -> int:
         """The sender names the bucket's tensors to the engines."""

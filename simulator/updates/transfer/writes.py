@@ -76,7 +76,8 @@ def reshard(plan: TransferPlan) -> Program:
     done = began
     for bucket in writer.buckets():
         lanes = writer.lanes([*writer.places(bucket.stage.ranks), *writer.receivers], "comm")
-        kept = [writer.write(bucket, _spread(plan, bucket), bucket.kept, [began], lanes=lanes, kind="exchange")]
+        ready = writer.prepare(bucket, began, bucket.stage.group)
+        kept = [writer.write(bucket, _spread(plan, bucket), bucket.kept, [ready], lanes=lanes, kind="exchange")]
         done = writer.reload(bucket, kept)
     return writer.finish([done])
 
