@@ -1,0 +1,242 @@
+"""Scenarios whose update starts at trainers: what is refused, what names stand for, and trends that were published."""
+
+import pytest
+from runcast.simulator.cli import main
+from runcast.simulator.engine import simulate
+from runcast.simulator.scenario import Resolved, check_scenario
+from runcast.simulator.updates import TransferPlan
+
+GIB = 2**30
+
+# -- Bad input --------------------------------------------------------------------------------------------------------
+
+GOOD = """
+kind = "weight_update"
+cluster = "dgx-h100"
+nodes = 2
+
+[model]
+preset = "qwen3-30b-a3b"
+overrides = { num_hidden_layers = 2 }
+
+[update]
+method = "stage_heads"
+bucket = "1 GiB"
+trainer = { gpus = 8, tp = 2, pp = 2, ep = 4 }
+inference = { tp = 4, ep = 8 }
+"""
+
+CHANGES = {
+    "update.trainer.gpus=0": "update.trainer.gpus = 0: input should be greater than 0",
+    "update.trainer.gpus=17": "update.trainer.gpus = 17: there are 16 GPUs",
+    "update.trainer.gpus=16": "update.trainer.gpus = 16: leaves none of 16 GPUs to receive",
+    "update.trainer.cp=3": "update.trainer.gpus = 8: must be a multiple of tp x pp x cp = 12",
+    "update.trainer.ep=3": "update.trainer.ep = 3: must divide the 4 GPUs of a pipeline stage",
+    "update.trainer.dp=2": "update.trainer.dp = 2: unknown key; known: cp, ep, gpus, pp, tp",
+    "update.trainer={tp=2}": "update.trainer.gpus: is missing",
+    "update.trainer=8": "update.trainer = 8: expected a table",
+    "update.inference.gpus=9": "update.inference.gpus = 9: 8 GPUs are left beside the trainers",
+    "update.inference.gpus=4": "update.inference.ep = 8: must divide the 4 receiving GPUs",
+    "update.inference.ep=3": "update.inference.ep = 3: must divide tp = 4, or be a multiple of it",
+    "update.inference.ep=6": "update.inference.ep = 6: must divide the 8 receiving GPUs",
+    "update.inference.tp=16": "update.inference.tp = 16: must divide the 8 receiving GPUs",
+    "update.bucket=1 MiB": "update.bucket = '1 MiB': the largest tensor has 594 MiB and is never split",
+    "update.bucket=60 GiB": "update.bucket = '60 GiB': 2 in flight do not fit beside the weights, which leave 79",
+    "update.in_flight=0": "update.in_flight = 0: input should be greater than 0",
+    "update.in_flight=100": "update.bucket = '1 GiB': 100 in flight do not fit beside the weights, which leave 79",
+    "update.pipeline=serial": "update: pipeline does not go with method = 'stage_heads'",
+    "update.h2d_buffer=false": "update: h2d_buffer does not go with method = 'stage_heads'",
+    "update.ranks=8": "update: ranks does not go with method = 'stage_heads'",
+    "update.method=stage_head": "update.method = 'stage_head': input should be 'broadcast', 'p2p', 'single_sender'",
+    "update.method=broadcast": "update: trainer does not go with method = 'broadcast'",
+    "update.method=file_system": "update: storage and method = 'file_system' go together",
+    "update.storage={write='1 GB/s', read='1 GB/s'}": "update: storage and method = 'file_system' go together",
+    "update.messages=layer": "update.messages = 'layer': input should be 'tensor' or 'bucket'",
+    "update.quantize=int4": "update.quantize = 'int4': input should be 'none', 'before' or 'after'",
+    "update.delta={density=0}": "update.delta.density = 0: input should be greater than 0",
+    "update.delta={density=1.5}": "update.delta.density = 1.5: input should be less than or equal to 1",
+    "update.delta={density=0.1, index_bytes=-1}": "update.delta.index_bytes = -1: input should be greater than or",
+    "update.delta=0.1": "update.delta = 0.1: expected a table",
+    "update.drain=soon": "update.drain = 'soon': expected a quantity such as",
+    "update.drain=-1 s": "update.drain = '-1 s': expected a duration, such as '2 s'",
+    "update.load=maybe": "update.load = 'maybe': input should be a valid boolean",
+}
+SEVERAL = {
+    ("update.trainer.gpus=6", "update.inference.gpus=8"): "update.trainer.gpus = 6: must be a multiple of tp x pp x cp",
+    (
+        "update.method=relays",
+        "update.messages=tensor",
+    ): "messages goes with method = stage_heads or reshard or colocated",
+    ("update.method=colocated", "update.inference.gpus=8"): "inference.gpus does not go with method = 'colocated'",
+    ("update.method=static_writes", "update.quantize=after"): "update.quantize = 'after': does not go with",
+    ("update.method=replica_writes", "update.delta={density=0.1}"): "update.delta.density = 0.1: does not go with",
+    ("update.method=replica_writes", "update.load=false"): "update.load = False: does not go with",
+    ("update.quantize=after", "update.load=false"): "update.load = False: quantize = 'after' is part of loading",
+    ("update.method=file_system", "update.storage={write='0 GB/s', read='1 GB/s'}"): "update.storage.write = '0 GB/s': "
+    "expected a rate above zero",
+    ("update.method=file_system", "update.storage={write='1 GB/s'}"): "update.storage.read: is missing",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [*(((change,), expected) for change, expected in CHANGES.items()), *SEVERAL.items()],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_fault_is_one_line_that_names_file_key_and_value(changes, expected, tmp_path, capsys):
+    path = tmp_path / "scenario.toml"
+    path.write_text(GOOD)
+    with pytest.raises(SystemExit) as leave:
+        main(["simulate", str(path), *(part for change in changes for part in ("--set", change))])
+    lines = capsys.readouterr().err.splitlines()
+    assert (leave.value.code, len(lines), expected in lines[0], lines[0].count(str(path))) == (2, 1, True, 1), lines
+
+
+def test_the_good_scenario_is_good(tmp_path, capsys):
+    path = tmp_path / "scenario.toml"
+    path.write_text(GOOD)
+    with pytest.raises(SystemExit) as leave:
+        main(["simulate", str(path)])
+    assert (leave.value.code, capsys.readouterr().err) == (0, "")
+
+
+def test_a_method_from_trainers_needs_them(tmp_path, capsys):
+    path = tmp_path / "scenario.toml"
+    path.write_text(GOOD.replace("trainer = {", "# "))
+    with pytest.raises(SystemExit):
+        main(["simulate", str(path)])
+    assert "method = 'stage_heads' needs trainer = { gpus = ... }" in capsys.readouterr().err
+
+
+# -- What a scenario resolves to --------------------------------------------------------------------------------------
+
+QWEN = {"preset": "qwen3-30b-a3b"}
+GLM = {"preset": "glm-4.5-air"}
+PLAIN = {"bytes": "61 GB", "tensors": 2000}
+QUAD_GH200 = {
+    "base": "gh200", "gpus_per_node": 4, "nics": 4, "sockets": 4, "socket_bytes_per_s": "100 GB/s",
+    "nvlink": "switch", "nvlink_bytes_per_s": "150 GB/s",
+}  # fmt: skip
+
+
+def resolved(method: str, *, cluster: object = "dgx-h100", nodes: int = 2, model: object = QWEN, **update) -> Resolved:
+    layout = {"trainer": {"gpus": 8, "tp": 4, "ep": 8}, "inference": {"tp": 4, "ep": 4}}
+    table = {"cluster": cluster, "nodes": nodes, "model": model, "update": layout | {"method": method} | update}
+    return Resolved(check_scenario({"kind": "weight_update"} | table))
+
+
+def plan_of(method: str, **changes) -> TransferPlan:
+    plan = resolved(method, **changes).plan
+    assert isinstance(plan, TransferPlan)
+    return plan
+
+
+def seconds(method: str, **changes) -> float:
+    one = resolved(method, **changes)
+    return simulate(one.program, one.costs).makespan_s
+
+
+def wire_s(one: Resolved) -> float:
+    """Broadcasts without their latencies."""
+    return float(one.costs.work_s[one.program.of_kind("broadcast")].sum())
+
+
+def test_trainers_are_the_first_gpus_and_receivers_follow():
+    plan = plan_of("single_sender", inference={"tp": 2, "gpus": 4})
+    assert (plan.trainers, plan.receivers, plan.engines) == (tuple(range(8)), (8, 9, 10, 11), 2)
+
+
+def test_colocated_engines_are_on_the_trainers_gpus():
+    plan = plan_of("colocated", nodes=1)
+    assert plan.trainers == plan.receivers == tuple(range(8))
+
+
+def test_the_default_bucket_is_512_mib_or_the_largest_tensor():
+    whole = plan_of("reshard", model=PLAIN | {"largest": "3 GB"})
+    assert [plan_of("reshard", model=PLAIN).bucket_bytes, whole.bucket_bytes] == [GIB // 2, 3_000_000_000 // 256 * 256]
+
+
+def test_messages_are_tensors_where_systems_send_them_so():
+    found = {method: plan_of(method).payload.messages for method in ("stage_heads", "reshard", "single_sender")}
+    assert found == {"stage_heads": "tensor", "reshard": "tensor", "single_sender": "bucket"}
+
+
+def test_a_receiver_keeps_what_an_engine_rank_holds():
+    one = resolved("replica_writes")
+    assert one.plan.kept_bytes == pytest.approx(one.resident_bytes, rel=1e-4)
+
+
+# -- Trends -----------------------------------------------------------------------------------------------------------
+
+
+def test_relays_beat_one_sender_by_about_the_number_of_nics():
+    """verl#7291: two nodes of four GH200, about 25 GB/s from one sender, about 90 with its peers, 100 at most."""
+    quad = {"cluster": QUAD_GH200, "model": PLAIN, "trainer": {"gpus": 4}, "inference": {"tp": 4}}
+    rates = [61 / wire_s(resolved(method, **quad)) for method in ("single_sender", "relays")]
+    assert (rates[0] < 25.1, rates[1] < 100.4) == (True, True)
+    assert rates[1] / rates[0] == pytest.approx(4, rel=0.05)
+
+
+SIDES = [  # nodes on both sides, trainers, engines: those of the LMSYS table, then wider expert parallelism
+    (2, {"gpus": 8, "tp": 4, "ep": 8}, {"tp": 4, "ep": 4}),
+    (4, {"gpus": 16, "pp": 2, "ep": 8}, {"tp": 8, "ep": 8}),
+    (8, {"gpus": 32, "pp": 4, "ep": 8}, {"tp": 8, "ep": 16}),
+    (16, {"gpus": 64, "pp": 4, "ep": 16}, {"tp": 8, "ep": 32}),
+]
+
+
+@pytest.mark.parametrize("method", ["replica_writes", "reshard"])
+def test_writing_what_is_kept_gains_on_broadcasts_as_experts_and_nodes_grow(method):
+    """LMSYS: P2P loses on one node a side, and wins by 1.9 and 3.4 times on four and eight."""
+    gains = [
+        seconds("stage_heads", **sides) / seconds(method, **sides)
+        for nodes, trainer, inference in SIDES
+        for sides in [{"nodes": nodes, "model": GLM, "trainer": trainer, "inference": inference}]
+    ]
+    assert gains[-1] > 1.5
+    if method == "replica_writes":
+        assert gains == sorted(gains)
+        assert gains[0] < 1
+    else:
+        assert min(gains) > 1
+
+
+def test_flattened_buckets_beat_handles_of_tensors():
+    """vime#175, 8 H200: 12 to 13.5 s with a handle per tensor, about 3 s flattened."""
+    times = [seconds("colocated", cluster="h200-hgx", nodes=1, messages=messages) for messages in ("tensor", "bucket")]
+    assert 2 < times[0] / times[1] < 8
+
+
+def test_quantising_before_the_wire_halves_it_and_after_it_does_not():
+    """FP8 with a scale per block, and what is never quantised: a little more than half."""
+    plain, before, after = (resolved("single_sender", quantize=when) for when in ("none", "before", "after"))
+    assert wire_s(before) / wire_s(plain) == pytest.approx(0.5, abs=0.03)
+    assert wire_s(after) == wire_s(plain)
+
+
+@pytest.mark.parametrize(("index_bytes", "even"), [(4.0, 1 / 3), (2.0, 1 / 2), (0.0, 1.0)])
+def test_a_delta_breaks_even_on_the_wire_where_its_share_is_one(index_bytes, even):
+    """d (1 + index/value) = 1, values of 2 bytes; encoding and applying come on top."""
+    deltas = [{"density": even * part, "index_bytes": index_bytes} for part in (0.5, 1.0)]
+    dense, half, whole = (resolved("single_sender", **extra) for extra in ({}, *({"delta": one} for one in deltas)))
+    assert wire_s(half) / wire_s(dense) == pytest.approx(0.5, rel=1e-6)
+    assert wire_s(whole) / wire_s(dense) == pytest.approx(1.0, rel=1e-6)
+    dense_s, whole_s = (simulate(one.program, one.costs).makespan_s for one in (dense, whole))
+    assert whole_s > dense_s
+
+
+def test_a_sparse_delta_pays_where_the_wire_is_what_takes_long():
+    slow = {"cluster": {"base": "dgx-h100", "nic": "25 Gb/s"}, "model": PLAIN}
+    dense, sparse = (seconds("single_sender", **slow, **extra) for extra in ({}, {"delta": {"density": 0.02}}))
+    assert sparse < dense / 5
+
+
+def test_more_nodes_of_engines_read_a_store_again():
+    store = {"storage": {"write": "20 GB/s", "read": "20 GB/s"}, "inference": {"tp": 8}, "model": PLAIN}
+    two, four = (seconds("file_system", nodes=nodes, **store) for nodes in (2, 4))
+    assert four - two == pytest.approx(2 * 61 / 20, rel=0.01)
+
+
+def test_draining_comes_before_anything_else():
+    times = [seconds("reshard", drain=drain) for drain in ("0 s", "5 s")]
+    assert times[1] - times[0] == pytest.approx(5)
