@@ -20,6 +20,11 @@ COLOUR = {
     "broadcast (source)": "#D55E00",
     "broadcast (destination)": "#F0C36A",
     "reload": "#009E73",
+    "gather": "#CC79A7",
+    "replicate": "#0072B2",
+    "write": "#D55E00",
+    "exchange": "#D55E00",
+    "broadcast": "#D55E00",
     "set-up, sync, clean-up": "#8C8C8C",
 }
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#8C8C8C")

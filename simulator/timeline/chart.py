@@ -30,6 +30,11 @@ LABEL = {
     ("reload", ""): "reload",
 }
 STEP = "set-up, sync, clean-up"
+MINOR = frozenset({
+    "pause", "begin", "allocate", "init_group", "register_tensors", "send_meta", "wait_worker", "post_hook", "barrier",
+    "resume",
+})  # fmt: skip
+"""Kinds that only prepare, synchronise or clean up in updates that start at trainers; their rows are lanes."""
 LETTER = {"H2D": "H", "copy": "C", "broadcast (source)": "S", "broadcast (destination)": "d", "reload": "L", STEP: "x"}
 
 
@@ -42,7 +47,7 @@ def chart(timeline: Timeline, ranks: Sequence[int] | None = None) -> "pd.DataFra
     """The rows of `spans_of_ranks` with `row` and `label`; with buffers as rows, each op stands once per rank."""
     spans = spans_of_ranks(timeline, ranks)
     if not by_buffers(timeline.program):
-        return spans.assign(row=spans.lane, label=spans.kind)
+        return spans.assign(row=spans.lane, label=[_label(timeline.program, kind) for kind in spans.kind])
     spans = spans.drop_duplicates(["rank", "op"], ignore_index=True)
     labels = [LABEL.get(key, STEP) for key in zip(spans.kind, spans.role, strict=True)]
     return spans.assign(row=_rows_of_ops(timeline.program)[spans.op], label=labels)
@@ -57,7 +62,13 @@ def row_names(program: Program) -> list[str]:
 
 def labels(program: Program) -> list[str]:
     """The labels that ops may have, in the order of a legend."""
-    return [*LABEL.values(), STEP] if by_buffers(program) else list(program.kinds)
+    if by_buffers(program):
+        return [*LABEL.values(), STEP]
+    return list(dict.fromkeys(_label(program, kind) for kind in program.kinds))
+
+
+def _label(program: Program, kind: str) -> str:
+    return STEP if kind in MINOR and "begin" in program.kinds else kind
 
 
 def text_gantt(timeline: Timeline, unit_s: float, ranks: Sequence[int] | None = None) -> str:

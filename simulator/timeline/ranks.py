@@ -22,10 +22,15 @@ Ints = NDArray[np.int64]
 
 
 def few_ranks(program: Program) -> tuple[int, ...]:
-    """The ranks shown unless others are named: all if there are at most 8, else 8, in turn from each class of ranks."""
+    """The ranks shown unless others are named: all if there are at most 8, else 8, in turn from each class of ranks.
+
+    Large classes come first; a rank alone is a class of its own if no other place holds it.
+    """
     if program.ranks <= FEW_RANKS:
         return tuple(range(program.ranks))
-    classes = [place.ranks for place in program.places if len(place.ranks) > 1] or [tuple(range(program.ranks))]
+    largest = sorted((place.ranks for place in program.places), key=len, reverse=True)
+    together = {rank for ranks in largest if len(ranks) > 1 for rank in ranks}
+    classes = [ranks for ranks in largest if len(ranks) > 1 or ranks[0] not in together]
     in_turn = [rank for turn in zip_longest(*classes) for rank in turn if rank is not None]
     return tuple(sorted(dict.fromkeys(in_turn[:FEW_RANKS])))
 

@@ -6,7 +6,8 @@ from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.timeline import Timeline, chart, text_gantt
-from runcast.simulator.updates import BucketSize, make_plan, two_stage
+from runcast.simulator.timeline.ranks import few_ranks
+from runcast.simulator.updates import TRANSFERS, BucketSize, Layout, Payload, make_plan, make_transfer, two_stage
 
 PICTURE = """\
 time               0   4   8   12  16
@@ -75,3 +76,23 @@ def test_every_op_stands_once_per_rank() -> None:
     bars = chart(update(), [0, 1])
     assert not bars.duplicated(["rank", "op"]).any()
     assert set(bars.row) == {"H2D buffer", "IPC half 0", "IPC half 1", "other steps"}
+
+
+def transfer() -> Timeline:
+    """Two stages of four trainers each, which send to eight receivers."""
+    classes = [range(16)]
+    plan = make_transfer(
+        np.full(4, 256), np.zeros(4, bool), np.arange(4), trainers=range(8), receivers=range(8, 16),
+        train=Layout(pp=2), inference=Layout(tp=8), bucket_bytes=256, classes=classes, payload=Payload(), dtype="bf16",
+    )  # fmt: skip
+    program = TRANSFERS["stage_heads"](plan)
+    return simulate(program, by_kind(program, {"begin": 1, "gather": 2, "broadcast": 3}))
+
+
+def test_what_only_prepares_has_one_label_in_updates_that_start_at_trainers() -> None:
+    shown = chart(transfer())
+    assert set(shown.label) == {"set-up, sync, clean-up", "gather", "broadcast", "reload"}
+
+
+def test_heads_of_stages_are_shown_beside_the_classes_of_all_others() -> None:
+    assert {0, 1, 4, 5, 8} <= set(few_ranks(transfer().program))
