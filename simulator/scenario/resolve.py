@@ -203,8 +203,7 @@ class Resolved:
             spec=self.spec,
             stored=self.weights,
             gpus=self.cluster.n_gpus,
-            memory_bytes=self.memory_bytes,
-            resident_bytes=self.resident_bytes,
+            free_bytes=self.free_bytes,
             classes=self.classes,
             dtype=self.dtype,
             where=self.where,
@@ -331,6 +330,8 @@ class Resolved:
         else:
             share, free = f"{self.scenario.update.mem_fraction:.0%}", format_bytes(self.free_bytes)
             most, buffers = format_bytes(fitting.bytes), fitting.buffers
+            if most == format_bytes(asked):  # too close to tell them apart
+                most = f"{fitting.bytes} bytes"
             allowed = f"at most {most} fit: {buffers} such buffers in {share} of {free} free"
         return UserError(fault(self.where, "update.bucket", format_bytes(asked), allowed))
 

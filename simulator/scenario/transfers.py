@@ -20,14 +20,13 @@ _KEPT_HANDLES = ("stage_heads", "reshard", "colocated")
 
 @dataclass(frozen=True)
 class Question:
-    """A scenario whose update starts at trainers, on `gpus` GPUs with so much memory each."""
+    """A scenario whose update starts at trainers, on `gpus` GPUs; engines leave `free_bytes` of each for buckets."""
 
     scenario: Scenario
     spec: ModelSpec | None
     stored: Weights
     gpus: int
-    memory_bytes: int
-    resident_bytes: int
+    free_bytes: int
     classes: tuple[tuple[int, ...], ...]
     dtype: str
     where: str
@@ -71,9 +70,9 @@ class Question:
         if bucket < largest:
             allowed = f"the largest tensor has {format_bytes(largest)} and is never split"
             raise UserError(fault(self.where, "update.bucket", format_bytes(bucket), allowed))
-        room = self.memory_bytes - self.resident_bytes
-        if update.in_flight * bucket > room:
-            allowed = f"{update.in_flight} in flight do not fit beside the weights, which leave {format_bytes(room)}"
+        if update.in_flight * bucket > self.free_bytes:
+            free = format_bytes(max(self.free_bytes, 0))
+            allowed = f"{update.in_flight} in flight do not fit beside what engines hold, which leaves {free}"
             raise UserError(fault(self.where, "update.bucket", format_bytes(bucket), allowed))
         return make_transfer(
             sent.aligned(),

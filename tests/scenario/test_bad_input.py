@@ -40,6 +40,7 @@ CHANGES = {
     "update.bucket=0 GiB": "update.bucket = '0 GiB': expected a size above zero",
     "update.bucket=-1 GiB": "update.bucket = '-1 GiB': expected a size above zero",
     "update.bucket=500 GiB": "update.bucket = '500 GiB': at most 26.7 GiB fit: 3 such buffers in 90% of 88.9 GiB free",
+    "update.bucket=26.7 GiB": " bytes fit: 3 such buffers in 90% of 88.9 GiB free",
     "update.bucket=1 MiB": "the largest tensor has 594 MiB and is never split",
     "update.bucket=1e200 GB": "update.bucket = '1e200 GB': expected a size above zero, and at most 1 EiB",
     "update.free_memory=1 GiB": "the largest tensor has 622,329,856 bytes, a buffer can have",
