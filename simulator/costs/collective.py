@@ -173,8 +173,33 @@ def _leaving(cluster: Cluster, island: list[int]) -> dict[int, float]:
     return shares
 
 
-def _rails(cluster: Cluster, a: list[int], b: list[int]) -> list[tuple[tuple[int, str], tuple[int, str]]]:
-    return list(zip(_nics(cluster, a), _nics(cluster, b), strict=False))
+_Nic = tuple[int, str]  # GPU, NIC
+
+
+def _rails(cluster: Cluster, a: list[int], b: list[int]) -> list[tuple[_Nic, _Nic]]:
+    """Pairs of NICs: where one island has more of them, those on the rails of the other's go first."""
+    ours, theirs = _nics(cluster, a), _nics(cluster, b)
+    if len(ours) > len(theirs):
+        return list(zip(_on_rails_of(theirs, ours), theirs, strict=False))
+    return list(zip(ours, _on_rails_of(ours, theirs), strict=False))
+
+
+def _on_rails_of(few: list[_Nic], many: list[_Nic]) -> list[_Nic]:
+    """As many as there are few: each one's namesake in its own node, or else the next that is left."""
+    if len(few) == len(many):
+        return many
+    left = list(many)
+    found = []
+    for _, nic in few:
+        chosen = next((entry for entry in left if _local(entry[1]) == _local(nic)), left[0])
+        left.remove(chosen)
+        found.append(chosen)
+    return found
+
+
+def _local(nic: str) -> str:
+    """A NIC's name in its node, which is its rail."""
+    return nic.partition(".")[2]
 
 
 def _nics(cluster: Cluster, island: list[int]) -> list[tuple[int, str]]:

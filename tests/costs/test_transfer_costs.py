@@ -409,7 +409,6 @@ def test_all_senders_into_a_nic_like_theirs_gain_nothing(senders):
     assert wire_s("all_senders", machine, senders, 1) == pytest.approx(8 * GB / 25e9, rel=0.01)
 
 
-@pytest.mark.xfail(reason="the ring of a lone sender enters a node by its first NIC: eight such rings share that one")
 def test_all_senders_of_a_node_use_all_nics_of_another():
     assert wire_s("all_senders", cluster("dgx-h100", 2), 8, 8) == pytest.approx(8 * GB / 400e9, rel=0.1)
 
