@@ -39,7 +39,7 @@ def _striped(bucket: Bucket) -> int:
 def _pipelined(
     plan: TransferPlan, sender_of: Callable[[Bucket], int], *, relayed: bool = False, sets: int = 0
 ) -> Program:
-    writer = TransferWriter(plan)
+    writer = TransferWriter(plan, striped=sets > 0)
     began = writer.begin()
     slots = max(plan.slots, sets)
     full = {stage: writer.pool("send", stage.head, slots) for stage in plan.stages}
@@ -48,7 +48,7 @@ def _pipelined(
     for bucket in writer.buckets():
         sender = sender_of(bucket)
         peers = bucket.stage.ranks[1:] if relayed else ()
-        gathered = writer.gather(bucket, [met], acquires=[full[bucket.stage]])
+        gathered = writer.gather(bucket, [met], acquires=[full[bucket.stage]], into=[sender, *peers])
         told = writer.tell(bucket, [gathered])
         lane = f"comm of r{sender}" if sets else "send"
         slot = {"acquires": [empty], "releases": [full[bucket.stage]]}
@@ -75,7 +75,7 @@ def stage_heads(plan: TransferPlan) -> Program:
     for bucket in writer.buckets():
         if phase is not bucket.phase:
             phase, phase_done = bucket.phase, freed
-        gathered = writer.gather(bucket, [began, phase_done])
+        gathered = writer.gather(bucket, [began, phase_done], into=[bucket.stage.head])
         told = writer.tell(bucket, [gathered, freed])
         cast = writer.broadcast(bucket, bucket.stage.head, [told, *before])
         loaded = writer.reload(bucket, [told])

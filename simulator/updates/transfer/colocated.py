@@ -13,18 +13,26 @@ from .writer import Bucket, TransferWriter
 
 def colocated(plan: TransferPlan) -> Program:
     """Gather, (flatten), export handles, send them, open them, load: bucket by bucket, nothing beside anything."""
-    writer = TransferWriter(plan)
+    flattens = plan.payload.messages == "bucket"
+    writer = TransferWriter(plan, lands=False, flattens=flattens)
     freed = writer.begin()
     for bucket in writer.buckets():
-        handles = bucket.tensors if plan.payload.messages == "tensor" else 1
-        held = writer.gather(bucket, [_spread(writer, bucket, freed)])
-        if plan.payload.messages == "bucket":
-            held = writer.bucket_op("flatten", bucket, bucket.stage.ranks, "trainer", [held], size_bytes=bucket.bytes)
+        handles = 1 if flattens else bucket.tensors
+        held = writer.gather(bucket, [_spread(writer, bucket, freed)], ranks=plan.trainers)
+        offered = gathered = writer.sent_from(bucket, plan.trainers)
+        if flattens:
+            offered = writer.flat(bucket)
+            held = writer.bucket_op(
+                "flatten", bucket, plan.trainers, "trainer", [held], size_bytes=bucket.bytes,
+                reads=gathered, writes=offered,
+            )  # fmt: skip
         shape = (handles,)
-        exported = writer.bucket_op("export_handles", bucket, bucket.stage.ranks, "trainer", [held], shape=shape)
+        exported = writer.bucket_op(
+            "export_handles", bucket, plan.trainers, "trainer", [held], shape=shape, reads=offered
+        )
         told = writer.tell(bucket, [exported])
         opened = writer.bucket_op("open_handles", bucket, plan.receivers, "worker", [told], shape=shape)
-        freed = writer.heard(bucket, [writer.reload(bucket, [opened])])
+        freed = writer.heard(bucket, [writer.reload(bucket, [opened], reads=offered)])
     return writer.finish([freed])
 
 

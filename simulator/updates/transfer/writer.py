@@ -13,13 +13,18 @@ from .plan import Phase, Stage, TransferPlan
 
 Pairs = Sequence[tuple[int, int]]
 Slots = Sequence[int]
+Range = tuple[int, int, int]  # buffer, offset, bytes
+Accesses = Sequence[Range]
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """One bucket on its way: `number` counts all of them, `bytes` is what receivers get before it is kept."""
+    """One bucket on its way: `number` counts all of them, `turn` those of its stage; `bytes` is what receivers get
+    before it is kept.
+    """
 
     number: int
+    turn: int
     phase: Phase
     stage: Stage
     index: int
@@ -47,16 +52,24 @@ class Bucket:
 
 
 class TransferWriter:
-    """Writes the ops of one plan into a Program."""
+    """Writes the ops of one plan into a Program.
 
-    def __init__(self, plan: TransferPlan):
+    With `striped`, the ranks of a stage send its buckets in turn, all trainers at once, and receivers have a buffer for
+    each; without `lands`, bytes end where they are used, and receivers have no buffers; with `flattens`, trainers have
+    one for tensors that are put together.
+    """
+
+    def __init__(self, plan: TransferPlan, *, striped: bool = False, lands: bool = True, flattens: bool = False):
         self.plan, self.builder = plan, ProgramBuilder()
+        self._senders = len(plan.stages[0].ranks) if striped else 1
         self._at: dict[int, int] = {}
         for ranks in _by_role(plan):
             self._at |= dict.fromkeys(ranks, self.builder.place(_name(ranks), ranks))
         self.receivers = self.places(plan.receivers)
-        self._send = [self._buffer(f"send{i}", plan.trainers) for i in range(plan.slots)]
-        self._receive = [self._buffer(f"receive{i}", plan.receivers) for i in range(plan.slots)]
+        sent, landed = (len(plan.stages), len(plan.trainers)) if striped else (0, 0)
+        self._send = [self._buffer(f"send{i}", plan.trainers) for i in range(max(sent, plan.slots))]
+        self._receive = [self._buffer(f"receive{i}", plan.receivers) for i in range(lands * max(landed, plan.slots))]
+        self._flat = self._buffer("flat", plan.trainers) if flattens else {}
 
     def build(self) -> Program:
         """The Program written so far."""
@@ -65,11 +78,14 @@ class TransferWriter:
     def buckets(self) -> list[Bucket]:
         """All buckets in the order in which they go out: phase by phase, round by round, stage by stage."""
         found: list[Bucket] = []
+        turns = dict.fromkeys(self.plan.stages, -1)
         before = 0
         for phase in self.plan.phases:
             columns = zip(phase.buckets.owner.tolist(), phase.buckets.round.tolist(), strict=True)
             for index, (owner, round_) in enumerate(columns):
-                found.append(Bucket(len(found), phase, self.plan.stages[owner], index, before + round_))
+                stage = self.plan.stages[owner]
+                turns[stage] += 1
+                found.append(Bucket(len(found), turns[stage], phase, stage, index, before + round_))
             before += phase.buckets.rounds
         return found
 
@@ -90,7 +106,7 @@ class TransferWriter:
         if self.plan.registers:
             kept = sum(bucket.kept_tensors for bucket in self.buckets())
             after = self._gang("register_tensors", "worker", self.receivers, [after], shape=(kept,))
-        held = [table[place] for table in (*self._send, *self._receive) for place in table]
+        held = [table[place] for table in (*self._send, *self._receive, self._flat) for place in table]
         size, tensors = self.plan.bucket_bytes * self.plan.slots, self.tensors
         return self._gang(
             "allocate", "trainer", everyone, [after], size_bytes=size, shape=(tensors,),
@@ -111,17 +127,27 @@ class TransferWriter:
 
     # At the trainers
 
-    def gather(self, bucket: Bucket, after: Sequence[int], acquires: Slots = ()) -> int:
-        """The stage's ranks gather full tensors, rename and convert them: into the send buffer of each group's first.
+    def gather(
+        self,
+        bucket: Bucket,
+        after: Sequence[int],
+        acquires: Slots = (),
+        *,
+        into: Sequence[int] = (),
+        ranks: Sequence[int] = (),
+    ) -> int:
+        """The stage's ranks (or `ranks`) gather full tensors, rename and convert them: into send buffers of `into`.
 
-        Shape is (tensors, ranks of a group); quantising and encoding before the wire follow.
+        Without `into` all of them keep what they gather. Shape is (tensors, ranks of a group); quantising and encoding
+        before the wire follow.
         """
-        places = self.places(bucket.stage.ranks)
+        ranks = ranks or bucket.stage.ranks
+        places = self.places(ranks)
         size = round(bucket.bytes * self.plan.payload.gathered)
         op = self._bucket_op(
             "gather", bucket, self.lanes(places, "trainer", "comm"), after, size_bytes=size,
             shape=(bucket.tensors, bucket.stage.group), group=bucket.stage.ranks[: bucket.stage.group],
-            acquires=acquires, writes=[self._slot(self._send, bucket, bucket.stage.head)],
+            acquires=acquires, writes=self.sent_from(bucket, into or ranks),
         )  # fmt: skip
         return self.prepare(bucket, op)
 
@@ -169,9 +195,8 @@ class TransferWriter:
             "broadcast", bucket, self.lanes(places, lane), after, name=f"broadcast b{bucket.number} from r{sender}",
             size_bytes=self.sent(bucket.bytes), group=(sender, *relays, *self.plan.receivers), root=sender,
             shape=(self._messages(bucket),), acquires=acquires, releases=releases,
-            reads=[self._slot(self._send, bucket, sender)],
-            writes=[(self._receive[bucket.number % self.plan.slots][place], 0, bucket.bytes)
-                    for place in self.receivers],
+            reads=self.sent_from(bucket, [sender]),
+            writes=[*self.sent_from(bucket, relays), *self._landed(bucket)],
         )  # fmt: skip
 
     def write(
@@ -184,6 +209,7 @@ class TransferWriter:
         lanes: Sequence[int],
         kind: str = "write",
         from_host: bool = False,
+        reads: Accesses = (),
         acquires: Slots = (),
         releases: Slots = (),
     ) -> int:
@@ -192,7 +218,7 @@ class TransferWriter:
         return self._bucket_op(
             kind, bucket, lanes, after, name=f"{kind} b{bucket.number} to {len(pairs)}", acquires=acquires,
             size_bytes=self.sent(size_bytes), group=flat, shape=(self._messages(bucket), int(from_host)),
-            releases=releases,
+            reads=reads, releases=releases,
         )  # fmt: skip
 
     def sent(self, size_bytes: int) -> int:
@@ -201,8 +227,11 @@ class TransferWriter:
 
     # At the engines
 
-    def reload(self, bucket: Bucket, after: Sequence[int], releases: Slots = ()) -> int:
-        """Every worker walks the bucket's tensors and keeps its share; shape is (tensors, bytes kept)."""
+    def reload(self, bucket: Bucket, after: Sequence[int], releases: Slots = (), reads: Accesses | None = None) -> int:
+        """Every worker walks the bucket's tensors and keeps its share; shape is (tensors, bytes kept).
+
+        It reads them where they landed, unless `reads` says elsewhere.
+        """
         if self.plan.payload.delta:
             after = [self._local("apply", bucket, self.receivers, "worker", after, bucket.kept)]
         if not self.plan.payload.load:
@@ -211,8 +240,7 @@ class TransferWriter:
         op = self._bucket_op(
             "reload", bucket, self.lanes(self.receivers, "worker"), after, size_bytes=bucket.bytes,
             shape=(bucket.tensors, bucket.kept), releases=last,
-            reads=[(self._receive[bucket.number % self.plan.slots][place], 0, bucket.bytes)
-                   for place in self.receivers],
+            reads=self._landed(bucket) if reads is None else reads,
         )  # fmt: skip
         if self.plan.payload.quantize == "after":
             op = self._local("quantize", bucket, self.receivers, "worker", [op], bucket.kept, releases=releases)
@@ -224,6 +252,15 @@ class TransferWriter:
         return self._bucket_op("wait_worker", bucket, lanes, after)
 
     # What they share
+
+    def sent_from(self, bucket: Bucket, ranks: Sequence[int]) -> list[Range]:
+        """Where the bucket lies on the ranks that send it."""
+        table = self._send[bucket.turn // self._senders % len(self._send)]
+        return [(table[place], 0, bucket.bytes) for place in self.places(ranks)]
+
+    def flat(self, bucket: Bucket) -> list[Range]:
+        """Where it lies on all trainers once its tensors are put together."""
+        return [(buffer, 0, bucket.bytes) for buffer in self._flat.values()]
 
     def lanes(self, places: Sequence[int], *names: str) -> list[int]:
         """These lanes of all places."""
@@ -274,8 +311,9 @@ class TransferWriter:
     def _buffer(self, name: str, ranks: Sequence[int]) -> dict[int, int]:
         return {place: self.builder.buffer(name, place, self.plan.bucket_bytes) for place in self.places(ranks)}
 
-    def _slot(self, table: list[dict[int, int]], bucket: Bucket, rank: int) -> tuple[int, int, int]:
-        return table[bucket.number % self.plan.slots][self._at[rank]], 0, bucket.bytes
+    def _landed(self, bucket: Bucket) -> list[Range]:
+        table = self._receive[bucket.number % len(self._receive)]
+        return [(table[place], 0, bucket.bytes) for place in self.receivers]
 
 
 def _by_role(plan: TransferPlan) -> list[tuple[int, ...]]:

@@ -18,7 +18,7 @@ def replica_writes(plan: TransferPlan) -> Program:
     A source serves its shapes one after another: all but the last wait until they are written, because the replicas
     share their memory; the last one's writes run beside the next gather.
     """
-    writer = TransferWriter(plan)
+    writer = TransferWriter(plan, lands=False)
     began = writer.begin()
     served = {stage: assign_targets(stage.ranks, plan.receivers, plan.engine_ranks) for stage in plan.stages}
     writes: dict[Stage, list[int]] = {stage: [began] for stage in plan.stages}
@@ -47,7 +47,7 @@ def _rounds(served: Served) -> Iterator[list[list[tuple[int, int]]]]:
 
 def static_writes(plan: TransferPlan) -> Program:
     """H2D, gather and quantise, write: pipelined over buckets, so many in flight, with a barrier at the end."""
-    writer = TransferWriter(plan)
+    writer = TransferWriter(plan, lands=False)
     began = writer.begin()
     slots = [writer.pool("in flight", plan.stages[0].head, plan.slots)]
     done = [began]
@@ -59,7 +59,8 @@ def static_writes(plan: TransferPlan) -> Program:
         gathered = writer.gather(bucket, [staged])
         lanes = writer.lanes(writer.places(bucket.stage.ranks), "write")
         pairs = _spread(plan, bucket)
-        done.append(writer.write(bucket, pairs, bucket.kept, [gathered], lanes=lanes, releases=slots))
+        held = writer.sent_from(bucket, bucket.stage.ranks)
+        done.append(writer.write(bucket, pairs, bucket.kept, [gathered], lanes=lanes, reads=held, releases=slots))
     return writer.finish(done)
 
 
@@ -95,7 +96,7 @@ def chain(plan: TransferPlan) -> Program:
     loaded = began
     for bucket in writer.buckets():
         line = [bucket.stage.head, *plan.receivers]
-        held = writer.gather(bucket, [began], acquires=[slots[bucket.stage.head]])
+        held = writer.gather(bucket, [began], acquires=[slots[bucket.stage.head]], into=[bucket.stage.head])
         held = writer.tell(bucket, [held])
         for source, target in pairwise(line):
             lanes = [*writer.lanes([writer.at(source)], "out"), *writer.lanes([writer.at(target)], "in")]
