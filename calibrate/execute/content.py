@@ -1,20 +1,29 @@
-"""What travels: pseudo-random bytes for every tensor, made again where they are compared."""
+"""What travels: pseudo-random bytes for every tensor, made again where they are compared; who has and gets which."""
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...simulator.errors import UserError
 from ...simulator.scenario import Resolved
-from ...simulator.updates import Buckets
+from ...simulator.updates import Buckets, TransferPlan
+from ...simulator.updates.transfer.writer import Bucket, TransferWriter
 
 Bytes = NDArray[np.uint8]
+Counts = NDArray[np.int64]
+SERVED = ("broadcast", "p2p")
+FROM_TRAINERS = (
+    "single_sender", "relays", "all_senders", "stage_heads", "replica_writes", "static_writes", "colocated"
+)  # fmt: skip
 
 
 class Meta(NamedTuple):
-    """What a parameter server says about a tensor: `offset` and `size` are bytes, of its bucket and without padding."""
+    """What a sender says about a tensor: `offset` and `size` are bytes, of its bucket and without padding."""
 
     tensor: int
     name: str
@@ -24,33 +33,113 @@ class Meta(NamedTuple):
     size: int
 
 
+def share(size: int, part: int, parts: int) -> slice:
+    """One of `parts` even parts of `size` bytes; they differ by a byte where it does not divide."""
+    return slice(size * part // parts, size * (part + 1) // parts)
+
+
+def share_sizes(size: Counts, part: Counts | int, parts: Counts | int) -> Counts:
+    """Their bytes, of many tensors at once."""
+    return size * (part + 1) // parts - size * part // parts
+
+
+def content_of(resolved: Resolved) -> "ServedContent | TransferContent":
+    """What travels in this scenario.
+
+    Raises:
+        UserError: an update that can be simulated, but not executed.
+    """
+    update = resolved.scenario.update
+    refused = {"quantize": update.quantize != "none", "delta": update.delta is not None, "load": not update.load}
+    if update.method not in SERVED + FROM_TRAINERS:
+        known = ", ".join(SERVED + FROM_TRAINERS)
+        raise UserError(f"{resolved.where}: update.method: cannot execute {update.method!r}; expected {known}")
+    if keys := [key for key, asked in refused.items() if asked]:
+        text = "bytes are sent and loaded as they are"
+        raise UserError(*(f"{resolved.where}: update.{key}: is simulated only: where it runs, {text}" for key in keys))
+    plan = resolved.plan
+    return TransferContent(resolved, plan) if isinstance(plan, TransferPlan) else ServedContent(resolved)
+
+
 @dataclass(frozen=True)
-class Content:
-    """The tensors of a scenario: owners, buckets, bytes, and the share that a rank keeps."""
+class Content(ABC):
+    """The tensors of a scenario: their bytes, and what every rank must hold in the end."""
 
     resolved: Resolved
+
+    def of(self, tensor: int) -> Bytes:
+        """The bytes of a tensor."""
+        seed = (self.resolved.scenario.seed, tensor)
+        return np.random.default_rng(seed).integers(0, 256, self.size(tensor), dtype=np.uint8)
+
+    def size(self, tensor: int) -> int:
+        """Its number of bytes, without padding."""
+        return int(self.resolved.weights.nbytes[tensor])
+
+    @abstractmethod
+    def metas(self, bucket: int) -> list[Meta]:
+        """The tensors of a bucket and where they lie in it."""
+
+    @abstractmethod
+    def shard_bytes(self, rank: int) -> int:
+        """What a rank holds of the new weights beside the buffers of the Program."""
+
+    @abstractmethod
+    def received(self, rank: int) -> range:
+        """The tensors that a rank receives: all of them, or none."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> Counts:
+        """Into how many parts engines split each tensor."""
+
+    @abstractmethod
+    def position(self, rank: int) -> int:
+        """Where a rank stands in its engine: of n parts it keeps number position modulo n."""
+
+    def kept(self, rank: int, tensor: int) -> slice:
+        """The bytes of a tensor that an inference rank keeps."""
+        parts = int(self.parts[tensor])
+        return share(self.size(tensor), self.position(rank) % parts, parts)
+
+    def kept_sizes(self, rank: int) -> Counts:
+        """Bytes of each tensor that a rank keeps."""
+        if not (received := len(self.received(rank))):
+            return np.zeros(0, np.int64)
+        parts = self.parts[:received]
+        return share_sizes(self.resolved.weights.nbytes[:received], self.position(rank) % parts, parts)
+
+    def kept_bytes(self, rank: int) -> int:
+        """Bytes of all tensors that a rank keeps."""
+        return int(self.kept_sizes(rank).sum())
+
+    def expected(self, rank: int, tensor: int) -> Bytes:
+        """What a rank must hold of a tensor in the end."""
+        return self.of(tensor)[self.kept(rank, tensor)]
+
+    def _metas(self, tensors: Sequence[int]) -> list[Meta]:
+        weights = self.resolved.weights
+        ends = np.cumsum(weights.aligned()[list(tensors)])
+        offsets = [0, *ends[:-1].tolist()]
+        return [
+            Meta(i, weights.names[i], weights.shapes[i], weights.dtypes[i], offset, self.size(i))
+            for i, offset in zip(tensors, offsets, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class ServedContent(Content):
+    """Parameter servers own whole tensors, beside engines of which every listed rank keeps 1/tp."""
 
     @property
     def buckets(self) -> Buckets:
         """Owner, tensors and host offset of each bucket."""
         return self.resolved.served_plan.buckets
 
-    def of(self, tensor: int) -> Bytes:
-        """The bytes of a tensor."""
-        size = int(self.resolved.weights.nbytes[tensor])
-        seed = (self.resolved.scenario.seed, tensor)
-        return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
-
     def metas(self, bucket: int) -> list[Meta]:
-        """The tensors of a bucket and where they lie in it."""
-        weights, first = self.resolved.weights, int(self.buckets.first_tensor[bucket])
-        tensors = range(first, first + int(self.buckets.tensors[bucket]))
-        ends = np.cumsum(weights.aligned()[tensors.start : tensors.stop])
-        offsets = [0, *ends[:-1].tolist()]
-        return [
-            Meta(i, weights.names[i], weights.shapes[i], weights.dtypes[i], offset, int(weights.nbytes[i]))
-            for i, offset in zip(tensors, offsets, strict=True)
-        ]
+        """Buckets hold consecutive tensors of the checkpoint."""
+        first = int(self.buckets.first_tensor[bucket])
+        return self._metas(range(first, first + int(self.buckets.tensors[bucket])))
 
     def owned(self, rank: int) -> Iterator[int]:
         """The buckets whose tensors a rank owns."""
@@ -63,23 +152,88 @@ class Content:
             for meta in self.metas(bucket):
                 host[base + meta.offset :][: meta.size] = self.of(meta.tensor)
 
+    def shard_bytes(self, rank: int) -> int:
+        """Owned weights are a buffer of the Program."""
+        return 0
+
     def received(self, rank: int) -> range:
-        """The tensors that a rank receives: all of them, or none if it is not listed."""
+        """Listed ranks receive all."""
         return range(len(self.resolved.weights) if rank < self.resolved.served_plan.listed else 0)
 
-    def kept(self, rank: int, size: int) -> slice:
-        """The bytes of a tensor of `size` bytes that an inference rank keeps."""
-        parallel = self.resolved.scenario.update.inference.tp
-        share = rank % parallel
-        return slice(size * share // parallel, size * (share + 1) // parallel)
+    @cached_property
+    def parts(self) -> Counts:
+        """By tensor parallelism."""
+        return np.full(len(self.resolved.weights), self.resolved.scenario.update.inference.tp)
 
-    def kept_bytes(self, rank: int) -> int:
-        """Bytes of all tensors that a rank keeps."""
-        sizes, parallel = self.resolved.weights.nbytes[self.received(rank)], self.resolved.scenario.update.inference.tp
-        share = rank % parallel
-        return int((sizes * (share + 1) // parallel - sizes * share // parallel).sum())
+    def position(self, rank: int) -> int:
+        """Engines are consecutive ranks from the first one on."""
+        return rank
 
-    def expected(self, rank: int, tensor: int) -> Bytes:
-        """What a rank must hold of a tensor in the end."""
-        whole = self.of(tensor)
-        return whole[self.kept(rank, len(whole))]
+
+@dataclass(frozen=True)
+class TransferContent(Content):
+    """Each trainer holds a slice of the bytes of its stage's tensors; an engine keeps 1/tp of a tensor on each rank.
+
+    Of an expert's tensor, each rank of an engine keeps an equal part: as many bytes as the whole experts that expert
+    parallelism would give it.
+    """
+
+    plan: TransferPlan
+
+    @cached_property
+    def buckets(self) -> list[Bucket]:
+        """All buckets, by number."""
+        return TransferWriter(self.plan).buckets()
+
+    def metas(self, bucket: int) -> list[Meta]:
+        """Buckets hold tensors in the order of their phase: stage by stage."""
+        return self._metas(self.tensors(self.buckets[bucket]).tolist())
+
+    def tensors(self, bucket: Bucket) -> Counts:
+        """The tensors of a bucket."""
+        first = int(bucket.phase.buckets.first_tensor[bucket.index])
+        return bucket.phase.order[first:][: bucket.tensors]
+
+    def group(self, rank: int) -> tuple[int, ...]:
+        """The ranks that hold one copy of the stage's weights with this one."""
+        stage = next(stage for stage in self.plan.stages if rank in stage.ranks)
+        first = stage.ranks.index(rank) // stage.group * stage.group
+        return stage.ranks[first : first + stage.group]
+
+    def trained(self, rank: int) -> Counts:
+        """The tensors of a trainer's stage, in the order of its buckets; none of any other rank."""
+        mine = [self.tensors(bucket) for bucket in self.buckets if rank in bucket.stage.ranks]
+        return np.concatenate([np.empty(0, np.int64), *mine])
+
+    def shard(self, rank: int, size: int) -> slice:
+        """The bytes that a trainer holds of a tensor of its stage."""
+        group = self.group(rank)
+        return share(size, group.index(rank), len(group))
+
+    def shard_bytes(self, rank: int) -> int:
+        """What it trains, and where it writes from host memory, what it puts together for a receiver."""
+        if rank not in self.plan.trainers:
+            return 0
+        copied, group = self.resolved.scenario.update.method == "replica_writes", self.group(rank)
+        replica = max(map(self.kept_bytes, self.plan.receivers)) if copied else 0
+        sizes = self.resolved.weights.nbytes[self.trained(rank)]
+        return replica + int(share_sizes(sizes, group.index(rank), len(group)).sum())
+
+    def received(self, rank: int) -> range:
+        """Receivers receive all."""
+        return range(len(self.resolved.weights) if rank in self.plan.receivers else 0)
+
+    @cached_property
+    def parts(self) -> Counts:
+        """By tensor parallelism, and experts over all ranks of an engine."""
+        engine, parallel = self.plan.engine_ranks, self.resolved.scenario.update.inference.tp
+        return np.where(self.resolved.weights.expert, engine, parallel)
+
+    def position(self, rank: int) -> int:
+        """Engines are consecutive receivers."""
+        return self.plan.receivers.index(rank) % self.plan.engine_ranks
+
+    def places(self, rank: int) -> dict[int, slice]:
+        """Where a receiver holds what it keeps of each tensor: one after the other."""
+        ends = [0, *np.cumsum(self.kept_sizes(rank)).tolist()]
+        return {tensor: slice(*ends[tensor : tensor + 2]) for tensor in self.received(rank)}

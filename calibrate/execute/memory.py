@@ -8,7 +8,7 @@ from pathlib import Path
 from ...simulator.errors import UserError
 from ...simulator.scenario import Resolved
 from ...simulator.units import format_bytes
-from .content import Content
+from .content import content_of
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of the container that this process is in
 
@@ -17,7 +17,7 @@ def check_memory(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") 
     """Compare what the given ranks will allocate in host memory with what this machine has, where that is known.
 
     Raises:
-        UserError: it has less.
+        UserError: it has less, or the update cannot be executed at all.
     """
     needed, available = needed_bytes(resolved, ranks, device), available_bytes()
     if available is None or sum(needed.values()) <= available:
@@ -33,10 +33,11 @@ def check_memory(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") 
 
 def needed_bytes(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") -> dict[str, int]:
     """Host bytes by purpose of the given ranks of an unfolded scenario; on CUDA, only what they send is there."""
-    program, content = resolved.program, Content(resolved)
+    content, program = content_of(resolved), resolved.program
     here = [buffer for buffer in program.buffers if program.places[buffer.place].ranks[0] in ranks]
     needed = {"weights to send": sum(buffer.bytes for buffer in here if buffer.memory != "device")}
     if device == "cpu":
+        needed["weights to send"] += sum(content.shard_bytes(rank) for rank in ranks)
         needed["buffers"] = sum(buffer.bytes for buffer in here if buffer.memory == "device")
         needed["weights to receive"] = sum(content.kept_bytes(rank) for rank in ranks)
     return needed

@@ -6,7 +6,8 @@ Rules for an op that waits for another one, seen from a rank that has a part in 
 2. The other op runs on ranks that have a part in the waiting op too: the waiting op is a gang, where each member waits
    for its own and nobody's part can end before it has the data of the others. Of all that the other op waited for in
    its turn, this rank waits for what it did itself (such as allocating the buffer that will receive).
-3. The other op runs on further ranks: they send a signal when their parts end, and this rank waits for the signals.
+3. The other op runs on further ranks: they send a signal when their parts end, and this rank waits for the signals,
+   and again for what it did itself before (its part in a gang that the other op waited for).
 
 Pools turn into the same kind of waiting: slots are given out in the order of the ops, so with n slots the k-th op that
 takes one waits for the (k - n)-th that gives one back.
@@ -85,7 +86,7 @@ class Parts:
         for other in self.before[op]:
             if rank in self.ranks[other]:
                 yield other
-            elif not set(self.ranks[op]).isdisjoint(self.ranks[other]):
+            else:
                 yield from self._last_at(rank, other)
 
     def _last_at(self, rank: int, op: int) -> Iterator[int]:

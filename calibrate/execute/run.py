@@ -8,15 +8,17 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.scenario import Resolved
-from .acts import KINDS, Actor
+from .acts import Actor
 from .backend import Backend
 from .clock import Clock, common_clock
-from .content import Content
+from .content import content_of
 from .lanes import run_lanes
 from .measured import Measured, RankReport
 from .parts import Parts
+from .serving import ServedActor
 from .shared import check_one_sided
-from .world import StoreSignals, World, joined, run_name
+from .transferring import ACTORS, MAPS_MEMORY
+from .world import StoreMessages, StoreSignals, World, joined, run_name
 
 
 def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured | None:
@@ -25,19 +27,23 @@ def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured
     Raises:
         UserError: the Program cannot run here, or not on these ranks.
     """
-    parts = Parts(resolved.program).check(KINDS, resolved.where)
+    content, method = content_of(resolved), resolved.scenario.update.method
+    kind: type[Actor[Any]] = ACTORS[method] if resolved.from_trainers else ServedActor
+    parts = Parts(resolved.program).check(kind.kinds, resolved.where)
     world.check(resolved.program.ranks, resolved.where)
-    if resolved.served_plan.reads:
-        check_one_sided(world, resolved.where)
-    with joined(), closing(Actor(parts, world.rank, Content(resolved), backend)) as actor:
-        report = _run(actor, common_clock(world.rank, world.size))
-        reports: list[Any] = [None] * world.size
-        dist.all_gather_object(reports, report)
+    if method in ("p2p", *MAPS_MEMORY):
+        check_one_sided(world, method, resolved.where)
+    with joined():
+        run = run_name()
+        with closing(kind(parts, world.rank, content, backend, StoreMessages(run))) as actor:
+            report = _run(actor, run, common_clock(world.rank, world.size))
+            reports: list[Any] = [None] * world.size
+            dist.all_gather_object(reports, report)
     return Measured(parts, reports, _about(resolved, world, backend)) if world.rank == 0 else None
 
 
-def _run(actor: Actor, clock: Clock) -> RankReport:
-    run = run_name()
+def _run(actor: Actor[Any], run: str, clock: Clock) -> RankReport:
+    actor.meet()
     dist.barrier()  # every rank has filled what it owns: others may read it
     began = time.perf_counter_ns() + clock.offset_ns
     stamps = run_lanes(
@@ -59,7 +65,7 @@ def _about(resolved: Resolved, world: World, backend: Backend) -> dict[str, Any]
         "device": _device_name(backend),
         "collectives": backend.collectives,
         "torch": torch.__version__,
-        "bytes": resolved.served_plan.total_bytes,
+        "bytes": resolved.plan.total_bytes,
     }
 
 

@@ -1,4 +1,4 @@
-"""Host memory that other processes of this machine read without a part of its owner, as RDMA reads do: for P2P mode.
+"""Host memory that other processes of this machine read or write without a part of its owner, as RDMA does.
 
 It has no name in any file system, so nothing is left behind however a process ends: the kernel frees it with the last
 process that has it open or mapped. Neither does the size of /dev/shm bound it. Others find it under its owner's entry
@@ -38,25 +38,25 @@ class SharedMemory:
         os.close(self._descriptor)
 
 
-def mapped(address: Address) -> torch.Tensor:
-    """The memory of another process: what its owner writes is seen here, what is written here stays here.
+def mapped(address: Address, *, writable: bool = False) -> torch.Tensor:
+    """The memory of another process: what its owner writes is seen here; so is what is written here there, if writable.
 
     Raises:
         UserError: this process may not read that one's memory, or the owner has ended.
     """
     path = f"/proc/{address.process}/fd/{address.descriptor}"
     try:
-        return torch.from_file(path, shared=False, size=address.bytes, dtype=torch.uint8)
+        return torch.from_file(path, shared=writable, size=address.bytes, dtype=torch.uint8)
     except RuntimeError as error:
         raise UserError(f"cannot map the memory of another rank: {str(error).splitlines()[0]}") from None
 
 
-def check_one_sided(world: World, where: str) -> None:
-    """Raise a UserError unless ranks can read each other's memory here."""
+def check_one_sided(world: World, method: str, where: str) -> None:
+    """Raise a UserError unless ranks can map each other's memory here, as this method does."""
     if world.local_size < world.size:
         raise UserError(
-            f"{where}: update.method: p2p is executed on one machine only, where ranks can map each other's memory; "
-            f"{world.local_size} of {world.size} ranks are on this one"
+            f"{where}: update.method: {method} is executed on one machine only, where ranks can map each other's "
+            f"memory; {world.local_size} of {world.size} ranks are on this one"
         )
     if not hasattr(os, "memfd_create"):
-        raise UserError(f"{where}: update.method: p2p is executed on Linux only")
+        raise UserError(f"{where}: update.method: {method} is executed on Linux only")

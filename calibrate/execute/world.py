@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from threading import local
+from typing import Any
 from uuid import uuid4
 
 from ...simulator.errors import UserError
@@ -108,9 +111,33 @@ class StoreSignals:
 
     @cached_property
     def _store(self):  # type: ignore[no-untyped-def]
-        from torch.distributed import TCPStore
-
-        return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=TIMEOUT)
+        return _client()
 
     def _key(self, op: int, rank: int) -> str:
         return f"{self.run}/{op}/{rank}"
+
+
+class StoreMessages:
+    """Messages that anyone may read who knows their name, through the same store; a client for each thread again."""
+
+    def __init__(self, run: str):
+        self.run, self._clients = run, local()
+
+    def post(self, name: str, message: object) -> None:
+        """Leave a message."""
+        self._store().set(f"{self.run}/{name}", pickle.dumps(message))
+
+    def read(self, name: str) -> Any:
+        """Wait until there is one of that name, and return it."""
+        return pickle.loads(self._store().get(f"{self.run}/{name}"))
+
+    def _store(self):  # type: ignore[no-untyped-def]
+        if not hasattr(self._clients, "store"):
+            self._clients.store = _client()
+        return self._clients.store
+
+
+def _client():  # type: ignore[no-untyped-def]
+    from torch.distributed import TCPStore
+
+    return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=TIMEOUT)

@@ -1,4 +1,7 @@
-"""Run under torchrun by the tests: every case in turn, in one set of processes. Arguments: a folder, a scenario."""
+"""Run under torchrun by the tests: all cases of a set in turn, in one set of processes.
+
+Arguments: a folder, a scenario, the name of the set.
+"""
 
 import os
 import sys
@@ -33,6 +36,40 @@ P2P = {
 }
 if hasattr(os, "memfd_create"):
     CASES = {name: ["update.method=p2p", *changes] for name, changes in P2P.items()} | CASES
+# of tiny-stage-heads.toml: two stages of one trainer, an engine of tp = ep = 2
+TRAINERS = {
+    "stage_heads": [],
+    "stage_heads_one_stage": ["update.trainer={gpus=2, tp=2}"],
+    "stage_heads_of_two": ["update.trainer={gpus=2, tp=1}", "update.inference={tp=1}"],
+    "stage_heads_by_bucket": ["update.messages=bucket", "update.process_group=new"],
+    "stage_heads_of_three": ["update.trainer={gpus=3, tp=3}", "update.inference={tp=1}"],
+    "single_sender": ["update.method=single_sender"],
+    "single_sender_in_turn": ["update.method=single_sender", "update.in_flight=1"],
+    "relays": ["update.method=relays", "update.trainer={gpus=2, tp=2}"],
+    "all_senders": ["update.method=all_senders"],
+    "all_senders_one_stage": ["update.method=all_senders", "update.trainer={gpus=2, tp=2}"],
+    "all_senders_of_three": ["update.method=all_senders", "update.trainer={gpus=3, pp=3}", "update.inference={tp=1}"],
+    "stage_heads_corrupt": ["update.inference={tp=1}"],
+}
+BY_MEMORY = {
+    "replica_writes": ["update.method=replica_writes"],
+    "replica_writes_two_shapes": ["update.method=replica_writes", "update.trainer={gpus=2, pp=2}"],
+    "replica_writes_shared_source": [
+        "update.method=replica_writes",
+        "update.trainer={gpus=1}",
+        "update.inference={gpus=3}",
+    ],
+    "replica_writes_one_stage": ["update.method=replica_writes", "update.trainer={gpus=2, tp=2}"],
+    "static_writes": ["update.method=static_writes"],
+    "static_writes_one_stage": ["update.method=static_writes", "update.trainer={gpus=2, tp=2}"],
+    "colocated": ["update.method=colocated", "update.trainer={gpus=4, pp=2, tp=2}"],
+    "colocated_one_stage": ["update.method=colocated", "update.trainer={gpus=4, tp=2}", "update.messages=bucket"],
+    "colocated_four_stages": ["update.method=colocated", "update.trainer={gpus=4, pp=4}", "update.messages=bucket"],
+    "replica_writes_corrupt": ["update.method=replica_writes"],
+}
+if hasattr(os, "memfd_create"):
+    TRAINERS = TRAINERS | BY_MEMORY
+SETS = {"servers": CASES, "trainers": TRAINERS}
 
 
 class FlipsOneBit(CpuBackend):
@@ -48,13 +85,18 @@ class FlipsOneBit(CpuBackend):
             target[self.byte] ^= 1
 
 
-SPOILS = {"corrupt": (3, -1), "p2p_corrupt": (1, 0)}  # a rank's first bucket after two copies and a reload; its read
+SPOILS = {
+    "corrupt": (3, -1),  # a rank's first bucket, after two copies and a reload
+    "p2p_corrupt": (1, 0),  # its first read
+    "stage_heads_corrupt": (1, 0),  # a trainer's first shard on its way, an engine's first load
+    "replica_writes_corrupt": (1, 0),  # a trainer's first shard
+}
 
 
-def main(out, scenario):
+def main(out, scenario, cases):
     world = World.from_environment()
     with joined():
-        for name, changes in CASES.items():
+        for name, changes in SETS[cases.name].items():
             backend = FlipsOneBit(*SPOILS[name]) if name in SPOILS else CpuBackend()
             measured = execute_rank(unfolded(scenario, changes), world, backend)
             if measured is not None:

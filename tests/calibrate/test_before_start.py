@@ -62,6 +62,40 @@ def test_too_little_memory_is_one_line(scenario, monkeypatch):
         check_memory(unfolded(scenario), [0, 1])
 
 
+def test_what_trainers_and_engines_allocate(scenario):
+    """Two trainers hold half of 5000 bytes each and two send buffers, two engines half of all and two of their own."""
+    trained = ["update.method=single_sender", "update.trainer={gpus=2, tp=2}"]
+    resolved = unfolded(scenario, trained)
+    assert needed_bytes(resolved, range(4)) == {
+        "weights to send": 5000,
+        "buffers": 4 * 2 * 4096,
+        "weights to receive": 2 * 2500,
+    }
+    resolved = unfolded(scenario, ["update.method=replica_writes", trained[1]])
+    assert needed_bytes(resolved, [0, 1]) == {
+        "weights to send": 5000 + 2 * 2500,
+        "buffers": 2 * 2 * 4096,
+        "weights to receive": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (["method=reshard"], "update.method: cannot execute 'reshard'; expected broadcast, p2p, single_sender, "),
+        (["method=stage_heads", "quantize=before"], "update.quantize: is simulated only"),
+        (["method=stage_heads", "delta={density=0.1}"], "update.delta: is simulated only"),
+        (["method=file_system", "storage={write='1 GB/s', read='1 GB/s'}"], "update.method: cannot execute 'file_sys"),
+        (["method=single_sender", "load=false"], "update.load: is simulated only"),
+    ],
+)
+def test_what_cannot_be_executed_is_one_line(scenario, changes, line):
+    resolved = unfolded(scenario, [f"update.{change}" for change in ["trainer={gpus=2}", *changes]])
+    with pytest.raises(UserError, match=re.escape(f"{scenario}: {line}")) as error:
+        check_memory(resolved, range(4))
+    assert len(error.value.faults) == 1
+
+
 @pytest.mark.parametrize("available", [None, 10**9])
 def test_enough_memory_or_unknown(scenario, monkeypatch, available):
     monkeypatch.setattr(memory, "available_bytes", lambda: available)

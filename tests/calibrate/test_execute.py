@@ -15,11 +15,13 @@ pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 import torch
 from runcast.calibrate.compare import compare, left_over, read_spans, simulated_spans, unfolded
 
-from .ranks import CASES, SPOILS
+from .ranks import CASES, SPOILS, TRAINERS
 
 ROOT = Path(__file__).parents[2]
 TINY = {n: ROOT / f"data/scenarios/tiny-{n}ranks.toml" for n in (2, 4)}
 TINY_P2P = ROOT / "data/scenarios/tiny-p2p.toml"
+TINY_HEADS = ROOT / "data/scenarios/tiny-stage-heads.toml"
+TINY_COLOCATED = ROOT / "data/scenarios/tiny-colocated.toml"
 RUNCAST = str(Path(sys.executable).with_name("runcast"))
 NEEDS_MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="P2P is executed on Linux only")
 NO_RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
@@ -36,9 +38,18 @@ def torchrun(ranks, *command):
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
-    """All cases on two ranks, once."""
-    folder = tmp_path_factory.mktemp("cases")
-    done = torchrun(2, Path(__file__).with_name("ranks.py"), folder, TINY[2])
+    """All updates by parameter servers on two ranks, once."""
+    return run_set(2, "servers", TINY[2], tmp_path_factory.mktemp("cases"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """All updates from trainers on four ranks, once."""
+    return run_set(4, "trainers", TINY_HEADS, tmp_path_factory.mktemp("trained"))
+
+
+def run_set(ranks, name, scenario, folder):
+    done = torchrun(ranks, Path(__file__).with_name("ranks.py"), folder, scenario, name)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -97,6 +108,28 @@ def test_the_program_is_what_happened(cases, case):
     resolved = unfolded(TINY[2], CASES[case])
     assert resolved.plan.buckets.rounds >= 2
     check_run(cases / case, resolved, checked=resolved.plan.listed * len(resolved.weights))
+
+
+@pytest.mark.parametrize("case", [name for name in TRAINERS if name not in SPOILS])
+def test_an_update_from_trainers_is_what_happened(trained, case):
+    resolved = unfolded(TINY_HEADS, TRAINERS[case])
+    assert resolved.plan.rounds >= 2
+    check_run(trained / case, resolved, checked=len(resolved.plan.receivers) * len(resolved.weights))
+
+
+def test_bytes_spoiled_between_trainers_and_engines_are_found(trained):
+    """Each trainer flips a bit of its stage's first tensor; engines flip the first stage's back when they load it."""
+    summary = json.loads((trained / "stage_heads_corrupt" / "summary.json").read_text())
+    names = {name.partition(" on rank ")[0] for name in summary["first_wrong"]}
+    assert (summary["tensors_wrong"], len(names)) == (2, 1)
+    assert set(summary["first_wrong"]) == {f"{name} on rank {rank}" for name in names for rank in (2, 3)}
+
+
+@NEEDS_MEMFD
+def test_bytes_spoiled_before_a_one_sided_write_are_found(trained):
+    """Two trainers, each with the first byte of a tensor of its stage: it is in the half that rank 2 keeps."""
+    summary = json.loads((trained / "replica_writes_corrupt" / "summary.json").read_text())
+    assert [name.rpartition(" ")[2] for name in summary["first_wrong"]] == ["2", "2"]
 
 
 def test_a_spoiled_byte_is_found(cases):
@@ -196,6 +229,33 @@ def test_owners_that_are_not_listed_are_read_without_a_part_in_it(tmp_path):
     assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "scenario", [TINY_HEADS, pytest.param(TINY_COLOCATED, marks=NEEDS_MEMFD)], ids=["heads", "colocated"]
+)
+def test_updates_from_trainers_by_the_command_itself(tmp_path, scenario):
+    done = run(RUNCAST, "execute", scenario, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    resolved = unfolded(scenario)
+    check_run(tmp_path / "out", resolved, checked=len(resolved.plan.receivers) * len(resolved.weights))
+    done = run(RUNCAST, "compare", tmp_path / "out", scenario)
+    assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout
+
+
+def test_odd_tensors_split_unevenly_over_trainers_and_engines(tmp_path):
+    """Five tensors over two trainers of one stage, an engine of two: no half is a whole number of bytes."""
+    file = tmp_path / "odd.toml"
+    file.write_text(
+        'kind = "weight_update"\ncluster = { base = "h20-hgx", gpus_per_node = 4 }\nprofile = "h20"\n'
+        "[model]\nbytes = 50_005\ntensors = 5\n"
+        '[update]\nmethod = "stage_heads"\nbucket = "20 KiB"\ntrainer = { gpus = 2, tp = 2 }\ninference = { tp = 2 }\n'
+    )
+    done = run(RUNCAST, "execute", file, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    resolved = unfolded(file)
+    assert set(resolved.weights.nbytes % 2) == {1}
+    check_run(tmp_path / "out", resolved, checked=10)
+
+
 @NEEDS_MEMFD
 def test_all_of_four_ranks_listed_under_torchrun(tmp_path):
     listed = "update.ranks=4"
@@ -237,6 +297,15 @@ def test_cuda_is_asked_for_and_needs_a_gpu_per_rank():
     done = run(RUNCAST, "execute", TINY[2], "--device", "cuda")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: --device cuda: 2 ranks on this machine need a GPU each, but torch finds {found}\n"
+
+
+def test_writes_need_one_machine():
+    method = "update.method=replica_writes"
+    done = run(
+        RUNCAST, "execute", TINY_HEADS, "--set", method, RANK="0", WORLD_SIZE="4", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2"
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{TINY_HEADS}: update.method: replica_writes is executed on one machine only" in done.stderr
 
 
 def test_mistakes_are_found_before_anything_starts():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from runcast.calibrate.compare import unfolded
+from runcast.calibrate.execute.content import FROM_TRAINERS
 from runcast.calibrate.execute.parts import Parts
 from runcast.simulator.errors import UserError
 from runcast.simulator.program import ProgramBuilder
@@ -45,6 +46,16 @@ def test_member_of_a_gang_waits_for_what_it_did_before_the_others():
     assert (parts.of(1)[cast].after, parts.of(1)[cast].signals) == ((allocated,), ())
 
 
+def test_a_signal_does_not_stand_for_ones_own_part():
+    """Rank 0 goes on when its own part of the gang has ended; rank 1 may still be in its part."""
+    builder, ps, comm = two_ranks()
+    gathered = builder.op("barrier", ps)
+    told = builder.op("sync", ps[:1], [gathered])
+    sent = builder.op("copy", comm[1:], [told])
+    part = Parts(builder.build()).of(1)[sent]
+    assert (part.after, part.signals) == ((gathered,), ((told, 0),))
+
+
 def test_slots_are_given_out_in_order():
     builder, ps, comm = two_ranks()
     pool = builder.pool("half", 0, 2)
@@ -64,6 +75,36 @@ def test_a_read_waits_for_nothing_of_the_owner(pipeline):
     assert [part.signals for rank in (0, 1) for op, part in parts.of(rank).items() if op in reads] == [()] * len(reads)
     for owner in (2, 3):
         assert [program.kind_of(op) for op in parts.of(owner)] == ["gather_metas"]
+
+
+LAYOUTS = {
+    "two stages": "update.trainer={gpus=2, pp=2}",
+    "one stage": "update.trainer={gpus=2, tp=2}",
+    "uneven stages": "update.trainer={gpus=3, pp=3}",
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("method", FROM_TRAINERS)
+def test_no_buffer_is_overwritten_before_it_is_read(method, layout):
+    """Of two ops that touch a buffer, one of them writing, the first has ended before the second starts; but engines
+    load a bucket while it arrives.
+    """
+    scenario = Path(__file__).parents[2] / "data/scenarios/tiny-stage-heads.toml"
+    program = unfolded(scenario, [f"update.method={method}", LAYOUTS[layout], "update.inference={tp=1}"]).program
+    parts = Parts(program)
+    ended = [set() for _ in range(len(program))]
+    for op in range(len(program)):
+        for other in (*parts.before[op], *parts.previous[op]):
+            ended[op] |= ended[other] | {other}
+    touched = {}
+    for op in range(len(program)):
+        for access in (program.access_table[i] for i in program.accesses[op]):
+            for other, wrote in touched.setdefault(access.buffer, []):
+                same = {program.tags["bucket"][op], program.tags["bucket"][other]}
+                beside = {program.kind_of(op), program.kind_of(other)} == {"broadcast", "reload"} and len(same) == 1
+                assert not (access.write or wrote) or other in ended[op] or beside or op == other
+            touched[access.buffer].append((op, access.write))
 
 
 def test_folded_ranks_are_refused():

@@ -67,7 +67,15 @@ def test_owners_write_and_readers_do_not():
     assert seen.tolist() == [9, *range(1, 8)]
 
 
+@NEEDS_MEMFD
+def test_who_maps_it_writable_writes_to_its_owner():
+    owned = SharedMemory(8)
+    mapped(owned.address, writable=True)[3] = 9
+    assert owned.tensor.tolist() == [0, 0, 0, 9, 0, 0, 0, 0]
+    owned.close()
+
+
 def test_only_linux_has_such_memory(monkeypatch):
     monkeypatch.delattr(os, "memfd_create", raising=False)
     with pytest.raises(UserError, match=re.escape("a.toml: update.method: p2p is executed on Linux only")):
-        check_one_sided(World(0, 2, 0, 2), "a.toml")
+        check_one_sided(World(0, 2, 0, 2), "p2p", "a.toml")
