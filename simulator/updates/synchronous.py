@@ -29,7 +29,7 @@ def serial(plan: UpdatePlan) -> Program:
 
 def _update(plan: UpdatePlan, *, overlap: bool) -> Program:
     writer = UpdateWriter(plan)
-    sent = writer.each(writer.prepare())
+    sent = writer.prepare()
     loaded = writer.handle(sent)
     for round_ in range(plan.buckets.rounds):
         buckets = (plan.buckets.round == round_).nonzero()[0].tolist()

@@ -27,15 +27,15 @@ def three_stage(plan: UpdatePlan, freed: Literal["start", "end"] = "start") -> P
         raise ValueError("the three-stage pipeline needs an H2D buffer, but only two buffers of this bucket fit")
     writer = UpdateWriter(plan)
     ready = writer.prepare()
-    loaded = writer.handle(writer.each(ready))
+    loaded = writer.handle(ready)
     roots = sorted(set(plan.buckets.root.tolist()))
     h2d_slot = {root: [writer.h2d_pool(root)] for root in roots}
     halves = writer.ipc_pools()
     staged = [
-        writer.h2d(bucket, [ready], blocks_host=False, acquires=h2d_slot[root])
+        writer.h2d(bucket, [writer.of_root(bucket, ready)], blocks_host=False, acquires=h2d_slot[root])
         for bucket, root in enumerate(plan.buckets.root.tolist())
     ]
-    cast = ready
+    cast = writer.of_root(0, ready)
     for bucket, root in enumerate(plan.buckets.root.tolist()):
         if freed == "start":
             filled = writer.copy(bucket, [staged[bucket], cast], acquires=halves, releases=h2d_slot[root])

@@ -39,7 +39,7 @@ class UpdateWriter:
         """The Program written so far."""
         return self.builder.build()
 
-    def prepare(self) -> int:
+    def prepare(self) -> Ops:
         """Gather the metadata of all ranks, create the process group, plan the buckets and allocate the buffers."""
         plan = self.plan
         tensors = int(plan.buckets.tensors.sum())
@@ -52,12 +52,13 @@ class UpdateWriter:
         allocated = self._gang(
             "allocate", "ps", [joined], shape=(tensors,), size_bytes=size, writes=self._every_buffer()
         )
-        return self._registered("register", [allocated]) if plan.reads else allocated
+        ready = [allocated] * len(self.classes)
+        return self._registered("register", ready) if plan.reads else ready
 
-    def _registered(self, kind: str, after: Ops) -> int:
+    def _registered(self, kind: str, after: Ops) -> Ops:
         """The buffers into which ranks read become known to the NICs, or are forgotten."""
         landing = self.plan.size.bytes * (1 if self.plan.size.buffers == 3 else 2)
-        return self._gang(kind, "ps", after, size_bytes=landing)
+        return self._each(kind, "ps", after, size_bytes=landing)
 
     def handle(self, after: Ops) -> Ops:
         """The worker opens the IPC handle of its parameter server's buffer."""
@@ -178,7 +179,7 @@ class UpdateWriter:
         """Workers drop the handle and empty their cache, servers free the buffers, post-hook, barrier, group gone."""
         dropped = self._each("drop_handle", "worker", after)
         if self.plan.reads:
-            dropped = self.each(self._registered("unregister", dropped))
+            dropped = self._registered("unregister", dropped)
         freed = [
             self._one("free_buffers", "ps", place, [dropped[i]], reads=self._buffers_of(place))
             for i, place in enumerate(self.classes)
