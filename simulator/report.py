@@ -22,7 +22,7 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "export": ("gather", "stage_in", "quantize", "encode", "flatten", "replicate", "export_handles"),
     "h2d": ("h2d", "read"),
     "broadcast": ("copy", "broadcast"),
-    "write": ("write", "exchange", "fs_write", "fs_read"),
+    "write": ("write", "forward", "exchange", "fs_write", "fs_read"),
     "reload": ("open_handles", "apply", "reload", "hold"),
     "sync": ("wait_worker", "agree", "sync", "send_meta"),
     "release": ("drop_handle", "unregister", "free_buffers", "barrier", "destroy_group"),

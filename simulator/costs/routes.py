@@ -15,10 +15,17 @@ def read_route(cluster: Cluster, owner: int, receiver: int) -> Route:
 
 
 def write_route(cluster: Cluster, source: int, target: int, *, from_host: bool) -> Route:
-    """From the source's device, or its nearest host memory, to the target's device."""
+    """From the source's device, or its nearest host memory, to the target's device, through the NICs of both."""
     out, into = cluster.nic_of(source), cluster.nic_of(target)
     fetched = cluster.route(cluster.numa_of(source), out) if from_host else cluster.nic_out_route(source, out)
     return _distinct([*fetched, *between_nics(cluster, out, into), *cluster.nic_in_route(target, into)])
+
+
+def peer_route(cluster: Cluster, source: int, target: int) -> Route:
+    """From device to device: over NVLink where it joins them, else through the NICs of both."""
+    if target in cluster.nvlink_domain(source):
+        return cluster.route(cluster.gpu(source), cluster.gpu(target))
+    return write_route(cluster, source, target, from_host=False)
 
 
 def between_nics(cluster: Cluster, out: str, into: str) -> Route:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from .pricing import Pricing
-from .routes import write_route
+from .routes import peer_route, write_route
 from .sheet import Ops, Term
 
 # Passes over a bucket in device memory: bytes read and written per byte of the op, and whether each tensor has its own.
@@ -16,9 +16,13 @@ _PASSES = {"quantize": (1.5, True), "encode": (3.0, True), "apply": (2.0, True),
 
 
 def _gather(pricing: Pricing, ops: Ops) -> None:
-    """All-gather over the group: each rank gets what the others hold. Shape is (tensors, ranks of a group)."""
+    """All-gather over the group: a launch for each tensor of which a rank holds a part, then names and slices of all.
+
+    Shape is (tensors, ranks of a group, tensors of which a rank holds a part).
+    """
     for group, own in pricing.by_group(ops):
-        host = [pricing.host("export.s"), pricing.host("export.tensor_s", pricing.shape(own, 0))]
+        launches = pricing.host("export.tensor_s", pricing.shape(own, 2))
+        host = [pricing.host("export.s"), launches, pricing.host("convert.tensor_s", pricing.shape(own, 0))]
         if len(group) == 1:
             pricing.sheet.charge(own, host)
             continue
@@ -27,12 +31,12 @@ def _gather(pricing: Pricing, ops: Ops) -> None:
 
 
 def _replicate(pricing: Pricing, ops: Ops) -> None:
-    """The loader walks all tensors and copies what is kept into host memory; pieces of experts go slower."""
-    walked, expert, size = pricing.shape(ops, 0), pricing.shape(ops, 2) > 0, pricing.bytes(ops)
+    """The loader copies what is kept into host memory, tensor by tensor; pieces of experts go slower."""
+    kept, expert, size = pricing.shape(ops, 1), pricing.shape(ops, 2) > 0, pricing.bytes(ops)
     pricing.sheet.charge(
         ops,
         [
-            pricing.host("replica.tensor_s", walked),
+            pricing.host("replica.tensor_s", kept),
             pricing.host("replica.byte_s", size * ~expert),
             pricing.host("replica.expert_byte_s", size * expert),
         ],
@@ -52,16 +56,19 @@ def _write(pricing: Pricing, ops: Ops) -> None:
                 pricing.along(mine, routes, latency, pricing.one_sided, basis)
 
 
+def _forward(pricing: Pricing, ops: Ops) -> None:
+    """One-sided from device to device, as UCX does it: over NVLink inside a node."""
+    basis = {"nic": pricing.profile["rdma.nic_fraction"], "nvlink": pricing.profile["link_fraction.nvlink"]}
+    for (source, target), own in pricing.by_group(ops):
+        route = peer_route(pricing.cluster, source, target)
+        pricing.along(own, [route], [pricing.fixed("rdma.latency_s")], pricing.one_sided, basis)
+
+
 def _exchange(pricing: Pricing, ops: Ops) -> None:
     """NCCL send and receive between the pairs of the group: over NVLink where there is one."""
     for group, own in pricing.by_group(ops):
         cluster = pricing.cluster
-        routes = [
-            cluster.route(cluster.gpu(a), cluster.gpu(b))
-            if b in cluster.nvlink_domain(a)
-            else write_route(cluster, a, b, from_host=False)
-            for a, b in zip(group[::2], group[1::2], strict=True)
-        ]
+        routes = [peer_route(cluster, a, b) for a, b in zip(group[::2], group[1::2], strict=True)]
         messages = pricing.shape(own, 0) - 1
         latency = [pricing.fixed("broadcast.latency_s"), pricing.fixed("broadcast.message_s", messages)]
         basis = {kind: pricing.profile[f"link_fraction.{kind}"] for kind in ("nic", "nvlink")}
@@ -97,6 +104,7 @@ TRANSFER: Mapping[str, Callable[[Pricing, Ops], None]] = {
     "gather": _gather,
     "replicate": _replicate,
     "write": _write,
+    "forward": _forward,
     "exchange": _exchange,
     "stage_in": _stage_in,
     **{kind: partial(_pass, kind) for kind in _PASSES},

@@ -23,6 +23,7 @@ COLOUR = {
     "gather": "#CC79A7",
     "replicate": "#0072B2",
     "write": "#D55E00",
+    "forward": "#D55E00",
     "exchange": "#D55E00",
     "broadcast": "#D55E00",
     "set-up, sync, clean-up": "#8C8C8C",

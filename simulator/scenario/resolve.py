@@ -99,8 +99,10 @@ class Resolved:
     @cached_property
     def resident_bytes(self) -> int:
         """Bytes of weights that each inference rank holds while it is updated."""
-        inference, total = self.scenario.update.inference, self.weights.total_bytes
-        experts = int(self.weights.nbytes[self.weights.expert].sum())
+        inference, held = self.scenario.update.inference, self.weights
+        if self.scenario.update.quantize != "none" and self.spec is not None:
+            held = weights(self.spec, mtp=self.scenario.model.mtp, fp8=True)
+        total, experts = held.total_bytes, int(held.nbytes[held.expert].sum())
         return -(-(total - experts) // inference.tp) + -(-experts // max(inference.tp, inference.ep))
 
     @cached_property

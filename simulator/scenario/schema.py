@@ -83,6 +83,15 @@ class Trainer(_Table):
     pp: PositiveInt = Field(1, description="pipeline-parallel size in training")
     cp: PositiveInt = Field(1, description="context-parallel size in training")
     ep: PositiveInt = Field(1, description="expert-parallel size in training")
+    sharded: bool | None = Field(
+        None, description="whether tensors are spread over all of them, as in FSDP (default: where tp, pp and ep are 1)"
+    )
+
+    @model_validator(mode="after")
+    def _one_stage(self) -> "Trainer":
+        if self.sharded and self.pp > 1:
+            raise ValueError("sharded goes with pp = 1")
+        return self
 
 
 class Delta(_Table):

@@ -1,7 +1,11 @@
 """The plan of an update that starts at trainers, from a checked scenario; what does not divide or fit is found here."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UserError, fault
 from ..units import format_bytes
@@ -15,6 +19,8 @@ DEFAULT_BUCKET_BYTES = 512 * 2**20
 _PUT_IN_PLACE = ("replica_writes", "static_writes")
 """Methods whose writes end where the engine reads its weights: nobody at the receiver does anything with them."""
 
+_EXPERT = re.compile(r"experts\.(\d+)\.(.+)")
+_BY_LOCAL_TENSORS = ("stage_heads", "replica_writes")
 _KEPT_HANDLES = ("stage_heads", "reshard", "colocated")
 
 
@@ -64,32 +70,48 @@ class Question:
         self._check_ranks()
         self._check_receiving()
         update, sent = self.update, self._sent()
-        largest = int(sent.aligned().max())
         by_default = update.max_bucket if "max_bucket" in update.model_fields_set else DEFAULT_BUCKET_BYTES
-        bucket = update.bucket or max(by_default, largest)
-        if bucket < largest:
-            allowed = f"the largest tensor has {format_bytes(largest)} and is never split"
-            raise UserError(fault(self.where, "update.bucket", format_bytes(bucket), allowed))
-        if update.in_flight * bucket > self.free_bytes:
-            free = format_bytes(max(self.free_bytes, 0))
-            allowed = f"{update.in_flight} in flight do not fit beside what engines hold, which leaves {free}"
-            raise UserError(fault(self.where, "update.bucket", format_bytes(bucket), allowed))
-        return make_transfer(
+        payload = self._payload(sent)
+        plan = make_transfer(
             sent.aligned(),
             sent.expert,
             sent.layer,
             trainers=self.trainers,
             receivers=self.receivers,
-            train=Layout(self.trainer.tp, self.trainer.pp, self.trainer.cp, self.trainer.ep),
+            train=self._layout(),
             inference=Layout(tp=update.inference.tp, ep=update.inference.ep),
-            bucket_bytes=bucket,
+            bucket_bytes=round((update.bucket or by_default) / payload.gathered),
             classes=_used(self.classes, {*self.trainers, *self.receivers}),
-            payload=self._payload(sent),
+            payload=payload,
             dtype=self.dtype,
             slots=update.in_flight,
             registers=update.registration == "new",
             new_group="process_group" in update.model_fields_set and update.process_group == "new",
+            unit=self._units(sent) if update.method in _BY_LOCAL_TENSORS else None,
         )
+        if plan.slots * plan.bucket_bytes > self.free_bytes:
+            free = format_bytes(max(self.free_bytes, 0))
+            allowed = f"{plan.slots} in flight do not fit beside what engines hold, which leaves {free}"
+            raise UserError(fault(self.where, "update.bucket", format_bytes(plan.bucket_bytes), allowed))
+        return plan
+
+    def _layout(self) -> Layout:
+        trainer = self.trainer
+        alone = trainer.tp * trainer.pp * trainer.ep == 1
+        sharded = alone if trainer.sharded is None else trainer.sharded
+        return Layout(trainer.tp, trainer.pp, trainer.cp, trainer.ep, sharded)
+
+    def _units(self, sent: Weights) -> NDArray[np.int64]:
+        """What one gather of a trainer's own tensor brings: the same matrices of one expert of each of its peers.
+
+        A trainer holds the input matrices of an expert as one tensor, and every `experts / ep`-th expert is at the same
+        place on its trainer.
+        """
+        ep, count = self.trainer.ep, self.spec.moe.n_routed_experts if self.spec and self.spec.moe else 0
+        per_trainer, placed = max(count // ep, 1), zip(sent.names, sent.layer.tolist(), strict=True)
+        keys = [_unit(name, layer, per_trainer) for name, layer in placed]
+        number = {key: i for i, key in enumerate(dict.fromkeys(key for key in keys if key))}
+        return np.array([number[key] if key else -1 - i for i, key in enumerate(keys)], np.int64)
 
     def _sent(self) -> Weights:
         """What crosses the wire: FP8 if it is quantised before, else as the checkpoint has it."""
@@ -153,6 +175,14 @@ class Question:
 
     def _fault(self, key: str, value: object, allowed: str) -> UserError:
         return UserError(fault(self.where, f"update.{key}", value, allowed))
+
+
+def _unit(name: str, layer: int, per_trainer: int) -> tuple[int, int, bool] | None:
+    """Layer, place among a trainer's experts, whether an output matrix; None for what is no expert's own tensor."""
+    found = _EXPERT.search(name)
+    if found is None:
+        return None
+    return layer, int(found[1]) % per_trainer, "down" in found[2] or "w2" in found[2]
 
 
 def _used(classes: Sequence[Sequence[int]], ranks: set[int]) -> list[list[int]]:

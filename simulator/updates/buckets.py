@@ -85,15 +85,18 @@ def split_by_count(n_tensors: int, ranks: int) -> NDArray[np.int64]:
     return np.arange(n_tensors) // -(-n_tensors // ranks)
 
 
-def fill_buckets(sizes_bytes: NDArray[np.int64], owner: NDArray[np.int64], bucket_bytes: int) -> Buckets:
+def fill_buckets(
+    sizes_bytes: NDArray[np.int64], owner: NDArray[np.int64], bucket_bytes: int, *, oversized: bool = False
+) -> Buckets:
     """Walk each owner's tensors in order; open a new bucket when the next one would not fit. No tensor is split.
 
-    `sizes_bytes` are aligned sizes in checkpoint order and `owner` is ascending.
+    `sizes_bytes` are aligned sizes in checkpoint order and `owner` is ascending. With `oversized`, a tensor that is
+    larger than a bucket has one of its own.
 
     Raises:
-        ValueError: a tensor is larger than the bucket.
+        ValueError: a tensor is larger than the bucket, and may not be.
     """
-    if sizes_bytes.max(initial=0) > bucket_bytes:
+    if not oversized and sizes_bytes.max(initial=0) > bucket_bytes:
         raise ValueError(f"the largest tensor has {sizes_bytes.max()} bytes, but a bucket has {bucket_bytes}")
     end = np.concatenate(([0], np.cumsum(sizes_bytes)))
     rows: list[tuple[int, ...]] = []
@@ -128,7 +131,7 @@ def _fill_owner(
     rows: list[tuple[int, ...]] = []
     start, base = first, end[first]
     while start < last:
-        stop = min(int(np.searchsorted(end, end[start] + bucket_bytes, side="right")) - 1, last)
+        stop = min(max(int(np.searchsorted(end, end[start] + bucket_bytes, side="right")) - 1, start + 1), last)
         rows.append((rank, rank, len(rows), start, stop - start, int(end[stop] - end[start]), int(end[start] - base)))
         start = stop
     return rows

@@ -205,6 +205,8 @@ def _scenario(cells: Mapping[str, str], words: Mapping[str, Any]) -> dict[str, A
     colocated = update["method"] == "colocated"
     if cells.get("bucket_bytes"):
         update["bucket"] = int(cells["bucket_bytes"])
+    if cells.get("quantize"):
+        update["quantize"] = cells["quantize"]
     if cells.get("max_bucket_bytes"):
         update["max_bucket"] = int(cells["max_bucket_bytes"])
     update["inference"] = {"tp": sizes.get("tp", 1)}
@@ -221,7 +223,7 @@ def _scenario(cells: Mapping[str, str], words: Mapping[str, Any]) -> dict[str, A
         "kind": "weight_update",
         "cluster": _cluster(cells, words["gpu"][cells["gpu"]]),
         "nodes": max(-(-gpus // per_node), 1),
-        "stack": words["stack"].get(cells["system"] + older, words["stack"][cells["system"]]),
+        "stack": cells.get("stack") or words["stack"].get(cells["system"] + older, words["stack"][cells["system"]]),
         "model": _model(cells, words, served),
         "update": update,
     }

@@ -7,6 +7,7 @@ line rates and hosts take no time, so that nothing hides a byte that was forgott
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -170,11 +171,15 @@ def bounds(plan: TransferPlan, machine: Cluster, method: str, store: Store | Non
 
 
 def gathered(plan: TransferPlan, machine: Cluster, method: str) -> Bounds:
-    """Each rank of a group gets from the others what they hold."""
+    """Each rank of a group gets from the others what they hold; several groups may share the work."""
     found = {}
-    for stage, (size, _) in zip(plan.stages, of_stages(plan), strict=True):
-        others = (1 - 1 / stage.group) * size * plan.payload.gathered
-        found |= {f"gathered by {r}": others / gpu(machine, r, "in") for r in stage.ranks[: stage.group]}
+    for number, stage in enumerate(plan.stages):
+        others = 0.0
+        for phase in plan.phases:
+            size = int(phase.buckets.bytes[phase.buckets.owner == number].sum()) * plan.payload.gathered
+            groups = len(stage.ranks) // phase.group if method == "static_writes" else 1
+            others += (1 - 1 / phase.group) * size / groups
+        found |= {f"gathered by {stage.head}": 0.999 * others / gpu(machine, stage.head, "in")}
     return {} if method == "reshard" else found
 
 
@@ -252,13 +257,17 @@ def _static(plan: TransferPlan, machine: Cluster, _: Store | None) -> Bounds:
 
 
 def _chain(plan: TransferPlan, machine: Cluster, _: Store | None) -> Bounds:
-    """All bytes leave the NIC of every rank but the last, the heads' those of their stage."""
+    """All bytes enter every rank, from a neighbour without NVLink by its NIC; the head of a stage sends those of it."""
     sent = plan.payload.share * plan.total_bytes
-    found = {f"into {rank}": sent / machine.capacity[machine.nic_rx(machine.nic_of(rank))] for rank in plan.receivers}
-    return found | {f"from {rank}": sent / nics(machine, (rank,)) for rank in plan.receivers[:-1]} | {
-        f"from {stage.head}": plan.payload.share * size / nics(machine, (stage.head,))
-        for stage, (size, _) in zip(plan.stages, of_stages(plan), strict=True)
-    }  # fmt: skip
+    found = {f"into gpu {rank}": sent / gpu(machine, rank, "in") for rank in plan.receivers}
+    for source, target in pairwise(plan.receivers):
+        if target not in machine.nvlink_domain(source):
+            found[f"from {source}"] = sent / nics(machine, (source,))
+            found[f"into {target}"] = sent / machine.capacity[machine.nic_rx(machine.nic_of(target))]
+    for stage, (size, _) in zip(plan.stages, of_stages(plan), strict=True):
+        if plan.receivers[0] not in machine.nvlink_domain(stage.head):
+            found[f"from {stage.head}"] = plan.payload.share * size / nics(machine, (stage.head,))
+    return found
 
 
 def _colocated(plan: TransferPlan, machine: Cluster, _: Store | None) -> Bounds:
@@ -375,7 +384,7 @@ def ideal(
     last = receivers if method == "colocated" else trainers + receivers
     plan = make_transfer(
         np.full(buckets, GB), np.zeros(buckets, bool), np.full(buckets, -1), trainers=range(trainers),
-        receivers=range(last - receivers, last), train=Layout(), inference=inference, bucket_bytes=GB,
+        receivers=range(last - receivers, last), train=Layout(sharded=True), inference=inference, bucket_bytes=GB,
         classes=unfolded(last), payload=payload, dtype="bf16", slots=2,
     )  # fmt: skip
     program = TRANSFERS[method](plan)

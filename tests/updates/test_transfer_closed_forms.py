@@ -204,14 +204,14 @@ def test_reshard_exchanges_beside_loads(exchange, load, n):
 def test_a_chain_fills_hop_by_hop(hop, gather_part, load_part, n, receivers, slots):
     """N ranks, head included: T = t_g + (n + N - 2) t + t_l where gathers and loads are no longer than a hop."""
     gather, load = (round(float(part) * hop * 16) / 16 for part in (gather_part, load_part))
-    time = makespan("chain", plan(n, receivers=receivers, slots=slots), gather=gather, write=hop, reload=load)
+    time = makespan("chain", plan(n, receivers=receivers, slots=slots), gather=gather, forward=hop, reload=load)
     assert time == gather + (n + receivers - 1) * hop + load
 
 
 @FEW
 @given(hop=seconds, n=counts, receivers=st.integers(2, 5))
 def test_a_chain_of_single_buffers_moves_every_other_hop(hop, n, receivers):
-    assert makespan("chain", plan(n, receivers=receivers, slots=1), write=hop) == (receivers + 2 * (n - 1)) * hop
+    assert makespan("chain", plan(n, receivers=receivers, slots=1), forward=hop) == (receivers + 2 * (n - 1)) * hop
 
 
 # -- Handles and files ------------------------------------------------------------------------------------------------

@@ -135,8 +135,8 @@ def test_a_receiver_keeps_its_share(layout, others, experts, walked):
 @pytest.mark.parametrize(
     ("trainers", "layout", "groups"),
     [
-        (8, Layout(), [8]),  # FSDP: all hold one copy
-        (8, Layout(pp=2), [4, 4]),
+        (8, Layout(sharded=True), [8]),  # FSDP: all hold one copy
+        (8, Layout(pp=2), [1, 1]),
         (8, Layout(tp=2), [2]),
         (8, Layout(tp=2, ep=8), [8]),
         (8, Layout(tp=2, pp=2, ep=4), [4, 4]),
@@ -187,9 +187,10 @@ def test_a_layer_is_on_one_stage_and_stages_follow_layers(checkpoint, pp):
     assert set(stage_of.values()) <= set(range(pp))
 
 
-def test_a_tensor_above_the_bucket_is_refused():
-    with pytest.raises(ValueError, match="largest tensor has 5376 bytes"):
-        transfer([21], [False], [0])
+def test_a_tensor_above_the_bucket_travels_alone():
+    plan = transfer([1, 21, 1, 1], [False] * 4, [0] * 4)
+    assert [phase.buckets.tensors.tolist() for phase in plan.phases] == [[1, 1, 2]]
+    assert plan.bucket_bytes == 21 * 256
 
 
 # -- Who sends --------------------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def test_relays_and_receivers_are_in_the_group_of_a_broadcast():
 def writes(method: str, plan: TransferPlan) -> list[tuple[int, ...]]:
     """Pairs of source and target, flat, of each write."""
     program = TRANSFERS[method](plan)
-    return [program.groups[program.group[op]] for op in np.flatnonzero(program.of_kind("write"))]
+    return [program.groups[program.group[op]] for op in np.flatnonzero(program.of_kind("write", "forward"))]
 
 
 def test_static_writes_reach_every_receiver_and_shift_sources():
@@ -238,3 +239,17 @@ def test_static_writes_shift_sources_stage_by_stage():
 def test_a_chain_passes_on_from_receiver_to_receiver():
     plan = transfer([10], [False], [-1], limit=10, inference=Layout(tp=3))
     assert writes("chain", plan) == [(0, 4), (4, 5), (5, 6)]
+
+
+# -- What travels together -------------------------------------------------------------------------------------------
+
+
+def test_tensors_of_one_unit_share_a_bucket():
+    """Two experts' matrices at the same place on their trainers: 0 and 2, 1 and 3."""
+    plan = make_transfer(
+        256 * np.array([1, 1, 1, 1]), np.ones(4, bool), np.zeros(4, int), trainers=range(2), receivers=range(2, 4),
+        train=Layout(ep=2), inference=Layout(ep=2), bucket_bytes=3 * 256, classes=unfolded(4), payload=Payload(),
+        dtype="bf16", unit=np.array([0, 1, 0, 1]),
+    )  # fmt: skip
+    (phase,) = plan.phases
+    assert (phase.order.tolist(), phase.buckets.tensors.tolist(), phase.local_tensors) == ([0, 2, 1, 3], [2, 2], 0.5)

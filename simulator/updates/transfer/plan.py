@@ -1,7 +1,7 @@
 """The plan of an update from trainers to engines: who holds what, in which buckets, and what a receiver keeps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,12 +12,16 @@ from ..buckets import Buckets, fill_buckets
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model is spread over ranks: tensor, pipeline, context and expert parallel sizes."""
+    """How a model is spread over ranks: tensor, pipeline, context and expert parallel sizes.
+
+    `sharded`, every tensor is spread over all ranks besides (FSDP).
+    """
 
     tp: int = 1
     pp: int = 1
     cp: int = 1
     ep: int = 1
+    sharded: bool = False
 
     @property
     def engine_ranks(self) -> int:
@@ -47,7 +51,7 @@ class Payload:
 class Stage:
     """The trainer ranks of a pipeline stage; the first one is its head.
 
-    Groups of `group` consecutive ranks hold one copy of the stage's weights between them.
+    Groups of `group` consecutive ranks hold one copy of all of the stage's weights between them.
     """
 
     ranks: tuple[int, ...]
@@ -63,14 +67,17 @@ class Stage:
 class Phase:
     """Tensors that are treated alike: those of experts, and all others; stages are the owners of the buckets.
 
-    Of a bucket, a receiver keeps `kept_bytes` of its bytes and `kept_tensors` of its tensors. `order` are the tensors
+    `group` ranks hold a copy of one of its tensors between them. Of a bucket, a receiver keeps `kept_bytes` of its
+    bytes and `kept_tensors` of its tensors; a trainer holds parts of `local_tensors` of them. `order` are the tensors
     in the order in which buckets count them.
     """
 
     expert: bool
+    group: int
     buckets: Buckets
     kept_bytes: float
     kept_tensors: float
+    local_tensors: float
     order: NDArray[np.int64]
 
 
@@ -140,22 +147,27 @@ def make_transfer(
     slots: int = 2,
     new_group: bool = False,
     registers: bool = False,
+    unit: NDArray[np.int64] | None = None,
 ) -> TransferPlan:
     """Tensors of `sizes_bytes` (checkpoint order; their experts and layers beside) over stages, then into buckets.
 
-    Raises:
-        ValueError: a tensor is larger than the bucket.
+    Tensors of one `unit` are gathered together and travel together; without it each is its own. A unit that is larger
+    than `bucket_bytes` has a bucket of its own.
     """
     stage = _stage_of(layer, train.pp)
-    phases = [_phase(sizes_bytes, stage, mask, of_experts, inference, bucket_bytes)
-              for mask, of_experts in ((~expert, False), (expert, True)) if mask.any()]  # fmt: skip
+    units = np.arange(len(sizes_bytes)) if unit is None else unit
+    masks = ((~expert, False), (expert, True))
+    stages = _stages(trainers, train)
+    phases = [_phase(sizes_bytes, stage, units, mask, of_experts, train, len(stages[0].ranks), inference, bucket_bytes)
+              for mask, of_experts in masks if mask.any()]  # fmt: skip
+    largest = max(int(phase.buckets.bytes.max()) for phase in phases)
     return TransferPlan(
-        stages=_stages(trainers, train),
+        stages=stages,
         receivers=tuple(receivers),
         engine_ranks=inference.engine_ranks,
         phases=tuple(phases),
         payload=payload,
-        bucket_bytes=bucket_bytes,
+        bucket_bytes=max(bucket_bytes, largest),
         classes=tuple(tuple(ranks) for ranks in classes),
         dtype=dtype,
         slots=slots,
@@ -166,7 +178,7 @@ def make_transfer(
 
 def _stages(trainers: Sequence[int], train: Layout) -> tuple[Stage, ...]:
     ranks = len(trainers) // train.pp
-    group = min(max(train.tp, train.ep), ranks) if train.tp * train.ep > 1 else ranks
+    group = ranks if train.sharded else min(max(train.tp, train.ep), ranks)
     return tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks]), group) for i in range(train.pp))
 
 
@@ -184,13 +196,35 @@ def _stage_of(layer: NDArray[np.int64], pp: int) -> NDArray[np.int64]:
 def _phase(
     sizes: NDArray[np.int64],
     stage: NDArray[np.int64],
+    unit: NDArray[np.int64],
     mask: NDArray[np.bool_],
     of_experts: bool,
+    train: Layout,
+    stage_ranks: int,
     inference: Layout,
     bucket_bytes: int,
 ) -> Phase:
     chosen = np.flatnonzero(mask)
-    order = chosen[np.argsort(stage[chosen], kind="stable")]
-    buckets = fill_buckets(sizes[order], stage[order], bucket_bytes)
+    order = chosen[np.lexsort((unit[chosen], stage[chosen]))]
     kept = 1 / (inference.engine_ranks if of_experts else inference.tp)
-    return Phase(of_experts, buckets, kept, 1 / inference.ep if of_experts else 1.0, order)
+    group, local = (train.ep, 1 / train.ep) if of_experts else (train.tp, 1.0)
+    return Phase(
+        expert=of_experts,
+        group=stage_ranks if train.sharded else group,
+        buckets=_filled(sizes[order], stage[order], unit[order], bucket_bytes),
+        kept_bytes=kept,
+        kept_tensors=1 / inference.ep if of_experts else 1.0,
+        local_tensors=1.0 if train.sharded else local,
+        order=order,
+    )
+
+
+def _filled(
+    sizes: NDArray[np.int64], stage: NDArray[np.int64], unit: NDArray[np.int64], bucket_bytes: int
+) -> Buckets:
+    """Buckets of whole units, which then count tensors."""
+    first = np.flatnonzero(np.concatenate(([True], (unit[1:] != unit[:-1]) | (stage[1:] != stage[:-1]))))
+    start = np.append(first, len(sizes))
+    buckets = fill_buckets(np.add.reduceat(sizes, first), stage[first], bucket_bytes, oversized=True)
+    begins, ends = start[buckets.first_tensor], start[buckets.first_tensor + buckets.tensors]
+    return replace(buckets, first_tensor=begins, tensors=ends - begins)

@@ -50,6 +50,16 @@ class Bucket:
         """Tensors of which a receiver keeps something."""
         return max(round(self.tensors * self.phase.kept_tensors), 1)
 
+    @property
+    def local_tensors(self) -> int:
+        """Tensors of which a trainer holds a part: what one of its gathers is called for."""
+        return max(round(self.tensors * self.phase.local_tensors), 1)
+
+    @property
+    def groups(self) -> int:
+        """How many groups of its stage hold a copy of it."""
+        return len(self.stage.ranks) // self.phase.group
+
 
 class TransferWriter:
     """Writes the ops of one plan into a Program.
@@ -135,21 +145,24 @@ class TransferWriter:
         *,
         into: Sequence[int] = (),
         ranks: Sequence[int] = (),
+        groups: int = 1,
     ) -> int:
         """The stage's ranks (or `ranks`) gather full tensors, rename and convert them: into send buffers of `into`.
 
-        Without `into` all of them keep what they gather. Shape is (tensors, ranks of a group); quantising and encoding
-        before the wire follow.
+        Without `into` all of them keep what they gather. Of several `groups`, each gathers its share of the tensors.
+        Shape is (tensors, ranks of a group, tensors of which a rank holds a part); quantising and encoding before the
+        wire follow.
         """
         ranks = ranks or bucket.stage.ranks
         places = self.places(ranks)
-        size = round(bucket.bytes * self.plan.payload.gathered)
+        size = round(bucket.bytes * self.plan.payload.gathered) // groups
+        shape = (-(-bucket.tensors // groups), bucket.phase.group, -(-bucket.local_tensors // groups))
         op = self._bucket_op(
             "gather", bucket, self.lanes(places, "trainer", "comm"), after, size_bytes=size,
-            shape=(bucket.tensors, bucket.stage.group), group=bucket.stage.ranks[: bucket.stage.group],
+            shape=shape, group=bucket.stage.ranks[: bucket.phase.group],
             acquires=acquires, writes=self.sent_from(bucket, into or ranks),
         )  # fmt: skip
-        return self.prepare(bucket, op)
+        return self.prepare(bucket, op, groups)
 
     def prepare(self, bucket: Bucket, after: int, parts: int = 1) -> int:
         """Quantise and encode before the wire; every rank of the stage does a bucket, or one of so many parts of it."""
@@ -217,7 +230,7 @@ class TransferWriter:
         flat = tuple(rank for pair in pairs for rank in pair)
         return self._bucket_op(
             kind, bucket, lanes, after, name=f"{kind} b{bucket.number} to {len(pairs)}", acquires=acquires,
-            size_bytes=self.sent(size_bytes), group=flat, shape=(self._messages(bucket), int(from_host)),
+            size_bytes=self.sent(size_bytes), group=flat, shape=(self._messages(bucket, kept=True), int(from_host)),
             reads=reads, releases=releases,
         )  # fmt: skip
 
@@ -305,8 +318,11 @@ class TransferWriter:
         tags = {"bucket": bucket.number, "round": bucket.round}
         return self.builder.op(kind, lanes, after, **({"name": f"{kind} b{bucket.number}", "tags": tags} | fields))
 
-    def _messages(self, bucket: Bucket) -> int:
-        return bucket.tensors if self.plan.payload.messages == "tensor" else 1
+    def _messages(self, bucket: Bucket, kept: bool = False) -> int:
+        """One, or one per tensor, or per tensor that a receiver keeps."""
+        if self.plan.payload.messages != "tensor":
+            return 1
+        return bucket.kept_tensors if kept else bucket.tensors
 
     def _buffer(self, name: str, ranks: Sequence[int]) -> dict[int, int]:
         return {place: self.builder.buffer(name, place, self.plan.bucket_bytes) for place in self.places(ranks)}

@@ -46,17 +46,21 @@ def _rounds(served: Served) -> Iterator[list[list[tuple[int, int]]]]:
 
 
 def static_writes(plan: TransferPlan) -> Program:
-    """H2D, gather and quantise, write: pipelined over buckets, so many in flight, with a barrier at the end."""
+    """H2D, gather and quantise, write: pipelined over buckets, so many in flight, with a barrier at the end.
+
+    The groups of a stage share the tensors of a bucket: each gathers and writes its own.
+    """
     writer = TransferWriter(plan, lands=False)
     began = writer.begin()
-    slots = [writer.pool("in flight", plan.stages[0].head, plan.slots)]
+    flight = {stage: writer.pool("in flight", stage.head, plan.slots) for stage in plan.stages}
     done = [began]
     for bucket in writer.buckets():
+        slots = [flight[bucket.stage]]
         staged = writer.bucket_op(
             "stage_in", bucket, bucket.stage.ranks, "h2d", [began], acquires=slots, group=bucket.stage.ranks,
             size_bytes=round(bucket.bytes * plan.payload.gathered) // len(bucket.stage.ranks),
         )  # fmt: skip
-        gathered = writer.gather(bucket, [staged])
+        gathered = writer.gather(bucket, [staged], groups=bucket.groups)
         lanes = writer.lanes(writer.places(bucket.stage.ranks), "write")
         pairs = _spread(plan, bucket)
         held = writer.sent_from(bucket, bucket.stage.ranks)
@@ -71,13 +75,17 @@ def _spread(plan: TransferPlan, bucket: Bucket) -> list[tuple[int, int]]:
 
 
 def reshard(plan: TransferPlan) -> Program:
-    """Pairwise send and receive between the two layouts, nothing gathered: bucket by bucket, all pairs at once."""
+    """Pairwise send and receive between the two layouts, nothing gathered: bucket by bucket, all pairs at once.
+
+    Stages send beside each other; what receivers' links can take decides.
+    """
     writer = TransferWriter(plan)
     began = writer.begin()
     done = began
     for bucket in writer.buckets():
-        lanes = writer.lanes([*writer.places(bucket.stage.ranks), *writer.receivers], "comm")
-        ready = writer.prepare(bucket, began, bucket.stage.group)
+        senders = writer.lanes(writer.places(bucket.stage.ranks), "comm")
+        lanes = [*senders, *writer.lanes(writer.receivers, f"comm from r{bucket.stage.head}")]
+        ready = writer.prepare(bucket, began, bucket.phase.group)
         kept = [writer.write(bucket, _spread(plan, bucket), bucket.kept, [ready], lanes=lanes, kind="exchange")]
         done = writer.reload(bucket, kept)
     return writer.finish([done])
@@ -101,7 +109,7 @@ def chain(plan: TransferPlan) -> Program:
         for source, target in pairwise(line):
             lanes = [*writer.lanes([writer.at(source)], "out"), *writer.lanes([writer.at(target)], "in")]
             held = writer.write(
-                bucket, [(source, target)], bucket.bytes, [held], lanes=lanes,
+                bucket, [(source, target)], bucket.bytes, [held], lanes=lanes, kind="forward",
                 acquires=[slots[target]], releases=[slots[source]],
             )  # fmt: skip
         loaded = writer.reload(bucket, [held], releases=[slots[line[-1]]])
