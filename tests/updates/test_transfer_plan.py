@@ -253,3 +253,15 @@ def test_tensors_of_one_unit_share_a_bucket():
     )  # fmt: skip
     (phase,) = plan.phases
     assert (phase.order.tolist(), phase.buckets.tensors.tolist(), phase.local_tensors) == ([0, 2, 1, 3], [2, 2], 0.5)
+
+
+def test_groups_of_static_writes_share_a_bucket():
+    plan = make_transfer(
+        np.full(4, 256), np.zeros(4, bool), np.zeros(4, int), trainers=range(4), receivers=range(4, 6),
+        train=Layout(tp=2), inference=Layout(), bucket_bytes=4 * 256, classes=unfolded(6), payload=Payload(),
+        dtype="bf16",
+    )  # fmt: skip
+    program = TRANSFERS["static_writes"](plan)
+    gathered, written = (int(np.flatnonzero(program.of_kind(kind))[0]) for kind in ("gather", "write"))
+    assert (program.bytes[gathered], program.shape[gathered].tolist()) == (2 * 256, [2, 2, 2])
+    assert (program.bytes[written], writes("static_writes", plan)) == (2 * 256, [(0, 4, 1, 5, 2, 4, 3, 5)])

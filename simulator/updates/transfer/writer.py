@@ -57,8 +57,8 @@ class Bucket:
 
     @property
     def groups(self) -> int:
-        """How many groups of its stage hold a copy of it."""
-        return len(self.stage.ranks) // self.phase.group
+        """How many groups of its stage can share the work of gathering it; 1 where nothing is gathered."""
+        return len(self.stage.ranks) // self.phase.group if self.phase.group > 1 else 1
 
 
 class TransferWriter:

@@ -62,10 +62,20 @@ def static_writes(plan: TransferPlan) -> Program:
         )  # fmt: skip
         gathered = writer.gather(bucket, [staged], groups=bucket.groups)
         lanes = writer.lanes(writer.places(bucket.stage.ranks), "write")
-        pairs = _spread(plan, bucket)
-        held = writer.sent_from(bucket, bucket.stage.ranks)
-        done.append(writer.write(bucket, pairs, bucket.kept, [gathered], lanes=lanes, reads=held, releases=slots))
+        held, size = writer.sent_from(bucket, bucket.stage.ranks), bucket.kept // bucket.groups
+        pairs = _from_groups(plan, bucket)
+        done.append(writer.write(bucket, pairs, size, [gathered], lanes=lanes, reads=held, releases=slots))
     return writer.finish(done)
+
+
+def _from_groups(plan: TransferPlan, bucket: Bucket) -> list[tuple[int, int]]:
+    """Every receiver from one rank of each group, which has gathered its share; the next round shifts the ranks."""
+    ranks, size = bucket.stage.ranks, len(bucket.stage.ranks) // bucket.groups
+    return [
+        (ranks[first + (i + bucket.round) % size], target)
+        for first in range(0, len(ranks), size)
+        for i, target in enumerate(plan.receivers)
+    ]
 
 
 def _spread(plan: TransferPlan, bucket: Bucket) -> list[tuple[int, int]]:
