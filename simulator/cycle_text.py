@@ -32,7 +32,7 @@ def footer(report: CycleReport) -> Iterator[str]:
     """The update inside, what the numbers rest on, and what was assumed."""
     if (update := report.update) is not None:
         low, high = format_seconds(update.interval_low_s), format_seconds(update.interval_high_s)
-        size = f"{format_bytes(update.bytes)} to each of {update.gpus:,} GPUs"
+        size = f"{format_bytes(update.bytes)} to {update.gpus:,} GPUs"
         interval = f"(90 % interval {low} to {high})"
         yield f"update: {format_seconds(update.update_time_s)} {interval}, {size}: {update.question}"
     shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)

@@ -82,7 +82,7 @@ def _phases(report: Report) -> Table:
         exposed = report.exposed.get(phase, 0.0)
         share = exposed / report.makespan_s
         table.add_row(phase, format_seconds(busy), format_seconds(exposed), f"{share:.1%}", _MEANING[phase])
-    table.add_row("total", "", format_seconds(report.makespan_s), "100.0%", "from the gather to the end")
+    table.add_row("total", "", format_seconds(report.makespan_s), "100.0%", "from start to end")
     return table
 
 

@@ -56,7 +56,7 @@ def validate(
         str | None, typer.Option(help="Profile by name or file; default: the shipped one of each row's device.")
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(help="Write the rows as they stand, with predictions beside them.")
+        Path | None, typer.Option(help="Write the rows with predictions beside them.")
     ] = None,
     json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
 ) -> None:

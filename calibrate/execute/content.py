@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ...simulator.errors import UserError
 from ...simulator.scenario import Resolved
 from ...simulator.updates import Buckets, TransferPlan
+from ...simulator.updates.transfer import Phase
 from ...simulator.updates.transfer.writer import Bucket, TransferWriter
 
 Bytes = NDArray[np.uint8]
@@ -194,30 +195,35 @@ class TransferContent(Content):
         first = int(bucket.phase.buckets.first_tensor[bucket.index])
         return bucket.phase.order[first:][: bucket.tensors]
 
-    def group(self, rank: int) -> tuple[int, ...]:
-        """The ranks that hold one copy of the stage's weights with this one."""
+    def group(self, rank: int, phase: Phase) -> tuple[int, ...]:
+        """The ranks that hold one copy of the stage's tensors of a phase with this one."""
         stage = next(stage for stage in self.plan.stages if rank in stage.ranks)
-        first = stage.ranks.index(rank) // stage.group * stage.group
-        return stage.ranks[first : first + stage.group]
+        first = stage.ranks.index(rank) // phase.group * phase.group
+        return stage.ranks[first : first + phase.group]
+
+    def phase_of(self, tensor: int) -> Phase:
+        """The phase of a tensor."""
+        expert = bool(self.resolved.weights.expert[tensor])
+        return next(phase for phase in self.plan.phases if phase.expert == expert)
 
     def trained(self, rank: int) -> Counts:
         """The tensors of a trainer's stage, in the order of its buckets; none of any other rank."""
         mine = [self.tensors(bucket) for bucket in self.buckets if rank in bucket.stage.ranks]
         return np.concatenate([np.empty(0, np.int64), *mine])
 
-    def shard(self, rank: int, size: int) -> slice:
+    def shard(self, rank: int, tensor: int) -> slice:
         """The bytes that a trainer holds of a tensor of its stage."""
-        group = self.group(rank)
-        return share(size, group.index(rank), len(group))
+        group = self.group(rank, self.phase_of(tensor))
+        return share(int(self.resolved.weights.nbytes[tensor]), group.index(rank), len(group))
 
     def shard_bytes(self, rank: int) -> int:
         """What it trains, and where it writes from host memory, what it puts together for a receiver."""
         if rank not in self.plan.trainers:
             return 0
-        copied, group = self.resolved.scenario.update.method == "replica_writes", self.group(rank)
+        copied = self.resolved.scenario.update.method == "replica_writes"
         replica = max(map(self.kept_bytes, self.plan.receivers)) if copied else 0
-        sizes = self.resolved.weights.nbytes[self.trained(rank)]
-        return replica + int(share_sizes(sizes, group.index(rank), len(group)).sum())
+        shards = (self.shard(rank, tensor) for tensor in self.trained(rank).tolist())
+        return replica + sum(shard.stop - shard.start for shard in shards)
 
     def received(self, rank: int) -> range:
         """Receivers receive all."""

@@ -42,7 +42,8 @@ class TransferActor(Actor[TransferContent]):
 
     def gather(self, op: int) -> None:
         """All-gather of the group's shards; whoever sends the bucket puts its tensors together in its buffer."""
-        bucket, group = self._bucket(op), self.content.group(self.rank)
+        bucket = self._bucket(op)
+        group = self._gathering(bucket)
         mine = self.staged.pop(bucket) if bucket in self.staged else self._packed(bucket)
         parts = [torch.empty_like(mine) for _ in group]
         if len(group) > 1:
@@ -63,8 +64,11 @@ class TransferActor(Actor[TransferContent]):
         return metas
 
     def _shard(self, tensor: int) -> torch.Tensor:
-        whole = self.content.of(tensor)
-        return torch.from_numpy(whole[self.content.shard(self.rank, len(whole))].copy())
+        return torch.from_numpy(self.content.of(tensor)[self.content.shard(self.rank, tensor)].copy())
+
+    def _gathering(self, bucket: int) -> tuple[int, ...]:
+        """The ranks that hold a copy of the bucket's tensors with this one."""
+        return self.content.group(self.rank, self.content.buckets[bucket].phase)
 
     def _packed(self, bucket: int) -> torch.Tensor:
         """This rank's shards of a bucket, one after the other; as long as on any other rank of its group."""
@@ -78,7 +82,7 @@ class TransferActor(Actor[TransferContent]):
 
     def _unpacked(self, bucket: int) -> torch.Tensor:
         """Memory for the shards of a bucket."""
-        ranks = len(self.content.group(self.rank))
+        ranks = len(self._gathering(bucket))
         most = sum(-(-meta.size // ranks) for meta in self.content.metas(bucket))
         return torch.empty(most, dtype=torch.uint8, device=self.backend.device)
 
@@ -96,7 +100,9 @@ class TransferActor(Actor[TransferContent]):
         self.backend.copy(self.weights[meta.tensor], whole[self.content.kept(self.rank, meta.tensor)])
 
     def _keys(self) -> set[GroupKey]:
-        return super()._keys() | {("comm", self.content.group(rank)) for rank in self.content.plan.trainers}
+        plan = self.content.plan
+        groups = {self.content.group(rank, phase) for rank in plan.trainers for phase in plan.phases}
+        return super()._keys() | {("comm", group) for group in groups}
 
     collective: ClassVar[Collection[str]] = ("init_group", "allocate", "broadcast", "wait_worker", "barrier")
     kinds: ClassVar[Mapping[str, Act]] = {

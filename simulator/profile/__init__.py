@@ -16,6 +16,7 @@ from .load import (
     profile_for,
     profile_names,
     stack_chain,
+    stack_names,
 )
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
 from .parameters import PARAMETERS, PROVENANCE, READ_OFF, Parameter, parameters
@@ -48,6 +49,7 @@ __all__ = [
     "read_limits",
     "read_models",
     "stack_chain",
+    "stack_names",
     "write_limits",
     "write_models",
 ]

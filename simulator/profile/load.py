@@ -105,6 +105,11 @@ def profile_names() -> list[str]:
     return list(_shipped("profiles"))
 
 
+def stack_names() -> list[str]:
+    """The names of all shipped stacks."""
+    return list(_shipped("stacks"))
+
+
 def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:
     """Raise UserError if the profile is made for other devices than these; it names the one that fits."""
     others = [device for device in devices if profile.devices and device not in profile.devices]

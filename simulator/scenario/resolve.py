@@ -274,7 +274,7 @@ class Resolved:
         update = self.scenario.update
         if not self.from_trainers and update.free_memory is None and update.inference.memory_utilization is None:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
-        if self.cluster.n_gpus > _CONFIRMED_RANKS:
+        if self.listed > _CONFIRMED_RANKS and not self.from_trainers:
             notes.append(f"more than {_CONFIRMED_RANKS} ranks: the time to fill the broadcast ring is unconfirmed")
         if self.scenario.profile is None:
             name, devices = self._profile_of_device(), ", ".join(device.name for device in self.devices)

@@ -81,7 +81,7 @@ class Trainer(_Table):
     gpus: PositiveInt = Field(description="training GPUs; where methods are colocated, all")
     tp: PositiveInt = Field(1, description="tensor-parallel size in training")
     pp: PositiveInt = Field(1, description="pipeline-parallel size in training")
-    cp: PositiveInt = Field(1, description="context-parallel size in training")
+    cp: PositiveInt = Field(1, description="context-parallel size in training; weights do not depend on it")
     ep: PositiveInt = Field(1, description="expert-parallel size in training")
     sharded: bool | None = Field(
         None, description="whether tensors are spread over all of them, as in FSDP (default: where tp, pp and ep are 1)"
@@ -113,7 +113,7 @@ FROM_TRAINERS = (
     "colocated", "file_system",
 )  # fmt: skip
 _REGISTERED = ("replica_writes", "static_writes", "chain")
-_TENSOR_BY_TENSOR = ("stage_heads", "reshard", "colocated")
+TENSOR_BY_TENSOR = ("stage_heads", "reshard", "colocated")
 
 
 class Update(_Table):
@@ -175,8 +175,8 @@ class Update(_Table):
             raise ValueError(f"{key} does not go with method = {self.method!r}")
         if from_trainers and self.trainer is None:
             raise ValueError(f"method = {self.method!r} needs trainer = {{ gpus = ... }}")
-        if self.messages is not None and self.method not in _TENSOR_BY_TENSOR:
-            raise ValueError(f"messages goes with method = {' or '.join(_TENSOR_BY_TENSOR)}")
+        if self.messages is not None and self.method not in TENSOR_BY_TENSOR:
+            raise ValueError(f"messages goes with method = {' or '.join(TENSOR_BY_TENSOR)}")
         if "registration" in given and self.method not in _REGISTERED:
             raise ValueError(f"registration goes with method = {' or '.join(_REGISTERED)}")
         if (self.storage is not None) != (self.method == "file_system"):

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ..errors import UserError, fault
 from ..units import format_bytes
-from ..updates import Layout, Payload, TransferPlan, make_transfer
+from ..updates import Layout, Payload, TransferPlan, make_transfer, receive_buffers
 from ..workload import ModelSpec, Weights, weights
-from .schema import Scenario, Trainer, Update
+from .schema import TENSOR_BY_TENSOR, Scenario, Trainer, Update
 
 DEFAULT_BUCKET_BYTES = 512 * 2**20
 """Default of slime's and miles' update_weight_buffer_size."""
@@ -21,7 +21,6 @@ _PUT_IN_PLACE = ("replica_writes", "static_writes")
 
 _EXPERT = re.compile(r"experts\.(\d+)\.(.+)")
 _BY_LOCAL_TENSORS = ("stage_heads", "replica_writes")
-_KEPT_HANDLES = ("stage_heads", "reshard", "colocated")
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,14 @@ class Question:
         """
         self._check_ranks()
         self._check_receiving()
-        update, sent = self.update, self._sent()
+        update = self.update
+        if update.quantize != "none" and self.spec is None:
+            allowed = "none: which tensors become FP8 needs model.preset or model.config"
+            raise self._fault("quantize", update.quantize, allowed)
+        if self.free_bytes <= 0:
+            text = "engines need more memory than a device has: raise inference.tp or lower what the engine holds"
+            raise UserError(f"{self.where}: update.inference: {text}")
+        sent = self._sent()
         by_default = update.max_bucket if "max_bucket" in update.model_fields_set else DEFAULT_BUCKET_BYTES
         payload = self._payload(sent)
         plan = make_transfer(
@@ -89,9 +95,10 @@ class Question:
             new_group="process_group" in update.model_fields_set and update.process_group == "new",
             unit=self._units(sent) if update.method in _BY_LOCAL_TENSORS else None,
         )
-        if plan.slots * plan.bucket_bytes > self.free_bytes:
+        buffers = receive_buffers(update.method, plan)
+        if buffers * plan.bucket_bytes > self.free_bytes:
             free = format_bytes(max(self.free_bytes, 0))
-            allowed = f"{plan.slots} in flight do not fit beside what engines hold, which leaves {free}"
+            allowed = f"{buffers} in flight do not fit beside what engines hold, which leaves {free}"
             raise UserError(fault(self.where, "update.bucket", format_bytes(plan.bucket_bytes), allowed))
         return plan
 
@@ -99,7 +106,7 @@ class Question:
         trainer = self.trainer
         alone = trainer.tp * trainer.pp * trainer.ep == 1
         sharded = alone if trainer.sharded is None else trainer.sharded
-        return Layout(trainer.tp, trainer.pp, trainer.cp, trainer.ep, sharded)
+        return Layout(trainer.tp, trainer.pp, trainer.ep, sharded)
 
     def _units(self, sent: Weights) -> NDArray[np.int64]:
         """What one gather of a trainer's own tensor brings: the same matrices of one expert of each of its peers.
@@ -128,13 +135,12 @@ class Question:
         if update.delta is not None:
             value_bytes = 1 if self.dtype == "fp8" else 2
             share = min(update.delta.density * (1 + update.delta.index_bytes / value_bytes), 1.0)
-        messages = update.messages or ("tensor" if update.method in _KEPT_HANDLES else "bucket")
+        messages = update.messages or ("tensor" if update.method in TENSOR_BY_TENSOR else "bucket")
         return Payload(share, gathered, update.quantize, update.delta is not None, messages, update.load)
 
     def _full_bytes(self, sent: Weights) -> int:
-        """Bytes before quantisation; twice as many where only totals are known."""
-        if self.spec is None:
-            return 2 * sent.total_bytes
+        """Bytes before quantisation."""
+        assert self.spec is not None  # checked
         return weights(self.spec, mtp=self.scenario.model.mtp, fp8=False).total_bytes
 
     def _check_ranks(self) -> None:
@@ -142,6 +148,8 @@ class Question:
         engine = max(inference.tp, inference.ep)
         if trainer.gpus > self.gpus:
             raise self._fault("trainer.gpus", trainer.gpus, f"there are {self.gpus} GPUs")
+        if self.update.method == "colocated" and trainer.gpus != self.gpus:
+            raise self._fault("trainer.gpus", trainer.gpus, f"all {self.gpus} GPUs, where engines are on the same ones")
         if not receivers:
             raise self._fault("trainer.gpus", trainer.gpus, f"leaves none of {self.gpus} GPUs to receive")
         if receivers.stop > self.gpus:

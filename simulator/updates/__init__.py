@@ -6,11 +6,11 @@ from .receivers import assign_receivers
 from .synchronous import serial, two_stage
 from .three_stage import three_stage
 from .transfer import METHODS as TRANSFERS
-from .transfer import Layout, Payload, TransferPlan, make_transfer
+from .transfer import Layout, Payload, TransferPlan, make_transfer, receive_buffers
 from .writer import HOST_LANES
 
 __all__ = [
     "ALIGNMENT_BYTES", "HOST_LANES", "TRANSFERS", "BucketSize", "Buckets", "Layout", "Payload", "TransferPlan",
-    "UpdatePlan", "alike", "assign_receivers", "bucket_size", "fill_buckets", "make_plan", "make_transfer", "serial",
-    "split_by_count", "three_stage", "two_stage", "unfolded", "with_readers",
+    "UpdatePlan", "alike", "assign_receivers", "bucket_size", "fill_buckets", "make_plan", "make_transfer",
+    "receive_buffers", "serial", "split_by_count", "three_stage", "two_stage", "unfolded", "with_readers",
 ]  # fmt: skip

@@ -15,12 +15,15 @@ from typing import Any
 from .. import engine
 from ..errors import UserError
 from ..files import read_toml
+from ..profile import stack_names
 from ..report import Report, make_report
 from ..samples import read_table
 from ..scenario import Resolved, check_scenario
 from ..timeline import Timeline
+from ..updates import TRANSFERS
 from ..workload import preset_names
 
+METHODS = ("broadcast", "p2p", *TRANSFERS)
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
 
 
@@ -154,8 +157,26 @@ def _case(words: Mapping[str, Any], row: dict[str, Any], path: Path) -> Case:
             cells |= {key: str(value) for key, value in given["keys"].items()}
     left_out = next((entry["reason"] for entry in words["left_out"] if _left_out(cells, entry)), "")
     reason = left_out or _reason(cells, words)
-    scenario = None if reason else _scenario(cells, words)
+    try:
+        scenario = None if reason else _scenario(cells, words)
+    except ValueError as error:
+        scenario, reason = None, str(error)
     return Case(line, cells, scenario, reason, where)
+
+
+def _whole(cells: Mapping[str, str], key: str) -> int:
+    """A number of things or bytes, however a table writes it: `16`, `16.0`, `65e9`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        value = float(cells[key])
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0 and value.is_integer()):
+        raise ValueError(f"{key} = {cells[key]!r}: expected a whole number above zero")
+    return int(value)
 
 
 def _check_number(text: str, where: str) -> None:
@@ -179,10 +200,10 @@ def _reason(cells: Mapping[str, str], words: Mapping[str, Any]) -> str:
     """Why a row cannot be predicted, or nothing."""
     if cells["phase"] not in MEASURES:
         return f"phase {cells['phase']!r} is none that a prediction has"
-    if cells["method"] not in words["method"]:
+    if cells["method"] not in (*words["method"], *METHODS):
         return f"method {cells['method']!r} is none that runcast knows"
-    if cells["system"] not in words["stack"]:
-        return f"no software stack for {cells['system']!r}"
+    if not cells.get("stack") and cells["system"] not in (*words["stack"], *stack_names()):
+        return f"no software stack for {cells['system']!r}: name one in a column stack"
     if cells["gpu"] not in words["gpu"]:
         return "the GPU is not stated" if not cells["gpu"] else f"no cluster for {cells['gpu']!r}"
     if not cells.get("src_gpus") or not cells.get("dst_gpus"):
@@ -198,42 +219,51 @@ def _preset(cells: Mapping[str, str], words: Mapping[str, Any]) -> str | None:
 
 def _scenario(cells: Mapping[str, str], words: Mapping[str, Any]) -> dict[str, Any]:
     older = "@7185b55" if "@7185b55" in cells.get("source", "") else ""
-    update = dict(words["method"].get(cells["method"] + older, words["method"][cells["method"]]))
-    sizes = {key: int(cells[key]) for key in ("src_gpus", "dst_gpus", "tp", "ep") if cells.get(key)}
+    known = words["method"].get(cells["method"], {"method": cells["method"]})
+    update = dict(words["method"].get(cells["method"] + older, known))
+    sizes = {key: _whole(cells, key) for key in ("src_gpus", "dst_gpus", "tp", "ep") if cells.get(key)}
     source, target = sizes["src_gpus"], sizes["dst_gpus"]
     served = update["method"] in ("broadcast", "p2p")
     colocated = update["method"] == "colocated"
     if cells.get("bucket_bytes"):
-        update["bucket"] = int(cells["bucket_bytes"])
+        update["bucket"] = _whole(cells, "bucket_bytes")
     if cells.get("quantize"):
         update["quantize"] = cells["quantize"]
     if cells.get("max_bucket_bytes"):
-        update["max_bucket"] = int(cells["max_bucket_bytes"])
+        update["max_bucket"] = _whole(cells, "max_bucket_bytes")
     update["inference"] = {"tp": sizes.get("tp", 1)}
     if update["method"] == "p2p" and target < source:
         update["ranks"] = target
     if not served:
         update["inference"] |= {"ep": sizes.get("ep", 1)} | ({} if colocated else {"gpus": target})
-        train = {axis: int(cells[f"train_{axis}"]) for axis in ("tp", "pp", "cp", "ep") if cells.get(f"train_{axis}")}
+        axes = [axis for axis in ("tp", "pp", "cp", "ep") if cells.get(f"train_{axis}")]
+        train = {axis: _whole(cells, f"train_{axis}") for axis in axes}
         update["trainer"] = {"gpus": source, **train}
     gpus = source if served or colocated else source + target
-    per_node = int(cells.get("gpus_per_node") or 8)
+    per_node = _whole(cells, "gpus_per_node") if cells.get("gpus_per_node") else 8
     return {
         "name": f"{cells['system']}: {cells['model']}, {cells['method']}",
         "kind": "weight_update",
         "cluster": _cluster(cells, words["gpu"][cells["gpu"]]),
         "nodes": max(-(-gpus // per_node), 1),
-        "stack": cells.get("stack") or words["stack"].get(cells["system"] + older, words["stack"][cells["system"]]),
+        "stack": cells.get("stack") or _stack(cells["system"], older, words["stack"]),
         "model": _model(cells, words, served),
         "update": update,
     }
+
+
+def _stack(system: str, older: str, stacks: Mapping[str, str]) -> str:
+    """The software of a system, or the stack of that name."""
+    return stacks.get(system + older, stacks.get(system, system))
 
 
 def _cluster(cells: Mapping[str, str], base: str) -> str | dict[str, Any]:
     """The vendor's node, with what the row states of its own."""
     stated: dict[str, Any] = {}
     if cells.get("nics_per_node"):
-        stated = {"gpus_per_node": int(cells["gpus_per_node"]), "nics": int(cells["nics_per_node"])}
+        stated = {"nics": _whole(cells, "nics_per_node")}
+        if cells.get("gpus_per_node"):
+            stated["gpus_per_node"] = _whole(cells, "gpus_per_node")
     if cells.get("nic_gbps"):
         stated["nic"] = f"{cells['nic_gbps']} Gb/s"
     return {"base": base, **stated} if stated else base
@@ -244,4 +274,4 @@ def _model(cells: Mapping[str, str], words: Mapping[str, Any], served: bool) -> 
     name = _preset(cells, words)
     if name is not None:
         return {"preset": name} | ({} if served else {"mtp": False})
-    return {"bytes": int(cells["bytes"]), "tensors": int(cells.get("n_tensors") or 1)}
+    return {"bytes": _whole(cells, "bytes"), "tensors": _whole(cells, "n_tensors") if cells.get("n_tensors") else 1}

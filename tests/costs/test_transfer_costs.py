@@ -493,6 +493,19 @@ def test_a_pass_moves_its_traffic_through_device_memory(kind, payload, traffic):
     assert seconds_of(program, costs, kind) == pytest.approx(traffic * 8 * GB / machine.capacity[machine.hbm(0)])
 
 
+def test_passes_before_and_after_the_wire_launch_for_each_tensor():
+    """Four tensors in a bucket; flattening is one launch."""
+    profile = Profile("p", IDEAL.parameters | {"elementwise.tensor_s": Parameter(0.25, 0.0, "exact", "-")})
+    plan = make_transfer(
+        np.full(4, 256), np.zeros(4, bool), np.full(4, -1), trainers=[0], receivers=[1], train=Layout(),
+        inference=Layout(), bucket_bytes=4 * 256, classes=unfolded(2), payload=Payload(quantize="before", delta=True),
+        dtype="bf16",
+    )  # fmt: skip
+    program = TRANSFERS["single_sender"](plan)
+    costs = cost_update(program, cluster("dgx-h100", 1), profile)
+    assert [seconds_of(program, costs, kind) for kind in ("quantize", "encode", "apply")] == pytest.approx([1.0] * 3)
+
+
 def test_reshard_passes_over_shards_as_nothing_is_gathered():
     machine, payload = cluster("dgx-h100", 2), Payload(quantize="before", delta=True, gathered=2.0, load=False)
     program, costs = ideal("reshard", machine, 8, 8, payload=payload)
@@ -516,3 +529,15 @@ def test_no_op_asks_more_of_a_link_than_there_is(method, name):
 def test_a_run_is_never_faster_than_the_busiest_link(method):
     program, costs = ideal(method, cluster("dgx-h100", 2), 8, 8, store=Store(20e9, 30e9), inference=Layout(tp=4))
     assert simulate(program, costs).makespan_s >= (costs.link_bytes / costs.capacity_bytes_per_s).max() * (1 - 1e-9)
+
+
+def test_further_messages_of_an_exchange_take_their_time():
+    """One message is paid for by the latency, a bucket of four tensors has three more."""
+    profile = Profile("p", IDEAL.parameters | {"broadcast.message_s": Parameter(0.25, 0.0, "exact", "-")})
+    plan = make_transfer(
+        np.full(4, GB), np.zeros(4, bool), np.full(4, -1), trainers=[0], receivers=[1], train=Layout(),
+        inference=Layout(), bucket_bytes=4 * GB, classes=unfolded(2), payload=Payload(messages="tensor"), dtype="bf16",
+    )  # fmt: skip
+    program = TRANSFERS["reshard"](plan)
+    costs = cost_update(program, cluster("dgx-h100", 1), profile)
+    assert seconds_of(program, costs, "exchange") == pytest.approx(3 * 0.25 + 4 * GB / 450e9)

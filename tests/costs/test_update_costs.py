@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from runcast.simulator.costs import Costs, cost_update, ring_broadcast
+from runcast.simulator.costs.routes import read_route
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster, cluster_names
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
-from runcast.simulator.updates import BucketSize, make_plan, three_stage, two_stage
+from runcast.simulator.updates import BucketSize, make_plan, three_stage, two_stage, with_readers
 
 GB = 10**9
 BUCKETS = np.array([3, 1, 4, 1, 5, 9, 2, 6]) * GB
@@ -197,3 +198,63 @@ def test_slow_device_memory_bounds_a_broadcast_which_reads_and_writes_it():
     program, costs = priced(machine, 8)
     casts = np.flatnonzero(program.of_kind("broadcast"))
     np.testing.assert_allclose(costs.uncontended_s[casts], 2 * program.bytes[casts] / 100e9, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(1, 2 * 0.25), (2, 4 * (0.25 + 0.5))])
+def test_gathering_metadata_takes_longer_per_tensor_between_nodes(nodes, expected):
+    _, seconds = seconds_of("gather_metas", nodes, **{"gather.tensor_s": 0.25, "gather.node_tensor_s": 0.5})
+    assert seconds.tolist() == [expected]
+
+
+def test_landing_buffers_are_registered_and_forgotten_at_prices_of_their_own():
+    values = {"register.s": 1.0, "register.byte_s": 2 / GB, "unregister.s": 4.0, "unregister.byte_s": 8 / GB}
+    machine = cluster(SMALL, 1)
+    plan = make_plan(np.full(2, GB), 2, BucketSize(GB, 3))
+    program = two_stage(with_readers(plan, [machine.nic_of(rank) for rank in range(2)], 2))
+    seconds = cost_update(program, machine, priced_at(**values, **{"rdma.nic_fraction": 1.0})).uncontended_s
+    size = plan.size.bytes / GB
+    assert set(seconds[program.of_kind("register")].round(6)) == {round(1 + 2 * size, 6)}
+    assert set(seconds[program.of_kind("unregister")].round(6)) == {round(4 + 8 * size, 6)}
+
+
+def test_a_read_leaves_the_owners_host_and_enters_the_readers_device():
+    machine = cluster(SMALL, 2)
+    plan = with_readers(make_plan(np.full(4, GB), 4, BucketSize(GB, 3)), [machine.nic_of(rank) for rank in range(4)], 2)
+    program = two_stage(plan)
+    costs = cost_update(program, machine, priced_at(**{"rdma.nic_fraction": 1.0}))
+    for op in np.flatnonzero(program.of_kind("read")):
+        reader, (owner,) = int(program.root[op]), program.shape[op].tolist()
+        assert set(costs.demand_of(op)[0].tolist()) == {*read_route(machine, owner, reader), machine.hbm(reader)}
+
+
+def test_a_broadcast_writes_and_reads_every_byte_in_each_memory():
+    machine = cluster("h20-hgx", 1)
+    program, costs = priced(machine, 8)
+    moved = costs.link_bytes[[machine.hbm(rank) for rank in range(8)]]
+    copies = BUCKETS * 3.0  # H2D writes, the copy reads and writes
+    kept = 2 * float(program.bytes[program.of_kind("reload")].sum()) / 8
+    np.testing.assert_allclose(moved, copies + kept + 2 * BUCKETS.sum(), rtol=1e-12)
+
+
+def test_a_class_moves_what_all_its_ranks_move():
+    machine, size = cluster("h20-hgx", 1), BucketSize(9 * GB, 3)
+    sums = [
+        cost_update(program, machine, IDEAL).link_bytes[[machine.hbm(rank) for rank in range(8)]].sum()
+        for program in (two_stage(make_plan(BUCKETS, 8, size, classes=classes)) for classes in (None, [range(8)]))
+    ]
+    assert sums[0] == pytest.approx(sums[1])
+
+
+def test_the_slowest_memory_bounds_a_reload():
+    slow = SMALL | {"device": {"base": "h20", "memory_bytes_per_s": "1 TB/s"}, "nodes": 1}
+    machine = cluster({"mix": [SMALL | {"nodes": 1}, slow]}, 2)
+    program = two_stage(make_plan(np.full(4, GB), 4, BucketSize(GB, 3), classes=[range(4)]))
+    seconds = cost_update(program, machine, IDEAL).uncontended_s[program.of_kind("reload")]
+    np.testing.assert_allclose(seconds, 2 * GB / 1e12, rtol=1e-12)
+
+
+def test_where_one_node_has_fewer_nics_those_on_their_rails_are_used():
+    machine = cluster("h20-hgx", 2)
+    ring = ring_broadcast(machine, range(4, 16))
+    used = {machine.links[link].name for link in ring.link if machine.links[link].kind == "nic"}
+    assert {name for name in used if name.startswith("n1.nic")} == {f"n1.nic{k}>port{k}" for k in range(4, 8)}

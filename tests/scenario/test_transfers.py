@@ -167,6 +167,23 @@ def test_a_receiver_keeps_what_an_engine_rank_holds():
     assert one.plan.kept_bytes == pytest.approx(one.resident_bytes, rel=1e-4)
 
 
+def test_a_bucket_is_of_what_trainers_gather():
+    """Quantised before the wire, a bucket has half of that; a little more, as scales and norms are not halved."""
+    plain, halved = (plan_of("single_sender", bucket="4 GiB", quantize=when) for when in ("none", "before"))
+    assert (plain.bucket_bytes, halved.payload.gathered > 1.8) == (4 * GIB, True)
+    assert halved.bucket_bytes == round(4 * GIB / halved.payload.gathered)
+
+
+@pytest.mark.parametrize("method", ["stage_heads", "replica_writes"])
+def test_one_gather_brings_experts_at_the_same_place_on_their_trainers(method):
+    """Qwen3-30B-A3B, 128 experts on 8 trainers: experts 0, 16, 32, .. first, their two input matrices together."""
+    one = resolved(method)
+    (experts,) = (phase for phase in one.plan.phases if phase.expert)
+    names = [one.weights.names[tensor] for tensor in experts.order[:16]]
+    assert {int(name.split("experts.")[1].split(".")[0]) for name in names} == set(range(0, 128, 16))
+    assert not any("down" in name for name in names)
+
+
 # -- Trends -----------------------------------------------------------------------------------------------------------
 
 

@@ -135,21 +135,21 @@ def test_a_receiver_keeps_its_share(layout, others, experts, walked):
 @pytest.mark.parametrize(
     ("trainers", "layout", "groups"),
     [
-        (8, Layout(sharded=True), [8]),  # FSDP: all hold one copy
+        (8, Layout(sharded=True), [8, 8]),  # FSDP: all hold one copy
         (8, Layout(pp=2), [1, 1]),
-        (8, Layout(tp=2), [2]),
-        (8, Layout(tp=2, ep=8), [8]),
-        (8, Layout(tp=2, pp=2, ep=4), [4, 4]),
+        (8, Layout(tp=2), [2, 1]),
+        (8, Layout(tp=2, ep=8), [2, 8]),
+        (8, Layout(tp=2, pp=2, ep=4), [2, 4]),
     ],
     ids=str,
 )
 def test_a_stage_gathers_in_groups_that_hold_one_copy(trainers, layout, groups):
     plan = make_transfer(
-        np.full(4, 256), np.zeros(4, bool), np.full(4, -1), trainers=range(trainers), receivers=[trainers],
+        np.full(4, 256), np.arange(4) > 1, np.full(4, -1), trainers=range(trainers), receivers=[trainers],
         train=layout, inference=Layout(), bucket_bytes=256, classes=unfolded(trainers + 1), payload=Payload(),
         dtype="bf16",
     )  # fmt: skip
-    assert [stage.group for stage in plan.stages] == groups
+    assert [phase.group for phase in plan.phases] == groups
     assert plan.trainers == tuple(range(trainers))
 
 

@@ -1,9 +1,11 @@
 """The ledger of published weight updates: how rows become scenarios, and how far off predictions may be."""
 
-from pathlib import Path
+from importlib.resources import files
 
+import numpy as np
 import pytest
 from runcast.simulator.errors import UserError
+from runcast.simulator.files import read_json
 from runcast.simulator.validate import read_ledger
 from runcast.simulator.validate.updates import free_in_ledger, read_cases, shipped
 
@@ -92,6 +94,38 @@ def test_rows_of_a_users_own_are_predicted_and_not_left_out(tmp_path):
     assert (row["stack"], row["model_left_out"], 2 < row["predicted_s"] < 8) == ("checkpoint-engine", None, True)
 
 
+def test_what_was_left_out_is_shown_as_it_was_fitted(ledger, cases):
+    fitted = read_json(files("runcast.data") / "validation" / "weight_update_fit.json")["left_out"]
+
+    for _, row in ledger.table.iterrows():
+        kept = fitted[cases[row["line"]].key]
+        assert (row["model_left_out"], row["system_left_out"]) == (kept["model"], kept["system"])
+
+
+def test_the_interval_of_a_part_is_that_of_the_whole_in_proportion(ledger):
+    parts = ledger.table[ledger.table["phase"] == "gather_metas"]
+
+    assert len(parts)
+    assert (parts["interval_low_s"] <= parts["predicted_s"]).all()
+    assert (parts["predicted_s"] <= parts["interval_high_s"]).all()
+
+
+def test_one_sided_writes_are_rdma(tmp_path):
+    rows = tmp_path / "mine.csv"
+    row = "miles,glm-4.5-air,p2p_write_cpu_replica,H100,1.0,{},8,8,,,8\n"
+    rows.write_text(HEAD + row.format("rdma") + row.format("update"))
+
+    predicted = read_ledger(rows).table.set_index("phase")["predicted_s"]
+
+    assert 0 < predicted["rdma"] < predicted["update"]
+
+
+def test_a_summary_has_the_ninetieth_percentile(ledger):
+    shown = ledger.summary.query("system == 'all' and errors == 'as shipped'")["p90_abs_error"]
+
+    assert shown.tolist() == pytest.approx([np.quantile(ledger.table["error"].abs(), 0.9)])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     {
@@ -117,6 +151,8 @@ def test_a_bad_table_is_one_line(tmp_path, text, said):
     {
         "checkpoint-engine,glm-4.5-air,teleport,H800,1,update,8,8,,": "method 'teleport' is none",
         "homemade,glm-4.5-air,pp_head_broadcast,H800,1,update,8,8,,": "no software stack for 'homemade'",
+        "miles,glm-4.5-air,pp_head_broadcast,H100,1,update,eight,8,,": "src_gpus = 'eight': expected a whole number",
+        "miles,mine,pp_head_broadcast,H100,1,update,8,8,-5,100": "bytes = '-5': expected a whole number above zero",
         "miles,glm-4.5-air,pp_head_broadcast,TPU,1,update,8,8,,": "no cluster for 'TPU'",
         "miles,glm-4.5-air,pp_head_broadcast,,1,update,8,8,,": "the GPU is not stated",
         "miles,glm-4.5-air,pp_head_broadcast,H100,1,update,,8,,": "the number of GPUs is not stated",
@@ -132,6 +168,14 @@ def test_a_row_that_says_too_little_has_a_reason(tmp_path, cells, reason):
     assert reason in read_ledger(rows).reasons[2]
 
 
-def test_the_ledger_needs_no_network_of_its_own(cases):
-    assert Path(shipped()).is_file()
+def test_names_of_methods_and_stacks_may_be_runcasts_own_and_numbers_as_tables_write_them(tmp_path):
+    rows = tmp_path / "mine.csv"
+    rows.write_text(HEAD + "generic,my model,relays,H100,5.0,update,8.0,8,65e9,2e4,8\n")
+
+    (row,) = read_ledger(rows).to_json()["table"]
+
+    assert (row["stack"], row["gpus"], row["predicted_s"] > 0) == ("generic", "8.0 to 8", True)
+
+
+def test_every_row_has_a_source(cases):
     assert all(case.cells["source"] for case in cases.values())

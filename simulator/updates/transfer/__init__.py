@@ -30,8 +30,19 @@ METHODS = {
 }
 """The rows of the table of methods in docs/weight-update.md that start at trainers."""
 
+_IN_PLACE = ("replica_writes", "static_writes", "colocated")
+"""Methods whose bytes end where engines use them, or which share the trainers' buffers."""
+
+
+def receive_buffers(method: str, plan: TransferPlan) -> int:
+    """How many buckets a receiver has room for beside its weights."""
+    if method in _IN_PLACE:
+        return 0
+    return max(plan.slots, len(plan.trainers)) if method == "all_senders" else plan.slots
+
+
 __all__ = [
     "METHODS", "Layout", "Payload", "Phase", "Stage", "TransferPlan", "all_senders", "assign_targets", "chain",
-    "colocated", "file_system", "make_transfer", "relays", "replica_writes", "reshard", "single_sender", "stage_heads",
-    "static_writes",
+    "colocated", "file_system", "make_transfer", "receive_buffers", "relays", "replica_writes", "reshard",
+    "single_sender", "stage_heads", "static_writes",
 ]  # fmt: skip

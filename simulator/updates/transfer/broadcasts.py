@@ -33,7 +33,7 @@ def all_senders(plan: TransferPlan) -> Program:
 
 
 def _striped(bucket: Bucket) -> int:
-    return bucket.stage.ranks[bucket.round % len(bucket.stage.ranks)]
+    return bucket.stage.ranks[bucket.turn % len(bucket.stage.ranks)]
 
 
 def _pipelined(

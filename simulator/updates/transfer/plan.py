@@ -12,14 +12,13 @@ from ..buckets import Buckets, fill_buckets
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model is spread over ranks: tensor, pipeline, context and expert parallel sizes.
+    """How a model is spread over ranks: tensor, pipeline and expert parallel sizes.
 
     `sharded`, every tensor is spread over all ranks besides (FSDP).
     """
 
     tp: int = 1
     pp: int = 1
-    cp: int = 1
     ep: int = 1
     sharded: bool = False
 
@@ -49,13 +48,9 @@ class Payload:
 
 @dataclass(frozen=True)
 class Stage:
-    """The trainer ranks of a pipeline stage; the first one is its head.
-
-    Groups of `group` consecutive ranks hold one copy of all of the stage's weights between them.
-    """
+    """The trainer ranks of a pipeline stage; the first one is its head."""
 
     ranks: tuple[int, ...]
-    group: int
 
     @property
     def head(self) -> int:
@@ -67,9 +62,9 @@ class Stage:
 class Phase:
     """Tensors that are treated alike: those of experts, and all others; stages are the owners of the buckets.
 
-    `group` ranks hold a copy of one of its tensors between them. Of a bucket, a receiver keeps `kept_bytes` of its
-    bytes and `kept_tensors` of its tensors; a trainer holds parts of `local_tensors` of them. `order` are the tensors
-    in the order in which buckets count them.
+    Groups of `group` consecutive ranks of a stage hold a copy of its tensors between them. Of a bucket, a receiver
+    keeps `kept_bytes` of its bytes and `kept_tensors` of its tensors; a trainer holds parts of `local_tensors` of
+    them. `order` are the tensors in the order in which buckets count them.
     """
 
     expert: bool
@@ -178,8 +173,7 @@ def make_transfer(
 
 def _stages(trainers: Sequence[int], train: Layout) -> tuple[Stage, ...]:
     ranks = len(trainers) // train.pp
-    group = ranks if train.sharded else min(max(train.tp, train.ep), ranks)
-    return tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks]), group) for i in range(train.pp))
+    return tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks])) for i in range(train.pp))
 
 
 def _stage_of(layer: NDArray[np.int64], pp: int) -> NDArray[np.int64]:
