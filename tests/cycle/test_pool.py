@@ -93,6 +93,15 @@ def test_what_is_aborted_begins_again_in_its_old_order():
     assert (lost, pool.deal(4.0), pool.next_end_s()) == (8.0, [(0, 0), (1, 0)], 14.0)
 
 
+def test_after_an_abort_nothing_runs():
+    pool = Pool(2, 2, Pace(1.0))
+    pool.add(0, [10] * 3)
+    pool.deal(0.0)
+    pool.abort(4.0)
+
+    assert (pool.running, pool.next_end_s()) == (0, float("inf"))
+
+
 @pytest.mark.parametrize("slots", [1, 64])
 def test_lists_of_what_is_out_of_date_stay_short(slots):
     pool, now_s = Pool(2, slots, Pace(1.0)), 0.0
@@ -104,3 +113,14 @@ def test_lists_of_what_is_out_of_date_stay_short(slots):
         pool.deal(now_s)
 
     assert len(pool._spare) + len(pool._ends) < 300
+
+
+def test_an_engine_is_offered_whenever_such_lists_are_cut():
+    """One slot, opened again and again without a request: a list of offers grows and is made anew."""
+    for times in range(1, 100):
+        pool = Pool(1, 1, Pace(1.0))
+        for _ in range(times):
+            pool.go_on(0.0)
+        pool.add(0, [5])
+
+        assert pool.deal(0.0) == [(0, 0)]

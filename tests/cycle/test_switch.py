@@ -2,6 +2,7 @@
 
 import pytest
 from runcast.simulator.cycle import move_s
+from runcast.simulator.cycle.switch import cost_move, state_move
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
 
@@ -28,6 +29,14 @@ def test_gpus_that_share_a_way_wait_for_each_other():
     alone, together = (move_s("onload", gpus, 8 * GB, machines, profile) for gpus in (1, 8))
 
     assert together > 1.5 * alone
+
+
+def test_each_direction_takes_its_own_way_and_the_devices_memory():
+    machines, profile = machine("h100-hgx")
+
+    for kind, way in (("offload", machines.d2h_route(3)), ("onload", machines.h2d_route(3))):
+        costs = cost_move(state_move(kind, 4, GB), machines, profile)
+        assert set(costs.demand_of(3)[0].tolist()) == {*way, machines.hbm(3)}
 
 
 def test_nothing_to_move_takes_no_time():

@@ -78,6 +78,15 @@ def test_a_system_left_out_is_predicted_by_priors_alone(cases, found):
     assert alone == pytest.approx(blind, abs=1e-6)
 
 
+def test_of_a_chain_the_nearest_stacks_word_counts():
+    """The same parameter free in both: a row of the older revision moves that one's alone."""
+    older = f"{STACK}-7185b55"
+    (row,) = (case for case in read_cases(shipped()) if case.line == 7)
+    found = fit([row], {older: stack_chain(older)}, {of: ["reload.tensor_s"] for of in (STACK, older)})
+
+    assert (found.slopes[0] > 0).tolist() == [False, True]
+
+
 def test_a_stack_takes_what_the_ledger_says_of_those_it_rests_on():
     newer, older = load_stack(STACK), load_stack(f"{STACK}-7185b55")
     known = fitted_parameters()
