@@ -333,7 +333,10 @@ class TransferWriter:
 
 
 def _by_role(plan: TransferPlan) -> list[tuple[int, ...]]:
-    """Classes of ranks apart by what they do: the head of each stage, its other ranks, receivers."""
+    """Classes of ranks apart by what they do: the head of each stage, its other ranks, receivers; by lowest rank.
+
+    Their order breaks ties between ops that could start at once, so it must not depend on the classes.
+    """
     role: dict[int, tuple[int, bool]] = {}
     for number, stage in enumerate(plan.stages):
         role |= {rank: (number, rank == stage.head) for rank in stage.ranks}
@@ -341,7 +344,7 @@ def _by_role(plan: TransferPlan) -> list[tuple[int, ...]]:
     for number, ranks in enumerate(plan.classes):
         for rank in ranks:
             parts.setdefault((number, role.get(rank)), []).append(rank)
-    return [tuple(ranks) for ranks in parts.values()]
+    return sorted(tuple(ranks) for ranks in parts.values())
 
 
 def _name(ranks: Sequence[int]) -> str:
