@@ -78,9 +78,9 @@ def test_a_read_waits_for_nothing_of_the_owner(pipeline):
 
 
 LAYOUTS = {
-    "two stages": "update.trainer={gpus=2, pp=2}",
-    "one stage": "update.trainer={gpus=2, tp=2}",
-    "uneven stages": "update.trainer={gpus=3, pp=3}",
+    "two stages": (2, "pp=2"),
+    "one stage": (2, "tp=2"),
+    "uneven stages": (3, "pp=3"),
 }
 
 
@@ -91,7 +91,11 @@ def test_no_buffer_is_overwritten_before_it_is_read(method, layout):
     load a bucket while it arrives.
     """
     scenario = Path(__file__).parents[2] / "data/scenarios/tiny-stage-heads.toml"
-    program = unfolded(scenario, [f"update.method={method}", LAYOUTS[layout], "update.inference={tp=1}"]).program
+    gpus, sizes = LAYOUTS[layout]
+    changes = [f"update.method={method}", f"update.trainer={{gpus={gpus}, {sizes}}}", "update.inference={tp=1}"]
+    if method == "colocated":  # engines are on the trainer's GPUs, which are all
+        changes.append(f"cluster.gpus_per_node={gpus}")
+    program = unfolded(scenario, changes).program
     parts = Parts(program)
     ended = [set() for _ in range(len(program))]
     for op in range(len(program)):
