@@ -1,0 +1,135 @@
+"""What a scenario file of kind train_step may say: one pydantic model per table, a description per field."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from .schema import Model, Slow, _Table
+
+Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "mlp", "moe", "shared_experts"]
+
+
+class Parallel(_Table):
+    """How the model and the batch lie on the GPUs; dp follows from the GPUs."""
+
+    tp: PositiveInt = Field(1, description="tensor-parallel size")
+    cp: PositiveInt = Field(1, description="context-parallel size")
+    pp: PositiveInt = Field(1, description="pipeline-parallel size")
+    dp: PositiveInt | None = Field(None, description="data-parallel size (default: the GPUs over tp, cp and pp)")
+    ep: PositiveInt = Field(1, description="expert-parallel size")
+    etp: PositiveInt | None = Field(None, description="tensor-parallel size of experts (default: tp, or 1 with ep)")
+    sequence_parallel: bool = Field(True, description="whether norms and residuals are sharded over tp")
+    cp_type: Literal["ring", "all_gather", "ulysses"] = Field("ring", description="how context parallelism exchanges")
+    zero: Literal[0, 1, 2, 3] = Field(1, description="what is sharded over dp: 1 optimizer, 2 gradients, 3 weights")
+    shard: PositiveInt | None = Field(None, description="zero 3: ranks over which weights are sharded (default: all)")
+    prefetch: NonNegativeInt = Field(1, description="zero 3: units whose weights are gathered ahead")
+    reshard: bool = Field(True, description="zero 3: whether weights are dropped after the forward")
+    sync_each_microbatch: bool = Field(True, description="zero 2, 3: whether gradients are reduced each micro-batch")
+    order: str = Field("tp-cp-ep-dp-pp", description="axes from the nearest ranks to the farthest")
+    layers: tuple[NonNegativeInt, ...] | None = Field(None, description="layers per stage, in model order")
+    embedding_as_layer: bool = Field(False, description="whether embedding and head count as layers in the split")
+
+
+class Schedule(_Table):
+    """The order of a pipeline."""
+
+    name: str = Field("1f1b", description="gpipe, 1f1b, interleaved, interleaved-overlap, zb-h1, … dualpipe-v")
+    vpp: PositiveInt | None = Field(None, description="chunks per pipeline rank (default: 1, or what the name fixes)")
+    group: PositiveInt | None = Field(None, description="interleaved: micro-batches per group (default: pp)")
+
+
+class Batch(_Table):
+    """What one step trains on; sizes in sequences."""
+
+    global_: PositiveInt = Field(alias="global", description="sequences per step, over all ranks")
+    micro: PositiveInt = Field(1, description="sequences per micro-batch")
+    seq_len: PositiveInt = Field(description="tokens per sequence")
+
+
+class Precision(_Table):
+    """What is computed and kept in which type."""
+
+    compute: Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp8-block", "mxfp8", "nvfp4"] = Field(
+        "bf16", description="type of matrix products"
+    )
+    gradients: Literal["fp32", "bf16"] = Field("fp32", description="type in which gradients are kept")
+    reduce: Literal["fp32", "bf16"] | None = Field(None, description="type in which they travel (default: gradients')")
+    moments: Literal["fp32", "bf16", "fp8"] = Field("fp32", description="type of the optimizer's moments")
+    master: bool = Field(True, description="whether the optimizer keeps weights in fp32")
+
+
+class Recompute(_Table):
+    """What the backward computes again instead of keeping it."""
+
+    mode: Literal["none", "selective", "full"] = Field("none", description="how much")
+    modules: tuple[Part, ...] = Field(("core_attn",), description="selective: which parts of a layer")
+    layers: PositiveInt | None = Field(None, description="full: layers per chunk that are recomputed (default: all)")
+
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> "Recompute":
+        if "modules" in self.model_fields_set and self.mode != "selective":
+            raise ValueError("modules goes with mode = 'selective'")
+        if self.layers is not None and self.mode != "full":
+            raise ValueError("layers goes with mode = 'full'")
+        return self
+
+
+class Offload(_Table):
+    """What lies in host memory meanwhile."""
+
+    activations: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="share of kept activations")
+    optimizer: bool = Field(False, description="whether the optimizer's states and its step are on the host")
+
+
+class Overlap(_Table):
+    """Which communication runs beside computation."""
+
+    dp: bool = Field(True, description="gradients are reduced beside the last backward")
+    params: bool = Field(True, description="zero 1, 2: new weights are gathered beside the first forward")
+    tp: bool = Field(False, description="tensor-parallel collectives run beside their products")
+    pp: bool = Field(True, description="sends between stages do not hold the compute lane")
+    wgrad: bool = Field(False, description="weight gradients are held back to run beside communication")
+
+
+class Experts(_Table):
+    """How tokens go to experts."""
+
+    routing: Literal["balanced", "zipf", "histogram"] = Field("balanced", description="how tokens spread")
+    zipf: Annotated[float, Field(gt=0, le=4)] = Field(1.0, description="zipf: the exponent")
+    histogram: tuple[Annotated[float, Field(ge=0)], ...] = Field((), description="histogram: share of each expert")
+    nodes_per_token: PositiveInt | None = Field(None, description="most nodes that one token is sent to")
+    capacity: Annotated[float, Field(gt=0)] | None = Field(None, description="capacity factor; tokens beyond drop")
+
+
+class Lora(_Table):
+    """Adapters are trained, the base is frozen."""
+
+    rank: PositiveInt = Field(16, description="rank of the adapters")
+    targets: tuple[Literal["qkv", "proj", "up", "down"], ...] = Field(
+        ("qkv", "proj", "up", "down"), description="which products have adapters"
+    )
+
+
+class TrainScenario(_Table):
+    """One training step. The content hash names its results."""
+
+    name: str = Field("unnamed", description="a title for people; not part of the hash")
+    kind: Literal["train_step"] = Field(description="what is simulated")
+    cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
+    nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
+    profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
+    stack: str = Field("megatron-core", description="software stack")
+    model: Model = Field(description="what is trained")
+    parallel: Parallel = Field(default=Parallel(), description="how it lies on the GPUs")
+    schedule: Schedule = Field(default=Schedule(), description="the order of the pipeline")
+    batch: Batch = Field(description="what one step trains on")
+    precision: Precision = Field(default=Precision(), description="types")
+    recompute: Recompute = Field(default=Recompute(), description="what is computed again")
+    offload: Offload = Field(default=Offload(), description="what lies in host memory")
+    overlap: Overlap = Field(default=Overlap(), description="what runs beside what")
+    experts: Experts = Field(default=Experts(), description="how tokens go to experts")
+    lora: Lora | None = Field(None, description="adapters instead of full fine-tuning")
+    bucket: PositiveInt | None = Field(None, description="elements of a gradient bucket (default: the stack's)")
+    level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
+    slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of what is random")
