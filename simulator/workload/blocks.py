@@ -82,12 +82,13 @@ class Layer:
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`, MTP layers counted on behind the stack."""
     kind = spec.kind(number)
+    inside: Kernels = ()
     if spec.linear_attention and kind.linear:
-        inside, core = (), _linear_attention(spec, spec.linear_attention, shard)
+        core = _linear_attention(spec, spec.linear_attention, shard)
     elif spec.mla:
         inside, core = _mla_down(spec, spec.mla, shard), _mla(spec, spec.mla, number, shard)
     else:
-        inside, core = (), _attention(spec, number, shard)
+        core = _attention(spec, number, shard)
     moe = spec.moe if spec.is_moe(number) else None
     sandwich = _norm(spec, shard, "post_norm") if spec.sandwich_norms else ()
     return Layer(
