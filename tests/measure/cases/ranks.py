@@ -1,6 +1,7 @@
 """One rank of a test: measures the smallest case of every kind. Arguments: a folder, rank, ranks, nodes, maybe `spoil`.
 
-It writes whether each case had enough samples, and how many wrong elements. With `spoil` the last rank's results have a wrong element.
+It writes whether each case had enough samples, and how many wrong elements. With `spoil` the last rank's results have a
+wrong element.
 """
 
 import json
