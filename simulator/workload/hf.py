@@ -1,7 +1,8 @@
 """From a Hugging Face config.json to a ModelSpec, by model family.
 
 An unknown `model_type` is read as llama-like, which the spec's `assumptions` say; layers we cannot size are refused.
-What a family fixes beside its config lives in `families`, typed reading of keys in `keys`.
+What a family fixes beside its config lives in `families`, what cannot be sized in `refused`, typed reading of keys in
+`keys`.
 """
 
 import os
@@ -13,17 +14,12 @@ from ..errors import UserError
 from ..files import read_json
 from .families import FAMILIES, Family, family_of
 from .keys import Keys
-from .model import Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
+from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
+from .refused import KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION, refuse
 
 DTYPES = ("bfloat16", "float16", "float32")
 _MAX_LAYERS, _MAX_EXPERTS, _MAX_PARAMS = 1000, 4096, 10**17
 _MAX_ALL_EXPERTS = 300_000  # over all layers: each has up to six tensors, and each tensor its name
-_NOT_MODELLED = (
-    *("text_config", "vision_config", "encoder_layers"),
-    *("hybrid_override_pattern", "mamba_d_state", "ssm_state_size", "state_size"),
-    *("linear_attn_config", "compress_ratios", "o_lora_rank"),
-)
-_KEY_OF_INDEXER, _KEY_OF_LINEAR_ATTENTION = "index_topk", "linear_num_value_heads"  # refused outside their families
 
 
 def load_hf_config(path: str | Path) -> ModelSpec:
@@ -50,8 +46,9 @@ def from_hf_config(
 ) -> ModelSpec:
     """The model that the keys of a Hugging Face config describe.
 
-    Beside the Hugging Face keys, `gated_ffn`, `norm_bias`, `attention_out_bias`, `qk_norm` and `position_embeddings`
-    are read, for models that have no such config (GPT-3 and the like).
+    Keys go by Llama's names or by the family's own, such as `n_embd` of GPT-2. Beside them, `gated_ffn`,
+    `norm`, `norm_bias`, `attention_out_bias`, `mlp_bias`, `qk_norm`, `parallel_residual`, `shared_norm`,
+    `embedding_norm`, `positions` and `position_embeddings` are read, for models that have no such config.
 
     Args:
         config: the keys; those that do not concern sizes are ignored.
@@ -62,10 +59,11 @@ def from_hf_config(
     Raises:
         UserError: a key is missing or out of range, or the model has layers that we cannot size; one line per fault.
     """
-    keys = Keys(_json_object(config, where), where)
-    model_type = keys.text("model_type", "llama")
+    model_type = str(_json_object(config, where).get("model_type") or "llama")
     family = family_of(model_type, config)
-    _refuse(keys, family)
+    keys = Keys(config, where, family.own)
+    keys.text("model_type", "llama")
+    refuse(keys, family, model_type)
     keys.check()
     named = keys.text("source", keys.text("_name_or_path", model_type))
     spec = _spec(keys, family, model_type, name or named)
@@ -84,19 +82,15 @@ def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
     return spec
 
 
-def _refuse(keys: Keys, family: Family) -> None:
-    foreign = [] if family.indexer else [_KEY_OF_INDEXER]
-    foreign += [] if family.linear_attention else [_KEY_OF_LINEAR_ATTENTION]
-    for key in (*_NOT_MODELLED, *foreign):
-        if keys.get(key):
-            keys.fault(key, "not modelled; only text decoders with attention that we know can be sized")
-
-
 def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     hidden, heads = keys.whole("hidden_size"), keys.whole("num_attention_heads")
     layers = keys.whole("num_hidden_layers", maximum=_MAX_LAYERS)
     mla = _mla(keys) if family.mla else None
-    attention_bias = keys.flag("attention_bias", family.attention_bias)
+    positions, learned = _positions(keys, family)
+    biased = not (family.no_bias and keys.flag("no_bias", False))
+    attention_bias = keys.flag("attention_bias", family.attention_bias and biased)
+    norm_bias = keys.flag("norm_bias", family.norm_bias and biased)
+    parallel = keys.flag("parallel_residual", family.parallel_residual)
     kinds = _layer_types(keys, family, layers)
     sliding = _sliding_layers(keys, family, layers, kinds)
     mtp_key = "mtp_num_hidden_layers" if family.mtp_apart else "num_nextn_predict_layers"
@@ -108,26 +102,32 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         num_hidden_layers=layers,
         num_attention_heads=heads,
         head_dim=mla.v_head_dim if mla else _head_dim(keys, hidden, heads),
-        num_key_value_heads=heads if mla else _kv_heads(keys, heads),
-        intermediate_size=keys.whole("intermediate_size"),
+        num_key_value_heads=heads if mla else _kv_heads(keys, family, heads),
+        intermediate_size=_intermediate_size(keys, family, hidden),
         vocab_size=keys.whole("vocab_size"),
-        tie_word_embeddings=keys.flag("tie_word_embeddings", False),
+        tie_word_embeddings=keys.flag("tie_word_embeddings", family.tied),
         dtype=_dtype(keys),
-        hidden_act=keys.text("hidden_act", "silu"),
-        gated_ffn=keys.flag("gated_ffn", True),
+        hidden_act=keys.one_of("hidden_act", ACTIVATIONS, family.act),
+        gated_ffn=keys.flag("gated_ffn", family.gated),
         fused_gate_up=family.fused_gate_up,
         attention_bias=attention_bias,
         attention_out_bias=keys.flag("attention_out_bias", attention_bias and family.out_bias),
+        fused_qkv=family.fused_qkv,
         attention_sinks=family.attention_sinks,
-        mlp_bias=keys.flag("mlp_bias", family.mlp_bias),
-        norm_bias=keys.flag("norm_bias", False),
+        mlp_bias=keys.flag("mlp_bias", family.mlp_bias and biased),
+        norm=keys.one_of("norm", NORMS, "layer" if norm_bias else family.norm),
+        norm_bias=norm_bias,
+        embedding_norm=keys.flag("embedding_norm", family.embedding_norm),
+        parallel_residual=parallel,
+        shared_norm=_shared_norm(keys, family, parallel),
         qk_norm=keys.flag("qk_norm", False) or keys.flag("use_qk_norm", family.qk_norm),
         output_gate=family.output_gate,
         sandwich_norms=family.sandwich_norms,
         sliding_window=keys.whole("sliding_window") if sliding else None,
         sliding_layers=sliding,
         max_position_embeddings=keys.whole("max_position_embeddings", default=0),
-        position_embeddings=keys.whole("position_embeddings", default=0, minimum=0),
+        positions=positions,
+        position_embeddings=learned,
         mla=mla,
         indexer=_indexer(keys, layers, mtp_layers) if family.indexer else None,
         linear_attention=_linear_attention(keys, layers, kinds) if family.linear_attention else None,
@@ -141,7 +141,33 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     )
 
 
-def _kv_heads(keys: Keys, heads: int) -> int:
+def _positions(keys: Keys, family: Family) -> tuple[str, int]:
+    """How a token knows its place, and how many positions are learned: the key says so, or ALiBi's, or RoPE's."""
+    bias_or_rotary = "alibi" * keys.flag("alibi", False) or "rotary" * keys.flag("rope", False)
+    kind = keys.one_of("positions", POSITIONS, bias_or_rotary or family.positions)
+    if kind == "learned":
+        return kind, keys.whole("position_embeddings") + family.position_offset
+    if kind != "rotary" or "position_embeddings" in family.own:
+        return kind, 0
+    learned = keys.whole("position_embeddings", default=0, minimum=0)
+    return ("learned" if learned else kind), learned
+
+
+def _shared_norm(keys: Keys, family: Family, parallel: bool) -> bool:
+    """Falcon's later layers have a norm each for attention and FFN, which its earlier ones share."""
+    later = family.shared_norm and keys.flag("new_decoder_architecture", False)
+    return keys.flag("shared_norm", family.shared_norm and parallel and not later)
+
+
+def _intermediate_size(keys: Keys, family: Family, hidden: int) -> int:
+    if not family.ffn_ratio:
+        return keys.whole("intermediate_size")
+    return keys.whole("intermediate_size", default=keys.whole("expansion_ratio", default=4) * hidden)
+
+
+def _kv_heads(keys: Keys, family: Family, heads: int) -> int:
+    if family.multi_query and not keys.flag("new_decoder_architecture", False) and keys.flag("multi_query", True):
+        return 1
     kv_heads = keys.whole("num_key_value_heads", default=heads)
     keys.expect(heads % kv_heads == 0, "num_key_value_heads", f"a divisor of num_attention_heads = {heads}")
     return kv_heads
@@ -174,7 +200,7 @@ def _mla(keys: Keys) -> Mla:
 def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
     """The keys that say which layers have an indexer are a list, or else a step and where it starts."""
     keys.expect(keys.has("q_lora_rank"), "q_lora_rank", "a whole number: the indexer reads the compressed query")
-    keys.whole(_KEY_OF_INDEXER, default=1)  # how many tokens it picks: no matter of size
+    keys.whole(KEY_OF_INDEXER, default=1)  # how many tokens it picks: no matter of size
     types = keys.sequence("indexer_types")
     if types and (len(types) < layers or not {str(kind) for kind in types} <= {"full", "shared"}):
         keys.fault("indexer_types", f"full or shared for each of {layers} layers")
@@ -194,7 +220,7 @@ def _linear_attention(keys: Keys, layers: int, kinds: list[str]) -> LinearAttent
     linear = [kind == "linear_attention" for kind in kinds] or [(number + 1) % step != 0 for number in range(layers)]
     return LinearAttention(
         num_key_heads=keys.whole("linear_num_key_heads"),
-        num_value_heads=keys.whole(_KEY_OF_LINEAR_ATTENTION),
+        num_value_heads=keys.whole(KEY_OF_LINEAR_ATTENTION),
         key_head_dim=keys.whole("linear_key_head_dim"),
         value_head_dim=keys.whole("linear_value_head_dim"),
         conv_kernel=keys.whole("linear_conv_kernel_dim"),

@@ -3,7 +3,7 @@
 What the keys mean lives in `hf`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ..errors import UserError, did_you_mean, fault
@@ -15,19 +15,35 @@ class Keys:
     """A config and the faults found in it so far.
 
     A method that meets a fault notes it and returns a harmless value; `check` raises if there was any.
-    `None` counts as missing, as Hugging Face configs use it.
+    `None` counts as missing, as Hugging Face configs use it. `own` is how this config may call a key instead, `a.b`
+    for the key b inside of a; faults then name what the config has, or should have had.
     """
 
-    def __init__(self, config: Mapping[str, Any], where: str):
+    def __init__(self, config: Mapping[str, Any], where: str, own: Mapping[str, str] | None = None):
         self.config = config
         self.where = where
+        self.own = own or {}
         self.faults: list[str] = []
         self.asked: set[str] = set()
+        for outer in sorted({name.partition(".")[0] for name in self.own.values() if "." in name}):
+            if not isinstance(config.get(outer, {}), Mapping | None):
+                self.fault(outer, "an object")
 
     def get(self, key: str) -> Any:
         """The raw value, None where the key is missing."""
-        self.asked.add(key)
-        return self.config.get(key)
+        name = self._name(key)
+        self.asked |= {key, name.partition(".")[0]}
+        return self._at(name)
+
+    def _name(self, key: str) -> str:
+        return key if self.config.get(key) is not None else self.own.get(key, key)
+
+    def _at(self, name: str) -> Any:
+        outer, _, inner = name.partition(".")
+        value = self.config.get(outer)
+        if not inner:
+            return value
+        return value.get(inner) if isinstance(value, Mapping) else None
 
     def has(self, key: str) -> bool:
         """Whether the key is present with a value."""
@@ -35,7 +51,8 @@ class Keys:
 
     def fault(self, key: str, allowed: str) -> None:
         """Note a fault of this key's value."""
-        self.faults.append(fault(self.where, key, self.config.get(key), allowed))
+        name = self._name(key)
+        self.faults.append(fault(self.where, name, self._at(name), allowed))
 
     def expect(self, ok: bool, key: str, allowed: str) -> None:
         """Note a fault of how this key fits others, unless there was a fault before, from which it may follow."""
@@ -70,6 +87,13 @@ class Keys:
         if value is not None and not isinstance(value, str):
             self.fault(key, "a text")
         return value if isinstance(value, str) else default
+
+    def one_of(self, key: str, known: Collection[str], default: str) -> str:
+        """One of the known texts."""
+        value = self.text(key, default)
+        if value not in known:
+            self.fault(key, f"one of {', '.join(known)}")
+        return value
 
     def sequence(self, key: str) -> list[Any]:
         """A list, empty where the key is missing."""

@@ -1,5 +1,6 @@
 """Which tensors each part of a model has: names as in the Hugging Face checkpoint, shapes, and what is quantized.
 
+Families with names of their own (GPT-2, BLOOM, MPT and the like) get Llama's for the same tensors.
 One function per part, each returning the tensors of one layer without the layer's prefix. Tiling them over layers, and
 turning quantized ones into bytes and scales, lives in `tensors`.
 """
@@ -8,6 +9,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from .model import Indexer, LayerKind, LinearAttention, Mla, ModelSpec, Moe
+
+_SECOND_NORMS = {"gemma2": ("pre_feedforward_layernorm", "post_feedforward_layernorm")}
 
 
 class Tensor(NamedTuple):
@@ -24,7 +27,8 @@ def head(spec: ModelSpec) -> list[Tensor]:
     """What comes before the layers."""
     tokens = [Tensor(f"{spec.trunk}.embed_tokens.weight", (spec.vocab_size, spec.hidden_size))]
     positions = Tensor(f"{spec.trunk}.embed_positions.weight", (spec.position_embeddings, spec.hidden_size))
-    return tokens + [positions] * bool(spec.position_embeddings)
+    norm = _norm(spec, f"{spec.trunk}.embed_layernorm") if spec.embedding_norm else []
+    return tokens + [positions] * bool(spec.position_embeddings) + norm
 
 
 def tail(spec: ModelSpec) -> list[Tensor]:
@@ -61,8 +65,9 @@ def _norm(spec: ModelSpec, name: str) -> list[Tensor]:
 
 
 def _layer_norms(spec: ModelSpec) -> list[Tensor]:
-    names = ["input_layernorm", "post_attention_layernorm"]
-    names += ["post_self_attn_layernorm", "post_mlp_layernorm"] * spec.sandwich_norms
+    names = ["input_layernorm"] + ["post_attention_layernorm"] * (not spec.shared_norm)
+    if spec.sandwich_norms:
+        names += _SECOND_NORMS.get(spec.model_type, ("post_self_attn_layernorm", "post_mlp_layernorm"))
     return [tensor for name in names for tensor in _norm(spec, name)]
 
 
@@ -90,12 +95,9 @@ def _qkv(spec: ModelSpec) -> list[Tensor]:
     hidden, bias, dim = spec.hidden_size, spec.attention_bias, spec.head_dim
     q, kv = spec.num_attention_heads * dim * (2 if spec.output_gate else 1), spec.num_key_value_heads * dim
     norms = [Tensor("self_attn.q_norm.weight", (dim,)), Tensor("self_attn.k_norm.weight", (dim,))]
-    return [
-        *_linear("self_attn.q_proj", q, hidden, bias),
-        *_linear("self_attn.k_proj", kv, hidden, bias),
-        *_linear("self_attn.v_proj", kv, hidden, bias),
-        *norms * spec.qk_norm,
-    ]
+    parts = {"qkv_proj": q + 2 * kv} if spec.fused_qkv else {"q_proj": q, "k_proj": kv, "v_proj": kv}
+    projections = [_linear(f"self_attn.{name}", width, hidden, bias) for name, width in parts.items()]
+    return [*chain(*projections), *norms * spec.qk_norm]
 
 
 def _mla(spec: ModelSpec, mla: Mla) -> list[Tensor]:

@@ -7,6 +7,13 @@ Field names follow the Hugging Face config.json. Reading such a file lives in `h
 from dataclasses import dataclass
 from typing import NamedTuple
 
+ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes no difference to sizes
+    *("silu", "swish", "relu", "relu2"),
+    *("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
+)
+NORMS = ("rms", "layer")
+POSITIONS = ("rotary", "learned", "alibi", "none")
+
 
 @dataclass(frozen=True)
 class Mla:
@@ -91,13 +98,18 @@ class LayerKind(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only transformer. Norms are RMS norms (a weight per channel) unless `norm_bias`.
+    """A decoder-only transformer.
 
-    `attention_bias` is on the q, k, v projections and `attention_out_bias` on o. `qk_norm` norms each head of q and k.
-    `output_gate` doubles q, whose second half gates what attention gives. `sandwich_norms` is GLM-4's second pair of
-    norms. `sliding_layers` attend to the last `sliding_window` tokens only.
-    `position_embeddings` counts learned positions (0 with rotary). `mtp_copies`: each MTP layer is stored with copies
-    of embedding and head; `mtp_apart`: MTP is stored beside the stack, and its layers share one projection and norms.
+    `hidden_act` is one of ACTIVATIONS; `gated_ffn` has a second matrix whose product it gates (SwiGLU, GeGLU).
+    `norm` is one of NORMS, all with a weight per channel; `norm_bias` adds a bias to each.
+    `positions` is one of POSITIONS; `position_embeddings` counts the learned ones, and is 0 otherwise.
+    `attention_bias` is on the q, k, v projections, which `fused_qkv` stores as one matrix, and `attention_out_bias` on
+    o. `qk_norm` norms each head of q and k. `output_gate` doubles q, whose second half gates what attention gives.
+    `sandwich_norms` is a second pair of norms, after attention and FFN. `embedding_norm` norms what enters the layers.
+    `parallel_residual`: attention and FFN both read what enters the layer, with `shared_norm` through one norm, and
+    their sum is added to it. `sliding_layers` attend to the last `sliding_window` tokens only.
+    `mtp_copies`: each MTP layer is stored with copies of embedding and head;
+    `mtp_apart`: MTP is stored beside the stack, and its layers share one projection and norms.
     `trunk` is how the checkpoint names what holds the layers. `quantization` is how the checkpoint is stored.
     `assumptions` says what the config left open and how it was read.
     """
@@ -118,15 +130,21 @@ class ModelSpec:
     fused_gate_up: bool = False
     attention_bias: bool = False
     attention_out_bias: bool = False
+    fused_qkv: bool = False
     attention_sinks: bool = False
     mlp_bias: bool = False
+    norm: str = "rms"
     norm_bias: bool = False
+    embedding_norm: bool = False
+    parallel_residual: bool = False
+    shared_norm: bool = False
     qk_norm: bool = False
     output_gate: bool = False
     sandwich_norms: bool = False
     sliding_window: int | None = None
     sliding_layers: tuple[int, ...] = ()
     max_position_embeddings: int = 0
+    positions: str = "rotary"
     position_embeddings: int = 0
     mla: Mla | None = None
     indexer: Indexer | None = None
@@ -213,9 +231,14 @@ class ModelSpec:
         """One norm over the hidden dimension."""
         return self.hidden_size * (2 if self.norm_bias else 1)
 
+    @property
+    def norms_per_layer(self) -> int:
+        """Norms over the hidden dimension in one layer; those of heads are part of attention."""
+        return 1 if self.shared_norm else 4 if self.sandwich_norms else 2
+
     def layer_params(self, layer: int, active: bool = False) -> int:
         """One layer; with `active`, only what one token passes through."""
-        norms = (4 if self.sandwich_norms else 2) * self.norm_params()
+        norms = self.norms_per_layer * self.norm_params()
         moe = self.moe if self.is_moe(layer) else None
         ffn = self._moe_params(moe, active) if moe else self.ffn_params(self.intermediate_size)
         return self.attention_params(layer) + norms + ffn
@@ -253,4 +276,5 @@ class ModelSpec:
 
     def _params(self, mtp: bool, active: bool) -> int:
         layers = sum(self.layer_params(layer, active) for layer in range(self.num_hidden_layers))
-        return layers + self.embedding_params() + self.norm_params() + mtp * self.mtp_params(active)
+        norms = (2 if self.embedding_norm else 1) * self.norm_params()
+        return layers + self.embedding_params() + norms + mtp * self.mtp_params(active)
