@@ -34,7 +34,7 @@ def preset_config(name: str, where: str = "model") -> dict[str, Any]:
 
 
 def preset(name: str, where: str = "model", overrides: Mapping[str, Any] | None = None) -> ModelSpec:
-    """A preset by name; case, spaces, dashes, underscores and dots do not matter.
+    """A preset by name; case, spaces, dashes and underscores do not matter, nor dots unless they tell presets apart.
 
     `overrides` replaces Hugging Face keys, such as `{"num_hidden_layers": 4}` for a cut-down model.
 
@@ -52,13 +52,15 @@ def _files() -> dict[str, Any]:
 
 
 def _resolve(name: str, where: str) -> str:
+    """The preset that is meant; dots count where they alone tell two presets apart, such as GPT-3 1.3B and 13B."""
     if not isinstance(name, str):
         raise UserError(fault(where, "preset", name, f"a text, one of {', '.join(preset_names())}"))
-    known = {_loose(known): known for known in preset_names()}
-    if _loose(name) not in known:
-        raise unknown(where, "preset", name, preset_names())
-    return known[_loose(name)]
+    for loose in (_without_separators, lambda text: _without_separators(text).replace(".", "")):
+        meant = [known for known in preset_names() if loose(known) == loose(name)]
+        if len(meant) == 1:
+            return meant[0]
+    raise unknown(where, "preset", name, preset_names())
 
 
-def _loose(name: str) -> str:
-    return re.sub(r"[\s_.-]+", "", name).casefold()
+def _without_separators(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()

@@ -1,50 +1,10 @@
-"""The presets against published parameter counts and against the checkpoints behind published weight updates."""
+"""The presets against the checkpoints behind published weight updates; published counts are in `test_published`."""
 
 from math import prod
 
 import pytest
 from runcast.simulator.errors import UserError
 from runcast.simulator.workload import from_hf_config, preset, preset_config, preset_names, weights
-
-# Parameter counts that Hugging Face prints for the safetensors, MTP layers and quantization scales left out.
-TOTAL = {
-    "deepseek-v2": 235_741_434_880,
-    "deepseek-v2-lite": 15_706_484_224,
-    "deepseek-v3": 671_026_419_200,
-    "gpt-oss-120b": 116_829_156_672,
-    "kimi-k2": 1_026_408_232_448,
-    "glm-z1-9b": 9_400_094_720,
-    "llama2-7b": 6_738_415_616,
-    "llama2-13b": 13_015_864_320,
-    "llama2-70b": 68_976_648_192,
-    "llama3-8b": 8_030_261_248,
-    "llama3-70b": 70_553_706_496,
-    "llama3-405b": 405_853_388_800,
-    "mixtral-8x7b": 46_702_792_704,
-    "mixtral-8x22b": 140_630_071_296,
-    "qwen2.5-7b": 7_615_616_512,
-    "qwen2.5-32b": 32_763_876_352,
-    "qwen2.5-72b": 72_706_203_648,
-    "qwen3-8b": 8_190_735_360,
-    "qwen3-32b": 32_762_123_264,
-    "qwen3-30b-a3b": 30_532_122_624,
-    "qwen3-235b-a22b": 235_093_634_560,
-}
-
-
-@pytest.mark.parametrize(("name", "params"), TOTAL.items())
-def test_total_params_are_the_published_ones(name, params):
-    assert preset(name).total_params() == params
-
-
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [("glm-4.5-air", 110_468_824_832), ("glm-4.5", 358_337_791_296), ("glm-4.7-flash", 31_221_488_576)],
-)
-def test_glm_counts_its_mtp_layer_with_copies_of_embedding_and_head(name, params):
-    spec = preset(name)
-    copies = 2 * spec.vocab_size * spec.hidden_size
-    assert spec.total_params(mtp=True) + copies == params
 
 
 @pytest.mark.parametrize(("name", "params"), [("glm-5", 753_864_139_008), ("glm-5.2", 753_329_940_480)])
@@ -67,12 +27,6 @@ def test_qwen3_5_is_its_checkpoint_without_the_vision_tower():
     assert checkpoint.total_bytes + 2 * tower == 55_562_872_800
 
 
-def test_moonlight_is_published_without_embedding_and_head():
-    spec = preset("moonlight-16b-a3b")
-    assert spec.total_params() - spec.embedding_params() == pytest.approx(15.29e9, rel=1e-3)
-    assert spec.active_params() - spec.embedding_params() == pytest.approx(2.24e9, rel=2e-3)
-
-
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
@@ -87,11 +41,6 @@ def test_moonlight_is_published_without_embedding_and_head():
 )
 def test_active_params_agree_with_the_reports(name, billions):
     assert preset(name).active_params() == pytest.approx(billions * 1e9, rel=1e-3)
-
-
-def test_gpt_oss_active_params_are_published_without_the_embedding():
-    spec = preset("gpt-oss-120b")
-    assert spec.active_params() - spec.vocab_size * spec.hidden_size == pytest.approx(5.13e9, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +99,12 @@ def test_every_preset_names_its_source_and_leaves_nothing_open(name):
 @pytest.mark.parametrize("name", ["kimi-k2", "Kimi K2", "KIMI_K2", "kimik2"])
 def test_a_preset_is_found_however_it_is_spelt(name):
     assert preset(name) == preset("kimi-k2")
+
+
+def test_dots_count_where_they_alone_tell_presets_apart():
+    assert preset("GPT3 1.3B").name == "gpt3-1.3b"
+    assert preset("gpt3_13b").name == "gpt3-13b"
+    assert preset("qwen25-15b").name == "qwen2.5-1.5b"
 
 
 def test_an_unknown_preset_suggests_a_near_miss():

@@ -1,0 +1,90 @@
+"""docs/models.md as it must be: `python -m tests.workload.models_page > docs/models.md`; a test compares it."""
+
+from runcast.simulator.workload import preset
+from runcast.simulator.workload.families import FAMILIES
+from runcast.simulator.workload.refused import KEYS, TYPES
+
+from .published import PUBLISHED, Figure, counted
+
+HEAD = """# Models
+
+A model is a preset by name, a preset with `overrides`, or a Hugging Face config.json ([scenario.md](scenario.md) has
+the keys). This page says which configs are read, and lists the presets beside the parameter counts that others
+published. `python -m tests.workload.models_page` writes it; a test compares it.
+
+## What a model says
+
+| of | what a spec tells apart |
+|---|---|
+| attention | heads of q and of k, v; MLA; biases on q, k, v and on the output; norms of heads; sinks |
+| attention by layer | sliding windows; linear attention (Gated DeltaNet); indexers of sparse attention |
+| positions | `rotary`, `learned` (as many as `position_embeddings`), `alibi`, `none` |
+| FFN | width, biases, `gated_ffn`, and `hidden_act`: silu, the GELUs, relu, relu2 (squared) |
+| norms | `norm` is `rms` or `layer`; `norm_bias`; `embedding_norm` after the embedding |
+| norms per layer | two; four with `sandwich_norms`, one with `shared_norm` |
+| residual | `parallel_residual`: attention and FFN read the same input |
+| MoE | experts, top k, width, shared experts, and which layers route; the others are dense |
+| beside the stack | tied or untied head, MTP layers |
+
+Keys go by Llama's names or by the family's own (`n_embd`, `n_layer`, `d_model`, `ffn_dim`, `attn_config.alibi`); where
+a config has both, Llama's counts, so `overrides = { num_hidden_layers = 8 }` cuts down any preset. The keys of the
+table are read beside those of Hugging Face, so a variant without a config of its own is a preset with overrides:
+
+```toml
+[model]
+preset = "gpt3-175b"
+overrides = { vocab_size = 51200 }  # as Megatron pads it with tp = 8
+```
+
+Tensors are named as in the checkpoint, but those of GPT-2, GPT-NeoX, BLOOM, MPT, OPT, Falcon, StarCoder2 and Grok-1 get
+Llama's names; q, k and v are one tensor where the family stores one.
+
+## What is not read
+
+"""
+MIDDLE = """
+A `model_type` that is neither known nor refused is read as llama-like, which the report says among the assumptions, and
+without model_type it is Llama. A config that is refused is told in one line. Layers of state-space models are not
+modelled, which leaves out Nemotron-H, Nemotron 3 and Qwen3-Next.
+
+## Presets
+
+*total* and *active* are what runcast counts: every parameter once, embedding and head included, a tied one once, MTP
+layers left out. Sources count differently, so *published* is compared with what *they counted*. Counts with all digits
+are equal to the last one. Others are what rounding ours, or cutting it off, gives; *off* is by how much ours differs.
+
+"""
+
+
+def page() -> str:
+    """The page as text."""
+    return "".join([HEAD, _refused(), MIDDLE, _table()])
+
+
+def _refused() -> str:
+    reasons = dict.fromkeys([*TYPES, *KEYS])
+    rows = [f"| {why} | {_code(TYPES.get(why, ()))} | {_code(KEYS.get(why, ()))} |\n" for why in reasons]
+    known = f"Known `model_type`s are {_code(sorted(FAMILIES))}.\n\n"
+    head = "Refused are, by `model_type` or by a key that tells:\n\n| what | `model_type` | key |\n|---|---|---|\n"
+    return known + head + "".join(rows)
+
+
+def _code(names) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _table() -> str:
+    head = "| preset | total | active | published | they counted | off | published active | counted | source |\n"
+    return head + "|---|--:|--:|--:|---|--:|--:|---|---|\n" + "".join(map(_row, PUBLISHED))
+
+
+def _row(row) -> str:
+    spec = preset(row.preset)
+    off = counted(spec, row)[0] / Figure.of(row.total).value - 1
+    cells = [f"`{row.preset}`", f"{spec.total_params():,}", f"{spec.active_params():,}", row.total, row.counted]
+    cells += [f"{100 * off:+.2f} %" if off else "0", row.active, row.active_counted if row.active else "", row.source]
+    return f"| {' | '.join(cells)} |\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,166 @@
+"""Parameter counts that others published, one row per preset, and how each of them counted.
+
+An exact count has commas down to the last digit; any other figure is rounded or cut off after its last digit.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from runcast.simulator.workload import ModelSpec, weights
+
+UNITS = {"T": 10**12, "B": 10**9, "M": 10**6}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A published figure: its value, and the worth of its last digit, which is 1 where it is exact."""
+
+    value: float
+    last_digit: float
+
+    @classmethod
+    def of(cls, text):
+        digits, _, unit = text.replace(",", "").partition(" ")
+        scale = UNITS[unit] if unit else 1
+        return cls(float(digits) * scale, scale * 10.0 ** -len(digits.partition(".")[2]))
+
+    def agrees(self, count):
+        """Whether rounding a count, or cutting it off, gives this figure."""
+        return -self.last_digit / 2 <= count - self.value < self.last_digit
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a source says of a preset, and what it counted: a key of COUNTS each for all and for active parameters."""
+
+    preset: str
+    total: str
+    source: str
+    counted: str = "all"
+    active: str = ""
+    active_counted: str = "all"
+
+
+def checkpoint(spec):
+    """Elements of every stored tensor but scales, so with MTP layers and what they store again."""
+    return sum(map(prod, weights(spec, fp8=False).shapes))
+
+
+COUNTS = {
+    "all": lambda spec, count: count,
+    "without embedding": lambda spec, count: count - spec.vocab_size * spec.hidden_size,
+    "without embedding and head": lambda spec, count: count - spec.embedding_params(),
+    "tied head stored again": lambda spec, count: count + spec.vocab_size * spec.hidden_size,
+    "checkpoint with MTP": lambda spec, count: checkpoint(spec),
+}
+
+
+def counted(spec: ModelSpec, row: Published) -> tuple[int, int]:
+    """All and active parameters of a model as the source of a row counts them."""
+    return (
+        COUNTS[row.counted](spec, spec.total_params()),
+        COUNTS[row.active_counted](spec, spec.active_params()),
+    )
+
+
+_GPT3 = "arXiv:2005.14165, table D.1"
+_MEGATRON = "arXiv:2104.04473, table 1"
+_FILES = "safetensors of "
+_FOUNDRY = "mosaicml/llm-foundry, benchmarking/README.md at 2,048 tokens"
+_LAYERS, _NO_EMBEDDING = "without embedding and head", "without embedding"
+_MTP, _AGAIN = "checkpoint with MTP", "tied head stored again"
+
+PUBLISHED = (
+    Published("bloom-176b", "176,247,271,424", "bigscience/bloom, model card"),
+    Published("deepseek-v2", "235,741,434,880", _FILES + "deepseek-ai/DeepSeek-V2; report", active="21 B"),
+    Published(
+        *("deepseek-v2-lite", "15,706,484,224", _FILES + "deepseek-ai/DeepSeek-V2-Lite; report"),
+        active="2.4 B",
+        active_counted=_NO_EMBEDDING,
+    ),
+    Published("deepseek-v3", "671,026,419,200", _FILES + "deepseek-ai/DeepSeek-V3; report", active="37 B"),
+    Published("deepseek-v3.1", "671,026,419,200", _FILES + "deepseek-ai/DeepSeek-V3.1; card", active="37 B"),
+    Published("falcon-7b", "7,217,189,760", _FILES + "tiiuae/falcon-7b", _AGAIN),
+    Published("falcon-40b", "41,303,293,952", "tiiuae/falcon-40b, as transformers loads it"),
+    Published("falcon-180b", "179,522,565,120", _FILES + "tiiuae/falcon-180B", _AGAIN),
+    Published("gemma2-2b", "2,614,341,888", _FILES + "google/gemma-2-2b"),
+    Published("gemma2-9b", "9,241,705,984", _FILES + "google/gemma-2-9b"),
+    Published("gemma2-27b", "27,227,128,320", _FILES + "google/gemma-2-27b"),
+    Published("glm-4.5", "358,337,791,296", _FILES + "zai-org/GLM-4.5; card", _MTP, "32 B", _NO_EMBEDDING),
+    Published("glm-4.5-air", "110,468,824,832", _FILES + "zai-org/GLM-4.5-Air; card", _MTP, "12 B", _NO_EMBEDDING),
+    Published("glm-4.7-flash", "31,221,488,576", _FILES + "zai-org/GLM-4.7-Flash; card", _MTP, "3 B", _NO_EMBEDDING),
+    Published("glm-5", "753,864,139,008", _FILES + "zai-org/GLM-5; card", _MTP, "40 B", _NO_EMBEDDING),
+    Published("glm-5.2", "753,329,940,480", _FILES + "zai-org/GLM-5.2", _MTP),
+    Published("glm-z1-9b", "9,400,094,720", _FILES + "zai-org/GLM-Z1-9B-0414"),
+    Published("gpt-neox-20b", "20,554,567,680", "EleutherAI/gpt-neox-20b, model card"),
+    Published("gpt-oss-20b", "20,914,757,184", _FILES + "a BF16 copy; card", "all", "3.61 B", _NO_EMBEDDING),
+    Published("gpt-oss-120b", "116,829,156,672", _FILES + "a BF16 copy; card", "all", "5.13 B", _NO_EMBEDDING),
+    Published("gpt2", "124,439,808", _FILES + "openai-community/gpt2"),
+    Published("gpt2-medium", "354,823,168", _FILES + "openai-community/gpt2-medium"),
+    Published("gpt2-large", "774,030,080", _FILES + "openai-community/gpt2-large"),
+    Published("gpt2-xl", "1,557,611,200", _FILES + "openai-community/gpt2-xl"),
+    Published("gpt3-125m", "125 M", _GPT3),
+    Published("gpt3-350m", "356 M", _GPT3),
+    Published("gpt3-760m", "760 M", _GPT3),
+    Published("gpt3-1.3b", "1.32 B", _GPT3),
+    Published("gpt3-2.7b", "2.65 B", _GPT3),
+    Published("gpt3-6.7b", "6.66 B", _GPT3),
+    Published("gpt3-13b", "12.85 B", _GPT3),
+    Published("gpt3-175b", "174.6 B", _GPT3),
+    Published("grok-1", "314 B", "xai-org/grok-1, README.md", _LAYERS),
+    Published("kimi-k2", "1,026,408,232,448", _FILES + "moonshotai/Kimi-K2-Base; card", active="32 B"),
+    Published("llama-7b", "6,738,415,616", _FILES + "huggyllama/llama-7b"),
+    Published("llama-13b", "13,015,864,320", _FILES + "huggyllama/llama-13b"),
+    Published("llama-30b", "32,528,943,616", _FILES + "huggyllama/llama-30b"),
+    Published("llama-65b", "65,285,660,672", _FILES + "huggyllama/llama-65b"),
+    Published("llama2-7b", "6,738,415,616", _FILES + "meta-llama/Llama-2-7b-hf"),
+    Published("llama2-13b", "13,015,864,320", _FILES + "meta-llama/Llama-2-13b-hf"),
+    Published("llama2-70b", "68,976,648,192", _FILES + "meta-llama/Llama-2-70b-hf"),
+    Published("llama3-8b", "8,030,261,248", _FILES + "meta-llama/Llama-3.1-8B"),
+    Published("llama3-70b", "70,553,706,496", _FILES + "meta-llama/Llama-3.1-70B"),
+    Published("llama3-405b", "405,853,388,800", _FILES + "meta-llama/Llama-3.1-405B"),
+    Published("llama3.2-1b", "1,235,814,400", _FILES + "meta-llama/Llama-3.2-1B"),
+    Published("llama3.2-3b", "3,212,749,824", _FILES + "meta-llama/Llama-3.2-3B"),
+    Published("megatron-gpt-1.7b", "1.7 B", _MEGATRON),
+    Published("megatron-gpt-3.6b", "3.6 B", _MEGATRON),
+    Published("megatron-gpt-7.5b", "7.5 B", _MEGATRON),
+    Published("megatron-gpt-18.4b", "18.4 B", _MEGATRON),
+    Published("megatron-gpt-22b", "22 B", "arXiv:2205.05198, table 3"),
+    Published("megatron-gpt-39.1b", "39.1 B", _MEGATRON),
+    Published("megatron-gpt-76.1b", "76.1 B", _MEGATRON),
+    Published("megatron-gpt-145.6b", "145.6 B", _MEGATRON),
+    Published("megatron-gpt-310.1b", "310.1 B", _MEGATRON),
+    Published("megatron-gpt-530b", "529.6 B", _MEGATRON),
+    Published("megatron-gpt-1t", "1008.0 B", _MEGATRON),
+    Published("mixtral-8x7b", "46,702,792,704", _FILES + "mistralai/Mixtral-8x7B-v0.1; announcement", active="12.9 B"),
+    Published("mixtral-8x22b", "140,630,071,296", _FILES + "mistralai/Mixtral-8x22B-v0.1; announcement", active="39 B"),
+    Published("moonlight-16b-a3b", "15.29 B", "arXiv:2502.16982", _LAYERS, "2.24 B", _LAYERS),
+    Published("mpt-125m", "125,311,488", _FOUNDRY),
+    Published("mpt-350m", "355,985,408", _FOUNDRY),
+    Published("mpt-760m", "760,470,528", _FOUNDRY),
+    Published("mpt-1b", "1,315,950,592", _FOUNDRY),
+    Published("mpt-3b", "2,651,837,440", _FOUNDRY),
+    Published("mpt-7b", "6,658,859,008", _FOUNDRY),
+    Published("mpt-13b", "12,853,954,560", _FOUNDRY),
+    Published("mpt-30b", "29,975,214,080", _FOUNDRY),
+    Published("mpt-70b", "64,862,437,376", _FOUNDRY),
+    Published("nemotron-4-15b", "12.5 B", "arXiv:2402.16819, section 2", _LAYERS),
+    Published("nemotron-4-340b", "331.6 B", "arXiv:2406.11704, section 2.2", _LAYERS),
+    Published("qwen2.5-0.5b", "494,032,768", _FILES + "Qwen/Qwen2.5-0.5B"),
+    Published("qwen2.5-1.5b", "1,543,714,304", _FILES + "Qwen/Qwen2.5-1.5B"),
+    Published("qwen2.5-3b", "3,085,938,688", _FILES + "Qwen/Qwen2.5-3B"),
+    Published("qwen2.5-7b", "7,615,616,512", _FILES + "Qwen/Qwen2.5-7B"),
+    Published("qwen2.5-14b", "14,770,033,664", _FILES + "Qwen/Qwen2.5-14B"),
+    Published("qwen2.5-32b", "32,763,876,352", _FILES + "Qwen/Qwen2.5-32B"),
+    Published("qwen2.5-72b", "72,706,203,648", _FILES + "Qwen/Qwen2.5-72B"),
+    Published("qwen3-0.6b", "751,632,384", _FILES + "Qwen/Qwen3-0.6B", _AGAIN),
+    Published("qwen3-1.7b", "2,031,739,904", _FILES + "Qwen/Qwen3-1.7B", _AGAIN),
+    Published("qwen3-4b", "4,022,468,096", _FILES + "Qwen/Qwen3-4B"),
+    Published("qwen3-8b", "8,190,735,360", _FILES + "Qwen/Qwen3-8B"),
+    Published("qwen3-14b", "14,768,307,200", _FILES + "Qwen/Qwen3-14B"),
+    Published("qwen3-32b", "32,762,123,264", _FILES + "Qwen/Qwen3-32B"),
+    Published("qwen3-30b-a3b", "30,532,122,624", _FILES + "Qwen/Qwen3-30B-A3B; card", active="3.3 B"),
+    Published("qwen3-235b-a22b", "235,093,634,560", _FILES + "Qwen/Qwen3-235B-A22B; card", active="22 B"),
+    # 27,781,427,952 less the vision tower's 460,730,096, which the preset leaves out
+    Published("qwen3.5-27b", "27,320,697,856", _FILES + "Qwen/Qwen3.5-27B, without its vision tower", _MTP),
+)
