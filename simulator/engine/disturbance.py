@@ -4,9 +4,30 @@ The rule for several at once: the factors multiply. An op that spans ranks takes
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..costs import Costs
 from ..program import Program
+
+Floats = NDArray[np.float64]
+
+
+def aggressors(interference: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`pairs` and `aggressor`: the classes `aggressor[pairs[c]:pairs[c + 1]]` disturb class c."""
+    victim, aggressor = np.nonzero(interference != 1)
+    pairs = np.concatenate(([0], np.cumsum(np.bincount(victim, minlength=len(interference)))))
+    return pairs, np.ascontiguousarray(aggressor)
+
+
+def powers(interference: Floats, most: int) -> Floats:
+    """`[pair, n]`: the speed that n < `most` ops of its aggressor leave to the victim of each pair.
+
+    Multiplied one by one, as the last bits of a library's power differ between machines.
+    """
+    factors = interference[interference != 1]
+    steps = np.repeat(factors[:, None], most, axis=1)
+    steps[:, :1] = 1.0
+    return np.multiply.accumulate(steps, axis=1)
 
 
 class Disturbance:
@@ -18,6 +39,8 @@ class Disturbance:
         self._rank_speed = np.ones(program.ranks)
         self._class_of: list[int] = costs.cost_class.tolist()
         self._ranks: dict[int, np.ndarray] = {}
+        self._pairs, self._aggressor = aggressors(costs.interference)
+        self._power = powers(costs.interference, len(program.lanes) + 1)
 
     @staticmethod
     def involved(costs: Costs) -> np.ndarray:
@@ -49,8 +72,9 @@ class Disturbance:
 
     def cap(self, op: int) -> float:
         """The speed, at most 1, of an active op beside everything else that is active on its ranks."""
-        own = self._class_of[op]
-        others = self._count[self.ranks(op)].copy()
-        others[:, own] -= 1
-        factors = np.prod(self.costs.interference[own] ** others, axis=1)
-        return float((factors * self._rank_speed[self.ranks(op)]).min())
+        own, count = self._class_of[op], self._count[self.ranks(op)]
+        left = np.ones(len(count))
+        for pair in range(self._pairs[own], self._pairs[own + 1]):
+            other = self._aggressor[pair]
+            left *= self._power[pair, count[:, other] - (other == own)]
+        return float((left * self._rank_speed[self.ranks(op)]).min())

@@ -15,6 +15,7 @@ from simpy import Environment, Event, Timeout
 from ..costs import Costs
 from ..program import Copy, Program, with_copies
 from ..timeline import Timeline
+from . import static
 from .deadlock import DeadlockError, describe
 from .disturbance import Disturbance
 from .flows import LATE, At, Flows
@@ -34,7 +35,8 @@ def simulate(program: Program, costs: Costs, processes: Sequence[Process] = ()) 
     Raises:
         DeadlockError: ops remain that wait for each other; the message names the cycle.
     """
-    return Engine(program, costs, processes).run()
+    timeline = static.run(program, costs) if static.is_static(program) and not processes else None
+    return Engine(program, costs, processes).run() if timeline is None else timeline
 
 
 class Engine:

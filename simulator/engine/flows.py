@@ -112,10 +112,12 @@ class Flows:
             for flow in flows:
                 flow.cap = self.disturbance.cap(flow.op)
         self._shared = self._load.full_links > 0
-        caps = [flow.cap for flow in flows]
-        speeds = self._allocator.speeds([flow.row for flow in flows], caps) if self._shared else caps
+        sharing = [flow for flow in flows if self._load.is_full(flow.row)] if self._shared else []
+        speeds = self._allocator.speeds([flow.row for flow in sharing], [flow.cap for flow in sharing])
+        shared = {flow.op: speed for flow, speed in zip(sharing, speeds, strict=True)}
         self.reallocations += 1
-        for flow, speed in zip(flows, speeds, strict=True):
+        for flow in flows:  # one that crosses no full link runs at its cap
+            speed = shared.get(flow.op, flow.cap)
             if speed != flow.speed:
                 flow.set_speed(speed, now)
 

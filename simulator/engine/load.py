@@ -37,6 +37,13 @@ class Load:
         """A flow with this row is no longer active."""
         self._change(row, -1.0)
 
+    def is_full(self, row: int) -> bool:
+        """Whether flows with this row cross a full link."""
+        if self._sizes[row] <= _SHORT:
+            return any(self._load.item(link) > limit for link, _, limit in self._short.get(row) or self._walk(row))
+        links, _ = self._costs.demand_row(row)
+        return bool((self._load[links] > self._limit[links]).any())
+
     def _change(self, row: int, sign: float) -> None:
         load = self._load
         if self._sizes[row] <= _SHORT:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .compiled import compiled
+
 TIE = 1 + 1e-12  # levels this close are one level
 
 
@@ -95,9 +97,4 @@ Fill = Callable[..., None]
 
 def compiled_fill() -> Fill:
     """`fill` compiled by numba, or as it is where numba is not installed."""
-    try:
-        from numba import njit
-    except ImportError:
-        return fill
-    compiled: Fill = njit(cache=True)(fill)
-    return compiled
+    return compiled(fill)

@@ -3,23 +3,36 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..program import Program
+
+Ints = NDArray[np.int64]
+
+
+def who_waits(program: Program) -> tuple[Ints, Ints, Ints]:
+    """`first`, `successors`, `left`: the ops `successors[first[i]:first[i + 1]]` wait for op i, and it for `left[i]`.
+
+    Those that have it among their dependencies come first, then those behind it on a lane.
+    """
+    lanes, deps = program.order, program.deps
+    behind = np.ones(len(lanes.values), bool)
+    behind[lanes.start[:-1][lanes.start[:-1] < len(behind)]] = False  # the first op of each lane
+    before = np.concatenate([deps.values, lanes.values[:-1][behind[1:]]])
+    after = np.concatenate([deps.row_of_value(), lanes.values[behind]])
+    order = np.argsort(before, kind="stable")
+    first = np.concatenate(([0], np.cumsum(np.bincount(before, minlength=len(program)))))
+    return first, after[order], np.bincount(after, minlength=len(program))
 
 
 class Waiting:
     """For each op, how many ops it still waits for: its dependencies and the op before it on each of its lanes."""
 
     def __init__(self, program: Program):
-        lanes = program.order
-        same_lane = np.diff(lanes.row_of_value()) == 0
-        before = np.concatenate([program.deps.values, lanes.values[:-1][same_lane]])
-        after = np.concatenate([program.deps.row_of_value(), lanes.values[1:][same_lane]])
-        order = np.argsort(before, kind="stable")
-        starts = np.concatenate(([0], np.cumsum(np.bincount(before, minlength=len(program)))))
-        self._start: list[int] = starts.tolist()
-        self._successors: list[int] = after[order].tolist()
-        self._left: list[int] = np.bincount(after, minlength=len(program)).tolist()
+        first, successors, left = who_waits(program)
+        self._start: list[int] = first.tolist()
+        self._successors: list[int] = successors.tolist()
+        self._left: list[int] = left.tolist()
         self._added: dict[int, list[int]] = {}
 
     def free(self) -> list[int]:

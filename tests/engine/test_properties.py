@@ -15,14 +15,17 @@ from runcast.simulator.program import Program, ProgramBuilder
 from runcast.simulator.timeline import Timeline
 
 MANY = settings(max_examples=50, deadline=None)
+RANKS = ((0,), (1,), (2,))
 KINDS = ("gemm", "copy", "all-reduce", "launch", "send")
 
 
 @st.composite
-def runs(draw: st.DrawFn, interference: bool = False, pools: bool = True) -> tuple[Program, Costs]:
-    """Up to 16 ops that wait only for earlier ones, on up to 5 lanes of 3 ranks, with demands on up to 4 links."""
+def runs(
+    draw: st.DrawFn, interference: bool = False, pools: bool = True, ranks: tuple[tuple[int, ...], ...] = RANKS
+) -> tuple[Program, Costs]:
+    """Up to 16 ops that wait only for earlier ones, on up to 5 lanes of 3 places, with demands on up to 4 links."""
     b = ProgramBuilder()
-    places = [b.place(f"r{rank}", [rank]) for rank in range(3)]
+    places = [b.place(f"r{place}", ranks[place]) for place in range(3)]
     lanes = [b.lane(places[i % 3], f"x{i}") for i in range(draw(st.integers(1, 5)))]
     n_links = draw(st.integers(1, 4))
     slots = [b.pool("p", places[0], n) for n in draw(st.lists(st.integers(1, 2), max_size=2 if pools else 0))]

@@ -1,0 +1,253 @@
+"""The engine's rules once more, as loops over plain arrays: for Programs that no process touches and that use no pools.
+
+`run_alone` is for Programs whose ops never slow each other, `run_together` for all others. Both give start, end and
+cause of every op with the bits that `engine` and `flows` give: the order is the same (time, priority, sequence number),
+speeds are settled once per instant, and sums are done in the same order. A rule that changes there changes here;
+tests/engine/test_static.py compares the two on random Programs.
+
+As in `sharing`, the same lines run interpreted (on lists) and compiled by numba (on arrays): hence no objects, and
+functions longer than elsewhere. They write into `start`, `end` and `cause`, use up the other columns that change, and
+return how many ops have ended: fewer than there are is a deadlock.
+"""
+
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from .sharing import TIE, fill
+
+_NEVER = float("inf")
+
+
+class Waits(NamedTuple):
+    """The ops `successors[first[i]:first[i + 1]]` wait for op i, in the order in which they are released.
+
+    `left[i]` is how many ops it still waits for itself.
+    """
+
+    first: Any
+    successors: Any
+    left: Any
+
+
+class Work(NamedTuple):
+    """One entry per op that works: what is `remaining` (seconds at full speed) since its `speed` last changed.
+
+    `cap` is the speed that its ranks leave it, `goal` the one that it gets when the instant is settled.
+    """
+
+    remaining: Any
+    since: Any
+    speed: Any
+    cap: Any
+    goal: Any
+    finish_at: Any
+
+
+class Links(NamedTuple):
+    """What the op asks of links, by its row, in the columns of `sharing.fill`; `room` and `weight` are its scratch.
+
+    `load` is what the active ops ask of each link at full speed; above `limit` the link is full.
+    """
+
+    row: Any
+    start: Any
+    links: Any
+    rates: Any
+    top: Any
+    capacity: Any
+    room: Any
+    weight: Any
+    limit: Any
+    load: Any
+
+
+class Crowds(NamedTuple):
+    """Who disturbs whom. Op i counts in `cells[start[i]:start[i + 1]]`, one for each place (or rank) that it works on.
+
+    `count[cell * classes + c]` is the number of active ops of class c, and `touched[cell]` the last instant in which
+    that changed. Class c is disturbed by the classes `aggressor[k]`, k in `pairs[c]:pairs[c + 1]`; n of them leave it
+    the speed `power[k][n]`.
+    """
+
+    class_of: Any
+    start: Any
+    cells: Any
+    count: Any
+    touched: Any
+    pairs: Any
+    aggressor: Any
+    power: Any
+    classes: int
+
+
+def run_alone(waits: Waits, delay: Any, start: Any, end: Any, cause: Any) -> int:
+    """Every op takes its delay, whatever else runs."""
+    first, successors, left = waits
+    heap = [(0.0, 0, 0)]
+    heap.clear()
+    sequence = ended = 0
+    for op in range(len(left)):
+        if left[op] == 0:
+            heappush(heap, (delay[op], sequence, op))
+            sequence += 1
+    while heap:
+        now, _, op = heappop(heap)
+        end[op] = now
+        ended += 1
+        for k in range(first[op], first[op + 1]):
+            after = successors[k]
+            left[after] -= 1
+            if left[after] == 0:
+                start[after] = now
+                cause[after] = op
+                heappush(heap, (now + delay[after], sequence, after))
+                sequence += 1
+    return ended
+
+
+def run_together(
+    waits: Waits, delay: Any, is_flow: Any, work: Work, links: Links, crowds: Crowds, start: Any, end: Any, cause: Any
+) -> int:
+    """Every op takes its delay; those that are flows then work, as fast as the other active ones let them.
+
+    One round of the loop: the ops that begin now, then one event. After the last one of an instant speeds are settled.
+    """
+    first, successors, left = waits
+    heap = [(0.0, 0, 0)]
+    heap.clear()
+    begun = [op for op in range(len(left)) if left[op] == 0]
+    active, joining, due = [op for op in begun if False], [op for op in begun if False], [op for op in begun if False]
+    now, alarm, alarm_at, alarm_sequence = 0.0, _NEVER, _NEVER, 0
+    sequence = ended = instant = 0
+    touched = moved = False
+    while ended < len(left):
+        for op in begun:
+            start[op] = now
+            if is_flow[op] and delay[op] == 0.0:
+                joining.append(op)
+            else:
+                heappush(heap, (now + delay[op], sequence, op))
+                sequence += 1
+        for op in joining:
+            active.append(op)
+            work.since[op] = now
+            moved |= _enter(op, 1, links, crowds, instant)
+            touched = True
+        begun.clear()
+        joining.clear()
+        if not due:
+            of_heap = bool(heap) and (heap[0][0] < alarm or (heap[0][0] == alarm and heap[0][1] < alarm_sequence))
+            following = heap[0][0] if of_heap else alarm
+            if touched and following > now:
+                soonest = _settle(now, instant, moved, active, work, links, crowds)
+                if soonest != alarm_at:
+                    alarm_at, alarm_sequence = soonest, sequence
+                    alarm = now + (soonest - now) if soonest < _NEVER else _NEVER
+                    sequence += 1
+                touched = moved = False
+                instant += 1
+                continue
+            if following == _NEVER:
+                break
+            now = following
+            if of_heap:
+                op = heappop(heap)[2]
+                if is_flow[op]:
+                    joining.append(op)
+                    continue
+                due.append(op)
+            else:
+                for k in range(len(active) - 1, -1, -1):
+                    if work.finish_at[active[k]] <= alarm_at * TIE:
+                        due.append(active[k])
+                alarm = alarm_at = _NEVER
+        op = due.pop()
+        if is_flow[op]:
+            active.remove(op)
+            moved |= _enter(op, -1, links, crowds, instant)
+            touched = True
+        end[op] = now
+        ended += 1
+        for k in range(first[op], first[op + 1]):
+            after = successors[k]
+            left[after] -= 1
+            if left[after] == 0:
+                cause[after] = op
+                begun.append(after)
+    return ended
+
+
+def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int) -> bool:
+    """The op begins to work (step 1) or stops (-1); whether it crosses a link."""
+    row, load, first = links.row[op], links.load, links.start
+    for k in range(first[row], first[row + 1]):
+        load[links.links[k]] += step * links.rates[k]
+    for k in range(crowds.start[op], crowds.start[op + 1]):
+        cell = crowds.cells[k]
+        crowds.count[cell * crowds.classes + crowds.class_of[op]] += step
+        crowds.touched[cell] = instant
+    return bool(first[row] < first[row + 1])
+
+
+def _settle(now: float, instant: int, moved: bool, active: Any, work: Work, links: Links, crowds: Crowds) -> float:
+    """Give every active op the speed that it has from now on; when the first of them ends."""
+    remaining, since, speed, cap, goal, finish_at = work
+    for op in active:
+        for k in range(crowds.start[op], crowds.start[op + 1]):
+            if crowds.touched[crowds.cells[k]] == instant:
+                cap[op] = goal[op] = _cap(op, crowds)
+                moved |= links.start[links.row[op]] < links.start[links.row[op] + 1]
+                break
+    if moved:
+        _share(active, cap, goal, links)
+    soonest = _NEVER
+    for op in active:
+        if goal[op] != speed[op]:
+            remaining[op] -= speed[op] * (now - since[op])
+            since[op] = now
+            speed[op] = goal[op]
+            finish_at[op] = now + max(remaining[op], 0.0) / speed[op] if speed[op] > 0.0 else _NEVER
+        soonest = min(soonest, finish_at[op])
+    return soonest
+
+
+def _cap(op: int, crowds: Crowds) -> float:
+    """The rule of `disturbance`: factors multiply, and an op takes the slowest of its ranks."""
+    own = crowds.class_of[op]
+    slowest = _NEVER
+    for k in range(crowds.start[op], crowds.start[op + 1]):
+        here = crowds.cells[k] * crowds.classes
+        left = 1.0
+        for pair in range(crowds.pairs[own], crowds.pairs[own + 1]):
+            other = crowds.aggressor[pair]
+            count = crowds.count[here + other] - (1 if other == own else 0)
+            left *= crowds.power[pair][count]
+        slowest = min(slowest, left)
+    return slowest
+
+
+def _share(active: Any, cap: Any, goal: Any, links: Links) -> None:
+    """Ops on full links share them; the others run at their caps."""
+    n = len(links.row)
+    for op in active:
+        goal[op] = cap[op]
+    keys = [links.row[op] * n + op for op in active if _on_full_link(links.row[op], links)]
+    if not keys:
+        return
+    keys.sort()
+    rows = [key // n for key in keys]
+    caps = [cap[key % n] for key in keys]
+    speeds = [0.0 for _ in keys]
+    fill(rows, links.start, links.links, links.rates, links.top, caps, links.capacity, links.room, links.weight, speeds)
+    for f in range(len(keys)):
+        goal[keys[f] % n] = speeds[f]
+
+
+def _on_full_link(row: int, links: Links) -> bool:
+    for k in range(links.start[row], links.start[row + 1]):
+        if links.load[links.links[k]] > links.limit[links.links[k]]:
+            return True
+    return False
+
+
+HELPERS = (fill, _enter, _settle, _cap, _share, _on_full_link)  # what `run_alone` and `run_together` call

@@ -1,0 +1,137 @@
+"""The fast path gives the Timeline of the SimPy engine, bit for bit, interpreted and compiled."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runcast.simulator.costs import by_kind
+from runcast.simulator.engine import DeadlockError, Engine, simulate, static
+from runcast.simulator.engine.disturbance import powers
+from runcast.simulator.program import ProgramBuilder
+
+from .test_properties import SCRIPT, bits, runs
+
+MANY = settings(max_examples=200, deadline=None)
+OVERLAPPING = ((0, 1), (1, 2), (2, 3, 4))
+STATIC = st.one_of(
+    runs(interference=True, pools=False),
+    runs(interference=True, pools=False, ranks=OVERLAPPING),
+    runs(pools=False),
+)
+
+
+@MANY
+@given(STATIC)
+def test_the_timeline_is_that_of_the_simpy_engine(run):
+    program, costs = run
+    fast, slow = static.run(program, costs, use_numba=False), Engine(program, costs).run()
+    assert bits(fast) == bits(slow)
+    assert not fast.cancelled.any()
+
+
+@MANY
+@given(STATIC, st.sampled_from([1 / 3, 0.7, 1.1]))
+def test_times_that_no_float_holds_exactly_change_nothing_about_that(run, factor):
+    program, costs = run
+    costs = replace(costs, work_s=costs.work_s * factor, latency_s=costs.latency_s / 0.3)
+    assert bits(static.run(program, costs, use_numba=False)) == bits(Engine(program, costs).run())
+
+
+@MANY
+@given(STATIC)
+def test_compiled_code_gives_the_bits_of_interpreted_code(run):
+    pytest.importorskip("numba")
+    assert bits(static.run(*run, use_numba=True)) == bits(static.run(*run, use_numba=False))
+
+
+@MANY
+@given(STATIC)
+def test_equal_inputs_give_equal_bytes_and_are_left_as_they_were(run):
+    costs = run[1]
+    work, interference = costs.work_s.copy(), costs.interference.copy()
+    assert bits(simulate(*run)) == bits(simulate(*run))
+    assert np.array_equal(costs.work_s, work)
+    assert np.array_equal(costs.interference, interference)
+
+
+def test_many_ops_on_one_rank_disturb_each_other():
+    """More than a few of one class at once: 10 lanes, of which 9 slow each op."""
+    b = ProgramBuilder()
+    place = b.place("r0", [0])
+    for lane in range(10):
+        b.op("copy", [b.lane(place, f"x{lane}")])
+    program = b.build()
+    costs = by_kind(program, {"copy": 1}, interference={("copy", "copy"): 0.9})
+    alone = float(powers(costs.interference, 10)[0, 9])
+    assert static.run(program, costs).end_s.tolist() == [1 / alone] * 10
+    assert alone == pytest.approx(0.9**9, rel=1e-15)
+
+
+def test_a_deadlock_is_explained_as_ever():
+    b = ProgramBuilder()
+    x, y = (b.lane(b.place(f"r{rank}", [rank]), "x") for rank in range(2))
+    first, second = b.op("a", [x], name="first"), b.op("a", [y], name="second")
+    b.op("a", [x, y], name="third")
+    program = b.build()
+    crossed = replace(program, order=type(program.order).of([[2, first], [second, 2]]), deps=program.deps)
+    waiting = replace(crossed, deps=type(program.deps).of([[], [first], []]))
+    with pytest.raises(DeadlockError) as fast:
+        simulate(waiting, by_kind(waiting, {"a": 1}))
+    with pytest.raises(DeadlockError) as slow:
+        Engine(waiting, by_kind(waiting, {"a": 1})).run()
+    assert str(fast.value) == str(slow.value)
+
+
+def test_a_program_with_pools_and_one_with_processes_run_on_simpy(monkeypatch):
+    monkeypatch.setattr(static, "run", lambda program, costs: pytest.fail("the fast path cannot run this"))
+    b = ProgramBuilder()
+    place = b.place("r0", [0])
+    pool = b.pool("p", place, 1)
+    lane = b.lane(place, "x")
+    without = ProgramBuilder()
+    without.op("a", [without.lane(without.place("r0", [0]), "x")])
+    b.op("a", [lane], acquires=[pool], releases=[pool])
+
+    def slows(engine):
+        yield engine.env.timeout(0)
+        engine.set_rank_speed(0, 0.5)
+
+    assert simulate(b.build(), by_kind(b.build(), {"a": 1})).makespan_s == 1
+    assert simulate(without.build(), by_kind(without.build(), {"a": 1}), [slows]).makespan_s == 2
+
+
+def test_without_numba_all_of_it_runs_interpreted():
+    """In a process in which numba cannot be imported, with compiled code asked for."""
+    script = SCRIPT.replace("acquires=[pool] * (i % 4 == 0),", "")
+    compiles = "from runcast.simulator.engine import static\nstatic._MANY = 0\n" + script
+    found = {_output(script), _output(compiles), _output("import sys\nsys.modules['numba'] = None\n" + compiles)}
+    assert len(found) == 1
+
+
+def _output(script: str, **environment: str) -> str:
+    run = [sys.executable, "-c", script]
+    return subprocess.run(run, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path):
+    pytest.importorskip("numba")
+    script = "import numpy as np\nfrom runcast.simulator.engine import compiled, sharing\n"
+    script += "fill = compiled.compiled(sharing.fill)\nfill(*[np.zeros(0, int)] * 3, *[np.zeros(0)] * 7)\n"
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
+    _output(script + "print(fill.stats.cache_misses)", **environment)
+    assert list(tmp_path.glob("runcast/*/**/*.nbc"))
+    assert "{}" not in _output(script + "print(dict(fill.stats.cache_hits))", **environment)
+
+
+def test_compiled_code_needs_no_folder(tmp_path):
+    pytest.importorskip("numba")
+    file = tmp_path / "file"
+    file.touch()
+    script = "from runcast.simulator.engine import compiled\ndef one():\n    return 1\nprint(compiled.compiled(one)())"
+    environment = {"XDG_CACHE_HOME": str(file), "NUMBA_CACHE_DIR": ""}
+    assert _output(script, **environment).strip() == "1"
