@@ -93,13 +93,17 @@ def held_for(model, start, forward, grid, horizon):
 
 
 def same_before(grid, action):
-    """Micro-batches that enter at the same rank are alike, so every pass may take them in order.
+    """Every pass may take micro-batches in order if these run on the same ranks and split the same backwards.
 
     Where one overtakes another, swap their names from there on: forwards, backwards and weight gradients still follow
     what they need, and a rank holds as many activations as before.
     """
     k = action.microbatch
-    return [action._replace(microbatch=k - 1)] if k and grid.rank_of(0, k) == grid.rank_of(0, k - 1) else []
+    return [action._replace(microbatch=k - 1)] if k and traits(grid, k) == traits(grid, k - 1) else []
+
+
+def traits(grid, microbatch):
+    return [(grid.rank_of(stage, microbatch), (stage, microbatch) in grid.split) for stage in range(grid.stages)]
 
 
 def lead(grid, rank):
