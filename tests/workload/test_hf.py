@@ -13,6 +13,9 @@ QWEN_MOE = preset_config("qwen3-30b-a3b")
 DEEPSEEK = preset_config("deepseek-v3")
 GLM_DSA = preset_config("glm-5")
 QWEN_LINEAR = preset_config("qwen3.5-27b")
+GPT2, MPT = preset_config("gpt2"), preset_config("mpt-7b")
+OPT = {"model_type": "opt", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "ffn_dim": 8192}
+OPT |= {"vocab_size": 50272, "max_position_embeddings": 2048, "activation_function": "relu"}
 
 
 def test_a_folder_and_a_file_read_alike(tmp_path):
@@ -93,6 +96,116 @@ def test_a_plain_gpt():
     assert from_hf_config(gpt3).total_params() == 96 * (12 * h * h + 13 * h) + (50257 + 2048 + 2) * h
 
 
+def sized(model_type, hidden, layers, heads, vocab, **others):
+    shape = {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads, "vocab_size": vocab}
+    return {"model_type": model_type} | shape | others
+
+
+MULTI_QUERY = {"num_key_value_heads": 1, "head_dim": 256}
+
+
+@pytest.mark.parametrize(
+    ("config", "params"),
+    [
+        # What Hugging Face prints for bloom-560m, bloom-7b1, pythia-160m, pythia-6.9b, mpt-7b, opt-125m, opt-1.3b,
+        # starcoder2-3b, starcoder2-7b, gemma-2b, gemma-7b: configs of families beside those of the presets.
+        ({"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "n_head": 16, "vocab_size": 250880}, 559_214_592),
+        (sized("bloom", 4096, 30, 32, 250880), 7_069_016_064),
+        (sized("gpt_neox", 768, 12, 12, 50304, intermediate_size=3072), 162_322_944),
+        (sized("gpt_neox", 4096, 32, 32, 50432, intermediate_size=16384), 6_857_302_016),
+        (MPT | {"vocab_size": 50432, "no_bias": True, "attn_config": {"alibi": True}}, 6_649_286_656),
+        (sized("opt", 768, 12, 12, 50272, ffn_dim=3072, max_position_embeddings=2048), 125_239_296),
+        (OPT, 1_315_758_080),
+        (sized("starcoder2", 3072, 30, 24, 49152, num_key_value_heads=2, intermediate_size=12288), 3_030_371_328),
+        (sized("starcoder2", 4608, 32, 36, 49152, num_key_value_heads=4, intermediate_size=18432), 7_173_923_840),
+        (sized("gemma", 2048, 18, 8, 256000, **MULTI_QUERY, intermediate_size=16384), 2_506_172_416),
+        (sized("gemma", 3072, 28, 16, 256000, head_dim=256, intermediate_size=24576), 8_537_680_896),
+    ],
+    ids=lambda value: value["model_type"] if isinstance(value, dict) else None,
+)
+def test_configs_of_other_families_have_the_published_counts(config, params):
+    assert from_hf_config(config).total_params() == params
+
+
+def test_what_a_family_fixes_beside_its_config():
+    gpt, neox, bloom = preset("gpt2"), preset("gpt-neox-20b"), preset("bloom-176b")
+    assert (gpt.positions, gpt.position_embeddings) == ("learned", 1024)
+    assert (gpt.hidden_act, gpt.gated_ffn) == ("gelu_new", False)
+    assert (gpt.norm, gpt.norm_bias, gpt.attention_bias, gpt.attention_out_bias, gpt.mlp_bias) == ("layer", *[True] * 4)
+    assert (neox.positions, neox.parallel_residual, neox.norms_per_layer) == ("rotary", True, 2)
+    assert (bloom.positions, bloom.embedding_norm, bloom.position_embeddings) == ("alibi", True, 0)
+
+
+def test_nemotron_grok_gemma_and_falcon():
+    nemotron, grok, gemma = preset("nemotron-4-340b"), preset("grok-1"), preset("gemma2-9b")
+    assert (nemotron.hidden_act, nemotron.gated_ffn) == ("relu2", False)
+    assert (nemotron.norm, nemotron.norm_bias, nemotron.mlp_bias) == ("layer", True, False)
+    assert (grok.hidden_act, grok.gated_ffn, grok.norm, grok.norms_per_layer) == ("gelu", True, "rms", 4)
+    assert [gemma.window(layer) for layer in range(3)] == [4096, None, 4096]
+    falcons = [preset(name) for name in ("falcon-7b", "falcon-40b")]
+    assert [(falcon.num_key_value_heads, falcon.norms_per_layer) for falcon in falcons] == [(1, 1), (8, 2)]
+
+
+def test_mpt_positions_and_biases():
+    spec = from_hf_config(MPT)
+    bare = from_hf_config(MPT | {"no_bias": True, "attn_config": {"alibi": True, "kv_n_heads": 8}})
+    rotary = from_hf_config(MPT | {"attn_config": {"rope": True}})
+    assert (spec.positions, spec.position_embeddings, spec.norm_bias, spec.mlp_bias) == ("learned", 2048, True, True)
+    assert (bare.positions, bare.position_embeddings, bare.norm_bias, bare.mlp_bias) == ("alibi", 0, False, False)
+    assert (bare.num_key_value_heads, bare.norm, bare.attention_bias) == (8, "layer", False)
+    assert (rotary.positions, rotary.position_embeddings) == ("rotary", 0)
+
+
+def test_opt_learns_two_positions_more():
+    assert from_hf_config(OPT).position_embeddings == 2050
+
+
+def test_a_key_may_go_by_llamas_name_or_the_familys_own():
+    """Llama's counts where a config has both, so that overrides need only one set of names."""
+    ours = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "position_embeddings": 1024}
+    rest = {key: value for key, value in GPT2.items() if not key.startswith("n_")}
+    assert from_hf_config(rest | ours | {"max_position_embeddings": 1024}) == from_hf_config(GPT2)
+    assert preset("gpt2", overrides={"num_hidden_layers": 4}) == preset("gpt2", overrides={"n_layer": 4})
+    with pytest.raises(UserError, match=r"n_layers = 4: .*did you mean n_layer\?"):
+        preset("gpt2", overrides={"n_layers": 4})
+
+
+KNOWN = r"not modelled: {}; known are bloom, .* and others that are built like Llama$"
+
+
+@pytest.mark.parametrize(
+    ("config", "sign", "why"),
+    [
+        (
+            {"model_type": "mamba2", "state_size": 128, "ssm_cfg": {}},
+            "model_type = 'mamba2'",
+            "state-space or recurrent",
+        ),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-"}, "model_type = 'nemotron_h'", "state-space"),
+        (LLAMA | {"model_type": "new", "hybrid_override_pattern": "M-M*"}, "hybrid_override_pattern", "state-space"),
+        (LLAMA | {"model_type": "new", "mamba_d_conv": 4}, "mamba_d_conv = 4", "state-space"),
+        ({"model_type": "rwkv6"}, "model_type = 'rwkv6'", "state-space or recurrent"),
+        ({"model_type": "recurrent_gemma", "lru_width": 2560}, "model_type", "state-space or recurrent"),
+        ({"model_type": "t5", "d_model": 512, "num_heads": 8}, "model_type = 't5'", "encoder and decoder"),
+        (LLAMA | {"model_type": "new", "is_encoder_decoder": True}, "is_encoder_decoder = True", "encoder and decoder"),
+        ({"model_type": "bert", "type_vocab_size": 2}, "model_type = 'bert'", "an encoder"),
+        (LLAMA | {"model_type": "new", "type_vocab_size": 2}, "type_vocab_size = 2", "an encoder"),
+        (LLAMA | {"model_type": "phi"}, "model_type = 'phi'", "a decoder whose norms, biases or layers differ"),
+        (LLAMA | {"text_config": {"hidden_size": 4096}}, "text_config", "towers for other media"),
+        (DEEPSEEK | {"index_topk": 2048}, "index_topk = 2048", "another kind of attention"),
+        (LLAMA | {"linear_num_value_heads": 48}, "linear_num_value_heads = 48", "another kind of attention"),
+    ],
+)
+def test_what_cannot_be_sized_is_one_line_that_says_what_can(config, sign, why):
+    with pytest.raises(UserError, match=f"^m: {sign}.*{KNOWN.format(why + '.*')}") as error:
+        from_hf_config(config, where="m")
+    assert len(error.value.faults) == 1
+
+
+def test_signs_that_say_no_are_none():
+    assert from_hf_config(LLAMA | {"is_encoder_decoder": False, "type_vocab_size": 0}) == from_hf_config(LLAMA)
+
+
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
@@ -109,8 +222,18 @@ def test_a_plain_gpt():
         (LLAMA, {"torch_dtype": "int3"}, "torch_dtype = 'int3': one of bfloat16, float16, float32"),
         (LLAMA, {"model_type": 3}, "model_type = 3: a text"),
         (LLAMA, {"hidden_size": 2**31, "head_dim": 2**31}, "parameters in all; at most"),
-        (LLAMA, {"text_config": {"hidden_size": 4096}}, "text_config = .*not modelled"),
-        (LLAMA, {"hybrid_override_pattern": "M-M*"}, "hybrid_override_pattern = 'M-M\\*': not modelled"),
+        (LLAMA, {"hidden_act": "maxout"}, "hidden_act = 'maxout': one of silu, swish"),
+        (LLAMA, {"norm": "batch"}, "norm = 'batch': one of rms, layer"),
+        (LLAMA, {"positions": "sinus"}, "positions = 'sinus': one of rotary, learned, alibi, none"),
+        (GPT2, {"n_embd": None}, "n_embd = None: missing; a whole number from 1"),
+        (GPT2, {"n_embd": 768.0}, "n_embd = 768.0: a whole number"),
+        (GPT2, {"n_head": 7}, "n_head = 7: a divisor of hidden_size = 768"),
+        (GPT2, {"n_positions": None}, "n_positions = None: missing"),
+        (MPT, {"attn_config": {"kv_n_heads": 5}}, r"attn_config\.kv_n_heads = 5: a divisor"),
+        (MPT, {"attn_config": {"qk_ln": True}}, r"attn_config\.qk_ln = True: not modelled; False"),
+        (MPT, {"attn_config": [1]}, r"attn_config = \[1\]: an object"),
+        (MPT, {"ffn_config": {"ffn_type": "mptglu"}}, r"ffn_config\.ffn_type = 'mptglu': not modelled; 'mptmlp'"),
+        (OPT, {"do_layer_norm_before": False}, "do_layer_norm_before = False: not modelled; True"),
         (LLAMA, {"quantization_config": {"quant_method": "gptq"}}, 'quantization_config = .*"fp8" with a weight_block'),
         (LLAMA, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         (QWEN_MOE, {"num_experts": None}, "num_experts = None: missing"),
@@ -118,11 +241,9 @@ def test_a_plain_gpt():
         (QWEN_MOE, {"mlp_only_layers": 3}, "mlp_only_layers = 3: a list"),
         (DEEPSEEK, {"kv_lora_rank": None}, "kv_lora_rank = None: missing"),
         (DEEPSEEK, {"q_lora_rank": 0}, "q_lora_rank = 0: a whole number"),
-        (DEEPSEEK, {"index_topk": 2048}, "index_topk = 2048: not modelled"),
         (GLM_DSA, {"q_lora_rank": None}, "q_lora_rank = None: a whole number: the indexer reads"),
         (GLM_DSA, {"index_n_heads": None}, "index_n_heads = None: missing"),
         (GLM_DSA, {"indexer_types": ["full"]}, "indexer_types = .*full or shared for each of 78 layers"),
-        (LLAMA, {"linear_num_value_heads": 48}, "linear_num_value_heads = 48: not modelled"),
         (QWEN_LINEAR, {"linear_key_head_dim": 0}, "linear_key_head_dim = 0: a whole number"),
         (
             QWEN_LINEAR,

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.errors import UserError
-from runcast.simulator.workload import Fp8, Weights, from_hf_config, preset, weights
+from runcast.simulator.workload import Fp8, Weights, from_hf_config, preset, preset_names, weights
+from runcast.simulator.workload.families import FAMILIES, Family
+from runcast.simulator.workload.model import NORMS
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
 
@@ -47,6 +49,14 @@ def shapes(checkpoint):
         ("qwen3.5-27b", "model.language_model.layers.3.self_attn.q_proj.weight", (12288, 5120)),
         ("qwen3.5-27b", "mtp.layers.0.self_attn.o_proj.weight", (5120, 6144)),
         ("qwen3.5-27b", "mtp.fc.weight", (5120, 10240)),
+        ("gpt3-175b", "model.embed_positions.weight", (2048, 12288)),
+        ("gpt3-175b", "model.layers.95.self_attn.qkv_proj.bias", (36864,)),
+        ("gpt3-175b", "model.norm.bias", (12288,)),
+        ("bloom-176b", "model.embed_layernorm.bias", (14336,)),
+        ("falcon-40b", "model.layers.0.self_attn.qkv_proj.weight", (9216, 8192)),
+        ("gemma2-9b", "model.layers.0.pre_feedforward_layernorm.weight", (3584,)),
+        ("grok-1", "model.layers.63.mlp.experts.7.down_proj.weight", (6144, 32768)),
+        ("nemotron-4-15b", "model.layers.0.mlp.up_proj.weight", (24576, 6144)),
         ("kimi-k2", "model.layers.0.mlp.gate_proj.weight", (18432, 7168)),
         ("kimi-k2", "model.layers.60.mlp.experts.383.gate_proj.weight_scale_inv", (16, 56)),
     ],
@@ -166,9 +176,8 @@ def small(**changes):
     return base | changes
 
 
-FAMILIES = ["llama", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2"]
-FAMILIES += ["glm4", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "qwen3_5_text", "gpt_oss", "some_model"]
 FLAGS = ["attention_bias", "attention_out_bias", "mlp_bias", "norm_bias", "qk_norm", "gated_ffn", "tie_word_embeddings"]
+FLAGS += ["embedding_norm", "parallel_residual", "shared_norm", "no_bias", "alibi", "new_decoder_architecture"]
 OWN_KEYS = {  # refused by other families
     "glm_moe_dsa": ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset"),
     "qwen3_5_text": (
@@ -184,7 +193,7 @@ def configs(draw):
     """Small configs of every family, with keys of all families drawn at random."""
     kv = draw(st.integers(1, 4))
     layers = draw(st.integers(1, 5))
-    model_type = draw(st.sampled_from(FAMILIES))
+    model_type = draw(st.sampled_from([*FAMILIES, "some_model"]))
     return small(
         model_type=model_type,
         num_hidden_layers=layers,
@@ -202,8 +211,9 @@ def configs(draw):
         moe_layer_freq=draw(st.integers(1, 2)),
         **dict.fromkeys(("num_nextn_predict_layers", "mtp_num_hidden_layers"), draw(st.integers(0, 2))),
         q_lora_rank=draw(st.integers(1, 20) if model_type == "glm_moe_dsa" else st.none() | st.integers(1, 20)),
-        position_embeddings=draw(st.integers(0, 3)),
-        **{key: draw(st.booleans()) for key in FLAGS},
+        position_embeddings=draw(st.integers(FAMILIES.get(model_type, Family()).positions == "learned", 3)),
+        norm=draw(st.sampled_from(NORMS)),
+        **{key: draw(st.booleans()) for key in FLAGS if draw(st.booleans())},
         **MLA,
         **{key: draw(st.integers(1, 9)) for key in OWN_KEYS.get(model_type, ())},
     )
@@ -226,6 +236,12 @@ def test_tensors_hold_the_parameters_of_the_closed_form(config):
     assert elements == spec.total_params()
     copies = 2 * spec.mtp_copies * spec.num_nextn_predict_layers * spec.vocab_size * spec.hidden_size
     assert sum(prod(shape) for shape in weights(spec).shapes) == spec.total_params(mtp=True) + copies
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_tensors_of_presets_hold_the_parameters_of_the_closed_form(name):
+    spec = preset(name)
+    assert sum(map(prod, weights(spec, mtp=False, fp8=False).shapes)) == spec.total_params()
 
 
 @given(configs())
