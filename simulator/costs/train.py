@@ -1,0 +1,284 @@
+"""Cost models of a training step: kernels and collectives from the profile's models, copies along their routes.
+
+Ops repeat: every distinct (kind, type, group, bytes, shape) is priced once. A rank stands for all of its stage, so an
+op asks for the links of that rank: its NIC and PCIe lanes, its NVLink port.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..forms import BUS_FACTOR
+from ..hardware import Cluster, limits
+from ..profile import PROVENANCE, Estimate, Profile
+from ..program import Program, Ragged
+from ..workload.kernels import visible
+from .costs import Costs, Floats, bytes_by_link
+from .pricing import effective_capacity
+
+_SUFFIX = {"gemm": "", "dgrad": ".dgrad", "wgrad": ".wgrad"}
+_GEMM_TYPE = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+_MEMORY = {  # kinds of memory-bound kernels whose class has another name
+    "rope": "copy", "gelu": "copy", "gelu_backward": "residual_add", "embed": "permute", "embed_backward": "permute",
+    "route": "residual_add", "gate": "residual_add", "scan": "residual_add", "combine": "permute",
+    "cross_entropy_backward": "residual_add", "grad_norm": "residual_add",
+}  # fmt: skip
+_FAMILY = {  # whose interference a kind of op takes and makes
+    **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
+    **dict.fromkeys(("attention", "attention_backward"), "attention"),
+}
+_NOT_MEMORY = {*_FAMILY, *BUS_FACTOR, "send_recv", "h2d", "d2h", "issue", "host_adam"}
+
+
+def cost_train(program: Program, cluster: Cluster, profile: Profile) -> Costs:
+    """How long each op of a training step takes alone, and what it asks of links.
+
+    Raises:
+        UserError: the profile has no model for something that is computed, or the cluster no route.
+    """
+    return _Pricer(program, cluster, profile).costs()
+
+
+@dataclass(frozen=True)
+class _Price:
+    """Of one distinct op; `demand` is bytes/s by link at full speed."""
+
+    seconds: float
+    spread: float
+    provenance: int
+    demand: Mapping[int, float]
+
+
+class _Pricer:
+    def __init__(self, program: Program, cluster: Cluster, profile: Profile):
+        self.program, self.cluster, self.profile = program, cluster, profile
+        self.limits = limits(cluster)
+
+    def costs(self) -> Costs:
+        program = self.program
+        first, which = _distinct(program)
+        prices = [self._price(op) for op in first.tolist()]
+        work = np.array([price.seconds for price in prices])[which]
+        demand = Ragged.of([list(price.demand) for price in prices])
+        rates = np.array([rate for price in prices for rate in price.demand.values()], np.float64)
+        families = tuple(dict.fromkeys(_family(kind) for kind in program.kinds))
+        family = np.array([families.index(_family(kind)) for kind in program.kinds], np.int64)
+        links = self.cluster.links
+        return Costs(
+            latency_s=np.zeros(len(program)),
+            work_s=work,
+            row=which,
+            demand=demand,
+            rate_bytes_per_s=rates,
+            weight_bytes_per_s=np.array([max(price.demand.values(), default=1.0) for price in prices]),
+            capacity_bytes_per_s=self.capacity,
+            link_bytes=bytes_by_link(work, which, demand, rates, len(links)),
+            link_names=tuple(link.name for link in links),
+            classes=families,
+            cost_class=family[program.kind],
+            provenance=np.array([price.provenance for price in prices], np.int64)[which],
+            spread=np.array([price.spread for price in prices])[which],
+            interference=_interference(families, self.profile),
+        )
+
+    @cached_property
+    def capacity(self) -> Floats:
+        return effective_capacity(self.cluster, self.profile)
+
+    def _price(self, op: int) -> _Price:
+        kind = self.program.kind_of(op)
+        if kind in BUS_FACTOR or kind == "send_recv":
+            return self._exchange(op, kind)
+        if kind in ("h2d", "d2h"):
+            return self._copy(op, kind)
+        shape = tuple(self.program.shape[op].tolist())
+        dtype = self.program.dtypes[self.program.dtype[op]]
+        found = _kernel(self, kind, shape, int(self.program.bytes[op]), dtype)
+        return _Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]), {})
+
+    def estimate(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
+        return self.profile.estimate(cost_class, features, limits=self.limits)
+
+    # Exchanges
+
+    def _exchange(self, op: int, kind: str) -> _Price:
+        group = self.program.groups[self.program.group[op]]
+        size = float(self.program.bytes[op])
+        if len(group) == 1 or size == 0:
+            return _Price(0.0, 0.0, PROVENANCE.index("exact"), {})
+        reach = self._reach(group)
+        remote = self.program.shape[op]
+        if kind == "all_to_all" and len(remote) and reach.islands > 1:
+            size = float(remote[0]) * len(group) / (len(group) - reach.nearby)
+        features = {"bytes": size}
+        if kind != "send_recv":
+            features |= {"gpus": float(len(group))}
+        if reach.islands > 1:
+            features |= self._network(kind, reach)
+        cost_class = f"{kind}.network" if kind == "send_recv" and reach.islands > 1 else kind
+        found = self.estimate(cost_class, features)
+        seconds = float(found.seconds[0])
+        demand = self._links(kind, group, reach, size, seconds)
+        return _Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
+
+    def _network(self, kind: str, reach: "_Reach") -> dict[str, float]:
+        if kind == "send_recv":
+            return {}
+        nics = min(reach.nearby, self.limits.nics)
+        return {"nodes": float(reach.islands), "network_bytes_per_s": self.limits.nic_bytes_per_s * nics}
+
+    def _reach(self, group: tuple[int, ...]) -> "_Reach":
+        islands = [_island(self.cluster, rank) for rank in group]
+        return _Reach(len(set(islands)), islands.count(islands[0]))
+
+    def _links(
+        self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float, seconds: float
+    ) -> dict[int, float]:
+        """Bytes/s on the links of the first rank (of both ranks of a send); a link that it fills, it fills exactly."""
+        if kind == "send_recv":
+            moved = dict.fromkeys(self._send_route(group), size)
+        else:
+            inside, outside = _traffic(kind, len(group), reach, size)
+            moved = dict.fromkeys(self._nvlink(group), inside) if inside else {}
+            if reach.islands > 1:
+                moved |= dict.fromkeys(self._nic_links(group[0]), outside)
+        return {link: min(b / seconds, float(self.capacity[link])) for link, b in moved.items() if b and seconds}
+
+    def _send_route(self, group: tuple[int, ...]) -> tuple[int, ...]:
+        a, b = group[0], group[-1]
+        if _island(self.cluster, a) == _island(self.cluster, b):
+            return self.cluster.route(self.cluster.gpu(a), self.cluster.gpu(b))
+        out, into = self.cluster.nic_of(a), self.cluster.nic_of(b)
+        return (
+            *self.cluster.nic_out_route(a, out), self.cluster.nic_tx(out),
+            self.cluster.nic_rx(into), *self.cluster.nic_in_route(b, into),
+        )  # fmt: skip
+
+    def _nic_links(self, rank: int) -> tuple[int, ...]:
+        nic = self.cluster.nic_of(rank)
+        return (
+            *self.cluster.nic_out_route(rank, nic), self.cluster.nic_tx(nic),
+            *self.cluster.nic_in_route(rank, nic), self.cluster.nic_rx(nic),
+        )  # fmt: skip
+
+    def _nvlink(self, group: tuple[int, ...]) -> tuple[int, ...]:
+        """The ports of the first rank, both ways."""
+        near = [rank for rank in group[1:] if _island(self.cluster, rank) == _island(self.cluster, group[0])]
+        if not near:
+            return ()
+        me, peer = self.cluster.gpu(group[0]), self.cluster.gpu(near[0])
+        out, back = self.cluster.route(me, peer), self.cluster.route(peer, me)
+        return (out[0], back[-1])
+
+    # Copies
+
+    def _copy(self, op: int, kind: str) -> _Price:
+        rank = self.program.groups[self.program.group[op]][0]
+        route = self.cluster.h2d_route(rank) if kind == "h2d" else self.cluster.d2h_route(rank)
+        narrowest = min(route, key=lambda link: self.capacity[link])
+        rate = float(self.capacity[narrowest])
+        parameter = self.profile[f"link_fraction.{self.cluster.links[narrowest].kind}"]
+        start = self.profile["h2d.latency_s"].value
+        seconds = start + float(self.program.bytes[op]) / rate
+        demand = dict.fromkeys(route, float(self.program.bytes[op]) / seconds)
+        return _Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance), demand)
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """On how many NVLink islands a group lies, and how many of its ranks are on the first."""
+
+    islands: int
+    nearby: int
+
+
+def _traffic(kind: str, ranks: int, reach: _Reach, size: float) -> tuple[float, float]:
+    """Bytes that one rank puts on its NVLink port and on its NIC."""
+    if kind == "all_to_all":
+        return size * (reach.nearby - 1) / ranks, size * (ranks - reach.nearby) / ranks
+    whole = float(BUS_FACTOR[kind](np.array([float(ranks)]))[0]) * size
+    return whole * (reach.nearby > 1), whole / reach.nearby
+
+
+@lru_cache(maxsize=65536)
+def _island(cluster: Cluster, rank: int) -> int:
+    return min(cluster.nvlink_domain(rank))
+
+
+def _kernel(pricer: _Pricer, kind: str, shape: tuple[int, ...], size: int, dtype: str) -> Estimate:
+    """The profile's estimate of one kernel or of host work."""
+    if kind in _SUFFIX:
+        m, n, k = shape
+        cost_class = f"gemm.{_GEMM_TYPE.get(dtype, dtype)}{_SUFFIX[kind]}"
+        return pricer.estimate(cost_class, {"m": m, "n": n, "k": k})
+    if kind.startswith("attention"):
+        return _attention(pricer, kind, shape)
+    if kind.startswith("experts"):
+        return _experts(pricer, shape, dtype)
+    if kind == "issue":
+        return _times(pricer.estimate("host.launch", {"count": 1.0}), float(shape[0]))
+    if kind == "host_adam":
+        return pricer.estimate("memory.adamw", {"bytes": size})
+    return pricer.estimate(f"memory.{_MEMORY.get(kind, kind)}", {"bytes": max(size, 1), "width": shape[0]})
+
+
+def _attention(pricer: _Pricer, kind: str, shape: tuple[int, ...]) -> Estimate:
+    """A window leaves out tiles; where a rank does a part of the queries it takes that part of the time."""
+    batch, seq, heads, kv_heads, qk_dim, v_dim, causal, window, parts = shape
+    features = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": min(kv_heads, heads), "causal": causal}
+    direction = "forward" if kind == "attention" else "backward"
+    found = pricer.estimate(f"attention.{direction}", {**features, "head_dim": (qk_dim + v_dim) / 2})
+    seen = visible(seq, bool(causal), window) / visible(seq, bool(causal), 0)
+    return _times(found, seen / parts)
+
+
+def _experts(pricer: _Pricer, shape: tuple[int, ...], dtype: str) -> Estimate:
+    """Gradients of inputs and of weights are as many products as the forward: they take as long."""
+    rows, hidden, inter, topk, experts, etp, ep, matrices = shape
+    features = {"tokens": max(rows, 1) * ep / topk, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts,
+                "tp": etp, "ep": ep, "skew": 0.0, "matrices": matrices}  # fmt: skip
+    kind = "fp8" if dtype in ("fp8", "fp8-block", "mxfp8", "nvfp4") else "bf16"
+    return pricer.estimate(f"grouped_gemm.{kind}", features)
+
+
+def _times(found: Estimate, factor: float) -> Estimate:
+    return Estimate(found.seconds * factor, found.spread, found.provenance)
+
+
+def _distinct(program: Program) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One op of each set of equal ones, and the set of each op: rows are compared by a hash of 64 bits."""
+    hashed = program.kind.astype(np.uint64)
+    for column in (program.dtype, program.group, program.bytes):
+        hashed = _mixed(hashed, column.astype(np.uint64))
+    shape = program.shape
+    position = np.arange(len(shape.values), dtype=np.uint64) - np.repeat(shape.start[:-1], np.diff(shape.start)).astype(
+        np.uint64
+    )
+    terms = _mixed(position, shape.values.astype(np.uint64))
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)))
+    hashed = _mixed(hashed, sums[shape.start[1:]] - sums[shape.start[:-1]])
+    _, first, which = np.unique(hashed, return_index=True, return_inverse=True)
+    return first, which
+
+
+def _mixed(hashed: NDArray[np.uint64], value: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+    """A multiply-xorshift step (splitmix64's constants)."""
+    mixed = (hashed + np.uint64(0x9E3779B97F4A7C15)) ^ (value * np.uint64(0xBF58476D1CE4E5B9))
+    mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+def _family(kind: str) -> str:
+    return _FAMILY.get(kind) or (kind if kind in _NOT_MEMORY else "memory")
+
+
+def _interference(families: tuple[str, ...], profile: Profile) -> Floats:
+    factors = np.ones((len(families), len(families)))
+    for name, parameter in profile.parameters.items():
+        head, *pair = name.split(".")
+        if head == "interference" and set(pair) <= set(families):
+            factors[families.index(pair[0]), families.index(pair[1])] = parameter.value
+    return factors

@@ -1,0 +1,79 @@
+"""What of the parameters the ranks of a stage hold, layer by layer, and the groups that share the rest.
+
+Dense parameters are replicated (or sharded) over data- and context-parallel ranks, those of experts over the ranks that
+hold the same experts.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..workload.states import Held, all_held, embedding_held, head_held, layer_held, trained
+from .plan import Stage, TrainPlan
+
+
+class Share(NamedTuple):
+    """A number of parameters of a rank and the ranks that they are reduced over; `lane` carries their traffic."""
+
+    parameters: int
+    group: tuple[int, ...]
+    replicas: tuple[int, ...]
+    lane: str
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What the ranks of one pipeline rank hold."""
+
+    plan: TrainPlan
+    pipeline_rank: int
+
+    def layer(self, number: int) -> Held:
+        """A decoder layer, MTP layers with what they have before it."""
+        dims = self.plan.dims
+        return layer_held(self.plan.spec, number, tp=dims.tp, ep=dims.ep, etp=dims.etp)
+
+    def units(self, stage: Stage) -> list[tuple[int, Held]]:
+        """What is reduced and gathered together: (layer, parameters), embedding and head with the layer next to them.
+
+        A stage without layers has one unit, -1.
+        """
+        numbers = [*stage.layers, *stage.mtp]
+        found = [(number, self.layer(number)) for number in numbers] or [(-1, Held(0))]
+        tp, spec = self.plan.dims.tp, self.plan.spec
+        if stage.embedding:
+            found[0] = (found[0][0], all_held([found[0][1], embedding_held(spec, tp=tp)]))
+        if stage.head:
+            own = head_held(spec, tp=tp, tied_here=stage.embedding)
+            found[-1] = (found[-1][0], all_held([found[-1][1], own]))
+        return found
+
+    def stage(self, stage: Stage) -> Held:
+        """All of a stage."""
+        return all_held(held for _, held in self.units(stage))
+
+    def trained(self, number: int, held: Held) -> Held:
+        """What of a unit has gradients."""
+        shard, dims = self.plan.shard, self.plan.dims
+        if not self.plan.lora:
+            return held
+        if number < 0:
+            return Held(0)
+        return trained(self.plan.spec, number, shard.lora_rank, shard.adapted, tp=dims.tp, ep=dims.ep, etp=dims.etp)
+
+    def shares(self, held: Held) -> list[Share]:
+        """Dense and expert parameters with the groups that they are reduced over."""
+        dims, first = self.plan.dims, self.plan.first_rank(self.pipeline_rank)
+        shard = dims.group("dp_shard", first)
+        replicas = dims.group("dp_replicate", first) if dims.shard else (first,)
+        found = [Share(held.dense, self._doubled(shard), replicas, "dp")]
+        if held.expert:
+            found.append(Share(held.expert, self._doubled(dims.group("edp", first)), (first,), "edp"))
+        return [share for share in found if share.parameters and len(share.group) * len(share.replicas) > 1]
+
+    def _doubled(self, group: tuple[int, ...]) -> tuple[int, ...]:
+        """In DualPipe a stage lies on two pipeline ranks, whose gradients belong together."""
+        if not self.plan.mirrored:
+            return group
+        across = self.plan.dims.pp - 1 - 2 * self.pipeline_rank
+        stride = self.plan.dims.rank(pp=1)
+        return tuple(sorted({*group, *(rank + across * stride for rank in group)}))

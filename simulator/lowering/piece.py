@@ -1,0 +1,136 @@
+"""A Piece: the ops of one action on one rank, numbered from 0, written once and stamped into a Program many times.
+
+Ops of a piece hold one lane each, named relative to the rank (`compute`, `tp`, `ep`, …). What a piece waits for and
+what waits for it are its `heads` and `tails`. Tables of names, groups and types are shared by all pieces of a Program.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..program import Ragged
+from ..workload.kernels import Kernel
+
+COMPUTE, HOST, H2D, D2H = "compute", "host", "h2d", "d2h"
+Ints = NDArray[np.int64]
+
+
+class Table:
+    """Distinct values in the order of their first use."""
+
+    def __init__(self) -> None:
+        self.index: dict[Any, int] = {}
+
+    def __call__(self, value: Any) -> int:
+        """The index of a value."""
+        return self.index.setdefault(value, len(self.index))
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values, by their index."""
+        return tuple(self.index)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the integers in columns stand for."""
+
+    kinds: Table = field(default_factory=Table)
+    dtypes: Table = field(default_factory=Table)
+    groups: Table = field(default_factory=Table)
+    labels: Table = field(default_factory=Table)
+    lanes: Table = field(default_factory=Table)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Columns as in a Program, one entry per op; `deps` number ops of the same piece.
+
+    A piece is one action of a pipeline, or two that overlap: of each, `heads` wait for its input and `tails` are its
+    output. `marks` are ops by name, for what hangs on to the middle of a piece: `("grads", layer)` once a layer's
+    gradients are there, `("weights", layer)` what first needs its weights.
+    """
+
+    kind: Ints
+    label: Ints
+    dtype: Ints
+    group: Ints
+    lane: Ints
+    bytes: Ints
+    layer: Ints
+    shape: Ragged
+    deps: Ragged
+    heads: tuple[tuple[int, ...], ...]
+    tails: tuple[tuple[int, ...], ...]
+    marks: dict[tuple[str, int], int]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+class PieceWriter:
+    """Writes a piece in the order in which a host would issue its ops.
+
+    Compute follows compute by its lane; `after` is what the next op on any lane waits for besides: a list of ops that
+    every call takes and returns, so that branches are just two lists.
+    """
+
+    def __init__(self, tables: Tables):
+        self.tables = tables
+        self.layer = -1
+        self._rows: list[tuple[int, ...]] = []
+        self._shapes: list[tuple[int, ...]] = []
+        self._deps: list[tuple[int, ...]] = []
+        self._marks: dict[tuple[str, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def op(
+        self,
+        kind: str,
+        lane: str,
+        after: Iterable[int] = (),
+        *,
+        name: str = "",
+        size_bytes: float = 0,
+        shape: Sequence[int] = (),
+        dtype: str = "",
+        group: tuple[int, ...] = (),
+    ) -> int:
+        """One op; returns its number."""
+        t = self.tables
+        row = (t.kinds(kind), t.labels(name or kind), t.dtypes(dtype), t.groups(group), t.lanes(lane))
+        self._rows.append((*row, round(size_bytes), self.layer))
+        self._shapes.append(tuple(shape))
+        self._deps.append(tuple(dict.fromkeys(after)))
+        return len(self._rows) - 1
+
+    def compute(self, kernels: Iterable[Kernel], after: Sequence[int] = ()) -> list[int]:
+        """Kernels in a row on the compute lane; only the first of them waits. Nothing to do: what was waited for."""
+        done = list(after)
+        waits = done
+        for k in kernels:
+            op = self.op(k.kind, COMPUTE, waits, name=k.name, size_bytes=k.bytes, shape=k.shape, dtype=k.dtype)
+            waits, done = [], [op]
+        return done
+
+    def mark(self, name: str, op: int) -> None:
+        """Give an op a name within its layer; the first to claim it stays."""
+        self._marks.setdefault((name, self.layer), op)
+
+    def reshape(self, op: int, shape: Sequence[int]) -> None:
+        """Give an op its shape once it is known."""
+        self._shapes[op] = tuple(shape)
+
+    def piece(self, heads: Iterable[Sequence[int]], tails: Iterable[Sequence[int]]) -> Piece:
+        """What was written, with heads and tails of each of its actions."""
+        columns = np.array(self._rows, np.int64).reshape(-1, 7).T
+        kind, label, dtype, group, lane, size, layer = (np.ascontiguousarray(column) for column in columns)
+        return Piece(
+            kind, label, dtype, group, lane, size, layer, Ragged.of(self._shapes), Ragged.of(self._deps),
+            tuple(map(tuple, heads)), tuple(map(tuple, tails)), self._marks,
+        )  # fmt: skip

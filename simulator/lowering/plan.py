@@ -1,0 +1,118 @@
+"""The TrainPlan: everything that decides what happens in a training step, with all names resolved. Plain values.
+
+How a scenario becomes one lives in `scenario`, how it becomes a Program in the other files of this folder.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..parallel import ParallelDims
+from ..schedules import Grid
+from ..workload import ModelSpec
+from ..workload.blocks import Layer, Shard, layer
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What of the model one pipeline stage holds; MTP layers are numbered behind the stack."""
+
+    layers: tuple[int, ...]
+    embedding: bool = False
+    head: bool = False
+    mtp: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Again:
+    """What the backward computes again: parts of every layer, or whole layers, the first `layers` of a stage."""
+
+    parts: frozenset[str] = frozenset()
+    full: bool = False
+    layers: int | None = None
+
+    def whole(self, position: int) -> bool:
+        """Whether the layer at this position of its stage is recomputed whole."""
+        return self.full and (self.layers is None or position < self.layers)
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """ZeRO: what is sharded over data-parallel ranks, and how it travels.
+
+    `level` is 0 to 3. From 3 on weights are gathered `prefetch` layers ahead and dropped again if `reshard`;
+    `each_microbatch` says whether gradients are reduced after each backward. `bucket` is elements of a gradient bucket,
+    `overlap_grads` and `overlap_weights` whether buckets travel beside the last backward and the first forward.
+    """
+
+    level: int = 1
+    prefetch: int = 1
+    reshard: bool = True
+    each_microbatch: bool = True
+    bucket: int = 40_000_000
+    overlap_grads: bool = True
+    overlap_weights: bool = True
+
+
+@dataclass(frozen=True)
+class Types:
+    """Bytes of an element: weights as they are gathered, gradients as they travel, as kept, moments, master copy."""
+
+    weights: float = 2
+    reduced: float = 4
+    gradients: float = 4
+    moments: float = 4
+    master: float = 4
+
+
+@dataclass(frozen=True)
+class TrainPlan:
+    """One training step.
+
+    `remote_share` is the share of dispatched bytes that leave the node, where the dispatcher sends a token once per
+    node; None where every copy travels. `offloaded` is the share of kept activations that lies on the host.
+    """
+
+    spec: ModelSpec
+    dims: ParallelDims
+    grid: Grid
+    stages: tuple[Stage, ...]
+    shard: Shard
+    sharding: Sharding = Sharding()
+    types: Types = Types()
+    again: Again = Again()
+    overlap_tp: bool = False
+    overlap_pp: bool = True
+    hold_wgrad: bool = False
+    remote_share: float | None = None
+    offloaded: float = 0.0
+    offload_optimizer: bool = False
+
+    @property
+    def lora(self) -> bool:
+        """Whether only adapters are trained."""
+        return self.shard.lora_rank > 0
+
+    def layer(self, number: int) -> Layer:
+        """The kernels of a layer; equal layers are one value."""
+        return self._layers[number]
+
+    @cached_property
+    def _layers(self) -> dict[int, Layer]:
+        numbers = range(self.spec.num_hidden_layers + self.spec.num_nextn_predict_layers)
+        kinds: dict[object, Layer] = {}
+        found = {}
+        for number in numbers:
+            key = (self.spec.kind(number), self.spec.window(number))
+            if key not in kinds:
+                kinds[key] = layer(self.spec, number, self.shard)
+            found[number] = kinds[key]
+        return found
+
+    def first_rank(self, pipeline_rank: int) -> int:
+        """The rank that stands for all of its pipeline rank."""
+        return self.dims.rank(pp=pipeline_rank)
+
+    @cached_property
+    def mirrored(self) -> bool:
+        """Whether stages lie on two ranks, one for each direction, as in DualPipe."""
+        return any(self.grid.rank_of(0, mb) != self.grid.rank_of(0, 0) for mb in range(self.grid.microbatches))

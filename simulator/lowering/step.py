@@ -1,0 +1,326 @@
+"""One training step as a Program: the actions of a schedule as pieces, sends between stages, and what ends a step.
+
+A place is a pipeline rank and stands for all ranks of its stage, which act alike. Sends have a lane per peer and
+direction on both sides. Behind its last action a rank waits for its gradients, agrees on their norm with all others,
+updates the parameters that it owns, and gathers those of others, unless the next step does that under its forward.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..program import Place, Program
+from ..schedules import Action, needs
+from ..schedules.grid import Cell
+from .actions import ActionWriter, Pass
+from .assembly import Assembly
+from .held import Share
+from .kept import kept_bytes
+from .piece import COMPUTE, D2H, H2D, HOST, Piece, Tables
+from .plan import TrainPlan
+
+_ADAM_BYTES = 28  # fp32 gradient, weight and two moments: read four, write three, per parameter
+_AGREED_BYTES = 4  # the sum of squares of all gradients
+
+
+def lower(plan: TrainPlan) -> Program:
+    """What happens in the step."""
+    return _Step(plan).program()
+
+
+@dataclass(frozen=True)
+class _Stamped:
+    """One action where it was stamped: its first op, and which of the piece's actions it is."""
+
+    piece: Piece
+    first: int
+    part: int
+
+    @property
+    def heads(self) -> list[int]:
+        return [self.first + op for op in self.piece.heads[self.part]]
+
+    @property
+    def tails(self) -> list[int]:
+        return [self.first + op for op in self.piece.tails[self.part]]
+
+
+class _Step:
+    """The step in the making."""
+
+    def __init__(self, plan: TrainPlan):
+        self.plan = plan
+        tables = Tables()
+        ranks = range(plan.grid.ranks)
+        stride = plan.dims.rank(pp=1) if plan.dims.pp > 1 else 0
+        stage_ranks = _ranks_of_stage(plan)
+        places = [Place(f"stage {r}", tuple(rank + r * stride for rank in stage_ranks)) for r in ranks]
+        self.assembly = Assembly(tables, places)
+        self.writers = [ActionWriter(plan, rank, tables) for rank in ranks]
+        self._done: dict[Action, _Stamped] = {}
+        self._sent: dict[Action, int] = {}
+        self._offloaded: dict[Action, int] = {}
+        self._onloaded: dict[tuple[int, int], int] = {}
+
+    def program(self) -> Program:
+        gathered = [self._gather_weights(rank) for rank in range(self.plan.grid.ranks)]
+        for rank, row in enumerate(self.plan.grid.rows):
+            self._row(rank, row, gathered[rank])
+        self._connect()
+        self._hold_activations()
+        self._tied_embedding()
+        self._finish()
+        return self.assembly.program()
+
+    # Actions
+
+    def _row(self, rank: int, row: Sequence[Cell], gathered: dict[int, list[int]]) -> None:
+        firsts, lasts = _first_forward(row), _last_gradient(row)
+        before: list[list[int]] = []
+        for cell in row:
+            passes = tuple(self._pass(action, firsts, lasts) for action in cell)
+            piece = self.writers[rank].piece(*passes)
+            lead = cell[0]
+            onloads = [self._onload(rank, action, before) for action in cell if action.kind in "BI"]
+            name = "FB" if len(cell) > 1 else lead.kind
+            first = self.assembly.stamp(piece, rank, lead.stage, lead.microbatch, name)
+            for part, action in enumerate(cell):
+                self._done[action] = stamped = _Stamped(piece, first, part)
+                self._after_stamp(rank, action, stamped, passes[part], gathered)
+            for wait in onloads:
+                if wait is not None:
+                    self.assembly.wait(self._done[wait[0]].heads[0], [wait[1]])
+            before.append([first + op for tails in piece.tails for op in tails])
+
+    def _pass(self, action: Action, firsts: dict[int, Action], lasts: dict[int, Action]) -> Pass:
+        sharding = self.plan.sharding
+        each = sharding.level >= 2 and sharding.each_microbatch
+        last = sharding.overlap_grads and lasts.get(action.stage) == action
+        first = sharding.level >= 3 and firsts.get(action.stage) == action
+        return Pass(action.stage, action.kind, first, action.kind in ("B", "W") and (each or last))
+
+    def _after_stamp(
+        self, rank: int, action: Action, stamped: _Stamped, one: Pass, gathered: dict[int, list[int]]
+    ) -> None:
+        if action.kind == "F":
+            for layer_op, dep in self._weights_needed(stamped, action, gathered):
+                self.assembly.wait(layer_op, [dep])
+            self._offload(rank, action, stamped)
+        self._send(rank, action, stamped)
+
+    def _send(self, rank: int, action: Action, stamped: _Stamped) -> None:
+        """Activations go to the next stage, gradients to the one before, if those are elsewhere."""
+        to = {"F": action.stage + 1, "B": action.stage - 1, "I": action.stage - 1}.get(action.kind, -1)
+        if not 0 <= to < self.plan.grid.stages:
+            return
+        target = self.plan.grid.rank_of(to, action.microbatch)
+        if target == rank:
+            return
+        way = "forward" if action.kind == "F" else "backward"
+        lanes = [(rank, f"{way} to {target}"), (target, f"{way} from {rank}")]
+        if not self.plan.overlap_pp:
+            lanes.append((rank, COMPUTE))
+        shard, spec = self.plan.shard, self.plan.spec
+        self._sent[action] = self.assembly.op(
+            "send_recv",
+            lanes,
+            stamped.tails,
+            name=f"{way} to {target}",
+            size_bytes=shard.own_tokens * spec.hidden_size * shard.wide,
+            group=(self.plan.first_rank(rank), self.plan.first_rank(target)),
+            stage=action.stage,
+            microbatch=action.microbatch,
+        )
+
+    def _connect(self) -> None:
+        """Actions wait for what they need, through a send where that is made elsewhere."""
+        for action, stamped in self._done.items():
+            for need in needs(self.plan.grid, action):
+                source = self._done[need]
+                arrives = [self._sent[need]] if need in self._sent and need.stage != action.stage else source.tails
+                for head in stamped.heads:
+                    self.assembly.wait(head, arrives)
+
+    # Activations
+
+    def _hold_activations(self) -> None:
+        """What a forward keeps, until its backward has ended; a share of it lies on the host in between."""
+        for action, stamped in self._done.items():
+            if action.kind != "F":
+                continue
+            size = kept_bytes(self.plan, action.stage)
+            rank = self.plan.grid.rank_of(action.stage, action.microbatch)
+            first, last = self._first_op(stamped), self._last_gradient_op(action)
+            away = round(size * self.plan.offloaded)
+            name = f"activations of stage {action.stage}"
+            if size - away:
+                self.assembly.hold(name, rank, size - away, first, last)
+            if away:
+                self.assembly.hold(name, rank, away, first, self._offloaded[action])
+                self.assembly.hold(name, rank, away, self._onloaded[action.stage, action.microbatch], last)
+
+    def _first_op(self, stamped: _Stamped) -> int:
+        return stamped.heads[0] if stamped.heads else stamped.first
+
+    def _last_gradient_op(self, action: Action) -> int:
+        kind = "W" if (action.stage, action.microbatch) in self.plan.grid.split else "B"
+        done = self._done[Action(action.stage, kind, action.microbatch)]
+        return done.tails[-1] if done.tails else done.first + len(done.piece) - 1
+
+    def _offload(self, rank: int, action: Action, stamped: _Stamped) -> None:
+        """Kept activations leave beside the next action."""
+        size = self.plan.offloaded * kept_bytes(self.plan, action.stage)
+        if size:
+            self._offloaded[action] = self._copy(rank, D2H, action, size, stamped.tails)
+
+    def _onload(self, rank: int, action: Action, before: Sequence[list[int]]) -> tuple[Action, int] | None:
+        """They come back beside the action before the one that needs them."""
+        size = self.plan.offloaded * kept_bytes(self.plan, action.stage)
+        if not size:
+            return None
+        away = self._offloaded[Action(action.stage, "F", action.microbatch)]
+        copy = self._copy(rank, H2D, action, size, [away, *(before[-2] if len(before) > 1 else [])])
+        self._onloaded[action.stage, action.microbatch] = copy
+        return action, copy
+
+    def _copy(self, rank: int, lane: str, action: Action, size: float, after: Iterable[int]) -> int:
+        name = "offload" if lane == D2H else "onload"
+        return self.assembly.op(
+            lane, [(rank, lane)], after, name=name, size_bytes=size, group=(self.plan.first_rank(rank),),
+            stage=action.stage, microbatch=action.microbatch,
+        )  # fmt: skip
+
+    # Weights and gradients
+
+    def _gather_weights(self, rank: int) -> dict[int, list[int]]:
+        """ZeRO-1 and 2 with overlap: what the last step updated is gathered stage by stage under the first forward."""
+        sharding = self.plan.sharding
+        if sharding.level not in (1, 2) or not sharding.overlap_weights:
+            return {}
+        found: dict[int, list[int]] = {}
+        holdings = self.writers[rank].holdings
+        for stage in self.plan.grid.stages_of(rank):
+            for number, held in holdings.units(self.plan.stages[stage]):
+                shares = holdings.shares(holdings.trained(number, held))
+                found[number] = [self._gather(rank, share, ()) for share in shares if len(share.group) > 1]
+        return found
+
+    def _gather(self, rank: int, share: Share, after: Iterable[int]) -> int:
+        return self.assembly.op(
+            "all_gather", [(rank, share.lane)], after, name="gather weights",
+            size_bytes=share.parameters * self.plan.types.weights, group=share.group,
+        )  # fmt: skip
+
+    def _weights_needed(
+        self, stamped: _Stamped, action: Action, gathered: dict[int, list[int]]
+    ) -> Iterable[tuple[int, int]]:
+        """The first forward of a stage waits for its weights, layer by layer."""
+        for (name, number), op in stamped.piece.marks.items():
+            if name == "weights":
+                yield from ((stamped.first + op, gather) for gather in gathered.pop(number, []))
+
+    def _tied_embedding(self) -> None:
+        """First and last stage each have a gradient of the one embedding: they add them up."""
+        plan = self.plan
+        first, last = plan.grid.rank_of(0, 0), plan.grid.rank_of(plan.grid.stages - 1, 0)
+        if not plan.spec.tie_word_embeddings or first == last or plan.lora or plan.mirrored:
+            return
+        size = plan.spec.vocab_size * plan.spec.hidden_size / plan.dims.tp * plan.types.reduced
+        group = (plan.first_rank(first), plan.first_rank(last))
+        self.assembly.op("all_reduce", [(first, "dp"), (last, "dp")], self._ends([first, last]), name="tied embedding",
+                         size_bytes=size, group=group)  # fmt: skip
+
+    def _ends(self, ranks: Iterable[int]) -> list[int]:
+        return [op for rank in ranks for op in self._end_of(rank)]
+
+    def _end_of(self, rank: int) -> list[int]:
+        last = self._done[self.plan.grid.rows[rank][-1][-1]]
+        return [last.first + len(last.piece) - 1, *last.tails]
+
+    def _finish(self) -> None:
+        """Norm of all gradients, then each rank's own update, then weights for the next step."""
+        plan, ranks = self.plan, range(self.plan.grid.ranks)
+        if not plan.sharding.overlap_grads and not (plan.sharding.level >= 2 and plan.sharding.each_microbatch):
+            for rank in ranks:
+                self._reduce_late(rank)
+        owned = [self._owned(rank) for rank in ranks]
+        norms = [
+            self.assembly.op("grad_norm", [(rank, COMPUTE), *self._traffic_lanes(rank)], self._end_of(rank),
+                             name="gradient norm", size_bytes=4 * owned[rank], shape=(8192,), dtype="fp32")
+            for rank in ranks
+        ]  # fmt: skip
+        world = tuple(range(plan.dims.world_size))
+        agreed = self.assembly.op(
+            "all_reduce", [(rank, COMPUTE) for rank in ranks], norms, name="agree on norm",
+            size_bytes=_AGREED_BYTES, group=world,
+        )  # fmt: skip
+        for rank in ranks:
+            done = self._update(rank, owned[rank], agreed)
+            if plan.sharding.level in (1, 2) and not plan.sharding.overlap_weights:
+                for share in self._trained_shares(rank):
+                    if len(share.group) > 1:
+                        self._gather(rank, share, [done])
+
+    def _trained_shares(self, rank: int) -> list[Share]:
+        """What of each unit of a rank is reduced, over whom."""
+        holdings = self.writers[rank].holdings
+        units = [unit for stage in self.plan.grid.stages_of(rank) for unit in holdings.units(self.plan.stages[stage])]
+        return [share for number, held in units for share in holdings.shares(holdings.trained(number, held))]
+
+    def _reduce_late(self, rank: int) -> None:
+        """Gradients travel behind the last backward."""
+        kind = "reduce_scatter" if self.plan.sharding.level else "all_reduce"
+        ends = self._end_of(rank)
+        for share in self._trained_shares(rank):
+            size = share.parameters * self.plan.types.reduced
+            self.assembly.op(
+                kind, [(rank, share.lane)], ends, name="reduce gradients", size_bytes=size, group=share.group
+            )
+
+    def _traffic_lanes(self, rank: int) -> list[tuple[int, str]]:
+        """The lanes that carry gradients: the norm is of what has arrived."""
+        return [(rank, "dp"), (rank, "edp")]
+
+    def _owned(self, rank: int) -> int:
+        """Parameters that a rank updates."""
+        holdings, level = self.writers[rank].holdings, self.plan.sharding.level
+        total = 0.0
+        for stage in self.plan.grid.stages_of(rank):
+            for number, held in holdings.units(self.plan.stages[stage]):
+                trained = holdings.trained(number, held)
+                parts = {share.lane: len(share.group) for share in holdings.shares(trained)} if level else {}
+                total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1)
+        return round(total)
+
+    def _update(self, rank: int, owned: int, after: int) -> int:
+        """Adam on the device; or on the host, with gradients going there and weights coming back."""
+        if not self.plan.offload_optimizer:
+            return self.assembly.op(
+                "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=_ADAM_BYTES * owned, shape=(8192,),
+                dtype="fp32",
+            )  # fmt: skip
+        me = (self.plan.first_rank(rank),)
+        there = self.assembly.op(D2H, [(rank, D2H)], [after], name="gradients to host", group=me,
+                                 size_bytes=owned * self.plan.types.gradients)  # fmt: skip
+        step = self.assembly.op("host_adam", [(rank, HOST)], [there], name="optimizer", group=me,
+                                size_bytes=_ADAM_BYTES * owned)  # fmt: skip
+        return self.assembly.op(H2D, [(rank, H2D)], [step], name="weights to device", group=me,
+                                size_bytes=owned * self.plan.types.weights)  # fmt: skip
+
+
+def _ranks_of_stage(plan: TrainPlan) -> tuple[int, ...]:
+    """The ranks of the first pipeline rank."""
+    table = plan.dims.table("pp")
+    return tuple(table[:, 0].tolist())
+
+
+def _first_forward(row: Sequence[Cell]) -> dict[int, Action]:
+    found: dict[int, Action] = {}
+    for cell in row:
+        for action in cell:
+            if action.kind == "F":
+                found.setdefault(action.stage, action)
+    return found
+
+
+def _last_gradient(row: Sequence[Cell]) -> dict[int, Action]:
+    return {action.stage: action for cell in row for action in cell if action.kind in ("B", "W")}
