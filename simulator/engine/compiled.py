@@ -1,8 +1,8 @@
 """Compiled by numba where it is installed; elsewhere the same functions run interpreted, with the same bits.
 
-Importing numba takes 0.17 s and compiling seconds, so only long runs ask for it. What was compiled is kept in the
-user's cache folder, in a folder of its own for each version of these files: numba itself would not notice that a
-function in another file has changed. Where no such folder can be written, every process compiles anew.
+Importing numba and loading compiled code takes 0.4 s, compiling 5 s, so `Pace` says when that pays. What was compiled
+is kept in the user's cache folder, in a folder of its own for each version of these files, as numba would not notice
+that a function in another file has changed. Where no such folder can be written, every process compiles anew.
 """
 
 import os
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 Function = Callable[..., Any]
+_LOADING_S = 0.4
+_COMPILING_S = 1.5  # less than it takes: later processes gain too
 
 
 @cache
@@ -37,25 +39,53 @@ def _let_compiled_code_call(helper: Function) -> None:
     register_jitable(helper)
 
 
+class Pace:
+    """The seconds that a process has spent interpreting: when they exceed what compiled code costs, it is worth it."""
+
+    def __init__(self) -> None:
+        self._spent_s = 0.0
+
+    def pays(self, function: Function, seconds: float) -> bool:
+        """Whether to compile the function, instead of interpreting it for about these seconds once more."""
+        self._spent_s += seconds
+        return self._spent_s > _COMPILING_S or (self._spent_s > _LOADING_S and _is_kept(function))
+
+
+@cache
+def _is_kept(function: Function) -> bool:
+    """Whether an earlier process has compiled the function."""
+    folder = _folder()
+    return folder is not None and any(folder.rglob(f"*.{function.__qualname__}-*.nbi"))
+
+
 @contextmanager
 def _cache_folder() -> Iterator[Path | None]:
     """Inside, numba decides to keep what it compiles in this folder; None if it cannot be written."""
     from numba.core import config
 
-    before = config.CACHE_DIR
+    before, folder = config.CACHE_DIR, _folder()
     try:
-        folder = Path(before or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "runcast" / _version()
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: the user has no home
-        yield None
-        return
-    config.CACHE_DIR = str(folder)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            config.CACHE_DIR = str(folder)
+    except OSError:
+        folder = None
     try:
         yield folder
     finally:
         config.CACHE_DIR = before
 
 
+def _folder() -> Path | None:
+    """Where compiled code of this version is kept; None if the user has no home."""
+    given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(given or Path.home() / ".cache") / "runcast" / _version()
+    except RuntimeError:
+        return None
+
+
+@cache
 def _version() -> str:
     """Of the files in this folder."""
     sources = sorted(Path(__file__).parent.glob("*.py"))

@@ -110,31 +110,34 @@ def run_together(
 ) -> int:
     """Every op takes its delay; those that are flows then work, as fast as the other active ones let them.
 
-    One round of the loop: the ops that begin now, then one event. After the last one of an instant speeds are settled.
+    One round of the loop: what begins to work now joins the active ops, then comes the next event: a delay is over, or
+    ops end at the alarm. After the last event of an instant all speeds are settled, and the alarm set anew.
     """
     first, successors, left = waits
     heap = [(0.0, 0, 0)]
+    active, joining, due = [0], [0], [0]
     heap.clear()
-    begun = [op for op in range(len(left)) if left[op] == 0]
-    active, joining, due = [op for op in begun if False], [op for op in begun if False], [op for op in begun if False]
+    active.clear()
+    joining.clear()
+    due.clear()
     now, alarm, alarm_at, alarm_sequence = 0.0, _NEVER, _NEVER, 0
     sequence = ended = instant = 0
     touched = moved = False
-    while ended < len(left):
-        for op in begun:
-            start[op] = now
+    for op in range(len(left)):
+        if left[op] == 0:
             if is_flow[op] and delay[op] == 0.0:
                 joining.append(op)
             else:
-                heappush(heap, (now + delay[op], sequence, op))
+                heappush(heap, (delay[op], sequence, op))
                 sequence += 1
-        for op in joining:
-            active.append(op)
-            work.since[op] = now
-            moved |= _enter(op, 1, links, crowds, instant)
+    while ended < len(left):
+        if joining:
+            for op in joining:
+                active.append(op)
+                work.since[op] = now
+                moved |= _enter(op, 1, links, crowds, instant)
+            joining.clear()
             touched = True
-        begun.clear()
-        joining.clear()
         if not due:
             of_heap = bool(heap) and (heap[0][0] < alarm or (heap[0][0] == alarm and heap[0][1] < alarm_sequence))
             following = heap[0][0] if of_heap else alarm
@@ -172,8 +175,13 @@ def run_together(
             after = successors[k]
             left[after] -= 1
             if left[after] == 0:
+                start[after] = now
                 cause[after] = op
-                begun.append(after)
+                if is_flow[after] and delay[after] == 0.0:
+                    joining.append(after)
+                else:
+                    heappush(heap, (now + delay[after], sequence, after))
+                    sequence += 1
     return ended
 
 

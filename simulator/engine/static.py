@@ -3,6 +3,8 @@
 It runs what is known before the run starts: lanes, dependencies, latencies, links and disturbances. The rest is left to
 the SimPy engine, which defines what is right: processes (they slow, cancel and submit), pools, and deadlocks, which it
 explains. Start, end and cause have the same bits either way.
+
+Short runs are interpreted, long ones compiled; many short ones in a process are one long one (see `compiled.Pace`).
 """
 
 from typing import Any
@@ -13,14 +15,15 @@ from numpy.typing import NDArray
 from ..costs import Costs
 from ..program import Program
 from ..timeline import Timeline
-from .compiled import Function, compiled
+from .compiled import Function, Pace, compiled
 from .disturbance import Disturbance, aggressors, powers
 from .loops import HELPERS, Crowds, Links, Waits, Work, run_alone, run_together
 from .sharing import TIE
 from .waiting import who_waits
 
 Ints = NDArray[np.int64]
-_MANY = 50_000  # ops that are worth compiled code
+_SECONDS_PER_OP = {run_alone: 0.6e-6, run_together: 10e-6}  # interpreted
+_PACE = Pace()  # of the process, whatever it runs: results do not depend on it
 
 
 def is_static(program: Program) -> bool:
@@ -29,15 +32,15 @@ def is_static(program: Program) -> bool:
 
 
 def run(program: Program, costs: Costs, use_numba: bool | None = None) -> Timeline | None:
-    """What happened when, or None if ops wait for each other; compiled if there are many, unless the caller decides."""
+    """What happened when, or None if ops wait for each other; `use_numba` overrides the pace of the process."""
     function, columns = _columns(program, costs)
+    if use_numba is None:
+        use_numba = _PACE.pays(function, _SECONDS_PER_OP[function] * len(program))
+    code = compiled(function, HELPERS) if use_numba else function
     spans: tuple[Any, ...] = (np.zeros(len(program)), np.zeros(len(program)), np.full(len(program), -1))
-    if len(program) >= _MANY if use_numba is None else use_numba:
-        ended = compiled(function, HELPERS)(*columns, *spans)
-    else:
+    if code is function:
         columns, spans = _as_lists(columns), _as_lists(spans)
-        ended = function(*columns, *spans)
-    if ended < len(program):
+    if code(*columns, *spans) < len(program):
         return None
     start, end, cause = (np.asarray(column) for column in spans)
     return Timeline(program, start, end, cause, cancelled=np.zeros(len(program), bool))

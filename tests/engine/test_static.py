@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
-from runcast.simulator.engine import DeadlockError, Engine, simulate, static
+from runcast.simulator.engine import DeadlockError, Engine, compiled, loops, simulate, static
 from runcast.simulator.engine.disturbance import powers
 from runcast.simulator.program import ProgramBuilder
 
@@ -108,7 +108,7 @@ def test_a_program_with_pools_and_one_with_processes_run_on_simpy(monkeypatch):
 def test_without_numba_all_of_it_runs_interpreted():
     """In a process in which numba cannot be imported, with compiled code asked for."""
     script = SCRIPT.replace("acquires=[pool] * (i % 4 == 0),", "")
-    compiles = "from runcast.simulator.engine import static\nstatic._MANY = 0\n" + script
+    compiles = "from runcast.simulator.engine import compiled\ncompiled._COMPILING_S = 0.0\n" + script
     found = {_output(script), _output(compiles), _output("import sys\nsys.modules['numba'] = None\n" + compiles)}
     assert len(found) == 1
 
@@ -122,10 +122,11 @@ def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path):
     pytest.importorskip("numba")
     script = "import numpy as np\nfrom runcast.simulator.engine import compiled, sharing\n"
     script += "fill = compiled.compiled(sharing.fill)\nfill(*[np.zeros(0, int)] * 3, *[np.zeros(0)] * 7)\n"
+    script += "print(sum(fill.stats.cache_hits.values()), compiled._is_kept(sharing.fill))"
     environment = {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
-    _output(script + "print(fill.stats.cache_misses)", **environment)
+    assert _output(script, **environment).split() == ["0", "True"]
     assert list(tmp_path.glob("runcast/*/**/*.nbc"))
-    assert "{}" not in _output(script + "print(dict(fill.stats.cache_hits))", **environment)
+    assert _output(script, **environment).split() == ["1", "True"]
 
 
 def test_compiled_code_needs_no_folder(tmp_path):
@@ -135,3 +136,10 @@ def test_compiled_code_needs_no_folder(tmp_path):
     script = "from runcast.simulator.engine import compiled\ndef one():\n    return 1\nprint(compiled.compiled(one)())"
     environment = {"XDG_CACHE_HOME": str(file), "NUMBA_CACHE_DIR": ""}
     assert _output(script, **environment).strip() == "1"
+
+
+def test_compiled_code_pays_once_a_process_has_interpreted_for_long(monkeypatch):
+    monkeypatch.setattr(compiled, "_is_kept", lambda function: function is loops.run_alone)
+    pace = compiled.Pace()
+    assert [pace.pays(loops.run_alone, 0.25) for _ in range(3)] == [False, True, True]
+    assert [pace.pays(loops.run_together, 0.25) for _ in range(4)] == [False, False, False, True]
