@@ -5,7 +5,7 @@ the experts. What is exchanged there is `lowering`'s; what a kernel costs is `co
 output the backward needs (`keeps`), for tokens in 16 or 32 bits; dropout is off.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from .kernels import Kept, Kernel, Kernels, element_bytes
@@ -90,14 +90,15 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     else:
         core = _attention(spec, number, shard)
     moe = spec.moe if spec.is_moe(number) else None
-    sandwich = _norm(spec, shard, "post_norm") if spec.sandwich_norms else ()
+    sandwich = (_post_norm(spec, shard),) if spec.sandwich_norms else ()
+    meeting = sandwich if spec.parallel_residual else (*sandwich, _residual(spec, shard))
     return Layer(
-        before=(*_norm(spec, shard, "input_norm"), *inside),
+        before=(_norm(spec, shard, "input_norm", _read(shard, bool(moe and spec.shared_norm))), *inside),
         attention=core,
-        mlp_in=(*sandwich, _residual(spec, shard), *_norm(spec, shard, "mlp_norm"), *_routing(spec, moe, shard)),
+        mlp_in=(*meeting, *_second_norm(spec, moe, shard), *_routing(spec, moe, shard)),
         mlp=_mlp(spec, moe, shard),
         experts=_experts(spec, moe, shard) if moe else (),
-        after=(*_returned(spec, moe, shard), *sandwich, _residual(spec, shard)),
+        after=(*_returned(spec, moe, shard), *sandwich, _residual(spec, shard, 2 if spec.parallel_residual else 1)),
     )
 
 
@@ -105,28 +106,27 @@ def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
     """Looking up the tokens; each rank of a tensor-parallel group has a part of the vocabulary."""
     size = 2 * shard.wide * shard.tokens * spec.hidden_size
     kept = (Kept("embedding", shard.wide * shard.own_tokens * spec.hidden_size),)
-    return (Kernel("embed", "embed", "embedding", (spec.hidden_size,), shard.dtype, size, kept),)
+    norm = (_norm(spec, shard, "embedding_norm", shard.wide, "embedding"),) if spec.embedding_norm else ()
+    return (Kernel("embed", "embed", "embedding", (spec.hidden_size,), shard.dtype, size, kept), *norm)
 
 
 def head(spec: ModelSpec, shard: Shard) -> Kernels:
     """The last norm, the logits (never in 8 bits) and the loss."""
     words = -(-spec.vocab_size // shard.tp)
     wide = _plain(shard)
-    logits = Kernel(
-        "gemm", "logits", "head", (shard.tokens, words, spec.hidden_size), wide,
-        keeps=(Kept("head", shard.tokens * words * shard.wide),), trained=not shard.lora_rank,
-    )  # fmt: skip
+    shape = (shard.tokens, words, spec.hidden_size)
+    logits = Kernel("gemm", "logits", "head", shape, wide, trained=not shard.lora_rank)
     kept = (Kept("head", shard.tokens * words * 4),)  # softmax in fp32, from which the gradient is made
     loss = Kernel("cross_entropy", "loss", "head", (words,), shard.dtype, 2 * shard.tokens * words, kept)
-    return (*_norm(spec, shard, "final_norm"), logits, loss)
+    return (_norm(spec, shard, "final_norm", shard.wide), logits, loss)
 
 
 def mtp_in(spec: ModelSpec, shard: Shard) -> Kernels:
     """What a multi-token-prediction layer has before its decoder layer: two norms and a projection of both."""
     hidden = spec.hidden_size
-    norms = (*_norm(spec, shard, "enorm"), *_norm(spec, shard, "hnorm"))
-    projected = _gemm(shard, "eh_proj", "mlp", shard.own_tokens, hidden, 2 * hidden, "mtp")
-    return (*norms, *projected)
+    norms = (_norm(spec, shard, "enorm"), _norm(spec, shard, "hnorm"))
+    kept = shard.own_tokens * hidden * shard.wide
+    return (*norms, *_gemm(shard, "eh_proj", "mlp", shard.own_tokens, hidden, 2 * hidden, "mtp", kept))
 
 
 def _plain(shard: Shard) -> str:
@@ -155,31 +155,53 @@ def _memory(
     return Kernel(kind, name, part, (width,), shard.dtype, round(elements * per_element * shard.wide), kept)
 
 
-def _norm(spec: ModelSpec, shard: Shard, name: str) -> Kernels:
-    elements = shard.own_tokens * spec.hidden_size
-    return (_memory("rms_norm", name, "layernorm", spec.hidden_size, elements, 2, shard, elements * shard.narrow),)
+def _norm(spec: ModelSpec, shard: Shard, name: str, width: float = 0, part: str = "layernorm") -> Kernel:
+    """A norm of a rank's own tokens; its output is kept in `width` bytes, those that a product reads if 0."""
+    elements, bytes_each = shard.own_tokens * spec.hidden_size, width or shard.narrow
+    return _memory("rms_norm", name, part, spec.hidden_size, elements, 2, shard, elements * bytes_each)
 
 
-def _residual(spec: ModelSpec, shard: Shard) -> Kernel:
+def _post_norm(spec: ModelSpec, shard: Shard) -> Kernel:
+    """A norm before a residual: nothing reads its output later, so its input is kept."""
+    return _norm(spec, shard, "post_norm", shard.wide, "residual")
+
+
+def _second_norm(spec: ModelSpec, moe: Moe | None, shard: Shard) -> Kernels:
+    return () if spec.shared_norm else (_norm(spec, shard, "mlp_norm", _read(shard, moe is not None)),)
+
+
+def _read(shard: Shard, routed: bool) -> float:
+    """Bytes of an element that products read, of which routers are never in 8 bits."""
+    return shard.wide if routed else shard.narrow
+
+
+def _residual(spec: ModelSpec, shard: Shard, branches: int = 1) -> Kernel:
     elements = shard.own_tokens * spec.hidden_size
-    return _memory("residual_add", "residual", "residual", spec.hidden_size, elements, 3, shard, elements * shard.wide)
+    kept = elements * shard.wide
+    return _memory("residual_add", "residual", "residual", spec.hidden_size, elements, 2 + branches, shard, kept)
 
 
 def _scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: int) -> Kernels:
-    """Attention of a rank's heads over whole sequences, in as many kernels as a ring has steps."""
+    """Attention of a rank's heads over whole sequences, in as many kernels as a ring has steps.
+
+    Log-sum-exps are kept in fp32, and the output: once where the backward of attention and the next product read the
+    same one. A ring has no windows (nor has Transformer Engine's): a layer with one gathers keys and values.
+    """
     qk_dim, v_dim, window = spec.qk_head_dim, spec.v_head_dim, spec.window(number) or 0
-    seq, steps, parts = shard.seq, 1, 1
-    if shard.cp_type == "ulysses":
+    seq, steps, parts, ulysses = shard.seq, 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
+    made = shard.tokens * heads
+    if ulysses:
         heads, kv_heads = -(-heads // shard.cp), max(kv_heads // shard.cp, 1)
-    elif shard.cp_type == "ring":  # zigzag: each step sees half of a square of seq / cp tokens
+    elif shard.cp_type == "ring" and not window:  # zigzag: each step sees half of a square of seq / cp tokens
         seq, steps = seq // shard.cp, shard.cp
     else:
         parts = shard.cp
     shape = (shard.batch, seq, heads, kv_heads, qk_dim, v_dim, 1, window, parts)
-    tokens = shard.tokens * (shard.cp if shard.cp_type == "ulysses" else 1)
-    kept = (Kept("core_attn", round(tokens * heads * (v_dim * shard.wide + 4))),)  # the output, and log-sum-exp in fp32
+    next_reads = shard.wide if spec.output_gate else shard.narrow
+    own = shard.wide if ulysses or next_reads < shard.wide else 0
+    kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))
     step = Kernel("attention", "attention", "core_attn", shape, _plain(shard))
-    return (*[step] * (steps - 1), Kernel("attention", "attention", "core_attn", shape, _plain(shard), keeps=kept))
+    return (*[step] * (steps - 1), replace(step, keeps=kept))
 
 
 def _attention(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
@@ -187,13 +209,14 @@ def _attention(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
     dim, tokens = spec.head_dim, shard.tokens
     width = (heads * (2 if spec.output_gate else 1) + 2 * kv_heads) * dim
     turned = tokens * (heads + kv_heads) * dim
-    qk_norm = (_memory("rms_norm", "qk_norm", "layernorm", dim, turned, 2, shard, turned * shard.wide),)
+    qk_norm = (_memory("rms_norm", "qk_norm", "qkv", dim, turned, 2, shard, turned * shard.wide),)
     rope = (_memory("rope", "rope", "qkv", dim, turned, 2, shard),)
-    gate = (_memory("gate", "output_gate", "activation", dim, tokens * heads * dim, 3, shard),)
+    gated = tokens * heads * dim
+    gate = (_memory("gate", "output_gate", "activation", dim, gated, 3, shard, gated * shard.narrow),)
     return (
         *_gemm(shard, "qkv", "qkv", tokens, width, spec.hidden_size, "qkv", tokens * width * shard.wide),
         *(qk_norm if spec.qk_norm else ()),
-        *(() if spec.position_embeddings else rope),
+        *(rope if spec.positions == "rotary" else ()),
         *_scores(spec, number, shard, heads, kv_heads),
         *(gate if spec.output_gate else ()),
         *_gemm(shard, "proj", "proj", tokens, spec.hidden_size, heads * spec.v_head_dim, "proj"),
@@ -210,7 +233,7 @@ def _mla_down(spec: ModelSpec, mla: Mla, shard: Shard) -> Kernels:
         if rank
     ]
     norms = [
-        _memory("rms_norm", f"{name}_norm", "layernorm", rank, tokens * rank, 2, shard, tokens * rank * shard.narrow)
+        _memory("rms_norm", f"{name}_norm", "qkv", rank, tokens * rank, 2, shard, tokens * rank * shard.narrow)
         for name, rank in (("q", ranks[0]), ("kv", latent))
         if rank
     ]
@@ -239,15 +262,18 @@ def _linear_attention(spec: ModelSpec, linear: LinearAttention, shard: Shard) ->
     heads = -(-linear.num_value_heads // shard.tp)
     into = qkv + value + 2 * heads
     key_dim, value_dim = linear.key_head_dim, linear.value_head_dim
-    rows, wide = tokens * heads, _plain(shard)
-    inside = Kernel("gemm", "chunks", "core_attn", (rows, _SCAN_CHUNK, 2 * key_dim + value_dim), wide, trained=False)
-    state = Kernel("gemm", "state", "core_attn", (rows, value_dim, 2 * key_dim), wide, trained=False)
+    rows, wide, value_bytes = tokens * heads, _plain(shard), tokens * value * shard.wide
+    shapes = {"chunks": (rows, _SCAN_CHUNK, 2 * key_dim + value_dim), "state": (rows, value_dim, 2 * key_dim)}
+    keeps = {"chunks": Kept("core_attn", rows * _SCAN_CHUNK * shard.wide), "state": Kept("proj", value_bytes)}
+    products = [
+        Kernel("gemm", name, "core_attn", shape, wide, keeps=(keeps[name],), trained=False)
+        for name, shape in shapes.items()
+    ]
     return (
         *_gemm(shard, "qkv", "qkv", tokens, into, hidden, "qkv", tokens * into * shard.wide),
         _memory("scan", "convolution", "core_attn", qkv, tokens * qkv, 2, shard, tokens * qkv * shard.wide),
-        inside,
-        state,
-        _memory("gate", "output_gate", "activation", value, tokens * value, 3, shard, tokens * value * shard.wide),
+        *products,
+        _memory("gate", "output_gate", "activation", value, tokens * value, 3, shard, tokens * value * shard.narrow),
         *_gemm(shard, "proj", "proj", tokens, hidden, value, "proj"),
     )
 
@@ -276,18 +302,20 @@ def _routing(spec: ModelSpec, moe: Moe | None, shard: Shard) -> Kernels:
     """The router on a rank's own tokens, and laying them out by expert."""
     if moe is None:
         return ()
-    tokens, hidden, experts = shard.own_tokens, spec.hidden_size, moe.n_routed_experts
-    sent = tokens * moe.num_experts_per_tok * hidden
+    tokens, hidden, experts, chosen = shard.own_tokens, spec.hidden_size, moe.n_routed_experts, moe.num_experts_per_tok
+    plain, part, wide = _plain(shard), "shared_experts", shard.wide
+    gate = _gemm(shard, "shared_gate", part, tokens, 1, hidden, "", tokens * wide, plain) if moe.shared_gate else ()
     return (
-        *_gemm(shard, "router", "router", tokens, experts, hidden, "", tokens * experts * 4, _plain(shard)),
-        _memory("route", "topk", "router", experts, tokens * experts, 4, shard, tokens * moe.num_experts_per_tok * 12),
-        _memory("permute", "permute", "moe", hidden, sent, 2, shard),
+        *gate,
+        *_gemm(shard, "router", "router", tokens, experts, hidden, "", tokens * experts * 4, plain),
+        _memory("route", "topk", "router", experts, tokens * experts, 4, shard, tokens * chosen * 12),
+        _memory("permute", "permute", "moe", hidden, tokens * (1 + chosen) * hidden, 1, shard),
     )
 
 
 def _rows(moe: Moe, shard: Shard) -> int:
     """Rows that the experts of one rank compute: what its peers' tokens choose, and those of its expert-tp group."""
-    return round(shard.own_tokens * moe.num_experts_per_tok * shard.etp * shard.load)
+    return round(-(-shard.tokens // shard.tp) * moe.num_experts_per_tok * shard.etp * shard.load)
 
 
 def _experts(spec: ModelSpec, moe: Moe, shard: Shard) -> Kernels:
@@ -310,9 +338,16 @@ def _experts(spec: ModelSpec, moe: Moe, shard: Shard) -> Kernels:
 
 
 def _returned(spec: ModelSpec, moe: Moe | None, shard: Shard) -> Kernels:
-    """Weighing and adding up what the experts of each token gave."""
+    """Weighing and adding up what the experts of each token gave, the shared ones too."""
     if moe is None:
         return ()
-    sent = shard.own_tokens * moe.num_experts_per_tok * spec.hidden_size
-    kept = sent * shard.wide  # the gradient of the weights reads what came back
-    return (_memory("combine", "unpermute", "moe", spec.hidden_size, sent, 1.5, shard, kept),)
+    hidden, own = spec.hidden_size, shard.own_tokens * spec.hidden_size
+    kept = own * moe.num_experts_per_tok * shard.wide  # the gradient of the weights reads what came back
+    moved = own * (1 + moe.num_experts_per_tok)
+    gate = (_memory("gate", "shared_gate", "shared_experts", hidden, own, 2, shard, own * shard.wide),)
+    both = (_memory("residual_add", "add_shared", "moe", hidden, own, 3, shard),)
+    return (
+        _memory("combine", "unpermute", "moe", hidden, moved, 1, shard, kept),
+        *(gate if moe.shared_gate else ()),
+        *(both if moe.shared_intermediate_size else ()),
+    )

@@ -29,6 +29,9 @@ _BACKWARD_TRAFFIC = {  # kind: (kind of its backward, bytes of that per byte of 
 }
 
 
+_ADDED = 8  # bytes of an element that a weight gradient adds to in 32 bits: read and written
+
+
 class Kept(NamedTuple):
     """What the forward keeps for the backward: bytes, and the part of the layer that could make it again."""
 
@@ -88,15 +91,17 @@ def traffic_bytes(kernel: Kernel) -> float:
     wide = element_bytes(kernel.dtype)
     if kernel.kind in GEMMS:
         m, n, k = kernel.shape
-        out = 4 if kernel.kind == "wgrad" else element_bytes("bf16" if wide < 2 else kernel.dtype)
-        return wide * (m * k + k * n) + out * m * n
+        return wide * (m * k + k * n) + (_ADDED if kernel.kind == "wgrad" else max(wide, 2)) * m * n
     if kernel.kind in ATTENTIONS:
         batch, seq, heads, kv_heads, qk_dim, v_dim, _, _, parts = kernel.shape
         forward = wide * batch * seq * (heads + kv_heads) * (qk_dim + v_dim) / parts
         return forward if kernel.kind == "attention" else 2 * forward
     if kernel.kind in EXPERTS:
         rows, hidden, inter, _, experts, etp, ep, matrices = kernel.shape
-        return wide * (matrices * hidden * inter / etp * experts / ep) + 2 * rows * (2 * hidden + 3 * inter / etp)
+        inner = {"experts": 2 * matrices, "experts_dgrad": 3 * matrices - 1, "experts_wgrad": matrices}[kernel.kind]
+        weight = _ADDED if kernel.kind == "experts_wgrad" else wide
+        moved = max(wide, 2) * rows * (2 * hidden + inner * inter / etp)  # the activation between products included
+        return weight * matrices * hidden * inter / etp * experts / ep + moved
     return float(kernel.bytes)
 
 
@@ -105,7 +110,8 @@ def input_gradient(kernel: Kernel) -> Kernel:
     gradient = {"keeps": (), "name": f"{kernel.name}_dgrad"}
     if kernel.kind == "gemm":
         m, n, k = kernel.shape
-        return _like(kernel, kind="dgrad", shape=(m, k, n), **gradient)
+        operands = 2 if kernel.part == "core_attn" else 1  # no weight there: both operands have gradients
+        return _like(kernel, kind="dgrad", shape=(m, operands * k, n), **gradient)
     if kernel.kind == "attention":
         return _like(kernel, kind="attention_backward", **gradient)
     if kernel.kind == "experts":

@@ -1,0 +1,267 @@
+"""Floating-point operations of our kernels against those that torch counts of plain modules.
+
+torch.utils.flop_counter counts products (mm) and the two products of attention (bmm, written out here). It knows no
+masks: attention counts the full square, of which we count what a mask leaves. Looking up an embedding counts nothing,
+but as it is trained, its gradient and so the input gradient of the first layer are counted. Flash kernels compute the
+scores again in the backward: torch's rule for them says 5 products, we say 4, as the model's work.
+"""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runcast.simulator.workload import preset_names
+from runcast.simulator.workload.blocks import Shard, embedding, head, layer, mtp_in
+from runcast.simulator.workload.kernels import (
+    ATTENTIONS,
+    flop,
+    input_gradient,
+    visible,
+    weight_gradient,
+)
+from runcast.simulator.workload.model import Mla, ModelSpec, Moe
+from runcast.simulator.workload.presets import preset
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+BATCH, SEQ = 2, 16
+DENSE = ModelSpec("dense", 32, 2, 4, 4, 8, 128, 64, gated_ffn=False, hidden_act="gelu")
+MLA = Mla(q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8)
+MOE = Moe(8, 2, 24, layers=(1, 2), shared_intermediate_size=40)
+SPECS = {
+    "dense with GELU": DENSE,
+    "GQA with SwiGLU": replace(DENSE, num_key_value_heads=2, gated_ffn=True, hidden_act="silu", intermediate_size=80),
+    "squared ReLU": replace(DENSE, hidden_act="relu2"),
+    "qk-norm": replace(DENSE, qk_norm=True, num_key_value_heads=1),
+    "output gate": replace(DENSE, output_gate=True, num_key_value_heads=2),
+    "MLA": replace(DENSE, mla=MLA, gated_ffn=True),
+    "MLA without q_lora": replace(DENSE, mla=replace(MLA, q_lora_rank=None), gated_ffn=True),
+    "MoE behind a dense layer": replace(DENSE, num_hidden_layers=3, moe=MOE, gated_ffn=True),
+    "MoE with a gate on shared experts": replace(DENSE, num_hidden_layers=3, moe=replace(MOE, shared_gate=True)),
+    "GPT-OSS": replace(
+        DENSE, num_hidden_layers=4, num_key_value_heads=2, attention_bias=True, attention_out_bias=True,
+        mlp_bias=True, attention_sinks=True, sliding_window=4, sliding_layers=(0, 2), gated_ffn=True,
+        moe=Moe(4, 2, 32, layers=(0, 1, 2, 3), router_bias=True),
+    ),
+    "tied": replace(DENSE, tie_word_embeddings=True),
+    "MTP": replace(DENSE, mla=MLA, moe=MOE, num_hidden_layers=3, num_nextn_predict_layers=1, gated_ffn=True),
+    "parallel": replace(DENSE, parallel_residual=True, shared_norm=True, norm="layer", positions="alibi"),
+}  # fmt: skip
+
+
+class Model(torch.nn.Module):
+    """A model written straight from its spec; norms have no weights, which count nothing."""
+
+    def __init__(self, spec):
+        super().__init__()
+        self.spec = spec
+        self.weights = {}
+
+    def linear(self, name, x, out, bias=False):
+        if name not in self.weights:
+            self.weights[name] = torch.nn.Parameter(torch.empty(out, x.shape[-1]))
+            self.weights[f"{name}_bias"] = torch.nn.Parameter(torch.empty(out))
+        return functional.linear(x, self.weights[name], self.weights[f"{name}_bias"] if bias else None)
+
+    def norm(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+    def forward(self, tokens):
+        spec = self.spec
+        self.weights["embed"] = table = torch.nn.Parameter(torch.empty(spec.vocab_size, spec.hidden_size))
+        x = functional.embedding(tokens, table)
+        for number in range(spec.num_hidden_layers):
+            x = self.layer(number, x)
+        loss = self.loss(x, tokens)
+        for number in range(spec.num_hidden_layers, spec.num_hidden_layers + spec.num_nextn_predict_layers):
+            both = torch.cat([self.norm(functional.embedding(tokens, table)), self.norm(x)], -1)
+            x = self.layer(number, self.linear(f"eh{number}", both, spec.hidden_size))
+            loss = loss + self.loss(x, tokens)
+        return loss
+
+    def loss(self, x, tokens):
+        spec, x = self.spec, self.norm(x)
+        tied = functional.linear(x, self.weights["embed"]) if spec.tie_word_embeddings else None
+        logits = self.linear("head", x, spec.vocab_size) if tied is None else tied
+        return functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+    def layer(self, number, x):
+        spec, name = self.spec, f"{number}."
+        normed = self.norm(x)
+        mixed = self.mla(name, normed) if spec.mla else self.attention(name, normed)
+        x, read = (x + mixed, self.norm(x + mixed)) if not spec.parallel_residual else (x + mixed, normed)
+        if not spec.is_moe(number):
+            return x + self.ffn(name, read, spec.intermediate_size)
+        return x + self.moe(name, read)
+
+    def act(self, x):
+        kind = {"silu": functional.silu, "gelu": functional.gelu, "relu2": lambda x: functional.relu(x).square()}
+        return kind[self.spec.hidden_act](x)
+
+    def ffn(self, name, x, inter):
+        spec = self.spec
+        up = self.act(self.linear(f"{name}up", x, inter, spec.mlp_bias))
+        if spec.gated_ffn:
+            up = up * self.linear(f"{name}gate", x, inter, spec.mlp_bias)
+        return self.linear(f"{name}down", up, spec.hidden_size, spec.mlp_bias)
+
+    def moe(self, name, x):
+        moe, bias = self.spec.moe, self.spec.moe.router_bias
+        logits = self.linear(f"{name}router", x, moe.n_routed_experts, bias)
+        weights, _ = logits.topk(moe.num_experts_per_tok)
+        chosen = x.unsqueeze(2).expand(-1, -1, moe.num_experts_per_tok, -1).flatten(0, 2).chunk(moe.n_routed_experts)
+        back = [self.ffn(f"{name}expert{i}", rows, moe.moe_intermediate_size) for i, rows in enumerate(chosen)]
+        out = (torch.cat(back).view(*weights.shape, -1) * weights.unsqueeze(-1)).sum(2)
+        if moe.shared_intermediate_size:
+            shared = self.ffn(f"{name}shared", x, moe.shared_intermediate_size)
+            out = out + (shared * self.linear(f"{name}shared_gate", x, 1) if moe.shared_gate else shared)
+        return out
+
+    def attention(self, name, x):
+        spec, dim, bias = self.spec, self.spec.head_dim, self.spec.attention_bias
+        heads, kv_heads = spec.num_attention_heads, spec.num_key_value_heads
+        q, k, v = (
+            self.linear(f"{name}{part}", x, count * dim, bias).unflatten(-1, (count, dim)).transpose(1, 2)
+            for part, count in (("q", heads * (1 + spec.output_gate)), ("k", kv_heads), ("v", kv_heads))
+        )
+        gate, q = (q[:, heads:], q[:, :heads]) if spec.output_gate else (None, q)
+        if spec.qk_norm:
+            q, k = self.norm(q), self.norm(k)
+        out = self.scores(q, *(t.repeat_interleave(heads // kv_heads, 1) for t in (k, v)))
+        return self.out(name, out if gate is None else out * gate.sigmoid())
+
+    def mla(self, name, x):
+        spec, mla, heads = self.spec, self.spec.mla, self.spec.num_attention_heads
+        rank, nope = mla.q_lora_rank, mla.qk_nope_head_dim
+        source = x if rank is None else self.norm(self.linear(f"{name}q_down", x, rank))
+        q = self.linear(f"{name}q_up", source, heads * spec.qk_head_dim).unflatten(-1, (heads, -1)).transpose(1, 2)
+        down = self.linear(f"{name}kv_down", x, mla.kv_lora_rank + mla.qk_rope_head_dim)
+        latent, rope = self.norm(down[..., : mla.kv_lora_rank]), down[..., mla.kv_lora_rank :]
+        kv = self.linear(f"{name}kv_up", latent, heads * (nope + mla.v_head_dim)).unflatten(-1, (heads, -1))
+        kv = kv.transpose(1, 2)
+        k = torch.cat([kv[..., :nope], rope.unsqueeze(1).expand(-1, heads, -1, -1)], -1)
+        return self.out(name, self.scores(q, k, kv[..., nope:]))
+
+    def scores(self, q, k, v):
+        return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-1, -2)), -1), v)
+
+    def out(self, name, x):
+        return self.linear(
+            f"{name}o", x.transpose(1, 2).flatten(2), self.spec.hidden_size, self.spec.attention_out_bias
+        )
+
+
+def counted(spec):
+    """What torch counts, forward and backward: (products, attention)."""
+    counter = FlopCounterMode(display=False)
+    with torch.device("meta"), counter:
+        Model(spec)(torch.zeros(BATCH, SEQ, dtype=torch.long)).backward()
+    ops = counter.get_flop_counts()["Global"]
+    attention = sum(count for op, count in ops.items() if "bmm" in str(op))
+    return sum(ops.values()) - attention, attention
+
+
+def kernels(spec, shard):
+    depth, ahead = spec.num_hidden_layers, spec.num_nextn_predict_layers
+    layers = [kernel for number in range(depth + ahead) for kernel in layer(spec, number, shard).all]
+    mtp = [kernel for _ in range(ahead) for kernel in (*mtp_in(spec, shard), *head(spec, shard))]
+    return [*embedding(spec, shard), *layers, *mtp, *head(spec, shard)]
+
+
+def all_three(kernel):
+    return [kernel, input_gradient(kernel), *([grad] if (grad := weight_gradient(kernel)) else [])]
+
+
+def flops(spec, shard):
+    """Ours, forward and both gradients: (products, attention)."""
+    every = [part for kernel in kernels(spec, shard) for part in all_three(kernel)]
+    attention = sum(flop(kernel) for kernel in every if kernel.kind in ATTENTIONS)
+    return sum(map(flop, every)) - attention, attention
+
+
+def square(kernel):
+    """Attention without its mask."""
+    batch, seq, heads, kv_heads, qk_dim, v_dim, _, _, parts = kernel.shape
+    return replace(kernel, shape=(batch, seq, heads, kv_heads, qk_dim, v_dim, 0, 0, parts))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_products_are_those_that_torch_counts(name):
+    assert flops(SPECS[name], Shard(BATCH, SEQ))[0] == counted(SPECS[name])[0]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_attention_without_masks_is_what_torch_counts(name):
+    scores = [square(kernel) for kernel in kernels(SPECS[name], Shard(BATCH, SEQ)) if kernel.kind == "attention"]
+    ours = sum(flop(part) for kernel in scores for part in all_three(kernel))
+    assert ours == counted(SPECS[name])[1]
+
+
+def test_flash_attention_counts_one_product_more_in_the_backward():
+    q, k, v = (2, 4, 16, 12), (2, 4, 16, 12), (2, 4, 16, 8)
+    (kernel,) = [square(each) for each in layer(SPECS["MLA"], 0, Shard(2, 16)).all if each.kind == "attention"]
+    assert flop(kernel) == sdpa_flop_count(q, k, v)
+    scores = 2 * 2 * 4 * 16 * 16 * 12
+    assert flop(input_gradient(kernel)) == sdpa_backward_flop_count(v, q, k, v) - scores
+
+
+@pytest.mark.parametrize("window", [0, 1, 3, 16, 40])
+def test_a_mask_leaves_its_pairs_less_half_a_window(window):
+    """seq x seq / 2, as published counts have it, where a causal mask leaves seq x (seq + 1) / 2."""
+    pairs = sum(min(token + 1, window or SEQ) for token in range(SEQ))
+    edge = min(window or SEQ, SEQ)
+    assert visible(SEQ, True, window) == pairs - edge / 2
+    assert visible(SEQ, False, window) == SEQ * SEQ
+
+
+@pytest.mark.parametrize(("layers", "hidden", "heads"), [(48, 6144, 64), (96, 12288, 96), (105, 20480, 128)])
+def test_a_gpt_counts_as_the_published_formula(layers, hidden, heads):
+    """72 b s L h^2 (1 + s / 6h + v / 12hL), with full squares in attention. Source: arXiv 2205.05198, appendix."""
+    seq, vocab = 2048, 51200
+    dim = hidden // heads
+    spec = replace(
+        DENSE, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
+        head_dim=dim, intermediate_size=4 * hidden, vocab_size=vocab, positions="learned", position_embeddings=seq,
+    )  # fmt: skip
+    products, causal = flops(spec, Shard(1, seq))
+    expected = 72 * seq * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (12 * hidden * layers))
+    assert products + 2 * causal == pytest.approx(expected, rel=1e-12)
+
+
+@given(
+    name=st.sampled_from([name for name in SPECS if SPECS[name].num_key_value_heads != 1]),
+    tp=st.sampled_from([1, 2]),
+    cp=st.sampled_from([1, 2]),
+    cp_type=st.sampled_from(["ring", "all_gather", "ulysses"]),
+    etp=st.sampled_from([1, 2]),
+    sequence_parallel=st.booleans(),
+)
+@settings(deadline=None)
+def test_ranks_together_compute_what_one_would(name, tp, cp, cp_type, etp, sequence_parallel):
+    """Without sequence parallelism ranks of a tensor-parallel group repeat what works on a rank's own tokens."""
+    spec, ep = SPECS[name], max(tp * cp // etp, 1)
+    shard = Shard(BATCH, SEQ, tp=tp, cp=cp, ep=ep, etp=etp, cp_type=cp_type, sequence_parallel=sequence_parallel)
+    ours = [sum(parts) * tp * cp for parts in zip(flops(spec, shard), strict=True)]
+    own = ("router", "q_down", "kv_down", "eh_proj", "shared_gate")
+    again = sum(
+        flop(part) for kernel in kernels(spec, shard) if kernel.name in own for part in all_three(kernel)
+    ) * (cp * (tp - 1) if not sequence_parallel else 0)  # fmt: skip
+    assert [ours[0] - again, ours[1]] == list(flops(spec, Shard(BATCH, SEQ)))
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if preset(name).linear_attention is None])
+def test_a_forward_is_two_per_active_parameter_and_token(name):
+    """But for norms and biases, which no product reads, and an indexer, which has no kernels here."""
+    spec = preset(name)
+    products = sum(flop(k) for n in range(spec.num_hidden_layers) for k in layer(spec, n, Shard(1, 1)).all)
+    scores = sum(
+        flop(k) for n in range(spec.num_hidden_layers) for k in layer(spec, n, Shard(1, 1)).all if k.kind in ATTENTIONS
+    )
+    params = sum(spec.layer_params(n, active=True) for n in range(spec.num_hidden_layers))
+    if spec.indexer:
+        indexer = sum(spec.kind(n).indexer for n in range(spec.num_hidden_layers))
+        params -= indexer * (spec.attention_params(0) - spec.attention_params(max(spec.indexer.layers) + 1))
+    assert math.isclose((products - scores) / 2, params, rel_tol=2e-3)
