@@ -1,0 +1,224 @@
+"""What a layer keeps for its backward, and what is computed again.
+
+The reference is Korthikanti et al., arXiv 2205.05198: a GPT layer keeps sbh (34 + 5 a s / h) bytes. Of the 34, we have
+32 (QKV input 2, q and k 4, v 2, projection input 2; MLP inputs 2 + 8, GELU input 8; inputs of two norms 4) as dropout
+is off: its masks are 1 behind attention's projection and 1 behind the MLP. The 5 (softmax 2, mask 1, dropped-out 2) are
+scores, in place of which flash attention keeps log-sum-exps in fp32, 4 a / h.
+"""
+
+from dataclasses import replace
+
+import pytest
+from runcast.simulator.workload import preset
+from runcast.simulator.workload.blocks import Shard, embedding, head, layer
+from runcast.simulator.workload.kernels import flop
+from runcast.simulator.workload.model import ModelSpec, Moe
+from runcast.simulator.workload.states import kept, kept_bytes, recomputed, unfused_bytes
+
+WORDS, SEQ = 51200, 2048
+PUBLISHED = {  # heads, hidden, layers, pipeline stages, chunks per stage, sequences of a micro-batch; tp is 8 (table 3)
+    "22B": (64, 6144, 48, 1, 1, 4),
+    "175B": (96, 12288, 96, 8, 3, 1),
+    "530B": (128, 20480, 105, 35, 3, 1),
+    "1T": (160, 25600, 128, 64, 1, 1),
+}
+
+
+def gpt(heads, hidden, layers=2):
+    return ModelSpec(
+        "gpt", hidden, layers, heads, heads, hidden // heads, 4 * hidden, WORDS, gated_ffn=False, hidden_act="gelu",
+        norm="layer", norm_bias=True, positions="learned", position_embeddings=SEQ, tie_word_embeddings=True,
+    )  # fmt: skip
+
+
+def scores(kernels):
+    (kernel,) = [kernel for kernel in kernels if kernel.kind == "attention"]
+    return kernel
+
+
+def log_sum_exps(spec, shard):
+    return 4 * shard.tokens * spec.num_attention_heads // shard.tp
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_all_of_a_gpt_layer(name):
+    heads, hidden, _, _, _, batch = PUBLISHED[name]
+    spec, shard = gpt(heads, hidden), Shard(batch, SEQ)
+    ours, sbh = layer(spec, 0, shard), SEQ * batch * hidden
+    masks = 2 * sbh
+    plain = kept_bytes(ours) - log_sum_exps(spec, shard) + unfused_bytes(scores(ours.all), dropout=True) + masks
+    assert plain == 34 * sbh + 5 * heads * SEQ * SEQ * batch
+
+
+def test_each_part_of_a_gpt_layer():
+    spec, shard = gpt(64, 6144), Shard(4, SEQ)
+    sbh = 4 * SEQ * 6144
+    assert kept(layer(spec, 0, shard)) == {
+        "layernorm": 4 * sbh,
+        "qkv": 6 * sbh,
+        "core_attn": log_sum_exps(spec, shard),
+        "proj": 2 * sbh,
+        "residual": 4 * sbh,
+        "mlp": 8 * sbh,
+        "activation": 8 * sbh,
+    }
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("tp", [1, 8])
+def test_modes_under_tensor_and_sequence_parallelism(name, tp):
+    """Selective 34 sbh / t, full 2 sbh / t, and without sequence parallelism 10 + 24 / t; two of them for masks."""
+    heads, hidden, _, _, _, batch = PUBLISHED[name]
+    sbh, spec = SEQ * batch * hidden, gpt(heads, hidden)
+    whole, halves = (layer(spec, 0, Shard(batch, SEQ, tp=tp, sequence_parallel=parallel)) for parallel in (True, False))
+    assert kept_bytes(whole, "selective", ("core_attn",)) == 32 * sbh // tp
+    assert kept_bytes(whole, "full") == 2 * sbh // tp
+    assert kept_bytes(halves, "selective", ("core_attn",)) == 8 * sbh + 24 * sbh // tp
+
+
+@pytest.mark.parametrize(("name", "saved", "share"), [("175B", 0.70, 0.027), ("530B", 0.65, 0.016)])
+def test_what_recomputing_attention_saves_and_costs(name, saved, share):
+    """Published: 70 % and 65 % of activations for 2.7 % and 1.6 % of the work.
+
+    The latter are attention's share of all work (full squares); recomputed is its forward, a third of that.
+    """
+    heads, hidden, *_ = PUBLISHED[name]
+    ours, sbh = layer(gpt(heads, hidden), 0, Shard(1, SEQ)), SEQ * hidden
+    dropped = unfused_bytes(scores(ours.all), dropout=True)
+    assert dropped / (dropped + 34 * sbh) == pytest.approx(saved, abs=0.005)
+    redone = 2 * sum(flop(kernel) for kernel in recomputed(ours, "selective", ("core_attn",)))
+    forward = sum(flop(kernel) for kernel in ours.all) + redone / 2
+    assert redone / forward == pytest.approx(share, abs=0.0005)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("mode", ["selective", "full"])
+def test_the_first_stage_of_published_runs(name, mode):
+    """p micro-batches of L / p layers are under way, so sbhL / t x 34 (or 2), less masks, whatever p is."""
+    heads, hidden, layers, stages, _, batch = PUBLISHED[name]
+    ours = layer(gpt(heads, hidden, layers), 0, Shard(batch, SEQ, tp=8))
+    of_stage = kept_bytes(ours, mode, ("core_attn",)) * layers // stages * stages
+    assert of_stage == SEQ * batch * hidden * layers // 8 * {"selective": 32, "full": 2}[mode]
+
+
+def test_what_lies_beside_the_layers():
+    """4 sbh / t (1 + v / h) behind the layers: input of the last norm 2, of the output 2, logits in fp32 4 v / h.
+
+    The first of these is the last layer's residual here; in its stead the embedding keeps what enters the first.
+    """
+    spec, shard = gpt(64, 6144), Shard(4, SEQ, tp=8)
+    sbh = 4 * SEQ * 6144
+    before, behind = (sum(k.bytes for each in part(spec, shard) for k in each.keeps) for part in (embedding, head))
+    assert before + behind == sbh // 8 * 4 + 4 * 4 * SEQ * WORDS // 8
+
+
+def test_recomputing_a_part_drops_what_it_made():
+    ours = layer(gpt(64, 6144), 0, Shard(1, SEQ))
+    for part, left in {"layernorm": 28, "activation": 24, "mlp": 16}.items():
+        dropped = kept_bytes(ours) - kept_bytes(ours, "selective", (part,))
+        assert dropped == SEQ * 6144 * (32 - left)
+
+
+def names(kernels):
+    return [kernel.name for kernel in kernels]
+
+
+def test_kernels_of_a_dense_layer_that_run_again():
+    ours = layer(gpt(64, 6144), 0, Shard(1, SEQ))
+    assert recomputed(ours) == ()
+    assert names(recomputed(ours, "selective", ("core_attn",))) == ["attention"]
+    assert names(recomputed(ours, "selective", ("layernorm", "activation"))) == ["input_norm", "mlp_norm", "activation"]
+    assert names(recomputed(ours, "selective", ("mlp",))) == ["up", "activation", "down"]
+    assert names(recomputed(ours, "selective", ("moe", "shared_experts", "mla_up_proj"))) == []
+    assert recomputed(ours, "full") == ours.all
+
+
+def test_a_full_recompute_is_one_more_forward():
+    ours = layer(gpt(64, 6144), 0, Shard(1, SEQ))
+    assert sum(map(flop, recomputed(ours, "full"))) == sum(map(flop, ours.all))
+
+
+MOE = replace(
+    gpt(8, 512), gated_ffn=True, hidden_act="silu", norm="rms", norm_bias=False, positions="rotary",
+    position_embeddings=0, moe=Moe(16, 4, 128, layers=(1,), shared_intermediate_size=256),
+)  # fmt: skip
+
+
+def test_the_activation_of_experts_runs_again_alone():
+    ours = layer(MOE, 1, Shard(1, 256, ep=4, etp=2, tp=2))
+    *_, swiglu = recomputed(ours, "selective", ("activation",))
+    assert (swiglu.kind, swiglu.bytes) == ("swiglu", 2 * 3 * (256 // 2 * 4 * 2) * 128 // 2)
+    rows_kept = 2 * (256 // 2 * 4 * 2) * 128 // 2 + 2 * 256 * 256 // 2  # of experts, and of the shared ones
+    assert kept(ours)["activation"] == rows_kept
+    assert "activation" not in kept(ours, "selective", ("activation",))
+
+
+def test_a_moe_layer_that_runs_again_is_all_from_router_to_combine():
+    ours = layer(MOE, 1, Shard(1, 256))
+    assert names(recomputed(ours, "selective", ("moe",))) == [
+        *("router", "topk", "permute", "up", "activation", "down", "sort", "experts", "unsort", "unpermute"),
+        "add_shared",
+    ]
+    assert set(kept(ours, "selective", ("moe",))) == {"layernorm", "qkv", "core_attn", "proj", "residual"}
+    assert names(recomputed(ours, "selective", ("shared_experts",))) == ["up", "activation", "down"]
+    assert names(recomputed(ours, "selective", ("mlp",))) == []
+
+
+def test_a_moe_layer_by_part():
+    """256 tokens of 512, four of 16 experts of 128 each, and shared ones of 256: all in bf16."""
+    tokens, rows = 256, 256 * 4
+    assert kept(layer(MOE, 1, Shard(1, tokens))) == {
+        "layernorm": 2 * 2 * tokens * 512,
+        "qkv": 2 * 3 * tokens * 512,
+        "core_attn": 4 * 8 * tokens,
+        "proj": 2 * tokens * 512,
+        "residual": 2 * 2 * tokens * 512,
+        "router": 4 * 16 * tokens + 12 * rows,
+        "shared_experts": 2 * 2 * tokens * 256,
+        "moe": 2 * rows * (512 + 2 * 128) + 2 * rows * 512,  # what experts read and gate, and what came back
+        "activation": 2 * tokens * 256 + 2 * rows * 128,
+    }
+
+
+def test_up_projections_of_mla_keep_what_attention_reads():
+    """DeepSeek-V3: 128 heads of 192 for q and k and 128 for v; latents of 1536 and 512 + 64."""
+    tokens = 4096
+    ours = layer(preset("deepseek-v3"), 0, Shard(1, tokens))
+    assert kept(ours)["mla_up_proj"] == 2 * tokens * 128 * (192 + 192 + 128)
+    assert kept(ours)["qkv"] == 2 * tokens * (1536 + 576) + 2 * tokens * (1536 + 512)
+    assert "mla_up_proj" not in kept(ours, "selective", ("mla_up_proj",))
+    assert names(recomputed(ours, "selective", ("mla_up_proj",))) == ["q_up", "kv_up", "rope"]
+
+
+def test_8_bits_are_kept_where_a_product_reads_them():
+    """Norms, GELU and attention give inputs of products, so 1 byte; attention's own backward reads 2 bytes more."""
+    spec, sbh = gpt(64, 6144), SEQ * 6144
+    ours = kept(layer(spec, 0, Shard(1, SEQ, linear="fp8")))
+    assert (ours["layernorm"], ours["activation"], ours["proj"]) == (2 * sbh, 4 * sbh, sbh)
+    assert ours["core_attn"] == 2 * sbh + 4 * 64 * SEQ
+
+
+def test_exchanging_heads_keeps_attentions_output_on_both_sides():
+    spec, sbh = gpt(64, 6144), SEQ * 6144 // 4
+    ours = kept(layer(spec, 0, Shard(1, SEQ, cp=4, cp_type="ulysses")))
+    assert (ours["proj"], ours["core_attn"]) == (2 * sbh, 2 * sbh + 4 * 64 * SEQ // 4)
+
+
+def test_a_gated_attention_keeps_its_output_and_what_the_gate_made():
+    spec, sbh = replace(gpt(64, 6144), output_gate=True), SEQ * 6144
+    ours = layer(spec, 0, Shard(1, SEQ))
+    assert kept(ours)["proj"] + kept(ours)["activation"] == 2 * sbh + 2 * sbh + 8 * sbh
+    assert "output_gate" in names(recomputed(ours, "selective", ("activation",)))
+
+
+def test_parallel_branches_meet_once():
+    spec, sbh = replace(gpt(64, 6144), parallel_residual=True, shared_norm=True), SEQ * 6144
+    ours = kept(layer(spec, 0, Shard(1, SEQ)))
+    assert (ours["residual"], ours["layernorm"]) == (2 * sbh, 2 * sbh)
+
+
+def test_a_norm_before_a_residual_keeps_its_input_and_never_runs_again_alone():
+    spec, sbh = replace(gpt(64, 6144), sandwich_norms=True), SEQ * 6144
+    ours = layer(spec, 0, Shard(1, SEQ))
+    assert (kept(ours)["residual"], kept(ours)["layernorm"]) == (4 * 2 * sbh, 2 * 2 * sbh)
+    assert names(recomputed(ours, "selective", ("layernorm",))) == ["input_norm", "mlp_norm"]
