@@ -156,7 +156,9 @@ def _positions(keys: Keys, family: Family) -> tuple[str, int]:
 def _shared_norm(keys: Keys, family: Family, parallel: bool) -> bool:
     """Falcon's later layers have a norm each for attention and FFN, which its earlier ones share."""
     later = family.shared_norm and keys.flag("new_decoder_architecture", False)
-    return keys.flag("shared_norm", family.shared_norm and parallel and not later)
+    shared = keys.flag("shared_norm", family.shared_norm and parallel and not later)
+    keys.expect(parallel or not shared, "shared_norm", "false without parallel_residual")
+    return shared
 
 
 def _intermediate_size(keys: Keys, family: Family, hidden: int) -> int:

@@ -234,7 +234,7 @@ class ModelSpec:
     @property
     def norms_per_layer(self) -> int:
         """Norms over the hidden dimension in one layer; those of heads are part of attention."""
-        return 1 if self.shared_norm else 4 if self.sandwich_norms else 2
+        return (1 if self.shared_norm else 2) + (2 if self.sandwich_norms else 0)
 
     def layer_params(self, layer: int, active: bool = False) -> int:
         """One layer; with `active`, only what one token passes through."""

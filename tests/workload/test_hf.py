@@ -225,6 +225,7 @@ def test_signs_that_say_no_are_none():
         (LLAMA, {"hidden_act": "maxout"}, "hidden_act = 'maxout': one of silu, swish"),
         (LLAMA, {"norm": "batch"}, "norm = 'batch': one of rms, layer"),
         (LLAMA, {"positions": "sinus"}, "positions = 'sinus': one of rotary, learned, alibi, none"),
+        (LLAMA, {"shared_norm": True}, "shared_norm = True: false without parallel_residual"),
         (GPT2, {"n_embd": None}, "n_embd = None: missing; a whole number from 1"),
         (GPT2, {"n_embd": 768.0}, "n_embd = 768.0: a whole number"),
         (GPT2, {"n_head": 7}, "n_head = 7: a divisor of hidden_size = 768"),

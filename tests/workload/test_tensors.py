@@ -177,7 +177,9 @@ def small(**changes):
 
 
 FLAGS = ["attention_bias", "attention_out_bias", "mlp_bias", "norm_bias", "qk_norm", "gated_ffn", "tie_word_embeddings"]
-FLAGS += ["embedding_norm", "parallel_residual", "shared_norm", "no_bias", "alibi", "new_decoder_architecture"]
+FLAGS += ["embedding_norm", "no_bias", "alibi", "new_decoder_architecture"]
+RESIDUALS = [{}, {"parallel_residual": False}, {"parallel_residual": True}]
+RESIDUALS += [{"parallel_residual": True, "shared_norm": shared} for shared in (True, False)]
 OWN_KEYS = {  # refused by other families
     "glm_moe_dsa": ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset"),
     "qwen3_5_text": (
@@ -194,6 +196,7 @@ def configs(draw):
     kv = draw(st.integers(1, 4))
     layers = draw(st.integers(1, 5))
     model_type = draw(st.sampled_from([*FAMILIES, "some_model"]))
+    positions = draw(st.integers(FAMILIES.get(model_type, Family()).positions == "learned", 3))
     return small(
         model_type=model_type,
         num_hidden_layers=layers,
@@ -211,8 +214,10 @@ def configs(draw):
         moe_layer_freq=draw(st.integers(1, 2)),
         **dict.fromkeys(("num_nextn_predict_layers", "mtp_num_hidden_layers"), draw(st.integers(0, 2))),
         q_lora_rank=draw(st.integers(1, 20) if model_type == "glm_moe_dsa" else st.none() | st.integers(1, 20)),
-        position_embeddings=draw(st.integers(FAMILIES.get(model_type, Family()).positions == "learned", 3)),
+        position_embeddings=positions,
+        max_position_embeddings=positions or None,
         norm=draw(st.sampled_from(NORMS)),
+        **draw(st.sampled_from(RESIDUALS)),
         **{key: draw(st.booleans()) for key in FLAGS if draw(st.booleans())},
         **MLA,
         **{key: draw(st.integers(1, 9)) for key in OWN_KEYS.get(model_type, ())},
@@ -242,6 +247,18 @@ def test_tensors_hold_the_parameters_of_the_closed_form(config):
 def test_tensors_of_presets_hold_the_parameters_of_the_closed_form(name):
     spec = preset(name)
     assert sum(map(prod, weights(spec, mtp=False, fp8=False).shapes)) == spec.total_params()
+
+
+@given(configs())
+def test_the_familys_own_names_of_keys_mean_the_same(config):
+    own = FAMILIES.get(config["model_type"], Family()).own
+    names = list(own.values())  # one of GPT-2's is two of Llama's
+    renamed = {}
+    for key, value in config.items():
+        name = own.get(key, key)
+        outer, _, inner = (name if names.count(name) == 1 else key).partition(".")
+        renamed[outer] = (renamed.get(outer, {}) | {inner: value}) if inner else value
+    assert from_hf_config(renamed) == from_hf_config(config)
 
 
 @given(configs())
