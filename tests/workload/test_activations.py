@@ -9,11 +9,13 @@ scores, in place of which flash attention keeps log-sum-exps in fp32, 4 a / h.
 from dataclasses import replace
 
 import pytest
+import torch
 from runcast.simulator.workload import preset
 from runcast.simulator.workload.blocks import Shard, embedding, head, layer
 from runcast.simulator.workload.kernels import flop
 from runcast.simulator.workload.model import ModelSpec, Moe
 from runcast.simulator.workload.states import kept, kept_bytes, recomputed, unfused_bytes
+from torch.nn import functional
 
 WORDS, SEQ = 51200, 2048
 PUBLISHED = {  # heads, hidden, layers, pipeline stages, chunks per stage, sequences of a micro-batch; tp is 8 (table 3)
@@ -222,3 +224,67 @@ def test_a_norm_before_a_residual_keeps_its_input_and_never_runs_again_alone():
     ours = layer(spec, 0, Shard(1, SEQ))
     assert (kept(ours)["residual"], kept(ours)["layernorm"]) == (4 * 2 * sbh, 2 * 2 * sbh)
     assert names(recomputed(ours, "selective", ("layernorm",))) == ["input_norm", "mlp_norm"]
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "qwen3.5-27b"])
+@pytest.mark.parametrize("mode", ["none", "selective", "full"])
+@pytest.mark.parametrize("cp_type", ["ring", "all_gather"])
+def test_ranks_together_keep_what_one_would(name, mode, cp_type):
+    spec, parts = preset(name), ("layernorm", "activation", "mla_up_proj")
+    one, shared = Shard(2, 4096), Shard(2, 4096, tp=4, cp=2, ep=8, cp_type=cp_type)
+    for number in (0, spec.num_hidden_layers - 1):
+        alone, each = (kept(layer(spec, number, shard), mode, parts) for shard in (one, shared))
+        assert alone == {part: 8 * size for part, size in each.items()}
+
+
+def test_in_32_bits_all_is_twice_as_long_but_log_sum_exps():
+    spec = gpt(64, 6144)
+    half, full = (kept(layer(spec, 0, shard)) for shard in (Shard(1, SEQ), Shard(1, SEQ, linear="tf32", dtype="fp32")))
+    assert full == {part: size * (1 if part == "core_attn" else 2) for part, size in half.items()}
+
+
+def test_a_linear_attention_layer_by_part():
+    """Qwen3.5-27B: 16 heads of 128 for q and for k, 48 for v, a gate as wide as v, two scalars per head."""
+    tokens, qkv, value = 1024, (16 + 16 + 48) * 128, 48 * 128
+    ours = kept(layer(preset("qwen3.5-27b"), 0, Shard(1, tokens)))
+    assert ours["qkv"] == 2 * tokens * (qkv + value + 2 * 48)
+    assert ours["core_attn"] == 2 * tokens * (qkv + 48 * 64)  # the convolution's result, and products in chunks of 64
+    assert ours["proj"] == 2 * tokens * value
+
+
+def saved_by_torch(run, parameters):
+    """Bytes of all that autograd saves, each storage once, without parameters."""
+    storages = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = (storage.nbytes(), tensor)  # the tensor keeps its address from being reused
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = run()
+    own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    assert out.requires_grad
+    return sum(size for address, (size, _) in storages.items() if address not in own)
+
+
+def test_autograd_saves_what_a_gpt_layer_keeps():
+    """With flash attention, and beside it the mean and the deviation of each norm's rows, in fp32 at most."""
+    hidden, heads, seq, batch = 64, 4, 128, 2
+    shapes = [(3 * hidden, hidden), (hidden, hidden), (4 * hidden, hidden), (hidden, 4 * hidden), (hidden,), (hidden,)]
+    qkv, proj, up, down, *norms = [torch.randn(shape, dtype=torch.bfloat16, requires_grad=True) for shape in shapes]
+    x = torch.randn(batch, seq, hidden, dtype=torch.bfloat16, requires_grad=True)
+
+    def run():
+        normed = functional.layer_norm(x, (hidden,), norms[0])
+        q, k, v = functional.linear(normed, qkv).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        middle = x + functional.linear(mixed.transpose(1, 2).flatten(2), proj)
+        inner = functional.linear(functional.layer_norm(middle, (hidden,), norms[1]), up)
+        return middle + functional.linear(functional.gelu(inner), down)
+
+    spec = gpt(heads, hidden)
+    saved = saved_by_torch(run, [qkv, proj, up, down, *norms])
+    statistics = saved - kept_bytes(layer(spec, 0, Shard(batch, seq)))
+    assert statistics in [2 * 2 * batch * seq * width for width in (2, 4)]
