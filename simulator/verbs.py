@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from .predict import CyclePrediction, Prediction
+    from .recipes import Recipe
     from .topology import Description
 
 
@@ -117,3 +118,52 @@ def _print_cluster(description: "Description", out: Path) -> None:
     for note in description.notes:
         typer.echo(f"check: {note}")
     typer.echo(f"wrote {out}")
+
+
+plan = typer.Typer(help="Recipes of other tools as scenarios, and back.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@plan.callback()
+def _plan() -> None:
+    """Recipes of other tools as scenarios, and back."""
+
+
+@plan.command("import")
+def import_recipe_file(
+    file: Annotated[Path, typer.Argument(help="Megatron-LM arguments (script, YAML, JSON) or a torchtitan TOML.")],
+    cluster: Annotated[str, typer.Option(help="The machines: dgx-h100, or a Cluster file.")],
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 1,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Scenario file to write.")] = Path("scenario.toml"),
+    form: Annotated[str, typer.Option("--format", help="What FILE is: auto, megatron or torchtitan.")] = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write the scenario that another tool's recipe says; nothing of the file is run."""
+    from .recipes import import_recipe
+
+    recipe, written = import_recipe(file, out, cluster, nodes, form, force)
+    _print_recipe(recipe)
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+def _print_recipe(recipe: "Recipe") -> None:
+    typer.echo(f"read {len(recipe.read)} arguments as {recipe.form}: {', '.join(recipe.read)}")
+    for what in ("assumed", "not_modelled", "unknown"):
+        for line in getattr(recipe, what):
+            typer.echo(f"{what.replace('_', ' ')}: {line}")
+    if recipe.untimed:
+        typer.echo(f"no part of a step's time ({len(recipe.untimed)}): {', '.join(recipe.untimed)}")
+
+
+@plan.command("export")
+def export_recipe_file(
+    scenario: Annotated[Path, typer.Argument(help="Scenario file of kind train_step (TOML).")],
+    to: Annotated[str, typer.Option(help="Whose arguments: megatron.")] = "megatron",
+) -> None:
+    """Print the arguments with which another tool trains as a scenario says."""
+    from .errors import UserError, fault
+    from .recipes import export_megatron, load_training
+
+    if to != "megatron":
+        raise UserError(fault("--to", "", to, "expected megatron"))
+    typer.echo(str(export_megatron(load_training(scenario), str(scenario))))

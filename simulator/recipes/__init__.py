@@ -1,0 +1,13 @@
+"""Recipes of other tools: Megatron-LM's arguments and torchtitan's configs as scenarios, and scenarios as arguments.
+
+`import_recipe("llama.sh", "llama.toml", "dgx-h100", nodes=8)` is `runcast plan import` as a function. Nothing is run.
+"""
+
+from .export import Exported, export_megatron
+from .recipe import Recipe
+from .write import import_recipe, load_training, read_recipe, scenario_table, to_toml
+
+__all__ = [
+    "Exported", "Recipe", "export_megatron", "import_recipe", "load_training", "read_recipe", "scenario_table",
+    "to_toml",
+]  # fmt: skip

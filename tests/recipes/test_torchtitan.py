@@ -1,0 +1,108 @@
+"""torchtitan configs, old and new, and plain tables of FSDP settings."""
+
+import json
+
+import pytest
+from runcast.simulator.errors import UserError
+from runcast.simulator.recipes import read_recipe, scenario_table
+
+MODEL = '[model]\nname = "llama3"\nflavor = "8B"\n'
+
+
+@pytest.fixture
+def read(tmp_path):
+    def table(text, nodes=1):
+        (tmp_path / "r.toml").write_text(text)
+        return scenario_table(read_recipe(tmp_path / "r.toml", "dgx-h100", nodes, "torchtitan"), "r", "dgx-h100", nodes)
+
+    return table
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("", "batch", {"global": 8, "seq_len": 2048}),
+        ("[training]\nlocal_batch_size = 4\nseq_len = 4096", "batch", {"global": 32, "micro": 4, "seq_len": 4096}),
+        ("[parallelism]\ntensor_parallel_degree = 8", "parallel", {"tp": 8, "zero": 0}),
+        ("[parallelism]\ndata_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1", "parallel", {"zero": 0}),
+        ("[parallelism]\ndata_parallel_replicate_degree = 2", "parallel", {"zero": 3, "shard": 4}),
+        ('[parallelism]\nfsdp_reshard_after_forward = "never"', "parallel", {"zero": 3, "reshard": False}),
+        ("[parallelism]\ncontext_parallel_degree = 8", "parallel", {"cp": 8, "cp_type": "all_gather", "zero": 3}),
+        ('[quantize]\nconverters = ["quantize.linear.float8"]', "precision", {"compute": "fp8"}),
+        ('[training]\nmixed_precision_reduce = "bfloat16"', "precision", {"reduce": "bf16"}),
+        ('[training]\ndtype = "bfloat16"', "precision",
+         {"gradients": "bf16", "reduce": "fp32", "moments": "bf16", "master": False}),
+        ('[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "2"', "recompute",
+         {"mode": "full", "layers": 16}),
+    ],
+)  # fmt: skip
+def test_what_a_key_says(read, text, key, value):
+    assert read(MODEL + text)[key] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("1F1B", {}),
+        ("GPipe", {"name": "gpipe"}),
+        ("Interleaved1F1B", {"name": "interleaved", "vpp": 2}),
+        ("ZBVZeroBubble", {"name": "zb-v"}),
+        ("DualPipeV", {"name": "dualpipe-v"}),
+    ],
+)
+def test_pipelines(read, name, schedule):
+    pipeline = f'[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_schedule = "{name}"\n'
+    table = read(MODEL + pipeline + "[training]\nlocal_batch_size = 8\nseq_len = 8192")
+
+    assert table.get("schedule", {}) == schedule
+    assert table["batch"] == {"global": 16, "seq_len": 8192}
+    assert table["parallel"]["sync_each_microbatch"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[model]\nname = "llama3"\nflavor = "9B"', "model.flavor = '9B': did you mean"),
+        (MODEL + "[parallelism]\ndata_parallel_shard_degree = 3", "data_parallel_shard_degree = 3: .* so 8"),
+        (MODEL + "[parallelism]\ntensor_parallel_degree = 3", "which 3 does not divide"),
+        (MODEL + "[parallelism]\ntensor_parallel_degree = 0", "= 0: expected a whole number from 1 on"),
+        (MODEL + "[parallelism]\nexpert_parallel_degree = 2", "llama3-8b has no experts"),
+        (MODEL + '[parallelism]\npipeline_parallel_schedule = "LoopedBFS"', "expected one of 1F1B"),
+        (
+            MODEL + "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_layers_per_stage = 7",
+            "makes 5 stages",
+        ),
+        (MODEL + "[training]\nglobal_batch_size = 9", "local 1 x dp 8 = 8 must divide it"),
+        (MODEL + '[activation_checkpoint]\nmode = "memory_budget"', "expected none, selective or full"),
+        (
+            MODEL + "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_layers_per_stage = 17\n"
+            'pipeline_parallel_schedule = "DualPipeV"',
+            "DualPipeV.: has 2 stages per rank; .* make 1",
+        ),
+        ("a = b", "is neither TOML nor JSON"),
+    ],
+)
+def test_what_does_not_go_together(read, text, line):
+    with pytest.raises(UserError, match=line):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "parallel"),
+    [
+        ("FULL_SHARD", {"zero": 3}),
+        ("SHARD_GRAD_OP", {"zero": 3, "reshard": False}),
+        ("HYBRID_SHARD", {"zero": 3, "shard": 8}),
+        ("NO_SHARD", {"zero": 0}),
+    ],
+)
+def test_a_plain_table_of_fsdp_settings(tmp_path, strategy, parallel):
+    settings = {"fsdp_sharding_strategy": strategy, "fsdp_use_orig_params": True, "fsdp_backward_prefech": "X"}
+    more = {"model": "llama3-8b", "seq_len": 4096, "micro_batch_size": 2, "gradient_accumulation_steps": 4}
+    (tmp_path / "fsdp.json").write_text(json.dumps({"fsdp_config": settings} | more))
+    recipe = read_recipe(tmp_path / "fsdp.json", "dgx-h100", 2)
+    table = scenario_table(recipe, "r", "dgx-h100", 2)
+
+    assert table["parallel"] == parallel
+    assert table["batch"] == {"global": 128, "micro": 2, "seq_len": 4096}
+    assert recipe.unknown == ('fsdp_config.backward_prefech = "X"',)

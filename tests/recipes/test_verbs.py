@@ -1,0 +1,73 @@
+"""`runcast plan`: what it prints, and one line with exit code 2 for a mistake, with nothing half-written."""
+
+from pathlib import Path
+
+import pytest
+from runcast.simulator.cli import main
+
+FILES = Path(__file__).parent / "files"
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in ("plan", *arguments)])
+    printed = capsys.readouterr()
+    return left.value.code or 0, printed.out, printed.err
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_import_tells_what_became_of_every_argument(here, capsys):
+    code, out, err = run(
+        capsys, "import", FILES / "llama3-70b.sh", "--cluster", "dgx-h100", "--nodes", 8, "-o", "a.toml"
+    )
+
+    assert (code, err) == (0, "")
+    assert out.startswith("read 29 arguments as megatron: --nproc_per_node 8,")
+    assert "not modelled: --manual-gc: pauses of Python are not modelled\n" in out
+    assert out.endswith("wrote a.toml\n")
+
+
+def test_export_prints_arguments(here, capsys):
+    run(capsys, "import", FILES / "llama3-70b.sh", "--cluster", "dgx-h100", "--nodes", 8, "-o", "a.toml")
+    code, out, err = run(capsys, "export", "a.toml")
+
+    assert (code, err) == (0, "")
+    assert "--num-virtual-stages-per-pipeline-rank 5\n" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["import", "none.sh", "--cluster", "dgx-h100"], "error: none.sh: no such file"),
+        (["import", "l.sh", "--cluster", "dgx-h101"], "error: --cluster: "),
+        (
+            ["import", "l.sh", "--cluster", "dgx-h100", "--format", "nemo"],
+            "error: --format = 'nemo': expected one of auto",
+        ),
+        (["import", "l.sh", "--cluster", "dgx-h100", "-o", "x.json"], "error: --out = 'x.json': expected a name"),
+        (["import", "l.sh", "--cluster", "dgx-h100"], "error: l.sh: "),
+        (["import", "l.sh", "--cluster", "dgx-h100", "--nodes", "8", "-o", "no/x.toml"], "error: no/x"),
+        (
+            ["import", "l.sh", "--cluster", "dgx-h100", "--nodes", "8", "-o", "l.toml"],
+            "error: l.toml: is there already",
+        ),
+        (["export", "l.toml"], "error: l.toml: kind = None: expected 'train_step'"),
+        (["export", "l.toml", "--to", "nemo"], "error: --to = 'nemo': expected megatron"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(here, capsys, arguments, line):
+    text = (
+        (FILES / "llama3-70b.sh").read_text().replace("--num-query-groups 8", "--num-query-groups 4 --vocab-size 999")
+    )
+    (here / "l.sh").write_text(text)
+    (here / "l.toml").write_text("")
+    code, out, err = run(capsys, *arguments)
+
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(line)
+    assert sorted(file.name for file in here.iterdir()) == ["l.sh", "l.toml"]
