@@ -114,7 +114,8 @@ def _flags(tokens: Iterable[str]) -> Iterator[Argument]:
         assigned = _NAME.fullmatch(token) if flag is None or values else None
         ends = set(token) <= _OPERATORS or token in _WORDS or assigned
         if flag is not None and (ends or _FLAG.match(token)):
-            yield Argument(_plain(flag), tuple(values), flag)
+            if flag.startswith("--"):  # those with one dash are of other commands
+                yield Argument(_plain(flag), tuple(values), flag)
             flag, values = None, []
         if assigned and " --" in f" {assigned[2]}":
             yield from _flags(_substituted(assigned[2], variables).replace("\\\n", " ").split())

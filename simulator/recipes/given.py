@@ -77,7 +77,7 @@ class Given:
         wanted = f"a whole number from {minimum} on"
         found: int | None = self._one(name, re.compile(r"\d{1,12}"), int, wanted)
         if found is not None and not minimum <= found <= _LARGEST:
-            self.fault(name, wanted)
+            self.fault(name, f"expected {wanted}")
             return minimum
         return found
 

@@ -198,8 +198,7 @@ def _model(config: Config) -> tuple[ModelSpec | None, dict[str, Any]]:
     loose = _loose(name + flavor)
     found = known.get(loose) or _FLAVORS.get(loose)
     if found is None:
-        near = did_you_mean(f"{name}-{flavor}".strip("-"), known.values())
-        config.fault("model.flavor" if flavor else "model.name", flavor or name, near or f"of {name!r} no such preset")
+        _no_such_model(config, name, flavor, list(known.values()))
         return None, {}
     if loose in _FLAVORS and _FLAVORS[loose] == "deepseek-v2-lite":
         config.notes.assumed.append("model.preset = deepseek-v2-lite: the shape of that flavor")
@@ -207,6 +206,21 @@ def _model(config: Config) -> tuple[ModelSpec | None, dict[str, Any]]:
     if spec.num_nextn_predict_layers:
         return spec, {"preset": found, "overrides": {"num_nextn_predict_layers": 0}}
     return spec, {"preset": found}
+
+
+def _no_such_model(config: Config, name: str, flavor: str, presets: list[str]) -> None:
+    if config.notes.faults:
+        return
+    if not name + flavor:
+        config.notes.faults.append(
+            f'{config.where}: model.name: is missing; expected a model, such as "llama3" of flavor "8B"'
+        )
+        return
+    wanted = did_you_mean(f"{name}-{flavor}".strip("-"), presets) or f"no preset has the name {name}-{flavor}".rstrip(
+        "-"
+    )
+    plain = "model" if ("", "model") in config.leaves else "model.name"
+    config.fault("model.flavor" if flavor else plain, flavor or name, wanted)
 
 
 def _loose(text: str) -> str:

@@ -91,9 +91,9 @@ def to_toml(recipe: Recipe, source: str, table: Mapping[str, Any]) -> str:
 
 def _lines(recipe: Recipe, source: str, table: Mapping[str, Any]) -> Iterator[str]:
     yield f"# Imported by `runcast plan import` from {json.dumps(Path(source).name)} ({recipe.form})."
-    yield from (f"# Assumed: {_comment(line)}." for line in recipe.assumed)
-    yield from (f"# Not modelled: {_comment(line)}." for line in recipe.not_modelled)
-    yield from (f"# Unknown: {_comment(line)}." for line in recipe.unknown)
+    yield from (f"# Assumed: {_comment(line)}" for line in recipe.assumed)
+    yield from (f"# Not modelled: {_comment(line)}" for line in recipe.not_modelled)
+    yield from (f"# Unknown: {_comment(line)}" for line in recipe.unknown)
     values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
     for key in (*_FIRST, *(key for key in values if key not in _FIRST)):
         yield f"{key} = {_value(values[key])}"

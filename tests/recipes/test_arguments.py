@@ -28,6 +28,7 @@ def values(text):
         ("A=(--bf16 --lr 1)\nrun ${A[@]}", {"bf16": (), "lr": ("1",)}),
         ('A="--bf16 \\\n --lr 1"\nrun $A --pp 2 | tee x', {"bf16": (), "lr": ("1",), "pp": ("2",)}),
         ("--layout 'E|(t)*3|L' --path 0.5 a", {"layout": ("E|(t)*3|L",), "path": ("0.5", "a")}),
+        ("set -e; python -m x --bf16", {"bf16": ()}),
         ("--min -1 --x", {"min": ("-1",), "x": ()}),
         ("num_layers: 80\nbf16: true # yes\nlr: null", {"num_layers": ("80",), "bf16": ("true",)}),
         ("model:\n  num_layers: '80'\n  modules: [a, b]", {"num_layers": ("80",), "modules": ("a", "b")}),

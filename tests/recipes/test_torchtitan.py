@@ -63,6 +63,8 @@ def test_pipelines(read, name, schedule):
     ("text", "line"),
     [
         ('[model]\nname = "llama3"\nflavor = "9B"', "model.flavor = '9B': did you mean"),
+        ("[training]\nseq_len = 4096", "model.name: is missing; expected a model"),
+        ('model = "xyzxyz"', "model = 'xyzxyz': no preset has the name xyzxyz"),
         (MODEL + "[parallelism]\ndata_parallel_shard_degree = 3", "data_parallel_shard_degree = 3: .* so 8"),
         (MODEL + "[parallelism]\ntensor_parallel_degree = 3", "which 3 does not divide"),
         (MODEL + "[parallelism]\ntensor_parallel_degree = 0", "= 0: expected a whole number from 1 on"),

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.smoke
 
 RUNCAST = Path(sys.executable).with_name("runcast")
 HEAVY = ["dash", "numba", "numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "torch"]
-VERBS = ["calibrate", "cluster", "compare", "execute", "simulate", "validate"]
+VERBS = ["calibrate", "cluster", "compare", "execute", "plan", "simulate", "validate"]
 
 
 def runcast(*arguments):
