@@ -10,9 +10,13 @@ from .cycle_report import CycleReport
 from .cycle_text import PHASE_COLUMNS, phases, result_rows, staleness_rows
 from .errors import UserError
 from .files import write_atomic
-from .predict import CyclePrediction, Prediction
+from .predict import AnyPrediction
 from .report import PHASES, Report
 from .timeline import write_csv, write_trace
+from .train_report import TrainReport
+from .train_text import SPLIT_COLUMNS, memory_rows
+from .train_text import phases as split_rows
+from .train_text import result_rows as train_rows
 from .units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -69,7 +73,7 @@ class Outputs:
                 yield f"--{kind} {path}: expected a name that ends in {' or '.join(_SUFFIXES[kind])}"
 
 
-def write_outputs(prediction: Prediction | CyclePrediction, outputs: Outputs) -> list[Path]:
+def write_outputs(prediction: AnyPrediction, outputs: Outputs) -> list[Path]:
     """Write what is asked for and return the files; the report goes to stdout for `json="-"`."""
     timeline = prediction.timeline
     if outputs.json is not None:
@@ -83,7 +87,7 @@ def write_outputs(prediction: Prediction | CyclePrediction, outputs: Outputs) ->
     return [Path(path) for path in vars(outputs).values() if path is not None and str(path) != "-"]
 
 
-def _write_json(report: Report | CycleReport, path: str) -> None:
+def _write_json(report: Report | CycleReport | TrainReport, path: str) -> None:
     text = json.dumps(report.to_json(), indent=1) + "\n"
     if path == "-":
         print(text, end="")
@@ -91,7 +95,7 @@ def _write_json(report: Report | CycleReport, path: str) -> None:
         write_atomic(path, text.encode())
 
 
-def _draw(prediction: Prediction | CyclePrediction, outputs: Outputs) -> None:
+def _draw(prediction: AnyPrediction, outputs: Outputs) -> None:
     from .figures import gantt, html, png
 
     report = prediction.report
@@ -99,6 +103,9 @@ def _draw(prediction: Prediction | CyclePrediction, outputs: Outputs) -> None:
     if outputs.html is not None and isinstance(report, CycleReport):
         title = f"{report.name}: {format_seconds(report.step_time_s)} per step"
         html(outputs.html, title, {"Timeline of the cycle": figure}, cycle_tables(report))
+    elif outputs.html is not None and isinstance(report, TrainReport):
+        title = f"{report.name}: {format_seconds(report.step_time_s)} per step"
+        html(outputs.html, title, {"Timeline of the step": figure}, train_tables(report))
     elif outputs.html is not None and isinstance(report, Report):
         title = f"{report.name}: {format_seconds(report.update_time_s)}"
         html(outputs.html, title, {"Timeline of the update": figure}, report_tables(report))
@@ -130,6 +137,22 @@ def report_tables(report: Report) -> "list[Table]":
         Table("Result", ("what", "value"), headline),
         Table("Phases", ("phase", "busy", "on the critical path"), phases),
         Table("Memory per device at its peak", ("held by", "size"), held),
+        Table("What the critical path rests on", ("provenance", "share"), basis),
+        Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
+    ]
+
+
+def train_tables(report: TrainReport) -> "list[Table]":
+    """The report of a training step as tables for a page."""
+    from .figures import Table
+
+    basis = [(name, f"{share:.1%}") for name, share in report.provenance.items()]
+    held = [(name, format_bytes(size)) for name, size in (*report.peak.held, ("total", report.peak.peak_bytes))]
+    return [
+        Table("Result", ("what", "value"), train_rows(report)),
+        Table("Where the time goes", SPLIT_COLUMNS, split_rows(report)),
+        Table("Memory by stage", ("stage", "peak", "at", "most of it"), memory_rows(report)),
+        Table(f"Memory of stage {report.peak.pipeline_rank} at its peak", ("held by", "size"), held),
         Table("What the critical path rests on", ("provenance", "share"), basis),
         Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
     ]

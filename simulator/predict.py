@@ -9,8 +9,18 @@ from . import engine
 from .cycle import CycleRun, run_cycle
 from .cycle_report import CycleReport, make_cycle_report
 from .report import Report, make_report
-from .scenario import CycleScenario, Resolved, ResolvedCycle, Scenario, Updated, load_question
+from .scenario import (
+    CycleScenario,
+    Resolved,
+    ResolvedCycle,
+    ResolvedTrain,
+    Scenario,
+    TrainScenario,
+    Updated,
+    load_question,
+)
 from .timeline import Timeline
+from .train_report import TrainReport, make_train_report
 
 
 @dataclass(frozen=True)
@@ -48,17 +58,35 @@ class CyclePrediction:
         return tuple(sorted({*firsts[:7], firsts[-1]}))
 
 
+@dataclass(frozen=True)
+class TrainPrediction:
+    """The same for a training step."""
+
+    resolved: ResolvedTrain
+    timeline: Timeline
+    report: TrainReport
+
+    @property
+    def shown_ranks(self) -> tuple[int, ...]:
+        """The first rank of each pipeline rank."""
+        return tuple(sorted(place.ranks[0] for place in self.timeline.program.places))
+
+
+AnyScenario = Scenario | CycleScenario | TrainScenario
+AnyPrediction = Prediction | CyclePrediction | TrainPrediction
+
+
 @overload
 def simulate(scenario: Scenario, changes: Sequence[str] = ()) -> Prediction: ...
 @overload
 def simulate(scenario: CycleScenario, changes: Sequence[str] = ()) -> CyclePrediction: ...
 @overload
-def simulate(scenario: str | Path, changes: Sequence[str] = ()) -> Prediction | CyclePrediction: ...
+def simulate(scenario: TrainScenario, changes: Sequence[str] = ()) -> TrainPrediction: ...
+@overload
+def simulate(scenario: str | Path, changes: Sequence[str] = ()) -> AnyPrediction: ...
 
 
-def simulate(
-    scenario: Scenario | CycleScenario | str | Path, changes: Sequence[str] = ()
-) -> Prediction | CyclePrediction:
+def simulate(scenario: AnyScenario | str | Path, changes: Sequence[str] = ()) -> AnyPrediction:
     """Predict a scenario, given as a value or as a file with `key=value` changes.
 
     Raises:
@@ -69,7 +97,9 @@ def simulate(
     return _predict(scenario, "scenario")
 
 
-def _predict(scenario: Scenario | CycleScenario, where: str) -> Prediction | CyclePrediction:
+def _predict(scenario: AnyScenario, where: str) -> AnyPrediction:
+    if isinstance(scenario, TrainScenario):
+        return _train_step(ResolvedTrain(scenario, where))
     if isinstance(scenario, CycleScenario):
         return _cycle(ResolvedCycle(scenario, where))
     return _weight_update(Resolved(scenario, where))
@@ -78,6 +108,11 @@ def _predict(scenario: Scenario | CycleScenario, where: str) -> Prediction | Cyc
 def _weight_update(resolved: Resolved) -> Prediction:
     timeline = engine.simulate(resolved.program, resolved.costs)
     return Prediction(resolved, timeline, make_report(resolved, timeline))
+
+
+def _train_step(resolved: ResolvedTrain) -> TrainPrediction:
+    timeline = engine.simulate(resolved.program, resolved.costs)
+    return TrainPrediction(resolved, timeline, make_train_report(resolved, timeline))
 
 
 def _cycle(resolved: ResolvedCycle) -> CyclePrediction:

@@ -1,14 +1,15 @@
 """The terminal summary of a Report: words and numbers first, then a table of phases. Prints; computes nothing."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from . import cycle_text
+from . import cycle_text, train_text
 from .cycle_report import CycleReport
 from .report import Report
+from .train_report import TrainReport
 from .units import format_bytes, format_rate, format_seconds
 
 _MEANING = {
@@ -26,11 +27,15 @@ _MEANING = {
 }
 
 
-def print_summary(report: Report | CycleReport, console: Console | None = None) -> None:
+def print_summary(report: Report | CycleReport | TrainReport, console: Console | None = None) -> None:
     """Print the headline, what bounds it, the phases, memory and provenance."""
     console = console or Console(highlight=False, soft_wrap=True, no_color=not sys.stdout.isatty())
     if isinstance(report, CycleReport):
-        above, table, below = cycle_text.headline(report), _cycle_phases(report), cycle_text.footer(report)
+        above, below = cycle_text.headline(report), cycle_text.footer(report)
+        table = _table(cycle_text.PHASE_COLUMNS, cycle_text.phases(report))
+    elif isinstance(report, TrainReport):
+        above, below = train_text.headline(report), train_text.footer(report)
+        table = _table(train_text.SPLIT_COLUMNS, train_text.phases(report))
     else:
         above, table, below = headline(report), _phases(report), footer(report)
     for line in above:
@@ -86,10 +91,11 @@ def _phases(report: Report) -> Table:
     return table
 
 
-def _cycle_phases(report: CycleReport) -> Table:
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Words at both ends, numbers between."""
     table = Table(box=None, pad_edge=False)
-    for i, name in enumerate(cycle_text.PHASE_COLUMNS):
-        table.add_column(name, justify="right" if 0 < i < len(cycle_text.PHASE_COLUMNS) - 1 else "left")
-    for row in cycle_text.phases(report):
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if 0 < i < len(columns) - 1 else "left")
+    for row in rows:
         table.add_row(*row)
     return table

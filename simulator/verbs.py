@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from .predict import CyclePrediction, Prediction
+    from .predict import AnyPrediction
     from .recipes import Recipe
     from .topology import Description
 
@@ -38,7 +38,7 @@ def simulate(
             typer.echo(f"wrote {path}", err=json == "-")
 
 
-def _print_summary(prediction: "Prediction | CyclePrediction") -> None:
+def _print_summary(prediction: "AnyPrediction") -> None:
     from .summary import print_summary
 
     print_summary(prediction.report)

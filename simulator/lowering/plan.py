@@ -69,7 +69,8 @@ class TrainPlan:
     """One training step.
 
     `remote_share` is the share of dispatched bytes that leave the node, where the dispatcher sends a token once per
-    node; None where every copy travels. `offloaded` is the share of kept activations that lies on the host.
+    node; None where every copy travels. `offloaded` is the share of kept activations that lies on the host. A `coarse`
+    plan has one op per action.
     """
 
     spec: ModelSpec
@@ -86,6 +87,7 @@ class TrainPlan:
     remote_share: float | None = None
     offloaded: float = 0.0
     offload_optimizer: bool = False
+    coarse: bool = False
 
     @property
     def lora(self) -> bool:

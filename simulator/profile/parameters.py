@@ -70,6 +70,8 @@ PARAMETERS = {
     "elementwise.tensor_s": (0.0, 1.0, "launching one elementwise pass over a tensor"),
     "store.s": (0.0, 1e3, "opening and closing the files of a bucket"),
     "destroy_group.s": (0.0, 1e3, "destroying the process group"),
+    "memory.context_bytes": (0.0, 1e11, "device memory of the CUDA context, NCCL and other libraries"),
+    "memory.fragmentation": (0.0, 2.0, "what the allocator reserves beyond what is allocated, over that"),
 }
 OPTIONAL = {
     "gemm.sustained_fraction": (0.1, 1.2, "rate of products once clocks have settled over that of the first second"),

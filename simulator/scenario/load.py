@@ -11,11 +11,12 @@ from ..errors import UserError, fault, hint
 from ..files import read_toml
 from .cycle import CycleScenario
 from .schema import Scenario
+from .training import TrainScenario
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
 
 
-def load_question(path: str | Path, changes: Sequence[str] = ()) -> Scenario | CycleScenario:
+def load_question(path: str | Path, changes: Sequence[str] = ()) -> Scenario | CycleScenario | TrainScenario:
     """Read a scenario file of any kind, like `load_scenario`.
 
     Raises:
@@ -24,8 +25,11 @@ def load_question(path: str | Path, changes: Sequence[str] = ()) -> Scenario | C
     table = _read(path, changes)
     if table.get("kind") == "rl_cycle":
         return check_cycle(table, str(path))
+    if table.get("kind") == "train_step":
+        return check_train(table, str(path))
     if table.get("kind", "weight_update") != "weight_update":
-        raise UserError(fault(str(path), "kind", table["kind"], "input should be 'weight_update' or 'rl_cycle'"))
+        allowed = "input should be 'weight_update', 'train_step' or 'rl_cycle'"
+        raise UserError(fault(str(path), "kind", table["kind"], allowed))
     return check_scenario(table, str(path))
 
 
@@ -46,6 +50,11 @@ def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenari
 def check_cycle(table: Mapping[str, Any], where: str = "scenario") -> CycleScenario:
     """The same for a scenario of kind rl_cycle."""
     return _checked(CycleScenario, table, where)
+
+
+def check_train(table: Mapping[str, Any], where: str = "scenario") -> TrainScenario:
+    """The same for a scenario of kind train_step."""
+    return _checked(TrainScenario, table, where)
 
 
 def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:
@@ -83,9 +92,9 @@ def _toml_value(text: str) -> Any:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples, which is what a frozen schema holds; tables inside stay tables."""
+    """Lists as tuples, which is what a frozen schema holds; what is free, overrides and changes to a cluster, stays."""
     if isinstance(value, Mapping):
-        return {key: _tuples(item) if key == "slow" else item for key, item in value.items()}
+        return {key: item if key in ("overrides", "cluster") else _tuples(item) for key, item in value.items()}
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -97,7 +97,10 @@ class Experts(_Table):
     routing: Literal["balanced", "zipf", "histogram"] = Field("balanced", description="how tokens spread")
     zipf: Annotated[float, Field(gt=0, le=4)] = Field(1.0, description="zipf: the exponent")
     histogram: tuple[Annotated[float, Field(ge=0)], ...] = Field((), description="histogram: share of each expert")
-    nodes_per_token: PositiveInt | None = Field(None, description="most nodes that one token is sent to")
+    dispatcher: Literal["alltoall", "deepep"] = Field(
+        "alltoall", description="a copy of a token per expert, or one per node (DeepEP)"
+    )
+    nodes_per_token: PositiveInt | None = Field(None, description="deepep: most nodes that one token is sent to")
     capacity: Annotated[float, Field(gt=0)] | None = Field(None, description="capacity factor; tokens beyond drop")
 
 
@@ -118,7 +121,7 @@ class TrainScenario(_Table):
     cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
     nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
     profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
-    stack: str = Field("megatron-core", description="software stack")
+    stack: str = Field("generic", description="software stack")
     model: Model = Field(description="what is trained")
     parallel: Parallel = Field(default=Parallel(), description="how it lies on the GPUs")
     schedule: Schedule = Field(default=Schedule(), description="the order of the pipeline")

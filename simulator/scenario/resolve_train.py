@@ -1,0 +1,298 @@
+"""From a checked scenario of kind train_step to its plan, Program, costs and hash; what does not fit is found here."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+
+import numpy as np
+
+from ..costs import Costs, cost_train
+from ..errors import UserError, fault, unknown
+from ..files import beside
+from ..hardware import Cluster, Device, cluster, resolved
+from ..lowering import Again, Sharding, Stage, TrainPlan, Types, lower
+from ..parallel import ParallelDims
+from ..profile import Profile, check_devices, load_profile, load_stack, profile_for
+from ..program import Program
+from ..schedules import SCHEDULES, Grid, build
+from ..workload import ModelSpec, load_hf_config, preset
+from ..workload.blocks import Shard
+from .resolve import _canonical
+from .routing import load_of, remote_share
+from .training import TrainScenario
+
+_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
+_DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel
+_MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
+
+
+@dataclass(frozen=True)
+class ResolvedTrain:
+    """A training step with everything that its names stand for; the parts are made when first asked for."""
+
+    scenario: TrainScenario
+    where: str = "scenario"
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The machines."""
+        return cluster(self.scenario.cluster, self.scenario.nodes, self.where)
+
+    @cached_property
+    def spec(self) -> ModelSpec:
+        """The model's shape; without its MTP layers if the scenario says so."""
+        model = self.scenario.model
+        if model.preset is not None:
+            return preset(model.preset, f"{self.where}: model", model.overrides or None)
+        if model.config is None:
+            raise UserError(f"{self.where}: model: training needs a shape: give preset or config, not bytes")
+        return load_hf_config(beside(model.config, self.where))
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The kinds of GPU in the cluster."""
+        return tuple({node.device.name: node.device for node in self.cluster.nodes}.values())
+
+    @cached_property
+    def peak_type(self) -> str:
+        """The type whose dense peak MFU is relative to, which every device must have."""
+        compute = self.scenario.precision.compute
+        peak = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(compute, compute)
+        for device in self.devices:
+            if peak not in device.peak_flop_per_s:
+                allowed = f"{device.name} computes in {', '.join(device.peak_flop_per_s)}"
+                raise UserError(fault(self.where, "precision.compute", compute, allowed))
+        return peak
+
+    @property
+    def memory_bytes(self) -> int:
+        """Device memory of the smallest GPU."""
+        return int(min(device.memory_bytes for device in self.devices))
+
+    @cached_property
+    def profile(self) -> Profile:
+        """Device and software parameters together."""
+        name = self.scenario.profile or self._profile_of_device()
+        profile = load_profile(name, self.where)
+        check_devices(profile, [device.name for device in self.devices], self.where)
+        return profile.joined(load_stack(self.scenario.stack, self.where))
+
+    @cached_property
+    def dims(self) -> ParallelDims:
+        """Sizes of the axes; dp is what GPUs are left."""
+        given, gpus = self.scenario.parallel, self.cluster.n_gpus
+        others = given.tp * given.cp * given.pp
+        etp = given.etp if given.etp is not None else (1 if given.ep > 1 else given.tp)
+        dims = ParallelDims(
+            tp=given.tp, cp=given.cp, pp=given.pp, dp=given.dp or max(gpus // others, 1), ep=given.ep,
+            etp=etp if self.spec.moe else given.tp, order=given.order, shard=given.shard,
+        )  # fmt: skip
+        if faults := [*dims.faults(gpus, self.where), *self._model_faults(dims)]:
+            raise UserError(*faults)
+        return dims
+
+    def _model_faults(self, dims: ParallelDims) -> Iterator[str]:
+        spec, given, moe = self.spec, self.scenario.parallel, self.spec.moe
+        heads = spec.num_attention_heads
+        if heads % dims.tp:
+            yield fault(self.where, "parallel.tp", dims.tp, f"must divide the {heads} heads of {spec.name}")
+        elif given.cp_type == "ulysses" and (heads // dims.tp) % dims.cp:
+            yield fault(
+                self.where, "parallel.cp", dims.cp, f"ulysses must divide the {heads // dims.tp} heads of a rank"
+            )
+        kv_heads = spec.num_key_value_heads
+        if not spec.mla and kv_heads % dims.tp and dims.tp % kv_heads:
+            yield fault(self.where, "parallel.tp", dims.tp, f"must divide, or be divided by, the {kv_heads} key heads")
+        if moe is None and dims.ep > 1:
+            yield fault(self.where, "parallel.ep", dims.ep, f"{spec.name} has no experts: 1")
+        elif moe is not None and moe.n_routed_experts % dims.ep:
+            yield fault(self.where, "parallel.ep", dims.ep, f"must divide the {moe.n_routed_experts} experts")
+        if moe is not None and dims.tp > 1 and not given.sequence_parallel:
+            yield fault(
+                self.where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron"
+            )
+        seq, batch = self.scenario.batch.seq_len, self.scenario.batch
+        chunks = 2 * dims.cp if given.cp_type == "ring" and dims.cp > 1 else dims.cp
+        if seq % chunks:
+            yield fault(self.where, "batch.seq_len", seq, f"must be a multiple of {chunks} with cp = {dims.cp}")
+        each = batch.micro * dims.dp
+        if batch.global_ % each:
+            allowed = f"a multiple of micro x dp = {batch.micro} x {dims.dp} = {each}"
+            yield fault(self.where, "batch.global", batch.global_, allowed)
+        if given.shard is not None and given.zero < 3:
+            yield fault(self.where, "parallel.shard", given.shard, "goes with zero = 3")
+
+    @cached_property
+    def microbatches(self) -> int:
+        """Micro-batches of a step that each rank sees."""
+        batch = self.scenario.batch
+        return batch.global_ // (batch.micro * self.dims.dp)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The schedule."""
+        given = self.scenario.schedule
+        if given.name not in SCHEDULES:
+            raise unknown(self.where, "schedule.name", given.name, sorted(SCHEDULES))
+        options = {"group": given.group} if given.group is not None else {}
+        chunks = given.vpp if given.vpp is not None else SCHEDULES[given.name].chunks or 1
+        try:
+            return build(given.name, self.dims.pp, self.microbatches, chunks, **options)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.where}: schedule: {error}") from None
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """Layers of each stage in model order: as given, or even, the first ones fuller."""
+        given, stages, layers = self.scenario.parallel, self.grid.stages, self.spec.num_hidden_layers
+        counts = self._counts(stages, layers) if given.layers is None else list(given.layers)
+        if len(counts) != stages or sum(counts) != layers:
+            allowed = f"{stages} numbers that sum to {layers}"
+            raise UserError(fault(self.where, "parallel.layers", list(given.layers or counts), allowed))
+        mtp = range(layers, layers + self.spec.num_nextn_predict_layers * self.scenario.model.mtp)
+        found, first = [], 0
+        for i, count in enumerate(counts):
+            last = i == stages - 1
+            found.append(Stage(tuple(range(first, first + count)), i == 0, last, tuple(mtp) if last else ()))
+            first += count
+        return tuple(found)
+
+    def _counts(self, stages: int, layers: int) -> list[int]:
+        """As even as can be; with `embedding_as_layer` the first and last stage have one less."""
+        extra = 2 * self.scenario.parallel.embedding_as_layer
+        if layers + extra < stages:
+            allowed = f"at most {layers + extra} for the layers of {self.spec.name}"
+            raise UserError(
+                fault(self.where, "schedule.vpp", self.scenario.schedule.vpp, f"{stages} stages: {allowed}")
+            )
+        counts = [(layers + extra) // stages + (i < (layers + extra) % stages) for i in range(stages)]
+        if extra:
+            counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
+        return counts
+
+    @cached_property
+    def shard(self) -> Shard:
+        """What one rank computes of a micro-batch."""
+        given, batch, lora = self.scenario.parallel, self.scenario.batch, self.scenario.lora
+        compute, dims = self.scenario.precision.compute, self.dims
+        return Shard(
+            batch=batch.micro, seq=batch.seq_len, tp=dims.tp, cp=dims.cp, ep=dims.ep, etp=dims.etp,
+            sequence_parallel=given.sequence_parallel, cp_type=given.cp_type, linear=compute,
+            dtype=compute if compute in ("fp32", "tf32", "fp16") else "bf16",
+            load=load_of(self.scenario.experts, self.spec.moe, dims.ep),
+            lora_rank=lora.rank if lora else 0, adapted=lora.targets if lora else (),
+        )  # fmt: skip
+
+    @cached_property
+    def plan(self) -> TrainPlan:
+        """Everything that decides what happens."""
+        scenario, given = self.scenario, self.scenario.parallel
+        again, overlap = scenario.recompute, scenario.overlap
+        parts = frozenset(again.modules) if again.mode == "selective" else frozenset()
+        return TrainPlan(
+            spec=self.spec, dims=self.dims, grid=self.grid, stages=self.stages, shard=self.shard,
+            sharding=Sharding(
+                given.zero, given.prefetch, given.reshard, given.sync_each_microbatch, self._bucket,
+                overlap.dp, overlap.params,
+            ),
+            types=self._types,
+            again=Again(parts, again.mode == "full", again.layers),
+            overlap_tp=overlap.tp, overlap_pp=overlap.pp,
+            remote_share=remote_share(scenario.experts, self.spec.moe, self._expert_nodes),
+            offloaded=scenario.offload.activations, offload_optimizer=scenario.offload.optimizer,
+            coarse=scenario.level == "coarse",
+        )  # fmt: skip
+
+    @property
+    def _expert_nodes(self) -> int:
+        """NVLink islands over which an expert-parallel group lies."""
+        group = self.dims.group("ep", 0)
+        return len({min(self.cluster.nvlink_domain(rank)) for rank in group})
+
+    @property
+    def _types(self) -> Types:
+        given = self.scenario.precision
+        weights = _BYTES.get(given.compute, 2.0)
+        return Types(
+            weights=weights, reduced=_BYTES[given.reduce or given.gradients], gradients=_BYTES[given.gradients],
+            moments=_BYTES[given.moments], master=4.0 if given.master and weights < 4 else 0.0,
+        )  # fmt: skip
+
+    @property
+    def _bucket(self) -> int:
+        """Elements of a gradient bucket: Megatron's rule where states are sharded, torch's where they are not."""
+        if self.scenario.bucket is not None:
+            return self.scenario.bucket
+        if self.scenario.parallel.zero == 0:
+            return int(_DDP_BUCKET_BYTES / self._types.reduced)
+        least, per_rank = _MEGATRON_BUCKET
+        return max(least, per_rank * self.dims.dp * self.dims.cp)
+
+    @cached_property
+    def program(self) -> Program:
+        """What happens."""
+        return lower(self.plan)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """How long each op takes alone; a stage is as slow as its slowest node."""
+        assert self.peak_type
+        try:
+            costs = cost_train(self.program, self.cluster, self.profile)
+        except UserError as error:
+            raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
+        slowness = self._slowness
+        for place, at in enumerate(self.program.places):
+            factor = float(slowness[list(at.ranks)].max())
+            if factor > 1:
+                costs = costs.scaled(self.program.only_at([place]), factor)
+        return costs
+
+    @cached_property
+    def _slowness(self) -> np.ndarray:
+        factors = np.ones(self.cluster.n_gpus)
+        for i, slow in enumerate(self.scenario.slow):
+            if slow.node >= self.cluster.n_nodes:
+                allowed = f"there are {self.cluster.n_nodes} nodes, numbered from 0"
+                raise UserError(fault(self.where, f"slow.{i}.node", slow.node, allowed))
+            factors[list(self.cluster.gpus_of(slow.node))] *= slow.factor
+        return factors
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed where the scenario is silent, for the report."""
+        notes = list(self.spec.assumptions)
+        if self.scenario.profile is None:
+            name, devices = self._profile_of_device(), ", ".join(device.name for device in self.devices)
+            known = "nothing is known of its own" if name == "generic" else "chosen by device"
+            notes.append(f"profile of {devices}: {name}; {known}")
+        if self.scenario.parallel.layers is None and self.spec.num_hidden_layers % self.grid.stages:
+            counts = [len(stage.layers) for stage in self.stages]
+            notes.append(
+                f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"
+            )
+        if self.scenario.slow:
+            notes.append("a slow node slows its stage in every replica: exact for one slow node")
+        return tuple(notes)
+
+    @cached_property
+    def hash(self) -> str:
+        """Names the result: everything that the prediction rests on, and the engine's version."""
+        names = {"name", "cluster", "model", "profile", "stack"}  # what they stand for counts, not they
+        content = {
+            "scenario": self.scenario.model_dump(mode="json", exclude=names),
+            "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),
+            "model": repr(self.spec),
+            "profile": self.profile.to_json(),
+            "version": version("runcast"),
+        }
+        return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+
+    def _profile_of_device(self) -> str:
+        names = {profile_for(device.name) for device in self.devices}
+        if len(names) > 1:
+            devices = ", ".join(device.name for device in self.devices)
+            raise UserError(fault(self.where, "profile", None, f"name one for {devices}: each has its own by default"))
+        return names.pop()

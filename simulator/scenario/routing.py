@@ -1,0 +1,63 @@
+"""How unevenly tokens go to experts, and how many of their copies leave the node: from a rule to two numbers."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from ..workload import Moe
+from .training import Experts
+
+
+def load_of(given: Experts, moe: Moe | None, ranks: int) -> float:
+    """How many times its even share of tokens the most loaded of `ranks` expert-parallel ranks gets.
+
+    Experts lie on ranks in order. A capacity factor clips what one expert takes (Switch, arXiv 2101.03961).
+    """
+    if moe is None or given.routing == "balanced":
+        return 1.0
+    shares = _shares(given, moe)
+    if given.capacity is not None:
+        shares = np.minimum(shares, given.capacity / moe.n_routed_experts)
+    return float(max(shares.reshape(ranks, -1).sum(axis=1).max() * ranks, 0.0))
+
+
+def _shares(given: Experts, moe: Moe) -> NDArray[np.float64]:
+    """Each expert's share of all tokens; no token goes to one expert twice, so none has more than 1 / top-k."""
+    if given.routing == "zipf":
+        # experts lie in a fixed order that spreads the popular ones: the r-th goes to rank r mod ranks would hide skew,
+        # so popularity falls with the expert's number, which is the worst case of a contiguous placement
+        weights = np.arange(1, moe.n_routed_experts + 1, dtype=np.float64) ** -given.zipf
+    else:
+        if len(given.histogram) != moe.n_routed_experts or sum(given.histogram) <= 0:
+            raise UserError(f"experts.histogram: expected {moe.n_routed_experts} shares, not all 0")
+        weights = np.array(given.histogram, np.float64)
+    return _at_most(weights / weights.sum(), 1 / moe.num_experts_per_tok)
+
+
+def _at_most(shares: NDArray[np.float64], most: float) -> NDArray[np.float64]:
+    """What exceeds the bound goes to the others, in proportion."""
+    for _ in range(len(shares)):
+        over = shares > most
+        if not over.any() or over.all():
+            break
+        free = 1.0 - most * over.sum()
+        rest = shares[~over].sum()
+        shares = np.where(over, most, shares * (free / rest if rest else 0.0))
+        if not (shares > most * (1 + 1e-12)).any():
+            break
+    return shares
+
+
+def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:
+    """Share of a token's copies that cross between nodes when each node is sent one copy; None where all travel.
+
+    With evenly spread experts a token reaches (nodes - 1)(1 - (1 - 1/nodes)^k) other nodes; limited routing reaches at
+    most `nodes_per_token` nodes, its own among them as often as any (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+    """
+    if moe is None or nodes == 1 or given.dispatcher == "alltoall":
+        return None
+    top_k = moe.num_experts_per_tok
+    reached = (nodes - 1) * (1 - (1 - 1 / nodes) ** top_k)
+    if given.nodes_per_token is not None:
+        reached = min(reached, given.nodes_per_token * (nodes - 1) / nodes)
+    return reached / top_k
