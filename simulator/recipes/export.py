@@ -1,7 +1,7 @@
 """From a training scenario to the arguments of Megatron-LM, and what of it they cannot say."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UserError, fault
 from ..files import beside
@@ -58,6 +58,11 @@ def export_megatron(scenario: TrainScenario, where: str = "scenario") -> Exporte
 
 
 def _spec(scenario: TrainScenario, where: str) -> ModelSpec:
+    spec = _whole_spec(scenario, where)
+    return spec if scenario.model.mtp else replace(spec, num_nextn_predict_layers=0)
+
+
+def _whole_spec(scenario: TrainScenario, where: str) -> ModelSpec:
     model = scenario.model
     if model.preset is not None:
         return preset(model.preset, where, model.overrides)

@@ -44,22 +44,23 @@ def read_shape(given: Given, tp: int) -> Shape | None:
     if known is not None:
         config[_UNSAID] = preset(known).vocab_size
     padded = _padded(given, config[_UNSAID], tp)
-    overrides = _overrides(known, config, padded) if known else {}
     config[_UNSAID] = padded
     try:
         spec = from_hf_config(config, given.where)
     except UserError as error:
         given.notes.faults.extend(error.faults)
         return None
-    if known is None:
-        return Shape(spec, {}, config)
-    return Shape(spec, {"preset": known} | ({"overrides": overrides} if overrides else {}), None)
+    return Shape(spec, _named(known, config, padded), None) if known else Shape(spec, {}, config)
 
 
-def _overrides(known: str, config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
+def _named(known: str, config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
+    """The preset, with what differs from it in vocabulary and multi-token prediction."""
     spec, mtp = preset(known), config.get(_MTP, 0)
     changes = {_UNSAID: vocabulary} if vocabulary != spec.vocab_size else {}
-    return changes | ({_MTP: mtp} if mtp != spec.num_nextn_predict_layers else {})
+    if mtp not in (0, spec.num_nextn_predict_layers):
+        changes[_MTP] = mtp
+    named: dict[str, Any] = {"preset": known} | ({"overrides": changes} if changes else {})
+    return named | ({"mtp": False} if spec.num_nextn_predict_layers and not mtp else {})
 
 
 def _config(given: Given) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def _model(config: Config) -> tuple[ModelSpec | None, dict[str, Any]]:
         config.notes.assumed.append("model.preset = deepseek-v2-lite: the shape of that flavor")
     spec = preset(found)
     if spec.num_nextn_predict_layers:
-        return spec, {"preset": found, "overrides": {"num_nextn_predict_layers": 0}}
+        return spec, {"preset": found, "mtp": False}
     return spec, {"preset": found}
 
 

@@ -212,8 +212,9 @@ def scenarios(draw):
             [{}, {"mode": "full"}, {"mode": "full", "layers": 2}, {"mode": "selective", "modules": ["mlp"]}]
         )
     )
+    mtp = draw(st.booleans()) if model == "deepseek-v3" else True
     return {
-        "name": "r", "kind": "train_step", "cluster": "dgx-h100", "nodes": 8, "model": {"preset": model},
+        "name": "r", "kind": "train_step", "cluster": "dgx-h100", "nodes": 8, "model": {"preset": model, "mtp": mtp},
         "parallel": parallel, "schedule": schedule, "overlap": overlap, "recompute": recompute,
         "precision": {"compute": compute, "gradients": gradients, "moments": moments},
         "batch": {"global": 64 * draw(small), "micro": 1, "seq_len": 2048},
