@@ -98,7 +98,7 @@ class Flows:
     def _settle(self, _: Event) -> None:
         self._settling = False
         now = self.env.now
-        if self._load.full_links or self._shared or self.disturbance:
+        if self._load.full or self._shared or self.disturbance:
             self._share(now)
         else:
             for flow in self._fresh:
@@ -111,13 +111,18 @@ class Flows:
         if self.disturbance:
             for flow in flows:
                 flow.cap = self.disturbance.cap(flow.op)
-        self._shared = self._load.full_links > 0
+        self._shared = bool(self._load.full)
         sharing = [flow for flow in flows if self._load.is_full(flow.row)] if self._shared else []
-        speeds = self._allocator.speeds([flow.row for flow in sharing], [flow.cap for flow in sharing])
-        shared = {flow.op: speed for flow, speed in zip(sharing, speeds, strict=True)}
         self.reallocations += 1
-        for flow in flows:  # one that crosses no full link runs at its cap
-            speed = shared.get(flow.op, flow.cap)
+        if len(sharing) < len(flows):  # who crosses no full link runs at its cap
+            alone = flows if not sharing else [flow for flow in flows if not self._load.is_full(flow.row)]
+            self._set_speeds(alone, [flow.cap for flow in alone], now)
+        if sharing:
+            caps = [flow.cap for flow in sharing]
+            self._set_speeds(sharing, self._allocator.speeds([flow.row for flow in sharing], caps), now)
+
+    def _set_speeds(self, flows: list[_Flow], speeds: list[float], now: float) -> None:
+        for flow, speed in zip(flows, speeds, strict=True):
             if speed != flow.speed:
                 flow.set_speed(speed, now)
 

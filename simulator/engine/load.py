@@ -1,6 +1,6 @@
 """What the active flows ask of the links, and the speeds they get: bookkeeping around the pure `sharing.fill`.
 
-Neither class knows time. `Load` counts the links that are asked for more than they have, so that nothing is shared
+Neither class knows time. `Load` knows the links that are asked for more than they have, so that nothing is shared
 while there are none; `Allocator` remembers the answers for sets of rows that come back, as regular programs do.
 """
 
@@ -19,15 +19,16 @@ _REMEMBERED = 10_000  # answers kept
 
 
 class Load:
-    """Bytes per second that the active rows ask of each link at full speed."""
+    """Bytes per second that the active rows ask of each link at full speed, and the links that these fill."""
 
     def __init__(self, costs: Costs):
-        self.full_links = 0
+        self.full: set[int] = set()
         self._costs = costs
         self._limit = costs.capacity_bytes_per_s * sharing.TIE
         self._load = np.zeros(len(self._limit))
         self._sizes: list[int] = np.diff(costs.demand.start).tolist()
         self._short: dict[int, list[tuple[int, float, float]]] = {}
+        self._links: dict[int, list[int]] = {}
 
     def add(self, row: int) -> None:
         """A flow with this row became active."""
@@ -38,31 +39,29 @@ class Load:
         self._change(row, -1.0)
 
     def is_full(self, row: int) -> bool:
-        """Whether flows with this row cross a full link."""
-        if self._sizes[row] <= _SHORT:
-            return any(self._load.item(link) > limit for link, _, limit in self._short.get(row) or self._walk(row))
-        links, _ = self._costs.demand_row(row)
-        return bool((self._load[links] > self._limit[links]).any())
+        """Whether flows with this row, one of which is active, cross a full link."""
+        return not self.full.isdisjoint(self._links[row])
 
     def _change(self, row: int, sign: float) -> None:
-        load = self._load
+        load, full = self._load, self.full
         if self._sizes[row] <= _SHORT:
             for link, rate, limit in self._short.get(row) or self._walk(row):
-                before = load.item(link)
-                after = before + sign * rate
-                load[link] = after
-                self.full_links += (after > limit) - (before > limit)
+                load[link] = after = load.item(link) + sign * rate
+                if after > limit:
+                    full.add(link)
+                elif full:
+                    full.discard(link)
         else:
             links, rates = self._costs.demand_row(row)
-            limits = self._limit[links]
-            before_full = np.count_nonzero(load[links] > limits)
+            self._links.setdefault(row, links.tolist())
             load[links] += sign * rates
-            self.full_links += int(np.count_nonzero(load[links] > limits)) - int(before_full)
+            full.difference_update(self._links[row])
+            full.update(links[load[links] > self._limit[links]].tolist())
 
     def _walk(self, row: int) -> list[tuple[int, float, float]]:
         links, rates = self._costs.demand_row(row)
         entries = list(zip(links.tolist(), rates.tolist(), self._limit[links].tolist(), strict=True))
-        self._short[row] = entries
+        self._short[row], self._links[row] = entries, links.tolist()
         return entries
 
 

@@ -200,22 +200,24 @@ def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int) -> bo
 def _settle(now: float, instant: int, moved: bool, active: Any, work: Work, links: Links, crowds: Crowds) -> float:
     """Give every active op the speed that it has from now on; when the first of them ends."""
     remaining, since, speed, cap, goal, finish_at = work
-    for op in active:
-        for k in range(crowds.start[op], crowds.start[op + 1]):
-            if crowds.touched[crowds.cells[k]] == instant:
-                cap[op] = goal[op] = _cap(op, crowds)
-                moved |= links.start[links.row[op]] < links.start[links.row[op] + 1]
-                break
+    if len(crowds.cells):
+        start, cells, touched = crowds.start, crowds.cells, crowds.touched
+        for op in active:
+            for k in range(start[op], start[op + 1]):
+                if touched[cells[k]] == instant:
+                    cap[op] = goal[op] = _cap(op, crowds)
+                    moved |= links.start[links.row[op]] < links.start[links.row[op] + 1]
+                    break
     if moved:
         _share(active, cap, goal, links)
     soonest = _NEVER
     for op in active:
         if goal[op] != speed[op]:
             remaining[op] -= speed[op] * (now - since[op])
-            since[op] = now
-            speed[op] = goal[op]
-            finish_at[op] = now + max(remaining[op], 0.0) / speed[op] if speed[op] > 0.0 else _NEVER
-        soonest = min(soonest, finish_at[op])
+            since[op], speed[op] = now, goal[op]
+            finish_at[op] = now + max(remaining[op], 0.0) / goal[op] if goal[op] > 0.0 else _NEVER
+        if finish_at[op] < soonest:
+            soonest = finish_at[op]
     return soonest
 
 

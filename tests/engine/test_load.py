@@ -33,6 +33,7 @@ def test_a_link_is_full_no_longer_when_one_leaves(links):
     load = Load(costs)
     load.add(int(costs.row[0]))
     load.add(int(costs.row[1]))
-    assert load.full_links == links
+    assert load.full == set(range(links))
+    assert load.is_full(int(costs.row[0]))
     load.remove(int(costs.row[0]))
-    assert load.full_links == 0
+    assert not load.full
