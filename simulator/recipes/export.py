@@ -7,7 +7,7 @@ from ..errors import UserError, fault
 from ..files import beside
 from ..hardware import cluster
 from ..parallel import ORDER
-from ..scenario.training import TrainScenario
+from ..scenario import TrainScenario
 from ..workload import ModelSpec, load_hf_config, preset
 from .megatron import CP_TYPES, MODULES, ORDER_PP_INSIDE, SHARDING
 from .shapes import arguments_of
@@ -119,16 +119,27 @@ def _pipeline(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
     if p.pp == 1:
         return
     chunks = schedule.name != "1f1b"
-    if p.layers is not None:
-        yield f"--pipeline-model-parallel-layout '{_layout(p.layers, spec.num_nextn_predict_layers)}'"
+    layers = p.layers or _uneven(scenario, spec)
+    if layers is not None:
+        yield f"--pipeline-model-parallel-layout '{_layout(layers, spec.num_nextn_predict_layers)}'"
     elif p.embedding_as_layer:
         yield from ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
-    if chunks and p.layers is None:
+    if chunks and layers is None:
         yield f"--num-virtual-stages-per-pipeline-rank {schedule.vpp}"
     if chunks and schedule.group is not None:
         yield f"--microbatch-group-size-per-virtual-pipeline-stage {schedule.group}"
     if schedule.name == "interleaved-overlap":
         yield "--overlap-moe-expert-parallel-comm"
+
+
+def _uneven(scenario: TrainScenario, spec: ModelSpec) -> tuple[int, ...] | None:
+    """Layers per stage where they do not go evenly, the first ones fuller; None where they do."""
+    ends = int(scenario.parallel.embedding_as_layer)
+    stages = scenario.parallel.pp * (scenario.schedule.vpp or 1)
+    each, more = divmod(spec.num_hidden_layers + 2 * ends, stages)
+    counts = [each + (stage < more) for stage in range(stages)]
+    counts[0], counts[-1] = counts[0] - ends, counts[-1] - ends
+    return tuple(counts) if more else None
 
 
 def _layout(layers: tuple[int, ...], mtp: int) -> str:
@@ -196,6 +207,10 @@ def _experts(scenario: TrainScenario, spec: ModelSpec, gpus_per_node: int) -> It
         return
     if experts.capacity is not None:
         yield f"--moe-expert-capacity-factor {experts.capacity:g}"
+    if experts.dispatcher == "alltoall":
+        yield "--moe-token-dispatcher-type alltoall"
+        return
+    yield from ("--moe-token-dispatcher-type flex", "--moe-enable-deepep")
     if experts.nodes_per_token is not None:
         yield f"--moe-router-num-groups {_expert_nodes(scenario, gpus_per_node)}"
         yield f"--moe-router-group-topk {experts.nodes_per_token}"

@@ -1,11 +1,11 @@
 """From Megatron-LM's arguments to a scenario: what each says, with Megatron-LM's own defaults and its own refusals."""
 
-import re
 from typing import Any
 
 from ..parallel import ParallelDims
 from .arguments import read_arguments
 from .given import Given
+from .pipelines import read_pipeline
 from .recipe import Machine, Notes, Recipe
 from .shapes import Shape, read_shape
 
@@ -17,10 +17,6 @@ MODULES = {
     "moe_act": "activation",
 }
 FP8 = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
-_LONGEST_LAYOUT = 10_000
-_LAYOUT_RUN = re.compile(
-    r"\((?P<many>[^()]*)\)(?:\*(?P<times>\d{1,3}))?|(?P<one>[EtmL|])(?:\*(?P<count>\d{1,3}))?|,|\s"
-)
 
 
 def read_megatron(text: str, where: str, machine: Machine) -> Recipe | Notes:
@@ -48,7 +44,7 @@ def read_megatron(text: str, where: str, machine: Machine) -> Recipe | Notes:
 
 def _table(given: Given, sizes: dict[str, int], shape: Shape, machine: Machine) -> dict[str, Any]:
     stage = _check_grid(given, sizes, machine, experts=shape.spec.moe is not None)
-    schedule, split = _schedule(given, sizes, shape)
+    schedule, split = read_pipeline(given, sizes["pp"], shape.spec.num_hidden_layers)
     zero = _zero(given)
     batch = _batch(given, sizes, stage // sizes["tp"] // sizes["cp"])
     _check_batch(given, sizes, batch, schedule, stage)
@@ -145,146 +141,6 @@ def _zero(given: Given) -> int:
     if given.switch("use_megatron_fsdp"):
         return SHARDING[given.choice("data_parallel_sharding_strategy", "no_shard", tuple(SHARDING))]
     return int(given.switch("use_distributed_optimizer"))
-
-
-# The pipeline
-
-
-def _schedule(given: Given, sizes: dict[str, int], shape: Shape) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables `schedule` and what of `parallel` splits layers into stages."""
-    pp, layers = sizes["pp"], shape.spec.num_hidden_layers
-    counts = _layout(given, pp, layers) if given.has("pipeline_model_parallel_layout") else None
-    vpp = len(counts) // pp if counts else _chunks(given, pp, layers)
-    combined = given.switch("overlap_moe_expert_parallel_comm")
-    if vpp > 1 and pp == 1:
-        given.fault(_vpp_name(given), "chunks need a pipeline, with --pipeline-model-parallel-size above 1")
-    if combined and vpp == 1:
-        line = "--overlap-moe-expert-parallel-comm: only with chunks of an interleaved pipeline"
-        given.notes.not_modelled.append(line)
-    if vpp == 1:
-        return {"name": "1f1b"}, _split(given, pp, 1, layers, counts)
-    schedule: dict[str, Any] = {"name": "interleaved-overlap" if combined else "interleaved", "vpp": vpp}
-    group = given.whole("microbatch_group_size_per_virtual_pipeline_stage", pp)
-    if group < pp:
-        given.fault("microbatch_group_size_per_virtual_pipeline_stage", f"expected at least pp = {pp}")
-    if group != pp:
-        schedule["group"] = group
-    return schedule, _split(given, pp, vpp, layers, counts)
-
-
-def _vpp_name(given: Given) -> str:
-    names = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    return next((name for name in names if given.has(name)), "pipeline_model_parallel_layout")
-
-
-def _chunks(given: Given, pp: int, layers: int) -> int:
-    per_chunk, chunks = "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"
-    if given.has(per_chunk) and given.has(chunks):
-        given.fault(per_chunk, f"goes not with {given.spelled(chunks)}; give one of them")
-    if not given.has(per_chunk):
-        return given.whole(chunks)
-    each = given.whole(per_chunk)
-    embedding, loss = _ends(given)
-    ranks, rest = pp, layers + embedding + loss
-    for end in ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"):
-        if given.has(end):
-            ranks, rest = ranks - 1, rest - given.whole(end)
-    if ranks < 1 or rest % (ranks * each):
-        given.fault(per_chunk, f"{each} x pp {pp} must divide the {layers} layers")
-        return 1
-    return rest // ranks // each
-
-
-def _ends(given: Given) -> tuple[int, int]:
-    names = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
-    return int(given.switch(names[0])), int(given.switch(names[1]))
-
-
-def _split(given: Given, pp: int, vpp: int, layers: int, counts: list[int] | None) -> dict[str, Any]:
-    """Layers per stage where they are not all the same."""
-    if counts is not None:
-        return {"layers": counts}
-    embedding, loss = _ends(given)
-    first, last = (given.optional(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
-    if (embedding or loss) and (first or last):
-        given.fault("account_for_embedding_in_pipeline_split", "goes not with layers of the first or last stage", True)
-        return {}
-    if pp == 1:
-        return {}
-    if first or last:
-        return _uneven(given, pp, vpp, layers, first, last)
-    if (layers + embedding + loss) % (pp * vpp):
-        also = " with embedding and loss counted" if embedding or loss else ""
-        given.fault(
-            "num_layers", f"pp {pp} x {vpp} chunks = {pp * vpp} must divide them{also}", layers + embedding + loss
-        )
-        return {}
-    if embedding and loss:
-        return {"embedding_as_layer": True}
-    each = [(layers + embedding + loss) // (pp * vpp)] * (pp * vpp)
-    each[0], each[-1] = each[0] - embedding, each[-1] - loss
-    return {"layers": each} if embedding or loss else {}
-
-
-def _uneven(given: Given, pp: int, vpp: int, layers: int, first: int | None, last: int | None) -> dict[str, Any]:
-    middle = pp - (first is not None) - (last is not None)
-    rest = layers - (first or 0) - (last or 0)
-    name = f"decoder_{'first' if first else 'last'}_pipeline_num_layers"
-    ends = [end for end in (first, last) if end is not None]
-    if rest < 0 or (middle == 0 and rest) or (middle and rest % (middle * vpp)) or any(end % vpp for end in ends):
-        over = f"over {middle} ranks of {vpp} chunks" if vpp > 1 else f"over {middle} ranks"
-        given.fault(name, f"leaves {rest} of {layers} layers {over}, which does not go evenly")
-        return {}
-    ranks = [rest // middle if middle else 0] * pp
-    ranks[0] = first if first is not None else ranks[0]
-    ranks[-1] = last if last is not None else ranks[-1]
-    return {"layers": [count // vpp for _ in range(vpp) for count in ranks]}
-
-
-def _layout(given: Given, pp: int, layers: int) -> list[int] | None:
-    """Layers per stage of a layout such as Et*3|(tt|)*29,m|L: embedding, layers, MTP and loss, stages split by bars."""
-    name = "pipeline_model_parallel_layout"
-    text = given.text(name)
-    clashes = (
-        "num_layers_per_virtual_pipeline_stage", "decoder_first_pipeline_num_layers",
-        "decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split",
-    )  # fmt: skip
-    if clash := [other for other in clashes if given.has(other)]:
-        given.fault(name, f"goes not with {given.spelled(clash[0])}")
-        return None
-    stages = _spread(text).split("|")
-    if not stages[0].startswith("E") or not stages[-1].endswith("L") or len(stages) % pp or "?" in "".join(stages):
-        wanted = f"expected E (embedding), t (layers), m (MTP) and L (loss), a multiple of pp = {pp} stages split by |"
-        given.fault(name, wanted)
-        return None
-    counts = [stage.count("t") for stage in stages]
-    if sum(counts) != layers:
-        given.fault(name, f"holds {sum(counts)} layers; the model has {layers}")
-        return None
-    chunks = given.optional("num_virtual_stages_per_pipeline_rank")
-    if chunks is not None and chunks != len(counts) // pp:
-        given.fault("num_virtual_stages_per_pipeline_rank", f"the layout has {len(counts) // pp}")
-    if any("m" in stage for stage in stages[:-1]):
-        given.notes.assumed.append("layers of multi-token prediction are on the last stage, whatever the layout says")
-    return counts
-
-
-def _spread(text: str) -> str:
-    """A layout with its repetitions written out; `?` where it is none, or far too long."""
-    spread, place = "", 0
-    while place < len(text):
-        found = _LAYOUT_RUN.match(text, place)
-        if found is None or len(spread) > _LONGEST_LAYOUT:
-            return "?"
-        if found["many"] is not None:
-            spread += _spread(found["many"])[:_LONGEST_LAYOUT] * int(found["times"] or 1)
-        elif found["one"]:
-            spread += found["one"] * int(found["count"] or 1)
-        place = found.end()
-    return spread
-
-
-# The batch, and what is kept in which type
 
 
 def _batch(given: Given, sizes: dict[str, int], dp: int) -> dict[str, Any]:
@@ -427,6 +283,9 @@ def _experts(given: Given, sizes: dict[str, int], machine: Machine) -> dict[str,
     capacity = given.number("moe_expert_capacity_factor")
     if capacity is not None and capacity > 0:
         found["capacity"] = capacity
+    if _dispatcher(given, sizes["ep"]) != "deepep":
+        return found
+    found["dispatcher"] = "deepep"
     groups, chosen = given.optional("moe_router_num_groups"), given.optional("moe_router_group_topk")
     nodes = -(-sizes["ep"] * sizes["etp"] // machine.gpus_per_node)
     if groups and chosen and nodes > 1:
@@ -434,6 +293,21 @@ def _experts(given: Given, sizes: dict[str, int], machine: Machine) -> dict[str,
         if limit < nodes:
             found["nodes_per_token"] = limit
     return found
+
+
+def _dispatcher(given: Given, ep: int) -> str:
+    """Megatron-LM's own default, a gather of all tokens, is not modelled."""
+    kind = given.choice("moe_token_dispatcher_type", "allgather", ("allgather", "alltoall", "alltoall_seq", "flex"))
+    if kind == "flex":
+        backend = given.choice("moe_flex_dispatcher_backend", "deepep", ("deepep", "hybridep"))
+        if backend != "deepep":
+            given.notes.not_modelled.append(
+                f"--moe-flex-dispatcher-backend {backend}: as fast as DeepEP, to our knowledge"
+            )
+        return "deepep"
+    if kind == "allgather" and ep > 1:
+        given.notes.assumed.append("experts.dispatcher = alltoall: a gather of all tokens is not modelled")
+    return "alltoall"
 
 
 def _check_launch(given: Given, machine: Machine) -> None:

@@ -17,7 +17,7 @@ SWITCHES = frozenset(
     overlap_grad_reduce overlap_param_gather tp_comm_overlap overlap_p2p_comm overlap_moe_expert_parallel_comm
     delay_wgrad_compute account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split bf16 fp16
     grad_reduce_in_bf16 grad_reduce_in_fp32 use_precision_aware_optimizer recompute_activations
-    optimizer_cpu_offload cpu_offloading geglu
+    optimizer_cpu_offload cpu_offloading geglu moe_enable_deepep
 """)
 )
 
@@ -34,7 +34,8 @@ VALUED = frozenset(
     microbatch_group_size_per_virtual_pipeline_stage cp_comm_type global_batch_size micro_batch_size seq_length
     fp8_format fp8_recipe fp4_format exp_avg_dtype exp_avg_sq_dtype recompute_granularity recompute_method
     recompute_num_layers recompute_modules cpu_offloading_num_layers ddp_bucket_size moe_expert_capacity_factor
-    moe_router_num_groups moe_router_group_topk nnodes nproc_per_node world_size
+    moe_router_num_groups moe_router_group_topk moe_token_dispatcher_type moe_flex_dispatcher_backend
+    nnodes nproc_per_node world_size
 """)
 )
 
@@ -139,7 +140,7 @@ NOT_MODELLED = {
     ),
     **dict.fromkeys(
         _words("""
-            moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend moe_deepep_num_sms
+            moe_deepep_num_sms
             moe_hybridep_num_sms moe_shared_expert_overlap
         """),
         _ROUTE,

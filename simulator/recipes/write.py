@@ -5,12 +5,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import ValidationError
-
 from ..errors import UserError, fault
 from ..files import read_text, read_toml, write_atomic
 from ..hardware import cluster
-from ..scenario.training import TrainScenario
+from ..scenario import TrainScenario, check_train
 from .megatron import read_megatron
 from .recipe import Machine, Notes, Recipe
 from .torchtitan import holds_torchtitan, read_torchtitan
@@ -79,7 +77,7 @@ def scenario_table(
     model = dict(recipe.table["model"]) or {"config": config}
     first = {"name": name, "kind": "train_step", "cluster": cluster_name, "nodes": nodes}
     table = first | dict(recipe.table) | {"model": model}
-    scenario = _checked(table, name)
+    scenario = check_train(table, name)
     said: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {key: value for key, value in said.items() if value != {}} | {"nodes": nodes}
 
@@ -122,18 +120,4 @@ def load_training(path: Path | str) -> TrainScenario:
     table = read_toml(Path(path))
     if table.get("kind") != "train_step":
         raise UserError(fault(str(path), "kind", table.get("kind"), "expected 'train_step'"))
-    return _checked(table, str(path))
-
-
-def _checked(table: Mapping[str, Any], where: str) -> TrainScenario:
-    try:
-        return TrainScenario.model_validate_json(json.dumps(table, default=str))
-    except ValidationError as error:
-        raise UserError(*(_line(where, one) for one in error.errors(include_url=False))) from error
-
-
-def _line(where: str, error: Mapping[str, Any]) -> str:
-    key, message = ".".join(map(str, error["loc"])), error["msg"].removeprefix("Value error, ")
-    if error["type"] == "missing" or isinstance(error["input"], Mapping):
-        return ": ".join(filter(None, [where, key, message]))
-    return fault(where, key, error["input"], message)
+    return check_train(table, str(path))

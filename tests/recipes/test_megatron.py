@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from runcast.simulator.errors import UserError
 from runcast.simulator.recipes import export_megatron, read_recipe, scenario_table
 from runcast.simulator.recipes.names import KNOWN, NOT_MODELLED, SWITCHES, UNTIMED, VALUED
-from runcast.simulator.recipes.write import _checked
+from runcast.simulator.scenario import check_train
 
 SMALL = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
@@ -166,6 +166,62 @@ def test_fields_of_dataclasses_are_read_like_arguments(read):
     assert fields["model"] == {"preset": "llama3-8b"}
 
 
+def test_layers_that_do_not_go_evenly_are_exported_as_a_layout():
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"pp": 8},
+                "schedule": {"name": "interleaved", "vpp": 3}, "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+    exported = export_megatron(check_train(scenario, "r"))
+
+    assert "--pipeline-model-parallel-layout 'E" + "tt|" * 8 + "t|" * 15 + "tL'" in [
+        line.replace("t*2", "tt") for line in exported.lines
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"schedule": {"name": "zb-v"}, "parallel": {"pp": 2}}, "schedule.name = 'zb-v': Megatron-LM has 1f1b"),
+        ({"schedule": {"name": "interleaved"}, "parallel": {"pp": 2}}, "schedule.vpp = None: expected 2 or more"),
+        ({"parallel": {"order": "cp-tp-ep-dp-pp"}}, "parallel.order = 'cp-tp-ep-dp-pp': Megatron-LM has"),
+        ({"precision": {"compute": "tf32"}}, "precision.compute = 'tf32'"),
+        ({"lora": {}}, "lora: Megatron-LM's arguments have no adapters"),
+        ({"parallel": {"dp": 3}}, "parallel.dp = 3"),
+        ({"model": {"bytes": 10, "tensors": 1}}, "give preset or config"),
+        ({"model": {"preset": "gpt-oss-120b"}}, "gpt-oss-120b has sliding windows, which no argument says"),
+        ({"model": {"preset": "falcon-7b"}}, "falcon-7b has attention and feed-forward side by side"),
+    ],
+)
+def test_what_no_argument_says_is_a_fault(change, line):
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
+                "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+    with pytest.raises(UserError, match=line):
+        export_megatron(check_train(scenario | change, "r"))
+
+
+def test_what_export_leaves_out_is_a_comment():
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"pp": 2},
+                "batch": {"global": 8, "seq_len": 2048}, "precision": {"master": False}}  # fmt: skip
+
+    assert str(export_megatron(check_train(scenario, "r"))).splitlines()[-2:] == [
+        "# not said: overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only",
+        "# not said: precision.master = false: the optimizer keeps weights in FP32",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "experts"),
+    [
+        ("--moe-token-dispatcher-type alltoall", None),
+        ("--moe-token-dispatcher-type flex --moe-enable-deepep", {"dispatcher": "deepep"}),
+        ("--moe-token-dispatcher-type flex --moe-router-num-groups 4 --moe-router-group-topk 1",
+         {"dispatcher": "deepep", "nodes_per_token": 1}),
+    ],
+)  # fmt: skip
+def test_how_tokens_go_to_experts(read, more, experts):
+    table = read(SMALL + "--num-experts 16 --expert-model-parallel-size 16 " + more, nodes=2)
+
+    assert table.get("experts") == experts
+
+
 # Whatever both can say comes back.
 
 small = st.sampled_from([1, 2, 4])
@@ -226,11 +282,11 @@ def scenarios(draw):
 def test_a_scenario_comes_back_from_its_arguments(tmp_path_factory, table):
     heads = {"qwen2.5-7b": 4}.get(table["model"]["preset"], 8)
     assume(heads % table["parallel"]["tp"] == 0)
-    scenario = _checked(table, "r")
+    scenario = check_train(table, "r")
     exported = export_megatron(scenario)
     file = tmp_path_factory.mktemp("r") / "r.sh"
     file.write_text(str(exported))
-    again = _checked(scenario_table(read_recipe(file, "dgx-h100", 8), "r", "dgx-h100", 8), "r")
+    again = check_train(scenario_table(read_recipe(file, "dgx-h100", 8), "r", "dgx-h100", 8), "r")
 
     assert exported.unsaid == ()
     drop = {"model": {"overrides"}}  # a vocabulary may be padded
