@@ -64,6 +64,8 @@ ALIASES = {
     "overlap_p2p_communication": "overlap_p2p_comm",
     "use_rotary_position_embeddings": "rotary",
     "quick_geglu": "geglu",
+    "gated_linear_unit": "swiglu",
+    "devices": "nproc_per_node",
     "nproc": "nproc_per_node",
     "num_nodes": "nnodes",
 }

@@ -138,12 +138,13 @@ def test_an_argument_is_of_one_kind():
 
 
 FIELDS = """
-num_layers: 32
+model:
+  num_layers: 32
 hidden_size: 4096
 ffn_hidden_size: 14336
 num_attention_heads: 32
 num_query_groups: 8
-swiglu: true
+gated_linear_unit: true
 normalization: RMSNorm
 add_bias_linear: false
 share_embeddings_and_output_weights: false
