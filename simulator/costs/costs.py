@@ -83,7 +83,7 @@ class Costs:
         lane asks of it. An op holds several lanes; its first one stands for it.
         """
         first_lane = program.lanes_of.values[program.lanes_of.start[:-1]]
-        lane, row = np.unique(np.stack([first_lane, self.row]), axis=1)
+        lane, row = np.divmod(np.unique(first_lane * len(self.demand) + self.row), len(self.demand))
         load, most = np.zeros_like(self.capacity_bytes_per_s), np.zeros_like(self.capacity_bytes_per_s)
         for of_lane in filter(len, np.split(row, np.flatnonzero(np.diff(lane)) + 1)):
             demands = [self.demand_row(one) for one in of_lane.tolist()]

@@ -4,8 +4,8 @@ Ops repeat: every distinct (kind, type, group, bytes, shape) is priced once. A r
 op asks for the links of that rank: its NIC and PCIe lanes, its NVLink port.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -30,31 +30,35 @@ _FAMILY = {  # whose interference a kind of op takes and makes
     **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
     **dict.fromkeys(("attention", "attention_backward"), "attention"),
 }
-_NOT_MEMORY = {*_FAMILY, *BUS_FACTOR, "send_recv", "h2d", "d2h", "issue", "host_adam"}
-
-
-def cost_train(program: Program, cluster: Cluster, profile: Profile) -> Costs:
-    """How long each op of a training step takes alone, and what it asks of links.
-
-    Raises:
-        UserError: the profile has no model for something that is computed, or the cluster no route.
-    """
-    return _Pricer(program, cluster, profile).costs()
+_NOT_MEMORY = {*_FAMILY, *BUS_FACTOR, "send_recv", "h2d", "d2h", "issue", "host_adam", "actions"}
 
 
 @dataclass(frozen=True)
-class _Price:
-    """Of one distinct op; `demand` is bytes/s by link at full speed."""
+class Price:
+    """Of one distinct op; `provenance` indexes PROVENANCE, `demand` is bytes/s by link at full speed."""
 
     seconds: float
     spread: float
     provenance: int
-    demand: Mapping[int, float]
+    demand: Mapping[int, float] = field(default_factory=dict)
+
+
+def cost_train(program: Program, cluster: Cluster, profile: Profile, actions: Sequence[Price] = ()) -> Costs:
+    """How long each op of a training step takes alone, and what it asks of links.
+
+    `actions` are the prices of whole actions, by number, of a step at the coarser level.
+
+    Raises:
+        UserError: the profile has no model for something that is computed, or the cluster no route.
+    """
+    return _Pricer(program, cluster, profile, actions).costs()
 
 
 class _Pricer:
-    def __init__(self, program: Program, cluster: Cluster, profile: Profile):
-        self.program, self.cluster, self.profile = program, cluster, profile
+    """Prices a Program, one distinct op after another."""
+
+    def __init__(self, program: Program, cluster: Cluster, profile: Profile, actions: Sequence[Price]):
+        self.program, self.cluster, self.profile, self.actions = program, cluster, profile, actions
         self.limits = limits(cluster)
 
     def costs(self) -> Costs:
@@ -88,27 +92,29 @@ class _Pricer:
     def capacity(self) -> Floats:
         return effective_capacity(self.cluster, self.profile)
 
-    def _price(self, op: int) -> _Price:
+    def _price(self, op: int) -> Price:
         kind = self.program.kind_of(op)
         if kind in BUS_FACTOR or kind == "send_recv":
             return self._exchange(op, kind)
         if kind in ("h2d", "d2h"):
             return self._copy(op, kind)
         shape = tuple(self.program.shape[op].tolist())
+        if kind == "actions":
+            return self.actions[shape[0]]
         dtype = self.program.dtypes[self.program.dtype[op]]
         found = _kernel(self, kind, shape, int(self.program.bytes[op]), dtype)
-        return _Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]), {})
+        return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]), {})
 
     def estimate(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
         return self.profile.estimate(cost_class, features, limits=self.limits)
 
     # Exchanges
 
-    def _exchange(self, op: int, kind: str) -> _Price:
+    def _exchange(self, op: int, kind: str) -> Price:
         group = self.program.groups[self.program.group[op]]
         size = float(self.program.bytes[op])
         if len(group) == 1 or size == 0:
-            return _Price(0.0, 0.0, PROVENANCE.index("exact"), {})
+            return Price(0.0, 0.0, PROVENANCE.index("exact"), {})
         reach = self._reach(group)
         remote = self.program.shape[op]
         if kind == "all_to_all" and len(remote) and reach.islands > 1:
@@ -122,7 +128,7 @@ class _Pricer:
         found = self.estimate(cost_class, features)
         seconds = float(found.seconds[0])
         demand = self._links(kind, group, reach, size, seconds)
-        return _Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
+        return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
 
     def _network(self, kind: str, reach: "_Reach") -> dict[str, float]:
         if kind == "send_recv":
@@ -175,7 +181,7 @@ class _Pricer:
 
     # Copies
 
-    def _copy(self, op: int, kind: str) -> _Price:
+    def _copy(self, op: int, kind: str) -> Price:
         rank = self.program.groups[self.program.group[op]][0]
         route = self.cluster.h2d_route(rank) if kind == "h2d" else self.cluster.d2h_route(rank)
         narrowest = min(route, key=lambda link: self.capacity[link])
@@ -184,7 +190,7 @@ class _Pricer:
         start = self.profile["h2d.latency_s"].value
         seconds = start + float(self.program.bytes[op]) / rate
         demand = dict.fromkeys(route, float(self.program.bytes[op]) / seconds)
-        return _Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance), demand)
+        return Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance), demand)
 
 
 @dataclass(frozen=True)

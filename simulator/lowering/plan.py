@@ -69,8 +69,7 @@ class TrainPlan:
     """One training step.
 
     `remote_share` is the share of dispatched bytes that leave the node, where the dispatcher sends a token once per
-    node; None where every copy travels. `offloaded` is the share of kept activations that lies on the host. A `coarse`
-    plan has one op per action.
+    node; None where every copy travels. `offloaded` is the share of kept activations that lies on the host.
     """
 
     spec: ModelSpec
@@ -87,7 +86,6 @@ class TrainPlan:
     remote_share: float | None = None
     offloaded: float = 0.0
     offload_optimizer: bool = False
-    coarse: bool = False
 
     @property
     def lora(self) -> bool:

@@ -5,7 +5,7 @@ direction on both sides. Behind its last action a rank waits for its gradients, 
 updates the parameters that it owns, and gathers those of others, unless the next step does that under its forward.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..program import Place, Program
@@ -15,7 +15,7 @@ from .actions import ActionWriter, Pass
 from .assembly import Assembly
 from .held import Share
 from .kept import kept_bytes
-from .piece import COMPUTE, D2H, H2D, HOST, Piece, Tables
+from .piece import COMPUTE, D2H, H2D, HOST, Tables
 from .plan import TrainPlan
 
 _ADAM_BYTES = 28  # fp32 gradient, weight and two moments: read four, write three, per parameter
@@ -23,28 +23,22 @@ _AGREED_BYTES = 4  # the sum of squares of all gradients
 
 
 def lower(plan: TrainPlan) -> Program:
-    """What happens in the step."""
-    return _Step(plan).program()
+    """What happens in the step, kernel by kernel."""
+    return Step(plan).program()
 
 
 @dataclass(frozen=True)
-class _Stamped:
-    """One action where it was stamped: its first op, and which of the piece's actions it is."""
+class Placed:
+    """One action in the Program: the ops that wait for its input, those that are its output, its first and its last."""
 
-    piece: Piece
+    heads: list[int]
+    tails: list[int]
     first: int
-    part: int
-
-    @property
-    def heads(self) -> list[int]:
-        return [self.first + op for op in self.piece.heads[self.part]]
-
-    @property
-    def tails(self) -> list[int]:
-        return [self.first + op for op in self.piece.tails[self.part]]
+    last: int
+    weights: Mapping[int, int]  # by layer, what first needs its weights
 
 
-class _Step:
+class Step:
     """The step in the making."""
 
     def __init__(self, plan: TrainPlan):
@@ -56,12 +50,15 @@ class _Step:
         places = [Place(f"stage {r}", tuple(rank + r * stride for rank in stage_ranks)) for r in ranks]
         self.assembly = Assembly(tables, places)
         self.writers = [ActionWriter(plan, rank, tables) for rank in ranks]
-        self._done: dict[Action, _Stamped] = {}
+        self._kept = [kept_bytes(plan, stage) for stage in range(len(plan.stages))]
+        self._first = [plan.first_rank(rank) for rank in ranks]
+        self._done: dict[Action, Placed] = {}
         self._sent: dict[Action, int] = {}
         self._offloaded: dict[Action, int] = {}
         self._onloaded: dict[tuple[int, int], int] = {}
 
     def program(self) -> Program:
+        """All of it."""
         gathered = [self._gather_weights(rank) for rank in range(self.plan.grid.ranks)]
         for rank, row in enumerate(self.plan.grid.rows):
             self._row(rank, row, gathered[rank])
@@ -75,21 +72,31 @@ class _Step:
 
     def _row(self, rank: int, row: Sequence[Cell], gathered: dict[int, list[int]]) -> None:
         firsts, lasts = _first_forward(row), _last_gradient(row)
-        before: list[list[int]] = []
+        ends: list[list[int]] = []
         for cell in row:
             passes = tuple(self._pass(action, firsts, lasts) for action in cell)
-            piece = self.writers[rank].piece(*passes)
-            lead = cell[0]
-            onloads = [self._onload(rank, action, before) for action in cell if action.kind in "BI"]
-            name = "FB" if len(cell) > 1 else lead.kind
-            first = self.assembly.stamp(piece, rank, lead.stage, lead.microbatch, name)
-            for part, action in enumerate(cell):
-                self._done[action] = stamped = _Stamped(piece, first, part)
-                self._after_stamp(rank, action, stamped, passes[part], gathered)
-            for wait in onloads:
-                if wait is not None:
-                    self.assembly.wait(self._done[wait[0]].heads[0], [wait[1]])
-            before.append([first + op for tails in piece.tails for op in tails])
+            onloads = {action: self._onload(rank, action, ends) for action in cell if action.kind in "BI"}
+            placed = self.place(rank, cell, passes, ends[-1] if ends else [])
+            for action, one in zip(cell, placed, strict=True):
+                self._done[action] = one
+                if action.kind == "F":
+                    self._wait_for_weights(rank, one, gathered)
+                    self._offload(rank, action, one)
+                elif (onload := onloads.get(action)) is not None:
+                    self.assembly.wait(one.heads[0], [onload])
+                self._send(rank, action, one)
+            ends.append([op for one in placed for op in one.tails])
+
+    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...], _before: Sequence[int]) -> list[Placed]:
+        """Put the actions of a cell at a rank; `_before` ended the cell before."""
+        piece = self.writers[rank].piece(*passes)
+        lead = cell[0]
+        first = self.assembly.stamp(piece, rank, lead.stage, lead.microbatch, "FB" if len(cell) > 1 else lead.kind)
+        weights = {layer: first + op for (name, layer), op in piece.marks.items() if name == "weights"}
+        return [
+            Placed([first + op for op in heads], [first + op for op in tails], first, first + len(piece) - 1, weights)
+            for heads, tails in zip(piece.heads, piece.tails, strict=True)
+        ]
 
     def _pass(self, action: Action, firsts: dict[int, Action], lasts: dict[int, Action]) -> Pass:
         sharding = self.plan.sharding
@@ -98,16 +105,7 @@ class _Step:
         first = sharding.level >= 3 and firsts.get(action.stage) == action
         return Pass(action.stage, action.kind, first, action.kind in ("B", "W") and (each or last))
 
-    def _after_stamp(
-        self, rank: int, action: Action, stamped: _Stamped, one: Pass, gathered: dict[int, list[int]]
-    ) -> None:
-        if action.kind == "F":
-            for layer_op, dep in self._weights_needed(stamped, action, gathered):
-                self.assembly.wait(layer_op, [dep])
-            self._offload(rank, action, stamped)
-        self._send(rank, action, stamped)
-
-    def _send(self, rank: int, action: Action, stamped: _Stamped) -> None:
+    def _send(self, rank: int, action: Action, one: Placed) -> None:
         """Activations go to the next stage, gradients to the one before, if those are elsewhere."""
         to = {"F": action.stage + 1, "B": action.stage - 1, "I": action.stage - 1}.get(action.kind, -1)
         if not 0 <= to < self.plan.grid.stages:
@@ -123,33 +121,33 @@ class _Step:
         self._sent[action] = self.assembly.op(
             "send_recv",
             lanes,
-            stamped.tails,
+            one.tails,
             name=f"{way} to {target}",
             size_bytes=shard.own_tokens * spec.hidden_size * shard.wide,
-            group=(self.plan.first_rank(rank), self.plan.first_rank(target)),
+            group=(self._first[rank], self._first[target]),
             stage=action.stage,
             microbatch=action.microbatch,
         )
 
     def _connect(self) -> None:
         """Actions wait for what they need, through a send where that is made elsewhere."""
-        for action, stamped in self._done.items():
+        for action, one in self._done.items():
             for need in needs(self.plan.grid, action):
                 source = self._done[need]
                 arrives = [self._sent[need]] if need in self._sent and need.stage != action.stage else source.tails
-                for head in stamped.heads:
+                for head in one.heads:
                     self.assembly.wait(head, arrives)
 
     # Activations
 
     def _hold_activations(self) -> None:
         """What a forward keeps, until its backward has ended; a share of it lies on the host in between."""
-        for action, stamped in self._done.items():
+        for action, one in self._done.items():
             if action.kind != "F":
                 continue
-            size = kept_bytes(self.plan, action.stage)
+            size = self._kept[action.stage]
             rank = self.plan.grid.rank_of(action.stage, action.microbatch)
-            first, last = self._first_op(stamped), self._last_gradient_op(action)
+            first, last = self._first_op(one), self._last_gradient_op(action)
             away = round(size * self.plan.offloaded)
             name = f"activations of stage {action.stage}"
             if size - away:
@@ -158,34 +156,34 @@ class _Step:
                 self.assembly.hold(name, rank, away, first, self._offloaded[action])
                 self.assembly.hold(name, rank, away, self._onloaded[action.stage, action.microbatch], last)
 
-    def _first_op(self, stamped: _Stamped) -> int:
-        return stamped.heads[0] if stamped.heads else stamped.first
+    def _first_op(self, one: Placed) -> int:
+        return one.heads[0] if one.heads else one.first
 
     def _last_gradient_op(self, action: Action) -> int:
         kind = "W" if (action.stage, action.microbatch) in self.plan.grid.split else "B"
         done = self._done[Action(action.stage, kind, action.microbatch)]
-        return done.tails[-1] if done.tails else done.first + len(done.piece) - 1
+        return done.tails[-1] if done.tails else done.last
 
-    def _offload(self, rank: int, action: Action, stamped: _Stamped) -> None:
+    def _offload(self, rank: int, action: Action, one: Placed) -> None:
         """Kept activations leave beside the next action."""
-        size = self.plan.offloaded * kept_bytes(self.plan, action.stage)
+        size = self.plan.offloaded * self._kept[action.stage]
         if size:
-            self._offloaded[action] = self._copy(rank, D2H, action, size, stamped.tails)
+            self._offloaded[action] = self._copy(rank, D2H, action, size, one.tails)
 
-    def _onload(self, rank: int, action: Action, before: Sequence[list[int]]) -> tuple[Action, int] | None:
+    def _onload(self, rank: int, action: Action, ends: Sequence[list[int]]) -> int | None:
         """They come back beside the action before the one that needs them."""
-        size = self.plan.offloaded * kept_bytes(self.plan, action.stage)
+        size = self.plan.offloaded * self._kept[action.stage]
         if not size:
             return None
         away = self._offloaded[Action(action.stage, "F", action.microbatch)]
-        copy = self._copy(rank, H2D, action, size, [away, *(before[-2] if len(before) > 1 else [])])
+        copy = self._copy(rank, H2D, action, size, [away, *(ends[-2] if len(ends) > 1 else [])])
         self._onloaded[action.stage, action.microbatch] = copy
-        return action, copy
+        return copy
 
     def _copy(self, rank: int, lane: str, action: Action, size: float, after: Iterable[int]) -> int:
         name = "offload" if lane == D2H else "onload"
         return self.assembly.op(
-            lane, [(rank, lane)], after, name=name, size_bytes=size, group=(self.plan.first_rank(rank),),
+            lane, [(rank, lane)], after, name=name, size_bytes=size, group=(self._first[rank],),
             stage=action.stage, microbatch=action.microbatch,
         )  # fmt: skip
 
@@ -210,13 +208,10 @@ class _Step:
             size_bytes=share.parameters * self.plan.types.weights, group=share.group,
         )  # fmt: skip
 
-    def _weights_needed(
-        self, stamped: _Stamped, action: Action, gathered: dict[int, list[int]]
-    ) -> Iterable[tuple[int, int]]:
+    def _wait_for_weights(self, _rank: int, one: Placed, gathered: dict[int, list[int]]) -> None:
         """The first forward of a stage waits for its weights, layer by layer."""
-        for (name, number), op in stamped.piece.marks.items():
-            if name == "weights":
-                yield from ((stamped.first + op, gather) for gather in gathered.pop(number, []))
+        for layer, op in one.weights.items():
+            self.assembly.wait(op, gathered.pop(layer, []))
 
     def _tied_embedding(self) -> None:
         """First and last stage each have a gradient of the one embedding: they add them up."""
@@ -234,7 +229,7 @@ class _Step:
 
     def _end_of(self, rank: int) -> list[int]:
         last = self._done[self.plan.grid.rows[rank][-1][-1]]
-        return [last.first + len(last.piece) - 1, *last.tails]
+        return [last.last, *last.tails]
 
     def _finish(self) -> None:
         """Norm of all gradients, then each rank's own update, then weights for the next step."""
@@ -298,7 +293,7 @@ class _Step:
                 "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=_ADAM_BYTES * owned, shape=(8192,),
                 dtype="fp32",
             )  # fmt: skip
-        me = (self.plan.first_rank(rank),)
+        me = (self._first[rank],)
         there = self.assembly.op(D2H, [(rank, D2H)], [after], name="gradients to host", group=me,
                                  size_bytes=owned * self.plan.types.gradients)  # fmt: skip
         step = self.assembly.op("host_adam", [(rank, HOST)], [there], name="optimizer", group=me,

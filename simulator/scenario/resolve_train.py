@@ -8,17 +8,18 @@ from importlib.metadata import version
 
 import numpy as np
 
-from ..costs import Costs, cost_train
+from ..costs import Costs, Price, cost_train
 from ..errors import UserError, fault, unknown
 from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
-from ..lowering import Again, Sharding, Stage, TrainPlan, Types, lower
+from ..lowering import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, lower
 from ..parallel import ParallelDims
 from ..profile import Profile, check_devices, load_profile, load_stack, profile_for
 from ..program import Program
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec, load_hf_config, preset
 from ..workload.blocks import Shard
+from .pieces import price_actions
 from .resolve import _canonical
 from .routing import load_of, remote_share
 from .training import TrainScenario
@@ -202,7 +203,6 @@ class ResolvedTrain:
             overlap_tp=overlap.tp, overlap_pp=overlap.pp,
             remote_share=remote_share(scenario.experts, self.spec.moe, self._expert_nodes),
             offloaded=scenario.offload.activations, offload_optimizer=scenario.offload.optimizer,
-            coarse=scenario.level == "coarse",
         )  # fmt: skip
 
     @property
@@ -231,16 +231,25 @@ class ResolvedTrain:
         return max(least, per_rank * self.dims.dp * self.dims.cp)
 
     @cached_property
+    def coarse(self) -> Coarse | None:
+        """The step at the coarser level, if that was asked for."""
+        if self.scenario.level != "coarse":
+            return None
+        if self.scenario.parallel.zero == 3:
+            raise UserError(fault(self.where, "level", "coarse", "zero = 3 gathers across actions: expected kernels"))
+        return coarse(self.plan)
+
+    @cached_property
     def program(self) -> Program:
         """What happens."""
-        return lower(self.plan)
+        return self.coarse.program if self.coarse is not None else lower(self.plan)
 
     @cached_property
     def costs(self) -> Costs:
         """How long each op takes alone; a stage is as slow as its slowest node."""
         assert self.peak_type
         try:
-            costs = cost_train(self.program, self.cluster, self.profile)
+            costs = cost_train(self.program, self.cluster, self.profile, self._actions())
         except UserError as error:
             raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
         slowness = self._slowness
@@ -249,6 +258,12 @@ class ResolvedTrain:
             if factor > 1:
                 costs = costs.scaled(self.program.only_at([place]), factor)
         return costs
+
+    def _actions(self) -> list[Price]:
+        """What each distinct action takes alone."""
+        if self.coarse is None:
+            return []
+        return price_actions(self.coarse.actions, cost_train(self.coarse.actions, self.cluster, self.profile))
 
     @cached_property
     def _slowness(self) -> np.ndarray:
