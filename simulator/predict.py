@@ -8,6 +8,7 @@ from typing import overload
 from . import engine
 from .cycle import CycleRun, run_cycle
 from .cycle_report import CycleReport, make_cycle_report
+from .memo import Memo
 from .report import Report, make_report
 from .scenario import (
     CycleScenario,
@@ -77,29 +78,33 @@ AnyPrediction = Prediction | CyclePrediction | TrainPrediction
 
 
 @overload
-def simulate(scenario: Scenario, changes: Sequence[str] = ()) -> Prediction: ...
+def simulate(scenario: Scenario, changes: Sequence[str] = (), memo: Memo | None = None) -> Prediction: ...
 @overload
-def simulate(scenario: CycleScenario, changes: Sequence[str] = ()) -> CyclePrediction: ...
+def simulate(scenario: CycleScenario, changes: Sequence[str] = (), memo: Memo | None = None) -> CyclePrediction: ...
 @overload
-def simulate(scenario: TrainScenario, changes: Sequence[str] = ()) -> TrainPrediction: ...
+def simulate(scenario: TrainScenario, changes: Sequence[str] = (), memo: Memo | None = None) -> TrainPrediction: ...
 @overload
-def simulate(scenario: str | Path, changes: Sequence[str] = ()) -> AnyPrediction: ...
+def simulate(scenario: str | Path, changes: Sequence[str] = (), memo: Memo | None = None) -> AnyPrediction: ...
 
 
-def simulate(scenario: AnyScenario | str | Path, changes: Sequence[str] = ()) -> AnyPrediction:
+def simulate(
+    scenario: AnyScenario | str | Path, changes: Sequence[str] = (), memo: Memo | None = None
+) -> AnyPrediction:
     """Predict a scenario, given as a value or as a file with `key=value` changes.
+
+    Predictions of training steps that are given one `memo` share what they can: profiles, clusters, coarse Programs.
 
     Raises:
         UserError: the scenario says something that is not allowed, one line per fault.
     """
     if isinstance(scenario, str | Path):
-        return _predict(load_question(scenario, changes), str(scenario))
-    return _predict(scenario, "scenario")
+        return _predict(load_question(scenario, changes), str(scenario), memo or Memo())
+    return _predict(scenario, "scenario", memo or Memo())
 
 
-def _predict(scenario: AnyScenario, where: str) -> AnyPrediction:
+def _predict(scenario: AnyScenario, where: str, memo: Memo) -> AnyPrediction:
     if isinstance(scenario, TrainScenario):
-        return _train_step(ResolvedTrain(scenario, where))
+        return _train_step(ResolvedTrain(scenario, where, memo))
     if isinstance(scenario, CycleScenario):
         return _cycle(ResolvedCycle(scenario, where))
     return _weight_update(Resolved(scenario, where))

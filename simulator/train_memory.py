@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .lowering import kept_by_part
 from .lowering.held import Holdings
 from .scenario import ResolvedTrain
 from .timeline import Timeline
-from .timeline.memory import lifetimes
+from .timeline.memory import buffer_spans
 from .workload.states import Held, all_held, state_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Sizes = Mapping[str, float]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,44 @@ class StageMemory:
 
 def stage_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[StageMemory, ...]:
     """The peak of every pipeline rank."""
-    buffers = lifetimes(timeline)
-    return tuple(_peak(resolved, timeline, buffers, rank) for rank in range(resolved.grid.ranks))
+    activations = Activations(resolved, timeline)
+    return tuple(_peak(activations, rank) for rank in range(resolved.grid.ranks))
+
+
+class Activations:
+    """The activations of a step as step functions."""
+
+    def __init__(self, resolved: ResolvedTrain, timeline: Timeline):
+        self.resolved, self.timeline = resolved, timeline
+        buffers = timeline.program.buffers
+        self._start, self._end = buffer_spans(timeline)
+        self._place = np.array([buffer.place for buffer in buffers], np.int64)
+        self._stage = np.array([int(buffer.name.rsplit(" ", 1)[1]) for buffer in buffers], np.int64)
+        self._bytes = np.array([buffer.bytes for buffer in buffers], np.float64)
+
+    def of(self, rank: int) -> tuple[Floats, dict[int, Floats]]:
+        """Times, and the bytes that each stage of a pipeline rank holds from then on."""
+        own = np.flatnonzero(self._place == rank)
+        times = np.unique(np.concatenate([[0.0], self._start[own], self._end[own]]))
+        found = {}
+        for stage in np.unique(self._stage[own]).tolist():
+            of_stage = own[self._stage[own] == stage]
+            size, n = self._bytes[of_stage], len(times)
+            came = np.bincount(np.searchsorted(times, self._start[of_stage]), size, minlength=n)
+            went = np.bincount(np.searchsorted(times, self._end[of_stage]), size, minlength=n)
+            found[stage] = np.cumsum(came - went)
+        return times, found
+
+    def by_part(self, held: Mapping[int, Floats]) -> dict[str, Floats]:
+        """The same by part of the layer: every micro-batch of a stage keeps the same parts."""
+        found: dict[str, Floats] = {}
+        for stage, sizes in held.items():
+            parts = kept_by_part(self.resolved.plan, stage)
+            total = sum(parts.values()) or 1
+            for part, size in parts.items():
+                key = f"activations: {part}"
+                found[key] = found.get(key, 0.0) + sizes * (size / total)
+        return found
 
 
 def static_bytes(resolved: ResolvedTrain, rank: int) -> dict[str, float]:
@@ -109,49 +146,25 @@ def over_time(resolved: ResolvedTrain, timeline: Timeline, rank: int) -> "pd.Dat
     """Bytes of a pipeline rank as a step function, by owner: time_s, then a column each; the last is `total`."""
     import pandas as pd
 
-    times, parts = _activations(lifetimes(timeline), resolved, rank)
-    frame = pd.DataFrame(
-        {
-            "time_s": times,
-            **{name: np.full(len(times), size) for name, size in static_bytes(resolved, rank).items()},
-            **parts,
-        }
-    )
-    owners = frame.columns.drop("time_s")
-    frame["fragmentation"] = frame[owners].sum(axis=1) * resolved.profile.value("memory.fragmentation")
-    frame["total"] = frame[owners].sum(axis=1) + frame["fragmentation"]
-    return frame
+    activations = Activations(resolved, timeline)
+    times, held = activations.of(rank)
+    owners = {name: np.full(len(times), size) for name, size in static_bytes(resolved, rank).items()}
+    owners |= activations.by_part(held)
+    allocated = np.sum(list(owners.values()), axis=0)
+    owners["fragmentation"] = allocated * resolved.profile.value("memory.fragmentation")
+    return pd.DataFrame({"time_s": times, **owners, "total": allocated + owners["fragmentation"]})
 
 
-def _activations(
-    buffers: "pd.DataFrame", resolved: ResolvedTrain, rank: int
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Times, and the bytes of each part of activations from then on."""
-    own = buffers[(buffers.place == rank) & (buffers.memory == "device")]
-    times = np.unique(np.concatenate([[0.0], own.start_s.to_numpy(), own.end_s.to_numpy()]))
-    found: dict[str, np.ndarray] = {}
-    for name, of_stage in own.groupby("name", sort=True):
-        stage = int(str(name).rsplit(" ", 1)[1])
-        change = np.zeros(len(times))
-        np.add.at(change, np.searchsorted(times, of_stage.start_s), of_stage.bytes)
-        np.add.at(change, np.searchsorted(times, of_stage.end_s), -of_stage.bytes)
-        by_part = kept_by_part(resolved.plan, stage)
-        total = sum(by_part.values()) or 1
-        for part, size in by_part.items():
-            key = f"activations: {part}"
-            found[key] = found.get(key, np.zeros(len(times))) + np.cumsum(change) * (size / total)
-    return times, found
-
-
-def _peak(resolved: ResolvedTrain, timeline: Timeline, buffers: "pd.DataFrame", rank: int) -> StageMemory:
-    times, parts = _activations(buffers, resolved, rank)
-    static = static_bytes(resolved, rank)
-    total = np.sum(list(parts.values()), axis=0) if parts else np.zeros(1)
-    at = int(total.argmax())
-    held = {**static, **{name: float(values[at]) for name, values in parts.items() if values[at] > 0}}
+def _peak(activations: Activations, rank: int) -> StageMemory:
+    resolved = activations.resolved
+    times, by_stage = activations.of(rank)
+    at = int(np.sum(list(by_stage.values()), axis=0).argmax()) if by_stage else 0
+    then = activations.by_part({stage: sizes[at : at + 1] for stage, sizes in by_stage.items()})
+    held = {**static_bytes(resolved, rank), **{name: float(size[0]) for name, size in then.items() if size[0] > 0}}
     held["fragmentation"] = sum(held.values()) * resolved.profile.value("memory.fragmentation")
     ordered = tuple(sorted(held.items(), key=lambda one: -one[1]))
-    return StageMemory(rank, sum(held.values()), float(times[at]), _latest(timeline, rank, float(times[at])), ordered)
+    latest = _latest(activations.timeline, rank, float(times[at]))
+    return StageMemory(rank, sum(held.values()), float(times[at]), latest, ordered)
 
 
 def _latest(timeline: Timeline, rank: int, at_s: float) -> int:

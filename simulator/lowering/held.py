@@ -7,7 +7,7 @@ hold the same experts.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..workload.states import Held, all_held, embedding_held, head_held, layer_held, trained
+from ..workload.states import Held, all_held, embedding_held, head_held, trained
 from .plan import Stage, TrainPlan
 
 
@@ -29,8 +29,7 @@ class Holdings:
 
     def layer(self, number: int) -> Held:
         """A decoder layer, MTP layers with what they have before it."""
-        dims = self.plan.dims
-        return layer_held(self.plan.spec, number, tp=dims.tp, ep=dims.ep, etp=dims.etp)
+        return self.plan.held(number)
 
     def units(self, stage: Stage) -> list[tuple[int, Held]]:
         """What is reduced and gathered together: (layer, parameters), embedding and head with the layer next to them.

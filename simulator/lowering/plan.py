@@ -3,13 +3,18 @@
 How a scenario becomes one lives in `scenario`, how it becomes a Program in the other files of this folder.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from ..parallel import ParallelDims
 from ..schedules import Grid
 from ..workload import ModelSpec
 from ..workload.blocks import Layer, Shard, layer
+from ..workload.states import Held, layer_held
+
+_Of = TypeVar("_Of")
 
 
 @dataclass(frozen=True)
@@ -96,15 +101,27 @@ class TrainPlan:
         """The kernels of a layer; equal layers are one value."""
         return self._layers[number]
 
+    def held(self, number: int) -> Held:
+        """The parameters of a layer on one rank."""
+        return self._held[number]
+
     @cached_property
-    def _layers(self) -> dict[int, Layer]:
-        numbers = range(self.spec.num_hidden_layers + self.spec.num_nextn_predict_layers)
-        kinds: dict[object, Layer] = {}
+    def _layers(self) -> Mapping[int, Layer]:
+        return self._alike(lambda number: layer(self.spec, number, self.shard))
+
+    @cached_property
+    def _held(self) -> Mapping[int, Held]:
+        dims = self.dims
+        return self._alike(lambda number: layer_held(self.spec, number, tp=dims.tp, ep=dims.ep, etp=dims.etp))
+
+    def _alike(self, make: Callable[[int], _Of]) -> dict[int, _Of]:
+        """Something of every layer, made once for those that are alike; each MTP layer is one of its kind."""
+        spec, kinds = self.spec, dict[object, _Of]()
         found = {}
-        for number in numbers:
-            key = (self.spec.kind(number), self.spec.window(number))
+        for number in range(spec.num_hidden_layers + spec.num_nextn_predict_layers):
+            key = (spec.kind(number), spec.window(number), max(number - spec.num_hidden_layers, -1))
             if key not in kinds:
-                kinds[key] = layer(self.spec, number, self.shard)
+                kinds[key] = make(number)
             found[number] = kinds[key]
         return found
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 
@@ -13,6 +13,7 @@ from ..errors import UserError, fault, unknown
 from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
 from ..lowering import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, lower
+from ..memo import Memo
 from ..parallel import ParallelDims
 from ..profile import Profile, check_devices, load_profile, load_stack, profile_for
 from ..program import Program
@@ -35,15 +36,25 @@ class ResolvedTrain:
 
     scenario: TrainScenario
     where: str = "scenario"
+    memo: Memo = field(default_factory=Memo, compare=False)
+
+    @property
+    def _machines(self) -> tuple[str, int, str]:
+        """What the cluster depends on."""
+        return repr(self.scenario.cluster), self.scenario.nodes, self.where
 
     @cached_property
     def cluster(self) -> Cluster:
         """The machines."""
-        return cluster(self.scenario.cluster, self.scenario.nodes, self.where)
+        given = self.scenario
+        return self.memo.get("cluster", self._machines, lambda: cluster(given.cluster, given.nodes, self.where))
 
     @cached_property
     def spec(self) -> ModelSpec:
-        """The model's shape; without its MTP layers if the scenario says so."""
+        """The model's shape."""
+        return self.memo.get("model", (repr(self.scenario.model), self.where), self._spec)
+
+    def _spec(self) -> ModelSpec:
         model = self.scenario.model
         if model.preset is not None:
             return preset(model.preset, f"{self.where}: model", model.overrides or None)
@@ -75,8 +86,15 @@ class ResolvedTrain:
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters together."""
-        name = self.scenario.profile or self._profile_of_device()
-        profile = load_profile(name, self.where)
+        return self.memo.get("profile", self._numbers, self._joined)
+
+    @property
+    def _numbers(self) -> tuple[str, str, str]:
+        """What the profile depends on."""
+        return self.scenario.profile or self._profile_of_device(), self.scenario.stack, self.where
+
+    def _joined(self) -> Profile:
+        profile = load_profile(self._numbers[0], self.where)
         check_devices(profile, [device.name for device in self.devices], self.where)
         return profile.joined(load_stack(self.scenario.stack, self.where))
 
@@ -237,7 +255,7 @@ class ResolvedTrain:
             return None
         if self.scenario.parallel.zero == 3:
             raise UserError(fault(self.where, "level", "coarse", "zero = 3 gathers across actions: expected kernels"))
-        return coarse(self.plan)
+        return self.memo.get("coarse", self.plan, lambda: coarse(self.plan))
 
     @cached_property
     def program(self) -> Program:
@@ -248,6 +266,11 @@ class ResolvedTrain:
     def costs(self) -> Costs:
         """How long each op takes alone; a stage is as slow as its slowest node."""
         assert self.peak_type
+        if self.coarse is None:
+            return self._costs()
+        return self.memo.get("costs", (*self._machines, *self._numbers, self.scenario.slow, self.plan), self._costs)
+
+    def _costs(self) -> Costs:
         try:
             costs = cost_train(self.program, self.cluster, self.profile, self._actions())
         except UserError as error:
@@ -298,12 +321,19 @@ class ResolvedTrain:
         names = {"name", "cluster", "model", "profile", "stack"}  # what they stand for counts, not they
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),
-            "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),
             "model": repr(self.spec),
+            "given": self.memo.get("digest", (*self._machines, *self._numbers), self._digest),
+        }
+        return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+
+    def _digest(self) -> str:
+        """Of machines, numbers and the engine's version."""
+        content = {
+            "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),
             "profile": self.profile.to_json(),
             "version": version("runcast"),
         }
-        return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+        return hashlib.sha256(_canonical(content).encode()).hexdigest()
 
     def _profile_of_device(self) -> str:
         names = {profile_for(device.name) for device in self.devices}

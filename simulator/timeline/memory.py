@@ -36,7 +36,7 @@ def lifetimes(timeline: Timeline) -> "pd.DataFrame":
     import pandas as pd
 
     program = timeline.program
-    start, end = _start_and_end(timeline)
+    start, end = buffer_spans(timeline)
     kept = np.flatnonzero(np.isfinite(end)).tolist()
     rows = [(i, *_fields(program, i), start[i], end[i]) for i in kept]
     return pd.DataFrame(rows, columns=["buffer", "name", "place", "memory", "bytes", "start_s", "end_s"])
@@ -63,7 +63,7 @@ def peak_bytes(timeline: Timeline, memory: str = "device", static_bytes: Static 
     return max(peaks(timeline, memory, static_bytes), key=lambda peak: peak.bytes, default=Peak(-1, 0.0, 0.0, ()))
 
 
-def _start_and_end(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def buffer_spans(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """First start of a writer (0 without one) and last end of an accessor (-inf without one), per buffer."""
     program = timeline.program
     accesses = program.accesses

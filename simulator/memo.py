@@ -1,0 +1,29 @@
+"""What the predictions of one sweep share: values that are slow to make and depend on little, by what they depend on.
+
+State lives in a Memo that is passed from one prediction to the next, never in a module; a prediction that is given none
+starts afresh. Results do not depend on it.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar, cast
+
+_Value = TypeVar("_Value")
+_MOST = 64  # values of each kind
+
+
+class Memo:
+    """Values by kind and key; of each kind the oldest go first."""
+
+    def __init__(self, most: int = _MOST):
+        self._most = most
+        self._values: dict[str, dict[Hashable, object]] = {}
+
+    def get(self, kind: str, key: Hashable, make: Callable[[], _Value]) -> _Value:
+        """The value that was made for this key, or one that is made now; what raises is not kept."""
+        values = self._values.setdefault(kind, {})
+        if key not in values:
+            made = make()
+            if len(values) >= self._most:
+                values.pop(next(iter(values)))
+            values[key] = made
+        return cast(_Value, values[key])
