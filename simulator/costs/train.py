@@ -30,7 +30,9 @@ _FAMILY = {  # whose interference a kind of op takes and makes
     **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
     **dict.fromkeys(("attention", "attention_backward"), "attention"),
 }
-_NOT_MEMORY = {*_FAMILY, *BUS_FACTOR, "send_recv", "h2d", "d2h", "issue", "host_adam", "actions"}
+EXCHANGES = (*BUS_FACTOR, "send_recv")
+"""Kinds of ops between ranks."""
+_NOT_MEMORY = {*_FAMILY, *EXCHANGES, "h2d", "d2h", "issue", "host_adam", "actions"}
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,12 @@ class _Pricer:
 
     def _price(self, op: int) -> Price:
         kind = self.program.kind_of(op)
-        if kind in BUS_FACTOR or kind == "send_recv":
+        if kind in EXCHANGES:
             return self._exchange(op, kind)
         if kind in ("h2d", "d2h"):
             return self._copy(op, kind)
+        if kind == "host_adam":
+            return self._on_host(op)
         shape = tuple(self.program.shape[op].tolist())
         if kind == "actions":
             return self.actions[shape[0]]
@@ -192,6 +196,15 @@ class _Pricer:
         demand = dict.fromkeys(route, float(self.program.bytes[op]) / seconds)
         return Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance), demand)
 
+    def _on_host(self, op: int) -> Price:
+        """Adam on the host is bound by its memory, which GPUs of a socket share (ZeRO-Offload, arXiv 2101.06840)."""
+        rank = self.program.groups[self.program.group[op]][0]
+        memory, near = self.cluster.h2d_route(rank)[0], self.cluster.gpus_of(self.cluster.node_of(rank))
+        sharing = sum(self.cluster.h2d_route(other)[0] == memory for other in near)
+        parameter = self.profile[f"link_fraction.{self.cluster.links[memory].kind}"]
+        seconds = float(self.program.bytes[op]) * sharing / float(self.capacity[memory])
+        return Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance))
+
 
 @dataclass(frozen=True)
 class _Reach:
@@ -226,8 +239,6 @@ def _kernel(pricer: _Pricer, kind: str, shape: tuple[int, ...], size: int, dtype
         return _experts(pricer, shape, dtype)
     if kind == "issue":
         return _times(pricer.estimate("host.launch", {"count": 1.0}), float(shape[0]))
-    if kind == "host_adam":
-        return pricer.estimate("memory.adamw", {"bytes": size})
     return pricer.estimate(f"memory.{_MEMORY.get(kind, kind)}", {"bytes": max(size, 1), "width": shape[0]})
 
 

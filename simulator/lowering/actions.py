@@ -11,7 +11,7 @@ from functools import cached_property
 from ..workload.blocks import embedding, head, mtp_in
 from ..workload.kernels import Kernels
 from ..workload.states import Held
-from .held import Holdings, Share
+from .held import Holdings, Share, exchanges
 from .layers import After, LayerWriter, gradients
 from .piece import HOST, Piece, PieceWriter, Tables
 from .plan import TrainPlan
@@ -65,6 +65,7 @@ class _Script:
         self.tail: After = []
         self.heads: list[int] = []
         self._ends: list[After] = []
+        self._there: set[int] = set()
         self._bucket: dict[str, tuple[int, Share]] = {}
         self._host, self._launches = -1, 0
 
@@ -123,15 +124,14 @@ class _Script:
     def _begin_back(self, position: int, number: int) -> None:
         extra = [*self._issued(number), *self._gathered(number)]
         if self.plan.again.whole(position):
-            self._run(self.layers.again, number, extra)
+            self._run(self.layers.forward, number, extra)
             extra = []
         self._run(self.layers.after_back, number, extra)
 
     def _end_back(self, number: int, weights: bool) -> None:
         self._then(self.layers.attention_back, number, self.layers.attention_weights if weights else None)
         self._ends.append(list(self.tail))
-        if weights:
-            self._reduce(number)
+        self._reduce_layer(number)
 
     def _weights(self, position: int, number: int) -> list[Callable[[], None]]:
         def write() -> None:
@@ -142,7 +142,7 @@ class _Script:
             self._launched(began)
             if len(self.w) > began:
                 self.tail = [len(self.w) - 1]
-            self._reduce(number)
+            self._reduce_layer(number)
 
         return [write]
 
@@ -152,11 +152,14 @@ class _Script:
         self._launched(began)
 
     def _then(self, part: Part, number: int, weights: Callable[[int], None] | None) -> None:
+        """Input gradients, then those of weights, which hold up what follows unless they are held back themselves."""
         self._run(part, number)
         if weights:
             began = len(self.w)
             weights(number)
             self._launched(began)
+            if len(self.w) > began and not self.plan.hold_wgrad:
+                self.tail = [*self.tail, len(self.w) - 1]
 
     def _head_at(self, began: int) -> None:
         """The first op of an action waits for its input."""
@@ -166,17 +169,21 @@ class _Script:
     # Embedding and head
 
     def _embed(self) -> None:
+        gathered = self._gathered(self._units[0])
         self.w.layer = -1
         began = len(self.w)
-        self.tail = self.w.compute(embedding(self.plan.spec, self.layers.shard), self.tail)
+        self.tail = self.w.compute(embedding(self.plan.spec, self.layers.shard), [*self.tail, *gathered])
         self.tail = self.layers.scattered(self.tail)
         self._head_at(began)
+        self.w.layer = self._units[0]
+        self.w.mark("weights", began)
 
     def _embed_back(self) -> None:
         self.w.layer = -1
-        kernels = embedding(self.plan.spec, self.layers.shard)
-        if self.one.kind != "W":
-            self.tail = self.w.compute(() if self.plan.lora else gradients(kernels), self.layers.collected(self.tail))
+        if self.one.kind != "W" and not self.plan.lora:
+            kernels = embedding(self.plan.spec, self.layers.shard)
+            self.tail = self.w.compute(gradients(kernels), self.layers.collected(self.tail))
+        self._reduce(self._units[0])
 
     def _head_kernels(self) -> list[tuple[int, Kernels]]:
         """(MTP layer or -1, kernels) of each loss, in forward order."""
@@ -186,7 +193,9 @@ class _Script:
 
     def _head(self) -> None:
         for number, kernels in self._head_kernels():
+            gathered = self._gathered(self._units[-1] if number < 0 else number)
             began = len(self.w)
+            self.tail = [*self.tail, *gathered]
             if number >= 0:
                 self.w.layer = number
                 self.tail = self.w.compute(mtp_in(self.plan.spec, self.layers.shard), self.tail)
@@ -196,9 +205,10 @@ class _Script:
 
     def _head_back(self) -> None:
         for number, kernels in reversed(self._head_kernels()):
+            gathered = self._gathered(self._units[-1] if number < 0 else number)
             began = len(self.w)
             if self.one.kind != "W":
-                self.tail = self.layers.loss_back(number, kernels, self.tail)
+                self.tail = self.layers.loss_back(number, kernels, [*self.tail, *gathered])
             if self.one.kind != "I":
                 self.layers.loss_weights(number, kernels)
             if number >= 0:
@@ -206,6 +216,9 @@ class _Script:
             self._head_at(began)
             if self.one.kind == "W" and len(self.w) > began:
                 self.tail = [len(self.w) - 1]
+        for number in reversed(self._units):
+            if number not in self.stage.layers:
+                self._reduce_layer(number)
 
     def _mtp_back(self, number: int) -> None:
         into = mtp_in(self.plan.spec, self.layers.shard)
@@ -217,7 +230,6 @@ class _Script:
             self.layers.attention_weights(number)
         if self.one.kind != "I":
             self.layers.plain_weights(into)
-            self._reduce(number)
 
     # Host
 
@@ -235,49 +247,64 @@ class _Script:
 
     # Data parallelism
 
+    @cached_property
+    def _held(self) -> dict[int, Held]:
+        """What is reduced and gathered together, by layer, in model order."""
+        return dict(self.of.holdings.units(self.stage))
+
+    @cached_property
+    def _units(self) -> list[int]:
+        return list(self._held)
+
     def _gathered(self, number: int) -> list[int]:
-        """ZeRO-3: this layer's weights, gathered while the layers before it run."""
+        """ZeRO-3: the weights of a unit, gathered while those before it run; the first ones while the last action does.
+
+        A gather is marked that waits for the action before.
+        """
         sharding = self.plan.sharding
-        if sharding.level < 3 or not (sharding.reshard or self.one.first):
+        if sharding.level < 3 or number in self._there or not (sharding.reshard or self.one.first):
             return []
-        back = len(self._ends) - 1 - sharding.prefetch
+        self._there.add(number)
+        self.w.layer, back = number, len(self._ends) - 1 - sharding.prefetch
         after = self._ends[back] if back >= 0 else []
-        held = self._unit(number)
-        return [
+        found = [
             self.w.op("all_gather", "fsdp", after, name="gather weights", group=share.group,
                       size_bytes=share.parameters * self.plan.types.weights)
-            for share in self.of.holdings.shares(held)
+            for share in self.of.holdings.shares(self._held[number])
             if len(share.group) > 1
         ]  # fmt: skip
+        if back == -1 and found:
+            self.w.mark("gather", found[0])
+        return found
 
-    def _unit(self, number: int) -> Held:
-        return dict(self.of.holdings.units(self.stage)).get(number, Held(0, 0))
+    def _reduce_layer(self, number: int) -> None:
+        """The gradients of a layer are there; those of an embedding beside it are not yet."""
+        if not (self.stage.embedding and number == self._units[0]):
+            self._reduce(number)
 
     def _reduce(self, number: int) -> None:
-        """Gradients of a layer join their bucket, which goes when it is full or the stage is done."""
+        """Gradients of a unit join their bucket, which goes when it is full or the stage is done."""
         if not self.one.reduce:
             return
-        units = self.of.holdings.units(self.stage)
-        done = number == units[0][0]
-        held = self.of.holdings.trained(number, self._unit(number))
+        after, done = [len(self.w) - 1], number == self._units[0]
+        held = self.of.holdings.trained(number, self._held[number])
         for share in self.of.holdings.shares(held):
             size, _ = self._bucket.get(share.lane, (0, share))
             self._bucket[share.lane] = (size + share.parameters, share)
         for lane, (size, share) in list(self._bucket.items()):
             if size and (done or size >= self.plan.sharding.bucket or self.plan.sharding.level >= 3):
-                self._send(size, share)
+                self._send(size, share, after)
                 self._bucket[lane] = (0, share)
 
-    def _send(self, size: int, share: Share) -> None:
+    def _send(self, size: int, share: Share, after: Sequence[int]) -> None:
         """Sharded gradients are scattered, replicated ones all-reduced; hybrid sharding does both."""
-        after = [len(self.w) - 1]
-        sharded, total = self.plan.sharding.level >= 1, size * self.plan.types.reduced
-        kind = "reduce_scatter" if sharded else "all_reduce"
-        if len(share.group) > 1:
-            after = [self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total, group=share.group)]
-        if len(share.replicas) > 1:
-            part = total / len(share.group)
-            self.w.op("all_reduce", share.lane, after, name="reduce replicas", size_bytes=part, group=share.replicas)
+        sharding = self.plan.sharding
+        buckets = max(size // sharding.bucket, 1) if sharding.level < 3 else 1
+        for kind, group, total in exchanges(share._replace(parameters=size), sharding.level, self.plan.types.reduced):
+            after = [
+                self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)
+                for _ in range(buckets)
+            ][-1:]
 
 
 def _interleaved(scripts: Sequence[_Script]) -> list[Callable[[], None]]:

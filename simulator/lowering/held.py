@@ -4,6 +4,7 @@ Dense parameters are replicated (or sharded) over data- and context-parallel ran
 hold the same experts.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +19,14 @@ class Share(NamedTuple):
     group: tuple[int, ...]
     replicas: tuple[int, ...]
     lane: str
+
+
+def exchanges(share: Share, level: int, each: float) -> Iterator[tuple[str, tuple[int, ...], float]]:
+    """What sums gradients of `each` bytes up: (kind, group, bytes); scattered where sharded, then over replicas."""
+    if len(share.group) > 1:
+        yield ("reduce_scatter" if level else "all_reduce"), share.group, share.parameters * each
+    if len(share.replicas) > 1:
+        yield "all_reduce", share.replicas, share.parameters * each / len(share.group)
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,11 @@ class LayerWriter:
     # Backward: input gradients
 
     def after_back(self, number: int, after: Sequence[int]) -> After:
-        """Gradients of what experts gave."""
-        return self.w.compute(gradients(self.layer(number).after), after)
+        """Gradients of what experts gave; those of their weights need what came back, made again if it was dropped."""
+        layer = self.layer(number)
+        if layer.experts and "moe" in self.plan.again.parts:
+            after = self._experts_again(layer, after)
+        return self.w.compute(gradients(layer.after), after)
 
     def combine_back(self, number: int, after: Sequence[int]) -> After:
         """They go to the experts."""
@@ -83,9 +86,10 @@ class LayerWriter:
     def mlp_back(self, number: int, after: Sequence[int]) -> After:
         """Through the dense network or the experts, what was dropped made again first."""
         layer = self.layer(number)
-        if "moe" in self.plan.again.parts:
-            after = self._to_experts(layer, self.w.compute(self._again(layer, layer.mlp_in), after), "dispatch again")
-        after = self.w.compute(self._again(layer, (*layer.mlp, *layer.experts)), after)
+        if not (layer.experts and "moe" in self.plan.again.parts):
+            after = self.w.compute(self._again(layer, layer.mlp_in), after)
+            after = self._once_more(layer, layer.mlp, self._hidden, after)
+            after = self.w.compute(self._again(layer, layer.experts), after)
         if layer.mlp:
             after = self._between(self._plain, gradients(layer.mlp), self._hidden, "backward", after)
         done = self._over_etp(layer, "all_gather", after)
@@ -98,10 +102,9 @@ class LayerWriter:
     def attention_back(self, number: int, after: Sequence[int]) -> After:
         """Through routing, norms and attention."""
         layer = self.layer(number)
-        moe_is_back = "moe" in self.plan.again.parts
-        done = self.w.compute(() if moe_is_back else self._again(layer, layer.mlp_in), after)
-        done = self.w.compute(gradients(layer.mlp_in), done)
-        done = self.w.compute(self._again(layer, (*layer.before, *layer.attention)), done)
+        done = self.w.compute(gradients(layer.mlp_in), after)
+        done = self.w.compute(self._again(layer, layer.before), done)
+        done = self._once_more(layer, layer.attention, self._inward(layer), done)
         done = self._between(self._core_back, gradients(layer.attention), self._inward(layer), "backward", done)
         return self.w.compute(gradients(layer.before), done)
 
@@ -118,7 +121,6 @@ class LayerWriter:
         layer = self.layer(number)
         self._weights((*layer.mlp_in, *layer.before), 0.0)
         self._weights(layer.attention, self._inward(layer))
-        self.w.mark("grads", len(self.w) - 1)
 
     def backward(self, number: int, after: Sequence[int], weights: bool = True) -> After:
         """A whole layer, weight gradients behind the input gradients that they do not hold up."""
@@ -130,11 +132,21 @@ class LayerWriter:
             self.attention_weights(number)
         return done
 
-    def again(self, number: int, after: Sequence[int]) -> After:
-        """A whole layer's forward for its backward; the exchange at its end is not needed again."""
-        for part in (self.attention, self.dispatch, self.mlp):
-            after = part(number, after)
-        return list(after)
+    # Recomputation
+
+    def _experts_again(self, layer: Layer, after: Sequence[int]) -> After:
+        """Routing, experts and their exchanges once more."""
+        done = self._to_experts(layer, self.w.compute(self._again(layer, layer.mlp_in), after), "dispatch again")
+        done = self.w.compute(self._again(layer, layer.experts), self._over_etp(layer, "all_gather", done))
+        done = self._over_etp(layer, "reduce_scatter", done)
+        done = self._to_experts(layer, self._once_more(layer, layer.mlp, self._hidden, done), "combine again")
+        return self.w.compute(self._again(layer, layer.after), done)
+
+    def _once_more(self, layer: Layer, kernels: Kernels, inward: float, after: Sequence[int]) -> After:
+        """Dropped outputs of what a tensor-parallel group computes together; products there read gathered tokens."""
+        again = self._again(layer, kernels)
+        gathers = self.shard.tp > 1 and self.shard.sequence_parallel and any(k.kind == "gemm" for k in again)
+        return self._core(again, self._tp("all_gather", inward, after) if gathers else after)
 
     def _again(self, layer: Layer, kernels: Kernels) -> Kernels:
         """Of some of a layer's kernels, those whose output was not kept; of experts it may be an activation alone."""
@@ -230,9 +242,9 @@ class LayerWriter:
 
     def _with_context(self, kernels: Kernels, after: Sequence[int], times: float) -> After:
         """Attention with what context-parallel ranks exchange; `times` as many bytes backward: values and gradients."""
-        if self.shard.cp == 1 or not any(kernel.part == "core_attn" for kernel in kernels):
-            return self.w.compute(kernels, after)
         steps = [i for i, kernel in enumerate(kernels) if kernel.kind.startswith("attention")]
+        if self.shard.cp == 1 or not steps:
+            return self.w.compute(kernels, after)
         first, last = steps[0], steps[-1]
         done, scores = self.w.compute(kernels[:first], after), kernels[first : last + 1]
         ways = {"ring": self._ring, "all_gather": self._gathered, "ulysses": self._ulysses}

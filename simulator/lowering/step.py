@@ -13,7 +13,7 @@ from ..schedules import Action, needs
 from ..schedules.grid import Cell
 from .actions import ActionWriter, Pass
 from .assembly import Assembly
-from .held import Share
+from .held import Share, exchanges
 from .kept import kept_bytes
 from .piece import COMPUTE, D2H, H2D, HOST, Tables
 from .plan import TrainPlan
@@ -71,28 +71,32 @@ class Step:
     # Actions
 
     def _row(self, rank: int, row: Sequence[Cell], gathered: dict[int, list[int]]) -> None:
-        firsts, lasts = _first_forward(row), _last_gradient(row)
+        firsts, lasts, leaving = _first_forward(row), _last_gradient(row), self._leaving(row)
         ends: list[list[int]] = []
         for cell in row:
             passes = tuple(self._pass(action, firsts, lasts) for action in cell)
-            onloads = {action: self._onload(rank, action, ends) for action in cell if action.kind in "BI"}
+            back = [action for action in cell if action.kind in "BI" and (action.stage, action.microbatch) in leaving]
+            onloads = {action: self._onload(rank, action, ends) for action in back}
             placed = self.place(rank, cell, passes, ends[-1] if ends else [])
             for action, one in zip(cell, placed, strict=True):
                 self._done[action] = one
                 if action.kind == "F":
                     self._wait_for_weights(rank, one, gathered)
-                    self._offload(rank, action, one)
+                    if (action.stage, action.microbatch) in leaving:
+                        self._offloaded[action] = self._copy(rank, D2H, action, one.tails)
                 elif (onload := onloads.get(action)) is not None:
                     self.assembly.wait(one.heads[0], [onload])
                 self._send(rank, action, one)
             ends.append([op for one in placed for op in one.tails])
 
-    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...], _before: Sequence[int]) -> list[Placed]:
-        """Put the actions of a cell at a rank; `_before` ended the cell before."""
+    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...], before: Sequence[int]) -> list[Placed]:
+        """Put the actions of a cell at a rank; `before` ended the cell before."""
         piece = self.writers[rank].piece(*passes)
         lead = cell[0]
         first = self.assembly.stamp(piece, rank, lead.stage, lead.microbatch, "FB" if len(cell) > 1 else lead.kind)
         weights = {layer: first + op for (name, layer), op in piece.marks.items() if name == "weights"}
+        for op in (op for (name, _), op in piece.marks.items() if name == "gather"):
+            self.assembly.wait(first + op, before)
         return [
             Placed([first + op for op in heads], [first + op for op in tails], first, first + len(piece) - 1, weights)
             for heads, tails in zip(piece.heads, piece.tails, strict=True)
@@ -148,7 +152,7 @@ class Step:
             size = self._kept[action.stage]
             rank = self.plan.grid.rank_of(action.stage, action.microbatch)
             first, last = self._first_op(one), self._last_gradient_op(action)
-            away = round(size * self.plan.offloaded)
+            away = round(size * self.plan.offloaded) if action in self._offloaded else 0
             name = f"activations of stage {action.stage}"
             if size - away:
                 self.assembly.hold(name, rank, size - away, first, last)
@@ -164,24 +168,23 @@ class Step:
         done = self._done[Action(action.stage, kind, action.microbatch)]
         return done.tails[-1] if done.tails else done.last
 
-    def _offload(self, rank: int, action: Action, one: Placed) -> None:
-        """Kept activations leave beside the next action."""
-        size = self.plan.offloaded * self._kept[action.stage]
-        if size:
-            self._offloaded[action] = self._copy(rank, D2H, action, size, one.tails)
+    def _leaving(self, row: Sequence[Cell]) -> set[tuple[int, int]]:
+        """Of which stage and micro-batch activations go to the host: they leave beside the next cell and come back
+        beside the one before their backward, so there must be two in between for anything to be gained.
+        """
+        at = {action: i for i, cell in enumerate(row) for action in cell}
+        back = [(action, i) for action, i in at.items() if action.kind in "BI" and self.plan.offloaded]
+        return {(stage, mb) for (stage, _, mb), i in back if i - at[Action(stage, "F", mb)] > 2}
 
-    def _onload(self, rank: int, action: Action, ends: Sequence[list[int]]) -> int | None:
-        """They come back beside the action before the one that needs them."""
-        size = self.plan.offloaded * self._kept[action.stage]
-        if not size:
-            return None
+    def _onload(self, rank: int, action: Action, ends: Sequence[list[int]]) -> int:
+        """Activations come back beside the action before the one that needs them."""
         away = self._offloaded[Action(action.stage, "F", action.microbatch)]
-        copy = self._copy(rank, H2D, action, size, [away, *(ends[-2] if len(ends) > 1 else [])])
+        copy = self._copy(rank, H2D, action, [away, *ends[-2]])
         self._onloaded[action.stage, action.microbatch] = copy
         return copy
 
-    def _copy(self, rank: int, lane: str, action: Action, size: float, after: Iterable[int]) -> int:
-        name = "offload" if lane == D2H else "onload"
+    def _copy(self, rank: int, lane: str, action: Action, after: Iterable[int]) -> int:
+        name, size = "offload" if lane == D2H else "onload", self.plan.offloaded * self._kept[action.stage]
         return self.assembly.op(
             lane, [(rank, lane)], after, name=name, size_bytes=size, group=(self._first[rank],),
             stage=action.stage, microbatch=action.microbatch,
@@ -263,13 +266,11 @@ class Step:
 
     def _reduce_late(self, rank: int) -> None:
         """Gradients travel behind the last backward."""
-        kind = "reduce_scatter" if self.plan.sharding.level else "all_reduce"
         ends = self._end_of(rank)
         for share in self._trained_shares(rank):
-            size = share.parameters * self.plan.types.reduced
-            self.assembly.op(
-                kind, [(rank, share.lane)], ends, name="reduce gradients", size_bytes=size, group=share.group
-            )
+            for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
+                lanes = [(rank, share.lane)]
+                self.assembly.op(kind, lanes, ends, name="reduce gradients", size_bytes=size, group=group)
 
     def _traffic_lanes(self, rank: int) -> list[tuple[int, str]]:
         """The lanes that carry gradients: the norm is of what has arrived."""

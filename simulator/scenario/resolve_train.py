@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from ..costs import Costs, Price, cost_train
+from ..costs import EXCHANGES, Costs, Price, cost_train
 from ..errors import UserError, fault, unknown
 from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
@@ -218,7 +218,7 @@ class ResolvedTrain:
             ),
             types=self._types,
             again=Again(parts, again.mode == "full", again.layers),
-            overlap_tp=overlap.tp, overlap_pp=overlap.pp,
+            overlap_tp=overlap.tp, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
             remote_share=remote_share(scenario.experts, self.spec.moe, self._expert_nodes),
             offloaded=scenario.offload.activations, offload_optimizer=scenario.offload.optimizer,
         )  # fmt: skip
@@ -232,7 +232,7 @@ class ResolvedTrain:
     @property
     def _types(self) -> Types:
         given = self.scenario.precision
-        weights = _BYTES.get(given.compute, 2.0)
+        weights = 4.0 if given.compute in ("fp32", "tf32") else 2.0  # 8-bit copies are made from 16 bits where they are
         return Types(
             weights=weights, reduced=_BYTES[given.reduce or given.gradients], gradients=_BYTES[given.gradients],
             moments=_BYTES[given.moments], master=4.0 if given.master and weights < 4 else 0.0,
@@ -279,7 +279,7 @@ class ResolvedTrain:
         for place, at in enumerate(self.program.places):
             factor = float(slowness[list(at.ranks)].max())
             if factor > 1:
-                costs = costs.scaled(self.program.only_at([place]), factor)
+                costs = costs.scaled(self.program.only_at([place]) & ~self.program.of_kind(*EXCHANGES), factor)
         return costs
 
     def _actions(self) -> list[Price]:
