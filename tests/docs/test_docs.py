@@ -14,6 +14,9 @@ from runcast.simulator.scenario.cycle import Cycle, CycleScenario, Length, Rollo
 from runcast.simulator.scenario.schema import Inference, Model, Scenario, Slow, Update
 from runcast.simulator.workload import preset_names
 
+STEPS = (
+    "Kimi-K2 on 4,096 GPUs", "Kimi-K2 with half of its activations offloaded", "Llama-3-405B on 16,384 GPUs",
+)  # fmt: skip
 UPDATES = ("256 GPUs folded", "256 GPUs unfolded", "256 GPUs folded, three-stage", "4096 GPUs folded")
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -98,7 +101,7 @@ def test_the_reference_lists_what_the_catalogue_holds():
 def test_the_benchmark_page_has_a_row_for_every_case():
     page = (ROOT / "docs/benchmarks.md").read_text()
 
-    assert [case for case in UPDATES if f"| {case} |" not in page] == []
+    assert [case for case in (*UPDATES, *STEPS) if f"| {case} |" not in page] == []
 
 
 @pytest.mark.parametrize("feature", FEATURES)
