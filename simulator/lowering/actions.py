@@ -66,6 +66,7 @@ class _Script:
         self.heads: list[int] = []
         self._ends: list[After] = []
         self._there: set[int] = set()
+        self._held_back: int | None = None
         self._bucket: dict[str, tuple[int, Share]] = {}
         self._host, self._launches = -1, 0
 
@@ -112,13 +113,13 @@ class _Script:
         self._ends.append(list(self.tail))
 
     def _backward(self, position: int, number: int) -> list[Callable[[], None]]:
-        on, weights = self.layers, self.one.kind == "B"
+        on, weights, last = self.layers, self.one.kind == "B", position == 0
         return [
             lambda: self._begin_back(position, number),
             lambda: self._run(on.combine_back, number),
             lambda: self._then(on.mlp_back, number, on.mlp_weights if weights else None),
             lambda: self._run(on.dispatch_back, number),
-            lambda: self._end_back(number, weights),
+            lambda: self._end_back(number, weights, last),
         ]
 
     def _begin_back(self, position: int, number: int) -> None:
@@ -127,11 +128,22 @@ class _Script:
             self._run(self.layers.forward, number, extra)
             extra = []
         self._run(self.layers.after_back, number, extra)
+        self._write_held_back()
 
-    def _end_back(self, number: int, weights: bool) -> None:
-        self._then(self.layers.attention_back, number, self.layers.attention_weights if weights else None)
+    def _end_back(self, number: int, weights: bool, last: bool) -> None:
+        self._run(self.layers.attention_back, number)
+        if weights:
+            self._held_back = number
+        if last or not self.plan.hold_wgrad:
+            self._write_held_back()
         self._ends.append(list(self.tail))
-        self._reduce_layer(number)
+
+    def _write_held_back(self) -> None:
+        """Attention's weight gradients; held back, they run beside the first exchange of the layer after theirs."""
+        if (number := self._held_back) is not None:
+            self._held_back = None
+            self._weights_of(self.layers.attention_weights, number)
+            self._reduce_layer(number)
 
     def _weights(self, position: int, number: int) -> list[Callable[[], None]]:
         def write() -> None:
@@ -155,11 +167,14 @@ class _Script:
         """Input gradients, then those of weights, which hold up what follows unless they are held back themselves."""
         self._run(part, number)
         if weights:
-            began = len(self.w)
-            weights(number)
-            self._launched(began)
-            if len(self.w) > began and not self.plan.hold_wgrad:
-                self.tail = [*self.tail, len(self.w) - 1]
+            self._weights_of(weights, number)
+
+    def _weights_of(self, write: Callable[[int], None], number: int) -> None:
+        began = len(self.w)
+        write(number)
+        self._launched(began)
+        if len(self.w) > began and not self.plan.hold_wgrad:
+            self.tail = [*self.tail, len(self.w) - 1]
 
     def _head_at(self, began: int) -> None:
         """The first op of an action waits for its input."""
@@ -313,15 +328,20 @@ def _interleaved(scripts: Sequence[_Script]) -> list[Callable[[], None]]:
 
         comm   combine_back(b)        | dispatch(f) -> dispatch_back(b)              | combine(f)
         comp   attention(f)           | mlp_back(b) -> mlp_weights(b) -> mlp(f)      | attention_back(b) -> weights(b)
+
+    What adds up combined tokens of a layer (`close`) stands behind what opens the backward of the next one, so that
+    neither exchange holds the other up.
     """
     forward, backward = scripts
     steps = [*backward.opening, *forward.opening]
     f_layers, b_layers = forward.by_layer, backward.by_layer
-    both = min(len(f_layers), len(b_layers))
+    both, closing = min(len(f_layers), len(b_layers)), list[Callable[[], None]]()
     for (attention, dispatch, mlp, combine, close), (begin, combine_back, mlp_back, dispatch_back, end) in zip(
         f_layers[:both], b_layers[:both], strict=True
     ):
-        steps += [begin, combine_back, attention, dispatch, mlp_back, dispatch_back, mlp, combine, end, close]
+        steps += [begin, *closing, combine_back, attention, dispatch, mlp_back, dispatch_back, mlp, combine, end]
+        closing = [close]
+    steps += closing
     for rest in (*f_layers[both:], *b_layers[both:]):
         steps += rest
     return [*steps, *forward.closing, *backward.closing]
