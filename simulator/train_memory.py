@@ -1,18 +1,20 @@
 """Memory of a training step, per pipeline rank: what is there all the time, and activations as they come and go."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .lowering import kept_by_part
+from .lowering import Again, TrainPlan, kept_by_part
 from .lowering.held import Holdings
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .timeline.memory import buffer_spans
-from .workload.states import Held, all_held, state_bytes
+from .workload.blocks import Layer
+from .workload.kernels import element_bytes
+from .workload.states import Held, StateBytes, all_held, kept_bytes, state_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,50 +80,72 @@ class Activations:
 
 def static_bytes(resolved: ResolvedTrain, rank: int) -> dict[str, float]:
     """What is there from the first to the last op: states, buffers of exchanges, the runtime's own."""
-    plan, given = resolved.plan, resolved.scenario.precision
+    plan = resolved.plan
     holdings = Holdings(plan, rank)
-    held = all_held(holdings.stage(plan.stages[stage]) for stage in plan.grid.stages_of(rank))
-    learned = all_held(
-        holdings.trained(number, unit)
-        for stage in plan.grid.stages_of(rank)
-        for number, unit in holdings.units(plan.stages[stage])
-    )
-    groups = {share.lane: len(share.group) for share in holdings.shares(Held(1, 1))}
-    if plan.lora:
-        held = all_held([held, learned])
-    states = state_bytes(
-        held, zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1),
-        compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
-        trained=learned if plan.lora else None,
-    )  # fmt: skip
+    states = _states(resolved, holdings)
     away = plan.offload_optimizer
-    value = resolved.profile.value
     found = {
         "weights": float(states.weights),
+        "quantized copies": _quantized(resolved, holdings),
         "gradients": float(states.gradients),
         "master weights": 0.0 if away else float(states.master),
         "optimizer moments": 0.0 if away else float(states.moments),
-        "gathered weights": _gathered(resolved, holdings, rank),
-        "exchange buffers": _exchanged(resolved, rank),
-        "largest layer at work": _working(resolved, rank),
-        "context and libraries": value("memory.context_bytes"),
+        "gathered weights": _gathered(plan, holdings),
+        "gradients on their way": _reduced(plan, holdings),
+        "exchange buffers": _exchanged(plan),
+        "layer at work": _working(plan, rank),
+        "context and libraries": resolved.profile.value("memory.context_bytes"),
     }
     return {name: size for name, size in found.items() if size}
 
 
-def _gathered(resolved: ResolvedTrain, holdings: Holdings, rank: int) -> float:
-    """ZeRO-3: the units whose weights are there at once."""
-    plan = resolved.plan
+def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
+    """What is kept of each parameter; gradients that are not reduced each micro-batch add up unsharded."""
+    plan, given = resolved.plan, resolved.scenario.precision
+    held = all_held(unit for _, unit in holdings.own)
+    learned = all_held(holdings.trained(number, unit) for number, unit in holdings.own)
+    groups = {share.lane: len(share.group) for share in holdings.shares(Held(1, 1))}
+    states = state_bytes(
+        all_held([held, learned]) if plan.lora else held,
+        zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1),
+        compute=given.compute if element_bytes(given.compute) >= 2 else "bf16",
+        gradients=given.gradients, moments=given.moments, master=given.master, trained=learned if plan.lora else None,
+    )  # fmt: skip
+    if plan.sharding.each_microbatch:
+        return states
+    return replace(states, gradients=round(sum(learned) * plan.types.gradients))
+
+
+def _quantized(resolved: ResolvedTrain, holdings: Holdings) -> float:
+    """Products in 8 or 4 bits read two copies of a layer's weights, along rows and columns, that stay with them; where
+    weights are sharded they are made of what was gathered. Embedding and head are never quantized.
+    """
+    each = element_bytes(resolved.scenario.precision.compute)
+    if each >= 2 or resolved.plan.sharding.level >= 3:
+        return 0.0
+    numbers = [n for stage in holdings.stages for n in (*stage.layers, *stage.mtp)]
+    return 2 * each * sum(sum(holdings.layer(number)) for number in numbers)
+
+
+def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
+    """ZeRO-3: the units whose weights are there at once, the one at work and those ahead of it."""
     if plan.sharding.level < 3:
         return 0.0
-    units = [sum(held) for stage in plan.grid.stages_of(rank) for _, held in holdings.units(plan.stages[stage])]
-    at_once = sorted(units, reverse=True)[: 2 + plan.sharding.prefetch] if plan.sharding.reshard else units
+    units = sorted((sum(unit) for _, unit in holdings.own), reverse=True)
+    at_once = units[: 1 + plan.sharding.prefetch] if plan.sharding.reshard else units
     return sum(at_once) * plan.types.weights
 
 
-def _exchanged(resolved: ResolvedTrain, rank: int) -> float:
+def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
+    """ZeRO-2 and 3: gradients of a unit as they are made, and those of another as they travel."""
+    if plan.sharding.level < 2 or not plan.sharding.each_microbatch:
+        return 0.0
+    largest = max(sum(holdings.trained(number, unit)) for number, unit in holdings.own)
+    return largest * (plan.types.weights + plan.types.reduced)
+
+
+def _exchanged(plan: TrainPlan) -> float:
     """What is sent or gathered beside: two hidden states per pipeline peer, gathered tensor-parallel inputs."""
-    plan = resolved.plan
     shard, hidden = plan.shard, plan.spec.hidden_size
     peers = 2 * (plan.grid.ranks > 1)
     sends = 2 * peers * shard.own_tokens * hidden * shard.wide
@@ -131,15 +155,20 @@ def _exchanged(resolved: ResolvedTrain, rank: int) -> float:
     return float(sends + gathered + routed * (shard.ep > 1))
 
 
-def _working(resolved: ResolvedTrain, rank: int) -> float:
-    """What the backward of one layer makes again, and gradients of the largest activation."""
-    plan = resolved.plan
-    layers = [number for stage in plan.grid.stages_of(rank) for number in plan.stages[stage].layers]
-    if not layers or not (plan.again.full or plan.again.parts):
-        return 0.0
-    whole = max(sum(kept.bytes for kernel in plan.layer(number).all for kept in kernel.keeps) for number in layers)
-    kept_share = sum(kept_by_part(plan, plan.grid.stages_of(rank)[0]).values()) / max(len(layers), 1)
-    return max(float(whole) - kept_share, 0.0)
+def _working(plan: TrainPlan, rank: int) -> float:
+    """In the backward of the largest layer: what was dropped and is made again, and the largest gradient."""
+    own = [plan.stages[stage].layers for stage in plan.grid.stages_of(rank)]
+    layers = {
+        (id(plan.layer(number)), plan.again.whole(position)): plan.layer(number)
+        for numbers in own
+        for position, number in enumerate(numbers)
+    }
+    return max((_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items()), default=0.0)
+
+
+def _at_work(layer: Layer, again: Again, whole: bool) -> float:
+    dropped = kept_bytes(layer) - kept_bytes(layer, "full" if whole else "selective", again.parts)
+    return float(dropped + max(kept.bytes for kernel in layer.all for kept in kernel.keeps))
 
 
 def over_time(resolved: ResolvedTrain, timeline: Timeline, rank: int) -> "pd.DataFrame":

@@ -6,6 +6,7 @@ hold the same experts.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ..workload.states import Held, all_held, embedding_held, head_held, trained
@@ -51,13 +52,19 @@ class Holdings:
         if stage.embedding:
             found[0] = (found[0][0], all_held([found[0][1], embedding_held(spec, tp=tp)]))
         if stage.head:
-            own = head_held(spec, tp=tp, tied_here=stage.embedding)
+            own = head_held(spec, tp=tp, tied_here=any(other.embedding for other in self.stages))
             found[-1] = (found[-1][0], all_held([found[-1][1], own]))
         return found
 
-    def stage(self, stage: Stage) -> Held:
-        """All of a stage."""
-        return all_held(held for _, held in self.units(stage))
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """The stages of this pipeline rank."""
+        return [self.plan.stages[stage] for stage in self.plan.grid.stages_of(self.pipeline_rank)]
+
+    @cached_property
+    def own(self) -> list[tuple[int, Held]]:
+        """The units of all of them."""
+        return [unit for stage in self.stages for unit in self.units(stage)]
 
     def trained(self, number: int, held: Held) -> Held:
         """What of a unit has gradients."""

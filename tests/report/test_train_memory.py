@@ -1,0 +1,186 @@
+"""Memory of a training step, worked out by hand for a small dense model."""
+
+from dataclasses import replace
+
+import pytest
+from runcast.simulator.engine import simulate
+from runcast.simulator.predict import simulate as predict
+from runcast.simulator.train_memory import stage_memory, static_bytes
+from runcast.simulator.train_report import make_train_report
+from runcast.simulator.train_text import memory_line
+
+from ..lowering.steps import (
+    DIM,
+    EXPERTS,
+    HEADS,
+    HIDDEN,
+    INTER,
+    KV_HEADS,
+    LAYER,
+    LAYERS,
+    MOE,
+    SEQ,
+    TABLE,
+    WORDS,
+    resolved,
+)
+
+PARAMETERS = LAYERS * LAYER + 2 * TABLE + HIDDEN
+WIDTH = DIM * (HEADS + 2 * KV_HEADS)
+KEPT = {  # bytes per token of a layer: everything that a product, a norm or the activation reads later, in bf16
+    "layernorm": 2 * HIDDEN * 2,
+    "qkv": WIDTH * 2,
+    "core_attn": HEADS * 4,  # log-sum-exps
+    "proj": HEADS * DIM * 2,
+    "residual": 2 * HIDDEN * 2,
+    "mlp": 2 * INTER * 2,
+    "activation": INTER * 2,
+}
+ENDS = {"embedding": HIDDEN * 2, "layernorm": HIDDEN * 2, "head": WORDS * 4}
+
+
+def peak(step, rank=0):
+    return stage_memory(step, simulate(step.program, step.costs))[rank]
+
+
+def activations(step, rank=0):
+    return {name.removeprefix("activations: "): size for name, size in peak(step, rank).held if "activations" in name}
+
+
+@pytest.mark.parametrize(
+    ("zero", "weights", "gradients", "optimizer"), [(0, 1, 1, 1), (1, 1, 1, 4), (2, 1, 4, 4), (3, 4, 4, 4)]
+)
+def test_states_are_sharded_stage_by_stage(zero, weights, gradients, optimizer):
+    found = static_bytes(resolved(4, 2, parallel={"zero": zero}), 0)
+    assert found["weights"] == pytest.approx(2 * PARAMETERS / weights, abs=8)
+    assert found["gradients"] == pytest.approx(4 * PARAMETERS / gradients, abs=8)
+    assert found["master weights"] == pytest.approx(4 * PARAMETERS / optimizer, abs=8)
+    assert found["optimizer moments"] == pytest.approx(8 * PARAMETERS / optimizer, abs=8)
+
+
+def test_gradients_that_wait_for_the_last_micro_batch_are_whole():
+    found = static_bytes(resolved(4, 2, parallel={"zero": 3, "sync_each_microbatch": False}), 0)
+    assert found["gradients"] == 4 * PARAMETERS
+    assert "gradients on their way" not in found
+
+
+@pytest.mark.parametrize(("prefetch", "units"), [(0, 1), (1, 2), (2, 3)])
+def test_gathered_weights_are_those_at_work_and_those_ahead(prefetch, units):
+    found = static_bytes(resolved(4, 2, parallel={"zero": 3, "prefetch": prefetch}), 0)
+    largest = [LAYER + TABLE + HIDDEN, LAYER + TABLE, LAYER, LAYER]
+    assert found["gathered weights"] == 2 * sum(largest[:units])
+    assert found["gradients on their way"] == (2 + 4) * largest[0]
+
+
+def test_types_of_states_are_those_asked_for():
+    precision = {"gradients": "bf16", "moments": "bf16", "master": False}
+    found = static_bytes(resolved(1, precision=precision, parallel={"zero": 0}), 0)
+    assert (found["weights"], found["gradients"], found["optimizer moments"]) == (*[2 * PARAMETERS] * 2, 4 * PARAMETERS)
+    assert "master weights" not in found
+
+
+def test_copies_in_8_bits_are_of_layers_alone_and_beside_bf16():
+    found = static_bytes(resolved(1, precision={"compute": "fp8"}), 0)
+    assert (found["weights"], found["quantized copies"]) == (2 * PARAMETERS, 2 * LAYERS * LAYER)
+    sharded = resolved(4, precision={"compute": "fp8"}, parallel={"zero": 3})
+    assert "quantized copies" not in static_bytes(sharded, 0)
+    assert sharded.plan.types.weights == 2
+
+
+def test_tensor_and_pipeline_parallel_ranks_hold_their_part():
+    split = static_bytes(resolved(4, 2, parallel={"tp": 2, "pp": 2, "zero": 0}), 0)
+    norms, last_norm = 2 * HIDDEN, HIDDEN
+    layers = LAYERS // 2 * ((LAYER - norms) / 2 + norms)
+    assert split["weights"] == 2 * (layers + TABLE / 2)
+    last = static_bytes(resolved(4, 2, parallel={"tp": 2, "pp": 2, "zero": 0}), 1)
+    assert last["weights"] == split["weights"] + 2 * last_norm
+
+
+def test_experts_are_spread_over_expert_parallel_ranks():
+    one, four = (static_bytes(resolved(4, 1, MOE, parallel={"ep": ep, "zero": 0}), 0) for ep in (1, 4))
+    assert one["weights"] - four["weights"] == 2 * LAYERS * EXPERTS * 3 / 4 * 3 * HIDDEN * 32
+
+
+def test_a_tied_embedding_is_a_copy_only_where_the_first_stage_is_elsewhere():
+    tied = {"tie_word_embeddings": True}
+    apart = resolved(2, 4, parallel={"pp": 2, "zero": 0}, overrides=tied)
+    assert static_bytes(apart, 1)["weights"] == 2 * (2 * LAYER + TABLE + HIDDEN)
+    together = resolved(2, 4, parallel={"pp": 2, "zero": 0}, schedule={"name": "zb-v"}, overrides=tied)
+    assert static_bytes(together, 0)["weights"] == 2 * (2 * LAYER + TABLE + HIDDEN)
+
+
+def test_dualpipe_holds_two_stages():
+    plain = resolved(2, 4, parallel={"pp": 2, "zero": 0})
+    both = resolved(2, 4, parallel={"pp": 2, "zero": 0}, schedule={"name": "dualpipe"})
+    total = sum(static_bytes(plain, rank)["weights"] for rank in (0, 1))
+    assert [static_bytes(both, rank)["weights"] for rank in (0, 1)] == [total, total]
+
+
+def test_one_micro_batch_keeps_what_the_backward_reads():
+    parts = {part: LAYERS * SEQ * size for part, size in KEPT.items()}
+    for part, size in ENDS.items():
+        parts[part] = parts.get(part, 0) + SEQ * size
+    assert activations(resolved(1, 3)) == pytest.approx(parts)
+
+
+def test_full_recomputation_keeps_what_enters_a_layer_and_one_layer_at_work():
+    step = resolved(1, 3, recompute={"mode": "full"})
+    whole = SEQ * sum(KEPT.values())
+    entering = SEQ * HIDDEN * 2
+    assert activations(step)["residual"] == LAYERS * entering
+    assert set(activations(step)) == {"residual", *ENDS}
+    assert static_bytes(step, 0)["layer at work"] == whole - entering + SEQ * KEPT["mlp"]
+    assert static_bytes(resolved(1, 3), 0)["layer at work"] == SEQ * KEPT["mlp"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "at_once"), [("1f1b", (2, 1)), ("gpipe", (6, 6)), ("zb-h1", (2, 2)), ("zb-h2", (3, 3))]
+)
+def test_ranks_hold_as_many_micro_batches_as_the_schedule_says(schedule, at_once):
+    step = resolved(2, 6, parallel={"pp": 2}, schedule={"name": schedule})
+    for rank, count in enumerate(at_once):
+        assert activations(step, rank)["mlp"] == count * LAYERS / 2 * SEQ * KEPT["mlp"]
+
+
+def test_dualpipe_holds_one_micro_batch_more_than_ranks():
+    step = resolved(4, 8, parallel={"pp": 4}, schedule={"name": "dualpipe"})
+    assert [activations(step, rank)["mlp"] / (SEQ * KEPT["mlp"]) for rank in range(4)] == pytest.approx([5] * 4)
+
+
+def test_offload_halves_what_lies_there_long_enough():
+    given = {"schedule": {"name": "gpipe"}}
+    plain, away = resolved(1, 8, **given), resolved(1, 8, **given, offload={"activations": 1.0})
+    ratio = activations(away)["mlp"] / activations(plain)["mlp"]
+    assert ratio <= 0.5
+
+
+def test_an_optimizer_on_the_host_leaves_the_device():
+    found = static_bytes(resolved(1, offload={"optimizer": True}), 0)
+    assert {"master weights", "optimizer moments"}.isdisjoint(found)
+
+
+def test_adapters_have_states_and_the_base_has_weights():
+    step = resolved(1, lora={"rank": 4, "targets": ["qkv"]}, parallel={"zero": 0})
+    adapters = LAYERS * 4 * (HIDDEN + WIDTH)
+    found = static_bytes(step, 0)
+    assert found["weights"] == 2 * (PARAMETERS + adapters)
+    assert (found["gradients"], found["optimizer moments"]) == (4 * adapters, 8 * adapters)
+
+
+def test_context_and_fragmentation_are_the_stacks():
+    step = resolved(1)
+    found = dict(peak(step).held)
+    assert found["context and libraries"] == step.profile.value("memory.context_bytes")
+    rest = sum(size for name, size in found.items() if name != "fragmentation")
+    assert found["fragmentation"] == pytest.approx(rest * step.profile.value("memory.fragmentation"))
+
+
+def test_a_step_that_does_not_fit_names_stage_micro_batch_and_owner():
+    step = resolved(2, 6, parallel={"pp": 2})
+    report = make_train_report(step, simulate(step.program, step.costs))
+    assert memory_line(report).startswith("fits: stage ")
+    small = replace(report, memory_bytes=10**9)
+    assert not small.fits
+    assert "DOES NOT FIT: stage 0 needs 1.47 GiB of 954 MiB, from micro-batch 1 on" in memory_line(small)
+    assert memory_line(small).endswith("most of it context and libraries")
+    assert predict(step.scenario).report.to_json()["fits"]
