@@ -4,15 +4,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .cycle_report import CycleReport
 from .cycle_text import PHASE_COLUMNS, phases, result_rows, staleness_rows
 from .errors import UserError
 from .files import write_atomic
-from .predict import AnyPrediction
+from .predict import AnyPrediction, TrainPrediction
 from .report import PHASES, Report
 from .timeline import write_csv, write_trace
+from .train_memory import over_time
 from .train_report import TrainReport
 from .train_text import SPLIT_COLUMNS, memory_rows
 from .train_text import phases as split_rows
@@ -98,19 +99,49 @@ def _write_json(report: Report | CycleReport | TrainReport, path: str) -> None:
 def _draw(prediction: AnyPrediction, outputs: Outputs) -> None:
     from .figures import gantt, html, png
 
+    if isinstance(prediction, TrainPrediction):
+        _draw_train(prediction, outputs)
+        return
     report = prediction.report
     figure = gantt(prediction.timeline, prediction.shown_ranks, title=report.name)
     if outputs.html is not None and isinstance(report, CycleReport):
         title = f"{report.name}: {format_seconds(report.step_time_s)} per step"
         html(outputs.html, title, {"Timeline of the cycle": figure}, cycle_tables(report))
-    elif outputs.html is not None and isinstance(report, TrainReport):
-        title = f"{report.name}: {format_seconds(report.step_time_s)} per step"
-        html(outputs.html, title, {"Timeline of the step": figure}, train_tables(report))
     elif outputs.html is not None and isinstance(report, Report):
         title = f"{report.name}: {format_seconds(report.update_time_s)}"
         html(outputs.html, title, {"Timeline of the update": figure}, report_tables(report))
     if outputs.png is not None:
         png(figure, outputs.png)
+
+
+def _draw_train(prediction: TrainPrediction, outputs: Outputs) -> None:
+    from .figures import html, pipeline, png
+
+    report = prediction.report
+    if outputs.html is not None:
+        title = f"{report.name}: {format_seconds(report.step_time_s)} per step"
+        html(outputs.html, title, train_figures(prediction), train_tables(report))
+    if outputs.png is not None:
+        png(pipeline(prediction.timeline, prediction.resolved.plan.grid, title=report.name), outputs.png)
+
+
+def train_figures(prediction: TrainPrediction) -> dict[str, Any]:
+    """The plotly figures of a training step by what they show; kernels are those of a pipeline rank in the middle."""
+    from .figures import breakdown, layer_view, memory_by_owner, memory_by_rank, pipeline
+
+    timeline, report, resolved = prediction.timeline, prediction.report, prediction.resolved
+    grid, end_s, fullest = resolved.plan.grid, report.step_time_s, report.peak.pipeline_rank
+    held = {rank: over_time(resolved, timeline, rank) for rank in range(grid.ranks)}
+    figures = {
+        "Pipeline of the step": pipeline(timeline, grid),
+        "Where the time goes, by rank": breakdown(report.by_rank_s),
+        "Memory by owner": memory_by_owner(held[fullest], report.memory_bytes, end_s, fullest),
+    }
+    if grid.ranks > 1:
+        figures["Memory by rank"] = memory_by_rank(held, report.memory_bytes, end_s)
+    if resolved.coarse is None:
+        figures["Kernels of a rank"] = layer_view(timeline, grid, grid.ranks // 2)
+    return figures
 
 
 def report_tables(report: Report) -> "list[Table]":

@@ -1,8 +1,15 @@
 """Figures: pure functions from data to plotly figures, and the HTML and PNG files that hold them."""
 
+from .breakdown import breakdown
 from .gantt import gantt
 from .image import png, png_browser
+from .layer_view import layer_view
 from .memory import memory_figure
 from .page import Table, html, page
+from .pipeline import pipeline
+from .stage_memory import memory_by_owner, memory_by_rank
 
-__all__ = ["Table", "gantt", "html", "memory_figure", "page", "png", "png_browser"]
+__all__ = [
+    "Table", "breakdown", "gantt", "html", "layer_view", "memory_by_owner", "memory_by_rank", "memory_figure", "page",
+    "pipeline", "png", "png_browser",
+]  # fmt: skip

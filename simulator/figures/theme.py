@@ -29,6 +29,39 @@ COLOUR = {
     "set-up, sync, clean-up": "#8C8C8C",
 }
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#8C8C8C")
+PHASE = {
+    "gemm": "#0072B2",
+    "attention": "#56B4E9",
+    "experts": "#003F66",
+    "memory": "#B5DBF0",
+    "optimizer": "#8C8C8C",
+    "coarse": "#0072B2",
+    "tp": "#D55E00",
+    "cp": "#F2A27A",
+    "ep": "#E69F00",
+    "dp": "#CC79A7",
+    "fsdp": "#E8BBD3",
+    "host": "#B8A800",
+    "offload": "#882255",
+    "pipeline": "#D9D9D9",
+}
+"""Where the time of a training step goes: computing in blues, exchanges in warm colours, the bubble in light grey."""
+ACTION = {
+    "F": ("#0072B2", "#A9D3EC"),
+    "B": ("#00795A", "#9ADBC5"),
+    "I": ("#B8860B", "#F3DC8A"),
+    "W": ("#7B3F98", "#D9BCE6"),
+}
+"""Of the actions of a pipeline, from a rank's first chunk to its last."""
+LANE = {
+    "tp, cp": PHASE["tp"],
+    "ep": PHASE["ep"],
+    "sends": "#444444",
+    "dp": PHASE["dp"],
+    "offload": PHASE["offload"],
+    "onload": "#44AA99",
+    "host": PHASE["host"],
+}
 TITLE_PX, LEGEND_PX, BOTTOM_PX = 78, 26, 56
 
 

@@ -1,0 +1,237 @@
+"""The actions of a training step as boxes, and what its other lanes do as busy intervals: data of `pipeline`.
+
+Ops carry the tags of their cell's first action; the grid says what else is in the cell.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..lowering import ACTIONS
+from ..schedules import Grid
+from ..schedules.grid import Cell
+from ..timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPUTE = "compute"
+MOST_BOXES, MOST_SPANS = 5000, 50_000
+BINS = [round(4000 * 0.7**i) for i in range(17)]
+WHOLE, UPPER, LOWER = 0, 1, 2
+TRAFFIC: dict[str, Callable[[str], bool]] = {
+    "tp, cp": lambda lane: lane in ("tp", "cp"),
+    "ep": lambda lane: lane in ("ep", "etp"),
+    "sends": lambda lane: " to " in lane,
+    "dp": lambda lane: lane in ("dp", "edp", "fsdp"),
+    "offload": lambda lane: lane == "d2h",
+    "onload": lambda lane: lane == "h2d",
+}
+"""Lanes drawn below a rank's actions, top down; of a send, that of its sender."""
+Ints = NDArray[np.int64]
+
+
+class Window(NamedTuple):
+    """A part of the step, in seconds."""
+
+    start_s: float
+    end_s: float
+
+
+def boxes(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
+    """One row per action, by pipeline rank and start.
+
+    Columns: rank, cell (0, 1, … in the order in which the rank ran them), stage, chunk (which of the rank's stages; in
+    DualPipe, from which end of the pipeline the micro-batch comes), kind, microbatch, start_s and end_s of its cell's
+    first and last kernel, busy_s of kernels in between, idle_s since the cell before (or 0), and half: UPPER and LOWER
+    for the two actions of an overlapped pair, else WHOLE.
+    """
+    import pandas as pd
+
+    found = []
+    mirrored = len({grid.rank_of(0, microbatch) for microbatch in range(grid.microbatches)}) > 1
+    for rank, ops in _compute_ops(timeline):
+        cells = {_key(cell): cell for cell in grid.rows[rank]}
+        stages, reached = grid.stages_of(rank), 0.0
+        for i, (key, start, end, busy) in enumerate(_cells(timeline, ops)):
+            cell = cells[key]
+            for half, action in zip((UPPER, LOWER) if len(cell) > 1 else (WHOLE,), cell, strict=True):
+                chunk = int(grid.rank_of(0, action.microbatch) > 0) if mirrored else stages.index(action.stage)
+                found.append((rank, i, action.stage, chunk, action.kind, action.microbatch, start, end, busy,
+                              max(start - reached, 0.0), half))  # fmt: skip
+            reached = end
+    columns = ["rank", "cell", "stage", "chunk", "kind", "microbatch", "start_s", "end_s", "busy_s", "idle_s", "half"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def endings(timeline: Timeline) -> "pd.DataFrame":
+    """What compute lanes do beside actions (the norm, the optimizer): rank, name, start_s, end_s."""
+    import pandas as pd
+
+    program = timeline.program
+    found = [
+        (rank, program.names[op], timeline.start_s[op], timeline.end_s[op])
+        for rank, ops in _compute_ops(timeline)
+        for op in ops[(program.tags["action"][ops] < 0) & (program.tags["stage"][ops] < 0)].tolist()
+    ]
+    return pd.DataFrame(found, columns=["rank", "name", "start_s", "end_s"])
+
+
+def waits(timeline: Timeline, shortest_s: float = 0.0) -> "pd.DataFrame":
+    """When actions that have begun wait for something outside of them (the input of a pair's other half, a copy), and
+    for longer than `shortest_s` and a twentieth of themselves: rank, start_s, end_s, name of what ended it."""
+    import pandas as pd
+
+    program, found = timeline.program, []
+    for rank, ops in _compute_ops(timeline):
+        own = ops[program.tags["action"][ops] >= 0]
+        cell, cause = cell_ids(timeline, own), timeline.cause[own]
+        start, end = timeline.start_s[own], timeline.end_s[own]
+        length = np.zeros(len(own))
+        for _, rows in _runs(cell):
+            length[rows] = end[rows].max() - start[rows].min()
+        gap = start[1:] - end[:-1]
+        outside = (cause >= 0) & (cell_ids(timeline, cause) != cell)
+        long = gap > np.maximum(shortest_s, length[1:] / 20)
+        for i in np.flatnonzero((cell[1:] == cell[:-1]) & outside[1:] & long).tolist():
+            found.append((rank, end[i], start[i + 1], program.names[int(cause[i + 1])]))
+    return pd.DataFrame(found, columns=["rank", "start_s", "end_s", "name"])
+
+
+def joined(found: "pd.DataFrame", most: int = MOST_BOXES) -> tuple["pd.DataFrame", int]:
+    """Boxes for drawing, with `last` and `count`, and how many cells share one (1: none do).
+
+    Beyond `most`, actions of the same kind and chunk in so many cells that follow each other are one box that runs from
+    micro-batch `microbatch` to `last` and is as long as they are together.
+    """
+    found = found.assign(last=found.microbatch, count=1, length_s=found.end_s - found.start_s)
+    together, size = found, 1
+    while len(together) > most and size < 1024:
+        size *= 2
+        together = _together(found, size)
+    return together, size
+
+
+def traffic(timeline: Timeline, most: int = MOST_SPANS, host: bool = False) -> tuple["pd.DataFrame", float]:
+    """When the lanes of TRAFFIC (and the host's) are busy on each rank, and the seconds in which spans are joined (0:
+    only those that touch). Columns: rank, lane, start_s, end_s, count.
+
+    The length of all spans is the time in which the lanes are busy, however many are joined.
+    """
+    import pandas as pd
+
+    groups = TRAFFIC | ({"host": lambda lane: lane == "host"} if host else {})
+    parts = [part for name, member in groups.items() for part in _busy(timeline, name, member)]
+    columns = ["rank", "lane", "start_s", "end_s", "count"]
+    spans = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    if len(spans) <= most:
+        return spans, 0.0
+    for bins in BINS:
+        bin_s = timeline.makespan_s / bins
+        fewer = _binned(spans, bin_s)
+        if len(fewer) <= most:
+            break
+    return fewer, bin_s
+
+
+def windows(found: "pd.DataFrame", makespan_s: float) -> dict[str, Window]:
+    """Parts of the step to look at: all of it, until every rank has begun a backward, a few actions in the middle, and
+    from when the first rank has no forward left."""
+    whole = {"all": Window(0.0, makespan_s or 1.0)}
+    forward = found.kind == "F"
+    if forward.all() or not forward.any():
+        return whole
+    warm = float(found[~forward].groupby("rank").start_s.min().max())
+    cool = float(found[forward].groupby("rank").end_s.max().min())
+    typical = float((found.end_s - found.start_s).median())
+    middle, reach = (warm + cool) / 2, float(np.clip(abs(cool - warm) / 2, 4 * typical, 16 * typical))
+    return whole | {
+        "warm-up": Window(0.0, min(warm + 4 * typical, makespan_s)),
+        "steady": Window(max(middle - reach, 0.0), min(middle + reach, makespan_s)),
+        "cool-down": Window(max(cool - 4 * typical, 0.0), makespan_s),
+    }
+
+
+def cell_ids(timeline: Timeline, ops: Ints) -> Ints:
+    """A number for the cell that each op belongs to, the same for all ops of a cell."""
+    tags = timeline.program.tags
+    microbatches = int(tags["microbatch"].max(initial=0)) + 1
+    return (tags["stage"][ops] * microbatches + tags["microbatch"][ops]) * len(ACTIONS) + tags["action"][ops]
+
+
+def _compute_ops(timeline: Timeline) -> list[tuple[int, Ints]]:
+    """Rank and ops of each compute lane, by rank."""
+    program = timeline.program
+    lanes = sorted((at.place, lane) for lane, at in enumerate(program.lanes) if at.name == COMPUTE)
+    return [(place, program.order[lane]) for place, lane in lanes]
+
+
+def _cells(timeline: Timeline, ops: Ints) -> list[tuple[tuple[int, int, str], float, float, float]]:
+    """Key, first start, last end and busy seconds of the cells that run on a compute lane, by start."""
+    tags = timeline.program.tags
+    own = ops[tags["action"][ops] >= 0]
+    start, end, found = timeline.start_s[own], timeline.end_s[own], []
+    for first, rows in _runs(cell_ids(timeline, own)):
+        op = own[first]
+        key = (int(tags["stage"][op]), int(tags["microbatch"][op]), ACTIONS[tags["action"][op]])
+        busy = float((end[rows] - start[rows]).sum())
+        found.append((key, float(start[rows].min()), float(end[rows].max()), busy))
+    return sorted(found, key=lambda one: one[1:])
+
+
+def _runs(ids: Ints) -> list[tuple[int, slice]]:
+    """Where equal numbers follow each other: a lane runs its cells one after another."""
+    if not len(ids):
+        return []
+    edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
+    return [(a, slice(a, b)) for a, b in pairwise(edges)]
+
+
+def _key(cell: Cell) -> tuple[int, int, str]:
+    return cell[0].stage, cell[0].microbatch, "FB" if len(cell) > 1 else cell[0].kind
+
+
+def _together(found: "pd.DataFrame", size: int) -> "pd.DataFrame":
+    """Cells by groups of at most `size`; in a group, boxes stand one behind another, each half by itself."""
+    paired = found.half > 0
+    phase = (paired != paired.groupby(found["rank"]).shift(fill_value=False)).groupby(found["rank"]).cumsum()
+    group = ["rank", "phase", "group"]
+    first = found.assign(phase=phase).groupby(["rank", "phase"]).cell.transform("min")
+    rows = found.assign(phase=phase, group=(found.cell - first) // size)
+    sums = {"microbatch": "min", "last": "max", "start_s": "min", "length_s": "sum", "busy_s": "sum", "idle_s": "sum"}
+    kept = [*group, "half", "kind", "chunk", "stage"]
+    rows = rows.groupby(kept, as_index=False, sort=False).agg(sums | {"cell": "min", "count": "sum"})
+    begin = rows.groupby(group).start_s.transform("min")
+    end = begin + rows.groupby([*group, "half"]).length_s.cumsum()
+    return rows.assign(start_s=end - rows.length_s, end_s=end)
+
+
+def _busy(timeline: Timeline, name: str, member: Callable[[str], bool]) -> "list[pd.DataFrame]":
+    """Per rank, the union of the intervals in which one of the lanes is busy."""
+    import pandas as pd
+
+    program, found = timeline.program, []
+    for rank in range(len(program.places)):
+        lanes = [i for i, lane in enumerate(program.lanes) if lane.place == rank and member(lane.name)]
+        ops = np.concatenate([np.empty(0, np.int64), *(program.order[lane] for lane in lanes)])
+        ops = ops[timeline.end_s[ops] > timeline.start_s[ops]]
+        ops = ops[np.argsort(timeline.start_s[ops], kind="stable")]
+        if not len(ops):
+            continue
+        start, end = timeline.start_s[ops], np.maximum.accumulate(timeline.end_s[ops])
+        first = np.flatnonzero(np.concatenate(([True], start[1:] > end[:-1])))
+        last = np.append(first[1:], len(ops)) - 1
+        columns = {"rank": rank, "lane": name, "start_s": start[first], "end_s": end[last], "count": last - first + 1}
+        found.append(pd.DataFrame(columns))
+    return found
+
+
+def _binned(spans: "pd.DataFrame", bin_s: float) -> "pd.DataFrame":
+    """Spans that start in the same bin as one: from the first start, as long as they are together."""
+    rows = spans.assign(bin=spans.start_s // bin_s, length_s=spans.end_s - spans.start_s)
+    sums = {"start_s": "min", "length_s": "sum", "count": "sum"}
+    rows = rows.groupby(["rank", "lane", "bin"], as_index=False, sort=False).agg(sums)
+    return rows.assign(end_s=rows.start_s + rows.length_s).drop(columns=["bin", "length_s"])

@@ -1,0 +1,269 @@
+"""Inside the actions of one pipeline rank, kernel by kernel: warm-up, a pair (or a forward and a backward), cool-down.
+
+`panels` chooses what is shown, `kernels` says what runs then; drawing is below them.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..lowering import ACTIONS
+from ..schedules import Grid
+from ..timeline import Timeline
+from ..units import format_bytes, format_seconds
+from .actions import COMPUTE, UPPER, Window, boxes, cell_ids
+from .pipeline import KIND, ink
+from .theme import ACTION, BAND, LANE, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+MOST_KERNELS = 48
+WAITED = 0.3  # a panel starts behind a gap that is longer than this share of it
+ROW_PX, PANEL_GAP_PX, HEAD_PX = 24, 62, 20
+LANES = (COMPUTE, "tp", "cp", "ep", "etp", "fsdp", "dp", "edp", "d2h", "h2d")
+LANE_NAME = {"d2h": "offload", "h2d": "onload", "edp": "dp of experts", "etp": "tp of experts"}
+ATTENTION = frozenset({
+    "input_norm", "q_down", "kv_down", "q_norm", "kv_norm", "q_up", "kv_up", "qkv", "rope", "attention", "proj",
+    "residual", "indexer",
+})  # fmt: skip
+ENDS = frozenset({"embed", "final_norm", "logits", "loss"})
+EXCHANGE, COPY = "exchange", "copy"
+COLOUR = {
+    "forward": ACTION["F"][0],
+    "backward": ACTION["B"][0],
+    "weight gradient": ACTION["W"][0],
+    "computed again": ACTION["F"][1],
+    EXCHANGE: LANE["ep"],
+    COPY: LANE["offload"],
+}
+SHORT = {
+    "dispatch": "EP-D", "combine": "EP-C", "dispatch_back": "EP-D B", "combine_back": "EP-C B", "tp all_gather": "AG",
+    "tp reduce_scatter": "RS", "tp all_reduce": "AR",
+}  # fmt: skip
+_TAGS = re.compile(r"( L\d+)?( s\d+)?( m\d+)?$")
+
+
+def panels(found: "pd.DataFrame", rank: int) -> dict[str, Window]:
+    """What each panel shows, given all `boxes`: of a phase of the rank, the cell that takes the median of its cells.
+
+    Warm-up is before the first backward, cool-down behind the last forward. In between it is an overlapped pair, or a
+    forward and the cell that follows it or that it follows, with the least idle time. Phases that the rank does not
+    have are left out.
+    """
+    own = found[(found["rank"] == rank) & (found.half <= UPPER)].reset_index(drop=True)
+    back = own.index[(own.kind != "F") | (own.half == UPPER)]
+    ahead = own.index[own.kind == "F"]
+    first, last = (back.min() if len(back) else len(own)), (ahead.max() if len(ahead) else -1)
+    steady = own.loc[first:last]
+    pairs = steady[steady.half == UPPER]
+    shown = {"warm-up": _median(own.loc[: first - 1]), "cool-down": _median(own.loc[last + 1 :])}
+    if len(pairs):
+        shown["steady"] = _median(pairs)
+    else:
+        turns = own.index[(own.kind == "F").astype(int).diff().abs() == 1]
+        turns = turns[(turns >= first) & (turns <= last + 1)]
+        closest = own.idle_s[turns].to_numpy().argsort(kind="stable")[:1]
+        shown["steady"] = _both(own, turns.to_list()[int(closest[0])]) if len(closest) else None
+    return {name: window for name in ("warm-up", "steady", "cool-down") if (window := shown[name])}
+
+
+def kernels(timeline: Timeline, rank: int, window: Window) -> "pd.DataFrame":
+    """The ops of a rank that run in the window, but for its host's.
+
+    Columns: lane, cell (which of the rank's), name, label, layer, kind (a key of COLOUR), part (the piece of a layer
+    that a kernel belongs to, empty on other lanes), start_s, end_s, bytes.
+    """
+    import pandas as pd
+
+    program, found = timeline.program, []
+    for lane, at in enumerate(program.lanes):
+        if at.place != rank or at.name == "host" or " from " in at.name:
+            continue
+        ops = program.order[lane]
+        inside = (timeline.end_s[ops] > window.start_s) & (timeline.start_s[ops] < window.end_s)
+        ops = ops[inside & (timeline.end_s[ops] > timeline.start_s[ops])]
+        for op, cell in zip(ops.tolist(), cell_ids(timeline, ops).tolist(), strict=True):
+            label, action = _TAGS.sub("", program.names[op]), int(program.tags["action"][op])
+            found.append((_row(at.name), cell, program.names[op], label, int(program.tags["layer"][op]), action,
+                          _kind(at.name, label), timeline.start_s[op], timeline.end_s[op],
+                          int(program.bytes[op])))  # fmt: skip
+    columns = ["lane", "cell", "name", "label", "layer", "action", "kind", "start_s", "end_s", "bytes"]
+    table = _with_recomputed(pd.DataFrame(found, columns=columns)).drop(columns="action")
+    of = zip(table.lane, table.label, table.layer, table.kind, strict=True)
+    return table.assign(part=[_part(label, layer, kind) if lane == COMPUTE else "" for lane, label, layer, kind in of])
+
+
+def parts(found: "pd.DataFrame") -> "pd.DataFrame":
+    """Kernels of the same part of a layer that follow each other, as one: part, kind, start_s, end_s."""
+    own = found[found.lane == COMPUTE].sort_values("start_s")
+    run = (own.part != own.part.shift()).cumsum()
+    rows = {"part": "first", "kind": "first", "start_s": "min", "end_s": "max"}
+    return own.groupby(run, sort=False).agg(rows).reset_index(drop=True)
+
+
+def trimmed(found: "pd.DataFrame", window: Window) -> Window:
+    """The part of a window to show first: at most MOST_KERNELS kernels, around the end of its first cell if there are
+    two, else behind a long wait."""
+    own = found[found.lane == COMPUTE].sort_values("start_s")
+    start, end = own.start_s.to_numpy(), own.end_s.to_numpy()
+    if not len(own):
+        return window
+    turn = np.flatnonzero(np.diff(own.cell.to_numpy()))
+    gaps = start[1:] - end[:-1]
+    first = 0
+    if len(turn):
+        first = max(int(turn[0]) + 1 - MOST_KERNELS // 2, 0)
+    elif len(gaps) and gaps.max() > WAITED * (end[-1] - start[0]):
+        first = int(gaps.argmax()) + 1
+    begin, until = start[first], end[min(first + MOST_KERNELS, len(end)) - 1]
+    margin = 0.01 * (until - begin)
+    return Window(float(begin - margin), float(until + margin))
+
+
+def layer_view(timeline: Timeline, grid: Grid, rank: int, title: str = "Kernels") -> "go.Figure":
+    """A panel per phase; times count from the start of what it shows."""
+    from plotly.subplots import make_subplots
+
+    cells = boxes(timeline, grid)
+    shown = panels(cells, rank)
+    data = [kernels(timeline, rank, window) for window in shown.values()]
+    rows = [_rows(found) for found in data]
+    heights = [ROW_PX * len(own) for own in rows]
+    height = max(sum(heights) + PANEL_GAP_PX * (len(heights) - 1), ROW_PX)
+    figure = make_subplots(
+        rows=max(len(heights), 1), cols=1, row_heights=heights or None, vertical_spacing=PANEL_GAP_PX / height,
+        subplot_titles=[f"{name}: {_says(cells, rank, window)}" for name, window in shown.items()] or None,
+    )  # fmt: skip
+    styled(figure, title, f"rank {rank}: parts of layers, and the kernels and exchanges that they are made of", height,
+           barmode="overlay", bargap=0, uniformtext={"minsize": 8, "mode": "hide"})  # fmt: skip
+    figure.update_layout(margin_l=110, margin_t=figure.layout.margin.t + HEAD_PX, height=figure.layout.height + HEAD_PX)
+    figure.update_layout(legend_y=1 + (HEAD_PX + 6) / height, legend_traceorder="normal")
+    figure.update_annotations(x=0, xanchor="left", font_size=13)
+    legend: set[str] = set()
+    for i, (window, found, own) in enumerate(zip(shown.values(), data, rows, strict=True), start=1):
+        figure.add_traces(_traces(found, own, legend, window.start_s), rows=i, cols=1)
+        _panel(figure, i, own, trimmed(found, window), window.start_s)
+    return figure
+
+
+def _panel(figure: "go.Figure", i: int, rows: Sequence[str], first: Window, zero_s: float) -> None:
+    """Axes and bands of a panel."""
+    figure.update_xaxes(range=[(time - zero_s) * 1e3 for time in first], title="", ticksuffix=" ms", row=i, col=1)
+    figure.update_yaxes(range=[len(rows) - 0.5, -0.5], tickvals=list(range(len(rows))), ticktext=list(rows),
+                        showgrid=False, zeroline=False, fixedrange=True, ticklabelstandoff=6, row=i, col=1)  # fmt: skip
+    for at in range(len(rows)):
+        figure.add_shape(type="rect", xref="x domain", x0=0, x1=1, y0=at - 0.42, y1=at + 0.42, fillcolor=BAND,
+                         line_width=0, layer="below", row=i, col=1)  # fmt: skip
+
+
+def _median(cells: "pd.DataFrame") -> Window | None:
+    if not len(cells):
+        return None
+    order = np.argsort((cells.end_s - cells.start_s).to_numpy(), kind="stable")
+    one = cells.iloc[int(order[(len(order) - 1) // 2])]
+    return Window(float(one.start_s), float(one.end_s))
+
+
+def _both(own: "pd.DataFrame", i: int) -> Window:
+    """A cell and the one before it."""
+    return Window(float(own.start_s[i - 1]), float(own.end_s[i]))
+
+
+def _says(cells: "pd.DataFrame", rank: int, window: Window) -> str:
+    """What runs in a window, in words."""
+    own = cells[(cells["rank"] == rank) & (cells.start_s >= window.start_s) & (cells.end_s <= window.end_s)]
+    columns = zip(own.kind, own.microbatch, own.stage, strict=True)
+    what = [f"{KIND[kind]} of micro-batch {microbatch}, stage {stage}" for kind, microbatch, stage in columns]
+    link = " beside " if (own.half > 0).any() else ", then "
+    return f"{link.join(what)} ({format_seconds(window.end_s - window.start_s)})"
+
+
+def _with_recomputed(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Forward kernels of backward actions are computed again; in a pair, those of layers that only go backward."""
+    backward = table.action.isin([ACTIONS.index(kind) for kind in ("B", "I", "W")])
+    paired = table.action == ACTIONS.index("FB")
+    back = set(table.layer[paired & (table.kind == "backward")])
+    only_forward = set(table.layer[paired & (table.layer >= 0)]) - back
+    again = backward | (paired & table.layer.isin(back if only_forward else set()))
+    return table.assign(kind=table.kind.mask(again & (table.kind == "forward"), "computed again"))
+
+
+def _row(lane: str) -> str:
+    return "sends" if " to " in lane else LANE_NAME.get(lane, lane)
+
+
+def _kind(lane: str, label: str) -> str:
+    if lane in ("d2h", "h2d"):
+        return COPY
+    if lane != COMPUTE:
+        return EXCHANGE
+    if label.endswith("_wgrad"):
+        return "weight gradient"
+    return "backward" if label.endswith("_dgrad") or label in ("B", "I") else "forward"
+
+
+def _part(label: str, layer: int, kind: str) -> str:
+    base = label.removesuffix("_dgrad").removesuffix("_wgrad")
+    piece = "Attn" if base in ATTENTION else base if base in ENDS or layer < 0 else "MLP"
+    suffix = {"weight gradient": "W", "backward": "B", "forward": "F", "computed again": "again"}[kind]
+    return f"{piece} {suffix}" + (f" L{layer}" if layer >= 0 else "")
+
+
+def _rows(found: "pd.DataFrame") -> list[str]:
+    """Rows of a panel, top down."""
+    names = ["parts", *dict.fromkeys(_row(lane) for lane in LANES)]
+    names.insert(2, "sends")
+    used = {"parts", *found.lane}
+    return [name for name in names if name in used] + sorted(used - set(names))
+
+
+def _traces(found: "pd.DataFrame", rows: Sequence[str], legend: set[str], zero_s: float) -> "list[go.Bar]":
+    """A trace per kind; times count from the start of the window."""
+    at = {row: i for i, row in enumerate(rows)}
+    blocks = parts(found).assign(lane="parts")
+    blocks = blocks.assign(label=blocks.part, name=blocks.part, bytes=0)
+    columns = ["lane", "name", "label", "kind", "start_s", "end_s", "bytes"]
+    traces = []
+    for kind, colour in COLOUR.items():
+        own = [table[columns][table.kind == kind] for table in (blocks, found)]
+        if any(len(table) for table in own):
+            traces.append(_trace(own, at, kind, colour, zero_s, kind not in legend))
+            legend.add(kind)
+    return traces
+
+
+def _trace(
+    tables: "Sequence[pd.DataFrame]", at: dict[str, int], kind: str, colour: str, zero_s: float, first: bool
+) -> "go.Bar":
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    own = pd.concat([table for table in tables if len(table)], ignore_index=True)
+    return go.Bar(
+        orientation="h",
+        name=kind,
+        legendgroup=kind,
+        showlegend=first,
+        base=(own.start_s - zero_s).to_numpy() * 1e3,
+        x=(own.end_s - own.start_s).to_numpy() * 1e3,
+        y=[at[lane] for lane in own.lane],
+        width=0.84,
+        marker={"color": colour, "line": {"color": "white", "width": 0.5}},
+        text=[SHORT.get(label, label) for label in own.label],
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        constraintext="inside",
+        insidetextfont={"size": 11, "color": ink(colour)},
+        hovertext=[_hover(*row) for row in own[["name", "lane", "start_s", "end_s", "bytes"]].itertuples(index=False)],
+        hoverinfo="text",
+    )
+
+
+def _hover(name: str, lane: str, start_s: float, end_s: float, size: int) -> str:
+    lines = [f"<b>{name}</b>", lane, f"from {format_seconds(start_s)} for {format_seconds(end_s - start_s)}"]
+    return "<br>".join([*lines, format_bytes(size)] if size else lines)

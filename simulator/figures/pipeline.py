@@ -1,0 +1,259 @@
+"""The pipeline of a training step as papers draw it: ranks down, time across, a box per action with its micro-batch.
+
+What stands where comes from `actions`. Chunks of a rank go from dark to light; the two actions of an overlapped pair
+share its box, the forward above. Thin lines below a rank are its exchanges and copies.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..schedules import Grid
+from ..timeline import Timeline
+from ..units import format_seconds
+from .actions import LOWER, TRAFFIC, UPPER, Window, boxes, endings, joined, traffic, waits, windows
+from .theme import ACTION, BAND, LANE, TEXT, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+KIND = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+LANE_NAME = {
+    "tp, cp": "TP and CP", "ep": "EP", "sends": "sends to other ranks", "dp": "DP", "offload": "offload",
+    "onload": "onload", "host": "host",
+}  # fmt: skip
+ACTION_PX, HALVED_PX, LANE_PX, GAP_PX = 30, 40, 7, 10  # a box, one that is halved, a line, between ranks
+LINE_PX = 17
+HALF_DIGIT = "\u2004"  # a space that plots keep
+MANY_RANKS, FLAT = 16, 0.6  # beyond so many, rows are flatter by this factor
+END, WAIT = "#8C8C8C", "rgba(255,255,255,0.72)"
+WIDE = 1400  # pixels across: boxes narrower than one of them have no edge
+
+
+def pipeline(
+    timeline: Timeline, grid: Grid, title: str = "Pipeline", window: str = "all", host: bool = False
+) -> "go.Figure":
+    """The whole step; `window` names the part shown first (see `actions.windows`), buttons show the others."""
+    import plotly.graph_objects as go
+
+    found = boxes(timeline, grid)
+    drawn, cells = joined(found)
+    spans, bin_s = traffic(timeline, host=host)
+    lanes = [name for name in (*TRAFFIC, "host") if name in set(spans.lane)]
+    rows = _Rows(grid.ranks, lanes, HALVED_PX if grid.pairs else ACTION_PX)
+    gaps = waits(timeline, timeline.makespan_s / 100 if cells > 1 else 0.0)
+    parts = windows(found, timeline.makespan_s)
+    figure = go.Figure(
+        [
+            *_actions(drawn, rows, timeline.makespan_s),
+            *_endings(endings(timeline), rows),
+            *_waits(gaps, rows),
+            *_traffic(spans, rows),
+        ]
+    )
+    styled(
+        figure,
+        title,
+        _subtitle(found, grid, timeline.makespan_s, cells, bin_s, len(gaps) > 0),
+        rows.height,
+        barmode="overlay",
+    )
+    figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"}, bargap=0, margin_l=72)
+    figure.layout.margin.t += LINE_PX  # a second line below the title
+    figure.layout.height += LINE_PX
+    figure.update_layout(updatemenus=[_buttons(parts)] if len(parts) > 1 else [])
+    figure.update_xaxes(range=list(parts.get(window, parts["all"])))
+    figure.update_yaxes(range=[rows.height, 0], tickvals=[rows.action(rank) for rank in range(grid.ranks)],
+                        ticktext=[f"rank {rank}" for rank in range(grid.ranks)], ticklabelstandoff=6,
+                        showgrid=False, zeroline=False, fixedrange=True)  # fmt: skip
+    for rank in range(grid.ranks):
+        figure.add_shape(type="rect", xref="paper", x0=0, x1=1, y0=rows.top(rank), y1=rows.top(rank) + rows.action_px,
+                         fillcolor=BAND, line_width=0, layer="below")  # fmt: skip
+    return figure
+
+
+class _Rows:
+    """Where rows are, in pixels downwards: per rank a row of actions, then a thin line per lane."""
+
+    def __init__(self, ranks: int, lanes: list[str], action_px: float):
+        scale = 1.0 if ranks <= MANY_RANKS else FLAT
+        self.action_px, self.lane_px, self.gap_px = (px * scale for px in (action_px, LANE_PX, GAP_PX))
+        self._lane = {lane: i for i, lane in enumerate(lanes)}
+        self._each = self.action_px + len(lanes) * self.lane_px + self.gap_px
+        self.height = ranks * self._each
+
+    def top(self, rank: int) -> float:
+        """The upper edge of a rank's actions."""
+        return rank * self._each + self.gap_px / 2
+
+    def action(self, rank: int, half: int = 0) -> float:
+        """The middle of a box."""
+        return self.top(rank) + self.action_px * {UPPER: 0.25, LOWER: 0.75}.get(half, 0.5)
+
+    def lane(self, rank: int, lane: str) -> float:
+        """The middle of a thin line."""
+        return self.top(rank) + self.action_px + (self._lane[lane] + 0.6) * self.lane_px
+
+
+def _subtitle(found: "pd.DataFrame", grid: Grid, makespan_s: float, cells: int, bin_s: float, paled: bool) -> str:
+    ranks = f"{grid.ranks} pipeline ranks" if grid.ranks > 1 else "1 pipeline rank"
+    chunks = ", chunks from dark to light" if found.chunk.nunique() > 1 else ""
+    pairs = ", overlapped pairs as halves of a box" if (found.half > 0).any() else ""
+    waiting = ", pale where they wait" if paled else ""
+    together = f"; up to {cells} actions of a kind drawn as one box" if cells > 1 else ""
+    bins = f"; exchanges within {format_seconds(bin_s)} drawn together" if bin_s else ""
+    head = f"{format_seconds(makespan_s)}; {grid.name or 'grid'}, {ranks}, {grid.microbatches} micro-batches"
+    return f"{head}<br>{''.join([chunks, pairs, waiting, together, bins]).lstrip(',; ') or 'micro-batches by number'}"
+
+
+def _actions(drawn: "pd.DataFrame", rows: _Rows, makespan_s: float) -> "list[go.Bar]":
+    """One trace per kind."""
+    import plotly.graph_objects as go
+
+    chunks = int(drawn.chunk.max()) + 1 if len(drawn) else 1
+    typical = float(drawn.length_s.median()) / (makespan_s or 1.0) * WIDE
+    edge = {"color": "white", "width": 1 if typical > 8 else 0.4 if typical > 3 else 0}
+    traces = []
+    for kind in (kind for kind in ACTION if kind in set(drawn.kind)):
+        own = drawn[drawn.kind == kind].sort_values(["chunk", "start_s"])
+        colours = [shade(kind, chunk, chunks) for chunk in own.chunk]
+        traces.append(
+            go.Bar(
+                orientation="h",
+                name=KIND[kind],
+                base=own.start_s.to_numpy(),
+                x=own.length_s.to_numpy(),
+                y=[rows.action(*place) for place in zip(own["rank"], own.half, strict=True)],
+                width=[rows.action_px * (0.5 if half else 1.0) * 0.96 for half in own.half],
+                marker={"color": colours, "line": edge},
+                text=_texts(own),
+                textposition="inside",
+                insidetextanchor="middle",
+                textangle=0,
+                constraintext="inside",
+                insidetextfont={"size": 11, "color": [ink(colour) for colour in colours]},
+                hovertext=_hovers(own),
+                hoverinfo="text",
+            )
+        )
+    return traces
+
+
+def shade(kind: str, chunk: int, chunks: int) -> str:
+    """The colour of an action: the first chunk dark, the last one light."""
+    dark, light = (np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) for colour in ACTION[kind])
+    mixed = dark + (light - dark) * (chunk / max(chunks - 1, 1))
+    return "#" + "".join(f"{round(value):02X}" for value in mixed)
+
+
+def ink(colour: str) -> str:
+    """White or dark, whichever is read on this colour."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else TEXT
+
+
+def _texts(own: "pd.DataFrame") -> list[str]:
+    """Micro-batches; single ones all as wide as the longest, so that equal boxes show all their numbers or none."""
+    pairs = zip(own.microbatch.tolist(), own["last"].tolist(), strict=True)
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in pairs]
+    widest = max(map(len, texts), default=0) if (own["count"] == 1).all() else 0
+    return [f"{HALF_DIGIT * (widest - len(text))}{text}{HALF_DIGIT * (widest - len(text))}" for text in texts]
+
+
+def _hovers(own: "pd.DataFrame") -> list[str]:
+    columns = ["rank", "stage", "kind", "microbatch", "last", "count", "start_s", "length_s", "busy_s", "idle_s"]
+    return [_hover(*row) for row in own[columns].itertuples(index=False)]
+
+
+def _hover(
+    rank: int, stage: int, kind: str, first: int, last: int, count: int, start_s: float, length_s: float,
+    busy_s: float, idle_s: float,
+) -> str:  # fmt: skip
+    several = f"<b>{count} x {KIND[kind]}</b>, micro-batches {first} to {last}"
+    what = f"<b>{KIND[kind]} of micro-batch {first}</b>" if count == 1 else several
+    lines = [what, f"stage {stage} on rank {rank}", f"from {format_seconds(start_s)} for {format_seconds(length_s)}"]
+    lines.append(f"kernels {format_seconds(busy_s)}")
+    if idle_s > 0:
+        lines.append(f"idle before {format_seconds(idle_s)}")
+    return "<br>".join(lines)
+
+
+def _endings(ends: "pd.DataFrame", rows: _Rows) -> "list[go.Bar]":
+    text = [
+        f"<b>{name}</b><br>rank {rank}<br>from {format_seconds(start)} for {format_seconds(end - start)}"
+        for rank, name, start, end in ends.itertuples(index=False)
+    ]
+    return [_plain("norm, optimizer", ends, rows, END, text)] if len(ends) else []
+
+
+def _waits(gaps: "pd.DataFrame", rows: _Rows) -> "list[go.Bar]":
+    text = [
+        f"<b>waits {format_seconds(end - start)}</b> inside an action on rank {rank}<br>for {name or 'its start'}"
+        for rank, start, end, name in gaps.itertuples(index=False)
+    ]
+    return [_plain("waits inside", gaps, rows, WAIT, text)] if len(gaps) else []
+
+
+def _plain(name: str, bars: "pd.DataFrame", rows: _Rows, colour: str, hovertext: Iterable[str]) -> "go.Bar":
+    """Boxes without a number."""
+    import plotly.graph_objects as go
+
+    return go.Bar(
+        orientation="h",
+        name=name,
+        base=bars.start_s.to_numpy(np.float64),
+        x=(bars.end_s - bars.start_s).to_numpy(np.float64),
+        y=[rows.action(rank) for rank in bars["rank"]],
+        width=rows.action_px * 0.96,
+        marker={"color": colour, "line": {"width": 0}},
+        hovertext=list(hovertext),
+        hoverinfo="text",
+        showlegend=colour != WAIT,
+    )
+
+
+def _traffic(spans: "pd.DataFrame", rows: _Rows) -> "list[go.Scatter]":
+    """One line per lane, with breaks where it is idle: thousands of spans are then one thing to draw."""
+    import plotly.graph_objects as go
+
+    return [
+        go.Scatter(
+            x=_broken(own.start_s, own.end_s),
+            y=_broken(*[[rows.lane(rank, lane) for rank in own["rank"]]] * 2),
+            mode="lines",
+            name=LANE_NAME[lane],
+            line={"color": LANE[lane], "width": rows.lane_px - 2, "simplify": False},
+            hovertemplate=f"{LANE_NAME[lane]} at %{{x:.4s}}s<extra></extra>",
+        )
+        for lane in LANE
+        if len(own := spans[spans.lane == lane])
+    ]
+
+
+def _broken(first: Iterable[float], second: Iterable[float]) -> "np.ndarray[Any, Any]":
+    """Two values of each span and a break."""
+    both = np.array([list(first), list(second)], np.float32)  # a microsecond in 10 s, at half the size of a page
+    return np.vstack([both, np.full(both.shape[1], np.nan, np.float32)]).T.ravel()
+
+
+def _buttons(parts: Mapping[str, Window]) -> dict[str, Any]:
+    """Show a part of the step."""
+    return {
+        "type": "buttons",
+        "direction": "right",
+        "x": 1,
+        "xanchor": "right",
+        "y": 1,
+        "yanchor": "bottom",
+        "pad": {"b": 68},  # beside the title
+        "font": {"size": 11, "color": TEXT},
+        "bgcolor": "#F3F4F6",
+        "bordercolor": "#D0D7DE",
+        "showactive": True,
+        "active": 0,
+        "buttons": [
+            {"label": name, "method": "relayout", "args": [{"xaxis.range": list(part)}]} for name, part in parts.items()
+        ],
+    }

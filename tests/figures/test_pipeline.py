@@ -1,0 +1,220 @@
+"""Pictures of a training step: boxes where a hand would draw them, nothing lost, pages for every schedule."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from runcast.simulator.costs import by_kind
+from runcast.simulator.engine import simulate
+from runcast.simulator.figures import breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
+from runcast.simulator.figures.actions import boxes, endings, joined, traffic, waits, windows
+from runcast.simulator.figures.layer_view import kernels, panels, trimmed
+from runcast.simulator.figures.layer_view import parts as layer_parts
+from runcast.simulator.lowering import ACTIONS
+from runcast.simulator.outputs import train_figures, train_tables
+from runcast.simulator.predict import TrainPrediction
+from runcast.simulator.predict import simulate as predict
+from runcast.simulator.program import ProgramBuilder, Ragged
+from runcast.simulator.scenario import TrainScenario
+from runcast.simulator.schedules import SCHEDULES, Grid, needs
+from runcast.simulator.timeline import Timeline
+from runcast.simulator.timeline.timeline import union_s
+
+TINY = Grid.from_text("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1", "1f1b")
+PAIRED = Grid.from_text("0F0 0F1 0F2&0B0 0B1 0B2\n1F0 1F1&1B0 1F2&1B1 1B2", "pairs")
+SECONDS = {"F": 1.0, "B": 2.0, "FB": 2.5, "optimizer": 0.5}
+
+
+def run(grid: Grid) -> Timeline:
+    """A step of one kernel per action, and an optimizer behind them."""
+    builder, done = ProgramBuilder(), {}
+    lanes = [builder.lane(builder.place(f"stage {rank}", [rank]), "compute") for rank in range(grid.ranks)]
+    for rank, row in enumerate(grid.rows):
+        for cell in row:
+            kind = "FB" if len(cell) > 1 else cell[0].kind
+            tags = {"stage": cell[0].stage, "microbatch": cell[0].microbatch, "action": ACTIONS.index(kind), "layer": 0}
+            op = builder.op(kind, [lanes[rank]], name=str(cell[0]), tags=tags)
+            done |= dict.fromkeys(cell, op)
+        builder.op("optimizer", [lanes[rank]], name="optimizer")
+    after = [sorted({done[need] for one in done if done[one] == op for need in needs(grid, one)})
+             for op in range(max(done.values()) + 2)]  # fmt: skip
+    program = replace(builder.build(), deps=Ragged.of(after))
+    return simulate(program, by_kind(program, SECONDS))
+
+
+def scenario(schedule: str, pp: int = 4, **tables) -> TrainPrediction:
+    """A small Qwen3-MoE on 8 GPUs."""
+    chunks = {"interleaved": 2, "interleaved-overlap": 2}
+    return predict(TrainScenario(**{
+        "name": f"{schedule} on {pp}",
+        "kind": "train_step",
+        "cluster": "dgx-h100",
+        "model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16}},
+        "parallel": {"pp": pp, "ep": 2},
+        "schedule": {"name": schedule, "vpp": chunks.get(schedule)},
+        "batch": {"global": 8 * (8 // pp), "micro": 1, "seq_len": 4096},
+    } | tables))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def paired() -> TrainPrediction:
+    """Overlapped pairs, offload, tensor parallelism."""
+    return scenario("interleaved-overlap", offload={"activations": 0.5})
+
+
+def test_boxes_of_a_tiny_grid_are_where_a_hand_draws_them() -> None:
+    rows = boxes(run(TINY), TINY)[["rank", "kind", "microbatch", "start_s", "end_s", "idle_s"]]
+    assert [tuple(row) for row in rows.itertuples(index=False)] == [
+        (0, "F", 0, 0.0, 1.0, 0.0), (0, "F", 1, 1.0, 2.0, 0.0), (0, "B", 0, 4.0, 6.0, 2.0), (0, "B", 1, 7.0, 9.0, 1.0),
+        (1, "F", 0, 1.0, 2.0, 1.0), (1, "B", 0, 2.0, 4.0, 0.0), (1, "F", 1, 4.0, 5.0, 0.0), (1, "B", 1, 5.0, 7.0, 0.0),
+    ]  # fmt: skip
+
+
+def test_the_figure_has_them_with_their_numbers() -> None:
+    forward, backward, *_ = pipeline(run(TINY), TINY).data
+    assert (forward.name, backward.name) == ("forward", "backward")
+    assert sorted(zip(backward.base, backward.x, backward.text, strict=True)) == [
+        (2.0, 2.0, "0"), (4.0, 2.0, "0"), (5.0, 2.0, "1"), (7.0, 2.0, "1")
+    ]  # fmt: skip
+    first = forward.hovertext[0]
+    assert first == "<b>forward of micro-batch 0</b><br>stage 0 on rank 0<br>from 0 s for 1 s<br>kernels 1 s"
+
+
+def test_pairs_are_halves_of_one_box_with_both_numbers() -> None:
+    found = boxes(run(PAIRED), PAIRED)
+    halves = found[(found["rank"] == 1) & (found.half > 0)]
+    assert list(zip(halves.kind, halves.microbatch, halves.start_s, halves.end_s, strict=True)) == [
+        ("F", 1, 2.0, 4.5), ("B", 0, 2.0, 4.5), ("F", 2, 7.0, 9.5), ("B", 1, 7.0, 9.5)
+    ]  # fmt: skip
+    above, below = (trace.y for trace in pipeline(run(PAIRED), PAIRED).data[:2])
+    assert set(above) != set(below)
+
+
+def test_what_ends_a_step_is_a_box_of_its_own() -> None:
+    ends = endings(run(TINY))
+    assert [tuple(row) for row in ends.itertuples(index=False)] == [
+        (0, "optimizer", 9.0, 9.5), (1, "optimizer", 7.0, 7.5)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_action_once_and_a_page_for_all_schedules(name: str) -> None:
+    done = scenario(name, parallel={"pp": 4, "ep": 1}, model={"preset": "llama3-8b"})
+    grid = done.resolved.plan.grid
+    found = boxes(done.timeline, grid)
+    drawn = sorted(zip(found["rank"], found.stage, found.kind, found.microbatch, strict=True))
+    assert drawn == sorted((rank, *action) for rank in range(grid.ranks) for action in grid.actions(rank))
+    assert (found.idle_s >= 0).all()
+    assert (found.busy_s <= found.end_s - found.start_s + 1e-9).all()
+    text = page("step", train_figures(done), train_tables(done.report))
+    assert text.count("Plotly.newPlot(") == 5
+
+
+@pytest.mark.parametrize("tables", [{}, {"level": "coarse"}, {"batch": {"global": 8, "seq_len": 4096}}])
+def test_one_rank_has_its_figures_too(tables: dict) -> None:
+    done = scenario("1f1b", 1, parallel={"pp": 1}, model={"preset": "llama3-8b"}, **tables)
+    figures = train_figures(done)
+    assert ("Kernels of a rank" in figures) == ("level" not in tables)
+    assert "Memory by rank" not in figures
+    assert page("step", figures)
+
+
+def test_boxes_drawn_together_keep_their_seconds(paired: TrainPrediction) -> None:
+    found = boxes(paired.timeline, paired.resolved.plan.grid)
+    drawn, cells = joined(found, most=60)
+    assert cells == 4
+    assert len(drawn) <= 60
+    assert drawn["count"].sum() == len(found)
+    assert np.isclose(drawn.length_s.sum(), (found.end_s - found.start_s).sum())
+    for _, row in drawn.sort_values("start_s").groupby(["rank", "half"]):
+        assert (row.start_s.to_numpy()[1:] >= row.end_s.to_numpy()[:-1] - 1e-9).all()
+
+
+@pytest.mark.parametrize("most", [10**6, 300])
+def test_thin_lanes_keep_their_busy_seconds(paired: TrainPrediction, most: int) -> None:
+    timeline = paired.timeline
+    spans, bin_s = traffic(timeline, most)
+    assert len(spans) <= most
+    assert (bin_s > 0) == (most == 300)
+    program = timeline.program
+    lane = next(i for i, at in enumerate(program.lanes) if (at.place, at.name) == (1, "ep"))
+    ops = program.order[lane]
+    drawn = spans[(spans["rank"] == 1) & (spans.lane == "ep")]
+    assert np.isclose((drawn.end_s - drawn.start_s).sum(), union_s(timeline.start_s[ops], timeline.end_s[ops]))
+    assert {"ep", "sends", "offload", "onload", "dp"} <= set(spans.lane)
+
+
+def test_windows_follow_each_other(paired: TrainPrediction) -> None:
+    found = windows(boxes(paired.timeline, paired.resolved.plan.grid), paired.timeline.makespan_s)
+    assert list(found) == ["all", "warm-up", "steady", "cool-down"]
+    assert found["warm-up"].start_s == 0.0
+    assert found["cool-down"].end_s == found["all"].end_s == paired.timeline.makespan_s
+    assert list(pipeline(paired.timeline, paired.resolved.plan.grid, window="steady").layout.xaxis.range) == list(
+        found["steady"]
+    )
+
+
+def test_waits_inside_actions_lie_in_them_and_have_a_cause(paired: TrainPrediction) -> None:
+    found, gaps = boxes(paired.timeline, paired.resolved.plan.grid), waits(paired.timeline)
+    for rank, start, end, name in gaps.itertuples(index=False):
+        assert ((found["rank"] == rank) & (found.start_s <= start) & (found.end_s >= end)).any()
+        assert name
+
+
+def test_the_layer_view_has_three_panels_of_what_overlaps(paired: TrainPrediction) -> None:
+    timeline, grid = paired.timeline, paired.resolved.plan.grid
+    shown = panels(boxes(timeline, grid), 1)
+    assert list(shown) == ["warm-up", "steady", "cool-down"]
+    figure = layer_view(timeline, grid, 1)
+    assert [note.text.split(":")[0] for note in figure.layout.annotations] == list(shown)
+    pair = kernels(timeline, 1, shown["steady"])
+    assert {"forward", "backward", "weight gradient", "exchange"} <= set(pair.kind)
+    assert {"dispatch", "combine", "dispatch_back", "combine_back"} <= set(pair[pair.lane == "ep"].label)
+    first = trimmed(pair, shown["steady"])
+    assert first.end_s <= shown["steady"].end_s + 0.02 * (first.end_s - first.start_s)
+
+
+def test_parts_of_layers_cover_their_kernels(paired: TrainPrediction) -> None:
+    window = panels(boxes(paired.timeline, paired.resolved.plan.grid), 0)["warm-up"]
+    found = kernels(paired.timeline, 0, window)
+    blocks, own = layer_parts(found), found[found.lane == "compute"]
+    assert blocks.start_s.min() == own.start_s.min()
+    assert blocks.end_s.max() == own.end_s.max()
+    assert any(part.startswith("Attn F L") for part in blocks.part)
+
+
+def test_breakdown_bars_sum_to_the_step(paired: TrainPrediction) -> None:
+    report = paired.report
+    figure = breakdown(report.by_rank_s)
+    assert list(figure.data[0].y) == ["rank 0", "rank 1", "rank 2", "rank 3", "mean"]
+    assert np.allclose(np.sum([trace.x for trace in figure.data], axis=0), report.step_time_s)
+
+
+def test_memory_peaks_are_the_reports(paired: TrainPrediction) -> None:
+    report, figures = paired.report, train_figures(paired)
+    areas = [trace.y for trace in figures["Memory by owner"].data]
+    assert np.isclose(np.sum(areas, axis=0).max() * 2**30, report.peak.peak_bytes)
+    lines = {trace.name: max(trace.y) * 2**30 for trace in figures["Memory by rank"].data}
+    expected = {f"rank {stage.pipeline_rank}": stage.peak_bytes for stage in report.memory}
+    assert lines == pytest.approx(expected)
+
+
+def test_thousands_of_times_keep_the_peak() -> None:
+    held = np.random.default_rng(0).uniform(0, 2**30, 20_000)
+    table = pd.DataFrame({"time_s": np.arange(20_000.0), "x": held, "total": held})
+    figure = memory_by_owner(table, 2**30, 20_000.0, 0)
+    assert len(figure.data[0].x) < 2000
+    assert max(figure.data[0].y) == held.max() / 2**30
+    (line,) = memory_by_rank({0: table}, 2**30, 20_000.0).data
+    assert max(line.y) == held.max() / 2**30
+
+
+def test_the_png_of_a_step_is_its_pipeline(tmp_path: Path, chromium: str) -> None:
+    from runcast.simulator.figures import png
+
+    figure = pipeline(run(TINY), TINY)
+    png(figure, tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert len(figure.layout.updatemenus) == 1
