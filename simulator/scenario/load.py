@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from ..errors import UserError, fault, hint
 from ..files import read_toml
@@ -106,6 +107,8 @@ def _line(schema: type[BaseModel], where: str, error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         return fault(where, key, error["input"], f"unknown key; {_known(schema, path)}")
     message, value = _message(error), error["input"]
+    if error["type"] == "tuple_type" and path == ["slow"]:
+        message += " of tables, such as [{node = 0, factor = 1.5}]"
     if isinstance(value, Mapping):
         return ": ".join(filter(None, [where, key, message]))
     return fault(where, key, value, message)
@@ -114,7 +117,7 @@ def _line(schema: type[BaseModel], where: str, error: Mapping[str, Any]) -> str:
 def _message(error: Mapping[str, Any]) -> str:
     """Pydantic's words, less those that only a Python programmer knows."""
     if error["type"] == "tuple_type":
-        return "expected a list of tables, such as [{node = 0, factor = 1.5}]"
+        return "expected a list"
     if error["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return "expected a table"
     message: str = error["msg"].removeprefix("Value error, ")
@@ -132,10 +135,15 @@ def _table_of(table: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
     return table
 
 
+def _fields(schema: type[BaseModel], path: list[str]) -> dict[str, FieldInfo]:
+    """The keys beside the last one of the path, as files spell them."""
+    return {field.alias or name: field for name, field in _table_of(schema, path).model_fields.items()}
+
+
 def _known(schema: type[BaseModel], path: list[str]) -> str:
-    return hint(path[-1], sorted(_table_of(schema, path).model_fields), most=2)
+    return hint(path[-1], sorted(_fields(schema, path)), most=2)
 
 
 def _meaning(schema: type[BaseModel], path: list[str]) -> str:
-    field = _table_of(schema, path).model_fields.get(path[-1])
+    field = _fields(schema, path).get(path[-1])
     return f"expected {field.description}" if field else "expected a value"

@@ -23,10 +23,11 @@ from ..workload.blocks import Shard
 from .pieces import price_actions
 from .resolve import _canonical
 from .routing import load_of, remote_share
-from .training import TrainScenario
+from .training import Experts, TrainScenario
 
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 _DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel
+_MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
 _MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
 
 
@@ -140,8 +141,13 @@ class ResolvedTrain:
         if batch.global_ % each:
             allowed = f"a multiple of micro x dp = {batch.micro} x {dims.dp} = {each}"
             yield fault(self.where, "batch.global", batch.global_, allowed)
-        if given.shard is not None and given.zero < 3:
-            yield fault(self.where, "parallel.shard", given.shard, "goes with zero = 3")
+            return
+        if moe is None and self.scenario.experts != Experts():
+            yield f"{self.where}: experts: {spec.name} has none"
+        layers = spec.num_hidden_layers
+        if (layers_run := batch.global_ // each * layers) > _MOST_LAYERS:
+            allowed = f"{layers_run:,} layers run one after another; at most {_MOST_LAYERS:,}"
+            yield fault(self.where, "batch.global", batch.global_, allowed)
 
     @cached_property
     def microbatches(self) -> int:
@@ -183,9 +189,9 @@ class ResolvedTrain:
         extra = 2 * self.scenario.parallel.embedding_as_layer
         if layers + extra < stages:
             allowed = f"at most {layers + extra} for the layers of {self.spec.name}"
-            raise UserError(
-                fault(self.where, "schedule.vpp", self.scenario.schedule.vpp, f"{stages} stages: {allowed}")
-            )
+            vpp, pp = self.scenario.schedule.vpp, self.scenario.parallel.pp
+            key, value = ("parallel.pp", pp) if vpp is None else ("schedule.vpp", vpp)
+            raise UserError(fault(self.where, key, value, f"{stages} stages; {allowed}"))
         counts = [(layers + extra) // stages + (i < (layers + extra) % stages) for i in range(stages)]
         if extra:
             counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
@@ -200,7 +206,7 @@ class ResolvedTrain:
             batch=batch.micro, seq=batch.seq_len, tp=dims.tp, cp=dims.cp, ep=dims.ep, etp=dims.etp,
             sequence_parallel=given.sequence_parallel, cp_type=given.cp_type, linear=compute,
             dtype=compute if compute in ("fp32", "tf32", "fp16") else "bf16",
-            load=load_of(self.scenario.experts, self.spec.moe, dims.ep),
+            load=load_of(self.scenario.experts, self.spec.moe, dims.ep, self.where),
             lora_rank=lora.rank if lora else 0, adapted=lora.targets if lora else (),
         )  # fmt: skip
 
@@ -265,14 +271,14 @@ class ResolvedTrain:
     @cached_property
     def costs(self) -> Costs:
         """How long each op takes alone; a stage is as slow as its slowest node."""
-        assert self.peak_type
         if self.coarse is None:
             return self._costs()
         return self.memo.get("costs", (*self._machines, *self._numbers, self.scenario.slow, self.plan), self._costs)
 
     def _costs(self) -> Costs:
+        machines, profile, _ = self.cluster, self.profile, self.peak_type  # what is wrong with them is told first
         try:
-            costs = cost_train(self.program, self.cluster, self.profile, self._actions())
+            costs = cost_train(self.program, machines, profile, self._actions())
         except UserError as error:
             raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
         slowness = self._slowness
@@ -311,6 +317,10 @@ class ResolvedTrain:
             notes.append(
                 f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"
             )
+        if self.spec.linear_attention and self.dims.cp > 1:
+            notes.append("what linear attention passes between context-parallel ranks is not counted")
+        if self.scenario.offload.activations:
+            notes.append("activations that are needed within the next two actions stay on the device")
         if self.scenario.slow:
             notes.append("a slow node slows its stage in every replica: exact for one slow node")
         return tuple(notes)

@@ -3,33 +3,36 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UserError
+from ..errors import UserError, fault
 from ..workload import Moe
 from .training import Experts
 
 
-def load_of(given: Experts, moe: Moe | None, ranks: int) -> float:
+def load_of(given: Experts, moe: Moe | None, ranks: int, where: str = "scenario") -> float:
     """How many times its even share of tokens the most loaded of `ranks` expert-parallel ranks gets.
 
     Experts lie on ranks in order. A capacity factor clips what one expert takes (Switch, arXiv 2101.03961).
     """
-    if moe is None or given.routing == "balanced":
+    if moe is None:
         return 1.0
-    shares = _shares(given, moe)
+    shares = _shares(given, moe, where)
     if given.capacity is not None:
         shares = np.minimum(shares, given.capacity / moe.n_routed_experts)
-    return float(max(shares.reshape(ranks, -1).sum(axis=1).max() * ranks, 0.0))
+    return float(shares.reshape(ranks, -1).sum(axis=1).max() * ranks)
 
 
-def _shares(given: Experts, moe: Moe) -> NDArray[np.float64]:
+def _shares(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
     """Each expert's share of all tokens; no token goes to one expert twice, so none has more than 1 / top-k."""
-    if given.routing == "zipf":
+    if given.routing == "balanced":
+        weights = np.ones(moe.n_routed_experts)
+    elif given.routing == "zipf":
         # experts lie in a fixed order that spreads the popular ones: the r-th goes to rank r mod ranks would hide skew,
         # so popularity falls with the expert's number, which is the worst case of a contiguous placement
         weights = np.arange(1, moe.n_routed_experts + 1, dtype=np.float64) ** -given.zipf
     else:
         if len(given.histogram) != moe.n_routed_experts or sum(given.histogram) <= 0:
-            raise UserError(f"experts.histogram: expected {moe.n_routed_experts} shares, not all 0")
+            allowed = f"expected {moe.n_routed_experts} shares, one for each expert, not all 0"
+            raise UserError(fault(where, "experts.histogram", list(given.histogram), allowed))
         weights = np.array(given.histogram, np.float64)
     return _at_most(weights / weights.sum(), 1 / moe.num_experts_per_tok)
 

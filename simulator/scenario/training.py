@@ -29,6 +29,14 @@ class Parallel(_Table):
     layers: tuple[NonNegativeInt, ...] | None = Field(None, description="layers per stage, in model order")
     embedding_as_layer: bool = Field(False, description="whether embedding and head count as layers in the split")
 
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> "Parallel":
+        for keys, least in ((("prefetch", "reshard", "shard"), 3), (("sync_each_microbatch",), 2)):
+            for key in keys:
+                if key in self.model_fields_set and self.zero < least:
+                    raise ValueError(f"{key} goes with zero = {'3' if least == 3 else '2 or 3'}")
+        return self
+
 
 class Schedule(_Table):
     """The order of a pipeline."""
@@ -103,6 +111,15 @@ class Experts(_Table):
     nodes_per_token: PositiveInt | None = Field(None, description="deepep: most nodes that one token is sent to")
     capacity: Annotated[float, Field(gt=0)] | None = Field(None, description="capacity factor; tokens beyond drop")
 
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> "Experts":
+        for key in ("zipf", "histogram"):
+            if key in self.model_fields_set and self.routing != key:
+                raise ValueError(f"{key} goes with routing = '{key}'")
+        if self.nodes_per_token is not None and self.dispatcher != "deepep":
+            raise ValueError("nodes_per_token goes with dispatcher = 'deepep'")
+        return self
+
 
 class Lora(_Table):
     """Adapters are trained, the base is frozen."""
@@ -111,6 +128,12 @@ class Lora(_Table):
     targets: tuple[Literal["qkv", "proj", "up", "down"], ...] = Field(
         ("qkv", "proj", "up", "down"), description="which products have adapters"
     )
+
+    @model_validator(mode="after")
+    def _something(self) -> "Lora":
+        if not self.targets:
+            raise ValueError("targets: expected at least one product, or no [lora]")
+        return self
 
 
 class TrainScenario(_Table):

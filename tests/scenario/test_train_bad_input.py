@@ -1,0 +1,124 @@
+"""What a user can get wrong about a training step: one line per fault with file, key and value, exit code 2."""
+
+import pytest
+from runcast.simulator.cli import main
+
+DENSE = """
+kind = "train_step"
+cluster = "dgx-h100"
+
+[model]
+preset = "llama3-8b"
+overrides = { num_hidden_layers = 4 }
+
+[parallel]
+tp = 2
+
+[batch]
+global = 16
+seq_len = 512
+"""
+MOE = DENSE.replace("llama3-8b", "qwen3-30b-a3b").replace("tp = 2", "tp = 2\nep = 2")
+
+FAULTS = {  # changes, separated by semicolons: what is said, a line each
+    "nodes=0": "nodes = 0: input should be greater than 0",
+    "parallel.tp=16; nodes=2; model.overrides.num_attention_heads=8": "parallel.tp = 16: must divide the 8 heads",
+    "parallel.tp=4; model.overrides.num_key_value_heads=6; model.overrides.num_attention_heads=24;"
+    "model.overrides.head_dim=64": "parallel.tp = 4: must divide, or be divided by, the 6 key heads",
+    "parallel.tp=1; parallel.pp=3": "parallel.dp = 2: tp 1 x cp 1 x pp 3 = 3 must divide the 8 GPUs",
+    "parallel.dp=8": "parallel.dp = 8: tp 2 x cp 1 x pp 1 x dp must be the 8 GPUs, so dp = 4",
+    "parallel.pp=8; parallel.tp=1": "parallel.pp = 8: 8 stages; at most 4 for the layers of llama3-8b",
+    "parallel.pp=4; schedule.name=interleaved; schedule.vpp=2; batch.global=4": "schedule.vpp = 2: 8 stages; at most 4",
+    "batch.global=6": "batch.global = 6: a multiple of micro x dp = 1 x 4 = 4",
+    "batch.micro=3": "batch.global = 16: a multiple of micro x dp = 3 x 4 = 12",
+    "batch.global=1000000000000": "batch.global = 1000000000000: 1,000,000,000,000 layers run one after another",
+    "batch.seq_len=510; parallel.cp=4": "batch.seq_len = 510: must be a multiple of 8 with cp = 4",
+    "batch={seq_len=8}": "batch.global: is missing; expected sequences per step",
+    "parallel.cp=4; parallel.tp=1; parallel.cp_type=ulysses; model.overrides.num_attention_heads=2;"
+    "model.overrides.num_key_value_heads=2; model.overrides.head_dim=64": "parallel.cp = 4: ulysses must divide the 2",
+    "parallel.ep=2": "parallel.ep = 2: llama3-8b has no experts: 1",
+    "experts.routing=zipf": "experts: llama3-8b has none",
+    "parallel.order=tp-pp": "parallel.order = 'tp-pp': expected each of tp, cp, ep, dp, pp once",
+    "schedule.name=1f1bb": "schedule.name = '1f1bb': unknown; did you mean 1f1b?",
+    "schedule.name=zzz": "schedule.name = 'zzz': unknown; known: 1f1b, dualpipe,",
+    "schedule.name=dualpipe": "schedule: dualpipe on 1 pipeline ranks; expected an even number",
+    "schedule.name=dualpipe; parallel.pp=4; batch.global=4": "dualpipe with 4 micro-batches on 4 pipeline ranks",
+    "schedule.name=interleaved; schedule.vpp=2; parallel.pp=2; batch.global=2": "1 micro-batches on 2 pipeline ranks",
+    "schedule.vpp=2": "schedule: 1f1b with 2 chunks per rank; it has 1",
+    "schedule.group=2": "schedule: 1f1b has no option 'group'",
+    "precision.compute=nvfp4": "precision.compute = 'nvfp4': H100 SXM computes in fp32, tf32, bf16, fp16, fp8",
+    "precision.compute=fp8; cluster=dgx-a100": "precision.compute = 'fp8': A100 SXM 80GB computes in",
+    "precision.compute=int8": "precision.compute = 'int8': input should be 'fp32', 'tf32'",
+    "model={bytes='10 GB', tensors=4}": "model: training needs a shape: give preset or config, not bytes",
+    "model.preset=llama3-9b": "preset = 'llama3-9b': unknown; did you mean llama3-8b",
+    "parallel.zero=4": "parallel.zero = 4: input should be 0, 1, 2 or 3",
+    "parallel.shard=2": "parallel: shard goes with zero = 3",
+    "parallel.prefetch=2": "parallel: prefetch goes with zero = 3",
+    "parallel.sync_each_microbatch=false": "parallel: sync_each_microbatch goes with zero = 2 or 3",
+    "parallel.zero=3; parallel.shard=3": "parallel.shard = 3: must divide dp x cp = 4",
+    "parallel.zero=3; level=coarse": "level = 'coarse': zero = 3 gathers across actions: expected kernels",
+    "parallel.layers=[1, 2]": "parallel.layers = [1, 2]: 1 numbers that sum to 4",
+    "parallel.layers=3": "parallel.layers = 3: expected a list",
+    "parallel.layers=[-1, 5]": "parallel.layers.0 = -1: input should be greater than or equal to 0",
+    "batch.globl=2": "batch.globl = 2: unknown key; did you mean global?",
+    "parallel.tpp=2": "parallel.tpp = 2: unknown key; did you mean tp or pp?",
+    "recompute.modules=['core_attn']": "recompute: modules goes with mode = 'selective'",
+    "recompute={mode='selective', modules=['x']}": "recompute.modules.0 = 'x': input should be 'core_attn',",
+    "recompute.layers=2": "recompute: layers goes with mode = 'full'",
+    "offload.activations=1.5": "offload.activations = 1.5: input should be less than or equal to 1",
+    "lora={rank=0}": "lora.rank = 0: input should be greater than 0",
+    "lora={targets=[]}": "lora: targets: expected at least one product",
+    "lora={targets=['x']}": "lora.targets.0 = 'x': input should be 'qkv', 'proj', 'up' or 'down'",
+    "slow=[{node=4, factor=2.0}]": "slow.0.node = 4: there are 1 nodes, numbered from 0",
+    "slow=3": "slow = 3: expected a list of tables, such as [{node = 0, factor = 1.5}]",
+    "stack=megatronn": "stack = 'megatronn': unknown; known:",
+    "level=fine": "level = 'fine': input should be 'kernels' or 'coarse'",
+    "bucket=0": "bucket = 0: input should be greater than 0",
+}
+FAULTS_OF_EXPERTS = {
+    "parallel.ep=8; parallel.etp=2": "parallel.ep = 8: etp 2 x ep 8 = 16 must divide the 8 GPUs of a stage",
+    "parallel.ep=256; nodes=64; parallel.pp=2; batch.global=256": "parallel.ep = 256: must divide the 128 experts",
+    "parallel.sequence_parallel=false": "parallel.sequence_parallel = False: experts with tp > 1 need true",
+    "experts={routing='histogram', histogram=[1, 2, 3]}": "experts.histogram = [1.0, 2.0, 3.0]: expected 128 shares",
+    "experts.routing=histogram": "experts.histogram = []: expected 128 shares",
+    "experts.histogram=[1, 2]": "experts: histogram goes with routing = 'histogram'",
+    "experts.zipf=2.0": "experts: zipf goes with routing = 'zipf'",
+    "experts.nodes_per_token=2": "experts: nodes_per_token goes with dispatcher = 'deepep'",
+    "experts.capacity=0": "experts.capacity = 0: input should be greater than 0",
+}
+CASES = [(DENSE, *case) for case in FAULTS.items()] + [(MOE, *case) for case in FAULTS_OF_EXPERTS.items()]
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    path = tmp_path / "step.toml"
+
+    def called(scenario: str, *changes: str) -> tuple[int, list[str]]:
+        path.write_text(scenario)
+        with pytest.raises(SystemExit) as leave:
+            main(["simulate", str(path), *(part for change in changes for part in ("--set", change))])
+        return leave.value.code, capsys.readouterr().err.replace(str(path), "FILE").splitlines()
+
+    return called
+
+
+@pytest.mark.parametrize("scenario", [DENSE, MOE])
+def test_the_good_scenarios_are_good(scenario, run):
+    assert run(scenario) == (0, [])
+
+
+@pytest.mark.parametrize(("scenario", "changes", "said"), CASES, ids=[changes for _, changes, _ in CASES])
+def test_a_fault_is_one_line_with_file_key_and_value(scenario, changes, said, run):
+    code, lines = run(scenario, *(change.strip() for change in changes.split(";")))
+
+    assert (code, len(lines), lines[0].count("FILE")) == (2, 1, 1), lines
+    assert said in lines[0]
+
+
+def test_all_faults_of_a_plan_are_told_at_once(run):
+    code, lines = run(DENSE, "parallel.tp=3", "batch.seq_len=7", "parallel.cp=2")
+
+    assert code == 2
+    assert [line.split(" = ")[0].removeprefix("error: ") for line in lines] == [
+        "FILE: parallel.dp", "FILE: parallel.tp", "FILE: parallel.tp", "FILE: batch.seq_len"
+    ]  # fmt: skip
