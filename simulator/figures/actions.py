@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMPUTE = "compute"
 MOST_BOXES, MOST_SPANS = 5000, 50_000
 BINS = [round(4000 * 0.7**i) for i in range(17)]
+LONG_IDLE = 1 / 200  # of the step
 WHOLE, UPPER, LOWER = 0, 1, 2
 TRAFFIC: dict[str, Callable[[str], bool]] = {
     "tp, cp": lambda lane: lane in ("tp", "cp"),
@@ -195,9 +196,12 @@ def _key(cell: Cell) -> tuple[int, int, str]:
 
 
 def _together(found: "pd.DataFrame", size: int) -> "pd.DataFrame":
-    """Cells by groups of at most `size`; in a group, boxes stand one behind another, each half by itself."""
+    """Cells by groups of at most `size`, none across a long idle time or from single actions to pairs; in a group,
+    boxes stand one behind another, each half by itself."""
     paired = found.half > 0
-    phase = (paired != paired.groupby(found["rank"]).shift(fill_value=False)).groupby(found["rank"]).cumsum()
+    turns = paired != paired.groupby(found["rank"]).shift(fill_value=False)
+    late = (found.idle_s > found.end_s.max() * LONG_IDLE) & (found.half != LOWER)
+    phase = (turns | late).groupby(found["rank"]).cumsum()
     group = ["rank", "phase", "group"]
     first = found.assign(phase=phase).groupby(["rank", "phase"]).cell.transform("min")
     rows = found.assign(phase=phase, group=(found.cell - first) // size)
