@@ -10,6 +10,7 @@ import pytest
 from runcast.simulator import simulate
 from runcast.simulator.forms import FEATURES, known_classes
 from runcast.simulator.hardware import cluster_names
+from runcast.simulator.scenario import TrainScenario, training
 from runcast.simulator.scenario.cycle import Cycle, CycleScenario, Length, Rollout
 from runcast.simulator.scenario.schema import Inference, Model, Scenario, Slow, Update
 from runcast.simulator.workload import preset_names
@@ -62,10 +63,18 @@ def test_links_of_the_readme_lead_somewhere():
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-@pytest.mark.parametrize("table", [Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Length])
+TABLES = (
+    Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Length, TrainScenario, training.Parallel,
+    training.Schedule, training.Batch, training.Precision, training.Recompute, training.Offload, training.Overlap,
+    training.Experts, training.Lora,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
 def test_every_key_stands_in_the_reference(table):
     page = (ROOT / "docs/scenario.md").read_text()
-    lines = [(f"| `{name}` |", f"| {field.description} |") for name, field in table.model_fields.items()]
+    fields = table.model_fields.items()
+    lines = [(f"| `{field.alias or name}` |", f"| {field.description} |") for name, field in fields]
 
     assert [key for key, meaning in lines if not re.search(f"{re.escape(key)}.*{re.escape(meaning)}", page)] == []
 

@@ -1,0 +1,86 @@
+"""Prices of the ops of a training step against the closed forms that they come from."""
+
+import numpy as np
+import pytest
+
+from ..lowering.steps import MOE, ops, resolved
+
+
+def priced(step, label):
+    """Seconds and bytes of the ops of a label."""
+    found = ops(step.program, label=label)
+    return step.costs.work_s[found], step.program.bytes[found]
+
+
+def test_ops_that_are_equal_cost_the_same_and_only_those_are_priced_apart():
+    step = resolved(4, 3, parallel={"tp": 2})
+    program, work = step.program, step.costs.work_s
+    prices: dict = {}
+    for op in range(len(program)):
+        key = (program.kind[op], program.dtype[op], program.group[op], program.bytes[op], *program.shape[op].tolist())
+        prices.setdefault(key, set()).add(work[op])
+    assert {len(seconds) for seconds in prices.values()} == {1}
+
+
+def test_adam_on_the_host_takes_turns_with_the_other_gpus_of_its_socket():
+    step = resolved(8, offload={"optimizer": True}, overrides={"hidden_size": 4096})
+    ((seconds,), (size,)) = priced(step, "optimizer")
+    memory = step.cluster.h2d_route(0)[0]
+    share = step.profile.value("link_fraction.host_memory") * step.cluster.links[memory].bytes_per_s / 4
+    assert seconds == pytest.approx(size / share)
+
+
+def test_offloaded_activations_take_the_time_of_their_route():
+    step = resolved(1, 5, schedule={"name": "gpipe"}, offload={"activations": 1.0}, batch={"seq_len": 4096})
+    seconds, size = priced(step, "offload")
+    rate = min(step.profile.value("link_fraction.pcie") * 63.015e9, 1e12)
+    assert np.allclose(seconds, size / rate + step.profile["h2d.latency_s"].value, rtol=1e-6)
+
+
+def test_a_group_inside_a_node_asks_for_nvlink_and_one_across_for_a_nic():
+    names = {}
+    for nodes, order in ((1, "tp-cp-ep-dp-pp"), (2, "dp-cp-ep-tp-pp")):
+        step = resolved(8 * nodes, 1, parallel={"tp": 2 * nodes, "order": order})
+        op = ops(step.program, label="tp all_gather")[0]
+        names[nodes] = " ".join(step.costs.link_names[link] for link in step.costs.demand_of(op)[0])
+    assert "nvswitch" in names[1] and "nic" not in names[1]
+    assert "nic" in names[2]
+
+
+def test_deepep_takes_less_time_than_a_copy_per_expert():
+    given = {
+        "parallel": {"ep": 16},
+        "batch": {"seq_len": 8192},
+        "overrides": {"num_experts": 32, "num_experts_per_tok": 8},
+    }
+    every, once = (resolved(16, 1, MOE, experts={"dispatcher": name}, **given) for name in ("alltoall", "deepep"))
+    assert priced(once, "dispatch")[0][0] < priced(every, "dispatch")[0][0]
+
+
+@pytest.mark.parametrize(("experts", "load"), [
+    ({}, 1.0),
+    ({"capacity": 0.5}, 0.5),
+    ({"routing": "histogram", "histogram": [2, 2, 1, 1, 1, 1, 0, 0]}, 2.0),
+    ({"routing": "histogram", "histogram": [8, 1, 1, 1, 1, 1, 1, 1]}, (0.5 + 0.5 / 7) * 4),  # no expert has more than half
+    ({"routing": "histogram", "histogram": [2, 2, 1, 1, 1, 1, 0, 0], "capacity": 1.0}, 1.0),
+])  # fmt: skip
+def test_the_most_loaded_rank_sets_what_all_experts_take(experts, load):
+    step = resolved(4, 1, MOE, parallel={"ep": 4}, experts=experts)
+    even = resolved(4, 1, MOE, parallel={"ep": 4})
+    assert step.plan.shard.load == pytest.approx(load)
+    rows, all_rows = (one.program.shape[ops(one.program, label="experts")[0]][0] for one in (step, even))
+    assert rows == pytest.approx(all_rows * load, abs=1)
+
+
+def test_popular_experts_of_a_power_law_lie_on_the_first_rank():
+    shares = np.arange(1, 9) ** -0.5
+    step = resolved(4, 1, MOE, parallel={"ep": 4}, experts={"routing": "zipf", "zipf": 0.5})
+    assert step.plan.shard.load == pytest.approx(4 * shares[:2].sum() / shares.sum())
+
+
+def test_whole_actions_take_what_their_kernels_take():
+    for name in ("1f1b", "zb-h1", "dualpipe"):
+        given = {"parallel": {"pp": 2, "zero": 1}, "schedule": {"name": name}, "batch": {"seq_len": 4096}}
+        fine, coarse = (resolved(8, 8, level=level, **given) for level in ("kernels", "coarse"))
+        of_kernels, of_actions = (one.costs.work_s[~one.program.of_kind("issue")].sum() for one in (fine, coarse))
+        assert of_actions == pytest.approx(of_kernels, rel=0.02)
