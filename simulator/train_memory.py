@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .lowering import Again, TrainPlan, kept_by_part
 from .lowering.held import Holdings
+from .lowering.summa import largest_panels
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .timeline.memory import buffer_spans
@@ -92,7 +93,7 @@ def static_bytes(resolved: ResolvedTrain, rank: int) -> dict[str, float]:
         "optimizer moments": 0.0 if away else float(states.moments),
         "gathered weights": _gathered(plan, holdings),
         "gradients on their way": _reduced(plan, holdings),
-        "exchange buffers": _exchanged(plan),
+        "exchange buffers": _exchanged(plan, rank),
         "layer at work": _working(plan, rank),
         "context and libraries": resolved.profile.value("memory.context_bytes"),
     }
@@ -140,19 +141,24 @@ def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-2 and 3: gradients of a unit as they are made, and those of another as they travel."""
     if plan.sharding.level < 2 or not plan.sharding.each_microbatch:
         return 0.0
-    largest = max(sum(holdings.trained(number, unit)) for number, unit in holdings.own)
-    return largest * (plan.types.weights + plan.types.reduced)
+    units = [holdings.trained(number, unit) for number, unit in holdings.own]
+    return max(unit.dense + unit.expert for unit in units) * (plan.types.weights + plan.types.reduced)
 
 
-def _exchanged(plan: TrainPlan) -> float:
-    """What is sent or gathered beside: two hidden states per pipeline peer, gathered tensor-parallel inputs."""
+def _exchanged(plan: TrainPlan, rank: int) -> float:
+    """What is sent or gathered beside: two hidden states per pipeline peer, gathered tensor-parallel inputs.
+
+    Of a grid of ranks, two panels of each operand of its largest product; where gradients travel fused, their buffer.
+    """
     shard, hidden = plan.shard, plan.spec.hidden_size
     peers = 2 * (plan.grid.ranks > 1)
     sends = 2 * peers * shard.own_tokens * hidden * shard.wide
     gathered = (shard.tp > 1 and shard.sequence_parallel) * shard.tokens * hidden * shard.wide
     moe = plan.spec.moe
     routed = 2 * shard.own_tokens * moe.num_experts_per_tok * hidden * shard.wide * shard.load if moe else 0.0
-    return float(sends + gathered + routed * (shard.ep > 1))
+    panels = largest_panels(plan, rank) if shard.side > 1 else 0.0
+    fused = plan.sharding.fused * plan.sharding.bucket * plan.types.reduced
+    return float(sends + gathered + routed * (shard.ep > 1) + panels + fused)
 
 
 def _working(plan: TrainPlan, rank: int) -> float:

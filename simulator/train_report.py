@@ -20,7 +20,10 @@ from .train_memory import StageMemory, stage_memory
 BUSY = ("gemm", "attention", "experts", "memory", "optimizer", "coarse")
 WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")
 PHASES = (*BUSY, *WAITS)
-_LANES = {"etp": "ep", "edp": "dp", "h2d": "offload", "d2h": "offload", "host": "host"}
+_LANES = {
+    "etp": "ep", "edp": "dp", "h2d": "offload", "d2h": "offload", "host": "host", "rows": "dp", "fusion": "dp",
+    "tp_row": "tp", "tp_col": "tp",
+}  # fmt: skip
 _COMPUTE = "compute"
 
 
@@ -243,7 +246,8 @@ _KERNELS = {
     "actions": "coarse",
 }
 _EXCHANGES = {
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "h2d", "d2h", "issue", "host_adam"
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "h2d", "d2h",
+    "issue", "host_adam", "cycle",
 }  # fmt: skip
 
 

@@ -30,9 +30,9 @@ _FAMILY = {  # whose interference a kind of op takes and makes
     **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
     **dict.fromkeys(("attention", "attention_backward"), "attention"),
 }
-EXCHANGES = (*BUS_FACTOR, "send_recv")
+EXCHANGES = (*BUS_FACTOR, "reduce", "send_recv")
 """Kinds of ops between ranks."""
-_NOT_MEMORY = {*_FAMILY, *EXCHANGES, "h2d", "d2h", "issue", "host_adam", "actions"}
+_NOT_MEMORY = {*_FAMILY, *EXCHANGES, "h2d", "d2h", "issue", "host_adam", "actions", "cycle"}
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,10 @@ class _Pricer:
     def _price(self, op: int) -> Price:
         kind = self.program.kind_of(op)
         if kind in EXCHANGES:
-            return self._exchange(op, kind)
+            return self._exchange(op, "broadcast" if kind == "reduce" else kind)  # the same ring, backwards
+        if kind == "cycle":
+            tick = self.profile["fusion.cycle_s"]
+            return Price(tick.value, tick.spread, PROVENANCE.index(tick.provenance))
         if kind in ("h2d", "d2h"):
             return self._copy(op, kind)
         if kind == "host_adam":

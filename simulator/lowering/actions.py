@@ -15,6 +15,7 @@ from .held import Holdings, Share, exchanges
 from .layers import After, LayerWriter, gradients
 from .piece import HOST, Piece, PieceWriter, Tables
 from .plan import TrainPlan
+from .summa import GridWriter
 
 Part = Callable[[int, Sequence[int]], After]
 
@@ -48,7 +49,9 @@ class ActionWriter:
         return self._pieces[passes]
 
     def _write(self, passes: tuple[Pass, ...]) -> Piece:
-        w = PieceWriter(self.tables)
+        plan = self.plan
+        group = plan.dims.group("tp", plan.first_rank(self._rank))
+        w = GridWriter(self.tables, plan, group) if plan.shard.side > 1 else PieceWriter(self.tables)
         scripts = [_Script(self, one, LayerWriter(self.plan, self._rank, w)) for one in passes]
         steps = _interleaved(scripts) if len(scripts) == 2 else scripts[0].steps
         for step in steps:
@@ -187,8 +190,7 @@ class _Script:
         gathered = self._gathered(self._units[0])
         self.w.layer = -1
         began = len(self.w)
-        self.tail = self.w.compute(embedding(self.plan.spec, self.layers.shard), [*self.tail, *gathered])
-        self.tail = self.layers.scattered(self.tail)
+        self.tail = self.layers.embedded(embedding(self.plan.spec, self.layers.shard), [*self.tail, *gathered])
         self._head_at(began)
         self.w.layer = self._units[0]
         self.w.mark("weights", began)
@@ -197,7 +199,7 @@ class _Script:
         self.w.layer = -1
         if self.one.kind != "W" and not self.plan.lora:
             kernels = embedding(self.plan.spec, self.layers.shard)
-            self.tail = self.w.compute(gradients(kernels), self.layers.collected(self.tail))
+            self.tail = self.layers.embedded_back(kernels, self.tail)
         self._reduce(self._units[0])
 
     def _head_kernels(self) -> list[tuple[int, Kernels]]:
@@ -306,15 +308,20 @@ class _Script:
         for share in self.of.holdings.shares(held):
             size, _ = self._bucket.get(share.lane, (0, share))
             self._bucket[share.lane] = (size + share.parameters, share)
-        for lane, (size, share) in list(self._bucket.items()):
-            if size and (done or size >= self.plan.sharding.bucket or self.plan.sharding.level >= 3):
-                self._send(size, share, after)
-                self._bucket[lane] = (0, share)
+        sharding = self.plan.sharding
+        full = {lane: (size, share) for lane, (size, share) in self._bucket.items()
+                if size and (done or size >= sharding.bucket or sharding.level >= 3)}  # fmt: skip
+        if full and sharding.fused:
+            after = [self.w.op("cycle", "fusion", after, name="tick")]
+        for lane, (size, share) in full.items():
+            self._send(size, share, after)
+            self._bucket[lane] = (0, share)
 
     def _send(self, size: int, share: Share, after: Sequence[int]) -> None:
         """Sharded gradients are scattered, replicated ones all-reduced; hybrid sharding does both."""
         sharding = self.plan.sharding
-        buckets = max(size // sharding.bucket, 1) if sharding.level < 3 else 1
+        whole, rest = divmod(size, sharding.bucket)
+        buckets = max(whole + (sharding.fused and rest > 0), 1) if sharding.level < 3 else 1
         for kind, group, total in exchanges(share._replace(parameters=size), sharding.level, self.plan.types.reduced):
             after = [
                 self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)

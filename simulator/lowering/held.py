@@ -48,9 +48,10 @@ class Holdings:
         """
         numbers = [*stage.layers, *stage.mtp]
         found = [(number, self.layer(number)) for number in numbers] or [(-1, Held(0))]
-        tp, spec = self.plan.dims.tp, self.plan.spec
+        spec, tp = self.plan.split
         if stage.embedding:
-            found[0] = (found[0][0], all_held([found[0][1], embedding_held(spec, tp=tp)]))
+            owners = self.plan.dims.size("dp_cp") if self.plan.shard_embedding else 1
+            found[0] = (found[0][0], all_held([found[0][1], embedding_held(spec, tp=tp, owners=owners)]))
         if stage.head:
             own = head_held(spec, tp=tp, tied_here=any(other.embedding for other in self.stages))
             found[-1] = (found[-1][0], all_held([found[-1][1], own]))

@@ -26,7 +26,8 @@ class LayerWriter:
     def __init__(self, plan: TrainPlan, pipeline_rank: int, writer: PieceWriter):
         self.plan, self.shard, self.w = plan, plan.shard, writer
         first = plan.first_rank(pipeline_rank)
-        self._groups = {axis: plan.dims.group(axis, first) for axis in ("tp", "cp", "ep", "etp")}
+        self._groups = {axis: plan.dims.group(axis, first) for axis in ("tp", "cp", "ep", "etp", "dp_cp")}
+        self._line = self.shard.tp > 1 and self.shard.side == 1  # a grid's exchanges are within its products: summa
 
     def layer(self, number: int) -> Layer:
         """The layer's kernels; ops written from now on belong to it."""
@@ -158,10 +159,29 @@ class LayerWriter:
 
     # Embedding and head
 
+    def embedded(self, kernels: Kernels, after: Sequence[int]) -> After:
+        """Looking up what peers ask for, or the own tokens; rows go to those that asked."""
+        lookup, *norm = kernels
+        done = self.w.compute(norm, self._rows("rows of tokens", self.w.compute([lookup], after)))
+        return self.scattered(done)
+
+    def embedded_back(self, kernels: Kernels, after: Sequence[int]) -> After:
+        """The backward of `embedded`: gradients of rows go to their owners, who add them up."""
+        *norm, lookup = gradients(kernels)
+        done = self.w.compute(norm, self.collected(after))
+        return self.w.compute([lookup], self._rows("gradients of rows", done))
+
+    def _rows(self, name: str, after: Sequence[int]) -> After:
+        """With a sharded embedding a rank sends one row for each token of its peers that lies in its words."""
+        if not self.plan.shard_embedding:
+            return list(after)
+        size = -(-self.shard.tokens // self.shard.tp) * self.plan.spec.hidden_size * self.shard.wide
+        return [self.w.op("all_to_all", "rows", after, name=name, size_bytes=size, group=self._groups["dp_cp"])]
+
     def scattered(self, after: Sequence[int]) -> After:
         """Each rank looked up its part of the vocabulary; the sums go to those that own the tokens."""
         kind = "reduce_scatter" if self.shard.sequence_parallel else "all_reduce"
-        return self._tp(kind, self._hidden, after) if self.shard.tp > 1 else list(after)
+        return self._tp(kind, self._hidden, after) if self._line else list(after)
 
     def collected(self, after: Sequence[int]) -> After:
         """The backward of `scattered`."""
@@ -171,16 +191,16 @@ class LayerWriter:
     def loss(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
         """Norm, logits of a part of the vocabulary, and the loss, for which ranks agree on three numbers per token."""
         self.w.layer = number
-        norm, logits, loss = kernels
+        norm, *logits, loss = kernels
         done = self.collected(self.w.compute([norm], after))
-        done = self.w.compute([logits, loss], done)
-        return self._tp("all_reduce", 3.0 * 4 * self.shard.tokens, done) if self.shard.tp > 1 else done
+        done = self.w.compute([*logits, loss], done)
+        return self._tp("all_reduce", 3.0 * 4 * self.shard.tokens, done) if self._line else done
 
     def loss_back(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
         """From the loss to the last hidden states."""
         self.w.layer = number
-        loss, logits, norm = gradients(kernels)
-        return self.w.compute([norm], self.scattered(self.w.compute([loss, logits], after)))
+        loss, *logits, norm = gradients(kernels)
+        return self.w.compute([norm], self.scattered(self.w.compute([loss, *logits], after)))
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
         """Of the logits."""
@@ -211,7 +231,7 @@ class LayerWriter:
         """
         outward = self._hidden
         before, behind = (inward, outward) if way == "forward" else (outward, inward)
-        if self.shard.tp == 1:
+        if not self._line:
             return list(core(kernels, after))
         if not self.shard.sequence_parallel:
             return self._tp("all_reduce", behind, core(kernels, after))

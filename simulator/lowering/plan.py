@@ -11,7 +11,7 @@ from typing import TypeVar
 from ..parallel import ParallelDims
 from ..schedules import Grid
 from ..workload import ModelSpec
-from ..workload.blocks import Layer, Shard, layer
+from ..workload.blocks import Layer, Shard, block, layer
 from ..workload.states import Held, layer_held
 
 _Of = TypeVar("_Of")
@@ -47,6 +47,7 @@ class Sharding:
     `level` is 0 to 3. From 3 on weights are gathered `prefetch` layers ahead and dropped again if `reshard`;
     `each_microbatch` says whether gradients are reduced after each backward. `bucket` is elements of a gradient bucket,
     `overlap_grads` and `overlap_weights` whether buckets travel beside the last backward and the first forward.
+    With `fused`, which is Horovod's way, a bucket waits for a tick of a coordinator, and is never larger than `bucket`.
     """
 
     level: int = 1
@@ -56,6 +57,7 @@ class Sharding:
     bucket: int = 40_000_000
     overlap_grads: bool = True
     overlap_weights: bool = True
+    fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class TrainPlan:
 
     `remote_share` is the share of dispatched bytes that leave the node, where the dispatcher sends a token once per
     node; None where every copy travels. `offloaded` is the share of kept activations that lies on the host.
+    `shard_embedding` splits the rows of the token embedding over ranks that would else have copies (dp x cp).
     """
 
     spec: ModelSpec
@@ -91,6 +94,7 @@ class TrainPlan:
     remote_share: float | None = None
     offloaded: float = 0.0
     offload_optimizer: bool = False
+    shard_embedding: bool = False
 
     @property
     def lora(self) -> bool:
@@ -100,6 +104,12 @@ class TrainPlan:
     def layer(self, number: int) -> Layer:
         """The kernels of a layer; equal layers are one value."""
         return self._layers[number]
+
+    @cached_property
+    def split(self) -> tuple[ModelSpec, int]:
+        """A model, and over how many ranks each of its matrices is split; a rank of a grid has a block, whole."""
+        side = self.shard.side
+        return (self.spec, self.dims.tp) if side == 1 else (block(self.spec, side), 1)
 
     def held(self, number: int) -> Held:
         """The parameters of a layer on one rank."""
@@ -111,8 +121,8 @@ class TrainPlan:
 
     @cached_property
     def _held(self) -> Mapping[int, Held]:
-        dims = self.dims
-        return self._alike(lambda number: layer_held(self.spec, number, tp=dims.tp, ep=dims.ep, etp=dims.etp))
+        (spec, tp), dims = self.split, self.dims
+        return self._alike(lambda number: layer_held(spec, number, tp=tp, ep=dims.ep, etp=dims.etp))
 
     def _alike(self, make: Callable[[int], _Of]) -> dict[int, _Of]:
         """Something of every layer, made once for those that are alike; each MTP layer is one of its kind."""

@@ -284,7 +284,7 @@ class Step:
             for number, held in holdings.units(self.plan.stages[stage]):
                 trained = holdings.trained(number, held)
                 parts = {share.lane: len(share.group) for share in holdings.shares(trained)} if level else {}
-                total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1)
+                total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1) + trained.once
         return round(total)
 
     def _update(self, rank: int, owned: int, after: int) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
+from math import isqrt
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from .pieces import price_actions
 from .resolve import _canonical
 from .routing import load_of, remote_share
 from .training import Experts, TrainScenario
+from .unfit import unfit
 
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 _DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel
@@ -109,21 +111,20 @@ class ResolvedTrain:
             tp=given.tp, cp=given.cp, pp=given.pp, dp=given.dp or max(gpus // others, 1), ep=given.ep,
             etp=etp if self.spec.moe else given.tp, order=given.order, shard=given.shard,
         )  # fmt: skip
-        if faults := [*dims.faults(gpus, self.where), *self._model_faults(dims)]:
+        faults = [*dims.faults(gpus, self.where), *self._model_faults(dims)]
+        if faults := [*faults, *unfit(self.scenario, self.spec, dims, self.where)]:
             raise UserError(*faults)
         return dims
 
     def _model_faults(self, dims: ParallelDims) -> Iterator[str]:
         spec, given, moe = self.spec, self.scenario.parallel, self.spec.moe
-        heads = spec.num_attention_heads
-        if heads % dims.tp:
+        heads, ways = spec.num_attention_heads, isqrt(dims.tp) if given.tp_2d else dims.tp
+        if heads % ways and not given.tp_2d:
             yield fault(self.where, "parallel.tp", dims.tp, f"must divide the {heads} heads of {spec.name}")
-        elif given.cp_type == "ulysses" and (heads // dims.tp) % dims.cp:
-            yield fault(
-                self.where, "parallel.cp", dims.cp, f"ulysses must divide the {heads // dims.tp} heads of a rank"
-            )
+        elif given.cp_type == "ulysses" and (heads // ways) % dims.cp:
+            yield fault(self.where, "parallel.cp", dims.cp, f"ulysses must divide the {heads // ways} heads of a rank")
         kv_heads = spec.num_key_value_heads
-        if not spec.mla and kv_heads % dims.tp and dims.tp % kv_heads:
+        if not spec.mla and kv_heads % ways and ways % kv_heads:
             yield fault(self.where, "parallel.tp", dims.tp, f"must divide, or be divided by, the {kv_heads} key heads")
         if moe is None and dims.ep > 1:
             yield fault(self.where, "parallel.ep", dims.ep, f"{spec.name} has no experts: 1")
@@ -204,10 +205,11 @@ class ResolvedTrain:
         compute, dims = self.scenario.precision.compute, self.dims
         return Shard(
             batch=batch.micro, seq=batch.seq_len, tp=dims.tp, cp=dims.cp, ep=dims.ep, etp=dims.etp,
-            sequence_parallel=given.sequence_parallel, cp_type=given.cp_type, linear=compute,
+            sequence_parallel=given.sequence_parallel and not given.tp_2d, cp_type=given.cp_type, linear=compute,
             dtype=compute if compute in ("fp32", "tf32", "fp16") else "bf16",
             load=load_of(self.scenario.experts, self.spec.moe, dims.ep, self.where),
             lora_rank=lora.rank if lora else 0, adapted=lora.targets if lora else (),
+            side=isqrt(dims.tp) if given.tp_2d else 1,
         )  # fmt: skip
 
     @cached_property
@@ -220,13 +222,14 @@ class ResolvedTrain:
             spec=self.spec, dims=self.dims, grid=self.grid, stages=self.stages, shard=self.shard,
             sharding=Sharding(
                 given.zero, given.prefetch, given.reshard, given.sync_each_microbatch, self._bucket,
-                overlap.dp, overlap.params,
+                overlap.dp, overlap.params, overlap.fusion is not None,
             ),
             types=self._types,
             again=Again(parts, again.mode == "full", again.layers),
             overlap_tp=overlap.tp, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
             remote_share=remote_share(scenario.experts, self.spec.moe, self._expert_nodes),
             offloaded=scenario.offload.activations, offload_optimizer=scenario.offload.optimizer,
+            shard_embedding=given.shard_embedding and self.dims.size("dp_cp") > 1,
         )  # fmt: skip
 
     @property
@@ -249,6 +252,8 @@ class ResolvedTrain:
         """Elements of a gradient bucket: Megatron's rule where states are sharded, torch's where they are not."""
         if self.scenario.bucket is not None:
             return self.scenario.bucket
+        if (fusion := self.scenario.overlap.fusion) is not None:
+            return max(int(fusion.threshold / self._types.reduced), 1)
         if self.scenario.parallel.zero == 0:
             return int(_DDP_BUCKET_BYTES / self._types.reduced)
         least, per_rank = _MEGATRON_BUCKET
@@ -277,6 +282,8 @@ class ResolvedTrain:
 
     def _costs(self) -> Costs:
         machines, profile, _ = self.cluster, self.profile, self.peak_type  # what is wrong with them is told first
+        if (fusion := self.scenario.overlap.fusion) is not None:
+            profile = profile.stated({"fusion.cycle_s": fusion.cycle}, "overlap.fusion.cycle")
         try:
             costs = cost_train(self.program, machines, profile, self._actions())
         except UserError as error:

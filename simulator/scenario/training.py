@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from .schema import Model, Slow, _Table
+from .schema import Model, Seconds, Size, Slow, _Table
 
 Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "mlp", "moe", "shared_experts"]
 
@@ -26,6 +26,8 @@ class Parallel(_Table):
     reshard: bool = Field(True, description="zero 3: whether weights are dropped after the forward")
     sync_each_microbatch: bool = Field(True, description="zero 2, 3: whether gradients are reduced each micro-batch")
     order: str = Field("tp-cp-ep-dp-pp", description="axes from the nearest ranks to the farthest")
+    tp_2d: bool = Field(False, description="whether the tp = q x q ranks are a grid whose products are SUMMA's")
+    shard_embedding: bool = Field(False, description="whether rows of the token embedding are split over dp and cp")
     layers: tuple[NonNegativeInt, ...] | None = Field(None, description="layers per stage, in model order")
     embedding_as_layer: bool = Field(False, description="whether embedding and head count as layers in the split")
 
@@ -89,6 +91,13 @@ class Offload(_Table):
     optimizer: bool = Field(False, description="whether the optimizer's states and its step are on the host")
 
 
+class Fusion(_Table):
+    """Gradients wait for the tick of a coordinator and travel together, as in Horovod."""
+
+    cycle: Seconds = Field(1e-3, description="time from one tick to the next")
+    threshold: Size = Field(64 * 2**20, description="most bytes that travel together")
+
+
 class Overlap(_Table):
     """Which communication runs beside computation."""
 
@@ -97,6 +106,7 @@ class Overlap(_Table):
     tp: bool = Field(False, description="tensor-parallel collectives run beside their products")
     pp: bool = Field(True, description="sends between stages do not hold the compute lane")
     wgrad: bool = Field(False, description="weight gradients are held back to run beside communication")
+    fusion: Fusion | None = Field(None, description="zero 0: gradients wait for a coordinator's tick and travel fused")
 
 
 class Experts(_Table):

@@ -20,6 +20,7 @@ class Shard:
 
     `linear` is the type of matrix products, `dtype` that of all else. `load` is how many times its even share of
     tokens the most loaded rank's experts get. `lora_rank` adds adapters to the products named in `adapted`.
+    `side` is that of a grid of tp = side x side ranks, which split sequences and widths; 1 where tp splits widths.
     """
 
     batch: int
@@ -35,6 +36,7 @@ class Shard:
     load: float = 1.0
     lora_rank: int = 0
     adapted: tuple[str, ...] = ()
+    side: int = 1
 
     @property
     def tokens(self) -> int:
@@ -43,8 +45,8 @@ class Shard:
 
     @property
     def own_tokens(self) -> int:
-        """Tokens of which this rank computes norms and residuals."""
-        return -(-self.tokens // self.tp) if self.sequence_parallel else self.tokens
+        """Tokens of which this rank computes norms and residuals; on a grid, the whole ones that its parts make up."""
+        return -(-self.tokens // self.tp) if self.sequence_parallel or self.side > 1 else self.tokens
 
     @property
     def wide(self) -> int:
@@ -81,6 +83,7 @@ class Layer:
 
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`, MTP layers counted on behind the stack."""
+    spec, shard = _seen(spec, shard)
     kind = spec.kind(number)
     inside: Kernels = ()
     if spec.linear_attention and kind.linear:
@@ -104,6 +107,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
 
 def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
     """Looking up the tokens; each rank of a tensor-parallel group has a part of the vocabulary."""
+    spec, shard = _seen(spec, shard)
     size = 2 * shard.wide * shard.tokens * spec.hidden_size
     kept = (Kept("embedding", shard.wide * shard.own_tokens * spec.hidden_size),)
     norm = (_norm(spec, shard, "embedding_norm", shard.wide, "embedding"),) if spec.embedding_norm else ()
@@ -112,21 +116,38 @@ def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
 
 def head(spec: ModelSpec, shard: Shard) -> Kernels:
     """The last norm, the logits (never in 8 bits) and the loss."""
+    spec, shard = _seen(spec, shard)
     words = -(-spec.vocab_size // shard.tp)
     wide = _plain(shard)
-    shape = (shard.tokens, words, spec.hidden_size)
-    logits = Kernel("gemm", "logits", "head", shape, wide, trained=not shard.lora_rank)
+    logits = _gemm(shard, "logits", "head", shard.tokens, words, spec.hidden_size, dtype=wide)
     kept = (Kept("head", shard.tokens * words * 4),)  # softmax in fp32, from which the gradient is made
     loss = Kernel("cross_entropy", "loss", "head", (words,), shard.dtype, 2 * shard.tokens * words, kept)
-    return (_norm(spec, shard, "final_norm", shard.wide), logits, loss)
+    return (_norm(spec, shard, "final_norm", shard.wide), *logits, loss)
 
 
 def mtp_in(spec: ModelSpec, shard: Shard) -> Kernels:
     """What a multi-token-prediction layer has before its decoder layer: two norms and a projection of both."""
+    spec, shard = _seen(spec, shard)
     hidden = spec.hidden_size
     norms = (_norm(spec, shard, "enorm"), _norm(spec, shard, "hnorm"))
     kept = shard.own_tokens * hidden * shard.wide
     return (*norms, *_gemm(shard, "eh_proj", "mlp", shard.own_tokens, hidden, 2 * hidden, "mtp", kept))
+
+
+def block(spec: ModelSpec, side: int) -> ModelSpec:
+    """What one rank of a grid holds: a model so many times narrower, whose matrices are blocks of the whole one's."""
+    return replace(
+        spec, hidden_size=spec.hidden_size // side, num_attention_heads=spec.num_attention_heads // side,
+        num_key_value_heads=max(spec.num_key_value_heads // side, 1), vocab_size=-(-spec.vocab_size // side),
+        intermediate_size=spec.intermediate_size // side,
+    )  # fmt: skip
+
+
+def _seen(spec: ModelSpec, shard: Shard) -> tuple[ModelSpec, Shard]:
+    """The model and its sharding as one rank sees them: on a grid, its block and its share of the sequences alone."""
+    if shard.side == 1:
+        return spec, shard
+    return block(spec, shard.side), replace(shard, batch=shard.batch // shard.side, tp=1)
 
 
 def _plain(shard: Shard) -> str:
@@ -137,11 +158,14 @@ def _plain(shard: Shard) -> str:
 def _gemm(
     shard: Shard, name: str, part: str, m: int, n: int, k: int, role: str = "", keeps: float = 0, dtype: str = ""
 ) -> Kernels:
-    """A product, with its adapter's two where it has one; `role` is what adapters are asked for by."""
+    """A product, with its adapter's two where it has one; `role` is what adapters are asked for by.
+
+    On a grid it is as many equal steps as the grid is wide, which all add to one result.
+    """
     kept = (Kept(part, round(keeps)),) if keeps else ()
     base = Kernel("gemm", name, part, (m, n, k), dtype or shard.linear, keeps=kept, trained=not shard.lora_rank)
     if not shard.lora_rank or role not in shard.adapted:
-        return (base,)
+        return (*[replace(base, keeps=())] * (shard.side - 1), base)
     rank, wide = shard.lora_rank, _plain(shard)
     down = Kernel("gemm", f"{name}_lora_a", "lora", (m, rank, k), wide, keeps=(Kept("lora", m * rank * shard.wide),))
     return (base, down, Kernel("gemm", f"{name}_lora_b", "lora", (m, n, rank), wide))

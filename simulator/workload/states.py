@@ -18,18 +18,22 @@ _STATE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
 
 class Held(NamedTuple):
-    """Parameters of one rank: dense ones have replicas over dp x cp, those of experts over ranks of their own."""
+    """Parameters of one rank: dense ones have replicas over dp x cp, those of experts over ranks of their own.
+
+    What is held `once` has no replica: nothing of it is reduced, gathered or sharded further.
+    """
 
     dense: int
     expert: int = 0
+    once: int = 0
 
 
 def all_held(parts: Iterable[Held]) -> Held:
     """All of them together."""
-    dense, expert = 0, 0
+    dense, expert, once = 0, 0, 0
     for part in parts:
-        dense, expert = dense + part.dense, expert + part.expert
-    return Held(dense, expert)
+        dense, expert, once = dense + part.dense, expert + part.expert, once + part.once
+    return Held(dense, expert, once)
 
 
 def layer_held(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> Held:
@@ -45,10 +49,14 @@ def layer_held(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> H
     return Held(norms + _mixer(spec, number, tp) + ffn + _before_mtp(spec, number), experts)
 
 
-def embedding_held(spec: ModelSpec, *, tp: int) -> Held:
-    """Token embeddings, split by words, and learned positions and a norm on every rank."""
-    words = _split(spec.vocab_size, tp) + spec.position_embeddings
-    return Held(words * spec.hidden_size + spec.embedding_norm * spec.norm_params())
+def embedding_held(spec: ModelSpec, *, tp: int, owners: int = 1) -> Held:
+    """Token embeddings, split by words, and learned positions and a norm on every rank.
+
+    With `owners` above 1 the words of a rank are split once more, over so many ranks that would else be replicas.
+    """
+    words, hidden = _split(spec.vocab_size, tp), spec.hidden_size
+    beside = spec.position_embeddings * hidden + spec.embedding_norm * spec.norm_params()
+    return Held(beside, once=_split(words, owners) * hidden) if owners > 1 else Held(words * hidden + beside)
 
 
 def head_held(spec: ModelSpec, *, tp: int, tied_here: bool = False) -> Held:
@@ -168,8 +176,8 @@ def state_bytes(
 
     def bytes_of(of: Held, each: float, sharded: bool) -> int:
         if not sharded:
-            return round((of.dense + of.expert) * each)
-        return round((_split(of.dense, shard_dense) + _split(of.expert, shard_expert)) * each)
+            return round(sum(of) * each)
+        return round((_split(of.dense, shard_dense) + _split(of.expert, shard_expert) + of.once) * each)
 
     own_master = master and element_bytes(compute) < 4
     return StateBytes(
