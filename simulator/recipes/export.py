@@ -84,6 +84,8 @@ def _impossible(scenario: TrainScenario, where: str, gpus: int) -> Iterator[str]
     if scenario.lora is not None:
         yield f"{where}: lora: Megatron-LM's arguments have no adapters"
     p = scenario.parallel
+    if p.tp_2d:
+        yield fault(where, "parallel.tp_2d", True, "Megatron-LM splits widths over all of tp")
     model = p.tp * p.cp * p.pp
     if gpus % model or p.dp not in (None, gpus // model):
         allowed = f"tp {p.tp} x cp {p.cp} x pp {p.pp} = {model} must divide the {gpus} GPUs, and dp be the quotient"
@@ -228,6 +230,10 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only"
     if p.zero in (1, 2) and overlap.params and not overlap.dp:
         yield "overlap.params = true: needs overlap.dp = true"
+    if p.shard_embedding:
+        yield "parallel.shard_embedding = true: data-parallel ranks have copies"
+    if overlap.fusion is not None:
+        yield "overlap.fusion: buckets of gradients wait for no tick"
     if overlap.tp and not (p.tp > 1 and p.sequence_parallel):
         yield "overlap.tp = true: needs tensor and sequence parallelism"
     if p.zero == 3 and not p.reshard:

@@ -186,6 +186,7 @@ def test_layers_that_do_not_go_evenly_are_exported_as_a_layout():
         ({"precision": {"compute": "tf32"}}, "precision.compute = 'tf32'"),
         ({"lora": {}}, "lora: Megatron-LM's arguments have no adapters"),
         ({"parallel": {"dp": 3}}, "parallel.dp = 3"),
+        ({"parallel": {"tp": 4, "tp_2d": True}}, "parallel.tp_2d = True: Megatron-LM splits widths over all of tp"),
         ({"model": {"bytes": 10, "tensors": 1}}, "give preset or config"),
         ({"model": {"preset": "gpt-oss-120b"}}, "gpt-oss-120b has sliding windows, which no argument says"),
         ({"model": {"preset": "falcon-7b"}}, "falcon-7b has attention and feed-forward side by side"),
@@ -196,6 +197,17 @@ def test_what_no_argument_says_is_a_fault(change, line):
                 "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
     with pytest.raises(UserError, match=line):
         export_megatron(check_train(scenario | change, "r"))
+
+
+def test_mechanisms_of_others_are_comments():
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
+                "parallel": {"zero": 0, "shard_embedding": True}, "overlap": {"fusion": {}},
+                "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+
+    assert export_megatron(check_train(scenario, "r")).unsaid == (
+        "parallel.shard_embedding = true: data-parallel ranks have copies",
+        "overlap.fusion: buckets of gradients wait for no tick",
+    )
 
 
 def test_what_export_leaves_out_is_a_comment():
