@@ -4,8 +4,9 @@ Ops repeat: every distinct (kind, type, group, bytes, shape) is priced once. A r
 op asks for the links of that rank: its NIC and PCIe lanes, its NVLink port.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..forms import BUS_FACTOR
 from ..hardware import Cluster, limits
 from ..profile import PROVENANCE, Estimate, Profile
 from ..program import Program, Ragged
-from ..workload.kernels import visible
+from ..workload.kernels import SUM_BYTES, visible
 from .costs import Costs, Floats, bytes_by_link
 from .pricing import effective_capacity
 
@@ -138,44 +139,54 @@ class _Pricer:
         return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
 
     def _network(self, kind: str, reach: "_Reach") -> dict[str, float]:
+        """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""
+        each = max(self.limits.nics // self.cluster.gpus_per_node[0], 1)
+        nic = self.limits.nic_bytes_per_s
         if kind == "send_recv":
-            return {}
-        nics = min(reach.nearby, self.limits.nics)
-        return {"nodes": float(reach.islands), "network_bytes_per_s": self.limits.nic_bytes_per_s * nics}
+            return {"link_bytes_per_s": nic * each}
+        nics = min(reach.nearby * each, self.limits.nics * reach.nodes)
+        return {"nodes": float(reach.islands), "network_bytes_per_s": nic * nics}
 
     def _reach(self, group: tuple[int, ...]) -> "_Reach":
         islands = [_island(self.cluster, rank) for rank in group]
-        return _Reach(len(set(islands)), islands.count(islands[0]))
+        near = [rank for rank, island in zip(group, islands, strict=True) if island == islands[0]]
+        return _Reach(len(set(islands)), len(near), len({self.cluster.node_of(rank) for rank in near}))
 
     def _links(
         self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float, seconds: float
     ) -> dict[int, float]:
         """Bytes/s on the links of the first rank (of both ranks of a send); a link that it fills, it fills exactly."""
+        moved = Counter[int]()
         if kind == "send_recv":
-            moved = dict.fromkeys(self._send_route(group), size)
+            a, b = group[0], group[-1]
+            if reach.islands == 1:
+                moved.update(dict.fromkeys(self.cluster.route(self.cluster.gpu(a), self.cluster.gpu(b)), size))
+            else:
+                moved.update(self._out(a, size))
+                moved.update(self._into(b, size))
         else:
             inside, outside = _traffic(kind, len(group), reach, size)
-            moved = dict.fromkeys(self._nvlink(group), inside) if inside else {}
+            moved.update(dict.fromkeys(self._nvlink(group), inside))
             if reach.islands > 1:
-                moved |= dict.fromkeys(self._nic_links(group[0]), outside)
+                moved.update(self._out(group[0], outside))
+                moved.update(self._into(group[0], outside))
         return {link: min(b / seconds, float(self.capacity[link])) for link, b in moved.items() if b and seconds}
 
-    def _send_route(self, group: tuple[int, ...]) -> tuple[int, ...]:
-        a, b = group[0], group[-1]
-        if _island(self.cluster, a) == _island(self.cluster, b):
-            return self.cluster.route(self.cluster.gpu(a), self.cluster.gpu(b))
-        out, into = self.cluster.nic_of(a), self.cluster.nic_of(b)
-        return (
-            *self.cluster.nic_out_route(a, out), self.cluster.nic_tx(out),
-            self.cluster.nic_rx(into), *self.cluster.nic_in_route(b, into),
-        )  # fmt: skip
+    def _out(self, rank: int, size: float) -> Counter[int]:
+        """Bytes on the links from a GPU to the network, spread over its NICs."""
+        nics, moved = self.cluster.nics_of_gpu(rank), Counter[int]()
+        for nic in nics:
+            links = (*self.cluster.nic_out_route(rank, nic), self.cluster.nic_tx(nic))
+            moved.update(dict.fromkeys(links, size / len(nics)))
+        return moved
 
-    def _nic_links(self, rank: int) -> tuple[int, ...]:
-        nic = self.cluster.nic_of(rank)
-        return (
-            *self.cluster.nic_out_route(rank, nic), self.cluster.nic_tx(nic),
-            *self.cluster.nic_in_route(rank, nic), self.cluster.nic_rx(nic),
-        )  # fmt: skip
+    def _into(self, rank: int, size: float) -> Counter[int]:
+        """The same from the network to a GPU."""
+        nics, moved = self.cluster.nics_of_gpu(rank), Counter[int]()
+        for nic in nics:
+            links = (*self.cluster.nic_in_route(rank, nic), self.cluster.nic_rx(nic))
+            moved.update(dict.fromkeys(links, size / len(nics)))
+        return moved
 
     def _nvlink(self, group: tuple[int, ...]) -> tuple[int, ...]:
         """The ports of the first rank, both ways."""
@@ -211,10 +222,11 @@ class _Pricer:
 
 @dataclass(frozen=True)
 class _Reach:
-    """On how many NVLink islands a group lies, and how many of its ranks are on the first."""
+    """On how many NVLink islands a group lies, and how many of its ranks are on the first, in how many nodes."""
 
     islands: int
     nearby: int
+    nodes: int
 
 
 def _traffic(kind: str, ranks: int, reach: _Reach, size: float) -> tuple[float, float]:
@@ -235,11 +247,12 @@ def _kernel(pricer: _Pricer, kind: str, shape: tuple[int, ...], size: int, dtype
     if kind in _SUFFIX:
         m, n, k = shape
         cost_class = f"gemm.{_GEMM_TYPE.get(dtype, dtype)}{_SUFFIX[kind]}"
-        return pricer.estimate(cost_class, {"m": m, "n": n, "k": k})
+        found = pricer.estimate(cost_class, {"m": m, "n": n, "k": k})
+        return _accumulated(pricer, found, float(m * n)) if kind == "wgrad" else found
     if kind.startswith("attention"):
         return _attention(pricer, kind, shape)
     if kind.startswith("experts"):
-        return _experts(pricer, shape, dtype)
+        return _experts(pricer, kind, shape, dtype)
     if kind == "issue":
         return _times(pricer.estimate("host.launch", {"count": 1.0}), float(shape[0]))
     return pricer.estimate(f"memory.{_MEMORY.get(kind, kind)}", {"bytes": max(size, 1), "width": shape[0]})
@@ -255,13 +268,21 @@ def _attention(pricer: _Pricer, kind: str, shape: tuple[int, ...]) -> Estimate:
     return _times(found, seen / parts)
 
 
-def _experts(pricer: _Pricer, shape: tuple[int, ...], dtype: str) -> Estimate:
+def _experts(pricer: _Pricer, op_kind: str, shape: tuple[int, ...], dtype: str) -> Estimate:
     """Gradients of inputs and of weights are as many products as the forward: they take as long."""
     rows, hidden, inter, topk, experts, etp, ep, matrices = shape
     features = {"tokens": max(rows, 1) * ep / topk, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts,
                 "tp": etp, "ep": ep, "skew": 0.0, "matrices": matrices}  # fmt: skip
     kind = "fp8" if dtype in ("fp8", "fp8-block", "mxfp8", "nvfp4") else "bf16"
-    return pricer.estimate(f"grouped_gemm.{kind}", features)
+    found = pricer.estimate(f"grouped_gemm.{kind}", features)
+    held = matrices * hidden * inter / etp * experts / ep
+    return _accumulated(pricer, found, held) if op_kind == "experts_wgrad" else found
+
+
+def _accumulated(pricer: _Pricer, found: Estimate, weights: float) -> Estimate:
+    """Weight gradients are added to sums in fp32: that reads and writes more than the 16-bit result of a product."""
+    rate = pricer.limits.memory_bytes_per_s * pricer.profile.value("link_fraction.hbm")
+    return replace(found, seconds=found.seconds + (SUM_BYTES - 2) * weights / rate)
 
 
 def _times(found: Estimate, factor: float) -> Estimate:

@@ -127,16 +127,19 @@ def cost_class(name: str) -> CostClass | None:
     return _CLASSES.get(name) or (_FAMILIES[family](rest) if family in _FAMILIES and rest else None)
 
 
-def at_equal_bus_bytes(kind: str, like: str, x: Mapping[str, object]) -> float | Floats:
+def at_equal_bus_bytes(
+    kind: str, like: str, x: Mapping[str, object], asked: Mapping[str, object] | None = None
+) -> float | Floats:
     """By what the seconds of one collective are to be multiplied so that they become those of another one.
 
-    That is the ratio of the bytes that each puts through the busiest link; 1 for what is no collective.
+    That is the ratio of the bytes that each puts through the busiest link; 1 for what is no collective. The other one
+    is `asked` with these features, where they are not the same.
     """
     mine, theirs = (BUS_FACTOR.get(name.partition(".")[0]) for name in (kind, like))
-    if mine is None or theirs is None or mine is theirs:
+    if mine is None or theirs is None:
         return 1.0
-    gpus = np.atleast_1d(np.asarray(x["gpus"], np.float64))
-    return mine(gpus) / theirs(gpus)
+    gpus, theirs_gpus = (np.atleast_1d(np.asarray(of["gpus"], np.float64)) for of in (x, asked or x))
+    return mine(gpus) / theirs(theirs_gpus)
 
 
 def across_nodes(kind: str, x: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:

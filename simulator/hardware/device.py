@@ -9,7 +9,8 @@ DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 class Device:
     """One GPU model.
 
-    `peak_flop_per_s` is dense (no sparsity) FLOP/s by dtype; a missing dtype has no fast path on this device.
+    `peak_flop_per_s` is dense (no sparsity) FLOP/s by dtype; a missing dtype has no fast path on this device. `like` is
+    the device with the same chip, or the one that this one was changed from, whose profile serves both.
     """
 
     name: str
@@ -22,3 +23,9 @@ class Device:
     copy_engines: int
     power_w: float
     price_usd_per_hour: float | None = None
+    like: str | None = None
+
+    @property
+    def measured_as(self) -> str:
+        """The device in whose name profiles are made."""
+        return self.like or self.name

@@ -20,6 +20,7 @@ _CHECKS: dict[str, Check] = {
     "copy_engines": count(1),
     "power": quantity("watts"),
     "price_usd_per_hour": number(0, 1e6),
+    "like": text,
     "peak_flop_per_s": table,
 }
 _PEAKS: dict[str, Check] = {dtype: quantity("flop_per_s") for dtype in DTYPES}
@@ -62,14 +63,14 @@ def _changed(changes: Mapping[str, Any], where: str, prefix: str) -> Device:
     if not isinstance(base, str):
         raise UserError(fault(where, f"{prefix}base", base, "expected a device's name"))
     entry, known = files.find("devices", base, where, f"{prefix}base")
-    merged = {**known, "name": f"{entry}, changed", **own}
+    merged = {**known, "name": f"{entry}, changed", "like": known.get("like", known["name"]), **own}
     if isinstance(own.get("peak_flop_per_s"), Mapping):
         merged["peak_flop_per_s"] = {**known["peak_flop_per_s"], **own["peak_flop_per_s"]}
     return _build(merged, where, prefix)
 
 
 def _build(raw: Mapping[str, Any], where: str, prefix: str) -> Device:
-    v = checked(files.plain(raw), _CHECKS, where, prefix, optional=("aliases", "price_usd_per_hour"))
+    v = checked(files.plain(raw), _CHECKS, where, prefix, optional=("aliases", "price_usd_per_hour", "like"))
     peaks = checked(files.plain(v["peak_flop_per_s"]), _PEAKS, where, f"{prefix}peak_flop_per_s.", optional=DTYPES)
     return Device(
         name=v["name"],
@@ -82,4 +83,5 @@ def _build(raw: Mapping[str, Any], where: str, prefix: str) -> Device:
         copy_engines=v["copy_engines"],
         power_w=v["power"],
         price_usd_per_hour=v.get("price_usd_per_hour"),
+        like=v.get("like"),
     )

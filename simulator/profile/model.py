@@ -235,9 +235,12 @@ class Ratio:
     least: Mapping[str, float] = field(default_factory=dict)
 
     def asked(self, features: Mapping[str, object]) -> Mapping[str, object]:
-        """The features by which the other class is asked."""
+        """The features by which the other class is asked: no node without a GPU."""
         raised = {name: np.maximum(np.asarray(features[name], np.float64), low) for name, low in self.least.items()}
-        return {**features, **raised}
+        asked = {**features, **raised}
+        if "nodes" in raised and "gpus" in asked:
+            asked["gpus"] = np.maximum(np.asarray(asked["gpus"], np.float64), raised["nodes"])
+        return asked
 
     def of(self, estimate: Estimate) -> Estimate:
         """The estimate of the other class, scaled; the label says that it was assumed, or still is extrapolated."""

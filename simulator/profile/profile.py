@@ -99,8 +99,9 @@ class Profile:
         lender = self.model(ratio.like)
         if isinstance(lender, Model) and (borrower := lender.lent(kind)):
             return borrower.estimate(features, limits)
-        found = self.estimate(ratio.like, ratio.asked(features), limits=limits)
-        return replace(found, seconds=found.seconds * at_equal_bus_bytes(kind, ratio.like, features))
+        asked = ratio.asked(features)
+        found = self.estimate(ratio.like, asked, limits=limits)
+        return replace(found, seconds=found.seconds * at_equal_bus_bytes(kind, ratio.like, features, asked))
 
     def joined(self, other: "Profile") -> "Profile":
         """This profile and another one; where both have a name, the other's wins."""

@@ -76,7 +76,7 @@ class Resolved:
         """Device and software parameters together."""
         name = self.scenario.profile or self._profile_of_device()
         profile = load_profile(name, self.where)
-        check_devices(profile, [device.name for device in self.devices], self.where)
+        check_devices(profile, [device.measured_as for device in self.devices], self.where)
         joined = profile.joined(load_stack(self.scenario.stack, self.where))
         check_complete(joined, self.where)
         drain = self.scenario.update.drain
@@ -297,7 +297,7 @@ class Resolved:
         return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
 
     def _profile_of_device(self) -> str:
-        names = {profile_for(device.name) for device in self.devices}
+        names = {profile_for(device.measured_as) for device in self.devices}
         if len(names) > 1:
             devices = ", ".join(device.name for device in self.devices)
             raise UserError(fault(self.where, "profile", None, f"name one for {devices}: each has its own by default"))

@@ -98,7 +98,7 @@ class ResolvedTrain:
 
     def _joined(self) -> Profile:
         profile = load_profile(self._numbers[0], self.where)
-        check_devices(profile, [device.name for device in self.devices], self.where)
+        check_devices(profile, [device.measured_as for device in self.devices], self.where)
         return profile.joined(load_stack(self.scenario.stack, self.where))
 
     @cached_property
@@ -353,7 +353,7 @@ class ResolvedTrain:
         return hashlib.sha256(_canonical(content).encode()).hexdigest()
 
     def _profile_of_device(self) -> str:
-        names = {profile_for(device.name) for device in self.devices}
+        names = {profile_for(device.measured_as) for device in self.devices}
         if len(names) > 1:
             devices = ", ".join(device.name for device in self.devices)
             raise UserError(fault(self.where, "profile", None, f"name one for {devices}: each has its own by default"))

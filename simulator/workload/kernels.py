@@ -29,7 +29,7 @@ _BACKWARD_TRAFFIC = {  # kind: (kind of its backward, bytes of that per byte of 
 }
 
 
-_ADDED = 8  # bytes of an element that a weight gradient adds to in 32 bits: read and written
+SUM_BYTES = 8  # bytes of an element that a weight gradient adds to in 32 bits: read and written
 
 
 class Kept(NamedTuple):
@@ -91,7 +91,7 @@ def traffic_bytes(kernel: Kernel) -> float:
     wide = element_bytes(kernel.dtype)
     if kernel.kind in GEMMS:
         m, n, k = kernel.shape
-        return wide * (m * k + k * n) + (_ADDED if kernel.kind == "wgrad" else max(wide, 2)) * m * n
+        return wide * (m * k + k * n) + (SUM_BYTES if kernel.kind == "wgrad" else max(wide, 2)) * m * n
     if kernel.kind in ATTENTIONS:
         batch, seq, heads, kv_heads, qk_dim, v_dim, _, _, parts = kernel.shape
         forward = wide * batch * seq * (heads + kv_heads) * (qk_dim + v_dim) / parts
@@ -99,7 +99,7 @@ def traffic_bytes(kernel: Kernel) -> float:
     if kernel.kind in EXPERTS:
         rows, hidden, inter, _, experts, etp, ep, matrices = kernel.shape
         inner = {"experts": 2 * matrices, "experts_dgrad": 3 * matrices - 1, "experts_wgrad": matrices}[kernel.kind]
-        weight = _ADDED if kernel.kind == "experts_wgrad" else wide
+        weight = SUM_BYTES if kernel.kind == "experts_wgrad" else wide
         moved = max(wide, 2) * rows * (2 * hidden + inner * inter / etp)  # the activation between products included
         return weight * matrices * hidden * inter / etp * experts / ep + moved
     return float(kernel.bytes)

@@ -1,0 +1,59 @@
+"""What NICs carry for a group: all that serve its ranks, however a machine has them."""
+
+import pytest
+from runcast.simulator.costs.train import cost_train
+from runcast.simulator.hardware import cluster
+from runcast.simulator.profile import load_profile, load_stack
+from runcast.simulator.program import ProgramBuilder
+
+SIZE = 10_000_000_000
+
+
+def seconds(kind, group, machines):
+    """Of one exchange between these ranks."""
+    b = ProgramBuilder()
+    places = [b.place(f"rank {rank}", (rank,)) for rank in group]
+    b.op(kind, [b.lane(place, "dp") for place in places], size_bytes=SIZE, group=tuple(group))
+    profile = load_profile("h100-sxm").joined(load_stack("generic"))
+    return float(cost_train(b.build(), machines, profile).work_s[0])
+
+
+def expected(machines, nodes, nics, kind="reduce_scatter", gpus=None):
+    profile = load_profile("h100-sxm")
+    nic = machines.capacity[machines.nic_tx(machines.nics_of(0)[0])]
+    features = {"bytes": SIZE, "gpus": gpus or nodes, "nodes": nodes, "network_bytes_per_s": nic * nics}
+    return float(profile.estimate(kind, features).seconds[0])
+
+
+def test_a_rank_per_node_has_its_own_nic():
+    machines = cluster("dgx-h100", 4)
+
+    assert seconds("reduce_scatter", [0, 8, 16, 24], machines) == pytest.approx(expected(machines, 4, 1))
+
+
+def test_all_ranks_of_nodes_have_all_nics():
+    machines = cluster("dgx-h100", 4)
+    whole = expected(machines, 4, 8, gpus=32)
+
+    assert seconds("reduce_scatter", list(range(32)), machines) == pytest.approx(whole)
+
+
+def test_several_nics_per_gpu_all_serve_it():
+    machines = cluster({"base": "dgx-h100", "nics": 32, "nic": "100 Gb/s"}, 4)
+
+    assert seconds("reduce_scatter", [0, 8, 16, 24], machines) == pytest.approx(expected(machines, 4, 4))
+
+
+def test_a_send_uses_all_nics_of_its_gpu():
+    one, four = (cluster({"base": "dgx-h100", "nics": n, "nic": "100 Gb/s"}, 2) for n in (8, 32))
+
+    assert 3.5 < seconds("send_recv", [0, 8], one) / seconds("send_recv", [0, 8], four) <= 4
+
+
+def test_trays_of_a_rack_bring_their_nics():
+    machines = cluster("gb200-nvl72", 36)
+    rack = list(range(72))
+    half, trays = [*rack[:64], *(72 + rank for rank in rack[:64])], 16
+
+    whole = expected(machines, 2, 4 * trays, gpus=128)
+    assert seconds("reduce_scatter", half, machines) == pytest.approx(whole, rel=0.02)
