@@ -210,13 +210,15 @@ def _scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: in
 
     Log-sum-exps are kept in fp32, and the output: once where the backward of attention and the next product read the
     same one. A ring has no windows (nor has Transformer Engine's): a layer with one gathers keys and values.
+    Its first step is causal over the rank's own tokens, which lie at both ends of a sequence; of each other block it
+    sees half without a mask: all keys for the later half of its queries, or the earlier half of keys for all of them.
     """
     qk_dim, v_dim, window = spec.qk_head_dim, spec.v_head_dim, spec.window(number) or 0
     seq, steps, parts, ulysses = shard.seq, 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
     made = shard.tokens * heads
     if ulysses:
         heads, kv_heads = -(-heads // shard.cp), max(kv_heads // shard.cp, 1)
-    elif shard.cp_type == "ring" and not window:  # zigzag: each step sees half of a square of seq / cp tokens
+    elif shard.cp_type == "ring" and not window:
         seq, steps = seq // shard.cp, shard.cp
     else:
         parts = shard.cp
@@ -224,8 +226,10 @@ def _scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: in
     next_reads = shard.wide if spec.output_gate else shard.narrow
     own = shard.wide if ulysses or next_reads < shard.wide else 0
     kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))
-    step = Kernel("attention", "attention", "core_attn", shape, _plain(shard))
-    return (*[step] * (steps - 1), replace(step, keeps=kept))
+    first = Kernel("attention", "attention", "core_attn", shape, _plain(shard))
+    half = replace(first, shape=(*shape[:-3], 0, 0, 2))
+    *before, last = first, *[half] * (steps - 1)
+    return (*before, replace(last, keeps=kept))
 
 
 def _attention(spec: ModelSpec, number: int, shard: Shard) -> Kernels:

@@ -47,6 +47,18 @@ def test_a_group_inside_a_node_asks_for_nvlink_and_one_across_for_a_nic():
     assert "nic" in names[2]
 
 
+def test_a_ring_takes_one_causal_step_and_halves_of_whole_ones():
+    step = resolved(4, 1, parallel={"cp": 4}, batch={"seq_len": 16384})
+    sizes = {"batch": 1, "seq": 4096, "heads": 8, "kv_heads": 4, "head_dim": 8}
+    for label, direction in (("attention", "forward"), ("attention_dgrad", "backward")):
+        seconds = {
+            causal: step.profile.estimate(f"attention.{direction}", {**sizes, "causal": causal}).seconds[0]
+            for causal in (0, 1)
+        }
+        expected = 4 * (seconds[1] + 3 * seconds[0] / 2)  # of four layers
+        assert priced(step, label)[0].sum() == pytest.approx(expected)
+
+
 def test_deepep_takes_less_time_than_a_copy_per_expert():
     given = {
         "parallel": {"ep": 16},

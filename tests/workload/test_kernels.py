@@ -175,6 +175,16 @@ def test_context_parallel_ranks_divide_a_window_evenly(cp_type):
     assert [len(window), len(full)] == [1, 4 if cp_type == "ring" else 1]
 
 
+def test_a_ring_is_causal_over_own_tokens_and_sees_half_of_each_other_block():
+    """512 tokens over four ranks: 128 squared over 2 of the first step, and as many pairs of each of the others."""
+    _, steps = attention(cp=4)
+    sizes = (1, 128, 32, 8, 128, 128)
+    assert [step.shape for step in steps] == [(*sizes, 1, 0, 1), *[(*sizes, 0, 0, 2)] * 3]
+    assert [flop(step) for step in steps] == [2 * 32 * 256 * 128 * 128 / 2] * 4
+    assert [bool(step.keeps) for step in steps] == [False, False, False, True]
+    assert [input_gradient(step).shape[-3:] for step in reversed(steps)] == [*[(0, 0, 2)] * 3, (1, 0, 1)]
+
+
 def test_unknown_kinds_have_no_gradient():
     with pytest.raises(KeyError):
         input_gradient(Kernel("adamw", "step", "optimizer", (1,), "bf16"))
