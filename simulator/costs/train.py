@@ -126,7 +126,16 @@ class _Pricer:
         reach = self._reach(group)
         remote = self.program.shape[op]
         if kind == "all_to_all" and len(remote) and reach.islands > 1:
-            size = float(remote[0]) * len(group) / (len(group) - reach.nearby)
+            near = tuple(rank for rank in group if _island(self.cluster, rank) == _island(self.cluster, group[0]))
+            once = self._collective(kind, group, reach, float(remote[0]) * len(group) / (len(group) - reach.nearby))
+            passed_on = self._collective(kind, near, self._reach(near), size * (len(near) > 1))
+            return _at_once(once, passed_on)
+        return self._collective(kind, group, reach, size)
+
+    def _collective(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Price:
+        """Of all ranks of a group at once; `send_recv` is of two."""
+        if not size:
+            return Price(0.0, 0.0, PROVENANCE.index("exact"))
         features = {"bytes": size}
         if kind != "send_recv":
             features |= {"gpus": float(len(group))}
@@ -218,6 +227,14 @@ class _Pricer:
         parameter = self.profile[f"link_fraction.{self.cluster.links[memory].kind}"]
         seconds = float(self.program.bytes[op]) * sharing / float(self.capacity[memory])
         return Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance))
+
+
+def _at_once(one: Price, other: Price) -> Price:
+    """Two exchanges beside each other as one that ends with the slower of them."""
+    slower = max(one, other, key=lambda price: price.seconds)
+    shares = [(link, rate * p.seconds / slower.seconds) for p in (one, other) for link, rate in p.demand.items()]
+    links = dict.fromkeys(link for link, _ in shares)
+    return replace(slower, demand={of: max(rate for link, rate in shares if link == of) for of in links})
 
 
 @dataclass(frozen=True)

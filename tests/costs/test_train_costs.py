@@ -67,6 +67,8 @@ def test_deepep_takes_less_time_than_a_copy_per_expert():
     }
     every, once = (resolved(16, 1, MOE, experts={"dispatcher": name}, **given) for name in ("alltoall", "deepep"))
     assert priced(once, "dispatch")[0][0] < priced(every, "dispatch")[0][0]
+    inside = resolved(8, 1, MOE, **given | {"parallel": {"ep": 8}})
+    assert priced(once, "dispatch")[0][0] >= priced(inside, "dispatch")[0][0]  # nodes pass copies on over NVLink
 
 
 @pytest.mark.parametrize(("experts", "load"), [

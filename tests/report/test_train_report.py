@@ -1,0 +1,72 @@
+"""The numbers of a training report, each against its definition, and the keys of its JSON."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from runcast.simulator.predict import simulate
+from runcast.simulator.train_report import PHASES, TrainReport
+
+from ..lowering.steps import DENSE, resolved
+
+KEYS = {
+    "kind", "name", "scenario_hash", "makespan_s", "peak_memory_bytes", "exposed", "provenance", "step_time_s",
+    "tokens_per_s", "tokens_per_s_per_gpu", "model_flops_per_gpu", "mfu", "bubble_fraction", "compute_s",
+    "memory_by_stage_bytes", "cost",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report() -> TrainReport:
+    return simulate(resolved(4, 8, parallel={"pp": 2, "tp": 2}, batch={"seq_len": 1024}).scenario).report
+
+
+def test_json_has_the_promised_keys_and_plain_values(report):
+    found = json.loads(json.dumps(report.to_json()))
+    assert KEYS - set(found) == set()
+    assert (found["kind"], found["makespan_s"]) == ("train_step", found["step_time_s"])
+
+
+def test_headlines_are_what_their_names_say(report):
+    peak = 989.4e12  # dense BF16 of an H100 SXM, data sheet
+    assert report.tokens == 8 * 1024
+    assert report.tokens_per_s_per_gpu == pytest.approx(report.tokens / report.step_time_s / 4)
+    assert report.mfu == pytest.approx(report.model_flop / (4 * peak * report.step_time_s), rel=1e-3)
+    assert report.mfu_full > report.mfu
+    assert set(report.split_s) == set(PHASES)
+    assert sum(report.split_s.values()) == pytest.approx(report.step_time_s)
+    assert sum(report.exposed.values()) == pytest.approx(report.step_time_s)
+    assert sum(report.provenance.values()) == pytest.approx(1)
+
+
+def test_model_flop_are_six_per_parameter_and_token_and_attention(report):
+    spec = resolved().spec
+    width = spec.head_dim * (2 * spec.num_attention_heads + 2 * spec.num_key_value_heads)
+    dense = spec.num_hidden_layers * spec.hidden_size * (width + 3 * spec.intermediate_size)
+    products = dense + spec.vocab_size * spec.hidden_size
+    attention = spec.num_hidden_layers * 12 * 1024 * spec.num_attention_heads * spec.head_dim
+    assert report.full_flop == pytest.approx(report.tokens * (6 * products + attention))
+    assert report.model_flop == pytest.approx(report.tokens * (6 * products + attention / 2))
+
+
+def test_recomputation_counts_as_time_and_not_as_work():
+    plain, again = (
+        simulate(resolved(1, 2, recompute={"mode": mode}, batch={"seq_len": 4096}).scenario).report
+        for mode in ("none", "full")
+    )
+    assert plain.model_flop == again.model_flop
+    assert again.step_time_s > plain.step_time_s
+    assert again.mfu < plain.mfu
+
+
+def test_equal_scenarios_have_equal_hashes_and_names_do_not_count():
+    scenario = resolved(1).scenario
+    reports = [simulate(replace_name(scenario, name)).report for name in ("a", "a", "b")]
+    assert len({one.scenario_hash for one in reports}) == 1
+    assert replace(reports[0], name="") == replace(reports[2], name="")
+    other = simulate(resolved(1, model={**DENSE, "mtp": True}, overrides={"num_hidden_layers": 3}).scenario).report
+    assert other.scenario_hash != reports[0].scenario_hash
+
+
+def replace_name(scenario, name):
+    return scenario.model_copy(update={"name": name})
