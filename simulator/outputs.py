@@ -182,8 +182,8 @@ def train_tables(report: TrainReport) -> "list[Table]":
     return [
         Table("Result", ("what", "value"), train_rows(report)),
         Table("Where the time goes", SPLIT_COLUMNS, split_rows(report)),
-        Table("Memory by stage", ("stage", "peak", "at", "most of it"), memory_rows(report)),
-        Table(f"Memory of stage {report.peak.pipeline_rank} at its peak", ("held by", "size"), held),
+        Table("Memory by pipeline rank", ("rank", "peak", "at", "most of it"), memory_rows(report)),
+        Table(f"Memory of pipeline rank {report.peak.pipeline_rank} at its peak", ("held by", "size"), held),
         Table("What the critical path rests on", ("provenance", "share"), basis),
         Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
     ]

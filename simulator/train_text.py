@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from .train_report import TrainReport
 from .units import format_bytes, format_seconds
 
-SPLIT_COLUMNS = ("phase", "mean over stages", "share", "critical path", "what")
+SPLIT_COLUMNS = ("phase", "mean over ranks", "share", "critical path", "what")
 _MEANING = {
     "gemm": "dense products",
     "attention": "attention kernels",
@@ -45,7 +45,7 @@ def headline(report: TrainReport) -> Iterator[str]:
 def memory_line(report: TrainReport) -> str:
     """Whether it fits, and which stage needs most; if not, from which micro-batch on."""
     peak, device = report.peak, format_bytes(report.memory_bytes)
-    needs = f"stage {peak.pipeline_rank} needs {format_bytes(peak.peak_bytes)} of {device}"
+    needs = f"pipeline rank {peak.pipeline_rank} needs {format_bytes(peak.peak_bytes)} of {device}"
     if report.fits:
         return f"fits: {needs}"
     when = f"from micro-batch {peak.microbatch} on" if peak.microbatch >= 0 else "from the start"
@@ -54,7 +54,7 @@ def memory_line(report: TrainReport) -> str:
 
 def footer(report: TrainReport) -> Iterator[str]:
     """Memory by owner, what the numbers rest on, and what was assumed."""
-    yield f"memory of stage {report.peak.pipeline_rank}, which holds most: {format_bytes(report.peak.peak_bytes)}"
+    yield f"memory of pipeline rank {report.peak.pipeline_rank}, which holds most: {format_bytes(report.peak.peak_bytes)}"
     for owner, size in report.peak.held:
         yield f"  {format_bytes(size):>10}  {owner}"
     shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)

@@ -47,7 +47,7 @@ class Step:
         ranks = range(plan.grid.ranks)
         stride = plan.dims.rank(pp=1) if plan.dims.pp > 1 else 0
         stage_ranks = _ranks_of_stage(plan)
-        places = [Place(f"stage {r}", tuple(rank + r * stride for rank in stage_ranks)) for r in ranks]
+        places = [Place(f"pp {r}", tuple(rank + r * stride for rank in stage_ranks)) for r in ranks]
         self.assembly = Assembly(tables, places)
         self.writers = [ActionWriter(plan, rank, tables) for rank in ranks]
         self._kept = [kept_bytes(plan, stage) for stage in range(len(plan.stages))]

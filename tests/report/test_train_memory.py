@@ -181,6 +181,6 @@ def test_a_step_that_does_not_fit_names_stage_micro_batch_and_owner():
     assert memory_line(report).startswith("fits: stage ")
     small = replace(report, memory_bytes=10**9)
     assert not small.fits
-    assert "DOES NOT FIT: stage 0 needs 1.47 GiB of 954 MiB, from micro-batch 1 on" in memory_line(small)
+    assert "DOES NOT FIT: pipeline rank 0 needs 1.47 GiB of 954 MiB, from micro-batch 1 on" in memory_line(small)
     assert memory_line(small).endswith("most of it context and libraries")
     assert predict(step.scenario).report.to_json()["fits"]
