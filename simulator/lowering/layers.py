@@ -227,7 +227,8 @@ class LayerWriter:
         """What a tensor-parallel group computes together, with its exchanges before and behind.
 
         With sequence parallelism tokens are gathered before and sums scattered behind; without it, sums of what ranks
-        made are added up behind. The backward of the one is the other.
+        made are added up behind. The backward of the one is the other. Overlapped, a part of each exchange stays there
+        and the rest runs beside the products; all that follows waits for both.
         """
         outward = self._hidden
         before, behind = (inward, outward) if way == "forward" else (outward, inward)
@@ -236,9 +237,16 @@ class LayerWriter:
         if not self.shard.sequence_parallel:
             return self._tp("all_reduce", behind, core(kernels, after))
         if self.plan.overlap_tp:
-            gathered = self._tp("all_gather", before, after)
-            return [*self._tp("reduce_scatter", behind, gathered), *core(kernels, after)]
+            exposed = round(self.plan.tp_exposed * before), round(self.plan.tp_exposed * behind)
+            gathered = self._part("all_gather", exposed[0], after)
+            beside = self._part("all_gather", before - exposed[0], gathered)
+            beside = self._part("reduce_scatter", behind - exposed[1], beside)
+            return self._part("reduce_scatter", exposed[1], [*beside, *core(kernels, gathered)])
         return self._tp("reduce_scatter", behind, core(kernels, self._tp("all_gather", before, after)))
+
+    def _part(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
+        """A part of an exchange, if there is any."""
+        return self._tp(kind, size_bytes, after) if size_bytes else list(after)
 
     def _tp(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
         return [self.w.op(kind, "tp", after, name=f"tp {kind}", size_bytes=size_bytes, group=self._groups["tp"])]

@@ -76,7 +76,8 @@ class TrainPlan:
     """One training step.
 
     `remote_share` is the share of dispatched bytes that leave the node, where the dispatcher sends a token once per
-    node; None where every copy travels. `offloaded` is the share of kept activations that lies on the host.
+    node; None where every copy travels. `tp_exposed` is the share of an overlapped tensor-parallel exchange that runs
+    before or behind its products nevertheless. `offloaded` is the share of kept activations that lies on the host.
     `shard_embedding` splits the rows of the token embedding over ranks that would else have copies (dp x cp).
     """
 
@@ -89,6 +90,7 @@ class TrainPlan:
     types: Types = Types()
     again: Again = Again()
     overlap_tp: bool = False
+    tp_exposed: float = 0.6
     overlap_pp: bool = True
     hold_wgrad: bool = False
     remote_share: float | None = None

@@ -236,6 +236,8 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "overlap.fusion: buckets of gradients wait for no tick"
     if overlap.tp and not (p.tp > 1 and p.sequence_parallel):
         yield "overlap.tp = true: needs tensor and sequence parallelism"
+    if "tp_exposed" in overlap.model_fields_set:
+        yield f"overlap.tp_exposed = {overlap.tp_exposed:g}: how much of it is exposed is measured, not set"
     if p.zero == 3 and not p.reshard:
         yield "parallel.reshard = false: weights are dropped after the forward"
     if p.zero == 3 and p.prefetch != 1:

@@ -226,7 +226,7 @@ class ResolvedTrain:
             ),
             types=self._types,
             again=Again(parts, again.mode == "full", again.layers),
-            overlap_tp=overlap.tp, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
+            overlap_tp=overlap.tp, tp_exposed=overlap.tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
             remote_share=remote_share(scenario.experts, self.spec.moe, self._expert_nodes),
             offloaded=scenario.offload.activations, offload_optimizer=scenario.offload.optimizer,
             shard_embedding=given.shard_embedding and self.dims.size("dp_cp") > 1,
