@@ -43,8 +43,7 @@ def test_a_group_inside_a_node_asks_for_nvlink_and_one_across_for_a_nic():
         step = resolved(8 * nodes, 1, parallel={"tp": 2 * nodes, "order": order})
         op = ops(step.program, label="tp all_gather")[0]
         names[nodes] = " ".join(step.costs.link_names[link] for link in step.costs.demand_of(op)[0])
-    assert "nvswitch" in names[1] and "nic" not in names[1]
-    assert "nic" in names[2]
+    assert ["nvswitch" in names[1], "nic" in names[1], "nic" in names[2]] == [True, False, True]
 
 
 def test_a_ring_takes_one_causal_step_and_halves_of_whole_ones():
@@ -75,7 +74,7 @@ def test_deepep_takes_less_time_than_a_copy_per_expert():
     ({}, 1.0),
     ({"capacity": 0.5}, 0.5),
     ({"routing": "histogram", "histogram": [2, 2, 1, 1, 1, 1, 0, 0]}, 2.0),
-    ({"routing": "histogram", "histogram": [8, 1, 1, 1, 1, 1, 1, 1]}, (0.5 + 0.5 / 7) * 4),  # no expert has more than half
+    ({"routing": "histogram", "histogram": [8, 1, 1, 1, 1, 1, 1, 1]}, (0.5 + 0.5 / 7) * 4),  # none has more
     ({"routing": "histogram", "histogram": [2, 2, 1, 1, 1, 1, 0, 0], "capacity": 1.0}, 1.0),
 ])  # fmt: skip
 def test_the_most_loaded_rank_sets_what_all_experts_take(experts, load):

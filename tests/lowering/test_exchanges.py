@@ -215,3 +215,10 @@ def test_adapters_alone_have_weight_gradients():
     assert sum(made.bytes[op] for op in ops(made, label="gather weights")) == 2 * LAYERS * adapters
     split = program(2, 1, parallel={"tp": 2}, lora={"rank": 4})
     assert len(ops(split, label="tp reduce_scatter")) == 4 * LAYERS + 2
+
+
+def test_linear_attention_passes_nothing_round_a_ring():
+    made = program(2, 1, {"preset": "qwen3.5-27b", "overrides": {}}, parallel={"cp": 2})
+    full = {int(made.tags["layer"][op]) for op in ops(made, label="attention")}
+    assert {int(made.tags["layer"][op]) for op in ops(made, lane="cp")} == full
+    assert len(full) == 16  # every fourth of 64
