@@ -178,7 +178,7 @@ def test_context_and_fragmentation_are_the_stacks():
 def test_a_step_that_does_not_fit_names_stage_micro_batch_and_owner():
     step = resolved(2, 6, parallel={"pp": 2})
     report = make_train_report(step, simulate(step.program, step.costs))
-    assert memory_line(report).startswith("fits: stage ")
+    assert memory_line(report).startswith("fits: pipeline rank ")
     small = replace(report, memory_bytes=10**9)
     assert not small.fits
     assert "DOES NOT FIT: pipeline rank 0 needs 1.47 GiB of 954 MiB, from micro-batch 1 on" in memory_line(small)
