@@ -103,7 +103,7 @@ def _parallel(scenario: TrainScenario, spec: ModelSpec, gpus: int) -> Iterator[s
         yield f"--cp-comm-type {next(name for name, kind in CP_TYPES.items() if kind == p.cp_type)}"
     if spec.moe:
         yield f"--expert-model-parallel-size {p.ep}"
-        yield f"--expert-tensor-parallel-size {p.etp or (1 if p.ep > 1 else p.tp)}"
+        yield f"--expert-tensor-parallel-size {p.etp or p.tp}"
     if p.order == ORDER_PP_INSIDE:
         yield "--use-tp-pp-dp-mapping"
     if p.zero >= 1:
@@ -220,7 +220,7 @@ def _experts(scenario: TrainScenario, spec: ModelSpec, gpus_per_node: int) -> It
 
 def _expert_nodes(scenario: TrainScenario, gpus_per_node: int) -> int:
     p = scenario.parallel
-    return -(-p.ep * (p.etp or (1 if p.ep > 1 else p.tp)) // gpus_per_node)
+    return -(-p.ep * (p.etp or p.tp) // gpus_per_node)
 
 
 def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:

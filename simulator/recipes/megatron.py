@@ -105,7 +105,7 @@ def _check_grid(given: Given, sizes: dict[str, int], machine: Machine, experts: 
 def _parallel(given: Given, sizes: dict[str, int], zero: int, stage: int, shape: Shape) -> dict[str, Any]:
     tp, cp, pp, ep = (sizes[axis] for axis in ("tp", "cp", "pp", "ep"))
     found: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "ep": ep, "zero": zero}
-    if shape.spec.moe and sizes["etp"] != (1 if ep > 1 else tp):
+    if shape.spec.moe and sizes["etp"] != tp:
         found["etp"] = sizes["etp"]
     if given.switch("use_tp_pp_dp_mapping"):
         found["order"] = ORDER_PP_INSIDE

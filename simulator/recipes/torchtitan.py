@@ -310,7 +310,7 @@ def _experts(config: Config, spec: ModelSpec, tp: int, cp: int, shard: int) -> d
     if etp not in (1, tp):
         config.fault("expert_tensor_parallel_degree", etp, f"expected 1 or tp = {tp}")
     found = {"ep": ep} if ep > 1 else {}
-    return found | ({"etp": etp} if spec.moe and etp != (1 if ep > 1 else tp) else {})
+    return found | ({"etp": etp} if spec.moe and etp != tp else {})
 
 
 def _schedule(config: Config, spec: ModelSpec, pp: int) -> dict[str, Any]:

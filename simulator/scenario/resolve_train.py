@@ -106,10 +106,9 @@ class ResolvedTrain:
         """Sizes of the axes; dp is what GPUs are left."""
         given, gpus = self.scenario.parallel, self.cluster.n_gpus
         others = given.tp * given.cp * given.pp
-        etp = given.etp if given.etp is not None else (1 if given.ep > 1 else given.tp)
         dims = ParallelDims(
             tp=given.tp, cp=given.cp, pp=given.pp, dp=given.dp or max(gpus // others, 1), ep=given.ep,
-            etp=etp if self.spec.moe else given.tp, order=given.order, shard=given.shard,
+            etp=given.etp or given.tp if self.spec.moe else given.tp, order=given.order, shard=given.shard,
         )  # fmt: skip
         faults = [*dims.faults(gpus, self.where), *self._model_faults(dims)]
         if faults := [*faults, *unfit(self.scenario, self.spec, dims, self.where)]:
@@ -130,6 +129,9 @@ class ResolvedTrain:
             yield fault(self.where, "parallel.ep", dims.ep, f"{spec.name} has no experts: 1")
         elif moe is not None and moe.n_routed_experts % dims.ep:
             yield fault(self.where, "parallel.ep", dims.ep, f"must divide the {moe.n_routed_experts} experts")
+        if moe is not None and moe.moe_intermediate_size % dims.etp:
+            width = moe.moe_intermediate_size
+            yield fault(self.where, "parallel.etp", dims.etp, f"must divide the experts' width, {width}: by default tp")
         if moe is not None and dims.tp > 1 and not given.sequence_parallel:
             yield fault(
                 self.where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron"

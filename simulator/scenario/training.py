@@ -17,7 +17,7 @@ class Parallel(_Table):
     pp: PositiveInt = Field(1, description="pipeline-parallel size")
     dp: PositiveInt | None = Field(None, description="data-parallel size (default: the GPUs over tp, cp and pp)")
     ep: PositiveInt = Field(1, description="expert-parallel size")
-    etp: PositiveInt | None = Field(None, description="tensor-parallel size of experts (default: tp, or 1 with ep)")
+    etp: PositiveInt | None = Field(None, description="tensor-parallel size of experts (default: tp)")
     sequence_parallel: bool = Field(True, description="whether norms and residuals are sharded over tp")
     cp_type: Literal["ring", "all_gather", "ulysses"] = Field("ring", description="how context parallelism exchanges")
     zero: Literal[0, 1, 2, 3] = Field(1, description="what is sharded over dp: 1 optimizer, 2 gradients, 3 weights")

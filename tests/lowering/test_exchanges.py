@@ -129,12 +129,12 @@ def test_tokens_go_to_experts_and_back_four_times():
 
 
 def test_sequence_parallel_ranks_send_their_own_tokens_to_experts():
-    made = program(4, 1, MOE, parallel={"ep": 4, "tp": 2})
+    made = program(4, 1, MOE, parallel={"ep": 4, "tp": 2, "etp": 1})
     assert table(made, "ep") == {("all_to_all", SEQ // 2 * TOP_K * HIDDEN * 2): 4 * LAYERS}
 
 
 def test_ranks_that_share_experts_see_tokens_of_each_other():
-    made = program(4, 1, MOE, parallel={"ep": 2, "tp": 2, "etp": 2})
+    made = program(4, 1, MOE, parallel={"ep": 2, "tp": 2})  # etp is tp by default
     size = SEQ // 2 * TOP_K * HIDDEN * 2 * 2
     assert table(made, "etp") == {("all_gather", size): 2 * LAYERS, ("reduce_scatter", size): 2 * LAYERS}
 

@@ -37,13 +37,15 @@ def steps(draw):
     parallel["sequence_parallel"] = moe or draw(st.booleans())
     parallel["cp_type"] = draw(st.sampled_from(["ring", "all_gather", "ulysses"]))
     if moe:
-        parallel["ep"] = draw(st.sampled_from([ep for ep in (1, 2, 4) if tp * cp * dp % ep == 0]))
+        parallel["ep"] = ep = draw(st.sampled_from([ep for ep in (1, 2, 4) if tp * cp * dp % ep == 0]))
+        parallel["etp"] = draw(st.sampled_from([1, None] if tp * cp * dp % (ep * tp) == 0 else [1]))
     schedule = {"name": name} | ({"vpp": 2} if name.startswith("interleaved") else {})
     mode = draw(st.sampled_from(["none", "selective", "full"]))
     recompute = {"mode": mode}
     if mode == "selective":
         recompute["modules"] = draw(st.lists(st.sampled_from(MODULES), min_size=1, unique=True))
     overlap = {"wgrad": draw(st.booleans()), "dp": draw(st.booleans()), "params": draw(st.booleans())}
+    overlap["tp"] = draw(st.booleans())
     return resolved(
         tp * cp * dp * pp, micro, MOE if moe else DENSE, parallel=parallel, schedule=schedule, recompute=recompute,
         overlap=overlap, offload={"activations": draw(st.sampled_from([0.0, 0.5]))},

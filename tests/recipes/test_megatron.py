@@ -64,7 +64,12 @@ def test_what_an_argument_says(read, more, key, value):
 def test_experts_have_megatrons_tensor_parallelism(read):
     table = read(MOE + "--tensor-model-parallel-size 2 --expert-model-parallel-size 4 --sequence-parallel")
 
-    assert table["parallel"] == {"tp": 2, "ep": 4, "etp": 2, "zero": 0}
+    assert table["parallel"] == {"tp": 2, "ep": 4, "zero": 0}
+
+
+def test_experts_that_are_whole_say_so(read):
+    given = "--tensor-model-parallel-size 2 --expert-model-parallel-size 4 --expert-tensor-parallel-size 1"
+    assert read(MOE + f"{given} --sequence-parallel")["parallel"] == {"tp": 2, "ep": 4, "etp": 1, "zero": 0}
 
 
 def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
@@ -259,7 +264,7 @@ def scenarios(draw):
     if experts:
         parallel["ep"] = draw(small)
         if tp > 1 and parallel["ep"] > 1:
-            parallel["etp"] = draw(st.sampled_from([None, tp]))
+            parallel["etp"] = draw(st.sampled_from([None, 1]))
     chunks = draw(st.sampled_from([1, 2, 4])) if pp > 1 else 1
     schedule = {"name": "interleaved", "vpp": chunks} if chunks > 1 else {}
     overlap = {

@@ -40,6 +40,16 @@ def test_what_a_key_says(read, text, key, value):
     assert read(MODEL + text)[key] == value
 
 
+def test_experts_are_whole_where_nothing_is_said(read):
+    """Unlike Megatron-LM's, which are split as all else."""
+    model = '[model]\nname = "deepseek_v3"\nflavor = "671B"\n'
+    sizes = "[parallelism]\ntensor_parallel_degree = 2\nexpert_parallel_degree = 2\n"
+    given = [read(model + sizes + f"expert_tensor_parallel_degree = {etp}")["parallel"] for etp in (1, 2)]
+
+    assert given == [read(model + sizes)["parallel"], {"tp": 2, "ep": 2, "zero": 3}]
+    assert given[0] == {"tp": 2, "ep": 2, "etp": 1, "zero": 3}
+
+
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [

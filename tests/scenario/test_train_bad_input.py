@@ -77,7 +77,9 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
 }
 FAULTS_OF_EXPERTS = {
     "parallel.ep=8; parallel.etp=2": "parallel.ep = 8: etp 2 x ep 8 = 16 must divide the 8 GPUs of a stage",
-    "parallel.ep=256; nodes=64; parallel.pp=2; batch.global=256": "parallel.ep = 256: must divide the 128 experts",
+    "parallel.ep=8": "parallel.ep = 8: etp 2 x ep 8 = 16 must divide the 8 GPUs of a stage",
+    "model.overrides.moe_intermediate_size=767": "parallel.etp = 2: must divide the experts' width, 767: by default tp",
+    "parallel.ep=256; parallel.etp=1; nodes=64; parallel.pp=2; batch.global=256": "must divide the 128 experts",
     "parallel.sequence_parallel=false": "parallel.sequence_parallel = False: experts with tp > 1 need true",
     "experts={routing='histogram', histogram=[1, 2, 3]}": "experts.histogram = [1.0, 2.0, 3.0]: expected 128 shares",
     "experts.routing=histogram": "experts.histogram = []: expected 128 shares",
