@@ -54,7 +54,8 @@ def memory_line(report: TrainReport) -> str:
 
 def footer(report: TrainReport) -> Iterator[str]:
     """Memory by owner, what the numbers rest on, and what was assumed."""
-    yield f"memory of pipeline rank {report.peak.pipeline_rank}, which holds most: {format_bytes(report.peak.peak_bytes)}"
+    peak = report.peak
+    yield f"memory of pipeline rank {peak.pipeline_rank}, which holds most: {format_bytes(peak.peak_bytes)}"
     for owner, size in report.peak.held:
         yield f"  {format_bytes(size):>10}  {owner}"
     shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
