@@ -2,7 +2,7 @@
 
 A layer is cut where ranks exchange something: before and after what tensor-parallel ranks compute together, and around
 the experts. What is exchanged there is `lowering`'s; what a kernel costs is `costs`'. Every kernel says what of its
-output the backward needs (`keeps`), for tokens in 16 or 32 bits; dropout is off.
+output the backward needs (`keeps`), for tokens in 16 or 32 bits; dropout is off but for that of scores, if so asked.
 """
 
 from dataclasses import dataclass, replace
@@ -20,6 +20,7 @@ class Shard:
 
     `linear` is the type of matrix products, `dtype` that of all else. `load` is how many times its even share of
     tokens the most loaded rank's experts get. `lora_rank` adds adapters to the products named in `adapted`.
+    `unfused` attention has kernels of its own for scores and softmax, with `dropout` between them and values if so.
     `side` is that of a grid of tp = side x side ranks, which split sequences and widths; 1 where tp splits widths.
     """
 
@@ -37,6 +38,8 @@ class Shard:
     lora_rank: int = 0
     adapted: tuple[str, ...] = ()
     side: int = 1
+    unfused: bool = False
+    dropout: bool = False
 
     @property
     def tokens(self) -> int:
@@ -213,6 +216,8 @@ def _scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: in
     Its first step is causal over the rank's own tokens, which lie at both ends of a sequence; of each other block it
     sees half without a mask: all keys for the later half of its queries, or the earlier half of keys for all of them.
     """
+    if shard.unfused:
+        return _unfused(spec, shard, heads)
     qk_dim, v_dim, window = spec.qk_head_dim, spec.v_head_dim, spec.window(number) or 0
     seq, steps, parts, ulysses = shard.seq, 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
     made = shard.tokens * heads
@@ -230,6 +235,24 @@ def _scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: in
     half = replace(first, shape=(*shape[:-3], 0, 0, 2))
     *before, last = first, *[half] * (steps - 1)
     return (*before, replace(last, keeps=kept))
+
+
+def _unfused(spec: ModelSpec, shard: Shard, heads: int) -> Kernels:
+    """Attention without a flash kernel: two products of whole squares, whatever is masked, and passes over scores.
+
+    The products of all heads and sequences are priced as one, of all their rows. Scale and mask, softmax and dropout
+    each read and write a score; softmax's result is kept, and with dropout its mask in a byte and what it left.
+    """
+    rows, seq, wide, plain = shard.tokens * heads, shard.seq, shard.wide, _plain(shard)
+    scores, out = rows * seq, rows * spec.v_head_dim
+    passes, keeps = (6 * wide + 1, (wide, 1, wide)) if shard.dropout else (4 * wide, (wide,))
+    kept = tuple(Kept("core_attn", scores * each) for each in keeps)
+    read = (Kept("proj", round(out * (wide if spec.output_gate else shard.narrow))),)
+    return (
+        Kernel("gemm", "scores", "core_attn", (rows, seq, spec.qk_head_dim), plain, trained=False),
+        Kernel("softmax", "softmax", "core_attn", (seq,), shard.dtype, scores * passes, kept),
+        Kernel("gemm", "context", "core_attn", (rows, spec.v_head_dim, seq), plain, keeps=read, trained=False),
+    )
 
 
 def _attention(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
@@ -366,16 +389,19 @@ def _experts(spec: ModelSpec, moe: Moe, shard: Shard) -> Kernels:
 
 
 def _returned(spec: ModelSpec, moe: Moe | None, shard: Shard) -> Kernels:
-    """Weighing and adding up what the experts of each token gave, the shared ones too."""
+    """Adding up what the experts of each token gave, the shared ones too.
+
+    The router's weights were multiplied in before the last product of the experts, as Megatron-Core does it, so nothing
+    of what came back is kept.
+    """
     if moe is None:
         return ()
     hidden, own = spec.hidden_size, shard.own_tokens * spec.hidden_size
-    kept = own * moe.num_experts_per_tok * shard.wide  # the gradient of the weights reads what came back
     moved = own * (1 + moe.num_experts_per_tok)
     gate = (_memory("gate", "shared_gate", "shared_experts", hidden, own, 2, shard, own * shard.wide),)
     both = (_memory("residual_add", "add_shared", "moe", hidden, own, 3, shard),)
     return (
-        _memory("combine", "unpermute", "moe", hidden, moved, 1, shard, kept),
+        _memory("combine", "unpermute", "moe", hidden, moved, 1, shard),
         *(gate if moe.shared_gate else ()),
         *(both if moe.shared_intermediate_size else ()),
     )

@@ -177,7 +177,7 @@ def test_a_moe_layer_by_part():
         "residual": 2 * 2 * tokens * 512,
         "router": 4 * 16 * tokens + 12 * rows,
         "shared_experts": 2 * 2 * tokens * 256,
-        "moe": 2 * rows * (512 + 2 * 128) + 2 * rows * 512,  # what experts read and gate, and what came back
+        "moe": 2 * rows * (512 + 2 * 128),  # what experts read and gate; their weights are in before they give it back
         "activation": 2 * tokens * 256 + 2 * rows * 128,
     }
 
