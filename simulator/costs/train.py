@@ -26,6 +26,7 @@ _MEMORY = {  # kinds of memory-bound kernels whose class has another name
     "rope": "copy", "gelu": "copy", "gelu_backward": "residual_add", "embed": "permute", "embed_backward": "permute",
     "route": "residual_add", "gate": "residual_add", "scan": "residual_add", "combine": "permute",
     "cross_entropy_backward": "residual_add", "grad_norm": "residual_add",
+    "softmax": "residual_add", "softmax_backward": "residual_add",
 }  # fmt: skip
 _FAMILY = {  # whose interference a kind of op takes and makes
     **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),

@@ -28,7 +28,7 @@ LANES = (COMPUTE, "tp", "cp", "ep", "etp", "fsdp", "dp", "edp", "d2h", "h2d")
 LANE_NAME = {"d2h": "offload", "h2d": "onload", "edp": "dp of experts", "etp": "tp of experts"}
 ATTENTION = frozenset({
     "input_norm", "q_down", "kv_down", "q_norm", "kv_norm", "q_up", "kv_up", "qkv", "rope", "attention", "proj",
-    "residual", "indexer",
+    "residual", "indexer", "scores", "softmax", "context",
 })  # fmt: skip
 ENDS = frozenset({"embed", "final_norm", "logits", "loss"})
 EXCHANGE, COPY = "exchange", "copy"

@@ -146,7 +146,8 @@ class LayerWriter:
     def _once_more(self, layer: Layer, kernels: Kernels, inward: float, after: Sequence[int]) -> After:
         """Dropped outputs of what a tensor-parallel group computes together; products there read gathered tokens."""
         again = self._again(layer, kernels)
-        gathers = self.shard.tp > 1 and self.shard.sequence_parallel and any(k.kind == "gemm" for k in again)
+        reads = any(k.kind == "gemm" and k.part != "core_attn" for k in again)  # attention's own read what was kept
+        gathers = self.shard.tp > 1 and self.shard.sequence_parallel and reads
         return self._core(again, self._tp("all_gather", inward, after) if gathers else after)
 
     def _again(self, layer: Layer, kernels: Kernels) -> Kernels:

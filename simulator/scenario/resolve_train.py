@@ -205,6 +205,7 @@ class ResolvedTrain:
         """What one rank computes of a micro-batch."""
         given, batch, lora = self.scenario.parallel, self.scenario.batch, self.scenario.lora
         compute, dims = self.scenario.precision.compute, self.dims
+        unfused = self.scenario.attention == "unfused"
         return Shard(
             batch=batch.micro, seq=batch.seq_len, tp=dims.tp, cp=dims.cp, ep=dims.ep, etp=dims.etp,
             sequence_parallel=given.sequence_parallel and not given.tp_2d, cp_type=given.cp_type, linear=compute,
@@ -212,6 +213,7 @@ class ResolvedTrain:
             load=load_of(self.scenario.experts, self.spec.moe, dims.ep, self.where),
             lora_rank=lora.rank if lora else 0, adapted=lora.targets if lora else (),
             side=isqrt(dims.tp) if given.tp_2d else 1,
+            unfused=unfused, dropout=unfused and self.scenario.attention_dropout,
         )  # fmt: skip
 
     @cached_property

@@ -173,8 +173,18 @@ class TrainScenario(_Table):
     offload: Offload = Field(default=Offload(), description="what lies in host memory")
     overlap: Overlap = Field(default=Overlap(), description="what runs beside what")
     experts: Experts = Field(default=Experts(), description="how tokens go to experts")
+    attention: Literal["flash", "unfused"] = Field(
+        "flash", description="one kernel that keeps no scores, or kernels of their own for scores and softmax"
+    )
+    attention_dropout: bool = Field(True, description="unfused: whether scores have dropout")
     lora: Lora | None = Field(None, description="adapters instead of full fine-tuning")
     bucket: PositiveInt | None = Field(None, description="elements of a gradient bucket (default: the stack's)")
     level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
     slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of what is random")
+
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> "TrainScenario":
+        if "attention_dropout" in self.model_fields_set and self.attention != "unfused":
+            raise ValueError("attention_dropout goes with attention = 'unfused'")
+        return self

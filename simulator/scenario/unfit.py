@@ -1,4 +1,4 @@
-"""What fused gradients, a sharded embedding and 2-D tensor parallelism do not go with: one line each."""
+"""What fused gradients, a sharded embedding, 2-D tensor parallelism and unfused attention do not go with."""
 
 from collections.abc import Iterator
 from math import isqrt
@@ -10,7 +10,7 @@ from .training import TrainScenario
 
 
 def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str) -> Iterator[str]:
-    """The faults of all three."""
+    """The faults of all four, one line each."""
     if scenario.overlap.fusion is not None:
         given = scenario.overlap.fusion.model_dump()
         yield from (fault(where, "overlap.fusion", given, line) for line in _fusion(scenario))
@@ -18,6 +18,9 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
         yield from (fault(where, "parallel.shard_embedding", True, line) for line in _embedding(scenario, spec))
     if scenario.parallel.tp_2d:
         yield from (fault(where, "parallel.tp_2d", True, line) for line in _grid(scenario, spec, dims))
+    if scenario.attention == "unfused" and (dims.cp > 1 or scenario.parallel.tp_2d):
+        allowed = "scores are not split over ranks by cp or tp_2d: flash with these"
+        yield fault(where, "attention", "unfused", allowed)
 
 
 def _fusion(scenario: TrainScenario) -> Iterator[str]:

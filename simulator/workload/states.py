@@ -244,6 +244,7 @@ def unfused_bytes(kernel: Kernel, dropout: bool = False) -> int:
     """What attention without a flash kernel keeps of its scores, in place of log-sum-exps: the softmax in 16 bits.
 
     With dropout its result too, and a mask in 8 bits; causal or not, all pairs are kept. Source: arXiv 2205.05198.
+    The kernels of `Shard.unfused` keep as much.
     """
     assert kernel.kind in ATTENTIONS, kernel
     batch, seq, heads, *_, parts = kernel.shape
