@@ -234,6 +234,8 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "parallel.shard_embedding = true: data-parallel ranks have copies"
     if overlap.fusion is not None:
         yield "overlap.fusion: buckets of gradients wait for no tick"
+    if scenario.attention == "unfused":
+        yield "attention = 'unfused': --attention-backend and dropout of scores are not written"
     if overlap.tp and not (p.tp > 1 and p.sequence_parallel):
         yield "overlap.tp = true: needs tensor and sequence parallelism"
     if "tp_exposed" in overlap.model_fields_set:

@@ -215,6 +215,18 @@ def test_mechanisms_of_others_are_comments():
     )
 
 
+def test_what_no_argument_says_of_attention_and_of_overlap_is_told():
+    scenario = {
+        "kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "gpt3-175b"}, "parallel": {"tp": 8},
+        "batch": {"global": 8, "seq_len": 2048}, "attention": "unfused", "overlap": {"tp": True, "tp_exposed": 0.5},
+    }  # fmt: skip
+
+    assert export_megatron(check_train(scenario, "r")).unsaid == (
+        "attention = 'unfused': --attention-backend and dropout of scores are not written",
+        "overlap.tp_exposed = 0.5: how much of it is exposed is measured, not set",
+    )
+
+
 def test_what_export_leaves_out_is_a_comment():
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"pp": 2},
                 "batch": {"global": 8, "seq_len": 2048}, "precision": {"master": False}}  # fmt: skip
