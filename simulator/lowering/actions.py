@@ -52,7 +52,7 @@ class ActionWriter:
         plan = self.plan
         group = plan.dims.group("tp", plan.first_rank(self._rank))
         w = GridWriter(self.tables, plan, group) if plan.shard.side > 1 else PieceWriter(self.tables)
-        scripts = [_Script(self, one, LayerWriter(self.plan, self._rank, w)) for one in passes]
+        scripts = [_Script(self, one, LayerWriter(self.plan, self._rank, w, one.kind == "B")) for one in passes]
         steps = _interleaved(scripts) if len(scripts) == 2 else scripts[0].steps
         for step in steps:
             step()

@@ -18,13 +18,20 @@ from .plan import TrainPlan
 
 After = list[int]
 Core = Callable[[Kernels, Sequence[int]], After]
+Input = tuple[str, int]  # what weight gradients of a part of a layer read
+_OWN = ("proj", "down")  # products that read what tensor-parallel ranks have themselves
 
 
 class LayerWriter:
-    """Writes parts of layers for the ranks of one pipeline rank."""
+    """Writes parts of layers for the ranks of one pipeline rank.
 
-    def __init__(self, plan: TrainPlan, pipeline_rank: int, writer: PieceWriter):
-        self.plan, self.shard, self.w = plan, plan.shard, writer
+    `with_weights` says that weight gradients follow in the same action, so that what they read can be gathered while
+    input gradients are computed.
+    """
+
+    def __init__(self, plan: TrainPlan, pipeline_rank: int, writer: PieceWriter, with_weights: bool = False):
+        self.plan, self.shard, self.w, self._with_weights = plan, plan.shard, writer, with_weights
+        self._inputs: dict[Input, After] = {}
         first = plan.first_rank(pipeline_rank)
         self._groups = {axis: plan.dims.group(axis, first) for axis in ("tp", "cp", "ep", "etp", "dp_cp")}
         self._line = self.shard.tp > 1 and self.shard.side == 1  # a grid's exchanges are within its products: summa
@@ -92,7 +99,8 @@ class LayerWriter:
             after = self._once_more(layer, layer.mlp, self._hidden, after)
             after = self.w.compute(self._again(layer, layer.experts), after)
         if layer.mlp:
-            after = self._between(self._plain, gradients(layer.mlp), self._hidden, "backward", after)
+            ahead = self._ahead("mlp", number, layer.mlp)
+            after = self._between(self._plain, gradients(layer.mlp), self._hidden, "backward", after, ahead)
         done = self._over_etp(layer, "all_gather", after)
         return self._over_etp(layer, "reduce_scatter", self.w.compute(gradients(layer.experts), done))
 
@@ -106,7 +114,8 @@ class LayerWriter:
         done = self.w.compute(gradients(layer.mlp_in), after)
         done = self.w.compute(self._again(layer, layer.before), done)
         done = self._once_more(layer, layer.attention, self._inward(layer), done)
-        done = self._between(self._core_back, gradients(layer.attention), self._inward(layer), "backward", done)
+        ahead, inward = self._ahead("attention", number, layer.attention), self._inward(layer)
+        done = self._between(self._core_back, gradients(layer.attention), inward, "backward", done, ahead)
         return self.w.compute(gradients(layer.before), done)
 
     # Backward: weight gradients
@@ -114,14 +123,14 @@ class LayerWriter:
     def mlp_weights(self, number: int) -> None:
         """Of experts and dense network."""
         layer = self.layer(number)
-        self._weights(layer.mlp, self._hidden)
-        self._weights(layer.experts, 0.0)
+        self._weights(layer.mlp, "mlp", number, self._hidden)
+        self._weights(layer.experts)
 
     def attention_weights(self, number: int) -> None:
         """Of projections and router."""
         layer = self.layer(number)
-        self._weights((*layer.mlp_in, *layer.before), 0.0)
-        self._weights(layer.attention, self._inward(layer))
+        self._weights((*layer.mlp_in, *layer.before))
+        self._weights(layer.attention, "attention", number, self._inward(layer))
 
     def backward(self, number: int, after: Sequence[int], weights: bool = True) -> After:
         """A whole layer, weight gradients behind the input gradients that they do not hold up."""
@@ -201,16 +210,17 @@ class LayerWriter:
         """From the loss to the last hidden states."""
         self.w.layer = number
         loss, *logits, norm = gradients(kernels)
-        return self.w.compute([norm], self.scattered(self.w.compute([loss, *logits], after)))
+        done = self._products([loss, *logits], self._hidden, after, self._ahead("head", number, kernels))
+        return self.w.compute([norm], self.scattered(done))
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
         """Of the logits."""
         self.w.layer = number
-        self._weights(kernels, self._hidden)
+        self._weights(kernels, "head", number, self._hidden)
 
     def plain_weights(self, kernels: Kernels) -> None:
         """Of products that no exchange surrounds."""
-        self._weights(kernels, 0.0)
+        self._weights(kernels)
 
     # Tensor parallelism
 
@@ -224,7 +234,9 @@ class LayerWriter:
         latents = sum(k.shape[1] for k in layer.before if k.kind == "gemm" and k.name in ("q_down", "kv_down"))
         return float(self.shard.tokens * latents * self.shard.wide) if latents else self._hidden
 
-    def _between(self, core: Core, kernels: Kernels, inward: float, way: str, after: Sequence[int]) -> After:
+    def _between(
+        self, core: Core, kernels: Kernels, inward: float, way: str, after: Sequence[int], ahead: Input | None = None
+    ) -> After:
         """What a tensor-parallel group computes together, with its exchanges before and behind.
 
         With sequence parallelism tokens are gathered before and sums scattered behind; without it, sums of what ranks
@@ -243,7 +255,12 @@ class LayerWriter:
             beside = self._part("all_gather", before - exposed[0], gathered)
             beside = self._part("reduce_scatter", behind - exposed[1], beside)
             return self._part("reduce_scatter", exposed[1], [*beside, *core(kernels, gathered)])
-        return self._tp("reduce_scatter", behind, core(kernels, self._tp("all_gather", before, after)))
+        gathered = self._tp("all_gather", before, after)
+        if ahead is None:
+            return self._tp("reduce_scatter", behind, core(kernels, gathered))
+        first = next(i for i, kernel in enumerate(kernels) if _reads_gathered(kernel))
+        done = self._products(kernels[first:], behind, core(kernels[:first], gathered), ahead)
+        return self._tp("reduce_scatter", behind, done)
 
     def _part(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
         """A part of an exchange, if there is any."""
@@ -252,11 +269,31 @@ class LayerWriter:
     def _tp(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
         return [self.w.op(kind, "tp", after, name=f"tp {kind}", size_bytes=size_bytes, group=self._groups["tp"])]
 
-    def _weights(self, kernels: Kernels, gathered: float) -> None:
-        """Weight gradients; with sequence parallelism what a product read is gathered again, beside other work."""
-        found = [gradient for kernel in reversed(kernels) if (gradient := weight_gradient(kernel))]
-        again = self.shard.tp > 1 and self.shard.sequence_parallel and gathered and found
-        self.w.compute(found, self._tp("all_gather", gathered, ()) if again else ())
+    def _ahead(self, part: str, number: int, kernels: Kernels) -> Input | None:
+        """Which input is to be gathered for weight gradients beside the input gradients of the same products."""
+        return (part, number) if self._with_weights and self._gathers_again(kernels) else None
+
+    def _gathers_again(self, kernels: Kernels) -> bool:
+        """Whether weight gradients read tokens of other ranks, which sequence parallelism does not keep."""
+        learns = any(weight_gradient(kernel) for kernel in kernels if _reads_gathered(kernel))
+        return self._line and self.shard.sequence_parallel and learns
+
+    def _products(
+        self, kernels: Sequence[Kernel], size_bytes: float, after: Sequence[int], ahead: Input | None
+    ) -> After:
+        """Input gradients of products, and beside them what their weight gradients read, as Megatron-LM does it."""
+        if ahead is not None:
+            self._inputs[ahead] = self._tp("all_gather", size_bytes, after)
+        return self.w.compute(kernels, after)
+
+    def _weights(self, kernels: Kernels, part: str = "", number: int = -1, gathered: float = 0.0) -> None:
+        """Weight gradients: those of what a rank has itself, then those that read gathered tokens."""
+        learned = [(kernel, weights) for kernel in reversed(kernels) if (weights := weight_gradient(kernel))]
+        inputs = self._inputs.pop((part, number), [])
+        if part and not inputs and self._gathers_again(kernels):
+            inputs = self._tp("all_gather", gathered, ())
+        self.w.compute([weights for kernel, weights in learned if not _reads_gathered(kernel)])
+        self.w.compute([weights for kernel, weights in learned if _reads_gathered(kernel)], inputs)
 
     # Context parallelism
 
@@ -342,3 +379,9 @@ class LayerWriter:
 def gradients(kernels: Kernels) -> Kernels:
     """The input gradients of kernels, last one first."""
     return tuple(input_gradient(kernel) for kernel in reversed(kernels))
+
+
+def _reads_gathered(kernel: Kernel) -> bool:
+    """Whether a product, or the gradient of one, reads tokens that were gathered, and is no product of attention."""
+    name = kernel.name.removesuffix("_dgrad").removesuffix("_lora_a").removesuffix("_lora_b")
+    return kernel.kind in ("gemm", "dgrad") and kernel.part != "core_attn" and name not in _OWN
