@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from ..cycle import LARGEST_TAIL
-from .schema import Model, Scenario, Seconds, Size, Slow, Update, _Table
+from .schema import Model, Scenario, Seconds, Size, Slow, Table, Update
 
 _MOST_TOKENS = 10**9
 Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
@@ -20,7 +20,7 @@ def _listed(value: Any) -> Any:
 Time = Annotated[Seconds, Field(gt=0)]
 
 
-class Cycle(_Table):
+class Cycle(Table):
     """The loop around the update: who trains where, what waits for what, and how long the given parts take."""
 
     mode: Literal["synchronous", "asynchronous"] = Field(
@@ -84,7 +84,7 @@ class Cycle(_Table):
 _KEYS_OF_LENGTH = {"fixed": ["tokens"], "lognormal": ["mean", "p99"], "histogram": ["values", "weights"]}
 
 
-class Length(_Table):
+class Length(Table):
     """How many tokens an answer has."""
 
     kind: Literal["fixed", "lognormal", "histogram"] = Field(description="which distribution")
@@ -111,7 +111,7 @@ class Length(_Table):
         return self
 
 
-class Rollout(_Table):
+class Rollout(Table):
     """What the inference engines generate in a step."""
 
     requests: Annotated[int, Field(gt=0, le=1_000_000)] = Field(
@@ -139,7 +139,7 @@ class Rollout(_Table):
         return self
 
 
-class CycleScenario(_Table):
+class CycleScenario(Table):
     """One question about an RL cycle. The content hash names its results."""
 
     name: str = Field("unnamed", description="a title for people; not part of the hash")

@@ -5,7 +5,7 @@ What a file says and the machine does not allow (a bucket beyond memory, heads t
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -35,7 +35,7 @@ from ..updates import (
     with_readers,
 )
 from ..workload import ModelSpec, Weights, load_hf_config, preset, weights
-from .schema import FROM_TRAINERS, Scenario
+from .schema import FROM_TRAINERS, Scenario, Slow
 from .transfers import Question
 
 _CONFIRMED_RANKS = 256  # the most of any published update that the ledger of docs/weight-update.md holds
@@ -179,13 +179,7 @@ class Resolved:
     @cached_property
     def slowness(self) -> np.ndarray:
         """Per rank, how many times longer its own work takes."""
-        factors = np.ones(self.cluster.n_gpus)
-        for i, slow in enumerate(self.scenario.slow):
-            if slow.node >= self.cluster.n_nodes:
-                allowed = f"there are {self.cluster.n_nodes} nodes, numbered from 0"
-                raise UserError(fault(self.where, f"slow.{i}.node", slow.node, allowed))
-            factors[list(self.cluster.gpus_of(slow.node))] *= slow.factor
-        return factors
+        return slowness_of(self.scenario.slow, self.cluster, self.where)
 
     @cached_property
     def plan(self) -> UpdatePlan | TransferPlan:
@@ -294,7 +288,7 @@ class Resolved:
             "profile": self.profile.to_json(),
             "version": version("runcast"),
         }
-        return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
 
     def _profile_of_device(self) -> str:
         names = {profile_for(device.measured_as) for device in self.devices}
@@ -338,5 +332,17 @@ class Resolved:
         return UserError(fault(self.where, "update.bucket", format_bytes(asked), allowed))
 
 
-def _canonical(content: Any) -> str:
+def slowness_of(slow: Sequence[Slow], machines: Cluster, where: str) -> np.ndarray:
+    """Per rank, how many times longer its own work takes where these nodes are slow."""
+    factors = np.ones(machines.n_gpus)
+    for i, one in enumerate(slow):
+        if one.node >= machines.n_nodes:
+            allowed = f"there are {machines.n_nodes} nodes, numbered from 0"
+            raise UserError(fault(where, f"slow.{i}.node", one.node, allowed))
+        factors[list(machines.gpus_of(one.node))] *= one.factor
+    return factors
+
+
+def canonical(content: Any) -> str:
+    """Plain values as the text of which hashes are taken: one text for equal values."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)

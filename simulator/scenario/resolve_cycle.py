@@ -12,7 +12,7 @@ from ..hardware import Cluster, cluster, resolved
 from ..profile import Profile
 from ..units import format_bytes
 from .cycle import CycleScenario
-from .resolve import Resolved, _canonical
+from .resolve import Resolved, canonical
 from .schema import Model, Scenario
 
 
@@ -180,7 +180,7 @@ class ResolvedCycle:
             "profile": self.profile.to_json() if reads_profile else None,
             "version": version("runcast"),
         }
-        return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
 
     def _fault(self, key: str, value: object, allowed: str) -> UserError:
         return UserError(fault(self.where, key, value, allowed))

@@ -7,8 +7,6 @@ from functools import cached_property
 from importlib.metadata import version
 from math import isqrt
 
-import numpy as np
-
 from ..costs import EXCHANGES, Costs, Price, cost_train
 from ..errors import UserError, fault, unknown
 from ..files import beside
@@ -22,7 +20,7 @@ from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec, load_hf_config, preset
 from ..workload.blocks import Shard
 from .pieces import price_actions
-from .resolve import _canonical
+from .resolve import canonical, slowness_of
 from .routing import load_of, remote_share
 from .training import Experts, TrainScenario
 from .unfit import unfit
@@ -292,7 +290,7 @@ class ResolvedTrain:
             costs = cost_train(self.program, machines, profile, self._actions())
         except UserError as error:
             raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
-        slowness = self._slowness
+        slowness = slowness_of(self.scenario.slow, machines, self.where)
         for place, at in enumerate(self.program.places):
             factor = float(slowness[list(at.ranks)].max())
             if factor > 1:
@@ -304,16 +302,6 @@ class ResolvedTrain:
         if self.coarse is None:
             return []
         return price_actions(self.coarse.actions, cost_train(self.coarse.actions, self.cluster, self.profile))
-
-    @cached_property
-    def _slowness(self) -> np.ndarray:
-        factors = np.ones(self.cluster.n_gpus)
-        for i, slow in enumerate(self.scenario.slow):
-            if slow.node >= self.cluster.n_nodes:
-                allowed = f"there are {self.cluster.n_nodes} nodes, numbered from 0"
-                raise UserError(fault(self.where, f"slow.{i}.node", slow.node, allowed))
-            factors[list(self.cluster.gpus_of(slow.node))] *= slow.factor
-        return factors
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -345,7 +333,7 @@ class ResolvedTrain:
             "model": repr(self.spec),
             "given": self.memo.get("digest", (*self._machines, *self._numbers), self._digest),
         }
-        return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
 
     def _digest(self) -> str:
         """Of machines, numbers and the engine's version."""
@@ -354,7 +342,7 @@ class ResolvedTrain:
             "profile": self.profile.to_json(),
             "version": version("runcast"),
         }
-        return hashlib.sha256(_canonical(content).encode()).hexdigest()
+        return hashlib.sha256(canonical(content).encode()).hexdigest()
 
     def _profile_of_device(self) -> str:
         names = {profile_for(device.measured_as) for device in self.devices}

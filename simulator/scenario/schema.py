@@ -35,11 +35,13 @@ Rate = Annotated[float, BeforeValidator(_rate)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
-class _Table(BaseModel):
+class Table(BaseModel):
+    """A table of a scenario file: no key but those named here, each of exactly its type."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Model(_Table):
+class Model(Table):
     """The weights: a preset, a Hugging Face config, or totals alone."""
 
     preset: str | None = Field(None, description="name of a shipped model, such as kimi-k2")
@@ -64,7 +66,7 @@ class Model(_Table):
         return self
 
 
-class Inference(_Table):
+class Inference(Table):
     """The engines that receive the weights."""
 
     gpus: PositiveInt | None = Field(None, description="from trainers: receiving GPUs (default: all others)")
@@ -75,7 +77,7 @@ class Inference(_Table):
     )
 
 
-class Trainer(_Table):
+class Trainer(Table):
     """The GPUs that hold the new weights: the first ones of the cluster."""
 
     gpus: PositiveInt = Field(description="training GPUs; where methods are colocated, all")
@@ -94,14 +96,14 @@ class Trainer(_Table):
         return self
 
 
-class Delta(_Table):
+class Delta(Table):
     """Only what changed is sent."""
 
     density: Annotated[float, Field(gt=0, le=1)] = Field(description="share of the values that changed")
     index_bytes: Annotated[float, Field(ge=0)] = Field(4.0, description="bytes of the index of a changed value")
 
 
-class Storage(_Table):
+class Storage(Table):
     """A file system that all share."""
 
     write: Rate = Field(description="what it takes in all, such as '20 GB/s'")
@@ -116,7 +118,7 @@ _REGISTERED = ("replica_writes", "static_writes", "chain")
 TENSOR_BY_TENSOR = ("stage_heads", "reshard", "colocated")
 
 
-class Update(_Table):
+class Update(Table):
     """How the weights travel."""
 
     method: Literal[
@@ -193,14 +195,14 @@ _OF_TRAINERS = {
 _OF_PARAMETER_SERVERS = {"pipeline", "mem_fraction", "h2d_buffer", "h2d_freed", "ranks", "readers"}
 
 
-class Slow(_Table):
+class Slow(Table):
     """A node that runs slower than its like."""
 
     node: Annotated[int, Field(ge=0)] = Field(description="which node")
     factor: Annotated[float, Field(ge=1, le=1000)] = Field(description="how many times longer its own work takes")
 
 
-class Scenario(_Table):
+class Scenario(Table):
     """One question to the simulator. The content hash names its results."""
 
     name: str = Field("unnamed", description="a title for people; not part of the hash")

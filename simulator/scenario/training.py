@@ -4,12 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from .schema import Model, Seconds, Size, Slow, _Table
+from .schema import Model, Seconds, Size, Slow, Table
 
 Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "mlp", "moe", "shared_experts"]
 
 
-class Parallel(_Table):
+class Parallel(Table):
     """How the model and the batch lie on the GPUs; dp follows from the GPUs."""
 
     tp: PositiveInt = Field(1, description="tensor-parallel size")
@@ -40,7 +40,7 @@ class Parallel(_Table):
         return self
 
 
-class Schedule(_Table):
+class Schedule(Table):
     """The order of a pipeline."""
 
     name: str = Field("1f1b", description="gpipe, 1f1b, interleaved, interleaved-overlap, zb-h1, … dualpipe-v")
@@ -48,7 +48,7 @@ class Schedule(_Table):
     group: PositiveInt | None = Field(None, description="interleaved: micro-batches per group (default: pp)")
 
 
-class Batch(_Table):
+class Batch(Table):
     """What one step trains on; sizes in sequences."""
 
     global_: PositiveInt = Field(alias="global", description="sequences per step, over all ranks")
@@ -56,7 +56,7 @@ class Batch(_Table):
     seq_len: PositiveInt = Field(description="tokens per sequence")
 
 
-class Precision(_Table):
+class Precision(Table):
     """What is computed and kept in which type."""
 
     compute: Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp8-block", "mxfp8", "nvfp4"] = Field(
@@ -68,7 +68,7 @@ class Precision(_Table):
     master: bool = Field(True, description="whether the optimizer keeps weights in fp32")
 
 
-class Recompute(_Table):
+class Recompute(Table):
     """What the backward computes again instead of keeping it."""
 
     mode: Literal["none", "selective", "full"] = Field("none", description="how much")
@@ -84,21 +84,21 @@ class Recompute(_Table):
         return self
 
 
-class Offload(_Table):
+class Offload(Table):
     """What lies in host memory meanwhile."""
 
     activations: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="share of kept activations")
     optimizer: bool = Field(False, description="whether the optimizer's states and its step are on the host")
 
 
-class Fusion(_Table):
+class Fusion(Table):
     """Gradients wait for the tick of a coordinator and travel together, as in Horovod."""
 
     cycle: Seconds = Field(1e-3, description="time from one tick to the next")
     threshold: Size = Field(64 * 2**20, description="most bytes that travel together")
 
 
-class Overlap(_Table):
+class Overlap(Table):
     """Which communication runs beside computation."""
 
     dp: bool = Field(True, description="gradients are reduced beside the last backward")
@@ -118,7 +118,7 @@ class Overlap(_Table):
         return self
 
 
-class Experts(_Table):
+class Experts(Table):
     """How tokens go to experts."""
 
     routing: Literal["balanced", "zipf", "histogram"] = Field("balanced", description="how tokens spread")
@@ -140,7 +140,7 @@ class Experts(_Table):
         return self
 
 
-class Lora(_Table):
+class Lora(Table):
     """Adapters are trained, the base is frozen."""
 
     rank: PositiveInt = Field(16, description="rank of the adapters")
@@ -155,7 +155,7 @@ class Lora(_Table):
         return self
 
 
-class TrainScenario(_Table):
+class TrainScenario(Table):
     """One training step. The content hash names its results."""
 
     name: str = Field("unnamed", description="a title for people; not part of the hash")
