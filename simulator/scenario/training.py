@@ -181,7 +181,6 @@ class TrainScenario(Table):
     bucket: PositiveInt | None = Field(None, description="elements of a gradient bucket (default: the stack's)")
     level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
     slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
-    seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of what is random")
 
     @model_validator(mode="after")
     def _nothing_ignored(self) -> "TrainScenario":

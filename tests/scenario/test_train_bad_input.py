@@ -73,6 +73,7 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "slow=3": "slow = 3: expected a list of tables, such as [{node = 0, factor = 1.5}]",
     "stack=megatronn": "stack = 'megatronn': unknown; known:",
     "level=fine": "level = 'fine': input should be 'kernels' or 'coarse'",
+    "seed=1": "seed = 1: unknown key; ",
     "bucket=0": "bucket = 0: input should be greater than 0",
 }
 FAULTS_OF_EXPERTS = {
