@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .lowering import Again, TrainPlan, kept_by_part
+from .lowering.assembly import ACTIONS
 from .lowering.held import Holdings
 from .lowering.summa import largest_panels
 from .scenario import ResolvedTrain
@@ -27,7 +28,8 @@ Floats = NDArray[np.float64]
 class StageMemory:
     """What the devices of one pipeline rank hold when they hold most: by owner, largest first.
 
-    `at_s` is when, `microbatch` the latest forward that had begun by then (-1 if none).
+    `at_s` is when. `microbatch` is the latest forward that had begun by then, or when the device was first full if
+    that is before; -1 if none had.
     """
 
     pipeline_rank: int
@@ -198,13 +200,17 @@ def _peak(activations: Activations, rank: int) -> StageMemory:
     held = {**static_bytes(resolved, rank), **{name: float(size[0]) for name, size in then.items() if size[0] > 0}}
     held["fragmentation"] = sum(held.values()) * resolved.profile.value("memory.fragmentation")
     ordered = tuple(sorted(held.items(), key=lambda one: -one[1]))
-    latest = _latest(activations.timeline, rank, float(times[at]))
+    activated = sum(by_stage.values(), np.zeros(len(times)))
+    total = sum(held.values()) + (activated - activated[at]) * (1 + resolved.profile.value("memory.fragmentation"))
+    full = int(np.argmax(total > resolved.memory_bytes)) if total[at] > resolved.memory_bytes else at
+    latest = _latest(activations.timeline, rank, float(times[full]))
     return StageMemory(rank, sum(held.values()), float(times[at]), latest, ordered)
 
 
 def _latest(timeline: Timeline, rank: int, at_s: float) -> int:
     """The micro-batch of the forward that began last at a pipeline rank, by then."""
     program = timeline.program
-    forward = program.only_at([rank]) & (program.tags["action"] == 0) & (timeline.start_s <= at_s)
+    forwards = [ACTIONS.index("F"), ACTIONS.index("FB")]
+    forward = program.only_at([rank]) & np.isin(program.tags["action"], forwards) & (timeline.start_s <= at_s)
     ops = np.flatnonzero(forward)
     return int(program.tags["microbatch"][ops[timeline.start_s[ops].argmax()]]) if len(ops) else -1

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .insight import Z90, by_group, critical_path, provenance, standard_error_s
+from .program import Program
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .train_flop import model_flop
@@ -20,7 +21,7 @@ from .train_memory import StageMemory, stage_memory
 BUSY = ("gemm", "attention", "experts", "memory", "optimizer", "coarse")
 WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")
 PHASES = (*BUSY, *WAITS)
-_LANES = {
+_LANES = {"compute": "dp", 
     "etp": "ep", "edp": "dp", "h2d": "offload", "d2h": "offload", "host": "host", "rows": "dp", "fusion": "dp",
     "tp_row": "tp", "tp_col": "tp",
 }  # fmt: skip
@@ -219,14 +220,23 @@ def _trailing(timeline: Timeline, place: int) -> str:
 def _phase_of_op(timeline: Timeline) -> NDArray[np.int64]:
     """The phase of every op: of kernels by kind, of exchanges by lane."""
     program = timeline.program
-    first_lane = program.lanes_of.values[program.lanes_of.start[:-1]]
     of_lane = np.array([PHASES.index(_lane_phase(lane.name)) for lane in program.lanes], np.int64)
     of_kind = np.array([_kernel_phase(kind) for kind in program.kinds], np.int64)
     own = of_kind[program.kind]
-    return np.where(own >= 0, own, of_lane[first_lane])
+    return np.where(own >= 0, own, of_lane[_traffic_lane(program)])
+
+
+def _traffic_lane(program: Program) -> NDArray[np.int64]:
+    """The first lane of each op that is not a compute lane, where it has one."""
+    lanes, op = program.lanes_of.values, program.lanes_of.row_of_value()
+    kernels = np.array([lane.name == _COMPUTE for lane in program.lanes])[lanes]
+    found = lanes[program.lanes_of.start[:-1]].copy()
+    found[op[~kernels][::-1]] = lanes[~kernels][::-1]
+    return found
 
 
 def _lane_phase(lane: str) -> str:
+    """Of an exchange on a lane; on a compute lane alone ranks agree on the norm of gradients."""
     name = _LANES.get(lane, lane)
     return name if name in WAITS else "pipeline"
 

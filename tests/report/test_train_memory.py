@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from runcast.simulator.engine import simulate
 from runcast.simulator.predict import simulate as predict
-from runcast.simulator.train_memory import stage_memory, static_bytes
+from runcast.simulator.scenario import ResolvedTrain
+from runcast.simulator.train_memory import over_time, stage_memory, static_bytes
 from runcast.simulator.train_report import make_train_report
 from runcast.simulator.train_text import memory_line
 
@@ -184,3 +185,17 @@ def test_a_step_that_does_not_fit_names_stage_micro_batch_and_owner():
     assert "DOES NOT FIT: pipeline rank 0 needs 1.47 GiB of 954 MiB, from micro-batch 1 on" in memory_line(small)
     assert memory_line(small).endswith("most of it context and libraries")
     assert predict(step.scenario).report.to_json()["fits"]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved-overlap"])
+def test_the_micro_batch_is_that_with_which_the_device_is_full(schedule):
+    """Room for two micro-batches of the first rank and a half: the third one's forward does not fit."""
+    plan = {"parallel": {"pp": 4}, "schedule": {"name": schedule}, "batch": {"seq_len": 2048}}
+    step = resolved(4, 8, **plan)
+    run = simulate(step.program, step.costs)
+    held = over_time(step, run, 0)
+    room = held.total.min() + 2.5 * held.total.diff().max()
+    scenario = {"base": "dgx-h100", "gpus_per_node": 4, "device": {"base": "h100", "memory": f"{round(room)} B"}}
+    tight = ResolvedTrain(step.scenario.model_copy(update={"cluster": scenario}))
+
+    assert stage_memory(tight, run)[0].microbatch == 2

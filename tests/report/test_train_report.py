@@ -70,3 +70,9 @@ def test_equal_scenarios_have_equal_hashes_and_names_do_not_count():
 
 def replace_name(scenario, name):
     return scenario.model_copy(update={"name": name})
+
+
+def test_without_a_pipeline_nothing_waits_for_other_stages():
+    alone = simulate(resolved(4, 2, parallel={"tp": 2}, batch={"seq_len": 1024}).scenario).report
+    assert alone.bubble_fraction == 0.0
+    assert alone.split_s["dp"] > 0
