@@ -7,7 +7,7 @@ op asks for the links of that rank: its NIC and PCIe lanes, its NVLink port.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,7 @@ class _Pricer:
     def __init__(self, program: Program, cluster: Cluster, profile: Profile, actions: Sequence[Price]):
         self.program, self.cluster, self.profile, self.actions = program, cluster, profile, actions
         self.limits = limits(cluster)
+        self._islands: dict[int, int] = {}
 
     def costs(self) -> Costs:
         program = self.program
@@ -127,7 +128,7 @@ class _Pricer:
         reach = self._reach(group)
         remote = self.program.shape[op]
         if kind == "all_to_all" and len(remote) and reach.islands > 1:
-            near = tuple(rank for rank in group if _island(self.cluster, rank) == _island(self.cluster, group[0]))
+            near = tuple(rank for rank in group if self._island(rank) == self._island(group[0]))
             once = self._collective(kind, group, reach, float(remote[0]) * len(group) / (len(group) - reach.nearby))
             passed_on = self._collective(kind, near, self._reach(near), size * (len(near) > 1))
             return _at_once(once, passed_on)
@@ -157,8 +158,15 @@ class _Pricer:
         nics = min(reach.nearby * each, self.limits.nics * reach.nodes)
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * nics}
 
+    def _island(self, rank: int) -> int:
+        """The first rank that this one reaches without the network, in its node or over NVLink: it names the island."""
+        if rank not in self._islands:
+            own_node = self.cluster.gpus_of(self.cluster.node_of(rank))
+            self._islands[rank] = min(own_node[0], *self.cluster.nvlink_domain(rank))
+        return self._islands[rank]
+
     def _reach(self, group: tuple[int, ...]) -> "_Reach":
-        islands = [_island(self.cluster, rank) for rank in group]
+        islands = [self._island(rank) for rank in group]
         near = [rank for rank, island in zip(group, islands, strict=True) if island == islands[0]]
         return _Reach(len(set(islands)), len(near), len({self.cluster.node_of(rank) for rank in near}))
 
@@ -200,7 +208,7 @@ class _Pricer:
 
     def _nvlink(self, group: tuple[int, ...]) -> tuple[int, ...]:
         """The ports of the first rank, both ways."""
-        near = [rank for rank in group[1:] if _island(self.cluster, rank) == _island(self.cluster, group[0])]
+        near = [rank for rank in group[1:] if self._island(rank) == self._island(group[0])]
         if not near:
             return ()
         me, peer = self.cluster.gpu(group[0]), self.cluster.gpu(near[0])
@@ -240,7 +248,7 @@ def _at_once(one: Price, other: Price) -> Price:
 
 @dataclass(frozen=True)
 class _Reach:
-    """On how many NVLink islands a group lies, and how many of its ranks are on the first, in how many nodes."""
+    """On how many islands (nodes, or racks with NVLink) a group lies, and how many of its ranks are on the first, in how many nodes."""
 
     islands: int
     nearby: int
@@ -253,11 +261,6 @@ def _traffic(kind: str, ranks: int, reach: _Reach, size: float) -> tuple[float, 
         return size * (reach.nearby - 1) / ranks, size * (ranks - reach.nearby) / ranks
     whole = float(BUS_FACTOR[kind](np.array([float(ranks)]))[0]) * size
     return whole * (reach.nearby > 1), whole / reach.nearby
-
-
-@lru_cache(maxsize=65536)
-def _island(cluster: Cluster, rank: int) -> int:
-    return min(cluster.nvlink_domain(rank))
 
 
 def _kernel(pricer: _Pricer, kind: str, shape: tuple[int, ...], size: int, dtype: str) -> Estimate:

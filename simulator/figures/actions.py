@@ -24,10 +24,10 @@ BINS = [round(4000 * 0.7**i) for i in range(17)]
 LONG_IDLE = 1 / 200  # of the step
 WHOLE, UPPER, LOWER = 0, 1, 2
 TRAFFIC: dict[str, Callable[[str], bool]] = {
-    "tp, cp": lambda lane: lane in ("tp", "cp"),
+    "tp, cp": lambda lane: lane in ("tp", "tp_row", "tp_col", "cp"),
     "ep": lambda lane: lane in ("ep", "etp"),
     "sends": lambda lane: " to " in lane,
-    "dp": lambda lane: lane in ("dp", "edp", "fsdp"),
+    "dp": lambda lane: lane in ("dp", "edp", "fsdp", "rows"),
     "offload": lambda lane: lane == "d2h",
     "onload": lambda lane: lane == "h2d",
 }

@@ -57,3 +57,14 @@ def test_trays_of_a_rack_bring_their_nics():
 
     whole = expected(machines, 2, 4 * trays, gpus=128)
     assert seconds("reduce_scatter", half, machines) == pytest.approx(whole, rel=0.02)
+
+
+@pytest.mark.parametrize("machine", ["dgx-v100", "l40s-pcie"])
+def test_a_node_without_a_switch_is_one_island(machine):
+    machines = cluster(machine, 2)
+    b = ProgramBuilder()
+    b.op("all_reduce", [b.lane(b.place("rank 0", (0,)), "tp")], size_bytes=SIZE, group=tuple(range(8)))
+    profile = load_profile("v100" if machine == "dgx-v100" else "l40s").joined(load_stack("generic"))
+    inside = profile.estimate("all_reduce", {"bytes": SIZE, "gpus": 8}).seconds[0]
+
+    assert cost_train(b.build(), machines, profile).work_s[0] == pytest.approx(inside)
