@@ -159,10 +159,8 @@ class _Pricer:
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * nics}
 
     def _island(self, rank: int) -> int:
-        """The first rank that this one reaches without the network, in its node or over NVLink: it names the island."""
         if rank not in self._islands:
-            own_node = self.cluster.gpus_of(self.cluster.node_of(rank))
-            self._islands[rank] = min(own_node[0], *self.cluster.nvlink_domain(rank))
+            self._islands[rank] = self.cluster.island(rank)
         return self._islands[rank]
 
     def _reach(self, group: tuple[int, ...]) -> "_Reach":
@@ -248,7 +246,7 @@ def _at_once(one: Price, other: Price) -> Price:
 
 @dataclass(frozen=True)
 class _Reach:
-    """On how many islands (nodes, or racks with NVLink) a group lies, and how many of its ranks are on the first, in how many nodes."""
+    """On how many islands a group lies, and how many of its ranks are on the first, in how many nodes."""
 
     islands: int
     nearby: int

@@ -89,6 +89,10 @@ class Cluster:
         nodes = [n for n, near in enumerate(self._outside) if near.get("nvswitch") == switch] if switch else [home]
         return tuple(g for n in nodes for g in self.gpus_of(n) if g == gpu or self._is_nvlink(gpu, g))
 
+    def island(self, gpu: int) -> int:
+        """The first GPU that this one reaches without the network, in its node or over NVLink; it names the island."""
+        return min(self.gpus_of(self.node_of(gpu))[0], *self.nvlink_domain(gpu))
+
     def _is_nvlink(self, a: int, b: int) -> bool:
         return {self.links[i].kind for i in self._between(self._gpu(a), self._gpu(b)) or ()} == {"nvlink"}
 
