@@ -214,9 +214,7 @@ class _Script:
             began = len(self.w)
             self.tail = [*self.tail, *gathered]
             if number >= 0:
-                self.w.layer = number
-                self.tail = self.w.compute(mtp_in(self.plan.spec, self.layers.shard), self.tail)
-                self.tail = self.layers.forward(number, self.tail)
+                self._mtp(number)
             self.tail = self.layers.loss(number, kernels, self.tail)
             self._head_at(began)
 
@@ -237,11 +235,20 @@ class _Script:
             if number not in self.stage.layers:
                 self._reduce_layer(number)
 
+    def _mtp(self, number: int) -> None:
+        """Tokens one further on are looked up anew, in the one embedding or its copy."""
+        spec, shard = self.plan.spec, self.layers.shard
+        self.w.layer = number
+        looked_up = self.layers.embedded(embedding(spec, shard), self.tail)
+        self.tail = self.layers.forward(number, self.w.compute(mtp_in(spec, shard), looked_up))
+
     def _mtp_back(self, number: int) -> None:
         into = mtp_in(self.plan.spec, self.layers.shard)
         if self.one.kind != "W":
             self.tail = self.layers.backward(number, self.tail, weights=self.one.kind == "B")
             self.tail = self.w.compute(gradients(into), self.tail)
+            if not self.plan.lora:
+                self.tail = self.layers.embedded_back(embedding(self.plan.spec, self.layers.shard), self.tail)
         else:
             self.layers.mlp_weights(number)
             self.layers.attention_weights(number)

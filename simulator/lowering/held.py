@@ -44,18 +44,32 @@ class Holdings:
     def units(self, stage: Stage) -> list[tuple[int, Held]]:
         """What is reduced and gathered together: (layer, parameters), embedding and head with the layer next to them.
 
-        A stage without layers has one unit, -1.
+        MTP layers look tokens up too, in a copy where the embedding is not. A stage without layers has one unit, -1.
         """
         numbers = [*stage.layers, *stage.mtp]
         found = [(number, self.layer(number)) for number in numbers] or [(-1, Held(0))]
         spec, tp = self.plan.split
         if stage.embedding:
-            owners = self.plan.dims.size("dp_cp") if self.plan.shard_embedding else 1
-            found[0] = (found[0][0], all_held([found[0][1], embedding_held(spec, tp=tp, owners=owners)]))
+            found[0] = (found[0][0], all_held([found[0][1], self.embedding]))
+        if self.copies_embedding(stage):
+            at = numbers.index(stage.mtp[0])
+            found[at] = (found[at][0], all_held([found[at][1], self.embedding]))
         if stage.head:
             own = head_held(spec, tp=tp, tied_here=any(other.embedding for other in self.stages))
             found[-1] = (found[-1][0], all_held([found[-1][1], own]))
         return found
+
+    @cached_property
+    def embedding(self) -> Held:
+        """The embedding, on a rank that has it."""
+        spec, tp = self.plan.split
+        owners = self.plan.dims.size("dp_cp") if self.plan.shard_embedding else 1
+        return embedding_held(spec, tp=tp, owners=owners)
+
+    def copies_embedding(self, stage: Stage) -> bool:
+        """Whether MTP layers of a stage need a copy: a tied output matrix is one already."""
+        tied = stage.head and self.plan.spec.tie_word_embeddings
+        return bool(stage.mtp) and not tied and not any(other.embedding for other in self.stages)
 
     @cached_property
     def stages(self) -> list[Stage]:

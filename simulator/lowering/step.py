@@ -220,9 +220,14 @@ class Step:
         """First and last stage each have a gradient of the one embedding: they add them up."""
         plan = self.plan
         first, last = plan.grid.rank_of(0, 0), plan.grid.rank_of(plan.grid.stages - 1, 0)
-        if not plan.spec.tie_word_embeddings or first == last or plan.lora or plan.mirrored:
+        if first == last or plan.lora or plan.mirrored:
             return
-        size = plan.spec.vocab_size * plan.spec.hidden_size / plan.dims.tp * plan.types.reduced
+        if self.writers[last].holdings.copies_embedding(plan.stages[-1]):
+            size = sum(self.writers[last].holdings.embedding) * plan.types.reduced
+        elif plan.spec.tie_word_embeddings:
+            size = plan.spec.vocab_size * plan.spec.hidden_size / plan.dims.tp * plan.types.reduced
+        else:
+            return
         group = (plan.first_rank(first), plan.first_rank(last))
         self.assembly.op("all_reduce", [(first, "dp"), (last, "dp")], self._ends([first, last]), name="tied embedding",
                          size_bytes=size, group=group)  # fmt: skip

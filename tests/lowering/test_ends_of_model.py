@@ -1,0 +1,53 @@
+"""What lies at both ends of the model: a copy of the embedding beside multi-token prediction, by hand."""
+
+import pytest
+from runcast.simulator.lowering.held import Holdings
+
+from .steps import ops, program, resolved
+
+V3 = {"preset": "deepseek-v3", "overrides": {}}
+SMALL = {"num_hidden_layers": 4, "first_k_dense_replace": 1, "n_routed_experts": 8}
+WORDS = 129280 * 7168
+
+
+def of_last_stage(*given, **tables):
+    """What the last pipeline rank holds of dense parameters."""
+    plan = resolved(*given, overrides=SMALL, **tables).plan
+    return sum(held.dense for _, held in Holdings(plan, plan.grid.ranks - 1).own)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_multi_token_prediction_has_a_copy_of_an_embedding_that_is_elsewhere(tp):
+    parallel = {"pp": 2, "tp": tp}
+    with_mtp = of_last_stage(2 * tp, 2, V3, parallel=parallel)
+    without = of_last_stage(2 * tp, 2, {**V3, "mtp": False}, parallel=parallel)
+    plan = resolved(2 * tp, 2, V3, overrides=SMALL, parallel=parallel).plan
+    assert with_mtp - without == WORDS // tp + plan.held(4).dense  # 0.93e9 for DeepSeek-V3
+    assert not Holdings(plan, 0).copies_embedding(plan.stages[0])
+
+
+def test_a_tied_matrix_and_an_embedding_on_the_same_rank_are_copy_enough():
+    tied = resolved(2, 2, V3, overrides={**SMALL, "tie_word_embeddings": True}, parallel={"pp": 2}).plan
+    folded = resolved(2, 4, V3, overrides=SMALL, parallel={"pp": 2}, schedule={"name": "zb-v"}).plan
+    alone = resolved(1, 2, V3, overrides=SMALL).plan
+    for plan in (tied, folded, alone):
+        last = plan.grid.rank_of(plan.grid.stages - 1, 0)
+        assert not Holdings(plan, last).copies_embedding(plan.stages[-1])
+
+
+@pytest.mark.parametrize(("gpus", "parallel"), [(1, {}), (2, {"pp": 2}), (4, {"pp": 2, "tp": 2})])
+def test_it_looks_tokens_up_and_learns_from_them(gpus, parallel):
+    made = program(gpus, 3, V3, overrides=SMALL, parallel=parallel)
+    plain = program(gpus, 3, {**V3, "mtp": False}, overrides=SMALL, parallel=parallel)
+    for kind in ("embed", "embed_backward"):
+        assert len(ops(made, kind=kind)) - len(ops(plain, kind=kind)) == 3
+        assert {int(made.tags["layer"][op]) for op in ops(made, kind=kind)} == {-1, 4}
+
+
+@pytest.mark.parametrize("split", [1, 2])
+def test_both_gradients_of_the_embedding_are_added_up(split):
+    parallel = {"pp": 2} | ({"shard_embedding": True} if split > 1 else {})
+    made = program(2 * split, 2, V3, overrides=SMALL, parallel=parallel)
+    (op,) = ops(made, label="tied embedding")
+    assert (made.kind_of(op), int(made.bytes[op]), len(made.lanes_of[op])) == ("all_reduce", 4 * WORDS // split, 2)
+    assert ops(program(2, 2, {**V3, "mtp": False}, overrides=SMALL, parallel={"pp": 2}), label="tied embedding") == []
