@@ -7,6 +7,7 @@ hold the same experts.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 from typing import NamedTuple
 
 from ..workload.states import Held, all_held, embedding_held, head_held, trained
@@ -97,8 +98,17 @@ class Holdings:
         replicas = dims.group("dp_replicate", first) if dims.shard else (first,)
         found = [Share(held.dense, self._doubled(shard), replicas, "dp")]
         if held.expert:
-            found.append(Share(held.expert, self._doubled(dims.group("edp", first)), (first,), "edp"))
+            inside, across = self._expert_copies(dims.group("edp", first))
+            found.append(Share(held.expert, self._doubled(inside), across, "edp"))
         return [share for share in found if share.parameters and len(share.group) * len(share.replicas) > 1]
+
+    def _expert_copies(self, group: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of the ranks that hold the first one's experts, those in its copy of the model, and those that stand for it
+        in other copies. Where experts lie over more ranks than a copy has, some copies have them together.
+        """
+        copies = gcd(len(group), self.plan.dims.size("dp_replicate"))
+        size = len(group) // copies
+        return group[:size], group[::size]
 
     def _doubled(self, group: tuple[int, ...]) -> tuple[int, ...]:
         """In DualPipe a stage lies on two pipeline ranks, whose gradients belong together."""
