@@ -4,7 +4,6 @@ Ops repeat: every distinct (kind, type, group, bytes, shape) is priced once. A r
 op asks for the links of that rank: its NIC and PCIe lanes, its NVLink port.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from ..forms import BUS_FACTOR
 from ..hardware import Cluster, limits
 from ..profile import PROVENANCE, Estimate, Profile
-from ..program import Program, Ragged
+from ..program import Place, Program, Ragged
 from ..workload.kernels import SUM_BYTES, visible
 from .costs import Costs, Floats, bytes_by_link
 from .pricing import effective_capacity
@@ -47,24 +46,39 @@ class Price:
     demand: Mapping[int, float] = field(default_factory=dict)
 
 
-def cost_train(program: Program, cluster: Cluster, profile: Profile, actions: Sequence[Price] = ()) -> Costs:
+def cost_train(
+    program: Program,
+    cluster: Cluster,
+    profile: Profile,
+    actions: Sequence[Price] = (),
+    places: Sequence[Place] | None = None,
+) -> Costs:
     """How long each op of a training step takes alone, and what it asks of links.
 
-    `actions` are the prices of whole actions, by number, of a step at the coarser level.
+    `actions` are the prices of whole actions, by number, of a step at the coarser level. Ranks of one of `places`
+    (those of the Program if not given) do the same at the same time.
 
     Raises:
         UserError: the profile has no model for something that is computed, or the cluster no route.
     """
-    return _Pricer(program, cluster, profile, actions).costs()
+    return _Pricer(program, cluster, profile, actions, program.places if places is None else places).costs()
 
 
 class _Pricer:
     """Prices a Program, one distinct op after another."""
 
-    def __init__(self, program: Program, cluster: Cluster, profile: Profile, actions: Sequence[Price]):
+    def __init__(
+        self,
+        program: Program,
+        cluster: Cluster,
+        profile: Profile,
+        actions: Sequence[Price],
+        places: Sequence[Place],
+    ):
         self.program, self.cluster, self.profile, self.actions = program, cluster, profile, actions
         self.limits = limits(cluster)
         self._islands: dict[int, int] = {}
+        self._stage = {rank: place.ranks for place in places for rank in place.ranks}
 
     def costs(self) -> Costs:
         program = self.program
@@ -152,11 +166,10 @@ class _Pricer:
     def _network(self, kind: str, reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""
         each = max(self.limits.nics // self.cluster.gpus_per_node[0], 1)
-        nic = self.limits.nic_bytes_per_s
+        nic, nics = self.limits.nic_bytes_per_s, self.limits.nics * reach.nodes / reach.alike
         if kind == "send_recv":
-            return {"link_bytes_per_s": nic * each}
-        nics = min(reach.nearby * each, self.limits.nics * reach.nodes)
-        return {"nodes": float(reach.islands), "network_bytes_per_s": nic * nics}
+            return {"link_bytes_per_s": nic * min(each, nics)}
+        return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
 
     def _island(self, rank: int) -> int:
         if rank not in self._islands:
@@ -165,44 +178,44 @@ class _Pricer:
 
     def _reach(self, group: tuple[int, ...]) -> "_Reach":
         islands = [self._island(rank) for rank in group]
-        near = [rank for rank, island in zip(group, islands, strict=True) if island == islands[0]]
-        return _Reach(len(set(islands)), len(near), len({self.cluster.node_of(rank) for rank in near}))
+        nearby = islands.count(islands[0])
+        stage = self._stage.get(group[0], group)
+        alike = [rank for rank in stage if self._island(rank) == islands[0]]
+        return _Reach(len(set(islands)), nearby, len({self.cluster.node_of(rank) for rank in alike}), len(alike))
 
     def _links(
         self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float, seconds: float
     ) -> dict[int, float]:
         """Bytes/s on the links of the first rank (of both ranks of a send); a link that it fills, it fills exactly."""
-        moved = Counter[int]()
+        a, b = group[0], group[-1]
         if kind == "send_recv":
-            a, b = group[0], group[-1]
-            if reach.islands == 1:
-                moved.update(dict.fromkeys(self.cluster.route(self.cluster.gpu(a), self.cluster.gpu(b)), size))
-            else:
-                moved.update(self._out(a, size))
-                moved.update(self._into(b, size))
+            near = dict.fromkeys(self.cluster.route(self.cluster.gpu(a), self.cluster.gpu(b)), size)
+            moved = near if reach.islands == 1 else self._out(a, size) | self._into(b, size)
         else:
             inside, outside = _traffic(kind, len(group), reach, size)
-            moved.update(dict.fromkeys(self._nvlink(group), inside))
+            moved = dict.fromkeys(self._nvlink(group), inside)
             if reach.islands > 1:
-                moved.update(self._out(group[0], outside))
-                moved.update(self._into(group[0], outside))
+                moved |= self._out(a, outside) | self._into(a, outside)
         return {link: min(b / seconds, float(self.capacity[link])) for link, b in moved.items() if b and seconds}
 
-    def _out(self, rank: int, size: float) -> Counter[int]:
-        """Bytes on the links from a GPU to the network, spread over its NICs."""
-        nics, moved = self.cluster.nics_of_gpu(rank), Counter[int]()
-        for nic in nics:
-            links = (*self.cluster.nic_out_route(rank, nic), self.cluster.nic_tx(nic))
-            moved.update(dict.fromkeys(links, size / len(nics)))
-        return moved
+    def _out(self, rank: int, size: float) -> dict[int, float]:
+        """Bytes on the links from a GPU to the network, spread over its NICs, which carry those of its like too."""
+        nics = self.cluster.nics_of_gpu(rank)
+        each = size / len(nics)
+        inside = {link: each for nic in nics for link in self.cluster.nic_out_route(rank, nic)}
+        return inside | {self.cluster.nic_tx(nic): each * self._through(rank, nic) for nic in nics}
 
-    def _into(self, rank: int, size: float) -> Counter[int]:
+    def _into(self, rank: int, size: float) -> dict[int, float]:
         """The same from the network to a GPU."""
-        nics, moved = self.cluster.nics_of_gpu(rank), Counter[int]()
-        for nic in nics:
-            links = (*self.cluster.nic_in_route(rank, nic), self.cluster.nic_rx(nic))
-            moved.update(dict.fromkeys(links, size / len(nics)))
-        return moved
+        nics = self.cluster.nics_of_gpu(rank)
+        each = size / len(nics)
+        inside = {link: each for nic in nics for link in self.cluster.nic_in_route(rank, nic)}
+        return inside | {self.cluster.nic_rx(nic): each * self._through(rank, nic) for nic in nics}
+
+    def _through(self, rank: int, nic: str) -> int:
+        """How many ranks of a stage, which do the same at the same time, a NIC serves."""
+        near = set(self.cluster.gpus_of(self.cluster.node_of(rank)))
+        return sum(nic in self.cluster.nics_of_gpu(other) for other in self._stage.get(rank, (rank,)) if other in near)
 
     def _nvlink(self, group: tuple[int, ...]) -> tuple[int, ...]:
         """The ports of the first rank, both ways."""
@@ -246,11 +259,16 @@ def _at_once(one: Price, other: Price) -> Price:
 
 @dataclass(frozen=True)
 class _Reach:
-    """On how many islands a group lies, and how many of its ranks are on the first, in how many nodes."""
+    """On how many islands a group lies, how many of its ranks are on the first, and who else is there.
+
+    `alike` are the ranks of its stage on that island, `nodes` those that they are in: what one group sends, the others
+    send at the same time, through the same NICs.
+    """
 
     islands: int
     nearby: int
     nodes: int
+    alike: int
 
 
 def _traffic(kind: str, ranks: int, reach: _Reach, size: float) -> tuple[float, float]:

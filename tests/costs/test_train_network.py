@@ -68,3 +68,13 @@ def test_a_node_without_a_switch_is_one_island(machine):
     inside = profile.estimate("all_reduce", {"bytes": SIZE, "gpus": 8}).seconds[0]
 
     assert cost_train(b.build(), machines, profile).work_s[0] == pytest.approx(inside)
+
+
+def test_groups_of_one_stage_share_the_nics_of_their_node():
+    """Eight groups of a rank per node go through one NIC at once: each has an eighth of it."""
+    machines = cluster({"base": "dgx-h100", "nics": 1}, 4)
+    b = ProgramBuilder()
+    b.op("reduce_scatter", [b.lane(b.place("stage", range(32)), "dp")], size_bytes=SIZE, group=(0, 8, 16, 24))
+    profile = load_profile("h100-sxm").joined(load_stack("generic"))
+
+    assert cost_train(b.build(), machines, profile).work_s[0] == pytest.approx(expected(machines, 4, 1 / 8))
