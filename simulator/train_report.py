@@ -149,11 +149,14 @@ class TrainReport:
 
 
 def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainReport:
-    """Derive the report from a scenario and its Timeline."""
+    """Derive the report from a scenario and its Timeline.
+
+    The interval holds 90 %: first order from the spread of each cost class on the critical path, as a factor.
+    """
     costs, plan, batch = resolved.costs, resolved.plan, resolved.scenario.batch
     path = critical_path(timeline)
-    error = Z90 * standard_error_s(path, costs)
     step = timeline.makespan_s
+    reach = np.exp(Z90 * standard_error_s(path, costs) / step)
     by_rank = split_by_rank(timeline)
     peak_type = resolved.peak_type
     return TrainReport(
@@ -162,8 +165,8 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         question=_question(resolved),
         gpus=plan.dims.world_size,
         step_time_s=step,
-        interval_low_s=max(step - error, 0.0),
-        interval_high_s=step + error,
+        interval_low_s=float(step / reach),
+        interval_high_s=float(step * reach),
         tokens=batch.global_ * batch.seq_len,
         model_flop=model_flop(plan, batch.global_, causal=True),
         full_flop=model_flop(plan, batch.global_, causal=False),
