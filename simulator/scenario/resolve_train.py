@@ -1,13 +1,12 @@
 """From a checked scenario of kind train_step to its plan, Program, costs and hash; what does not fit is found here."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from math import isqrt
 
-from ..costs import EXCHANGES, Costs, Price, cost_train
+from ..costs import EXCHANGES, Costs, cost_train
 from ..errors import UserError, fault, unknown
 from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
@@ -19,15 +18,14 @@ from ..program import Program
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec, load_hf_config, preset
 from ..workload.blocks import Shard
-from .pieces import price_actions
+from .pieces import cost_coarse
 from .resolve import canonical, slowness_of
 from .routing import load_of, remote_share
 from .training import Experts, TrainScenario
-from .unfit import unfit
+from .unfit import unfit, unfit_batch
 
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 _DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel
-_MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
 _MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
 
 
@@ -108,47 +106,15 @@ class ResolvedTrain:
             tp=given.tp, cp=given.cp, pp=given.pp, dp=given.dp or max(gpus // others, 1), ep=given.ep,
             etp=given.etp or given.tp if self.spec.moe else given.tp, order=given.order, shard=given.shard,
         )  # fmt: skip
-        faults = [*dims.faults(gpus, self.where), *self._model_faults(dims)]
-        if faults := [*faults, *unfit(self.scenario, self.spec, dims, self.where)]:
+        faults = [*dims.faults(gpus, self.where), *unfit(self.scenario, self.spec, dims, self.where)]
+        if self.spec.moe is None and self.scenario.experts != Experts():
+            faults.append(f"{self.where}: experts: {self.spec.name} has none")
+        if dims.world_size == gpus:  # else dp is no more than a guess
+            batch = unfit_batch(self.scenario.batch, self.spec.num_hidden_layers, dims.dp)
+            faults += [fault(self.where, *misfit) for misfit in batch]
+        if faults:
             raise UserError(*faults)
         return dims
-
-    def _model_faults(self, dims: ParallelDims) -> Iterator[str]:
-        spec, given, moe = self.spec, self.scenario.parallel, self.spec.moe
-        heads, ways = spec.num_attention_heads, isqrt(dims.tp) if given.tp_2d else dims.tp
-        if heads % ways and not given.tp_2d:
-            yield fault(self.where, "parallel.tp", dims.tp, f"must divide the {heads} heads of {spec.name}")
-        elif given.cp_type == "ulysses" and (heads // ways) % dims.cp:
-            yield fault(self.where, "parallel.cp", dims.cp, f"ulysses must divide the {heads // ways} heads of a rank")
-        kv_heads = spec.num_key_value_heads
-        if not spec.mla and kv_heads % ways and ways % kv_heads:
-            yield fault(self.where, "parallel.tp", dims.tp, f"must divide, or be divided by, the {kv_heads} key heads")
-        if moe is None and dims.ep > 1:
-            yield fault(self.where, "parallel.ep", dims.ep, f"{spec.name} has no experts: 1")
-        elif moe is not None and moe.n_routed_experts % dims.ep:
-            yield fault(self.where, "parallel.ep", dims.ep, f"must divide the {moe.n_routed_experts} experts")
-        if moe is not None and moe.moe_intermediate_size % dims.etp:
-            width = moe.moe_intermediate_size
-            yield fault(self.where, "parallel.etp", dims.etp, f"must divide the experts' width, {width}: by default tp")
-        if moe is not None and dims.tp > 1 and not given.sequence_parallel:
-            yield fault(
-                self.where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron"
-            )
-        seq, batch = self.scenario.batch.seq_len, self.scenario.batch
-        chunks = 2 * dims.cp if given.cp_type == "ring" and dims.cp > 1 else dims.cp
-        if seq % chunks:
-            yield fault(self.where, "batch.seq_len", seq, f"must be a multiple of {chunks} with cp = {dims.cp}")
-        each = batch.micro * dims.dp
-        if batch.global_ % each:
-            allowed = f"a multiple of micro x dp = {batch.micro} x {dims.dp} = {each}"
-            yield fault(self.where, "batch.global", batch.global_, allowed)
-            return
-        if moe is None and self.scenario.experts != Experts():
-            yield f"{self.where}: experts: {spec.name} has none"
-        layers = spec.num_hidden_layers
-        if (layers_run := batch.global_ // each * layers) > _MOST_LAYERS:
-            allowed = f"{layers_run:,} layers run one after another; at most {_MOST_LAYERS:,}"
-            yield fault(self.where, "batch.global", batch.global_, allowed)
 
     @cached_property
     def microbatches(self) -> int:
@@ -287,7 +253,10 @@ class ResolvedTrain:
         if (fusion := self.scenario.overlap.fusion) is not None:
             profile = profile.stated({"fusion.cycle_s": fusion.cycle}, "overlap.fusion.cycle")
         try:
-            costs = cost_train(self.program, machines, profile, self._actions())
+            if self.coarse is None:
+                costs = cost_train(self.program, machines, profile)
+            else:
+                costs = cost_coarse(self.coarse, machines, profile)
         except UserError as error:
             raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
         slowness = slowness_of(self.scenario.slow, machines, self.where)
@@ -296,12 +265,6 @@ class ResolvedTrain:
             if factor > 1:
                 costs = costs.scaled(self.program.only_at([place]) & ~self.program.of_kind(*EXCHANGES), factor)
         return costs
-
-    def _actions(self) -> list[Price]:
-        """What each distinct action takes alone."""
-        if self.coarse is None:
-            return []
-        return price_actions(self.coarse.actions, cost_train(self.coarse.actions, self.cluster, self.profile))
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

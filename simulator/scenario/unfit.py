@@ -1,26 +1,104 @@
-"""What fused gradients, a sharded embedding, 2-D tensor parallelism and unfused attention do not go with."""
+"""What of a training step does not fit: sizes that do not divide, and mechanisms that do not go together.
+
+How a model and its sequences are to be divided is one rule, for scenarios and for recipes of other tools.
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import isqrt
+from typing import NamedTuple
 
 from ..errors import fault
 from ..parallel import ParallelDims
 from ..workload import ModelSpec
-from .training import TrainScenario
+from .training import Batch, TrainScenario
+
+_MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
+
+
+class Misfit(NamedTuple):
+    """A key of a scenario with a value that does not fit, and what is allowed."""
+
+    key: str
+    value: object
+    allowed: str
+
+
+def undivided(
+    spec: ModelSpec, dims: ParallelDims, seq_len: int, *, sequence_parallel: bool = True, ulysses: bool = False
+) -> Iterator[Misfit]:
+    """What of a model and of its sequences the axes do not divide; of what tp does not divide, the first."""
+    if wrong := next(_tensor_parallel(spec, dims.tp), ""):
+        yield Misfit("parallel.tp", dims.tp, wrong)
+    elif ulysses and (spec.num_attention_heads // dims.tp) % dims.cp:
+        heads = spec.num_attention_heads // dims.tp
+        yield Misfit("parallel.cp", dims.cp, f"ulysses must divide the {heads} heads of a rank")
+    if (moe := spec.moe) is None and dims.ep > 1:
+        yield Misfit("parallel.ep", dims.ep, f"{spec.name} has no experts: 1")
+    if moe is not None and moe.n_routed_experts % dims.ep:
+        yield Misfit("parallel.ep", dims.ep, f"must divide the {moe.n_routed_experts} experts")
+    if moe is not None and (width := moe.moe_intermediate_size) % dims.etp and not (wrong and dims.etp == dims.tp):
+        yield Misfit("parallel.etp", dims.etp, f"must divide the experts' width, {width}: by default tp")
+    tp, cp = dims.tp if sequence_parallel and not wrong else 1, dims.cp
+    if seq_len % (parts := tp * (2 * cp if cp > 1 else 1)):  # early and late parts of a sequence on each cp rank
+        sizes = " and ".join(f"{axis} = {size}" for axis, size in (("tp", tp), ("cp", cp)) if size > 1)
+        yield Misfit("batch.seq_len", seq_len, f"must be a multiple of {parts} with {sizes}")
+
+
+def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
+    if spec.num_attention_heads % tp:
+        yield f"must divide the {spec.num_attention_heads} heads of {spec.name}"
+    keys = spec.num_key_value_heads
+    if not spec.mla and keys % tp and tp % keys:
+        yield f"must divide, or be divided by, the {keys} key heads"
+    if spec.linear_attention is not None:
+        for heads in (spec.linear_attention.num_key_heads, spec.linear_attention.num_value_heads):
+            if heads % tp:
+                yield f"must divide the {heads} heads of linear attention"
+    if has_dense_layers(spec) and spec.intermediate_size % tp:
+        yield f"must divide the width of the feed-forward network, {spec.intermediate_size}"
+    if spec.moe is not None and spec.moe.shared_intermediate_size % tp:
+        yield f"must divide the width of shared experts, {spec.moe.shared_intermediate_size}"
+
+
+def has_dense_layers(spec: ModelSpec) -> bool:
+    """Whether a layer has a feed-forward network instead of experts."""
+    return not all(spec.is_moe(layer) for layer in range(spec.num_hidden_layers))
 
 
 def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str) -> Iterator[str]:
-    """The faults of all four, one line each."""
+    """The faults, one line each."""
+    given, batch = scenario.parallel, scenario.batch
+    plain = replace(dims, tp=1) if given.tp_2d else dims  # a grid has sizes of its own to divide
+    found = undivided(
+        spec, plain, batch.seq_len, sequence_parallel=given.sequence_parallel, ulysses=given.cp_type == "ulysses"
+    )
+    yield from (fault(where, *misfit) for misfit in found)
+    if spec.moe is not None and dims.tp > 1 and not given.sequence_parallel:
+        yield fault(where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron")
+    yield from (fault(where, *misfit) for misfit in _mechanisms(scenario, spec, dims))
+
+
+def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
+    """What is wrong with the number of sequences."""
+    each = batch.micro * dp
+    if batch.global_ % each:
+        yield Misfit("batch.global", batch.global_, f"a multiple of micro x dp = {batch.micro} x {dp} = {each}")
+    elif (layers_run := batch.global_ // each * layers) > _MOST_LAYERS:
+        allowed = f"{layers_run:,} layers run one after another; at most {_MOST_LAYERS:,}"
+        yield Misfit("batch.global", batch.global_, allowed)
+
+
+def _mechanisms(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Iterator[Misfit]:
     if scenario.overlap.fusion is not None:
         given = scenario.overlap.fusion.model_dump()
-        yield from (fault(where, "overlap.fusion", given, line) for line in _fusion(scenario))
+        yield from (Misfit("overlap.fusion", given, line) for line in _fusion(scenario))
     if scenario.parallel.shard_embedding:
-        yield from (fault(where, "parallel.shard_embedding", True, line) for line in _embedding(scenario, spec))
+        yield from (Misfit("parallel.shard_embedding", True, line) for line in _embedding(scenario, spec))
     if scenario.parallel.tp_2d:
-        yield from (fault(where, "parallel.tp_2d", True, line) for line in _grid(scenario, spec, dims))
+        yield from (Misfit("parallel.tp_2d", True, line) for line in _grid(scenario, spec, dims))
     if scenario.attention == "unfused" and (dims.cp > 1 or scenario.parallel.tp_2d):
-        allowed = "scores are not split over ranks by cp or tp_2d: flash with these"
-        yield fault(where, "attention", "unfused", allowed)
+        yield Misfit("attention", "unfused", "scores are not split over ranks by cp or tp_2d: flash with these")
 
 
 def _fusion(scenario: TrainScenario) -> Iterator[str]:
@@ -61,3 +139,6 @@ def _grid(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Itera
     for name, size in {**sizes, "heads": spec.num_attention_heads, "batch.micro": batch.micro}.items():
         if size % q:
             yield f"{name} = {size}: must be a multiple of the grid's side, {q}"
+    keys = spec.num_key_value_heads
+    if keys % q and q % keys:
+        yield f"key heads = {keys}: must be a multiple of the grid's side, {q}, or divide it"

@@ -32,7 +32,12 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "batch.global=6": "batch.global = 6: a multiple of micro x dp = 1 x 4 = 4",
     "batch.micro=3": "batch.global = 16: a multiple of micro x dp = 3 x 4 = 12",
     "batch.global=1000000000000": "batch.global = 1000000000000: 1,000,000,000,000 layers run one after another",
-    "batch.seq_len=510; parallel.cp=4": "batch.seq_len = 510: must be a multiple of 8 with cp = 4",
+    "batch.seq_len=510; parallel.cp=4": "batch.seq_len = 510: must be a multiple of 16 with tp = 2 and cp = 4",
+    "batch.seq_len=511": "batch.seq_len = 511: must be a multiple of 2 with tp = 2",
+    "batch.seq_len=511; parallel.sequence_parallel=false; parallel.cp=2": "511: must be a multiple of 4 with cp = 2",
+    "model.overrides.intermediate_size=1001": "must divide the width of the feed-forward network, 1001",
+    "model.preset=qwen3.5-27b; parallel.tp=3; cluster={base='dgx-h100', gpus_per_node=6}; batch.global=18; "
+    "batch.seq_len=513; model.overrides.num_key_value_heads=6": "must divide the 16 heads of linear",
     "batch={seq_len=8}": "batch.global: is missing; expected sequences per step",
     "parallel.cp=4; parallel.tp=1; parallel.cp_type=ulysses; model.overrides.num_attention_heads=2;"
     "model.overrides.num_key_value_heads=2; model.overrides.head_dim=64": "parallel.cp = 4: ulysses must divide the 2",
@@ -118,10 +123,24 @@ def test_a_fault_is_one_line_with_file_key_and_value(scenario, changes, said, ru
     assert said in lines[0]
 
 
+def keys(lines: list[str]) -> list[str]:
+    return [line.removeprefix("error: FILE: ").split(" = ")[0] for line in lines]
+
+
 def test_all_faults_of_a_plan_are_told_at_once(run):
     code, lines = run(DENSE, "parallel.tp=3", "batch.seq_len=7", "parallel.cp=2")
 
     assert code == 2
-    assert [line.split(" = ")[0].removeprefix("error: ") for line in lines] == [
-        "FILE: parallel.dp", "FILE: parallel.tp", "FILE: parallel.tp", "FILE: batch.seq_len"
+    assert keys(lines) == ["parallel.dp", "parallel.tp", "batch.seq_len"]
+
+
+def test_what_follows_from_another_fault_is_not_told(run):
+    for changes in (["parallel.tp=3"], ["parallel.tp=3", "batch.global=7"]):
+        assert keys(run(DENSE, *changes)[1]) == ["parallel.dp", "parallel.tp"]
+    assert keys(run(DENSE, "parallel.dp=3", "batch.global=7")[1]) == ["parallel.dp"]
+
+
+def test_a_batch_that_does_not_divide_hides_no_other_fault(run):
+    assert keys(run(DENSE, "batch.global=3", "experts.routing=zipf")[1]) == [
+        "experts: llama3-8b has none", "batch.global"
     ]  # fmt: skip
