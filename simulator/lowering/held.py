@@ -10,7 +10,7 @@ from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
-from ..workload.states import Held, all_held, embedding_held, head_held, trained
+from ..workload.states import Held, all_held, embedding_held, head_held, layer_replicated, trained
 from .plan import Stage, TrainPlan
 
 
@@ -90,6 +90,19 @@ class Holdings:
         if number < 0:
             return Held(0)
         return trained(self.plan.spec, number, shard.lora_rank, shard.adapted, tp=dims.tp, ep=dims.ep, etp=dims.etp)
+
+    @cached_property
+    def replicated(self) -> int:
+        """What the ranks of a tensor-parallel group learn apart, each from its own tokens, and add up over tp.
+
+        Megatron-LM's `_allreduce_non_tensor_model_parallel_grads`. A grid of ranks has exchanges of its own.
+        """
+        shard, spec, tp = self.plan.shard, self.plan.spec, self.plan.dims.tp
+        if tp == 1 or not shard.sequence_parallel or shard.side > 1 or self.plan.lora:
+            return 0
+        numbers = [number for stage in self.stages for number in (*stage.layers, *stage.mtp)]
+        norms = sum(stage.head for stage in self.stages) * spec.norm_params()
+        return norms + sum(layer_replicated(spec, number, tp=tp) for number in numbers)
 
     def shares(self, held: Held) -> list[Share]:
         """Dense and expert parameters with the groups that they are reduced over."""

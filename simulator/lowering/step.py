@@ -245,6 +245,8 @@ class Step:
         if not plan.sharding.overlap_grads and not (plan.sharding.level >= 2 and plan.sharding.each_microbatch):
             for rank in ranks:
                 self._reduce_late(rank)
+        for rank in ranks:
+            self._sum_replicated(rank)
         owned = [self._owned(rank) for rank in ranks]
         norms = [
             self.assembly.op("grad_norm", [(rank, COMPUTE), *self._traffic_lanes(rank)], self._end_of(rank),
@@ -276,6 +278,15 @@ class Step:
             for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
                 lanes = [(rank, share.lane)]
                 self.assembly.op(kind, lanes, ends, name="reduce gradients", size_bytes=size, group=group)
+
+    def _sum_replicated(self, rank: int) -> None:
+        """Behind what data-parallel ranks reduce: gradients that tensor-parallel ranks made of their own tokens."""
+        if size := self.writers[rank].holdings.replicated:
+            self.assembly.op(
+                "all_reduce", [(rank, "tp"), *self._traffic_lanes(rank)], self._end_of(rank),
+                name="replicated gradients", size_bytes=size * self.plan.types.reduced,
+                group=self.plan.dims.group("tp", self._first[rank]),
+            )  # fmt: skip
 
     def _traffic_lanes(self, rank: int) -> list[tuple[int, str]]:
         """The lanes that carry gradients: the norm is of what has arrived."""

@@ -49,6 +49,20 @@ def layer_held(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> H
     return Held(norms + _mixer(spec, number, tp) + ffn + _before_mtp(spec, number), experts)
 
 
+def layer_replicated(spec: ModelSpec, number: int, *, tp: int) -> int:
+    """What of a layer every rank of tp has a copy of, and learns from its own tokens alone under sequence parallelism.
+
+    Norms, router, gate of shared experts, latents of MLA, indexer, biases behind a sum, what is before an MTP layer,
+    and keys and values of which there are fewer than ranks. Not the correction bias, which has no gradient.
+    """
+    moe = spec.moe if spec.is_moe(number) else None
+    biases = spec.mlp_bias * spec.hidden_size if not moe or moe.shared_intermediate_size else 0
+    found = spec.norms_per_layer * spec.norm_params() + biases + _before_mtp(spec, number)
+    if moe:
+        found += moe.n_routed_experts * (spec.hidden_size + moe.router_bias) + moe.shared_gate * spec.hidden_size
+    return found + _replicated_mixer(spec, number, tp)
+
+
 def embedding_held(spec: ModelSpec, *, tp: int, owners: int = 1) -> Held:
     """Token embeddings, split by words, and learned positions and a norm on every rank.
 
@@ -111,6 +125,18 @@ def _qkv(spec: ModelSpec, heads: int, tp: int) -> int:
     kv_heads = max(spec.num_key_value_heads // tp, 1)
     width = (heads * (2 if spec.output_gate else 1) + 2 * kv_heads) * spec.head_dim
     return width * (spec.hidden_size + spec.attention_bias) + spec.qk_norm * 2 * spec.head_dim
+
+
+def _replicated_mixer(spec: ModelSpec, number: int, tp: int) -> int:
+    kind, hidden, bias, mla = spec.kind(number), spec.hidden_size, spec.attention_bias, spec.mla
+    if spec.linear_attention and kind.linear:
+        return spec.linear_attention.value_head_dim
+    found = spec.attention_out_bias * hidden + (_indexer(spec, spec.indexer) if spec.indexer and kind.indexer else 0)
+    if mla:
+        queries = (mla.q_lora_rank or 0) * (hidden + bias + 1)
+        return found + queries + (mla.kv_lora_rank + mla.qk_rope_head_dim) * (hidden + bias) + mla.kv_lora_rank
+    copied = 2 * spec.head_dim * (hidden + bias) if spec.num_key_value_heads < tp else 0
+    return found + copied + spec.qk_norm * 2 * spec.head_dim
 
 
 def _mla(spec: ModelSpec, mla: Mla, heads: int) -> int:

@@ -61,6 +61,7 @@ def test_sequence_parallel_layers_gather_and_scatter_instead():
         ("reduce_scatter", STATES): 3 * (forward_and_back + embedding + logits),
         ("all_gather", STATES): 3 * (forward_and_back + again_for_weights + embedding + logits + 1),
         ("all_reduce", 3 * 4 * SEQ): 3,
+        ("all_reduce", 4 * (2 * LAYERS + 1) * HIDDEN): 1,  # norms
     }
 
 

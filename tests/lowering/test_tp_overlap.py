@@ -57,6 +57,7 @@ def test_each_exchange_around_products_is_two():
         ("all_gather", STATES): 2 * LAYERS + 3,  # again for weight gradients; logits, and the loss and embedding back
         ("reduce_scatter", STATES): 2,
         ("all_reduce", 3 * 4 * SEQ): 1,
+        ("all_reduce", 4 * (2 * LAYERS + 1) * HIDDEN): 1,  # gradients of norms
     }
 
 
