@@ -9,9 +9,10 @@ from ..errors import UserError, fault
 from ..files import read_text, read_toml, write_atomic
 from ..hardware import cluster
 from ..scenario import TrainScenario, check_train
+from .config import holds_torchtitan
 from .megatron import read_megatron
 from .recipe import Machine, Notes, Recipe
-from .torchtitan import holds_torchtitan, read_torchtitan
+from .torchtitan import read_torchtitan
 
 Form = Literal["auto", "megatron", "torchtitan"]
 _FIRST = ("name", "kind", "cluster", "nodes")
