@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..parallel import ParallelDims
+from ..scenario.unfit import undivided
 from .arguments import read_arguments
 from .given import Given
 from .pipelines import read_pipeline
@@ -15,6 +16,13 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 MODULES = {
     **{name: name for name in ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")},
     "moe_act": "activation",
+}
+_ARGUMENTS = {
+    "parallel.tp": "tensor_model_parallel_size",
+    "parallel.cp": "context_parallel_size",
+    "parallel.ep": "expert_model_parallel_size",
+    "parallel.etp": "expert_tensor_parallel_size",
+    "batch.seq_len": "seq_length",
 }
 FP8 = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 
@@ -48,7 +56,7 @@ def _table(given: Given, sizes: dict[str, int], shape: Shape, machine: Machine) 
     zero = _zero(given)
     batch = _batch(given, sizes, stage // sizes["tp"] // sizes["cp"])
     _check_batch(given, sizes, batch, schedule, stage)
-    _check_model(given, sizes, shape)
+    _check_model(given, sizes, batch["seq_len"], shape)
     table: dict[str, Any] = {
         "model": dict(shape.model),
         "parallel": _parallel(given, sizes, zero, stage, shape) | split,
@@ -167,19 +175,16 @@ def _check_batch(
     if "vpp" in schedule and (microbatches < pp or 0 < microbatches % group < pp):
         allowed = f"makes {microbatches} micro-batches per step; chunks need a multiple of {group}"
         given.fault("global_batch_size", allowed, batch["global"])
-    split = tp * 2 * cp if cp > 1 else tp
-    if batch["seq_len"] % split:
-        given.fault("seq_length", f"tp {tp}{f' x 2 x cp {cp}' if cp > 1 else ''} = {split} must divide it")
 
 
-def _check_model(given: Given, sizes: dict[str, int], shape: Shape) -> None:
-    spec, tp = shape.spec, sizes["tp"]
-    if spec.num_attention_heads % tp:
-        given.fault("num_attention_heads", f"tp = {tp} must divide them")
-    elif spec.num_key_value_heads % tp and tp % spec.num_key_value_heads:
-        given.fault("num_query_groups", f"tp = {tp} must divide them, or they tp")
-    if spec.moe and spec.moe.n_routed_experts % sizes["ep"]:
-        given.fault("num_experts", f"ep = {sizes['ep']} must divide them")
+def _check_model(given: Given, sizes: dict[str, int], seq_len: int, shape: Shape) -> None:
+    """What a scenario would refuse."""
+    if given.notes.faults:
+        return
+    dims = ParallelDims(tp=sizes["tp"], cp=sizes["cp"], ep=sizes["ep"], etp=sizes["etp"])
+    parallel, ulysses = given.switch("sequence_parallel"), _cp_type(given) == "ulysses"
+    for misfit in undivided(shape.spec, dims, seq_len, sequence_parallel=parallel, ulysses=ulysses):
+        given.fault(_ARGUMENTS[misfit.key], misfit.allowed, misfit.value)
 
 
 def _precision(given: Given, zero: int) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UserError, did_you_mean
+from ..parallel import ParallelDims
+from ..scenario.unfit import undivided
 from ..workload import ModelSpec, preset, preset_names
 from .config import Config, leaves_of
 from .recipe import Machine, Notes, Recipe
@@ -19,6 +21,12 @@ _SCHEDULES = {
 _TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
 _FLAVORS = {"deepseekv3671b": "deepseek-v3", "deepseekv316b": "deepseek-v2-lite"}
 _TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
+_KEYS = {
+    "parallel.tp": "tensor_parallel_degree",
+    "parallel.ep": "expert_parallel_degree",
+    "parallel.etp": "expert_tensor_parallel_degree",
+    "batch.seq_len": "seq_len",
+}
 _STRATEGIES = {  # zero, whether weights are dropped after the forward, whether copies are per node
     "FULL_SHARD": (3, True, False),
     "SHARD_GRAD_OP": (3, False, False),
@@ -114,16 +122,27 @@ def _table(config: Config, spec: ModelSpec, model: dict[str, Any], machine: Mach
         "model": model,
         "parallel": parallel,
         "schedule": schedule,
-        "batch": _batch(config, spec, shard * replicate, tp, cp, pp),
+        "batch": _batch(config, spec, shard * replicate, pp),
         "precision": _precision(config),
         "recompute": _recompute(config, spec, schedule, pp),
         "overlap": {"tp": True} if config.flag(False, "enable_async_tensor_parallel") else {},
         "experts": {},
     }
+    _check(config, spec, parallel, table["batch"]["seq_len"])
     if spec.moe:
         config.notes.assumed.append("experts.routing = balanced: each expert gets as many tokens")
     config.notes.assumed.append("stack by default: how torchtitan issues its kernels was not measured")
     return table
+
+
+def _check(config: Config, spec: ModelSpec, parallel: Mapping[str, Any], seq_len: int) -> None:
+    """What a scenario would refuse."""
+    if config.notes.faults:
+        return
+    tp = parallel["tp"]
+    dims = ParallelDims(tp=tp, cp=parallel["cp"], ep=parallel.get("ep", 1), etp=parallel.get("etp", tp))
+    for misfit in undivided(spec, dims, seq_len):
+        config.fault(_KEYS[misfit.key], misfit.value, misfit.allowed)
 
 
 def _data_parallel(config: Config, machine: Machine, tp: int, cp: int, pp: int) -> tuple[int, int] | None:
@@ -169,8 +188,6 @@ def _experts(config: Config, spec: ModelSpec, tp: int, cp: int, shard: int) -> d
     etp = config.whole(1, "expert_tensor_parallel_degree")
     if ep > 1 and spec.moe is None:
         config.fault("expert_parallel_degree", ep, f"{spec.name} has no experts")
-    elif spec.moe and spec.moe.n_routed_experts % ep:
-        config.fault("expert_parallel_degree", ep, f"must divide the {spec.moe.n_routed_experts} experts")
     elif tp * cp * shard % (ep * etp):
         allowed = f"x etp {etp} must divide tp {tp} x cp {cp} x dp_shard {shard} = {tp * cp * shard}"
         config.fault("expert_parallel_degree", ep, allowed)
@@ -203,7 +220,7 @@ def _schedule(config: Config, spec: ModelSpec, pp: int) -> dict[str, Any]:
     return {"name": name, "vpp": chunks} if name == "interleaved" else {"name": name}
 
 
-def _batch(config: Config, spec: ModelSpec, dp: int, tp: int, cp: int, pp: int) -> dict[str, Any]:
+def _batch(config: Config, spec: ModelSpec, dp: int, pp: int) -> dict[str, Any]:
     """A rank's batch is one micro-batch, or with a pipeline as many as its micro-batches' size makes of it."""
     local = config.whole(
         1, "local_batch_size", "training.batch_size", "per_device_train_batch_size", "micro_batch_size"
@@ -222,8 +239,6 @@ def _batch(config: Config, spec: ModelSpec, dp: int, tp: int, cp: int, pp: int) 
         config.fault("pipeline_parallel_microbatch_size", micro, f"must divide the local batch of {local}")
     elif pp > 1 and total > local * dp:
         config.notes.assumed.append(f"pipelines run once per step, with {total // dp // micro} micro-batches")
-    if seq_len % (tp * (2 * cp if cp > 1 else 1)):
-        config.fault("seq_len", seq_len, f"tp {tp} and twice cp {cp} must divide it")
     return {"global": total, "micro": micro, "seq_len": seq_len}
 
 

@@ -84,6 +84,7 @@ def test_pipelines(read, name, schedule):
             MODEL + "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_layers_per_stage = 7",
             "makes 5 stages",
         ),
+        (MODEL + "[parallelism]\ntensor_parallel_degree = 4\n[training]\nseq_len = 1002", "multiple of 4 with tp = 4"),
         (MODEL + "[training]\nglobal_batch_size = 9", "local 1 x dp 8 = 8 must divide it"),
         (MODEL + '[activation_checkpoint]\nmode = "memory_budget"', "expected none, selective or full"),
         (
