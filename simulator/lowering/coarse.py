@@ -1,98 +1,205 @@
 """The coarser level: one op per action, which takes as long as its kernels take alone.
 
-`coarse` gives the step and, as a second Program, the distinct actions, each at a place of its own: what an action takes
-is what its place takes. Sends, gathers, reductions and the end of the step are the same ops as at the level of kernels.
-What is reduced beside the last backward, or gathered beside the first forward, is cut in two: what one layer has, which
-stays in front of the action or behind it, and the rest, which runs beside it.
+An action that sends gradients on their way, or whose layers wait for weights, is a few ops in a row: it is cut where a
+bucket is ready and where a layer first needs its weights, and the real messages hang on to the cuts. Of many cuts some
+are kept, closest at both ends, where messages or kernels that nothing hides lie: what is ready between two goes at the
+later one, and what waits between two waits at the earlier one.
+
+`coarse` gives the step and, as a second Program, the distinct actions kernel by kernel, each at a place of its own:
+what a part takes is what lies between two moments there. Sends and the end of the step are those of the finer level.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import cos, pi
+from typing import NamedTuple
+
+import numpy as np
 
 from ..program import Place, Program
 from ..schedules.grid import Cell
 from .actions import Pass
 from .assembly import Assembly
-from .held import Share
-from .piece import COMPUTE, Piece
+from .piece import COMPUTE, Ints, Piece
 from .plan import TrainPlan
 from .step import Placed, Step
 
 KIND = "actions"
+TRAFFIC = ("dp", "edp")
+"""Lanes of an action whose ops are ops of the step, and take no time where the action is run alone."""
+_MOST_CUTS = 32  # of each sort
+
+
+class Moment(NamedTuple):
+    """Where an op starts or ends."""
+
+    op: int
+    starts: bool
+
+
+class Part(NamedTuple):
+    """What an action does between two moments: from its start and to its end where there is none."""
+
+    place: int
+    since: Moment | None
+    until: Moment | None
 
 
 @dataclass(frozen=True)
 class Coarse:
-    """A step whose ops of kind `actions` have as shape the place of `actions` that says what they do."""
+    """A step whose ops of kind `actions` have as shape the number of the part that they are.
+
+    Moments number ops of `actions`, which has a place for every action, with the ranks of its stage. `times` says how
+    often the exchange that an op is runs in a row, one part of its bytes after the other.
+    """
 
     program: Program
     actions: Program
+    parts: tuple[Part, ...]
+    times: Ints
 
 
 def coarse(plan: TrainPlan) -> Coarse:
     """The step with one op per action; not for sharded weights (ZeRO-3), whose gathers run from action to action."""
     assert plan.sharding.level < 3, "weights are gathered across actions"
     step = _CoarseStep(plan)
-    return Coarse(step.program(), step.actions())
+    program = step.program()
+    actions, parts = step.actions()
+    times = np.ones(len(program), np.int64)
+    times[list(step.times)] = list(step.times.values())
+    return Coarse(program, actions, parts, times)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A piece as parts in a row, numbered from `first`: what each sends behind it, which one each layer waits at."""
+
+    first: int
+    sends: tuple[tuple[int, ...], ...]
+    weights: Mapping[int, int]
 
 
 class _CoarseStep(Step):
-    """A step that stamps one op where another stamps a piece."""
+    """A step that stamps a few ops where another stamps a piece."""
 
     def __init__(self, plan: TrainPlan):
         super().__init__(plan)
+        self.times: dict[int, int] = {}
         self._pieces: dict[int, tuple[Piece, int, int]] = {}  # by identity: the piece, its number, its rank
+        self._cuts: dict[tuple[int, tuple[int, ...]], _Cut] = {}  # by identity and the layers that wait
+        self._parts: list[Part] = []  # moments number ops of their piece
+        self._begun: set[tuple[int, int]] = set()  # rank and stage
         self._tables = self.assembly.tables
 
-    def actions(self) -> Program:
-        """Every distinct action once, at a place of its own."""
-        alone = Assembly(self._tables, [Place(f"action {i}", (i,)) for i in range(len(self._pieces))])
-        for piece, number, _ in self._pieces.values():
-            alone.stamp(piece, number, -1, -1, "F")
-        return alone.program()
+    def actions(self) -> tuple[Program, tuple[Part, ...]]:
+        """Every distinct action once, at a place of its own, and the parts of all."""
+        ranks = [self.assembly.places[rank].ranks for _, _, rank in self._pieces.values()]
+        alone = Assembly(self._tables, [Place(f"action {i}", of) for i, of in enumerate(ranks)])
+        began = [alone.stamp(piece, number, -1, -1, "F") for piece, number, _ in self._pieces.values()]
+        parts = tuple(
+            Part(place, *(one and Moment(one.op + began[place], one.starts) for one in (since, until)))
+            for place, since, until in self._parts
+        )
+        return alone.program(), parts
 
     def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...], before: Sequence[int]) -> list[Placed]:
-        """One op for the whole cell."""
-        piece = self.writers[rank].piece(*(replace(one, reduce=False) for one in passes))
-        _, number, _ = self._pieces.setdefault(id(piece), (piece, len(self._pieces), rank))
-        lead = cell[0]
-        early = [self._reduce_beside(rank, one, before) for one in passes if one.reduce]
-        op = self.assembly.op(
-            KIND, [(rank, COMPUTE)], name=cell_name(cell), shape=(number,), stage=lead.stage,
-            microbatch=lead.microbatch, action="FB" if len(cell) > 1 else lead.kind,
-        )  # fmt: skip
-        for parts in early:
-            for share, size in parts:
-                self._reduce_share(rank, share, size, [op])
-        layers = [number for one in cell if one.kind == "F" for number in self.plan.stages[one.stage].layers]
-        return [Placed([op], [op], op, op, dict.fromkeys(layers, op)) for _ in cell]
+        """One op for the whole cell, or a few."""
+        piece = self.writers[rank].piece(*passes)
+        waiting = tuple(layer for one in cell for layer in self._waiting(rank, one.kind, one.stage))
+        key = (id(piece), waiting)
+        if key not in self._cuts:
+            self._cuts[key] = self._cut(rank, piece, waiting)
+        cut, lead = self._cuts[key], cell[0]
+        parts = [
+            self.assembly.op(
+                KIND, [(rank, COMPUTE)], name=cell_name(cell), shape=(cut.first + i,), stage=lead.stage,
+                microbatch=lead.microbatch, action="FB" if len(cell) > 1 else lead.kind,
+            )
+            for i in range(len(cut.sends))
+        ]  # fmt: skip
+        sent = [
+            op for part, of in zip(parts, cut.sends, strict=True) for op in self._send_gradients(rank, piece, of, part)
+        ]
+        last = sent[-1] if sent else parts[-1]
+        weights = {layer: parts[i] for layer, i in cut.weights.items()}
+        return [Placed(parts[:1], parts[-1:], parts[0], last, weights if one.kind == "F" else {}) for one in cell]
 
-    def _wait_for_weights(self, rank: int, one: Placed, gathered: dict[int, list[int]]) -> None:
-        """The first layer's weights hold the action up; what uses it waits for the rest."""
-        waits = [gathered.pop(layer, []) for layer in one.weights]
-        for first in waits[:1]:
-            self.assembly.wait(one.heads[0], first)
-        one.tails.extend(op for rest in waits[1:] for op in rest)
+    def _waiting(self, rank: int, kind: str, stage: int) -> list[int]:
+        """The units of a stage whose weights are on their way: those of its first forward."""
+        sharding = self.plan.sharding
+        if kind != "F" or (rank, stage) in self._begun or sharding.level == 0 or not sharding.overlap_weights:
+            return []
+        self._begun.add((rank, stage))
+        return [number for number, _ in self.writers[rank].holdings.units(self.plan.stages[stage])]
 
-    def _reduce_beside(self, rank: int, one: Pass, before: Sequence[int]) -> list[tuple[Share, float]]:
-        """Start reducing all layers but one beside the action; returns what is left for behind it."""
-        holdings = self.writers[rank].holdings
-        units = holdings.units(self.plan.stages[one.stage])
-        left: dict[str, tuple[Share, float]] = {}
-        for number, held in units:
-            for share in holdings.shares(holdings.trained(number, held)):
-                _, size = left.get(share.lane, (share, 0.0))
-                left[share.lane] = (share, size + share.parameters * self.plan.types.reduced)
-        early = 1 - 1 / len(units)
-        for share, size in left.values():
-            if early:
-                self._reduce_share(rank, share, size * early, before)
-        return [(share, size * (1 - early)) for share, size in left.values()]
+    def _cut(self, rank: int, piece: Piece, waiting: Sequence[int]) -> _Cut:
+        """Where a piece is cut: moments in the order of their ops."""
+        _, place, _ = self._pieces.setdefault(id(piece), (piece, len(self._pieces), rank))
+        needs = {layer: piece.marks[mark] for layer in waiting if (mark := ("weights", layer)) in piece.marks}
+        messages = _messages(piece, [self._tables.lanes(name) for name in TRAFFIC])
+        ready, started = _earliest(needs.values()), _latest(messages.values())
+        head = min((op for ops in piece.heads for op in ops), default=0)
+        waits = {Moment(op, True) for op in ready.values() if op > head}
+        goes = {Moment(op, False) for op in started.values()}
+        moments = sorted(waits | goes, key=lambda at: (at.op, not at.starts))
+        behind = {moment: i for i, moment in enumerate(moments)}
+        sends: list[list[int]] = [[] for _ in range(len(moments) + 1)]
+        for message, op in messages.items():
+            sends[behind[Moment(started[op], False)]].append(message)
+        weights = {layer: behind.get(Moment(ready[op], True), -1) + 1 for layer, op in needs.items()}
+        first, ends = len(self._parts), [None, *moments, None]
+        self._parts += [Part(place, since, until) for since, until in pairwise(ends)]
+        return _Cut(first, tuple(map(tuple, sends)), weights)
 
-    def _reduce_share(self, rank: int, share: Share, size: float, after: Sequence[int]) -> None:
-        kind = "reduce_scatter" if self.plan.sharding.level else "all_reduce"
-        lanes = [(rank, share.lane)]
-        self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size, group=share.group)
+    def _send_gradients(self, rank: int, piece: Piece, messages: Sequence[int], after: int) -> list[int]:
+        """Messages of a piece; equal ones in a row are one op."""
+        made = []
+        t, rows = self._tables, (piece.lane, piece.kind, piece.group, piece.bytes)
+        alike: list[tuple[tuple[int, ...], int]] = []
+        for row in sorted((tuple(int(column[op]) for column in rows) for op in messages), key=lambda row: row[0]):
+            times = alike.pop()[1] if alike and alike[-1][0] == row else 0
+            alike.append((row, times + 1))
+        for (lane, kind, group, size), times in alike:
+            op = self.assembly.op(
+                t.kinds.values[kind], [(rank, t.lanes.values[lane])], [after], name="reduce gradients",
+                size_bytes=size * times, group=t.groups.values[group],
+            )  # fmt: skip
+            if times > 1:
+                self.times[op] = times
+            made.append(op)
+        return made
+
+
+def _messages(piece: Piece, lanes: Sequence[int]) -> dict[int, int]:
+    """The gradients that a piece sends: each message with the op behind which it starts."""
+    found: dict[int, int] = {}
+    for op in np.flatnonzero(np.isin(piece.lane, lanes)).tolist():
+        after = int(piece.deps[op][0])
+        found[op] = found.get(after, after)
+    return found
+
+
+def _earliest(ops: Iterable[int]) -> dict[int, int]:
+    """For each op the one at which those of its cut wait."""
+    distinct = sorted(set(ops))
+    kept = _kept(len(distinct))
+    return {op: distinct[max(k for k in kept if k <= i)] for i, op in enumerate(distinct)}
+
+
+def _latest(ops: Iterable[int]) -> dict[int, int]:
+    """For each op the one behind which those of its cut start."""
+    distinct = sorted(set(ops))
+    kept = _kept(len(distinct))
+    return {op: distinct[min(k for k in kept if k >= i)] for i, op in enumerate(distinct)}
+
+
+def _kept(cuts: int) -> list[int]:
+    """Which of so many cuts are kept: both ends, and others the closer to each other the closer they are to those."""
+    if cuts <= _MOST_CUTS:
+        return list(range(cuts))
+    last = _MOST_CUTS - 1
+    return sorted({round((1 - cos(pi * i / last)) / 2 * (cuts - 1)) for i in range(_MOST_CUTS)})
 
 
 def cell_name(cell: Cell) -> str:

@@ -1,40 +1,127 @@
-"""What whole actions take: each runs alone, undisturbed and with all links to itself, as its kernels do."""
+"""What a step at the coarser level costs: its actions run alone as their kernels do, with all links to themselves."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import engine
-from ..costs import Costs, Price
+from ..costs import Costs, Price, cost_train
+from ..costs.costs import Floats, bytes_by_link
+from ..hardware import Cluster
+from ..lowering import Coarse
+from ..lowering.coarse import KIND, TRAFFIC, Moment
+from ..lowering.piece import COMPUTE
+from ..profile import Profile
 from ..program import Program, Ragged
+from ..timeline import Timeline
 
 
-def price_actions(actions: Program, costs: Costs) -> list[Price]:
-    """A price per place of `actions`: seconds from its first op to its last, or of its host if that takes longer.
+def cost_coarse(coarse: Coarse, cluster: Cluster, profile: Profile) -> Costs:
+    """How long each op takes alone: a part of an action as in a run of that alone, the rest as at the finer level.
 
-    The host runs ahead of the device from action to action, so within one it holds nothing up unless it is slower in
-    all. Spread is the mean of the ops' by seconds, provenance what most of the seconds rest on.
+    Messages and actions slow each other as messages and kernels do, in the proportions of all actions together.
     """
-    issued = actions.of_kind("issue")
-    alone = replace(
+    alone = _Alone(coarse.actions, cost_train(coarse.actions, cluster, profile))
+    each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
+    costs = cost_train(each, cluster, profile, alone.prices(coarse))
+    work = costs.work_s * coarse.times
+    return replace(
         costs,
-        latency_s=np.where(issued, 0.0, costs.latency_s),
-        work_s=np.where(issued, 0.0, costs.work_s),
-        row=np.zeros(len(actions), np.int64),
-        demand=Ragged.of([[]]),
-        rate_bytes_per_s=np.empty(0),
-        weight_bytes_per_s=np.ones(1),
+        work_s=work,
+        link_bytes=bytes_by_link(work, costs.row, costs.demand, costs.rate_bytes_per_s, len(costs.link_names)),
+        interference=alone.interference(costs, profile),
     )
-    timeline = engine.simulate(actions, alone)
-    place = np.array([lane.place for lane in actions.lanes], np.int64)[actions.lanes_of.values]
-    places = len(actions.places)
-    end, host = np.zeros(places), np.bincount(place, np.where(issued, costs.uncontended_s, 0.0), minlength=places)
-    np.maximum.at(end, place, timeline.end_s)
-    seconds = alone.uncontended_s
-    total = np.maximum(np.bincount(place, seconds, minlength=places), 1e-30)
-    spread = np.bincount(place, seconds * alone.spread, minlength=places) / total
-    labels = int(costs.provenance.max(initial=0)) + 1
-    by_label = np.bincount(place * labels + costs.provenance, seconds, minlength=places * labels)
-    most = by_label.reshape(places, labels).argmax(axis=1)
-    columns = (np.maximum(end, host).tolist(), spread.tolist(), most.tolist())
-    return [Price(*row) for row in zip(*columns, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """Actions, each by itself: without links, and without the messages that the step itself has."""
+
+    actions: Program
+    costs: Costs
+
+    @cached_property
+    def _place(self) -> NDArray[np.int64]:
+        """Where each op is; those of actions hold one lane each."""
+        return np.array([lane.place for lane in self.actions.lanes], np.int64)[self.actions.lanes_of.values]
+
+    def _on(self, *lanes: str) -> NDArray[np.bool_]:
+        named = np.array([lane.name in lanes for lane in self.actions.lanes], bool)
+        return named[self.actions.lanes_of.values]
+
+    @cached_property
+    def _undisturbed(self) -> Costs:
+        """The host runs ahead of the device from action to action: it holds nothing up unless it is slower in all."""
+        costs, left = self.costs, ~self._on(*TRAFFIC) & ~self.actions.of_kind("issue")
+        return replace(
+            costs,
+            latency_s=np.where(left, costs.latency_s, 0.0),
+            work_s=np.where(left, costs.work_s, 0.0),
+            row=np.zeros(len(self.actions), np.int64),
+            demand=Ragged.of([[]]),
+            rate_bytes_per_s=np.empty(0),
+            weight_bytes_per_s=np.ones(1),
+        )
+
+    @cached_property
+    def _run(self) -> Timeline:
+        apart = tuple(replace(place, ranks=(i,)) for i, place in enumerate(self.actions.places))
+        return engine.simulate(replace(self.actions, places=apart), self._undisturbed)
+
+    @cached_property
+    def _ends(self) -> Floats:
+        end = np.zeros(len(self.actions.places))
+        np.maximum.at(end, self._place, self._run.end_s)
+        return end
+
+    @cached_property
+    def _seconds(self) -> Floats:
+        """Of each action: from its first op to its last, or of its host if that takes longer."""
+        host = np.where(self.actions.of_kind("issue"), self.costs.uncontended_s, 0.0)
+        return np.maximum(self._ends, self._by_place(host))
+
+    def _by_place(self, value: Floats) -> Floats:
+        return np.bincount(self._place, value, minlength=len(self.actions.places)).astype(np.float64)
+
+    def prices(self, coarse: Coarse) -> list[Price]:
+        """A price per part: what lies between its moments, longer in proportion where the host is slower.
+
+        Spread is the mean of an action's ops by seconds, provenance what most of the seconds rest on.
+        """
+        seconds, label, places = self._undisturbed.uncontended_s, self.costs.provenance, len(self.actions.places)
+        spread = self._by_place(seconds * self.costs.spread) / np.maximum(self._by_place(seconds), 1e-30)
+        labels = int(label.max(initial=0)) + 1
+        by_label = np.bincount(self._place * labels + label, seconds, minlength=places * labels)
+        most = by_label.reshape(places, labels).argmax(axis=1)
+        longer = self._seconds / np.maximum(self._ends, 1e-30)
+        found, reached = list[Price](), 0.0
+        for place, since, until in coarse.parts:
+            reached = reached if since else 0.0
+            to = max(self._at(until) if until else float(self._ends[place]), reached)
+            found.append(Price((to - reached) * float(longer[place]), float(spread[place]), int(most[place])))
+            reached = to
+        return found
+
+    def _at(self, moment: Moment) -> float:
+        return float((self._run.start_s if moment.starts else self._run.end_s)[moment.op])
+
+    def interference(self, costs: Costs, profile: Profile) -> Floats:
+        """Of a step's costs, actions as the mean of what their kernels take and make; exchanges in them do neither."""
+        factors = costs.interference.copy()
+        busy = (self._run.end_s - self._run.start_s) * self._on(COMPUTE)
+        shares = np.bincount(self.costs.cost_class, busy) / max(float(self._seconds.sum()), 1e-30)
+        kinds = [(self.costs.classes[i], share) for i, share in enumerate(shares.tolist()) if share]
+        own = costs.classes.index(KIND)
+        for i, other in enumerate(costs.classes):
+            taken = [(share, _kept(profile, kind, other)) for kind, share in kinds]
+            factors[own, i] = 1 / (1 + sum(share * (1 / kept - 1) for share, kept in taken))
+            factors[i, own] = 1 + sum(share * (_kept(profile, other, kind) - 1) for kind, share in kinds)
+        return factors
+
+
+def _kept(profile: Profile, victim: str, aggressor: str) -> float:
+    """The speed that ops of a family keep beside those of another."""
+    found = profile.parameters.get(f"interference.{victim}.{aggressor}")
+    return 1.0 if found is None else found.value

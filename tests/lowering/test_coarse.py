@@ -1,0 +1,134 @@
+"""The coarser level against the finer one: the same step time, the same messages, few ops."""
+
+import json
+from collections import Counter
+from functools import cache
+
+import pytest
+from runcast.simulator import engine
+from runcast.simulator.profile import load_profile
+from runcast.simulator.program import validate
+from runcast.simulator.scenario import ResolvedTrain
+from runcast.simulator.scenario.load import check_train
+
+LLAMA, LLAMA_70B = {"preset": "llama3-8b"}, {"preset": "llama3-70b", "overrides": {"num_hidden_layers": 16}}
+QWEN = {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16}}
+DEEPSEEK = {"preset": "deepseek-v3", "overrides": {"num_hidden_layers": 8}}
+QWEN_TIED, DEEP = {"preset": "qwen3-1.7b"}, {"preset": "llama3-405b"}
+PARTS = {"mode": "selective", "modules": ["layernorm", "activation"]}
+CHUNKS, PAIRS = {"name": "interleaved", "vpp": 4}, {"name": "interleaved-overlap", "vpp": 2}
+
+# (GPUs, micro-batches, tokens of a sequence, model, tables)
+PLANS = {
+    "8 GPUs": (8, 1, 4096, LLAMA, {}),
+    "large batch": (64, 8, 4096, LLAMA, {}),
+    "small batch": (64, 1, 2048, LLAMA, {}),
+    "smaller batch": (64, 1, 1024, LLAMA, {}),
+    "zero 0": (64, 1, 1024, LLAMA, {"parallel": {"zero": 0}}),
+    "zero 0, large batch": (64, 2, 4096, LLAMA, {"parallel": {"zero": 0}}),
+    "zero 0, large buckets": (64, 1, 2048, LLAMA, {"parallel": {"zero": 0}, "bucket": 1_000_000_000}),
+    "zero 2": (64, 2, 4096, LLAMA, {"parallel": {"zero": 2}}),
+    "zero 2, once a step": (64, 2, 4096, LLAMA, {"parallel": {"zero": 2, "sync_each_microbatch": False}}),
+    "nothing beside": (64, 2, 2048, LLAMA, {"overlap": {"dp": False, "params": False}}),
+    "gradients beside": (64, 2, 2048, LLAMA, {"overlap": {"params": False}}),
+    "weights beside": (64, 2, 2048, LLAMA, {"overlap": {"dp": False}}),
+    "LoRA": (64, 2, 2048, LLAMA, {"lora": {"rank": 16}}),
+    "recomputed": (64, 2, 2048, LLAMA, {"recompute": {"mode": "full"}}),
+    "126 layers": (64, 1, 1024, DEEP, {"parallel": {"tp": 8}}),
+    "126 layers, longer": (64, 1, 4096, DEEP, {"parallel": {"tp": 8}}),
+    "tp": (64, 2, 4096, LLAMA_70B, {"parallel": {"tp": 8}, "recompute": PARTS}),
+    "tp beside": (64, 1, 4096, LLAMA_70B, {"parallel": {"tp": 8}, "overlap": {"tp": True}}),
+    "1f1b": (64, 8, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}}),
+    "interleaved": (64, 2, 2048, LLAMA_70B, {"parallel": {"tp": 4, "pp": 2}, "schedule": CHUNKS}),
+    "zb-h1": (64, 4, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}, "schedule": {"name": "zb-h1"}}),
+    "v-half": (64, 4, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}, "schedule": {"name": "v-half"}}),
+    "ep": (64, 2, 4096, QWEN, {"parallel": {"ep": 8}}),
+    "pairs": (64, 8, 4096, QWEN, {"parallel": {"pp": 2, "ep": 8}, "schedule": PAIRS}),
+    "dualpipe": (64, 8, 4096, QWEN, {"parallel": {"pp": 4, "ep": 8}, "schedule": {"name": "dualpipe"}}),
+    "tied": (16, 4, 4096, QWEN_TIED, {"parallel": {"pp": 2}}),
+    "MTP": (64, 4, 4096, DEEPSEEK, {"parallel": {"pp": 2, "ep": 8}}),
+}  # fmt: skip
+
+
+@cache
+def step(name, level, profile=None):
+    gpus, micro_batches, seq, model, tables = PLANS[name]
+    parallel = tables.get("parallel", {})
+    dp = gpus // (parallel.get("tp", 1) * parallel.get("pp", 1))
+    batch = {"global": dp * micro_batches, "seq_len": seq}
+    given = {"kind": "train_step", "cluster": "dgx-h100", "nodes": gpus // 8, "model": model, "batch": batch}
+    return ResolvedTrain(check_train(given | tables | {"level": level} | ({"profile": profile} if profile else {})))
+
+
+def error(name, profile=None):
+    fine, few = (step(name, level, profile) for level in ("kernels", "coarse"))
+    seconds = [engine.simulate(one.program, one.costs).makespan_s for one in (fine, few)]
+    return seconds[1] / seconds[0] - 1
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A profile of the H100 where nothing that runs on a GPU slows anything else."""
+    file = tmp_path_factory.mktemp("profile") / "undisturbed.json"
+    names = [name for name in load_profile("h100-sxm").parameters if name.startswith("interference.")]
+    one = {"value": 1.0, "spread": 0.0, "provenance": "assumed", "source": "a test"}
+    table = {"schema": 2, "name": "undisturbed", "base": "h100-sxm", "devices": ["H100 SXM"]}
+    file.write_text(json.dumps(table | {"parameters": dict.fromkeys(names, one)}))
+    return str(file)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_step_of_few_ops_takes_what_its_kernels_take(name, undisturbed):
+    assert error(name, undisturbed) == pytest.approx(0, abs=0.003)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_kernels_and_messages_slow_each_other_at_both_levels(name):
+    assert error(name) == pytest.approx(0, abs=0.005)
+
+
+def sent(program):
+    """Bytes of gradients and weights by kind and group."""
+    found = Counter()
+    for lane, at in enumerate(program.lanes):
+        for op in program.order[lane].tolist() if at.name in ("dp", "edp") else ():
+            if program.kind_of(op) != "grad_norm":
+                found[program.kind_of(op), program.groups[program.group[op]]] += int(program.bytes[op])
+    return found
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_messages_carry_the_same_bytes(name):
+    fine, few = (step(name, level) for level in ("kernels", "coarse"))
+    assert sent(few.program) == sent(fine.program)
+    assert few.costs.link_bytes.sum() <= fine.costs.link_bytes.sum() * (1 + 1e-9)  # actions have links of their own
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_large_step_stays_small(name):
+    assert len(validate(step(name, "coarse").program)) < 500
+
+
+def test_only_actions_beside_messages_are_cut():
+    """Of 8 forwards and 8 backwards of 16 layers on 4 ranks: the first forward and the last backward."""
+    program = step("1f1b", "coarse").program
+    found = Counter(
+        (program.kind_of(op), int(program.tags["microbatch"][op]), int(program.tags["action"][op]))
+        for op in range(len(program))
+        if program.tags["stage"][op] == 1 and program.kind_of(op) == "actions"
+    )
+    parts = {key[1:]: count for key, count in found.items() if count > 1}
+    assert parts == {(0, 0): 4, (7, 1): 5}  # forwards are 0, backwards 1; a layer each, and behind the last bucket
+
+
+def test_many_buckets_are_one_op_of_their_own_price():
+    """A layer of the 8B model is many buckets of DDP, which take longer than one message of their bytes."""
+    few = step("zero 0", "coarse")
+    layer = few.coarse.times.argmax()
+    assert few.coarse.times[layer] > 20
+    assert few.costs.link_bytes.sum() == pytest.approx(step("zero 0", "kernels").costs.link_bytes.sum())
+    seconds, times = few.costs.work_s[layer], int(few.coarse.times[layer])
+    fine = step("zero 0", "kernels")
+    one = int(few.program.bytes[layer]) // times
+    alike = (fine.program.bytes == one) & fine.program.of_kind("all_reduce")
+    assert seconds == pytest.approx(times * fine.costs.work_s[alike][0])
