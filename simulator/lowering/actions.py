@@ -187,20 +187,25 @@ class _Script:
     # Embedding and head
 
     def _embed(self) -> None:
-        gathered = self._gathered(self._units[0])
+        extra = [*self._issued(-1), *self._gathered(self._units[0])]
         self.w.layer = -1
         began = len(self.w)
-        self.tail = self.layers.embedded(embedding(self.plan.spec, self.layers.shard), [*self.tail, *gathered])
-        self._head_at(began)
-        self.w.layer = self._units[0]
-        self.w.mark("weights", began)
+        self.tail = self.layers.embedded(embedding(self.plan.spec, self.layers.shard), [*self.tail, *extra])
+        self._launched(began)
+        self._first_use(self._units[0], began)
 
     def _embed_back(self) -> None:
-        self.w.layer = -1
         if self.one.kind != "W" and not self.plan.lora:
-            kernels = embedding(self.plan.spec, self.layers.shard)
-            self.tail = self.layers.embedded_back(kernels, self.tail)
+            kernels, issued = embedding(self.plan.spec, self.layers.shard), self._issued(-1)
+            began = len(self.w)
+            self.tail = self.layers.embedded_back(kernels, [*self.tail, *issued])
+            self._launched(began)
         self._reduce(self._units[0])
+
+    def _first_use(self, unit: int, op: int) -> None:
+        """An op waits for the weights of a unit, if none before it does."""
+        self.w.layer = unit
+        self.w.mark("weights", op)
 
     def _head_kernels(self) -> list[tuple[int, Kernels]]:
         """(MTP layer or -1, kernels) of each loss, in forward order."""
@@ -210,25 +215,27 @@ class _Script:
 
     def _head(self) -> None:
         for number, kernels in self._head_kernels():
-            gathered = self._gathered(self._units[-1] if number < 0 else number)
+            unit = self._units[-1] if number < 0 else number
+            extra = [*self._issued(number), *self._gathered(unit)]
             began = len(self.w)
-            self.tail = [*self.tail, *gathered]
+            self._first_use(unit, began)
+            self.tail = [*self.tail, *extra]
             if number >= 0:
                 self._mtp(number)
             self.tail = self.layers.loss(number, kernels, self.tail)
-            self._head_at(began)
+            self._launched(began)
 
     def _head_back(self) -> None:
         for number, kernels in reversed(self._head_kernels()):
-            gathered = self._gathered(self._units[-1] if number < 0 else number)
+            extra = [*self._issued(number), *self._gathered(self._units[-1] if number < 0 else number)]
             began = len(self.w)
             if self.one.kind != "W":
-                self.tail = self.layers.loss_back(number, kernels, [*self.tail, *gathered])
+                self.tail = self.layers.loss_back(number, kernels, [*self.tail, *extra])
             if self.one.kind != "I":
                 self.layers.loss_weights(number, kernels)
             if number >= 0:
                 self._mtp_back(number)
-            self._head_at(began)
+            self._launched(began)
             if self.one.kind == "W" and len(self.w) > began:
                 self.tail = [len(self.w) - 1]
         for number in reversed(self._units):
