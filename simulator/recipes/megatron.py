@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..parallel import ParallelDims
+from ..scenario.ignored import no_such_part
 from ..scenario.unfit import undivided
 from .arguments import read_arguments
 from .given import Given
@@ -121,7 +122,8 @@ def _parallel(given: Given, sizes: dict[str, int], zero: int, stage: int, shape:
         found["sequence_parallel"] = given.switch("sequence_parallel")
         if shape.spec.moe and not found["sequence_parallel"]:
             given.fault("sequence_parallel", "needed for experts with tensor parallelism", False)
-    found["cp_type"] = _cp_type(given)
+    if cp > 1:
+        found["cp_type"] = _cp_type(given)
     copies = given.whole("num_distributed_optimizer_instances")
     if copies > 1:
         ranks = stage // tp
@@ -235,7 +237,12 @@ def _recompute(given: Given, sizes: dict[str, int], schedule: dict[str, Any], sh
     named = given.texts("recompute_modules") or ("core_attn",)
     if wrong := [name for name in named if name not in MODULES]:
         given.fault("recompute_modules", f"expected some of {', '.join(MODULES)}", wrong[0])
-    return {"mode": "selective", "modules": [MODULES[name] for name in named if name in MODULES]}
+    modules = {MODULES[name]: no_such_part(shape.spec, MODULES[name]) for name in named if name in MODULES}
+    for name, reason in modules.items():
+        if reason:
+            given.notes.not_modelled.append(f"{given.spelled('recompute_modules')} {name}: {reason}")
+    kept = [name for name, reason in modules.items() if not reason]
+    return {"mode": "selective", "modules": kept} if kept else {}
 
 
 def _recomputed_layers(given: Given) -> dict[str, Any]:
@@ -274,7 +281,7 @@ def _overlap(given: Given, sizes: dict[str, int], zero: int, schedule: dict[str,
     if given.switch("tp_comm_overlap"):
         if not given.switch("sequence_parallel"):
             given.fault("tp_comm_overlap", "needs --sequence-parallel", True)
-        found["tp"] = True
+        found["tp"] = sizes["tp"] > 1
     if sizes["pp"] > 1:  # Megatron-LM overlaps sends of interleaved pipelines only
         found["pp"] = "vpp" in schedule and given.switch("overlap_p2p_comm", True)
     if given.switch("delay_wgrad_compute"):
@@ -288,7 +295,7 @@ def _experts(given: Given, sizes: dict[str, int], machine: Machine) -> dict[str,
     capacity = given.number("moe_expert_capacity_factor")
     if capacity is not None and capacity > 0:
         found["capacity"] = capacity
-    if _dispatcher(given, sizes["ep"]) != "deepep":
+    if _dispatcher(given, sizes["ep"]) != "deepep" or sizes["ep"] == 1:
         return found
     found["dispatcher"] = "deepep"
     groups, chosen = given.optional("moe_router_num_groups"), given.optional("moe_router_group_topk")

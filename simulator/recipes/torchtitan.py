@@ -125,7 +125,7 @@ def _table(config: Config, spec: ModelSpec, model: dict[str, Any], machine: Mach
         "batch": _batch(config, spec, shard * replicate, pp),
         "precision": _precision(config),
         "recompute": _recompute(config, spec, schedule, pp),
-        "overlap": {"tp": True} if config.flag(False, "enable_async_tensor_parallel") else {},
+        "overlap": {"tp": True} if config.flag(False, "enable_async_tensor_parallel") and tp > 1 else {},
         "experts": {},
     }
     _check(config, spec, parallel, table["batch"]["seq_len"])

@@ -18,10 +18,11 @@ from ..program import Program
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec, load_hf_config, preset
 from ..workload.blocks import Shard
+from .ignored import ignored, ignored_on
 from .pieces import cost_coarse
 from .resolve import canonical, slowness_of
-from .routing import load_of, remote_share
-from .training import Experts, TrainScenario
+from .routing import expert_islands, load_of, remote_share
+from .training import TrainScenario
 from .unfit import unfit, unfit_batch
 
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
@@ -106,9 +107,11 @@ class ResolvedTrain:
             tp=given.tp, cp=given.cp, pp=given.pp, dp=given.dp or max(gpus // others, 1), ep=given.ep,
             etp=given.etp or given.tp if self.spec.moe else given.tp, order=given.order, shard=given.shard,
         )  # fmt: skip
-        faults = [*dims.faults(gpus, self.where), *unfit(self.scenario, self.spec, dims, self.where)]
-        if self.spec.moe is None and self.scenario.experts != Experts():
-            faults.append(f"{self.where}: experts: {self.spec.name} has none")
+        axes = dims.faults(gpus, self.where)
+        faults = [*axes, *unfit(self.scenario, self.spec, dims, self.where)]
+        faults += ignored(self.scenario, self.spec, self.where)
+        if not axes:
+            faults += ignored_on(self.cluster, self.scenario, self.spec, dims, self.where)
         if dims.world_size == gpus:  # else dp is no more than a guess
             batch = unfit_batch(self.scenario.batch, self.spec.num_hidden_layers, dims.dp)
             faults += [fault(self.where, *misfit) for misfit in batch]
@@ -149,6 +152,9 @@ class ResolvedTrain:
             last = i == stages - 1
             found.append(Stage(tuple(range(first, first + count)), i == 0, last, tuple(mtp) if last else ()))
             first += count
+        most, again = max(counts), self.scenario.recompute.layers
+        if again is not None and again > most:
+            raise UserError(fault(self.where, "recompute.layers", again, f"a chunk has at most {most}"))
         return tuple(found)
 
     def _counts(self, stages: int, layers: int) -> list[int]:
@@ -195,16 +201,10 @@ class ResolvedTrain:
             types=self._types,
             again=Again(parts, again.mode == "full", again.layers),
             overlap_tp=overlap.tp, tp_exposed=overlap.tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
-            remote_share=remote_share(scenario.experts, self.spec.moe, self._expert_nodes),
+            remote_share=remote_share(scenario.experts, self.spec.moe, expert_islands(self.dims, self.cluster)),
             offloaded=scenario.offload.activations, offload_optimizer=scenario.offload.optimizer,
-            shard_embedding=given.shard_embedding and self.dims.size("dp_cp") > 1,
+            shard_embedding=given.shard_embedding,
         )  # fmt: skip
-
-    @property
-    def _expert_nodes(self) -> int:
-        """NVLink islands over which an expert-parallel group lies."""
-        group = self.dims.group("ep", 0)
-        return len({min(self.cluster.nvlink_domain(rank)) for rank in group})
 
     @property
     def _types(self) -> Types:

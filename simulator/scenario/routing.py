@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, fault
+from ..hardware import Cluster
+from ..parallel import ParallelDims
 from ..workload import Moe
 from .training import Experts
 
@@ -49,6 +51,11 @@ def _at_most(shares: NDArray[np.float64], most: float) -> NDArray[np.float64]:
         if not (shares > most * (1 + 1e-12)).any():
             break
     return shares
+
+
+def expert_islands(dims: ParallelDims, machines: Cluster) -> int:
+    """NVLink islands over which an expert-parallel group lies."""
+    return len({min(machines.nvlink_domain(rank)) for rank in dims.group("ep", 0)})
 
 
 def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:

@@ -19,7 +19,7 @@ from runcast.simulator.workload.states import recomputed
 
 from .steps import DENSE, LAYERS, MOE, labels, resolved
 
-MODULES = ("core_attn", "layernorm", "activation", "mlp", "moe")
+MODULES = ("core_attn", "layernorm", "activation")
 SECONDS = {"issue": 0.0, "send_recv": 0.1, "all_to_all": 0.3, "all_gather": 0.2, "reduce_scatter": 0.2}
 
 
@@ -35,7 +35,8 @@ def steps(draw):
     moe = draw(st.booleans())
     parallel = {"tp": tp, "cp": cp, "pp": pp, "zero": draw(st.integers(0, 3))}
     parallel["sequence_parallel"] = moe or draw(st.booleans())
-    parallel["cp_type"] = draw(st.sampled_from(["ring", "all_gather", "ulysses"]))
+    if cp > 1:
+        parallel["cp_type"] = draw(st.sampled_from(["ring", "all_gather", "ulysses"]))
     if moe:
         parallel["ep"] = ep = draw(st.sampled_from([ep for ep in (1, 2, 4) if tp * cp * dp % ep == 0]))
         parallel["etp"] = draw(st.sampled_from([1, None] if tp * cp * dp % (ep * tp) == 0 else [1]))
@@ -43,9 +44,12 @@ def steps(draw):
     mode = draw(st.sampled_from(["none", "selective", "full"]))
     recompute = {"mode": mode}
     if mode == "selective":
-        recompute["modules"] = draw(st.lists(st.sampled_from(MODULES), min_size=1, unique=True))
-    overlap = {"wgrad": draw(st.booleans()), "dp": draw(st.booleans()), "params": draw(st.booleans())}
-    overlap["tp"] = draw(st.booleans())
+        modules = st.sampled_from((*MODULES, "moe" if moe else "mlp"))
+        recompute["modules"] = draw(st.lists(modules, min_size=1, unique=True))
+    overlap = {"wgrad": draw(st.booleans()), "dp": draw(st.booleans())}
+    if parallel["zero"] in (1, 2):
+        overlap["params"] = draw(st.booleans())
+    overlap["tp"] = tp > 1 and parallel["sequence_parallel"] and draw(st.booleans())
     return resolved(
         tp * cp * dp * pp, micro, MOE if moe else DENSE, parallel=parallel, schedule=schedule, recompute=recompute,
         overlap=overlap, offload={"activations": draw(st.sampled_from([0.0, 0.5]))},

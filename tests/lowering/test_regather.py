@@ -1,4 +1,4 @@
-"""Sequence parallelism in the backward: what weight gradients read travels under input gradients, and sums under them."""
+"""Sequence parallelism in the backward: what weight gradients read travels under input gradients, sums too."""
 
 from dataclasses import replace
 

@@ -52,11 +52,6 @@ def test_the_exchanges_lie_between_look_up_and_layers():
     assert makespan(program(4, parallel={"shard_embedding": True}), seconds) == 1 + 2 + 4 * LAYERS + 8 + 16
 
 
-def test_a_single_replica_has_nothing_to_exchange():
-    made, plain = program(parallel={"shard_embedding": True}), program()
-    assert (len(made), ops(made, lane="rows")) == (len(plain), [])
-
-
 @pytest.mark.parametrize(
     ("tables", "line"),
     [

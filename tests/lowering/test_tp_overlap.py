@@ -29,7 +29,7 @@ def layer_seconds(made, exchange, products):
     return second - first
 
 
-@pytest.mark.parametrize("model", [{}, {"model": MOE}])
+@pytest.mark.parametrize("model", [{}, {"model": MOE, "overrides": {"mlp_only_layers": [0]}}])
 @pytest.mark.parametrize("recompute", [{}, {"mode": "selective", "modules": ["layernorm", "activation", "mlp"]}])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 1.0])
 def test_bytes_of_each_kind_stay_the_same(share, model, recompute):

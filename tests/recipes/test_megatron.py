@@ -61,6 +61,22 @@ def test_what_an_argument_says(read, more, key, value):
     assert read(SMALL + more)[key] == value
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--cp-comm-type a2a",
+        "--tp-comm-overlap --sequence-parallel",
+        "--num-experts 8 --moe-token-dispatcher-type flex --moe-enable-deepep",
+        "--recompute-granularity selective --recompute-modules moe mla_up_proj",
+    ],
+)
+def test_what_has_no_effect_is_not_said(read, more):
+    plain = read(SMALL + "--num-experts 8" if "experts" in more else SMALL)
+    table = read(SMALL + more)
+
+    assert [key for key in table if table[key] != plain.get(key)] == []
+
+
 def test_experts_have_megatrons_tensor_parallelism(read):
     table = read(MOE + "--tensor-model-parallel-size 2 --expert-model-parallel-size 4 --sequence-parallel")
 
@@ -298,7 +314,7 @@ def scenarios(draw):
     moments = draw(st.sampled_from(["fp32", "bf16", "fp8"])) if zero else "fp32"
     recompute = draw(
         st.sampled_from(
-            [{}, {"mode": "full"}, {"mode": "full", "layers": 2}, {"mode": "selective", "modules": ["mlp"]}]
+            [{}, {"mode": "full"}, {"mode": "full", "layers": 2}, {"mode": "selective", "modules": ["layernorm"]}]
         )
     )
     mtp = draw(st.booleans()) if model == "deepseek-v3" else True
@@ -314,7 +330,10 @@ def scenarios(draw):
 @given(scenarios())
 def test_a_scenario_comes_back_from_its_arguments(tmp_path_factory, table):
     heads = {"qwen2.5-7b": 4}.get(table["model"]["preset"], 8)
-    assume(heads % table["parallel"]["tp"] == 0)
+    parallel = table["parallel"]
+    assume(heads % parallel["tp"] == 0)
+    if parallel.get("cp_type") == "ulysses":
+        assume({"qwen2.5-7b": 28}.get(table["model"]["preset"], 32) // parallel["tp"] % parallel["cp"] == 0)
     scenario = check_train(table, "r")
     exported = export_megatron(scenario)
     file = tmp_path_factory.mktemp("r") / "r.sh"

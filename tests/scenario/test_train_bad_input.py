@@ -70,6 +70,19 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "recompute.modules=['core_attn']": "recompute: modules goes with mode = 'selective'",
     "recompute={mode='selective', modules=['x']}": "recompute.modules.0 = 'x': input should be 'core_attn',",
     "recompute.layers=2": "recompute: layers goes with mode = 'full'",
+    "recompute={mode='full', layers=3}; parallel.pp=2": "recompute.layers = 3: a chunk has at most 2",
+    "recompute={mode='selective', modules=['mla_up_proj', 'mlp']}": "modules = 'mla_up_proj': llama3-8b has no latent",
+    "recompute={mode='selective', modules=['moe']}": "recompute.modules = 'moe': llama3-8b has no experts",
+    "recompute={mode='selective', modules=['shared_experts']}": "'shared_experts': llama3-8b has no shared experts",
+    "parallel.etp=1": "parallel.etp = 1: goes with experts: llama3-8b has none",
+    "parallel.embedding_as_layer=true; parallel.layers=[4]": "parallel.embedding_as_layer = True: layers are given",
+    "parallel.cp_type=ulysses": "parallel.cp_type = 'ulysses': goes with cp above 1",
+    "parallel.cp_type=ring": "parallel.cp_type = 'ring': goes with cp above 1",
+    "parallel.tp=8; parallel.shard_embedding=true": "parallel.shard_embedding = True: goes with dp x cp above 1",
+    "parallel.zero=0; overlap.params=true": "overlap.params = True: goes with zero = 1 or 2, not 0",
+    "parallel.zero=3; overlap.params=false": "overlap.params = False: goes with zero = 1 or 2, not 3",
+    "parallel.tp=1; overlap.tp=true": "overlap.tp = True: goes with tp above 1 and sequence_parallel = true",
+    "parallel.sequence_parallel=false; overlap.tp=true": "overlap.tp = True: goes with tp above 1 and sequence",
     "offload.activations=1.5": "offload.activations = 1.5: input should be less than or equal to 1",
     "lora={rank=0}": "lora.rank = 0: input should be greater than 0",
     "lora={targets=[]}": "lora: targets: expected at least one product",
@@ -92,6 +105,10 @@ FAULTS_OF_EXPERTS = {
     "experts.histogram=[1, 2]": "experts: histogram goes with routing = 'histogram'",
     "experts.zipf=2.0": "experts: zipf goes with routing = 'zipf'",
     "experts.nodes_per_token=2": "experts: nodes_per_token goes with dispatcher = 'deepep'",
+    "parallel.ep=1; experts.dispatcher=deepep": "experts.dispatcher = 'deepep': goes with parallel.ep above 1",
+    "experts={dispatcher='deepep', nodes_per_token=2}": "experts.nodes_per_token = 2: at most 1, over which",
+    "recompute={mode='selective', modules=['mlp']}": "recompute.modules = 'mlp': qwen3-30b-a3b has no layers without",
+    "recompute={mode='selective', modules=['shared_experts']}": "'shared_experts': qwen3-30b-a3b has no shared",
     "experts.capacity=0": "experts.capacity = 0: input should be greater than 0",
 }
 CASES = [(DENSE, *case) for case in FAULTS.items()] + [(MOE, *case) for case in FAULTS_OF_EXPERTS.items()]
@@ -121,6 +138,33 @@ def test_a_fault_is_one_line_with_file_key_and_value(scenario, changes, said, ru
 
     assert (code, len(lines), lines[0].count("FILE")) == (2, 1, 1), lines
     assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changes"),
+    [
+        (DENSE, ["parallel.zero=0"]),
+        (DENSE, ["parallel.zero=3"]),
+        (DENSE, ["parallel.cp=2", "parallel.cp_type=ring", "parallel.shard_embedding=true"]),
+        (DENSE, ["parallel.zero=2", "overlap.params=true"]),
+        (DENSE, ["overlap.tp=true"]),
+        (DENSE, ["overlap.tp=false", "parallel.tp=1"]),
+        (DENSE, ["recompute={mode='full', layers=2}", "parallel.pp=2"]),
+        (DENSE, ["parallel.embedding_as_layer=false", "parallel.layers=[4]"]),
+        (MOE, ["parallel.etp=1"]),
+        (MOE, ["recompute={mode='selective', modules=['moe']}"]),
+        (MOE, ["nodes=2", "parallel.ep=8", "experts={dispatcher='deepep', nodes_per_token=2}"]),
+        (MOE, ["experts.dispatcher=alltoall", "parallel.ep=1"]),
+    ],
+    ids=str,
+)
+def test_what_goes_together_is_good(scenario, changes, run):
+    assert run(scenario, *changes) == (0, [])
+
+
+def test_without_expert_parallelism_all_of_deepep_is_told(run):
+    experts = "experts={dispatcher='deepep', nodes_per_token=2}"
+    assert keys(run(MOE, "parallel.ep=1", experts)[1]) == ["experts.dispatcher", "experts.nodes_per_token"]
 
 
 def keys(lines: list[str]) -> list[str]:
