@@ -117,8 +117,8 @@ def by_kind(
 
     Each kind is its own cost class, so `interference` is {(victim kind, aggressor kind): speed kept}.
     """
-    seconds = np.array([work_s.get(kind, 0.0) for kind in program.kinds])
-    latency = np.array([(latency_s or {}).get(kind, 0.0) for kind in program.kinds])
+    seconds = np.array([work_s.get(kind, 0.0) for kind in program.kinds], np.float64)
+    latency = np.array([(latency_s or {}).get(kind, 0.0) for kind in program.kinds], np.float64)
     factors = np.ones((len(program.kinds), len(program.kinds)))
     for (victim, aggressor), factor in (interference or {}).items():
         factors[program.kinds.index(victim), program.kinds.index(aggressor)] = factor

@@ -23,7 +23,7 @@ def cost_coarse(coarse: Coarse, cluster: Cluster, profile: Profile) -> Costs:
 
     Messages and actions slow each other as messages and kernels do, in the proportions of all actions together.
     """
-    alone = _Alone(coarse.actions, cost_train(coarse.actions, cluster, profile))
+    alone = _Alone(coarse.actions, cost_train(coarse.actions, cluster, profile, places=coarse.program.places))
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
     costs = cost_train(each, cluster, profile, alone.prices(coarse))
     work = costs.work_s * coarse.times

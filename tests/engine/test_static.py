@@ -72,6 +72,15 @@ def test_many_ops_on_one_rank_disturb_each_other():
     assert alone == pytest.approx(0.9**9, rel=1e-15)
 
 
+def test_compiled_code_takes_seconds_that_were_given_as_whole_numbers():
+    pytest.importorskip("numba")
+    b = ProgramBuilder()
+    b.op("copy", [b.lane(b.place("r0", [0]), "x")])
+    program = b.build()
+    costs = by_kind(program, {"copy": 2}, latency_s={"copy": 1}, interference={("copy", "copy"): 0.9})
+    assert static.run(program, costs, use_numba=True).end_s.tolist() == [3.0]
+
+
 def test_a_deadlock_is_explained_as_ever():
     b = ProgramBuilder()
     x, y = (b.lane(b.place(f"r{rank}", [rank]), "x") for rank in range(2))

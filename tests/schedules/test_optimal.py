@@ -77,6 +77,7 @@ def shortest(grid: Grid) -> int:
 def solved(model: cp_model.CpModel) -> int:
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds, solver.parameters.num_workers = LIMIT_S, 2
+    solver.parameters.catch_sigint_signal = False  # else it leaves SIG_DFL behind, and ^C would kill the process
     assert solver.solve(model) == cp_model.OPTIMAL
     return round(solver.objective_value)
 
