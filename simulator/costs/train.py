@@ -17,6 +17,7 @@ from ..profile import PROVENANCE, Estimate, Profile
 from ..program import Place, Program, Ragged
 from ..workload.kernels import SUM_BYTES, visible
 from .costs import Costs, Floats, bytes_by_link
+from .phases import EXCHANGES, PHASES, phase_of_op
 from .pricing import effective_capacity
 
 _SUFFIX = {"gemm": "", "dgrad": ".dgrad", "wgrad": ".wgrad"}
@@ -31,9 +32,11 @@ _FAMILY = {  # whose interference a kind of op takes and makes
     **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
     **dict.fromkeys(("attention", "attention_backward"), "attention"),
 }
-EXCHANGES = (*BUS_FACTOR, "reduce", "send_recv")
-"""Kinds of ops between ranks."""
 _NOT_MEMORY = {*_FAMILY, *EXCHANGES, "h2d", "d2h", "issue", "host_adam", "actions", "cycle"}
+
+
+_BESIDES = {"adamw": "optimizer.s", "issue": "layer.s"}
+"""Seconds besides what a kind of op takes by the profile."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Price:
     spread: float
     provenance: int
     demand: Mapping[int, float] = field(default_factory=dict)
+
+    def times(self, factor: float) -> "Price":
+        """The same op in a time that is longer by a factor; it moves as many bytes."""
+        slower = {link: rate / factor for link, rate in self.demand.items()}
+        return replace(self, seconds=self.seconds * factor, demand=slower) if factor != 1 else self
 
 
 def cost_train(
@@ -82,8 +90,9 @@ class _Pricer:
 
     def costs(self) -> Costs:
         program = self.program
-        first, which = _distinct(program)
-        prices = [self._price(op) for op in first.tolist()]
+        phase = phase_of_op(program)
+        first, which = _distinct(program, phase)
+        prices = [self._price(op).times(self._factor(PHASES[phase[op]])) for op in first.tolist()]
         work = np.array([price.seconds for price in prices])[which]
         demand = Ragged.of([list(price.demand) for price in prices])
         rates = np.array([rate for price in prices for rate in price.demand.values()], np.float64)
@@ -107,6 +116,10 @@ class _Pricer:
             interference=_interference(families, self.profile),
         )
 
+    def _factor(self, phase: str) -> float:
+        """How much longer than the profile says ops take with this software."""
+        return self.given(f"time_factor.{phase}", 1.0)
+
     @cached_property
     def capacity(self) -> Floats:
         return effective_capacity(self.cluster, self.profile)
@@ -127,7 +140,13 @@ class _Pricer:
             return self.actions[shape[0]]
         dtype = self.program.dtypes[self.program.dtype[op]]
         found = _kernel(self, kind, shape, int(self.program.bytes[op]), dtype)
-        return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]), {})
+        seconds = float(found.seconds[0]) + self.given(_BESIDES.get(kind, ""), 0.0)
+        return Price(seconds, float(found.spread[0]), int(found.provenance[0]), {})
+
+    def given(self, name: str, otherwise: float) -> float:
+        """A parameter that no profile needs to have."""
+        known = self.profile.parameters.get(name)
+        return otherwise if known is None else known.value
 
     def estimate(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
         return self.profile.estimate(cost_class, features, limits=self.limits)
@@ -284,7 +303,7 @@ def _kernel(pricer: _Pricer, kind: str, shape: tuple[int, ...], size: int, dtype
     if kind in _SUFFIX:
         m, n, k = shape
         cost_class = f"gemm.{_GEMM_TYPE.get(dtype, dtype)}{_SUFFIX[kind]}"
-        found = pricer.estimate(cost_class, {"m": m, "n": n, "k": k})
+        found = _sustained(pricer, pricer.estimate(cost_class, {"m": m, "n": n, "k": k}), dtype)
         return _accumulated(pricer, found, float(m * n)) if kind == "wgrad" else found
     if kind.startswith("attention"):
         return _attention(pricer, kind, shape)
@@ -311,9 +330,16 @@ def _experts(pricer: _Pricer, op_kind: str, shape: tuple[int, ...], dtype: str) 
     features = {"tokens": max(rows, 1) * ep / topk, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts,
                 "tp": etp, "ep": ep, "skew": 0.0, "matrices": matrices}  # fmt: skip
     kind = "fp8" if dtype in ("fp8", "fp8-block", "mxfp8", "nvfp4") else "bf16"
-    found = pricer.estimate(f"grouped_gemm.{kind}", features)
+    found = _sustained(pricer, pricer.estimate(f"grouped_gemm.{kind}", features), dtype)
     held = matrices * hidden * inter / etp * experts / ep
     return _accumulated(pricer, found, held) if op_kind == "experts_wgrad" else found
+
+
+def _sustained(pricer: _Pricer, found: Estimate, dtype: str) -> Estimate:
+    """Profiles hold short measurements; hours of products let clocks settle where power and heat allow."""
+    kind = _GEMM_TYPE.get(dtype, dtype)
+    settled = pricer.given("gemm.sustained_fraction", 1.0)
+    return _times(found, 1 / pricer.given(f"gemm.sustained_fraction.{kind}", settled))
 
 
 def _accumulated(pricer: _Pricer, found: Estimate, weights: float) -> Estimate:
@@ -326,10 +352,10 @@ def _times(found: Estimate, factor: float) -> Estimate:
     return Estimate(found.seconds * factor, found.spread, found.provenance)
 
 
-def _distinct(program: Program) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _distinct(program: Program, phase: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """One op of each set of equal ones, and the set of each op: rows are compared by a hash of 64 bits."""
     hashed = program.kind.astype(np.uint64)
-    for column in (program.dtype, program.group, program.bytes):
+    for column in (phase, program.dtype, program.group, program.bytes):
         hashed = _mixed(hashed, column.astype(np.uint64))
     shape = program.shape
     position = np.arange(len(shape.values), dtype=np.uint64) - np.repeat(shape.start[:-1], np.diff(shape.start)).astype(

@@ -16,13 +16,15 @@ from .load import (
     profile_for,
     profile_names,
     stack_chain,
+    stack_defaults,
     stack_names,
 )
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
-from .parameters import PARAMETERS, PROVENANCE, READ_OFF, Parameter, parameters
+from .parameters import FACTORS, PARAMETERS, PROVENANCE, READ_OFF, Parameter, parameters
 from .profile import Profile
 
 __all__ = [
+    "FACTORS",
     "PARAMETERS",
     "PROVENANCE",
     "READ_OFF",
@@ -49,6 +51,7 @@ __all__ = [
     "read_limits",
     "read_models",
     "stack_chain",
+    "stack_defaults",
     "stack_names",
     "write_limits",
     "write_models",

@@ -46,26 +46,43 @@ _KEYS: dict[str, Check] = {
     "limits": table,
     "parameters": table,
     "models": table,
+    "defaults": table,
 }
 _ABOUT = ("date", "source", "command", "samples", "environment", "base", "wider")
 
 
-def load_profile(name: str, where: str = "profile") -> Profile:
+def load_profile(name: str, where: str = "profile", *, fitted: bool = True) -> Profile:
     """A shipped device profile by name, or one from a .json or .toml file; `where` is the file that names it.
+
+    What the ledger of training steps says of a shipped profile is laid over what its file says, unless `fitted` is
+    false.
 
     Raises:
         UserError: no such profile, or a key or value that is not allowed; one line each.
     """
-    return _load("profiles", name, where, "profile")
+    return _load("profiles", name, where, "profile", fitted=fitted)
 
 
 def load_stack(name: str, where: str = "stack", *, fitted: bool = True) -> Profile:
     """A shipped software stack by name, or one from a file, as `load_profile`.
 
-    What the ledger of weight updates says of a shipped stack is laid over what its file says, unless `fitted` is
-    false; what rests on that stack is laid over both.
+    What the ledgers say of a shipped stack is laid over what its file says, unless `fitted` is false; what rests on
+    that stack is laid over both.
     """
     return _load("stacks", name, where, "stack", fitted=fitted)
+
+
+def stack_defaults(name: str, where: str = "stack") -> dict[str, Any]:
+    """What software does where a scenario is silent: tables of keys of a training scenario, those of its base below.
+
+    Raises:
+        UserError: no such stack.
+    """
+    file, content = _found("stacks", name, where, "stack")
+    below = stack_defaults(content["base"], file) if "base" in content else {}
+    own: dict[str, Any] = content.get("defaults", {})
+    tables = {key: {**below.get(key, {}), **value} for key, value in own.items() if isinstance(value, dict)}
+    return {**below, **own, **tables}
 
 
 def stack_chain(name: str) -> list[str]:
@@ -77,12 +94,14 @@ def stack_chain(name: str) -> list[str]:
 
 
 @cache
-def fitted_parameters() -> Mapping[str, Mapping[str, Parameter]]:
-    """By shipped stack, the parameters that were fitted to the ledger of weight updates."""
-    file = files("runcast.data") / "validation" / "weight_update_fit.json"
-    if not file.is_file():
-        return {}
-    return {stack: parameters(str(file), entries) for stack, entries in _read(file)["stacks"].items()}
+def fitted_parameters(folder: str = "stacks") -> Mapping[str, Mapping[str, Parameter]]:
+    """By shipped stack (or profile), the parameters that were fitted to the ledgers of data/validation."""
+    found: dict[str, dict[str, Parameter]] = {}
+    for name in ("weight_update_fit.json", "training_fit.json"):
+        file = files("runcast.data") / "validation" / name
+        for of, entries in (_read(file) if file.is_file() else {}).get(folder, {}).items():
+            found.setdefault(of, {}).update(parameters(str(file), entries))
+    return found
 
 
 def check_complete(profile: Profile, where: str) -> None:
@@ -144,7 +163,7 @@ def _load(
         below = _load(folder, content["base"], file, "base", (*above, place), fitted=fitted)
         base = below.borrowed(content.get("wider", 0.0))
     said = _over(base, content, name, file)
-    known = fitted_parameters().get(name, {}) if fitted and name in _shipped(folder) else {}
+    known = fitted_parameters(folder).get(name, {}) if fitted and name in _shipped(folder) else {}
     return replace(said, parameters={**said.parameters, **known})
 
 

@@ -73,10 +73,22 @@ PARAMETERS = {
     "memory.context_bytes": (0.0, 1e11, "device memory of the CUDA context, NCCL and other libraries"),
     "memory.fragmentation": (0.0, 2.0, "what the allocator reserves beyond what is allocated, over that"),
 }
+FACTORS = ("gemm", "attention", "experts", "memory", "loss", "optimizer",
+           "tp", "cp", "ep", "dp", "fsdp", "pipeline", "host")  # fmt: skip
+"""Phases of a training step of which software may say that they take longer, or shorter, than the profile says."""
+
 OPTIONAL = {
+    **{
+        f"time_factor.{phase}": (0.05, 50.0, f"time of {phase} in a training step over what the profile says")
+        for phase in FACTORS
+    },
     "gemm.sustained_fraction": (0.1, 1.2, "rate of products once clocks have settled over that of the first second"),
+    "gemm.sustained_fraction.fp8": (0.1, 1.2, "the same of 8-bit products, if they differ"),
+    "gemm.sustained_fraction.fp4": (0.1, 1.2, "the same of 4-bit products, if they differ"),
+    "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
+    "layer.s": (0.0, 1.0, "host work of one pass over a layer, beyond its launches"),
 }
-"""What a profile may tell besides: no prediction needs it."""
+"""What a profile or a stack may tell besides: no prediction needs it."""
 
 READ_OFF = {
     "link_fraction.pcie": "copy.h2d",

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import UserError, fault
-from ..files import beside
 from ..hardware import cluster
 from ..parallel import ORDER
-from ..scenario import TrainScenario
-from ..workload import ModelSpec, load_hf_config, preset
+from ..scenario import TrainScenario, shape_of
+from ..workload import ModelSpec
 from .megatron import CP_TYPES, MODULES, ORDER_PP_INSIDE, SHARDING
 from .shapes import arguments_of
 
@@ -58,17 +57,8 @@ def export_megatron(scenario: TrainScenario, where: str = "scenario") -> Exporte
 
 
 def _spec(scenario: TrainScenario, where: str) -> ModelSpec:
-    spec = _whole_spec(scenario, where)
+    spec = shape_of(scenario.model, where)
     return spec if scenario.model.mtp else replace(spec, num_nextn_predict_layers=0)
-
-
-def _whole_spec(scenario: TrainScenario, where: str) -> ModelSpec:
-    model = scenario.model
-    if model.preset is not None:
-        return preset(model.preset, where, model.overrides)
-    if model.config is not None:
-        return load_hf_config(beside(model.config, where))
-    raise UserError(f"{where}: model.bytes: a model known by totals alone has no arguments; give preset or config")
 
 
 def _impossible(scenario: TrainScenario, where: str, gpus: int) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from ..errors import UserError, fault, hint
 from ..files import read_toml
 from .cycle import CycleScenario
+from .defaults import with_defaults
 from .schema import Scenario
 from .training import TrainScenario
 
@@ -54,8 +55,8 @@ def check_cycle(table: Mapping[str, Any], where: str = "scenario") -> CycleScena
 
 
 def check_train(table: Mapping[str, Any], where: str = "scenario") -> TrainScenario:
-    """The same for a scenario of kind train_step."""
-    return _checked(TrainScenario, table, where)
+    """The same for a scenario of kind train_step; where it is silent, its stack speaks."""
+    return _checked(TrainScenario, with_defaults(table, where), where)
 
 
 def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from ..costs import Costs, Store, cost_update
 from ..errors import UserError, fault
-from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
 from ..profile import Profile, check_complete, check_devices, load_profile, load_stack, profile_for
 from ..program import Program
@@ -34,8 +33,9 @@ from ..updates import (
     unfolded,
     with_readers,
 )
-from ..workload import ModelSpec, Weights, load_hf_config, preset, weights
+from ..workload import ModelSpec, Weights, weights
 from .schema import FROM_TRAINERS, Scenario, Slow
+from .shape import shape_of
 from .transfers import Question
 
 _CONFIRMED_RANKS = 256  # the most of any published update that the ledger of docs/weight-update.md holds
@@ -57,9 +57,7 @@ class Resolved:
     def spec(self) -> ModelSpec | None:
         """The model's shape, unless it is known by totals alone."""
         model = self.scenario.model
-        if model.preset is not None:
-            return preset(model.preset, f"{self.where}: model", model.overrides or None)
-        return load_hf_config(beside(model.config, self.where)) if model.config is not None else None
+        return None if model.bytes is not None else shape_of(model, self.where)
 
     @cached_property
     def weights(self) -> Weights:

@@ -8,7 +8,6 @@ from math import isqrt
 
 from ..costs import EXCHANGES, Costs, cost_train
 from ..errors import UserError, fault, unknown
-from ..files import beside
 from ..hardware import Cluster, Device, cluster, resolved
 from ..lowering import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, lower
 from ..memo import Memo
@@ -16,12 +15,13 @@ from ..parallel import ParallelDims
 from ..profile import Profile, check_devices, load_profile, load_stack, profile_for
 from ..program import Program
 from ..schedules import SCHEDULES, Grid, build
-from ..workload import ModelSpec, load_hf_config, preset
+from ..workload import ModelSpec
 from ..workload.blocks import Shard
 from .ignored import ignored, ignored_on
 from .pieces import cost_coarse
 from .resolve import canonical, slowness_of
 from .routing import expert_islands, load_of, remote_share
+from .shape import shape_of
 from .training import TrainScenario
 from .unfit import unfit, unfit_batch
 
@@ -52,15 +52,8 @@ class ResolvedTrain:
     @cached_property
     def spec(self) -> ModelSpec:
         """The model's shape."""
-        return self.memo.get("model", (repr(self.scenario.model), self.where), self._spec)
-
-    def _spec(self) -> ModelSpec:
         model = self.scenario.model
-        if model.preset is not None:
-            return preset(model.preset, f"{self.where}: model", model.overrides or None)
-        if model.config is None:
-            raise UserError(f"{self.where}: model: training needs a shape: give preset or config, not bytes")
-        return load_hf_config(beside(model.config, self.where))
+        return self.memo.get("model", (repr(model), self.where), lambda: shape_of(model, self.where))
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:

@@ -45,7 +45,9 @@ class Model(Table):
     """The weights: a preset, a Hugging Face config, or totals alone."""
 
     preset: str | None = Field(None, description="name of a shipped model, such as kimi-k2")
-    config: str | None = Field(None, description="path of a Hugging Face config.json or of the folder that holds it")
+    config: str | dict[str, Any] | None = Field(
+        None, description="a Hugging Face config.json, the folder that holds it, or its keys"
+    )
     bytes: Size | None = Field(None, description="total bytes, for a model known by totals alone")
     tensors: PositiveInt | None = Field(None, description="number of tensors, with bytes")
     largest: Size | None = Field(None, description="bytes of the largest tensor, with bytes (default: an even split)")

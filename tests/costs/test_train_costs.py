@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from runcast.simulator.costs import cost_train
 
 from ..lowering.steps import MOE, ops, resolved
 
@@ -97,3 +98,36 @@ def test_whole_actions_take_what_their_kernels_take():
         fine, coarse = (resolved(8, 8, level=level, **given) for level in ("kernels", "coarse"))
         of_kernels, of_actions = (one.costs.work_s[~one.program.of_kind("issue")].sum() for one in (fine, coarse))
         assert of_actions == pytest.approx(of_kernels, rel=0.02)
+
+
+FACTORS = {"gemm": {"gemm", "dgrad", "wgrad"}, "attention": {"attention", "attention_backward"},
+           "loss": {"cross_entropy", "cross_entropy_backward"}, "tp": {"all_gather", "reduce_scatter", "all_reduce"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", FACTORS)
+def test_software_takes_longer_for_one_phase_alone(phase):
+    step = resolved(2, parallel={"tp": 2, "zero": 0})
+    slower = step.profile.stated({f"time_factor.{phase}": 2.0}, "a test")
+    costs = cost_train(step.program, step.cluster, slower)
+    ratio = costs.work_s / np.where(step.costs.work_s > 0, step.costs.work_s, 1)
+    assert {step.program.kind_of(op) for op in np.flatnonzero(ratio > 1.5)} == FACTORS[phase]
+
+
+def test_a_slower_exchange_moves_as_many_bytes():
+    step = resolved(2, parallel={"tp": 2})
+    costs = cost_train(step.program, step.cluster, step.profile.stated({"time_factor.tp": 2.0}, "a test"))
+    assert costs.link_bytes == pytest.approx(step.costs.link_bytes)
+
+
+def test_settled_clocks_slow_products_of_their_type():
+    step = resolved(1)
+    settled = {"gemm.sustained_fraction": 0.8, "gemm.sustained_fraction.fp8": 0.5}
+    costs = cost_train(step.program, step.cluster, step.profile.stated(settled, "a test"))
+    gemm = step.program.of_kind("gemm")
+    assert costs.work_s[gemm] == pytest.approx(step.costs.work_s[gemm] / 0.8)
+
+
+def test_host_work_around_the_optimizer_is_added():
+    step = resolved(1)
+    costs = cost_train(step.program, step.cluster, step.profile.stated({"optimizer.s": 0.5}, "a test"))
+    assert (costs.work_s - step.costs.work_s).sum() == pytest.approx(0.5)

@@ -54,7 +54,7 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "precision.compute=nvfp4": "precision.compute = 'nvfp4': H100 SXM computes in fp32, tf32, bf16, fp16, fp8",
     "precision.compute=fp8; cluster=dgx-a100": "precision.compute = 'fp8': A100 SXM 80GB computes in",
     "precision.compute=int8": "precision.compute = 'int8': input should be 'fp32', 'tf32'",
-    "model={bytes='10 GB', tensors=4}": "model: training needs a shape: give preset or config, not bytes",
+    "model={bytes='10 GB', tensors=4}": "model.bytes: a model known by totals alone has no shape;",
     "model.preset=llama3-9b": "preset = 'llama3-9b': unknown; did you mean llama3-8b",
     "parallel.zero=4": "parallel.zero = 4: input should be 0, 1, 2 or 3",
     "parallel.shard=2": "parallel: shard goes with zero = 3",

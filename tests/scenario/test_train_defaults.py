@@ -1,0 +1,62 @@
+"""What a training scenario leaves blank is filled in by its software stack."""
+
+import pytest
+from runcast.simulator.scenario import ResolvedTrain, check_train
+
+STACK = """
+schema = 2
+base = "generic"
+
+[defaults]
+attention = "unfused"
+precision = { gradients = "bf16" }
+recompute = { mode = "selective", modules = ["layernorm"] }
+overlap = { dp = false, params = false, tp = true }
+experts = { dispatcher = "deepep" }
+"""
+
+
+@pytest.fixture
+def step(tmp_path):
+    (tmp_path / "ours.toml").write_text(STACK)
+
+    def checked(**tables):
+        table = {"kind": "train_step", "cluster": "dgx-h100", "stack": "ours.toml", "model": {"preset": "llama3-8b"},
+                 "batch": {"global": 8, "seq_len": 4096}, **tables}  # fmt: skip
+        (tmp_path / "step.toml").touch()
+        return check_train(table, str(tmp_path / "step.toml"))
+
+    return checked
+
+
+def test_what_a_scenario_does_not_say_its_stack_says(step):
+    found = step(parallel={"tp": 2})
+    said = found.attention, found.precision.gradients, found.overlap.dp, found.overlap.tp
+    assert said == ("unfused", "bf16", False, True)
+
+
+def test_what_a_scenario_says_stands(step):
+    found = step(precision={"gradients": "fp32", "compute": "fp16"}, overlap={"dp": True}, attention="flash")
+    assert (found.precision.gradients, found.overlap.dp, found.attention) == ("fp32", True, "flash")
+
+
+@pytest.mark.parametrize(
+    ("tables", "table", "key"),
+    [
+        ({"parallel": {"zero": 3}}, "overlap", "params"),
+        ({"parallel": {"tp": 1}}, "overlap", "tp"),
+        ({"parallel": {"tp": 2, "sequence_parallel": False}}, "overlap", "tp"),
+        ({"recompute": {"mode": "full"}}, "recompute", "modules"),
+        ({"parallel": {"ep": 1}}, "experts", "dispatcher"),
+    ],
+)
+def test_a_default_that_would_say_nothing_is_not_said(step, tables, table, key):
+    assert key not in getattr(step(**tables), table).model_fields_set
+
+
+def test_keys_of_a_hugging_face_config_may_stand_in_the_scenario():
+    keys = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 256}  # fmt: skip
+    table = {"kind": "train_step", "cluster": "dgx-h100", "batch": {"global": 8, "seq_len": 64}}
+    resolved = ResolvedTrain(check_train({**table, "model": {"config": keys}}))
+    assert (resolved.spec.num_hidden_layers, resolved.spec.hidden_size) == (2, 64)
