@@ -90,11 +90,12 @@ PAGE = """<!doctype html>
 STYLE = f"""
 :root {{ color-scheme: light dark; --text: {TEXT}; --page: #ffffff; --line: #d0d7de; }}
 @media (prefers-color-scheme: dark) {{ :root {{ --text: {TEXT_ON_DARK}; --page: #16191d; --line: #3d444d; }} }}
+html {{ scrollbar-gutter: stable; }} /* else figures are drawn before the page is long, and are then too wide */
 body {{ margin: 0; font: 15px/1.5 {FONT}; color: var(--text); background: var(--page); }}
 main {{ max-width: 1500px; margin: 0 auto; padding: 16px 24px 48px; }}
 h1 {{ font-size: 1.5rem; margin: 8px 0 16px; }}
 figure {{ margin: 0 0 24px; overflow-x: auto; }}
-.plotly-graph-div {{ min-width: 900px; }}
+.plotly-graph-div {{ min-width: 720px; }}
 table {{ border-collapse: collapse; margin: 0 0 24px; font-variant-numeric: tabular-nums; }}
 caption {{ text-align: left; font-weight: 600; padding: 8px 0; }}
 th, td {{ text-align: left; padding: 4px 16px 4px 0; border-bottom: 1px solid var(--line); }}

@@ -22,6 +22,7 @@ COLOUR = {"weights": "#003F66", "gradients": "#0072B2", "master weights": "#56B4
 MORE = ("#E69F00", "#009E73", "#CC79A7", "#D55E00", "#B8A800", "#882255", "#44AA99", "#F2A27A")
 REST = "#BFBFBF"
 FULL = "#C1272D"
+NEAR, LIFT = 0.85, 0.06  # of the device: peaks whose text would lie on its line, and how far above a line text stands
 Floats = NDArray[np.float64]
 
 
@@ -45,7 +46,7 @@ def memory_by_owner(
         f"of {format_bytes(capacity_bytes)}"
     )
     styled(figure, f"{title} by owner", subtitle, 340)
-    _mark(figure, at_s, peak_bytes)
+    _mark(figure, at_s, peak_bytes, capacity_bytes, end_s)
     return _axes(figure, capacity_bytes, peak_bytes, end_s)
 
 
@@ -77,7 +78,7 @@ def memory_by_rank(
     fits = "all fit" if not over else f"{len(over)} of {len(peaks)} do not fit"
     subtitle = f"peaks from {format_bytes(low)} to {format_bytes(peak_bytes)} of {format_bytes(capacity_bytes)}: {fits}"
     styled(figure, f"{title} of all pipeline ranks", subtitle, 340)
-    _mark(figure, at_s, peak_bytes)
+    _mark(figure, at_s, peak_bytes, capacity_bytes, end_s)
     return _axes(figure, capacity_bytes, peak_bytes, end_s)
 
 
@@ -143,10 +144,13 @@ def _peak(table: "pd.DataFrame") -> tuple[float, float]:
     return float(table.total.iloc[at]), float(table.time_s.iloc[at])
 
 
-def _mark(figure: "go.Figure", at_s: float, peak_bytes: float) -> None:
+def _mark(figure: "go.Figure", at_s: float, peak_bytes: float, capacity_bytes: float, end_s: float) -> None:
+    """The peak with its size, to the side where there is room, and above the line of the device where that is near."""
+    near = NEAR * capacity_bytes < peak_bytes <= capacity_bytes
+    text_bytes = (capacity_bytes if near else peak_bytes) + LIFT * max(capacity_bytes, peak_bytes)
     figure.add_annotation(
-        x=at_s, y=peak_bytes / 2**30, text=f"peak {format_bytes(peak_bytes)}", ax=0, ay=-22, arrowhead=2, arrowsize=0.8,
-        name="peak",
+        x=at_s, y=peak_bytes / 2**30, text=f"peak {format_bytes(peak_bytes)}", ax=0, ay=text_bytes / 2**30, ayref="y",
+        xanchor="left" if at_s < end_s / 2 else "right", arrowhead=2, arrowsize=0.8, name="peak",
     )  # fmt: skip
 
 
@@ -159,5 +163,6 @@ def _axes(figure: "go.Figure", capacity_bytes: float, peak_bytes: float, end_s: 
     top = max(capacity_bytes, peak_bytes) / 2**30 * 1.14
     figure.update_layout(legend={"orientation": "v", "x": 1.01, "y": 1, "yanchor": "top"}, margin_t=TITLE_PX)
     figure.update_xaxes(range=[0, end_s or 1.0])
-    figure.update_yaxes(title="GiB", range=[0, top], gridcolor=GRID, zeroline=False, automargin="left")
+    figure.update_yaxes(title="GiB", range=[0, top], gridcolor=GRID, zeroline=False, automargin="left",
+                        ticklabelstandoff=6)  # fmt: skip
     return figure

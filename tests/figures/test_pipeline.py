@@ -218,6 +218,16 @@ def test_thousands_of_times_keep_the_peak() -> None:
     assert max(line.y) == held.max() / 2**30
 
 
+@pytest.mark.parametrize(("peak", "above"), [(0.9, 1.0), (0.5, 0.5), (1.2, 1.2)])
+def test_the_text_of_a_peak_is_clear_of_the_line_of_the_device(peak: float, above: float) -> None:
+    table = pd.DataFrame({"time_s": [0.0, 1.0], "weights": [0.0, peak * 2**30], "total": [0.0, peak * 2**30]})
+
+    figure = memory_by_owner(table, 2**30, 4.0, 0)
+
+    (text,) = (note for note in figure.layout.annotations if note.name == "peak")
+    assert (text.ay, text.xanchor) == (pytest.approx(above + 0.06 * max(1, peak)), "left")
+
+
 def test_the_png_of_a_step_is_its_pipeline(tmp_path: Path, chromium: str) -> None:
     from runcast.simulator.figures import png
 
