@@ -70,6 +70,14 @@ class Types:
     moments: float = 4
     master: float = 4
 
+    @property
+    def updated(self) -> float:
+        """What Adam reads and writes of a parameter: its gradient; both moments and the weight that is updated, twice;
+        and the weight that is made of a master copy, once.
+        """
+        weight = 2 * self.master + self.weights if self.master else 2 * self.weights
+        return self.gradients + 2 * 2 * self.moments + weight
+
 
 @dataclass(frozen=True)
 class TrainPlan:

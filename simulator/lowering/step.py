@@ -8,6 +8,7 @@ updates the parameters that it owns, and gathers those of others, unless the nex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..forms import WIDE_ROW
 from ..program import Place, Program
 from ..schedules import Action, needs
 from ..schedules.grid import Cell
@@ -18,8 +19,8 @@ from .kept import kept_bytes
 from .piece import COMPUTE, D2H, H2D, HOST, Tables
 from .plan import TrainPlan
 
-_ADAM_BYTES = 28  # fp32 gradient, weight and two moments: read four, write three, per parameter
 _AGREED_BYTES = 4  # the sum of squares of all gradients
+_NO_ROWS = (round(WIDE_ROW),)  # the shape of what goes over all parameters in one sweep: no row is too short for it
 
 
 def lower(plan: TrainPlan) -> Program:
@@ -250,7 +251,8 @@ class Step:
         owned = [self._owned(rank) for rank in ranks]
         norms = [
             self.assembly.op("grad_norm", [(rank, COMPUTE), *self._traffic_lanes(rank)], self._end_of(rank),
-                             name="gradient norm", size_bytes=4 * owned[rank], shape=(8192,), dtype="fp32")
+                             name="gradient norm", size_bytes=plan.types.gradients * owned[rank], shape=_NO_ROWS,
+                             dtype="fp32")
             for rank in ranks
         ]  # fmt: skip
         world = tuple(range(plan.dims.world_size))
@@ -305,18 +307,19 @@ class Step:
 
     def _update(self, rank: int, owned: int, after: int) -> int:
         """Adam on the device; or on the host, with gradients going there and weights coming back."""
+        types = self.plan.types
         if not self.plan.offload_optimizer:
             return self.assembly.op(
-                "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=_ADAM_BYTES * owned, shape=(8192,),
+                "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=types.updated * owned, shape=_NO_ROWS,
                 dtype="fp32",
             )  # fmt: skip
         me = (self._first[rank],)
         there = self.assembly.op(D2H, [(rank, D2H)], [after], name="gradients to host", group=me,
-                                 size_bytes=owned * self.plan.types.gradients)  # fmt: skip
+                                 size_bytes=owned * types.gradients)  # fmt: skip
         step = self.assembly.op("host_adam", [(rank, HOST)], [there], name="optimizer", group=me,
-                                size_bytes=_ADAM_BYTES * owned)  # fmt: skip
+                                size_bytes=owned * types.updated)  # fmt: skip
         return self.assembly.op(H2D, [(rank, H2D)], [step], name="weights to device", group=me,
-                                size_bytes=owned * self.plan.types.weights)  # fmt: skip
+                                size_bytes=owned * types.weights)  # fmt: skip
 
 
 def _ranks_of_stage(plan: TrainPlan) -> tuple[int, ...]:
