@@ -11,6 +11,7 @@ direction alone. Groups list their ranks in the axis' order, which is ascending.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from math import prod
 
 import numpy as np
@@ -68,14 +69,6 @@ class ParallelDims:
             return shard if axis == "dp_shard" else ranks // shard
         return prod(self._sizes(_grid_of(axis))[name] for name in _members_of(axis))
 
-    def coordinates(self, rank: int) -> Mapping[str, int]:
-        """A rank's place on the dense axes tp, cp, dp and pp."""
-        return self._digits(DENSE, self._checked(rank))
-
-    def expert_coordinates(self, rank: int) -> Mapping[str, int]:
-        """A rank's place on the axes of experts: etp, ep, edp and pp."""
-        return self._digits(EXPERT, self._checked(rank))
-
     def rank(self, **coordinates: int) -> int:
         """The rank at a place on the dense axes, or on those of experts if one of theirs is named; others are 0.
 
@@ -100,12 +93,8 @@ class ParallelDims:
         first = rank - sum(digits[name] * strides[name] for name in _members_of(axis))
         return tuple((first + self._offsets(axis)).tolist())
 
-    def groups(self, axis: str) -> list[tuple[int, ...]]:
-        """All groups of an axis, by their first rank; together they are the world."""
-        return [tuple(group) for group in self.table(axis).tolist()]
-
     def table(self, axis: str) -> NDArray[np.int64]:
-        """All groups of an axis as one array, `[groups, ranks of a group]`."""
+        """All groups of an axis as one array, `[groups, ranks of a group]`, by their first rank; together the world."""
         if axis in ("dp_shard", "dp_replicate"):
             parts = self.table("dp_cp").reshape(-1, self.size("dp_replicate"), self.size("dp_shard"))
             parts = parts.reshape(-1, parts.shape[2]) if axis == "dp_shard" else _joined(parts)
@@ -135,8 +124,9 @@ class ParallelDims:
             allowed = f"{each} = {experts} must divide the {stage} GPUs of a stage ({of})"
             yield fault(where, f"{key}ep", self.ep, allowed)
         elif not self._same_pipelines():
-            allowed = f"with pp inside dp, etp x ep ({experts}) must equal tp x cp ({self.tp * self.cp})"
-            yield fault(where, f"{key}order", self.order, allowed)
+            last = "-".join([*(axis for axis in self.order.split("-") if axis != "pp"), "pp"])
+            apart = f"{self._apart(DENSE)} ranks apart, of experts {self._apart(EXPERT)}"
+            yield fault(where, f"{key}order", self.order, f"stages are {apart}, which must agree: pp last, {last}")
         if self.shard is not None and (self.shard < 1 or self.dp * self.cp % self.shard):
             yield fault(where, f"{key}shard", self.shard, f"must divide dp x cp = {self.dp * self.cp}")
 
@@ -156,6 +146,11 @@ class ParallelDims:
 
     def _same_pipelines(self) -> bool:
         return self.pp == 1 or self._strides(DENSE)["pp"] == self._strides(EXPERT)["pp"]
+
+    def _apart(self, grid: Sequence[str]) -> str:
+        """How many ranks neighbouring stages are apart: the product of the axes nearer than pp."""
+        nearer = list(takewhile(lambda axis: axis != "pp", self._strides(grid)))
+        return f"{' x '.join(nearer) or 1} = {self._strides(grid)['pp']}"
 
     def _checked(self, rank: int) -> int:
         if not 0 <= rank < self.world_size:

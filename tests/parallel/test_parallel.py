@@ -5,13 +5,17 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.parallel import AXES, ORDER, ParallelDims
+from runcast.simulator.parallel import AXES, DENSE, EXPERT, ORDER, ParallelDims
 
 SIXTEEN = ParallelDims(tp=2, pp=4, dp=2)  # the docstring of Megatron-LM's initialize_model_parallel
 
 
 def pairs(text):
     return [tuple(map(int, group.split())) for group in text.split(",")]
+
+
+def groups_of(dims, axis):
+    return [tuple(group) for group in dims.table(axis).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -24,17 +28,17 @@ def pairs(text):
     ],
 )
 def test_sixteen_gpus_as_megatron_documents_them(axis, groups):
-    assert SIXTEEN.groups(axis) == pairs(groups)
+    assert groups_of(SIXTEEN, axis) == pairs(groups)
 
 
 def test_context_parallel_ranks_lie_between_tp_and_dp():
     # 16 GPUs with tp 2, cp 2, dp 4: groups of test_parallel_state.py's order tp-cp-ep-dp-pp
     dims = ParallelDims(tp=2, cp=2, dp=4)
 
-    assert dims.groups("cp")[:4] == [(0, 2), (1, 3), (4, 6), (5, 7)]
-    assert dims.groups("dp")[:2] == [(0, 4, 8, 12), (1, 5, 9, 13)]
-    assert dims.groups("dp_cp") == [(0, 2, 4, 6, 8, 10, 12, 14), (1, 3, 5, 7, 9, 11, 13, 15)]
-    assert dims.groups("tp_cp")[0] == (0, 1, 2, 3)
+    assert groups_of(dims, "cp")[:4] == [(0, 2), (1, 3), (4, 6), (5, 7)]
+    assert groups_of(dims, "dp")[:2] == [(0, 4, 8, 12), (1, 5, 9, 13)]
+    assert groups_of(dims, "dp_cp") == [(0, 2, 4, 6, 8, 10, 12, 14), (1, 3, 5, 7, 9, 11, 13, 15)]
+    assert groups_of(dims, "tp_cp")[0] == (0, 1, 2, 3)
 
 
 def test_experts_have_a_grid_of_their_own():
@@ -42,23 +46,23 @@ def test_experts_have_a_grid_of_their_own():
     dims = ParallelDims(tp=4, dp=4, pp=2, ep=8)
 
     assert dims.edp == 2
-    assert dims.groups("ep")[0] == tuple(range(8))
-    assert dims.groups("edp")[0] == (0, 8)
-    assert dims.groups("tp_ep") == [tuple(range(first, first + 8)) for first in (0, 8, 16, 24)]
+    assert groups_of(dims, "ep")[0] == tuple(range(8))
+    assert groups_of(dims, "edp")[0] == (0, 8)
+    assert groups_of(dims, "tp_ep") == [tuple(range(first, first + 8)) for first in (0, 8, 16, 24)]
 
 
 def test_pipelines_inside_data_parallelism():
     dims = ParallelDims(tp=2, pp=4, dp=2, order="tp-cp-ep-pp-dp")
 
-    assert dims.groups("pp")[:2] == [(0, 2, 4, 6), (1, 3, 5, 7)]
-    assert dims.groups("dp")[0] == (0, 8)
+    assert groups_of(dims, "pp")[:2] == [(0, 2, 4, 6), (1, 3, 5, 7)]
+    assert groups_of(dims, "dp")[0] == (0, 8)
 
 
 def test_copies_of_shards():
     dims = ParallelDims(tp=2, dp=8, shard=4)
 
-    assert dims.groups("dp_shard") == [(0, 2, 4, 6), (1, 3, 5, 7), (8, 10, 12, 14), (9, 11, 13, 15)]
-    assert dims.groups("dp_replicate")[:2] == [(0, 8), (1, 9)]
+    assert groups_of(dims, "dp_shard") == [(0, 2, 4, 6), (1, 3, 5, 7), (8, 10, 12, 14), (9, 11, 13, 15)]
+    assert groups_of(dims, "dp_replicate")[:2] == [(0, 8), (1, 9)]
 
 
 sizes = st.sampled_from([1, 2, 3, 4])
@@ -79,7 +83,7 @@ def grids(draw):
 def test_groups_of_an_axis_are_the_world(dims):
     assert dims.faults(dims.world_size) == []
     for axis in AXES:
-        groups = dims.groups(axis)
+        groups = groups_of(dims, axis)
         assert sorted(rank for group in groups for rank in group) == list(range(dims.world_size))
         assert {len(group) for group in groups} == {dims.size(axis)}
         assert all(list(group) == sorted(group) for group in groups)
@@ -91,14 +95,13 @@ def test_a_rank_is_in_its_group(dims, data):
     rank = data.draw(st.integers(0, dims.world_size - 1))
     for axis in AXES:
         assert rank in dims.group(axis, rank)
-        assert dims.group(axis, rank) in dims.groups(axis)
+        assert dims.group(axis, rank) in groups_of(dims, axis)
 
 
 @given(grids())
-def test_places_and_ranks_invert_each_other(dims):
-    for rank in range(dims.world_size):
-        assert dims.rank(**dims.coordinates(rank)) == rank
-        assert dims.rank(**dims.expert_coordinates(rank)) == rank
+def test_a_place_on_an_axis_is_one_of_the_first_group(dims):
+    for axis in {*DENSE, *EXPERT}:
+        assert tuple(dims.rank(**{axis: place}) for place in range(dims.size(axis))) == dims.group(axis, 0)
 
 
 @given(grids())
@@ -108,16 +111,24 @@ def test_products_of_axes(dims):
         assert set(dims.group("dp_cp", rank)) == around
         copies = {other for peer in dims.group("dp_shard", rank) for other in dims.group("dp_replicate", peer)}
         assert copies == around
-        assert dims.coordinates(rank)["pp"] == dims.expert_coordinates(rank)["pp"]
+
+
+@given(grids(), st.data())
+def test_experts_share_the_stages_of_the_pipeline(dims, data):
+    rank = data.draw(st.integers(0, dims.world_size - 1))
+
+    stage = {other for peer in dims.group("tp_cp", rank) for other in dims.group("dp", peer)}
+
+    assert {other for peer in dims.group("tp_ep", rank) for other in dims.group("edp", peer)} == stage
 
 
 def test_sixteen_thousand_ranks_are_fast():
     dims = ParallelDims(tp=8, cp=16, dp=8, pp=16, ep=64)
     start = time.perf_counter()
     for axis in AXES:
-        dims.groups(axis)
+        groups_of(dims, axis)
     for rank in range(0, dims.world_size, 16):
-        dims.group("tp", rank), dims.coordinates(rank)
+        dims.group("tp", rank)
 
     assert time.perf_counter() - start < 2
 
@@ -132,7 +143,18 @@ def test_sixteen_thousand_ranks_are_fast():
         ({"dp": 0}, 8, "x: parallel.dp = 0: expected 1 or more"),
         ({"dp": 8, "order": "tp-dp-dp"}, 8, f"expected each of tp, cp, ep, dp, pp once, such as {ORDER}"),
         ({"dp": 4, "pp": 2, "order": "tp-cp-ep"}, 8, "x: parallel.order = 'tp-cp-ep': expected each of"),
-        ({"tp": 2, "pp": 2, "dp": 2, "ep": 4, "order": "tp-cp-ep-pp-dp"}, 8, "etp x ep (4) must equal tp x cp (2)"),
+        (
+            {"tp": 2, "pp": 2, "dp": 2, "ep": 4, "order": "tp-cp-ep-pp-dp"},
+            8,
+            "'tp-cp-ep-pp-dp': stages are tp x cp = 2 "
+            "ranks apart, of experts etp x ep = 4, which must agree: pp last, tp-cp-ep-dp-pp",
+        ),
+        (
+            {"tp": 2, "pp": 2, "dp": 2, "ep": 2, "order": "tp-cp-pp-ep-dp"},
+            8,
+            "'tp-cp-pp-ep-dp': stages are tp x cp = 2 "
+            "ranks apart, of experts etp = 1, which must agree: pp last, tp-cp-ep-dp-pp",
+        ),
     ],
 )
 def test_what_does_not_fit_is_a_line(dims, gpus, line):
@@ -143,9 +165,9 @@ def test_what_does_not_fit_is_a_line(dims, gpus, line):
 
 def test_wrong_ranks_axes_and_places():
     with pytest.raises(ValueError, match="rank = 16: expected 0 to 15"):
-        SIXTEEN.coordinates(16)
+        SIXTEEN.group("tp", 16)
     with pytest.raises(ValueError, match="unknown"):
-        SIXTEEN.groups("tensor")
+        SIXTEEN.table("tensor")
     with pytest.raises(ValueError, match="tp = 2: expected 0 to 1"):
         SIXTEEN.rank(tp=2)
     with pytest.raises(ValueError, match="axis = 'cp': unknown"):
