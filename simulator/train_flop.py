@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from .lowering import TrainPlan
-from .workload.blocks import Layer, Shard, embedding, head, layer, mtp_in
+from .workload.blocks import Shard, embedding, head, layer, mtp_in
 from .workload.kernels import Kernel, Kernels, flop, input_gradient, weight_gradient
 
 
@@ -20,16 +20,12 @@ def model_flop(plan: TrainPlan, sequences: int, causal: bool = True) -> float:
     for number in layers:
         key = (spec.kind(number), spec.window(number))
         if key not in kinds:
-            kinds[key] = _flop(_of(layer(spec, number, whole)), causal)
+            kinds[key] = _flop(layer(spec, number, whole).all, causal)
         total += kinds[key]
     losses = 1 + sum(len(stage.mtp) for stage in plan.stages)
     total += losses * _flop(head(spec, whole), causal) + _flop(embedding(spec, whole), causal)
     total += (losses - 1) * _flop(mtp_in(spec, whole), causal)
     return total * sequences
-
-
-def _of(one: Layer) -> Kernels:
-    return one.all
 
 
 def _flop(kernels: Kernels, causal: bool) -> float:
