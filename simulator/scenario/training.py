@@ -2,11 +2,31 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from .schema import Model, Seconds, Size, Slow, Table
 
+
+def _whole(of: str, such_as: int) -> BeforeValidator:
+    """Says of what a key is a number, as a size with its unit is what one may expect."""
+
+    def checked(value: Any) -> Any:
+        if type(value) is not int:
+            raise ValueError(f"expected a whole number of {of}, such as {such_as}")
+        return value
+
+    return BeforeValidator(checked)
+
+
+Sequences = Annotated[PositiveInt, _whole("sequences", 8)]
+Tokens = Annotated[PositiveInt, _whole("tokens", 8192)]
+Elements = Annotated[PositiveInt, _whole("elements", 40_000_000)]
 Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "mlp", "moe", "shared_experts"]
+
+
+def _goes_with(key: str, needed: str, table: str) -> ValueError:
+    """`--set` takes no key out of a file, but it replaces a table."""
+    return ValueError(f"{key} goes with {needed}: leave {key} out, or set the whole table: {table}")
 
 
 class Parallel(Table):
@@ -51,9 +71,9 @@ class Schedule(Table):
 class Batch(Table):
     """What one step trains on; sizes in sequences."""
 
-    global_: PositiveInt = Field(alias="global", description="sequences per step, over all ranks")
-    micro: PositiveInt = Field(1, description="sequences per micro-batch")
-    seq_len: PositiveInt = Field(description="tokens per sequence")
+    global_: Sequences = Field(alias="global", description="sequences per step, over all ranks")
+    micro: Sequences = Field(1, description="sequences per micro-batch")
+    seq_len: Tokens = Field(description="tokens per sequence")
 
 
 class Precision(Table):
@@ -78,9 +98,9 @@ class Recompute(Table):
     @model_validator(mode="after")
     def _nothing_ignored(self) -> "Recompute":
         if "modules" in self.model_fields_set and self.mode != "selective":
-            raise ValueError("modules goes with mode = 'selective'")
+            raise _goes_with("modules", "mode = 'selective'", f"recompute = {{mode = '{self.mode}'}}")
         if self.layers is not None and self.mode != "full":
-            raise ValueError("layers goes with mode = 'full'")
+            raise _goes_with("layers", "mode = 'full'", f"recompute = {{mode = '{self.mode}'}}")
         return self
 
 
@@ -134,7 +154,7 @@ class Experts(Table):
     def _nothing_ignored(self) -> "Experts":
         for key in ("zipf", "histogram"):
             if key in self.model_fields_set and self.routing != key:
-                raise ValueError(f"{key} goes with routing = '{key}'")
+                raise _goes_with(key, f"routing = '{key}'", f"experts = {{routing = '{self.routing}'}}")
         if self.nodes_per_token is not None and self.dispatcher != "deepep":
             raise ValueError("nodes_per_token goes with dispatcher = 'deepep'")
         return self
@@ -178,7 +198,7 @@ class TrainScenario(Table):
     )
     attention_dropout: bool = Field(True, description="unfused: whether scores have dropout")
     lora: Lora | None = Field(None, description="adapters instead of full fine-tuning")
-    bucket: PositiveInt | None = Field(None, description="elements of a gradient bucket (default: the stack's)")
+    bucket: Elements | None = Field(None, description="elements of a gradient bucket (default: the stack's)")
     level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
     slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
 

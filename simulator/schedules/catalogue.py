@@ -81,7 +81,8 @@ def _check_sizes(name: str, pipeline_ranks: int, microbatches: int, chunks: int)
             raise ValueError(f"{name} with {size} {what}; expected at least 1")
     own = SCHEDULES[name].chunks
     if own is not None and chunks not in (1, own):
-        raise ValueError(f"{name} with {chunks} chunks per rank; it has {own}, interleaved takes any number")
+        allowed = f"it has {own}, interleaved takes any number: leave vpp out, or set it to {own}"
+        raise ValueError(f"{name} with {chunks} chunks per rank; {allowed}")
 
 
 def _check_options(name: str, options: dict[str, Any]) -> None:

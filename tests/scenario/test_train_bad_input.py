@@ -49,7 +49,7 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "schedule.name=dualpipe": "schedule: dualpipe on 1 pipeline ranks; expected an even number",
     "schedule.name=dualpipe; parallel.pp=4; batch.global=4": "dualpipe with 4 micro-batches on 4 pipeline ranks",
     "schedule.name=interleaved; schedule.vpp=2; parallel.pp=2; batch.global=2": "1 micro-batches on 2 pipeline ranks",
-    "schedule.vpp=2": "schedule: 1f1b with 2 chunks per rank; it has 1",
+    "schedule.vpp=2": "schedule: 1f1b with 2 chunks per rank; it has 1, interleaved takes any number: leave vpp out",
     "schedule.group=2": "schedule: 1f1b has no option 'group'",
     "precision.compute=nvfp4": "precision.compute = 'nvfp4': H100 SXM computes in fp32, tf32, bf16, fp16, fp8",
     "precision.compute=fp8; cluster=dgx-a100": "precision.compute = 'fp8': A100 SXM 80GB computes in",
@@ -67,9 +67,10 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "parallel.layers=[-1, 5]": "parallel.layers.0 = -1: input should be greater than or equal to 0",
     "batch.globl=2": "batch.globl = 2: unknown key; did you mean global?",
     "parallel.tpp=2": "parallel.tpp = 2: unknown key; did you mean tp or pp?",
-    "recompute.modules=['core_attn']": "recompute: modules goes with mode = 'selective'",
+    "recompute.modules=['core_attn']": "recompute: modules goes with mode = 'selective': leave modules out, or set the "
+    "whole table: recompute = {mode = 'none'}",
     "recompute={mode='selective', modules=['x']}": "recompute.modules.0 = 'x': input should be 'core_attn',",
-    "recompute.layers=2": "recompute: layers goes with mode = 'full'",
+    "recompute.layers=2": "recompute: layers goes with mode = 'full': leave layers out, or set the whole table",
     "recompute={mode='full', layers=3}; parallel.pp=2": "recompute.layers = 3: a chunk has at most 2",
     "recompute={mode='selective', modules=['mla_up_proj', 'mlp']}": "modules = 'mla_up_proj': llama3-8b has no latent",
     "recompute={mode='selective', modules=['moe']}": "recompute.modules = 'moe': llama3-8b has no experts",
@@ -92,6 +93,9 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "stack=megatronn": "stack = 'megatronn': unknown; known:",
     "level=fine": "level = 'fine': input should be 'kernels' or 'coarse'",
     "seed=1": "seed = 1: unknown key; ",
+    "bucket='25 MB'": "bucket = '25 MB': expected a whole number of elements, such as 40000000",
+    "batch.seq_len=8k": "batch.seq_len = '8k': expected a whole number of tokens, such as 8192",
+    "batch.micro=1.0": "batch.micro = 1.0: expected a whole number of sequences, such as 8",
     "bucket=0": "bucket = 0: input should be greater than 0",
 }
 FAULTS_OF_EXPERTS = {
@@ -103,7 +107,8 @@ FAULTS_OF_EXPERTS = {
     "experts={routing='histogram', histogram=[1, 2, 3]}": "experts.histogram = [1.0, 2.0, 3.0]: expected 128 shares",
     "experts.routing=histogram": "experts.histogram = []: expected 128 shares",
     "experts.histogram=[1, 2]": "experts: histogram goes with routing = 'histogram'",
-    "experts.zipf=2.0": "experts: zipf goes with routing = 'zipf'",
+    "experts.zipf=2.0": "experts: zipf goes with routing = 'zipf': leave zipf out, or set the whole table: "
+    "experts = {routing = 'balanced'}",
     "experts.nodes_per_token=2": "experts: nodes_per_token goes with dispatcher = 'deepep'",
     "parallel.ep=1; experts.dispatcher=deepep": "experts.dispatcher = 'deepep': goes with parallel.ep above 1",
     "experts={dispatcher='deepep', nodes_per_token=2}": "experts.nodes_per_token = 2: at most 1, over which",

@@ -19,8 +19,16 @@ def test_names():
         (("1f1b", 0, 8), {}, "1f1b with 0 pipeline ranks; expected at least 1"),
         (("1f1b", 4, 0), {}, "1f1b with 0 micro-batches; expected at least 1"),
         (("interleaved", 4, 8, 0), {}, "interleaved with 0 chunks; expected at least 1"),
-        (("1f1b", 4, 8, 2), {}, "1f1b with 2 chunks per rank; it has 1, interleaved takes any number"),
-        (("zb-v", 4, 8, 3), {}, "zb-v with 3 chunks per rank; it has 2, interleaved takes any number"),
+        (
+            ("1f1b", 4, 8, 2),
+            {},
+            "1f1b with 2 chunks per rank; it has 1, interleaved takes any number: leave vpp out, or set it to 1",
+        ),
+        (
+            ("zb-v", 4, 8, 3),
+            {},
+            "zb-v with 3 chunks per rank; it has 2, interleaved takes any number: leave vpp out, or set it to 2",
+        ),
         (("1f1b", 4, 8), {"group": 4}, "1f1b has no option 'group'; known: none"),
         (("interleaved", 4, 8), {"grp": 4}, "interleaved has no option 'grp'; known: group, extra_warmup, overlap"),
         (("interleaved", 4, 3), {}, "interleaved with 3 micro-batches on 4 pipeline ranks; expected at least 4"),
