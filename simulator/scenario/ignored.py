@@ -11,7 +11,7 @@ from ..parallel import ParallelDims
 from ..workload import ModelSpec
 from .routing import expert_islands
 from .training import Experts, TrainScenario
-from .unfit import Misfit, has_dense_layers
+from .unfit import Misfit, has_dense_layers, unmeasured
 
 
 def ignored(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
@@ -25,7 +25,8 @@ def ignored(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[st
 def ignored_on(
     machines: Cluster, scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str
 ) -> Iterator[str]:
-    """Those that need axes which fit the machines."""
+    """Those that need machines which the axes fit, and machines that nobody has measured."""
+    yield from (fault(where, *misfit) for misfit in unmeasured(machines, scenario))
     if scenario.parallel.shard_embedding and dims.size("dp_cp") == 1:
         yield fault(where, "parallel.shard_embedding", True, "goes with dp x cp above 1")
     given = scenario.experts

@@ -1,4 +1,5 @@
-"""What of a training step does not fit: sizes that do not divide, and mechanisms that do not go together.
+"""What of a training step does not fit: sizes that do not divide, mechanisms that do not go together, machines that
+nobody has measured.
 
 How a model and its sequences are to be divided is one rule, for scenarios and for recipes of other tools.
 """
@@ -9,7 +10,9 @@ from math import isqrt
 from typing import NamedTuple
 
 from ..errors import fault
+from ..hardware import Cluster
 from ..parallel import ParallelDims
+from ..profile import profile_for
 from ..workload import ModelSpec
 from .training import Batch, TrainScenario
 
@@ -87,6 +90,15 @@ def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
     elif (layers_run := batch.global_ // each * layers) > _MOST_LAYERS:
         allowed = f"{layers_run:,} layers run one after another; at most {_MOST_LAYERS:,}"
         yield Misfit("batch.global", batch.global_, allowed)
+
+
+def unmeasured(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
+    """Devices without a profile of their own: the generic one does not say what the kernels of a step take."""
+    devices = {node.device.name: node.device.measured_as for node in machines.nodes}
+    names = [name for name, measured in devices.items() if profile_for(measured) == "generic"]
+    if names and scenario.profile is None:
+        allowed = f"no profile is made for {' and '.join(names)}: give one that you have measured as profile"
+        yield Misfit("cluster", scenario.cluster, allowed)
 
 
 def _mechanisms(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Iterator[Misfit]:
