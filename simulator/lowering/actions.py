@@ -317,6 +317,13 @@ class _Script:
         """Gradients of a unit join their bucket, which goes when it is full or the stage is done."""
         if not self.one.reduce:
             return
+        self.w.layer = number
+        self.w.mark("grads", len(self.w) - 1)
+        if self.of.holdings.leads:
+            self._fill_buckets(number)
+
+    def _fill_buckets(self, number: int) -> None:
+        """Add a unit's gradients, and send those that are full."""
         after, done = [len(self.w) - 1], number == self._units[0]
         held = self.of.holdings.trained(number, self._held[number])
         for share in self.of.holdings.shares(held):

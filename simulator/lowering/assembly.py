@@ -27,7 +27,7 @@ class Assembly:
         self._single_at: list[int] = []
         self._shapes: list[tuple[int, ...]] = []
         self._lanes: dict[tuple[int, int], int] = {}
-        self._on: list[tuple[int, int]] = []  # (lane, op) of single ops
+        self._on: list[tuple[int, int]] = []  # (lane, op) of single ops, and of others the lanes that they share
         self._deps: list[tuple[int, int]] = []  # (op, what it waits for) beyond those inside pieces
         self._buffers: list[Buffer] = []
         self._access: list[tuple[int, int, bool]] = []  # (op, buffer, write)
@@ -72,6 +72,10 @@ class Assembly:
     def wait(self, op: int, after: Iterable[int]) -> None:
         """An op waits for others besides."""
         self._deps += [(op, dep) for dep in after]
+
+    def share(self, op: int, place: int, lane: str) -> None:
+        """An op holds a lane of one more place."""
+        self._on.append((self._lane(place, self.tables.lanes(lane)), op))
 
     def hold(self, name: str, place: int, size_bytes: int, writer: int, last: int) -> None:
         """A buffer from the start of one op to the end of another."""

@@ -21,12 +21,13 @@ from ..program import Place, Program
 from ..schedules.grid import Cell
 from .actions import Pass
 from .assembly import Assembly
+from .held import LANES
 from .piece import COMPUTE, Ints, Piece
 from .plan import TrainPlan
 from .step import Placed, Step
 
 KIND = "actions"
-TRAFFIC = ("dp", "edp")
+TRAFFIC = LANES
 """Lanes of an action whose ops are ops of the step, and take no time where the action is run alone."""
 _MOST_CUTS = 32  # of each sort
 
@@ -73,11 +74,14 @@ def coarse(plan: TrainPlan) -> Coarse:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A piece as parts in a row, numbered from `first`: what each sends behind it, which one each layer waits at."""
+    """A piece as parts in a row, numbered from `first`: what each sends behind it, at which one each layer waits, and
+    behind which one it has its gradients where another rank waits for them.
+    """
 
     first: int
     sends: tuple[tuple[int, ...], ...]
     weights: Mapping[int, int]
+    grads: Mapping[int, int]
 
 
 class _CoarseStep(Step):
@@ -119,11 +123,16 @@ class _CoarseStep(Step):
             for i in range(len(cut.sends))
         ]  # fmt: skip
         sent = [
-            op for part, of in zip(parts, cut.sends, strict=True) for op in self._send_gradients(rank, piece, of, part)
+            one
+            for part, messages in zip(parts, cut.sends, strict=True)
+            for one in self._send_gradients(rank, piece, messages, part)
         ]
-        last = sent[-1] if sent else parts[-1]
-        weights = {layer: parts[i] for layer, i in cut.weights.items()}
-        return [Placed(parts[:1], parts[-1:], parts[0], last, weights if one.kind == "F" else {}) for one in cell]
+        last = sent[-1][0] if sent else parts[-1]
+        weights, grads = ({layer: parts[i] for layer, i in at.items()} for at in (cut.weights, cut.grads))
+        return [
+            Placed(parts[:1], parts[-1:], parts[0], last, weights if one.kind == "F" else {}, grads, sent)
+            for one in cell
+        ]
 
     def _waiting(self, rank: int, kind: str, stage: int) -> list[int]:
         """The units of a stage whose weights are on their way: those of its first forward."""
@@ -138,7 +147,8 @@ class _CoarseStep(Step):
         _, place, _ = self._pieces.setdefault(id(piece), (piece, len(self._pieces), rank))
         needs = {layer: piece.marks[mark] for layer in waiting if (mark := ("weights", layer)) in piece.marks}
         messages = _messages(piece, [self._tables.lanes(name) for name in TRAFFIC])
-        ready, started = _earliest(needs.values()), _latest(messages.values())
+        has = {layer: op for (mark, layer), op in piece.marks.items() if mark == "grads" and self.plan.mirrored}
+        ready, started = _earliest(needs.values()), _latest((*messages.values(), *has.values()))
         head = min((op for ops in piece.heads for op in ops), default=0)
         waits = {Moment(op, True) for op in ready.values() if op > head}
         goes = {Moment(op, False) for op in started.values()}
@@ -148,12 +158,15 @@ class _CoarseStep(Step):
         for message, op in messages.items():
             sends[behind[Moment(started[op], False)]].append(message)
         weights = {layer: behind.get(Moment(ready[op], True), -1) + 1 for layer, op in needs.items()}
+        grads = {layer: behind[Moment(started[op], False)] for layer, op in has.items()}
         first, ends = len(self._parts), [None, *moments, None]
         self._parts += [Part(place, since, until) for since, until in pairwise(ends)]
-        return _Cut(first, tuple(map(tuple, sends)), weights)
+        return _Cut(first, tuple(map(tuple, sends)), weights, grads)
 
-    def _send_gradients(self, rank: int, piece: Piece, messages: Sequence[int], after: int) -> list[int]:
-        """Messages of a piece; equal ones in a row are one op."""
+    def _send_gradients(
+        self, rank: int, piece: Piece, messages: Sequence[int], after: int
+    ) -> list[tuple[int, str, int]]:
+        """Messages of a piece, with their lanes and the last layer that is in them; equal ones in a row are one op."""
         made = []
         t, rows = self._tables, (piece.lane, piece.kind, piece.group, piece.bytes)
         alike: list[tuple[tuple[int, ...], int]] = []
@@ -167,7 +180,7 @@ class _CoarseStep(Step):
             )  # fmt: skip
             if times > 1:
                 self.times[op] = times
-            made.append(op)
+            made.append((op, t.lanes.values[lane], int(piece.layer[max(messages)])))
         return made
 
 

@@ -13,6 +13,9 @@ from typing import NamedTuple
 from ..workload.states import Held, all_held, embedding_held, head_held, layer_replicated, trained
 from .plan import Stage, TrainPlan
 
+LANES = ("dp", "edp")
+"""Lanes of a rank that carry gradients and new weights: of dense parameters, and of experts."""
+
 
 class Share(NamedTuple):
     """A number of parameters of a rank and the ranks that they are reduced over; `lane` carries their traffic."""
@@ -37,6 +40,16 @@ class Holdings:
 
     plan: TrainPlan
     pipeline_rank: int
+
+    @property
+    def mirror(self) -> int | None:
+        """The pipeline rank that holds the same stages: in DualPipe a stage lies on two, one for each direction."""
+        return self.plan.dims.pp - 1 - self.pipeline_rank if self.plan.mirrored else None
+
+    @property
+    def leads(self) -> bool:
+        """Whether exchanges of gradients and weights are this rank's to write: of two that hold the same, the first."""
+        return self.mirror is None or self.pipeline_rank < self.mirror
 
     def layer(self, number: int) -> Held:
         """A decoder layer, MTP layers with what they have before it."""
@@ -124,9 +137,9 @@ class Holdings:
         return group[:size], group[::size]
 
     def _doubled(self, group: tuple[int, ...]) -> tuple[int, ...]:
-        """In DualPipe a stage lies on two pipeline ranks, whose gradients belong together."""
-        if not self.plan.mirrored:
+        """Gradients of all that hold a stage belong together."""
+        if self.mirror is None:
             return group
-        across = self.plan.dims.pp - 1 - 2 * self.pipeline_rank
+        across = self.mirror - self.pipeline_rank
         stride = self.plan.dims.rank(pp=1)
         return tuple(sorted({*group, *(rank + across * stride for rank in group)}))

@@ -50,8 +50,9 @@ class Piece:
     """Columns as in a Program, one entry per op; `deps` number ops of the same piece.
 
     A piece is one action of a pipeline, or two that overlap: of each, `heads` wait for its input and `tails` are its
-    output. `marks` are ops by name, for what hangs on to the middle of a piece: `("grads", layer)` once a layer's
-    gradients are there, `("weights", layer)` what first needs its weights.
+    output. `marks` are ops by name, for what hangs on to the middle of a piece: `("grads", layer)` behind which a
+    layer's gradients are sent, `("weights", layer)` what first needs its weights, `("gather", layer)` what waits for
+    the piece before.
     """
 
     kind: Ints

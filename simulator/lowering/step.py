@@ -8,15 +8,17 @@ updates the parameters that it owns, and gathers those of others, unless the nex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..forms import WIDE_ROW
 from ..program import Place, Program
 from ..schedules import Action, needs
 from ..schedules.grid import Cell
 from .actions import ActionWriter, Pass
 from .assembly import Assembly
-from .held import Share, exchanges
+from .held import LANES, Share, exchanges
 from .kept import kept_bytes
-from .piece import COMPUTE, D2H, H2D, HOST, Tables
+from .piece import COMPUTE, D2H, H2D, HOST, Piece, Tables
 from .plan import TrainPlan
 
 _AGREED_BYTES = 4  # the sum of squares of all gradients
@@ -37,6 +39,8 @@ class Placed:
     first: int
     last: int
     weights: Mapping[int, int]  # by layer, what first needs its weights
+    grads: Mapping[int, int]  # by layer, behind what its gradients are there
+    sends: Sequence[tuple[int, str, int]]  # where two ranks do so at once, what sends gradients: op, lane, layer
 
 
 class Step:
@@ -54,16 +58,18 @@ class Step:
         self._kept = [kept_bytes(plan, stage) for stage in range(len(plan.stages))]
         self._first = [plan.first_rank(rank) for rank in ranks]
         self._done: dict[Action, Placed] = {}
+        self._reducing: dict[tuple[int, int], list[Placed]] = {}  # by rank and stage
         self._sent: dict[Action, int] = {}
         self._offloaded: dict[Action, int] = {}
         self._onloaded: dict[tuple[int, int], int] = {}
 
     def program(self) -> Program:
         """All of it."""
-        gathered = [self._gather_weights(rank) for rank in range(self.plan.grid.ranks)]
+        gathered = {rank: self._gather_weights(rank) for rank in self._leaders}
         for rank, row in enumerate(self.plan.grid.rows):
-            self._row(rank, row, gathered[rank])
+            self._row(rank, row, dict(gathered[self._alike(rank)[0]]))
         self._connect()
+        self._meet()
         self._hold_activations()
         self._tied_embedding()
         self._finish()
@@ -79,8 +85,10 @@ class Step:
             back = [action for action in cell if action.kind in "BI" and (action.stage, action.microbatch) in leaving]
             onloads = {action: self._onload(rank, action, ends) for action in back}
             placed = self.place(rank, cell, passes, ends[-1] if ends else [])
-            for action, one in zip(cell, placed, strict=True):
+            for action, its, one in zip(cell, passes, placed, strict=True):
                 self._done[action] = one
+                if its.reduce:
+                    self._reducing.setdefault((rank, action.stage), []).append(one)
                 if action.kind == "F":
                     self._wait_for_weights(rank, one, gathered)
                     if (action.stage, action.microbatch) in leaving:
@@ -95,13 +103,23 @@ class Step:
         piece = self.writers[rank].piece(*passes)
         lead = cell[0]
         first = self.assembly.stamp(piece, rank, lead.stage, lead.microbatch, "FB" if len(cell) > 1 else lead.kind)
-        weights = {layer: first + op for (name, layer), op in piece.marks.items() if name == "weights"}
-        for op in (op for (name, _), op in piece.marks.items() if name == "gather"):
-            self.assembly.wait(first + op, before)
+        marks = [
+            {layer: first + op for (name, layer), op in piece.marks.items() if name == sort}
+            for sort in ("weights", "grads", "gather")
+        ]
+        weights, grads, gathers = marks
+        for op in gathers.values():
+            self.assembly.wait(op, before)
+        last, sends = first + len(piece) - 1, self._sends(piece, first) if self.plan.mirrored else ()
         return [
-            Placed([first + op for op in heads], [first + op for op in tails], first, first + len(piece) - 1, weights)
+            Placed([first + op for op in heads], [first + op for op in tails], first, last, weights, grads, sends)
             for heads, tails in zip(piece.heads, piece.tails, strict=True)
         ]
+
+    def _sends(self, piece: Piece, first: int) -> list[tuple[int, str, int]]:
+        lanes = {self.assembly.tables.lanes(name): name for name in (*LANES, "fusion")}
+        ops = np.flatnonzero(np.isin(piece.lane, list(lanes))).tolist()
+        return [(first + op, lanes[int(piece.lane[op])], int(piece.layer[op])) for op in ops]
 
     def _pass(self, action: Action, firsts: dict[int, Action], lasts: dict[int, Action]) -> Pass:
         sharding = self.plan.sharding
@@ -142,6 +160,27 @@ class Step:
                 arrives = [self._sent[need]] if need in self._sent and need.stage != action.stage else source.tails
                 for head in one.heads:
                     self.assembly.wait(head, arrives)
+
+    # Ranks that hold the same stages
+
+    def _alike(self, rank: int) -> tuple[int, ...]:
+        """The pipeline ranks that hold what this one holds, the one that writes their exchanges first."""
+        mirror = self.writers[rank].holdings.mirror
+        return (rank,) if mirror is None else (min(rank, mirror), max(rank, mirror))
+
+    @property
+    def _leaders(self) -> list[int]:
+        return [rank for rank, writer in enumerate(self.writers) if writer.holdings.leads]
+
+    def _meet(self) -> None:
+        """Two ranks that hold a stage send its gradients in one exchange, once both have them."""
+        for (rank, stage), placed in self._reducing.items():
+            leader, *others = self._alike(rank)
+            for other in others if rank == leader else ():
+                for one, its in zip(placed, self._reducing[other, stage], strict=True):
+                    for op, lane, layer in one.sends:
+                        self.assembly.share(op, other, lane)
+                        self.assembly.wait(op, [its.grads[layer]])
 
     # Activations
 
@@ -208,7 +247,7 @@ class Step:
 
     def _gather(self, rank: int, share: Share, after: Iterable[int]) -> int:
         return self.assembly.op(
-            "all_gather", [(rank, share.lane)], after, name="gather weights",
+            "all_gather", [(other, share.lane) for other in self._alike(rank)], after, name="gather weights",
             size_bytes=share.parameters * self.plan.types.weights, group=share.group,
         )  # fmt: skip
 
@@ -244,7 +283,7 @@ class Step:
         """Norm of all gradients, then each rank's own update, then weights for the next step."""
         plan, ranks = self.plan, range(self.plan.grid.ranks)
         if not plan.sharding.overlap_grads and not (plan.sharding.level >= 2 and plan.sharding.each_microbatch):
-            for rank in ranks:
+            for rank in self._leaders:
                 self._reduce_late(rank)
         for rank in ranks:
             self._sum_replicated(rank)
@@ -260,12 +299,12 @@ class Step:
             "all_reduce", [(rank, COMPUTE) for rank in ranks], norms, name="agree on norm",
             size_bytes=_AGREED_BYTES, group=world,
         )  # fmt: skip
-        for rank in ranks:
-            done = self._update(rank, owned[rank], agreed)
-            if plan.sharding.level in (1, 2) and not plan.sharding.overlap_weights:
+        done = [self._update(rank, owned[rank], agreed) for rank in ranks]
+        if plan.sharding.level in (1, 2) and not plan.sharding.overlap_weights:
+            for rank in self._leaders:
                 for share in self._trained_shares(rank):
                     if len(share.group) > 1:
-                        self._gather(rank, share, [done])
+                        self._gather(rank, share, [done[other] for other in self._alike(rank)])
 
     def _trained_shares(self, rank: int) -> list[Share]:
         """What of each unit of a rank is reduced, over whom."""
@@ -275,10 +314,10 @@ class Step:
 
     def _reduce_late(self, rank: int) -> None:
         """Gradients travel behind the last backward."""
-        ends = self._end_of(rank)
+        ends = self._ends(self._alike(rank))
         for share in self._trained_shares(rank):
             for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
-                lanes = [(rank, share.lane)]
+                lanes = [(other, share.lane) for other in self._alike(rank)]
                 self.assembly.op(kind, lanes, ends, name="reduce gradients", size_bytes=size, group=group)
 
     def _sum_replicated(self, rank: int) -> None:
@@ -292,7 +331,7 @@ class Step:
 
     def _traffic_lanes(self, rank: int) -> list[tuple[int, str]]:
         """The lanes that carry gradients: the norm is of what has arrived."""
-        return [(rank, "dp"), (rank, "edp")]
+        return [(rank, lane) for lane in LANES]
 
     def _owned(self, rank: int) -> int:
         """Parameters that a rank updates."""
