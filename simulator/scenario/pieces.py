@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine
-from ..costs import Costs, Price, cost_train
+from ..costs import PHASES, Costs, Price, cost_train
 from ..costs.costs import Floats, bytes_by_link
 from ..hardware import Cluster
+from ..insight import split_by_place
 from ..lowering import Coarse
 from ..lowering.coarse import KIND, TRAFFIC, Moment
 from ..lowering.piece import COMPUTE
@@ -18,21 +19,23 @@ from ..program import Program, Ragged
 from ..timeline import Timeline
 
 
-def cost_coarse(coarse: Coarse, cluster: Cluster, profile: Profile) -> Costs:
+def cost_coarse(coarse: Coarse, cluster: Cluster, profile: Profile) -> tuple[Costs, Floats]:
     """How long each op takes alone: a part of an action as in a run of that alone, the rest as at the finer level.
 
     Messages and actions slow each other as messages and kernels do, in the proportions of all actions together.
+    Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
     """
     alone = _Alone(coarse.actions, cost_train(coarse.actions, cluster, profile, places=coarse.program.places))
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
     costs = cost_train(each, cluster, profile, alone.prices(coarse))
     work = costs.work_s * coarse.times
-    return replace(
+    costs = replace(
         costs,
         work_s=work,
         link_bytes=bytes_by_link(work, costs.row, costs.demand, costs.rate_bytes_per_s, len(costs.link_names)),
         interference=alone.interference(costs, profile),
     )
+    return costs, alone.mix[[place for place, _, _ in coarse.parts]]
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,13 @@ class _Alone:
         """Of each action: from its first op to its last, or of its host if that takes longer."""
         host = np.where(self.actions.of_kind("issue"), self.costs.uncontended_s, 0.0)
         return np.maximum(self._ends, self._by_place(host))
+
+    @cached_property
+    def mix(self) -> Floats:
+        """Shares of phases in the time of each action; where its host takes longer than its device, that is a phase."""
+        split = split_by_place(self._run, self._ends)
+        split[:, PHASES.index("host")] += self._seconds - self._ends
+        return split / np.maximum(self._seconds, 1e-30)[:, None]
 
     def _by_place(self, value: Floats) -> Floats:
         return np.bincount(self._place, value, minlength=len(self.actions.places)).astype(np.float64)

@@ -1,10 +1,14 @@
 """From a checked scenario of kind train_step to its plan, Program, costs and hash; what does not fit is found here."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..costs import EXCHANGES, Costs, cost_train
 from ..errors import UserError, fault, unknown
@@ -25,6 +29,7 @@ from .shape import shape_of
 from .training import TrainScenario
 from .unfit import unfit, unfit_batch
 
+Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 _DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel
 _MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
@@ -90,6 +95,13 @@ class ResolvedTrain:
         profile = load_profile(self._numbers[0], self.where)
         check_devices(profile, [device.measured_as for device in self.devices], self.where)
         return profile.joined(load_stack(self.scenario.stack, self.where))
+
+    def restated(self, values: Mapping[str, float]) -> "ResolvedTrain":
+        """The same scenario with parameters of its profile stated anew; all that does not rest on them is shared."""
+        other = ResolvedTrain(self.scenario, self.where)
+        kept = {name: value for name, value in vars(self).items() if name not in ("memo", "_priced", "hash")}
+        vars(other).update(kept | {"program": self.program, "profile": self.profile.stated(values, "stated")})
+        return other
 
     @cached_property
     def dims(self) -> ParallelDims:
@@ -234,22 +246,32 @@ class ResolvedTrain:
         """What happens."""
         return self.coarse.program if self.coarse is not None else lower(self.plan)
 
-    @cached_property
+    @property
     def costs(self) -> Costs:
         """How long each op takes alone; a stage is as slow as its slowest node."""
+        return self._priced[0]
+
+    @property
+    def mix(self) -> Floats | None:
+        """At the coarser level, the shares of phases in the time of actions, by the number in their shape."""
+        return self._priced[1]
+
+    @cached_property
+    def _priced(self) -> tuple[Costs, Floats | None]:
         if self.coarse is None:
             return self._costs()
         return self.memo.get("costs", (*self._machines, *self._numbers, self.scenario.slow, self.plan), self._costs)
 
-    def _costs(self) -> Costs:
+    def _costs(self) -> tuple[Costs, Floats | None]:
         machines, profile, _ = self.cluster, self.profile, self.peak_type  # what is wrong with them is told first
         if (fusion := self.scenario.overlap.fusion) is not None:
             profile = profile.stated({"fusion.cycle_s": fusion.cycle}, "overlap.fusion.cycle")
+        mix = None
         try:
             if self.coarse is None:
                 costs = cost_train(self.program, machines, profile)
             else:
-                costs = cost_coarse(self.coarse, machines, profile)
+                costs, mix = cost_coarse(self.coarse, machines, profile)
         except UserError as error:
             raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
         slowness = slowness_of(self.scenario.slow, machines, self.where)
@@ -257,7 +279,7 @@ class ResolvedTrain:
             factor = float(slowness[list(at.ranks)].max())
             if factor > 1:
                 costs = costs.scaled(self.program.only_at([place]) & ~self.program.of_kind(*EXCHANGES), factor)
-        return costs
+        return costs, mix
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

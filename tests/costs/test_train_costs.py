@@ -100,8 +100,12 @@ def test_whole_actions_take_what_their_kernels_take():
         assert of_actions == pytest.approx(of_kernels, rel=0.02)
 
 
-FACTORS = {"gemm": {"gemm", "dgrad", "wgrad"}, "attention": {"attention", "attention_backward"},
-           "loss": {"cross_entropy", "cross_entropy_backward"}, "tp": {"all_gather", "reduce_scatter", "all_reduce"}}  # fmt: skip
+FACTORS = {
+    "gemm": {"gemm", "dgrad", "wgrad"},
+    "attention": {"attention", "attention_backward"},
+    "loss": {"cross_entropy", "cross_entropy_backward"},
+    "tp": {"all_gather", "reduce_scatter", "all_reduce"},
+}
 
 
 @pytest.mark.parametrize("phase", FACTORS)

@@ -1,0 +1,82 @@
+"""Rows of the ledger of training steps become scenarios; what does not says why, in the words of the table."""
+
+import pytest
+from runcast.simulator.validate.steps import read_cases, shipped
+
+HEADER = (
+    "id,framework,sw_version,arch,layers,hidden,ffn_hidden,heads,kv_heads,vocab,seq_len,n_experts,topk,moe_ffn,gpu,"
+    "gpus_per_node,n_gpus,tp,pp,vpp,dp,ep,mbs,gbs,precision,recompute,schedule,dp_mode,iter_time_s"
+)
+ROW = "a,nanotron,,dense,8,1024,4096,8,8,32000,2048,,,,H100-SXM-80GB,8,16,2,2,,4,,1,32,bf16,none,1f1b,zero1,1.5"
+
+
+@pytest.fixture
+def case(tmp_path):
+    def read(**cells):
+        row = dict(zip(HEADER.split(","), ROW.split(","), strict=True)) | cells
+        path = tmp_path / "rows.csv"
+        path.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+        return read_cases(path)[0]
+
+    return read
+
+
+def test_every_core_row_is_a_scenario():
+    assert [(case.line, case.reason) for case in read_cases(shipped()) if case.scenario is None] == []
+
+
+def test_what_a_row_says_is_what_its_scenario_says(case):
+    found = case().scenario
+    said = found["stack"], found["nodes"], found["parallel"]["tp"], found["batch"]["global"], found["schedule"]["name"]
+    assert said == ("nanotron", 2, 2, 32, "1f1b")
+
+
+@pytest.mark.parametrize(
+    ("cells", "name", "chunks"),
+    [
+        ({"framework": "NeMo", "vpp": "2"}, "interleaved", 2),
+        ({"framework": "NeMo"}, "interleaved", 4),
+        ({"framework": "Megatron-LM"}, "1f1b", None),
+        ({"schedule": "ZB-1p"}, "zb-h1", None),
+        ({"schedule": "1F1B-I", "vpp": "4"}, "interleaved", 4),
+    ],
+)
+def test_schedules_by_their_names_and_chunks(case, cells, name, chunks):
+    schedule = case(**cells).scenario["schedule"]
+    assert (schedule["name"], schedule.get("vpp")) == (name, chunks)
+
+
+@pytest.mark.parametrize(
+    ("release", "stack"),
+    [("25.11", "megatron-bridge-25"), ("26.04.01", "megatron-bridge-26.02"), ("27.1", "megatron-bridge-26.06")],
+)
+def test_a_stack_is_a_framework_and_its_release(case, release, stack):
+    assert case(framework="Megatron-Bridge", sw_version=release).scenario["stack"] == stack
+
+
+def test_a_stack_may_be_named_itself(case):
+    assert case(framework="llm-foundry").scenario["stack"] == "llm-foundry"
+
+
+def test_the_stages_of_nanotron_are_of_equal_cost_and_the_head_is_a_block(case):
+    """A layer is 4 x 1024^2 + 3 x 4096 x 1024 = 16.8 M, the head 32.8 M: half of all is behind layer 5."""
+    assert case(layers="8").scenario["parallel"]["layers"] == [5, 3]
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"framework": "jaxformer"}, "framework = 'jaxformer': expected nanotron,"),
+        ({"gpu": "H100"}, "gpu = 'H100': expected one of H100-SXM-80GB,"),
+        ({"layers": ""}, "layers is not stated"),
+        ({"layers": "many"}, "layers = 'many': expected a number"),
+        ({"heads": "8.5"}, "heads = '8.5': expected a whole number"),
+        ({"arch": "rnn"}, "arch = 'rnn': expected one of dense,"),
+        ({"recompute": "half"}, "recompute = 'half': expected none, full,"),
+        ({"dp_mode": "zero9"}, "dp_mode = 'zero9': expected one of ddp,"),
+        ({"n_gpus": "12"}, "n_gpus = 12: expected a multiple of gpus_per_node = 8"),
+    ],
+)
+def test_a_row_that_says_too_little_is_left_out_with_its_reason(case, cells, reason):
+    found = case(**cells)
+    assert (found.scenario, found.reason[: len(reason)]) == (None, reason)
