@@ -56,7 +56,7 @@ class Cells:
         """1 or 0, true or false."""
         text = self.text(column).casefold()
         if not text:
-            return float(default)
+            return default
         if text not in ("0", "1", "true", "false", "0.0", "1.0"):
             raise CellError(f"{column} = {text!r}: expected 1 or 0")
         return text in ("1", "true", "1.0")
