@@ -11,6 +11,7 @@ from .lowering import Again, TrainPlan, kept_by_part
 from .lowering.assembly import ACTIONS
 from .lowering.held import Holdings
 from .lowering.summa import largest_panels
+from .program import Program
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .timeline.memory import buffer_spans
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class StageMemory:
+class RankMemory:
     """What the devices of one pipeline rank hold when they hold most: by owner, largest first.
 
     `at_s` is when. `microbatch` is the latest forward that had begun by then, or when the device was first full if
@@ -39,7 +40,7 @@ class StageMemory:
     held: tuple[tuple[str, float], ...]
 
 
-def stage_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[StageMemory, ...]:
+def stage_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[RankMemory, ...]:
     """The peak of every pipeline rank."""
     activations = Activations(resolved, timeline)
     return tuple(_peak(activations, rank) for rank in range(resolved.grid.ranks))
@@ -53,7 +54,7 @@ class Activations:
         buffers = timeline.program.buffers
         self._start, self._end = buffer_spans(timeline)
         self._place = np.array([buffer.place for buffer in buffers], np.int64)
-        self._stage = np.array([int(buffer.name.rsplit(" ", 1)[1]) for buffer in buffers], np.int64)
+        self._stage = _stages(timeline.program)
         self._bytes = np.array([buffer.bytes for buffer in buffers], np.float64)
 
     def of(self, rank: int) -> tuple[Floats, dict[int, Floats]]:
@@ -79,6 +80,16 @@ class Activations:
                 key = f"activations: {part}"
                 found[key] = found.get(key, 0.0) + sizes * (size / total)
         return found
+
+
+def _stages(program: Program) -> NDArray[np.int64]:
+    """The stage of each buffer: of the op that writes it, as the one that frees it may be a pair with another stage."""
+    op, access = program.accesses.row_of_value(), program.accesses.values
+    buffer = np.array([one.buffer for one in program.access_table], np.int64)[access]
+    writes = np.array([one.write for one in program.access_table], bool)[access]
+    found = np.full(len(program.buffers), -1)
+    found[buffer[writes]] = program.tags["stage"][op[writes]]
+    return found
 
 
 def static_bytes(resolved: ResolvedTrain, rank: int) -> dict[str, float]:
@@ -192,7 +203,7 @@ def over_time(resolved: ResolvedTrain, timeline: Timeline, rank: int) -> "pd.Dat
     return pd.DataFrame({"time_s": times, **owners, "total": allocated + owners["fragmentation"]})
 
 
-def _peak(activations: Activations, rank: int) -> StageMemory:
+def _peak(activations: Activations, rank: int) -> RankMemory:
     resolved = activations.resolved
     times, by_stage = activations.of(rank)
     at = int(np.sum(list(by_stage.values()), axis=0).argmax()) if by_stage else 0
@@ -204,7 +215,7 @@ def _peak(activations: Activations, rank: int) -> StageMemory:
     total = sum(held.values()) + (activated - activated[at]) * (1 + resolved.profile.value("memory.fragmentation"))
     full = int(np.argmax(total > resolved.memory_bytes)) if total[at] > resolved.memory_bytes else at
     latest = _latest(activations.timeline, rank, float(times[full]))
-    return StageMemory(rank, sum(held.values()), float(times[at]), latest, ordered)
+    return RankMemory(rank, sum(held.values()), float(times[at]), latest, ordered)
 
 
 def _latest(timeline: Timeline, rank: int, at_s: float) -> int:

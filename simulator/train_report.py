@@ -16,7 +16,7 @@ from .program import Program
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .train_flop import model_flop
-from .train_memory import StageMemory, stage_memory
+from .train_memory import RankMemory, stage_memory
 
 BUSY = ("gemm", "attention", "experts", "memory", "optimizer", "coarse")
 WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")
@@ -54,7 +54,7 @@ class TrainReport:
     by_rank_s: Mapping[str, tuple[float, ...]]
     exposed: Mapping[str, float]
     provenance: Mapping[str, float]
-    memory: tuple[StageMemory, ...]
+    memory: tuple[RankMemory, ...]
     memory_bytes: int
     price_usd_per_hour: float | None
     ops: int
@@ -91,13 +91,13 @@ class TrainReport:
         return sum(self.split_s[phase] for phase in BUSY)
 
     @property
-    def peak(self) -> StageMemory:
+    def peak(self) -> RankMemory:
         """The pipeline rank that needs most memory."""
-        return max(self.memory, key=lambda stage: stage.peak_bytes)
+        return max(self.memory, key=lambda rank: rank.peak_bytes)
 
     @property
     def fits(self) -> bool:
-        """Whether every stage fits its device."""
+        """Whether every pipeline rank fits its device."""
         return self.peak.peak_bytes <= self.memory_bytes
 
     @property
@@ -137,7 +137,7 @@ class TrainReport:
             "bound_by": self.bound_by,
             "provenance": dict(self.provenance),
             "peak_memory_bytes": round(self.peak.peak_bytes),
-            "memory_by_stage_bytes": [round(stage.peak_bytes) for stage in self.memory],
+            "memory_by_rank_bytes": [round(rank.peak_bytes) for rank in self.memory],
             "memory_by_owner_bytes": {name: round(size) for name, size in self.peak.held},
             "device_memory_bytes": self.memory_bytes,
             "fits": self.fits,

@@ -44,7 +44,7 @@ def headline(report: TrainReport) -> Iterator[str]:
 
 
 def memory_line(report: TrainReport) -> str:
-    """Whether it fits, and which stage needs most; if not, from which micro-batch on."""
+    """Whether it fits, and which pipeline rank needs most; if not, from which micro-batch on."""
     peak, device = report.peak, format_bytes(report.memory_bytes)
     needs = f"pipeline rank {peak.pipeline_rank} needs {format_bytes(peak.peak_bytes)} of {device}"
     if report.fits:

@@ -7,7 +7,7 @@ from .layer_view import layer_view
 from .memory import memory_figure
 from .page import Table, html, page
 from .pipeline import pipeline
-from .stage_memory import memory_by_owner, memory_by_rank
+from .rank_memory import memory_by_owner, memory_by_rank
 
 __all__ = [
     "Table", "breakdown", "gantt", "html", "layer_view", "memory_by_owner", "memory_by_rank", "memory_figure", "page",

@@ -42,7 +42,7 @@ def memory_by_owner(
     )
     peak_bytes, at_s = _peak(table)
     subtitle = (
-        f"rank {rank}, which holds most: peak {format_bytes(peak_bytes)} at {format_seconds(at_s)} "
+        f"pipeline rank {rank}, which holds most: peak {format_bytes(peak_bytes)} at {format_seconds(at_s)} "
         f"of {format_bytes(capacity_bytes)}"
     )
     styled(figure, f"{title} by owner", subtitle, 340)

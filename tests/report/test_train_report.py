@@ -12,7 +12,7 @@ from ..lowering.steps import DENSE, resolved
 KEYS = {
     "kind", "name", "scenario_hash", "makespan_s", "peak_memory_bytes", "exposed", "provenance", "step_time_s",
     "tokens_per_s", "tokens_per_s_per_gpu", "model_flops_per_gpu", "mfu", "bubble_fraction", "compute_s",
-    "memory_by_stage_bytes", "cost",
+    "memory_by_rank_bytes", "cost",
 }  # fmt: skip
 
 
