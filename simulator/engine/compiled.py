@@ -52,6 +52,12 @@ class Pace:
 
 
 @cache
+def pace() -> Pace:
+    """That of the process, beside what it has compiled: it decides how soon results are there, not what they are."""
+    return Pace()
+
+
+@cache
 def _is_kept(function: Function) -> bool:
     """Whether an earlier process has compiled the function."""
     folder = _folder()

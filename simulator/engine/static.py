@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..costs import Costs
 from ..program import Program
 from ..timeline import Timeline
-from .compiled import Function, Pace, compiled
+from .compiled import Function, compiled, pace
 from .disturbance import Disturbance, aggressors, powers
 from .loops import HELPERS, Crowds, Links, Waits, Work, run_alone, run_together
 from .sharing import TIE
@@ -23,7 +23,6 @@ from .waiting import who_waits
 
 Ints = NDArray[np.int64]
 _SECONDS_PER_OP = {run_alone: 0.6e-6, run_together: 10e-6}  # interpreted
-_PACE = Pace()  # of the process, whatever it runs: results do not depend on it
 
 
 def is_static(program: Program) -> bool:
@@ -35,7 +34,7 @@ def run(program: Program, costs: Costs, use_numba: bool | None = None) -> Timeli
     """What happened when, or None if ops wait for each other; `use_numba` overrides the pace of the process."""
     function, columns = _columns(program, costs)
     if use_numba is None:
-        use_numba = _PACE.pays(function, _SECONDS_PER_OP[function] * len(program))
+        use_numba = pace().pays(function, _SECONDS_PER_OP[function] * len(program))
     code = compiled(function, HELPERS) if use_numba else function
     spans: tuple[Any, ...] = (np.zeros(len(program)), np.zeros(len(program)), np.full(len(program), -1))
     if code is function:
