@@ -7,6 +7,7 @@ data-parallel traffic: weights gathered layer by layer, gradients reduced in buc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, zip_longest
 
 from ..workload.blocks import embedding, head, mtp_in
 from ..workload.kernels import Kernels
@@ -56,7 +57,8 @@ class ActionWriter:
         steps = _interleaved(scripts) if len(scripts) == 2 else scripts[0].steps
         for step in steps:
             step()
-        return w.piece([script.heads for script in scripts], [script.tail for script in scripts])
+        ends = [list(chain(*ops)) for ops in zip_longest(*(script.ends for script in scripts), fillvalue=[])]
+        return w.piece([script.heads for script in scripts], [script.tail for script in scripts], ends)
 
 
 class _Script:
@@ -72,6 +74,11 @@ class _Script:
         self._held_back: int | None = None
         self._bucket: dict[str, tuple[int, Share]] = {}
         self._host, self._launches = -1, 0
+
+    @property
+    def ends(self) -> list[After]:
+        """What its layers end with, last one first; the last one's head or embedding is its own."""
+        return [self.tail, *reversed(self._ends[:-1])]
 
     @cached_property
     def steps(self) -> list[Callable[[], None]]:
@@ -288,10 +295,7 @@ class _Script:
         return list(self._held)
 
     def _gathered(self, number: int) -> list[int]:
-        """ZeRO-3: the weights of a unit, gathered while those before it run; the first ones while the last action does.
-
-        A gather is marked that waits for the action before.
-        """
+        """ZeRO-3: the weights of a unit, gathered while those before it run, be they of this action or of others."""
         sharding = self.plan.sharding
         if sharding.level < 3 or number in self._there or not (sharding.reshard or self.one.first):
             return []
@@ -304,8 +308,8 @@ class _Script:
             for share in self.of.holdings.shares(self._held[number])
             if len(share.group) > 1
         ]  # fmt: skip
-        if back == -1 and found:
-            self.w.mark("gather", found[0])
+        if back < 0 and found:
+            self.w.wait_before(found[0], -1 - back)
         return found
 
     def _reduce_layer(self, number: int) -> None:

@@ -107,7 +107,7 @@ class _CoarseStep(Step):
         )
         return alone.program(), parts
 
-    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...], before: Sequence[int]) -> list[Placed]:
+    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...]) -> list[Placed]:
         """One op for the whole cell, or a few."""
         piece = self.writers[rank].piece(*passes)
         waiting = tuple(layer for one in cell for layer in self._waiting(rank, one.kind, one.stage))

@@ -51,8 +51,8 @@ class Piece:
 
     A piece is one action of a pipeline, or two that overlap: of each, `heads` wait for its input and `tails` are its
     output. `marks` are ops by name, for what hangs on to the middle of a piece: `("grads", layer)` behind which a
-    layer's gradients are sent, `("weights", layer)` what first needs its weights, `("gather", layer)` what waits for
-    the piece before.
+    layer's gradients are sent, `("weights", layer)` what first needs its weights. `ends` are what layers end with, last
+    one first; `gathers` wait for ends of pieces before: op, and which one.
     """
 
     kind: Ints
@@ -67,6 +67,8 @@ class Piece:
     heads: tuple[tuple[int, ...], ...]
     tails: tuple[tuple[int, ...], ...]
     marks: dict[tuple[str, int], int]
+    ends: tuple[tuple[int, ...], ...]
+    gathers: tuple[tuple[int, int], ...]
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -86,6 +88,7 @@ class PieceWriter:
         self._shapes: list[tuple[int, ...]] = []
         self._deps: list[tuple[int, ...]] = []
         self._marks: dict[tuple[str, int], int] = {}
+        self._gathers: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -123,15 +126,22 @@ class PieceWriter:
         """Give an op a name within its layer; the first to claim it stays."""
         self._marks.setdefault((name, self.layer), op)
 
+    def wait_before(self, op: int, end: int) -> None:
+        """An op waits for an end in the pieces before: 0 is the last one."""
+        self._gathers.append((op, end))
+
     def reshape(self, op: int, shape: Sequence[int]) -> None:
         """Give an op its shape once it is known."""
         self._shapes[op] = tuple(shape)
 
-    def piece(self, heads: Iterable[Sequence[int]], tails: Iterable[Sequence[int]]) -> Piece:
-        """What was written, with heads and tails of each of its actions."""
+    def piece(
+        self, heads: Iterable[Sequence[int]], tails: Iterable[Sequence[int]], ends: Iterable[Sequence[int]] = ()
+    ) -> Piece:
+        """What was written, with heads and tails of each of its actions, and the ends of its layers."""
         columns = np.array(self._rows, np.int64).reshape(-1, 7).T
         kind, label, dtype, group, lane, size, layer = (np.ascontiguousarray(column) for column in columns)
         return Piece(
             kind, label, dtype, group, lane, size, layer, Ragged.of(self._shapes), Ragged.of(self._deps),
             tuple(map(tuple, heads)), tuple(map(tuple, tails)), self._marks,
+            tuple(map(tuple, ends)), tuple(self._gathers),
         )  # fmt: skip

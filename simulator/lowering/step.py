@@ -57,6 +57,7 @@ class Step:
         self.writers = [ActionWriter(plan, rank, tables) for rank in ranks]
         self._kept = [kept_bytes(plan, stage) for stage in range(len(plan.stages))]
         self._first = [plan.first_rank(rank) for rank in ranks]
+        self._ended: list[list[list[int]]] = [[] for _ in ranks]  # what the layers so far end with, last one first
         self._done: dict[Action, Placed] = {}
         self._reducing: dict[tuple[int, int], list[Placed]] = {}  # by rank and stage
         self._sent: dict[Action, int] = {}
@@ -84,7 +85,7 @@ class Step:
             passes = tuple(self._pass(action, firsts, lasts) for action in cell)
             back = [action for action in cell if action.kind in "BI" and (action.stage, action.microbatch) in leaving]
             onloads = {action: self._onload(rank, action, ends) for action in back}
-            placed = self.place(rank, cell, passes, ends[-1] if ends else [])
+            placed = self.place(rank, cell, passes)
             for action, its, one in zip(cell, passes, placed, strict=True):
                 self._done[action] = one
                 if its.reduce:
@@ -98,18 +99,19 @@ class Step:
                 self._send(rank, action, one)
             ends.append([op for one in placed for op in one.tails])
 
-    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...], before: Sequence[int]) -> list[Placed]:
-        """Put the actions of a cell at a rank; `before` ended the cell before."""
+    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...]) -> list[Placed]:
+        """Put the actions of a cell at a rank."""
         piece = self.writers[rank].piece(*passes)
         lead = cell[0]
         first = self.assembly.stamp(piece, rank, lead.stage, lead.microbatch, "FB" if len(cell) > 1 else lead.kind)
-        marks = [
+        weights, grads = (
             {layer: first + op for (name, layer), op in piece.marks.items() if name == sort}
-            for sort in ("weights", "grads", "gather")
-        ]
-        weights, grads, gathers = marks
-        for op in gathers.values():
-            self.assembly.wait(op, before)
+            for sort in ("weights", "grads")
+        )
+        ended = self._ended[rank]
+        for op, end in piece.gathers:
+            self.assembly.wait(first + op, ended[end] if end < len(ended) else ())
+        self._ended[rank] = [[first + op for op in ops] for ops in piece.ends] + ended[: self.plan.sharding.prefetch]
         last, sends = first + len(piece) - 1, self._sends(piece, first) if self.plan.mirrored else ()
         return [
             Placed([first + op for op in heads], [first + op for op in tails], first, last, weights, grads, sends)

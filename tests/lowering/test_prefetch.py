@@ -1,0 +1,41 @@
+"""ZeRO-3: when weights are gathered, unit by unit over the actions of a step, by hand."""
+
+import pytest
+
+from .steps import HIDDEN, LAYER, LAYERS, TABLE, ops, program, run
+
+
+def starts_by_hand(lengths, gather, ahead):
+    """Gathers follow each other, and each waits until the unit is over that lies `ahead` units before the one ahead."""
+    starts, gathered, ended = [], 0.0, []
+    for unit, length in enumerate(lengths):
+        starts.append(max(gathered, ended[unit - 1 - ahead] if unit > ahead else 0.0))
+        gathered = starts[-1] + gather
+        ended.append(max(gathered, ended[-1] if ended else 0.0) + length)
+    return starts
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 5, 100])
+@pytest.mark.parametrize("gather", [0.25, 1.5, 3.0])
+def test_gathers_run_ahead_across_actions(ahead, gather):
+    made = program(4, 2, parallel={"zero": 3, "prefetch": ahead})
+    timeline = run(made, {"attention": 1.0, "attention_dgrad": 2.0, "gather weights": gather})
+    lengths = [*[1.0] * LAYERS, *[2.0] * LAYERS] * 2
+    found = timeline.start_s[ops(made, label="gather weights")].tolist()
+    assert found == starts_by_hand(lengths, gather, ahead)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 100])
+def test_the_first_weights_of_a_backward_come_under_the_last_layer_of_the_forward(ahead):
+    """The forward's layers end at 1.25, 2.25, 3.25 and 4.25, or 5 if each waits for its weights."""
+    made = program(4, 1, parallel={"zero": 3, "prefetch": ahead})
+    timeline = run(made, {"attention": 1.0, "attention_dgrad": 2.0, "gather weights": 0.25})
+    first = ops(made, label="gather weights")[LAYERS]
+    assert timeline.start_s[first] == {0: 5.0, 1: 3.25, 2: 2.25, 100: 1.0}[ahead]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 100])
+def test_as_much_is_gathered_however_far_ahead(ahead):
+    made = program(4, 3, parallel={"zero": 3, "prefetch": ahead})
+    gathered = sum(int(made.bytes[op]) for op in ops(made, label="gather weights"))
+    assert gathered == 3 * 2 * 2 * (LAYERS * LAYER + 2 * TABLE + HIDDEN)
