@@ -1,4 +1,5 @@
-"""The page of training steps stays true: its commands print what it shows, down to the end of the table.
+"""The page of training steps stays true: its commands print what it shows, down to the end of the table, and it says
+what is predicted of Llama 3 405B.
 
 Written anew by `python tests/report/test_train_page.py`.
 """
@@ -9,14 +10,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from runcast.simulator.predict import simulate
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/training.md"
+LLAMA_405B = ROOT / "data/scenarios/train-llama3-405b-16384xh100.toml"
+MFU_OF_405B = re.compile(r"(?<=where this predicts )\d+(?= %)")
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def played() -> str:
     """The page with what its commands really print."""
-    return BLOCK.sub(lambda found: f"```console\n{_played(found[1].partition(chr(10))[0])}```", PAGE.read_text())
+    page = BLOCK.sub(lambda found: f"```console\n{_played(found[1].partition(chr(10))[0])}```", PAGE.read_text())
+    return MFU_OF_405B.sub(f"{100 * simulate(LLAMA_405B).report.mfu:.0f}", page)
 
 
 def _played(first: str) -> str:
