@@ -108,17 +108,17 @@ class _Script:
 
     # Layers
 
-    def _forward(self, position: int, number: int) -> list[Callable[[], None]]:
-        on, last = self.layers, position == len(self.stage.layers) - 1
+    def _forward(self, _position: int, number: int) -> list[Callable[[], None]]:
+        on = self.layers
         return [
             lambda: self._run(on.attention, number, [*self._issued(number), *self._gathered(number)]),
             lambda: self._run(on.dispatch, number),
             lambda: self._run(on.mlp, number),
             lambda: self._run(on.combine, number),
-            lambda: self._close(number, last),
+            lambda: self._close(number),
         ]
 
-    def _close(self, number: int, last: bool) -> None:
+    def _close(self, number: int) -> None:
         self._run(self.layers.after, number)
         self._ends.append(list(self.tail))
 
@@ -155,7 +155,7 @@ class _Script:
             self._weights_of(self.layers.attention_weights, number)
             self._reduce_layer(number)
 
-    def _weights(self, position: int, number: int) -> list[Callable[[], None]]:
+    def _weights(self, _position: int, number: int) -> list[Callable[[], None]]:
         def write() -> None:
             self._issued(number)
             began = len(self.w)
@@ -355,8 +355,8 @@ class _Script:
 
 
 def _interleaved(scripts: Sequence[_Script]) -> list[Callable[[], None]]:
-    """A forward and a backward, layer by layer, in the issue order of systems.md 2.3: the exchanges of one of them lie
-    under the computation of the other.
+    """A forward and a backward, layer by layer, in the order in which Megatron-LM issues them: the exchanges of one of
+    them lie under the computation of the other.
 
         comm   combine_back(b)        | dispatch(f) -> dispatch_back(b)              | combine(f)
         comp   attention(f)           | mlp_back(b) -> mlp_weights(b) -> mlp(f)      | attention_back(b) -> weights(b)

@@ -1,8 +1,8 @@
 """Layers as ops: the kernels of a layer with the exchanges between them, forward, backward and weight gradients.
 
 Each method writes one part and takes and returns what the next op waits for. Parts are those that an overlapped pair
-interleaves (`pairs`): attention with its norms and routing, dispatch, experts or dense network, combine. Backward parts
-mirror them. Weight gradients are written by methods of their own, so that a schedule may hold them back; what they wait
+interleaves: attention with its norms and routing, dispatch, experts or dense network, combine. Backward parts mirror
+them. Weight gradients are written by methods of their own, so that a schedule may hold them back; what they wait
 for beside their lane, an input gathered anew, they ask for themselves.
 
 Bytes are nccl-tests': of what is gathered or reduced in all, of what a rank sends in an all-to-all.
@@ -11,7 +11,7 @@ Bytes are nccl-tests': of what is gathered or reduced in all, of what a rank sen
 from collections.abc import Callable, Iterable, Sequence
 
 from ..workload.blocks import Layer
-from ..workload.kernels import Kernel, Kernels, input_gradient, weight_gradient
+from ..workload.kernels import ATTENTIONS, Kernel, Kernels, input_gradient, weight_gradient
 from ..workload.states import recomputed
 from .piece import PieceWriter
 from .plan import TrainPlan
@@ -308,7 +308,7 @@ class LayerWriter:
 
     def _with_context(self, kernels: Kernels, after: Sequence[int], times: float) -> After:
         """Attention with what context-parallel ranks exchange; `times` as many bytes backward: values and gradients."""
-        steps = [i for i, kernel in enumerate(kernels) if kernel.kind.startswith("attention")]
+        steps = [i for i, kernel in enumerate(kernels) if kernel.kind in ATTENTIONS]
         if self.shard.cp == 1 or not steps:
             return self.w.compute(kernels, after)
         first, last = steps[0], steps[-1]

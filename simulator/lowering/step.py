@@ -91,7 +91,7 @@ class Step:
                 if its.reduce:
                     self._reducing.setdefault((rank, action.stage), []).append(one)
                 if action.kind == "F":
-                    self._wait_for_weights(rank, one, gathered)
+                    self._wait_for_weights(one, gathered)
                     if (action.stage, action.microbatch) in leaving:
                         self._offloaded[action] = self._copy(rank, D2H, action, one.tails)
                 elif (onload := onloads.get(action)) is not None:
@@ -253,7 +253,7 @@ class Step:
             size_bytes=share.parameters * self.plan.types.weights, group=share.group,
         )  # fmt: skip
 
-    def _wait_for_weights(self, _rank: int, one: Placed, gathered: dict[int, list[int]]) -> None:
+    def _wait_for_weights(self, one: Placed, gathered: dict[int, list[int]]) -> None:
         """The first forward of a stage waits for its weights, layer by layer."""
         for layer, op in one.weights.items():
             self.assembly.wait(op, gathered.pop(layer, []))

@@ -1,4 +1,4 @@
-"""Kernels: what one GPU computes, one by one, with floating-point operations and bytes, and the gradients of each.
+"""Kernels: what one GPU computes, one by one, with floating-point operations, and the gradients of each.
 
 Which kernels a layer has, and what of their output is kept for the backward, lives in `blocks`; how long they take in
 `costs`.
@@ -10,8 +10,7 @@ from typing import NamedTuple
 GEMMS = ("gemm", "dgrad", "wgrad")
 ATTENTIONS = ("attention", "attention_backward")
 EXPERTS = ("experts", "experts_dgrad", "experts_wgrad")
-COMPUTE = (*GEMMS, *ATTENTIONS, *EXPERTS)
-"""Kinds bound by arithmetic; every other kind of kernel is bound by memory."""
+"""Kinds bound by arithmetic, here and above; every other kind of kernel is bound by memory."""
 
 _BACKWARD_TRAFFIC = {  # kind: (kind of its backward, bytes of that per byte of the forward)
     "rms_norm": ("rms_norm_backward", 1.5),  # x, dy -> dx
@@ -85,25 +84,6 @@ def visible(seq: int, causal: bool, window: int) -> float:
         return float(seq * seq)
     near = min(window, seq) if window else seq
     return near * (seq - near / 2)
-
-
-def traffic_bytes(kernel: Kernel) -> float:
-    """Bytes to and from device memory, each operand once."""
-    wide = element_bytes(kernel.dtype)
-    if kernel.kind in GEMMS:
-        m, n, k = kernel.shape
-        return wide * (m * k + k * n) + (SUM_BYTES if kernel.kind == "wgrad" else max(wide, 2)) * m * n
-    if kernel.kind in ATTENTIONS:
-        batch, seq, heads, kv_heads, qk_dim, v_dim, _, _, parts = kernel.shape
-        forward = wide * batch * seq * (heads + kv_heads) * (qk_dim + v_dim) / parts
-        return forward if kernel.kind == "attention" else 2 * forward
-    if kernel.kind in EXPERTS:
-        rows, hidden, inter, _, experts, etp, ep, matrices = kernel.shape
-        inner = {"experts": 2 * matrices, "experts_dgrad": 3 * matrices - 1, "experts_wgrad": matrices}[kernel.kind]
-        weight = SUM_BYTES if kernel.kind == "experts_wgrad" else wide
-        moved = max(wide, 2) * rows * (2 * hidden + inner * inter / etp)  # the activation between products included
-        return weight * matrices * hidden * inter / etp * experts / ep + moved
-    return float(kernel.bytes)
 
 
 def input_gradient(kernel: Kernel) -> Kernel:

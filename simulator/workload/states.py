@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .blocks import Layer, Shard, layer
-from .kernels import ATTENTIONS, Kernel, Kernels, element_bytes
+from .kernels import Kernel, Kernels, element_bytes
 from .model import Indexer, LinearAttention, Mla, ModelSpec, Moe
 
 MODES = ("none", "selective", "full")
@@ -264,17 +264,6 @@ def recomputed(layer: Layer, mode: str = "none", parts: Collection[str] = ()) ->
         elif kernel.kind == "experts" and "activation" in parts:
             found.append(_expert_activation(kernel))
     return tuple(found)
-
-
-def unfused_bytes(kernel: Kernel, dropout: bool = False) -> int:
-    """What attention without a flash kernel keeps of its scores, in place of log-sum-exps: the softmax in 16 bits.
-
-    With dropout its result too, and a mask in 8 bits; causal or not, all pairs are kept. Source: arXiv 2205.05198.
-    The kernels of `Shard.unfused` keep as much.
-    """
-    assert kernel.kind in ATTENTIONS, kernel
-    batch, seq, heads, *_, parts = kernel.shape
-    return (5 if dropout else 2) * batch * heads * seq * seq // parts
 
 
 def _placed(layer: Layer) -> Iterator[tuple[Kernel, set[str]]]:

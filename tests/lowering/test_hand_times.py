@@ -271,7 +271,7 @@ LABELS = {
 
 
 def longest_path(layers, time):
-    """Of the graph of systems: two streams in their issue order, and what each cell needs."""
+    """Of the graph of a pair: two streams in their issue order, and what each cell needs."""
     streams = {"comm": ("Cb", "Df", "Db", "Cf"), "comp": ("Af", "Mb", "Wm", "Mf", "Ab", "Wa")}
     needs = {"Df": "Af", "Mb": "Cb", "Db": "Mb", "Mf": "Df", "Cf": "Mf", "Ab": "Db"}
     across = {"Af": "Cf", "Cb": "Ab"}  # of the layer before

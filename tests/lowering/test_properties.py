@@ -14,7 +14,7 @@ from runcast.simulator.schedules import SCHEDULES
 from runcast.simulator.timeline.memory import peaks
 from runcast.simulator.train_flop import model_flop
 from runcast.simulator.train_report import split_by_rank
-from runcast.simulator.workload.kernels import COMPUTE, Kernel, flop
+from runcast.simulator.workload.kernels import ATTENTIONS, EXPERTS, GEMMS, Kernel, flop
 from runcast.simulator.workload.states import recomputed
 
 from .steps import DENSE, LAYERS, MOE, labels, resolved
@@ -94,7 +94,7 @@ def test_all_ranks_together_do_what_the_model_and_recomputation_need(step):
     program, plan = step.program, step.plan
     place = np.array([lane.place for lane in program.lanes])
     done = 0.0
-    for op in np.flatnonzero(program.of_kind(*COMPUTE)).tolist():
+    for op in np.flatnonzero(program.of_kind(*GEMMS, *ATTENTIONS, *EXPERTS)).tolist():
         kernel = Kernel(program.kind_of(op), "", "", tuple(program.shape[op].tolist()), "bf16")
         done += flop(kernel) * len(program.places[place[program.lanes_of[op][0]]].ranks)
     mode = "full" if plan.again.full else "selective"

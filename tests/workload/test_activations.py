@@ -14,7 +14,7 @@ from runcast.simulator.workload import preset
 from runcast.simulator.workload.blocks import Shard, embedding, head, layer
 from runcast.simulator.workload.kernels import flop
 from runcast.simulator.workload.model import ModelSpec, Moe
-from runcast.simulator.workload.states import kept, kept_bytes, recomputed, unfused_bytes
+from runcast.simulator.workload.states import kept, kept_bytes, recomputed
 from torch.nn import functional
 
 WORDS, SEQ = 51200, 2048
@@ -33,11 +33,6 @@ def gpt(heads, hidden, layers=2):
     )  # fmt: skip
 
 
-def scores(kernels):
-    (kernel,) = [kernel for kernel in kernels if kernel.kind == "attention"]
-    return kernel
-
-
 def log_sum_exps(spec, shard):
     return 4 * shard.tokens * spec.num_attention_heads // shard.tp
 
@@ -45,11 +40,9 @@ def log_sum_exps(spec, shard):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_all_of_a_gpt_layer(name):
     heads, hidden, _, _, _, batch = PUBLISHED[name]
-    spec, shard = gpt(heads, hidden), Shard(batch, SEQ)
-    ours, sbh = layer(spec, 0, shard), SEQ * batch * hidden
+    ours, sbh = layer(gpt(heads, hidden), 0, Shard(batch, SEQ, unfused=True, dropout=True)), SEQ * batch * hidden
     masks = 2 * sbh
-    plain = kept_bytes(ours) - log_sum_exps(spec, shard) + unfused_bytes(scores(ours.all), dropout=True) + masks
-    assert plain == 34 * sbh + 5 * heads * SEQ * SEQ * batch
+    assert kept_bytes(ours) + masks == 34 * sbh + 5 * heads * SEQ * SEQ * batch
 
 
 def test_each_part_of_a_gpt_layer():
@@ -85,8 +78,9 @@ def test_what_recomputing_attention_saves_and_costs(name, saved, share):
     The latter are attention's share of all work (full squares); recomputed is its forward, a third of that.
     """
     heads, hidden, *_ = PUBLISHED[name]
-    ours, sbh = layer(gpt(heads, hidden), 0, Shard(1, SEQ)), SEQ * hidden
-    dropped = unfused_bytes(scores(ours.all), dropout=True)
+    flash = Shard(1, SEQ)
+    ours, sbh = layer(gpt(heads, hidden), 0, flash), SEQ * hidden
+    dropped = kept(layer(gpt(heads, hidden), 0, replace(flash, unfused=True, dropout=True)))["core_attn"]
     assert dropped / (dropped + 34 * sbh) == pytest.approx(saved, abs=0.005)
     redone = 2 * sum(flop(kernel) for kernel in recomputed(ours, "selective", ("core_attn",)))
     forward = sum(flop(kernel) for kernel in ours.all) + redone / 2

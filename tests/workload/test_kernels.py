@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from runcast.simulator.workload import preset
 from runcast.simulator.workload.blocks import Shard, embedding, head, layer, mtp_in
-from runcast.simulator.workload.kernels import Kernel, flop, input_gradient, traffic_bytes, weight_gradient
+from runcast.simulator.workload.kernels import Kernel, flop, input_gradient, weight_gradient
 
 LLAMA = preset("llama3-8b")  # 4096 wide, 32 heads of 128, 8 of keys, FFN of 14336, 128256 words
 TOKENS = 1024
@@ -16,35 +16,29 @@ def named(kernels):
 
 
 def test_bytes_of_a_llama_layer():
-    """1024 tokens on one of two tensor-parallel ranks in bf16, every operand once."""
+    """1024 tokens on one of two tensor-parallel ranks in bf16; products say sizes instead."""
     own, seq = 512, TOKENS
     expected = [
         ("input_norm", 2 * own * 4096 * 2),
-        ("qkv", 2 * (seq * 4096 + 4096 * 3072 + seq * 3072)),
+        ("qkv", 0),
         ("rope", 2 * seq * (16 + 4) * 128 * 2),
-        ("attention", 2 * seq * (2 * 16 + 2 * 4) * 128),
-        ("proj", 2 * (seq * 2048 + 2048 * 4096 + seq * 4096)),
+        ("attention", 0),
+        ("proj", 0),
         ("residual", 2 * own * 4096 * 3),
         ("mlp_norm", 2 * own * 4096 * 2),
-        ("up", 2 * (seq * 4096 + 4096 * 14336 + seq * 14336)),
+        ("up", 0),
         ("activation", 2 * seq * 7168 * 3),
-        ("down", 2 * (seq * 7168 + 7168 * 4096 + seq * 4096)),
+        ("down", 0),
         ("residual", 2 * own * 4096 * 3),
     ]
     kernels = layer(LLAMA, 0, Shard(1, TOKENS, tp=2)).all
-    assert [(kernel.name, traffic_bytes(kernel)) for kernel in kernels] == expected
+    assert [(kernel.name, kernel.bytes) for kernel in kernels] == expected
 
 
-def test_bytes_of_the_gradients_of_a_llama_layer():
-    """Weight gradients are added to in fp32; attention's backward reads and writes twice what its forward does."""
-    kernels = named(layer(LLAMA, 0, Shard(1, TOKENS)).all)
-    up, attention = kernels["up"], kernels["attention"]
-    products = TOKENS * 4096 + TOKENS * 28672
-    assert traffic_bytes(input_gradient(up)) == 2 * (products + 4096 * 28672)
-    assert traffic_bytes(weight_gradient(up)) == 2 * products + 8 * 4096 * 28672
-    q_k_v_out = TOKENS * (32 + 8 + 8 + 32) * 128
-    gradients = q_k_v_out  # of q, k, v, and the output's, which is read
-    assert traffic_bytes(input_gradient(attention)) == 2 * (q_k_v_out + gradients)
+def test_gradients_of_a_product_are_products_of_its_sizes():
+    up = named(layer(LLAMA, 0, Shard(1, TOKENS)).all)["up"]
+    shapes = (up.shape, input_gradient(up).shape, weight_gradient(up).shape)
+    assert shapes == ((TOKENS, 28672, 4096), (TOKENS, 4096, 28672), (28672, 4096, TOKENS))
 
 
 @pytest.mark.parametrize(
@@ -56,12 +50,6 @@ def test_bytes_of_memory_bound_gradients(name, forward, backward):
     assert input_gradient(kernel).bytes / kernel.bytes == pytest.approx(backward / forward)
 
 
-def test_8_bit_products_write_16():
-    up = named(layer(LLAMA, 0, Shard(1, TOKENS, linear="fp8")).all)["up"]
-    assert traffic_bytes(up) == TOKENS * 4096 + 4096 * 28672 + 2 * TOKENS * 28672
-    assert traffic_bytes(weight_gradient(up)) == TOKENS * 4096 + TOKENS * 28672 + 8 * 4096 * 28672
-
-
 def experts():
     """128 experts of 768 in a layer 2048 wide, 8 per token; 16 of them here: 8192 rows."""
     return layer(preset("qwen3-30b-a3b"), 0, Shard(1, TOKENS, ep=8))
@@ -70,23 +58,18 @@ def experts():
 def test_bytes_of_a_moe_layer():
     rows, own = TOKENS * 8, TOKENS * 2048
     kernels = named(experts().all)
-    weights = 16 * 3 * 2048 * 768
-    assert {name: traffic_bytes(kernels[name]) for name in ("permute", "sort", "experts", "unsort", "unpermute")} == {
+    assert {name: kernels[name].bytes for name in ("permute", "sort", "unsort", "unpermute")} == {
         "permute": 2 * 9 * own,
         "sort": 2 * 2 * rows * 2048,
-        "experts": 2 * weights + 2 * rows * (2 * 2048 + (2 + 3 + 1) * 768),  # up, SwiGLU, down
         "unsort": 2 * 2 * rows * 2048,
         "unpermute": 2 * 9 * own,
     }
     assert kernels["experts"].shape == (rows, 2048, 768, 8, 128, 1, 8, 3)
 
 
-def test_bytes_of_the_gradients_of_experts():
-    rows, weights = TOKENS * 8, 16 * 3 * 2048 * 768
+def test_gradients_of_experts_are_as_many_products_as_they_are():
+    rows = TOKENS * 8
     kernel = named(experts().all)["experts"]
-    back = 2 * 2048 + (1 + 5 + 2) * 768  # down's dgrad, SwiGLU's, up's
-    assert traffic_bytes(input_gradient(kernel)) == 2 * weights + 2 * rows * back
-    assert traffic_bytes(weight_gradient(kernel)) == 8 * weights + 2 * rows * (2 * 2048 + 3 * 768)
     assert flop(input_gradient(kernel)) == flop(weight_gradient(kernel)) == flop(kernel) == 2 * rows * 3 * 2048 * 768
 
 
@@ -139,7 +122,7 @@ def test_parallel_branches_have_one_residual_and_one_or_two_norms():
     ]
     kernels = layer(one, 0, Shard(1, 8)).all
     assert names(kernels) == ["input_norm", *inner, "up", "activation", "down", "residual"]
-    assert traffic_bytes(kernels[-1]) == 2 * 8 * 4096 * 4  # what enters, two branches, the sum
+    assert kernels[-1].bytes == 2 * 8 * 4096 * 4  # what enters, two branches, the sum
 
 
 def test_sandwich_norms_come_before_residuals():
