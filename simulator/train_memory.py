@@ -16,8 +16,7 @@ from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .timeline.memory import buffer_spans
 from .workload.blocks import Layer
-from .workload.kernels import element_bytes
-from .workload.states import Held, StateBytes, all_held, kept_bytes, state_bytes
+from .workload.states import Held, StateBytes, all_held, copies_each, kept_bytes, state_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,8 +121,8 @@ def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
     states = state_bytes(
         all_held([held, learned]) if plan.lora else held,
         zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1),
-        compute=given.compute if element_bytes(given.compute) >= 2 else "bf16",
-        gradients=given.gradients, moments=given.moments, master=given.master, trained=learned if plan.lora else None,
+        compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
+        trained=learned if plan.lora else None,
     )  # fmt: skip
     if plan.sharding.each_microbatch:
         return states
@@ -131,14 +130,10 @@ def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
 
 
 def _quantized(resolved: ResolvedTrain, holdings: Holdings) -> float:
-    """Products in 8 or 4 bits read two copies of a layer's weights, along rows and columns, that stay with them; where
-    weights are sharded they are made of what was gathered. Embedding and head are never quantized.
-    """
-    each = element_bytes(resolved.scenario.precision.compute)
-    if each >= 2 or resolved.plan.sharding.level >= 3:
-        return 0.0
+    """Copies of the weights of layers that products in 8 or 4 bits read."""
+    each = copies_each(resolved.scenario.precision.compute, resolved.plan.sharding.level)
     numbers = [n for stage in holdings.stages for n in (*stage.layers, *stage.mtp)]
-    return 2 * each * sum(sum(holdings.layer(number)) for number in numbers)
+    return each * sum(sum(holdings.layer(number)) for number in numbers)
 
 
 def _gathered(plan: TrainPlan, holdings: Holdings) -> float:

@@ -187,16 +187,12 @@ def state_bytes(
     moments: str = "fp32",
     master: bool = True,
     trained: Held | None = None,
-    primary: bool = False,
 ) -> StateBytes:
     """What training with Adam keeps of the parameters of one rank.
 
     `zero` 1 shards moments and master weights over so many ranks, 2 gradients too, 3 weights too. Of `held`,
-    `trained` have gradients (default: all). Weights in 32 bits are their own master. Products in 8 or 4 bits
-    read two quantized copies of a weight, along its rows and its columns, beside weights in bf16, or instead of them
-    with `primary`; zero 3 makes copies when weights are gathered, so it shards bf16, or one copy with `primary`. Scales
-    of blocks (at most 6 % of a copy) are left out. Embedding and head are not quantized: ask for them in bf16.
-    Source: ZeRO, arXiv 1910.02054; copies as in Transformer Engine 2.
+    `trained` have gradients (default: all). Weights in 32 bits are their own master; what products read in 8 or 4 bits
+    is a copy (`copies_each`) of weights in 16. Source: ZeRO, arXiv 1910.02054.
     """
     learned = held if trained is None else trained
 
@@ -207,20 +203,21 @@ def state_bytes(
 
     own_master = master and element_bytes(compute) < 4
     return StateBytes(
-        weights=bytes_of(held, _weight_bytes(compute, primary, zero == 3), zero == 3),
+        weights=bytes_of(held, max(element_bytes(compute), 2), zero == 3),
         gradients=bytes_of(learned, _STATE_BYTES[gradients], zero >= 2),
         master=bytes_of(learned, 4 * own_master, zero >= 1),
         moments=bytes_of(learned, 2 * _STATE_BYTES[moments], zero >= 1),
     )
 
 
-def _weight_bytes(compute: str, primary: bool, gathered: bool) -> float:
+def copies_each(compute: str, zero: int) -> float:
+    """Bytes of the quantized copies of a weight, which stay beside it; embedding and head are never quantized.
+
+    Products in 8 or 4 bits read two, along its rows and its columns; zero 3 makes them of what it gathers. Scales of
+    blocks (at most 6 % of a copy) are left out. Source: Transformer Engine 2.
+    """
     each = element_bytes(compute)
-    if each >= 2:
-        return each
-    if gathered:
-        return each if primary else 2
-    return 2 * each + (0 if primary else 2)
+    return 2 * each if each < 2 and zero < 3 else 0
 
 
 # Activations

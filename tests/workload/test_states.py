@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.workload import preset, preset_names
 from runcast.simulator.workload.blocks import Shard, layer, mtp_in
-from runcast.simulator.workload.kernels import element_bytes
 from runcast.simulator.workload.layout import layer as layer_tensors
 from runcast.simulator.workload.layout import tail
 from runcast.simulator.workload.states import (
     Held,
     StateBytes,
     all_held,
+    copies_each,
     embedding_held,
     head_held,
     layer_held,
@@ -168,14 +168,25 @@ def test_bf16_without_a_master_and_with_small_moments():
 
 
 @pytest.mark.parametrize("compute", ["fp8", "fp8-block", "mxfp8", "nvfp4"])
+def test_weights_that_are_quantized_are_kept_in_16_bits(compute):
+    found = state_bytes(Held(64), zero=1, shard_dense=1, shard_expert=1, compute=compute)
+    assert (found.weights, found.master) == (2 * 64, 4 * 64)
+
+
 @pytest.mark.parametrize(
-    ("zero", "primary", "plain", "copies"), [(1, False, 2, 2), (1, True, 0, 2), (3, False, 2, 0), (3, True, 0, 1)]
+    ("compute", "zero", "copies"),
+    [
+        ("fp8", 1, 2),
+        ("fp8-block", 2, 2),
+        ("mxfp8", 0, 2),
+        ("nvfp4", 1, 1),
+        ("nvfp4", 3, 0),
+        ("fp8", 3, 0),
+        ("bf16", 1, 0),
+    ],
 )
-def test_quantized_weights(compute, zero, primary, plain, copies):
-    """Beside bf16, or instead of it; what is gathered is quantized then, so its copies are not kept."""
-    one = state_bytes(Held(64), zero=zero, shard_dense=1, shard_expert=1, compute=compute, primary=primary)
-    assert one.weights == 64 * (plain + copies * element_bytes(compute))
-    assert one.master == 256
+def test_copies_beside_them_are_two_unless_they_are_made_of_what_is_gathered(compute, zero, copies):
+    assert copies_each(compute, zero) == copies
 
 
 def test_frozen_parameters_have_weights_only():
