@@ -247,7 +247,7 @@ def _buttons(parts: Mapping[str, Window]) -> dict[str, Any]:
         "xanchor": "right",
         "y": 1,
         "yanchor": "bottom",
-        "pad": {"b": 68},  # beside the title
+        "pad": {"b": 84},  # beside the title
         "font": {"size": 11, "color": TEXT},
         "bgcolor": "#F3F4F6",
         "bordercolor": "#D0D7DE",

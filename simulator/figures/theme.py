@@ -62,7 +62,7 @@ LANE = {
     "onload": "#44AA99",
     "host": PHASE["host"],
 }
-TITLE_PX, LEGEND_PX, BOTTOM_PX = 78, 26, 56
+TITLE_PX, LEGEND_PX, BOTTOM_PX = 78, 42, 56  # a legend has two rows where a page is narrow
 
 
 def colours(labels: Iterable[str]) -> dict[str, str]:
