@@ -36,7 +36,7 @@ _NOT_MEMORY = {*_FAMILY, *EXCHANGES, "h2d", "d2h", "issue", "host_adam", "action
 
 
 _BESIDES = {"adamw": "optimizer.s", "issue": "layer.s"}
-"""Seconds besides what a kind of op takes by the profile."""
+"""Seconds of host work besides what a kind of op takes."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Pricer:
         program = self.program
         phase = phase_of_op(program)
         first, which = _distinct(program, phase)
-        prices = [self._price(op).times(self._factor(PHASES[phase[op]])) for op in first.tolist()]
+        prices = [self._by_software(op, PHASES[phase[op]]) for op in first.tolist()]
         work = np.array([price.seconds for price in prices])[which]
         demand = Ragged.of([list(price.demand) for price in prices])
         rates = np.array([rate for price in prices for rate in price.demand.values()], np.float64)
@@ -116,9 +116,11 @@ class _Pricer:
             interference=_interference(families, self.profile),
         )
 
-    def _factor(self, phase: str) -> float:
-        """How much longer than the profile says ops take with this software."""
-        return self.given(f"time_factor.{phase}", 1.0)
+    def _by_software(self, op: int, phase: str) -> Price:
+        """How long an op takes with this software: a multiple of what the profile says, and host work besides."""
+        found = self._price(op).times(self.given(f"time_factor.{phase}", 1.0))
+        besides = self.given(_BESIDES.get(self.program.kind_of(op), ""), 0.0)
+        return replace(found, seconds=found.seconds + besides) if besides else found
 
     @cached_property
     def capacity(self) -> Floats:
@@ -140,8 +142,7 @@ class _Pricer:
             return self.actions[shape[0]]
         dtype = self.program.dtypes[self.program.dtype[op]]
         found = _kernel(self, kind, shape, int(self.program.bytes[op]), dtype)
-        seconds = float(found.seconds[0]) + self.given(_BESIDES.get(kind, ""), 0.0)
-        return Price(seconds, float(found.spread[0]), int(found.provenance[0]), {})
+        return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]), {})
 
     def given(self, name: str, otherwise: float) -> float:
         """A parameter that no profile needs to have."""

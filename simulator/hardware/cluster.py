@@ -5,7 +5,7 @@ moved to any node by adding an offset. What a node looks like inside is `node`; 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -84,14 +84,27 @@ class Cluster:
 
     def nvlink_domain(self, gpu: int) -> tuple[int, ...]:
         """All GPUs that this one reaches over NVLink alone, itself included."""
-        home = self.node_of(gpu)
-        switch = self._outside[home].get("nvswitch")
-        nodes = [n for n, near in enumerate(self._outside) if near.get("nvswitch") == switch] if switch else [home]
-        return tuple(g for n in nodes for g in self.gpus_of(n) if g == gpu or self._is_nvlink(gpu, g))
+        return tuple(self._over_nvlink(gpu))
 
     def island(self, gpu: int) -> int:
         """The first GPU that this one reaches without the network, in its node or over NVLink; it names the island."""
-        return min(self.gpus_of(self.node_of(gpu))[0], *self.nvlink_domain(gpu))
+        return min(self.gpus_of(self.node_of(gpu))[0], next(self._over_nvlink(gpu)))
+
+    def _over_nvlink(self, gpu: int) -> Iterator[int]:
+        """In ascending order."""
+        home = self.node_of(gpu)
+        switch = self._outside[home].get("nvswitch")
+        near = (g for n in (self._racks[switch] if switch else [home]) for g in self.gpus_of(n))
+        return (g for g in near if g == gpu or self._is_nvlink(gpu, g))
+
+    @cached_property
+    def _racks(self) -> dict[str, list[int]]:
+        """Nodes by the NVLink switch outside that they share."""
+        found: dict[str, list[int]] = {}
+        for node, near in enumerate(self._outside):
+            if "nvswitch" in near:
+                found.setdefault(near["nvswitch"], []).append(node)
+        return found
 
     def _is_nvlink(self, a: int, b: int) -> bool:
         return {self.links[i].kind for i in self._between(self._gpu(a), self._gpu(b)) or ()} == {"nvlink"}

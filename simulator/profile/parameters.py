@@ -86,7 +86,8 @@ OPTIONAL = {
     "gemm.sustained_fraction.fp8": (0.1, 1.2, "the same of 8-bit products, if they differ"),
     "gemm.sustained_fraction.fp4": (0.1, 1.2, "the same of 4-bit products, if they differ"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
-    "layer.s": (0.0, 1.0, "host work of one pass over a layer, beyond its launches"),
+    "layer.s": (0.0, 1.0, "host work of one pass over a layer, besides its launches"),
+    "layer.tp_s": (0.0, 1.0, "the same, more per tensor-parallel rank where a pipeline goes over several nodes"),
 }
 """What a profile or a stack may tell besides: no prediction needs it."""
 

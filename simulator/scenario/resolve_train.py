@@ -87,9 +87,14 @@ class ResolvedTrain:
         return self.memo.get("profile", self._numbers, self._joined)
 
     @property
+    def profile_name(self) -> str:
+        """The profile that the scenario names, or that of its device."""
+        return self.scenario.profile or self._profile_of_device()
+
+    @property
     def _numbers(self) -> tuple[str, str, str]:
         """What the profile depends on."""
-        return self.scenario.profile or self._profile_of_device(), self.scenario.stack, self.where
+        return self.profile_name, self.scenario.stack, self.where
 
     def _joined(self) -> Profile:
         profile = load_profile(self._numbers[0], self.where)
@@ -262,8 +267,18 @@ class ResolvedTrain:
             return self._costs()
         return self.memo.get("costs", (*self._machines, *self._numbers, self.scenario.slow, self.plan), self._costs)
 
+    @property
+    def _laid_out(self) -> Profile:
+        """The profile, with what its numbers are for this layout."""
+        known, dims = self.profile.parameters, self.dims
+        more = known.get("layer.tp_s")
+        if more is None or dims.tp == 1 or dims.pp == 1 or len(self.cluster.nodes) == 1:
+            return self.profile
+        before = known["layer.s"].value if "layer.s" in known else 0.0
+        return self.profile.stated({"layer.s": before + more.value * dims.tp}, more.source)
+
     def _costs(self) -> tuple[Costs, Floats | None]:
-        machines, profile, _ = self.cluster, self.profile, self.peak_type  # what is wrong with them is told first
+        machines, profile, _ = self.cluster, self._laid_out, self.peak_type  # what is wrong with them is told first
         if (fusion := self.scenario.overlap.fusion) is not None:
             profile = profile.stated({"fusion.cycle_s": fusion.cycle}, "overlap.fusion.cycle")
         mix = None

@@ -55,7 +55,7 @@ def _at_most(shares: NDArray[np.float64], most: float) -> NDArray[np.float64]:
 
 def expert_islands(dims: ParallelDims, machines: Cluster) -> int:
     """NVLink islands over which an expert-parallel group lies."""
-    return len({min(machines.nvlink_domain(rank)) for rank in dims.group("ep", 0)})
+    return len({machines.island(rank) for rank in dims.group("ep", 0)})
 
 
 def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:

@@ -135,3 +135,14 @@ def test_host_work_around_the_optimizer_is_added():
     step = resolved(1)
     costs = cost_train(step.program, step.cluster, step.profile.stated({"optimizer.s": 0.5}, "a test"))
     assert (costs.work_s - step.costs.work_s).sum() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "parallel", "more_s"),
+    [(16, {"tp": 2, "pp": 2}, 0.02), (8, {"tp": 2, "pp": 2}, 0.0), (16, {"tp": 2}, 0.0), (16, {"pp": 2}, 0.0)],
+)
+def test_pipelines_over_nodes_hold_up_the_host_by_tensor_parallel_rank(gpus, parallel, more_s):
+    step = resolved(gpus, 2, parallel=parallel)
+    slower = step.restated({"layer.tp_s": 0.01})
+    issue = step.program.of_kind("issue")
+    assert slower.costs.work_s[issue] - step.costs.work_s[issue] == pytest.approx(more_s)

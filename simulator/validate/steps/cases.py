@@ -167,9 +167,9 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
     if cells.text("task") == "lora":
         table["lora"] = words["lora"]
     _say_flags(words, cells, table)
-    if not cells.text("arch").startswith("moe"):
+    if parallel.get("ep", 1) == 1:
         table.pop("experts", None)
-    elif software.get("deepep") == "between nodes" and parallel.get("ep", 1) > cells.whole("nvlink_domain", 8):
+    elif software.get("deepep") == "between nodes" and parallel["ep"] > cells.whole("nvlink_domain", 8):
         table.setdefault("experts", {"dispatcher": "deepep"})
     return table, tuple(_assumed(cells, chunks, known, software))
 
