@@ -39,7 +39,7 @@ class RankMemory:
     held: tuple[tuple[str, float], ...]
 
 
-def stage_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[RankMemory, ...]:
+def rank_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[RankMemory, ...]:
     """The peak of every pipeline rank."""
     activations = Activations(resolved, timeline)
     return tuple(_peak(activations, rank) for rank in range(resolved.grid.ranks))

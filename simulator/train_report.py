@@ -16,7 +16,7 @@ from .program import Program
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .train_flop import model_flop
-from .train_memory import RankMemory, stage_memory
+from .train_memory import RankMemory, rank_memory
 
 BUSY = ("gemm", "attention", "experts", "memory", "optimizer", "coarse")
 WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")
@@ -176,7 +176,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         by_rank_s={phase: tuple(values.tolist()) for phase, values in by_rank.items()},
         exposed=by_group(path, _phase_of_op(timeline), PHASES),
         provenance=provenance(path, costs),
-        memory=stage_memory(resolved, timeline),
+        memory=rank_memory(resolved, timeline),
         memory_bytes=resolved.memory_bytes,
         price_usd_per_hour=resolved.devices[0].price_usd_per_hour,
         ops=len(timeline.program),

@@ -6,7 +6,7 @@ import pytest
 from runcast.simulator.engine import simulate
 from runcast.simulator.predict import simulate as predict
 from runcast.simulator.scenario import ResolvedTrain
-from runcast.simulator.train_memory import over_time, stage_memory, static_bytes
+from runcast.simulator.train_memory import over_time, rank_memory, static_bytes
 from runcast.simulator.train_report import make_train_report
 from runcast.simulator.train_text import memory_line
 
@@ -41,7 +41,7 @@ ENDS = {"embedding": HIDDEN * 2, "layernorm": HIDDEN * 2, "head": WORDS * 4}
 
 
 def peak(step, rank=0):
-    return stage_memory(step, simulate(step.program, step.costs))[rank]
+    return rank_memory(step, simulate(step.program, step.costs))[rank]
 
 
 def activations(step, rank=0):
@@ -198,4 +198,4 @@ def test_the_micro_batch_is_that_with_which_the_device_is_full(schedule):
     scenario = {"base": "dgx-h100", "gpus_per_node": 4, "device": {"base": "h100", "memory": f"{round(room)} B"}}
     tight = ResolvedTrain(step.scenario.model_copy(update={"cluster": scenario}))
 
-    assert stage_memory(tight, run)[0].microbatch == 2
+    assert rank_memory(tight, run)[0].microbatch == 2

@@ -20,7 +20,7 @@ from ...insight import Z90, critical_path, path_by_phase, standard_error_s
 from ...profile import stack_names
 from ...samples import read_table
 from ...scenario import ResolvedTrain, check_train
-from ...train_memory import stage_memory
+from ...train_memory import rank_memory
 from .cells import REQUIRED, CellError, Cells
 from .machines import cluster_of
 from .plans import parallel_of, recompute_of, schedule_of
@@ -89,7 +89,7 @@ class Case:
         timeline = engine.simulate(resolved.program, resolved.costs)
         path, seconds = critical_path(timeline), timeline.makespan_s
         reach = float(np.exp(Z90 * standard_error_s(path, resolved.costs) / seconds))
-        held = tuple(rank.peak_bytes for rank in stage_memory(resolved, timeline)) if memory else ()
+        held = tuple(rank.peak_bytes for rank in rank_memory(resolved, timeline)) if memory else ()
         phases = path_by_phase(path, resolved.program, resolved.mix)
         return Answer(seconds, seconds / reach, seconds * reach, phases, held)
 
