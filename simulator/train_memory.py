@@ -15,7 +15,7 @@ from .program import Program
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .timeline.memory import buffer_spans
-from .workload.blocks import Layer
+from .workload.blocks import Layer, head
 from .workload.states import Held, StateBytes, all_held, copies_each, kept_bytes, state_bytes
 
 if TYPE_CHECKING:
@@ -170,14 +170,25 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
 
 
 def _working(plan: TrainPlan, rank: int) -> float:
-    """In the backward of the largest layer: what was dropped and is made again, and the largest gradient."""
-    own = [plan.stages[stage].layers for stage in plan.grid.stages_of(rank)]
+    """In the backward of the largest layer, what was dropped and is made again, and the largest gradient.
+
+    Or the logits of a head, if they are more: like Megatron's, their loss keeps its softmax in fp32 among the
+    activations, in whose place the gradient is made; what is cast from and to the computing type is beside it.
+    """
+    own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     layers = {
         (id(plan.layer(number)), plan.again.whole(position)): plan.layer(number)
-        for numbers in own
-        for position, number in enumerate(numbers)
+        for stage in own
+        for position, number in enumerate(stage.layers)
     }
-    return max((_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items()), default=0.0)
+    logits = _logits(plan) if any(stage.head or stage.mtp for stage in own) else 0.0
+    return max([logits, *(_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items())])
+
+
+def _logits(plan: TrainPlan) -> float:
+    """Bytes of a rank's logits of one micro-batch."""
+    rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
+    return float(rows * words * plan.shard.wide)
 
 
 def _at_work(layer: Layer, again: Again, whole: bool) -> float:

@@ -131,7 +131,17 @@ def test_full_recomputation_keeps_what_enters_a_layer_and_one_layer_at_work():
     assert activations(step)["residual"] == LAYERS * entering
     assert set(activations(step)) == {"residual", *ENDS}
     assert static_bytes(step, 0)["layer at work"] == whole - entering + SEQ * KEPT["mlp"]
-    assert static_bytes(resolved(1, 3), 0)["layer at work"] == SEQ * KEPT["mlp"]
+
+
+@pytest.mark.parametrize(("gpus", "parallel", "ranks"), [(1, {}, 1), (2, {"tp": 2}, 2), (2, {"cp": 2}, 2)])
+def test_logits_of_a_micro_batch_are_at_work_where_they_are_more_than_a_layer(gpus, parallel, ranks):
+    found = static_bytes(resolved(gpus, 3, parallel=parallel), 0)
+    assert found["layer at work"] == SEQ * WORDS * 2 / ranks
+
+
+def test_a_stage_without_a_head_has_a_layer_at_work():
+    found = static_bytes(resolved(2, 4, parallel={"pp": 2}), 0)
+    assert found["layer at work"] == SEQ * KEPT["mlp"]
 
 
 @pytest.mark.parametrize(
