@@ -11,7 +11,7 @@ simulations of all rows it is taken as sum_phase seconds x factor: exact to firs
 out are simulated with what the others gave.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...simulator.costs import PHASES
-from ...simulator.profile import FACTORS, load_profile, load_stack, stack_chain
+from ...simulator.profile import FACTORS, load_stack, stack_chain
 from ...simulator.validate.steps import Case
 
 Floats = NDArray[np.float64]
