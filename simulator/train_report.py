@@ -1,31 +1,17 @@
-"""The Report of a training step: every headline number, derived once, here, with its definition.
-
-A pipeline rank's step is split without remainder: its compute lane is busy with kernels of a class, or idle until
-something ends, and then the gap is named after that: an exchange of an axis, a stage elsewhere (`pipeline`), the host.
-"""
+"""The Report of a training step: every headline number, derived once, here, with its definition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .insight import Z90, by_group, critical_path, provenance, standard_error_s
-from .program import Program
+from .costs import BUSY, PHASES
+from .insight import Z90, CriticalPath, critical_path, path_by_phase, provenance, split_by_place, standard_error_s
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .train_flop import model_flop
 from .train_memory import RankMemory, rank_memory
-
-BUSY = ("gemm", "attention", "experts", "memory", "optimizer", "coarse")
-WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")
-PHASES = (*BUSY, *WAITS)
-_LANES = {"compute": "dp", 
-    "etp": "ep", "edp": "dp", "h2d": "offload", "d2h": "offload", "host": "host", "rows": "dp", "fusion": "dp",
-    "tp_row": "tp", "tp_col": "tp",
-}  # fmt: skip
-_COMPUTE = "compute"
 
 
 @dataclass(frozen=True)
@@ -33,7 +19,8 @@ class TrainReport:
     """What a training step takes, why, how sure that is, and what memory it needs.
 
     `split_s[phase]` is the mean over pipeline ranks of the seconds that their compute lane is busy with a class of
-    kernels or waits for something; they sum to the step. `bubble_fraction` is the share that it waits for other stages.
+    kernels or waits for something; they sum to the step. At the coarser level an action's seconds are split as they
+    are when it runs alone. `bubble_fraction` is the share that it waits for other stages.
     `exposed` is the critical path by the same names. MFU is model FLOP, recomputation not counted, over the dense peak
     of the computing type: `mfu` counts what a causal mask leaves, `mfu_full` whole squares of attention.
     """
@@ -157,7 +144,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     path = critical_path(timeline)
     step = timeline.makespan_s
     reach = np.exp(Z90 * standard_error_s(path, costs) / step)
-    by_rank = split_by_rank(timeline)
+    split = split_by_place(timeline, mix=resolved.mix)
     peak_type = resolved.peak_type
     return TrainReport(
         name=resolved.scenario.name,
@@ -172,9 +159,9 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         full_flop=model_flop(plan, batch.global_, causal=False),
         peak_flop_per_s=min(device.peak_flop_per_s[peak_type] for device in resolved.devices),
         peak_type=peak_type,
-        split_s={phase: float(np.mean(values)) for phase, values in by_rank.items()},
-        by_rank_s={phase: tuple(values.tolist()) for phase, values in by_rank.items()},
-        exposed=by_group(path, _phase_of_op(timeline), PHASES),
+        split_s=dict(zip(PHASES, split.mean(axis=0).tolist(), strict=True)),
+        by_rank_s={phase: tuple(split[:, i].tolist()) for i, phase in enumerate(PHASES)},
+        exposed=_by_phase(path, timeline, resolved),
         provenance=provenance(path, costs),
         memory=rank_memory(resolved, timeline),
         memory_bytes=resolved.memory_bytes,
@@ -184,84 +171,10 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     )
 
 
-def split_by_rank(timeline: Timeline) -> dict[str, NDArray[np.float64]]:
-    """Seconds per pipeline rank by phase, shape [ranks] each; over all phases they sum to the makespan."""
-    program, phase = timeline.program, _phase_of_op(timeline)
-    found = {name: np.zeros(len(program.places)) for name in PHASES}
-    for lane, at in enumerate(program.lanes):
-        if at.name != _COMPUTE:
-            continue
-        ops = program.order[lane]
-        start, end = timeline.start_s[ops], timeline.end_s[ops]
-        busy = np.bincount(phase[ops], end - start, minlength=len(PHASES))
-        gap = start - np.concatenate(([0.0], end[:-1]))
-        idle = np.bincount(_waited_for(timeline, phase, ops), gap, minlength=len(PHASES))
-        last = timeline.makespan_s - (end[-1] if len(end) else 0.0)
-        for i, name in enumerate(PHASES):
-            found[name][at.place] += busy[i] + idle[i]
-        found[_trailing(timeline, at.place)][at.place] += last
-    return found
-
-
-def _waited_for(timeline: Timeline, phase: NDArray[np.int64], ops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The phase of what each op was let go by; compute elsewhere is a stage of the pipeline."""
-    cause = timeline.cause[ops]
-    waited = phase[cause]
-    waited[(cause < 0) | (waited < len(BUSY))] = PHASES.index("pipeline")
-    return waited
-
-
-def _trailing(timeline: Timeline, place: int) -> str:
-    """What a rank waits for behind its last kernel: its own weights being gathered, or other stages."""
-    program = timeline.program
-    own = [lane for lane, at in enumerate(program.lanes) if at.place == place and at.name != _COMPUTE]
-    late = [(timeline.end_s[program.order[lane][-1]], lane) for lane in own if len(program.order[lane])]
-    end, lane = max(late, default=(0.0, -1))
-    return _lane_phase(program.lanes[lane].name) if end >= timeline.makespan_s else "pipeline"
-
-
-def _phase_of_op(timeline: Timeline) -> NDArray[np.int64]:
-    """The phase of every op: of kernels by kind, of exchanges by lane."""
-    program = timeline.program
-    of_lane = np.array([PHASES.index(_lane_phase(lane.name)) for lane in program.lanes], np.int64)
-    of_kind = np.array([_kernel_phase(kind) for kind in program.kinds], np.int64)
-    own = of_kind[program.kind]
-    return np.where(own >= 0, own, of_lane[_traffic_lane(program)])
-
-
-def _traffic_lane(program: Program) -> NDArray[np.int64]:
-    """The first lane of each op that is not a compute lane, where it has one."""
-    lanes, op = program.lanes_of.values, program.lanes_of.row_of_value()
-    kernels = np.array([lane.name == _COMPUTE for lane in program.lanes])[lanes]
-    found = lanes[program.lanes_of.start[:-1]].copy()
-    found[op[~kernels][::-1]] = lanes[~kernels][::-1]
-    return found
-
-
-def _lane_phase(lane: str) -> str:
-    """Of an exchange on a lane; on a compute lane alone ranks agree on the norm of gradients."""
-    name = _LANES.get(lane, lane)
-    return name if name in WAITS else "pipeline"
-
-
-def _kernel_phase(kind: str) -> int:
-    if kind in _EXCHANGES:
-        return -1
-    name = _KERNELS.get(kind, "memory")
-    return PHASES.index(name)
-
-
-_KERNELS = {
-    **dict.fromkeys(("gemm", "dgrad", "wgrad"), "gemm"),
-    **dict.fromkeys(("attention", "attention_backward"), "attention"),
-    **dict.fromkeys(("experts", "experts_dgrad", "experts_wgrad"), "experts"),
-    **dict.fromkeys(("adamw", "grad_norm"), "optimizer"),
-    "actions": "coarse",
-}
-_EXCHANGES = {
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "h2d", "d2h",
-    "issue", "host_adam", "cycle",
-}  # fmt: skip
+def _by_phase(path: CriticalPath, timeline: Timeline, resolved: ResolvedTrain) -> dict[str, float]:
+    """Seconds of the critical path by phase, largest first, empty ones left out."""
+    seconds = path_by_phase(path, timeline.program, resolved.mix)
+    return {PHASES[i]: float(seconds[i]) for i in np.argsort(-seconds, kind="stable") if seconds[i] > 0}
 
 
 def _question(resolved: ResolvedTrain) -> str:

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 from runcast.simulator import engine
+from runcast.simulator.insight import critical_path, path_by_phase, split_by_place
 from runcast.simulator.profile import load_profile
 from runcast.simulator.program import validate
 from runcast.simulator.scenario import ResolvedTrain
@@ -85,6 +86,26 @@ def test_a_step_of_few_ops_takes_what_its_kernels_take(name, undisturbed):
 @pytest.mark.parametrize("name", PLANS)
 def test_kernels_and_messages_slow_each_other_at_both_levels(name):
     assert error(name) == pytest.approx(0, abs=0.005)
+
+
+def shares(name, level, profile=None):
+    """Of a step, by phase: in the time of each rank, and on the critical path."""
+    one = step(name, level, profile)
+    run = engine.simulate(one.program, one.costs)
+    path = path_by_phase(critical_path(run), one.program, one.mix)
+    return split_by_place(run, mix=one.mix) / run.makespan_s, path / run.makespan_s
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_ranks_of_few_ops_spend_their_time_on_what_kernels_do(name, undisturbed):
+    (fine, _), (few, _) = (shares(name, level, undisturbed) for level in ("kernels", "coarse"))
+    assert few == pytest.approx(fine, abs=0.005)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_bounds_a_step_is_the_same_at_both_levels(name):
+    (_, fine), (_, few) = (shares(name, level) for level in ("kernels", "coarse"))
+    assert few == pytest.approx(fine, abs=0.02)
 
 
 def sent(program):

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
+from runcast.simulator.insight import split_by_place
 from runcast.simulator.lowering.kept import kept_bytes
 from runcast.simulator.program import validate
 from runcast.simulator.schedules import SCHEDULES
 from runcast.simulator.timeline.memory import peaks
 from runcast.simulator.train_flop import model_flop
-from runcast.simulator.train_report import split_by_rank
 from runcast.simulator.workload.kernels import ATTENTIONS, EXPERTS, GEMMS, Kernel, flop
 from runcast.simulator.workload.states import recomputed
 
@@ -68,9 +68,9 @@ def test_time_lies_between_work_and_nothing_and_splits_without_remainder(step):
     for lane in range(len(program.lanes)):
         ops = program.order[lane]
         assert made.makespan_s >= (made.end_s[ops] - made.start_s[ops]).sum() - 1e-9
-    split = split_by_rank(made)
-    assert np.allclose(sum(split.values()), made.makespan_s)
-    assert min(seconds.min() for seconds in split.values()) >= -1e-9
+    split = split_by_place(made)
+    assert np.allclose(split.sum(axis=1), made.makespan_s)
+    assert split.min() >= -1e-9
     assert simulate(program, by_kind(program, {})).makespan_s == 0
 
 

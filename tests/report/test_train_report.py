@@ -4,8 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from runcast.simulator.costs import PHASES
 from runcast.simulator.predict import simulate
-from runcast.simulator.train_report import PHASES, TrainReport
+from runcast.simulator.train_report import TrainReport
+from runcast.simulator.train_text import phases
 
 from ..lowering.steps import DENSE, resolved
 
@@ -76,3 +78,16 @@ def test_without_a_pipeline_nothing_waits_for_other_stages():
     alone = simulate(resolved(4, 2, parallel={"tp": 2}, batch={"seq_len": 1024}).scenario).report
     assert alone.bubble_fraction == 0.0
     assert alone.split_s["dp"] > 0
+
+
+def test_the_coarser_level_says_what_kernels_do():
+    kernels, coarse = (
+        simulate(resolved(4, 8, parallel={"pp": 2, "tp": 2}, batch={"seq_len": 1024}, level=level).scenario).report
+        for level in ("kernels", "coarse")
+    )
+    assert [row[0] for row in phases(coarse)] == [row[0] for row in phases(kernels)]
+
+
+def test_the_loss_has_a_row_of_its_own(report):
+    (row,) = (row for row in phases(report) if row[0] == "loss")
+    assert row[-1] == "cross entropy"
