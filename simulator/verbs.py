@@ -47,11 +47,16 @@ def _print_summary(prediction: "AnyPrediction") -> None:
 def validate(
     kind: Annotated[
         str,
-        typer.Option(help="What to score: weight_update, collective, gemm, attention, grouped_gemm, memory or copy."),
+        typer.Option(
+            help="What to score: weight_update, train_step, collective, gemm, attention, grouped_gemm, memory or copy."
+        ),
     ],
     rows: Annotated[
         Path | None,
-        typer.Option(help="Table of measurements: our own columns, or a published table's; weight_update has its own."),
+        typer.Option(
+            help="Table of measurements: our own columns, or a published table's; weight_update and train_step have "
+            "their own."
+        ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Profile by name or file; default: the shipped one of each row's device.")
@@ -60,16 +65,23 @@ def validate(
         Path | None, typer.Option(help="Write the rows with predictions beside them.")
     ] = None,
     json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="train_step: a CSV written earlier; says what moved since, exit code 1 if a row did."),
+    ] = None,
+    tolerance: Annotated[
+        str | None, typer.Option(help="With --against: how far a prediction may move; default 0.5%.")
+    ] = None,
 ) -> None:
-    """Predict measured weight updates, collectives and kernels, and print how far off the predictions are."""
+    """Predict measured training steps, weight updates, collectives and kernels, and print how far off they are."""
     from .files import write_atomic, write_by_suffix
     from .outputs import Outputs
-    from .validate import check_outputs, hold_against
+    from .validate import Comparison, check_outputs, hold_against
 
     Outputs(json=json, csv=csv).check()
     if rows is not None:
         check_outputs(rows, csv, json)
-    found, lines = hold_against(kind, rows, profile, to_csv=csv is not None)
+    found, lines = hold_against(kind, rows, profile, csv is not None, against, tolerance)
     typer.echo(found.json_text() if json == "-" else "\n".join(lines))
     if csv is not None:
         write_by_suffix(csv, found.to_csv())
@@ -77,6 +89,8 @@ def validate(
     if json not in (None, "-"):
         write_atomic(str(json), (found.json_text() + "\n").encode())
         typer.echo(f"wrote {json}")
+    if isinstance(found, Comparison) and found.moved:
+        raise typer.Exit(1)
 
 
 cluster = typer.Typer(help="Describe a machine of your own.", no_args_is_help=True, rich_markup_mode=None)

@@ -4,13 +4,17 @@ from .hold import hold_against
 from .kinds import KINDS, validate_samples
 from .ledger import Ledger, read_ledger
 from .rows import predict_samples
+from .steps import StepLedger, read_step_ledger
+from .steps.gate import Comparison
 from .summary import errors_by, scores
 from .text import lines
 from .validation import Validation, check_outputs, validate
 
 __all__ = [
     "KINDS",
+    "Comparison",
     "Ledger",
+    "StepLedger",
     "Validation",
     "check_outputs",
     "errors_by",
@@ -18,6 +22,7 @@ __all__ = [
     "lines",
     "predict_samples",
     "read_ledger",
+    "read_step_ledger",
     "scores",
     "validate",
     "validate_samples",

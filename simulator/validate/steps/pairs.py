@@ -1,0 +1,132 @@
+"""Before and after: rows of one source that differ in one choice alone, and whether its effect is predicted.
+
+An error of a whole step may hide that a choice is worth the wrong amount; a pair does not, as what both rows share
+cancels. Cells are compared as they stand; an empty one is not known and makes no pair, but for overlaps, where tables
+name those that ran.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from .cases import Case
+from .cells import Cells
+
+COUNTS_FROM = 0.01
+"""A measured effect that is smaller says nothing about the sign."""
+
+_OUTCOMES = (
+    "id", "source_url", "table_or_path", "grad_accum", "metric", "value", "iter_time_s", "tokens_per_s_per_gpu",
+    "tflops_per_gpu", "flop_convention", "mfu_pct", "mfu_peak_tflops", "peak_mem_gib", "mem_convention", "confidence",
+    "sim_level", "missing", "notes",
+)  # fmt: skip
+"""Columns that say what came out or where it stands, or follow from others."""
+
+_RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
+
+
+def _recompute(cells: Cells) -> float | None:
+    return _RECOMPUTE.get(cells.text("recompute").partition("(")[0])
+
+
+def _sequence_parallel(cells: Cells) -> float | None:
+    return cells.number("sp") if cells.has("sp") and cells.whole("tp", 1) > 1 else None
+
+
+def _chunks(cells: Cells) -> float | None:
+    name = cells.text("schedule").casefold()
+    return cells.number("vpp") if cells.has("vpp") and name in ("1f1b", "1f1b-i", "interleaved") else None
+
+
+def _zero_bubble(cells: Cells) -> float | None:
+    name = cells.text("schedule").casefold()
+    return {"1f1b": 0, "zb-1p": 1, "zb-2p": 2, "zb-v": 2}.get(name)
+
+
+def _fp8(cells: Cells) -> float | None:
+    name = cells.text("precision")
+    return 0 if name == "bf16" else 1 if "fp8" in name else None
+
+
+KINDS = {
+    "recompute": (_recompute, ("recompute",)),
+    "sequence parallelism": (_sequence_parallel, ("sp",)),
+    "interleaving": (_chunks, ("vpp", "schedule")),
+    "zero bubble": (_zero_bubble, ("schedule", "vpp")),
+    "fp8": (_fp8, ("precision",)),
+    "overlap of dp": (lambda cells: float(cells.has("overlap_dp")), ("overlap_dp",)),
+    "overlap of tp": (lambda cells: float(cells.has("overlap_tp")), ("overlap_tp",)),
+}
+"""Kinds of pairs: how far a row has gone (None: it does not say), and the columns that may differ for it."""
+
+_COLUMNS = (
+    "kind", "source", "model", "gpu", "gpus", "stack", "before", "after", "before_line", "after_line",
+    "measured_ratio", "predicted_ratio", "counts", "sign_right", "effect_share",
+)  # fmt: skip
+
+
+Seconds = Mapping[int, tuple[float, float]]
+"""Measured and predicted, by line."""
+
+
+def pairs_of(cases: Sequence[Case], seconds: Seconds) -> pd.DataFrame:
+    """A row per pair of cases that have seconds.
+
+    Ratios are after over before; `effect_share` is the predicted change over the measured one, 1 where it is exact.
+    """
+    known = [case for case in cases if case.line in seconds]
+    rows = [_pair(kind, *both, seconds) for kind in KINDS for both in _found(kind, known)]
+    return pd.DataFrame(rows, columns=list(_COLUMNS))
+
+
+def scores_of_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
+    """By kind and in all: pairs, those whose effect counts, the share with the right sign, median error of the size."""
+    parts = [*((kind, pairs[pairs["kind"] == kind]) for kind in KINDS), ("all", pairs)]
+    return pd.DataFrame([{"kind": kind, **_scores(part)} for kind, part in parts])
+
+
+def _scores(pairs: pd.DataFrame) -> dict[str, Any]:
+    counted = pairs[pairs["counts"].astype(bool)]
+    return {
+        "pairs": len(pairs),
+        "counted": len(counted),
+        "right_sign": float(counted["sign_right"].astype(float).mean()),
+        "median_size_error": float((counted["effect_share"].astype(float) - 1).abs().median()),
+    }
+
+
+def _found(kind: str, cases: Sequence[Case]) -> Iterator[tuple[Case, Case]]:
+    """Rows that are equal but for the columns of the kind, the one that has gone less far first."""
+    far, free = KINDS[kind]
+    alike: dict[tuple[tuple[str, str], ...], list[tuple[float, Case]]] = {}
+    for case in cases:
+        if (reached := far(case.cells)) is not None:
+            alike.setdefault(_rest(case.cells, free), []).append((reached, case))
+    for group in alike.values():
+        ordered = sorted(group, key=lambda entry: entry[0])
+        yield from ((one, two) for (low, one), (high, two) in combinations(ordered, 2) if low < high)
+
+
+def _rest(cells: Cells, free: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((column, cells.text(column)) for column in cells.values if column not in (*_OUTCOMES, *free))
+
+
+def _pair(kind: str, before: Case, after: Case, seconds: Seconds) -> Mapping[str, Any]:
+    measured, predicted = (late / early for late, early in zip(seconds[after.line], seconds[before.line], strict=True))
+    cells, changed = after.cells, KINDS[kind][1]
+    counts = abs(measured - 1) >= COUNTS_FROM
+    return {
+        "kind": kind, "source": cells.text("source"), "model": cells.text("model"), "gpu": cells.text("gpu"),
+        "gpus": cells.whole("n_gpus"), "stack": after.stack,
+        "before": _words(before.cells, changed), "after": _words(cells, changed),
+        "before_line": before.line, "after_line": after.line,
+        "measured_ratio": measured, "predicted_ratio": predicted, "counts": counts,
+        "sign_right": (predicted - 1) * (measured - 1) > 0 if counts else None,
+        "effect_share": (predicted - 1) / (measured - 1) if counts else None,
+    }  # fmt: skip
+
+
+def _words(cells: Cells, columns: Sequence[str]) -> str:
+    return " ".join(cells.text(column) or "-" for column in columns)
