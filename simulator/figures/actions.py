@@ -1,18 +1,18 @@
 """The actions of a training step as boxes, and what its other lanes do as busy intervals: data of `pipeline`.
 
-Ops carry the tags of their cell's first action; the grid says what else is in the cell.
+Ops carry the tags of their action, or of its forward where a whole pair is one op; the grid says which cell that is in.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..lowering import ACTIONS
+from ..program import Program
 from ..schedules import Grid
-from ..schedules.grid import Cell
 from ..timeline import Timeline
 
 if TYPE_CHECKING:
@@ -52,13 +52,12 @@ def boxes(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    found = []
+    found, cells, of = [], list(chain(*grid.rows)), cell_ids(timeline.program, grid)
     mirrored = len({grid.rank_of(0, microbatch) for microbatch in range(grid.microbatches)}) > 1
     for rank, ops in _compute_ops(timeline):
-        cells = {_key(cell): cell for cell in grid.rows[rank]}
         stages, reached = grid.stages_of(rank), 0.0
-        for i, (key, start, end, busy) in enumerate(_cells(timeline, ops)):
-            cell = cells[key]
+        for i, (number, start, end, busy) in enumerate(_cells(timeline, of, ops)):
+            cell = cells[number]
             for half, action in zip((UPPER, LOWER) if len(cell) > 1 else (WHOLE,), cell, strict=True):
                 chunk = int(grid.rank_of(0, action.microbatch) > 0) if mirrored else stages.index(action.stage)
                 found.append((rank, i, action.stage, chunk, action.kind, action.microbatch, start, end, busy,
@@ -81,21 +80,21 @@ def endings(timeline: Timeline) -> "pd.DataFrame":
     return pd.DataFrame(found, columns=["rank", "name", "start_s", "end_s"])
 
 
-def waits(timeline: Timeline, shortest_s: float = 0.0) -> "pd.DataFrame":
+def waits(timeline: Timeline, grid: Grid, shortest_s: float = 0.0) -> "pd.DataFrame":
     """When actions that have begun wait for something outside of them (the input of a pair's other half, a copy), and
     for longer than `shortest_s` and a twentieth of themselves: rank, start_s, end_s, name of what ended it."""
     import pandas as pd
 
-    program, found = timeline.program, []
+    program, of, found = timeline.program, cell_ids(timeline.program, grid), []
     for rank, ops in _compute_ops(timeline):
-        own = ops[program.tags["action"][ops] >= 0]
-        cell, cause = cell_ids(timeline, own), timeline.cause[own]
+        own = ops[of[ops] >= 0]
+        cell, cause = of[own], timeline.cause[own]
         start, end = timeline.start_s[own], timeline.end_s[own]
         length = np.zeros(len(own))
         for _, rows in _runs(cell):
             length[rows] = end[rows].max() - start[rows].min()
         gap = start[1:] - end[:-1]
-        outside = (cause >= 0) & (cell_ids(timeline, cause) != cell)
+        outside = (cause >= 0) & (of[cause] != cell)
         long = gap > np.maximum(shortest_s, length[1:] / 20)
         for i in np.flatnonzero((cell[1:] == cell[:-1]) & outside[1:] & long).tolist():
             found.append((rank, end[i], start[i + 1], program.names[int(cause[i + 1])]))
@@ -156,11 +155,17 @@ def windows(found: "pd.DataFrame", makespan_s: float) -> dict[str, Window]:
     }
 
 
-def cell_ids(timeline: Timeline, ops: Ints) -> Ints:
-    """A number for the cell that each op belongs to, the same for all ops of a cell."""
-    tags = timeline.program.tags
-    microbatches = int(tags["microbatch"].max(initial=0)) + 1
-    return (tags["stage"][ops] * microbatches + tags["microbatch"][ops]) * len(ACTIONS) + tags["action"][ops]
+def cell_ids(program: Program, grid: Grid) -> Ints:
+    """The cell of each op, counted row by row; -1 for what is no part of an action."""
+    stage, microbatch, action = (program.tags[tag] for tag in ("stage", "microbatch", "action"))
+    number = np.full((grid.stages, grid.microbatches, len(ACTIONS)), -1)
+    for i, cell in enumerate(chain(*grid.rows)):
+        for one in cell:
+            number[one.stage, one.microbatch, ACTIONS.index(one.kind)] = i
+        if len(cell) > 1:
+            number[cell[0].stage, cell[0].microbatch, ACTIONS.index("FB")] = i
+    found: Ints = np.where(action >= 0, number[stage, microbatch, action], -1)
+    return found
 
 
 def _compute_ops(timeline: Timeline) -> list[tuple[int, Ints]]:
@@ -170,16 +175,13 @@ def _compute_ops(timeline: Timeline) -> list[tuple[int, Ints]]:
     return [(place, program.order[lane]) for place, lane in lanes]
 
 
-def _cells(timeline: Timeline, ops: Ints) -> list[tuple[tuple[int, int, str], float, float, float]]:
-    """Key, first start, last end and busy seconds of the cells that run on a compute lane, by start."""
-    tags = timeline.program.tags
-    own = ops[tags["action"][ops] >= 0]
+def _cells(timeline: Timeline, of: Ints, ops: Ints) -> list[tuple[int, float, float, float]]:
+    """Number, first start, last end and busy seconds of the cells that run on a compute lane, by start."""
+    own = ops[of[ops] >= 0]
     start, end, found = timeline.start_s[own], timeline.end_s[own], []
-    for first, rows in _runs(cell_ids(timeline, own)):
-        op = own[first]
-        key = (int(tags["stage"][op]), int(tags["microbatch"][op]), ACTIONS[tags["action"][op]])
+    for first, rows in _runs(of[own]):
         busy = float((end[rows] - start[rows]).sum())
-        found.append((key, float(start[rows].min()), float(end[rows].max()), busy))
+        found.append((int(of[own[first]]), float(start[rows].min()), float(end[rows].max()), busy))
     return sorted(found, key=lambda one: one[1:])
 
 
@@ -189,10 +191,6 @@ def _runs(ids: Ints) -> list[tuple[int, slice]]:
         return []
     edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
     return [(a, slice(a, b)) for a, b in pairwise(edges)]
-
-
-def _key(cell: Cell) -> tuple[int, int, str]:
-    return cell[0].stage, cell[0].microbatch, "FB" if len(cell) > 1 else cell[0].kind
 
 
 def _together(found: "pd.DataFrame", size: int) -> "pd.DataFrame":

@@ -71,7 +71,7 @@ def panels(found: "pd.DataFrame", rank: int) -> dict[str, Window]:
     return {name: window for name in ("warm-up", "steady", "cool-down") if (window := shown[name])}
 
 
-def kernels(timeline: Timeline, rank: int, window: Window) -> "pd.DataFrame":
+def kernels(timeline: Timeline, grid: Grid, rank: int, window: Window) -> "pd.DataFrame":
     """The ops of a rank that run in the window, but for its host's.
 
     Columns: lane, cell (which of the rank's), name, label, layer, kind (a key of COLOUR), part (the piece of a layer
@@ -79,22 +79,21 @@ def kernels(timeline: Timeline, rank: int, window: Window) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    program, found = timeline.program, []
+    program, cells, found = timeline.program, cell_ids(timeline.program, grid), []
     for lane, at in enumerate(program.lanes):
         if at.place != rank or at.name == "host" or " from " in at.name:
             continue
         ops = program.order[lane]
         inside = (timeline.end_s[ops] > window.start_s) & (timeline.start_s[ops] < window.end_s)
         ops = ops[inside & (timeline.end_s[ops] > timeline.start_s[ops])]
-        for op, cell in zip(ops.tolist(), cell_ids(timeline, ops).tolist(), strict=True):
-            label, action = _TAGS.sub("", program.names[op]), int(program.tags["action"][op])
-            found.append((_row(at.name), cell, program.names[op], label, int(program.tags["layer"][op]), action,
-                          _kind(at.name, label), timeline.start_s[op], timeline.end_s[op],
-                          int(program.bytes[op])))  # fmt: skip
-    columns = ["lane", "cell", "name", "label", "layer", "action", "kind", "start_s", "end_s", "bytes"]
-    table = _with_recomputed(pd.DataFrame(found, columns=columns)).drop(columns="action")
-    of = zip(table.lane, table.label, table.layer, table.kind, strict=True)
-    return table.assign(part=[_part(label, layer, kind) if lane == COMPUTE else "" for lane, label, layer, kind in of])
+        for op in ops.tolist():
+            label, layer = _TAGS.sub("", program.names[op]), int(program.tags["layer"][op])
+            kind = _kind(at.name, label, int(program.tags["action"][op]))
+            part = _part(label, layer, kind) if at.name == COMPUTE else ""
+            found.append((_row(at.name), int(cells[op]), program.names[op], label, layer, kind, part,
+                          timeline.start_s[op], timeline.end_s[op], int(program.bytes[op])))  # fmt: skip
+    columns = ["lane", "cell", "name", "label", "layer", "kind", "part", "start_s", "end_s", "bytes"]
+    return pd.DataFrame(found, columns=columns)
 
 
 def parts(found: "pd.DataFrame") -> "pd.DataFrame":
@@ -130,7 +129,7 @@ def layer_view(timeline: Timeline, grid: Grid, rank: int, title: str = "Kernels"
 
     cells = boxes(timeline, grid)
     shown = panels(cells, rank)
-    data = [kernels(timeline, rank, window) for window in shown.values()]
+    data = [kernels(timeline, grid, rank, window) for window in shown.values()]
     rows = [_rows(found) for found in data]
     heights = [ROW_PX * len(own) for own in rows]
     height = max(sum(heights) + PANEL_GAP_PX * (len(heights) - 1), ROW_PX)
@@ -182,28 +181,21 @@ def _says(cells: "pd.DataFrame", rank: int, window: Window) -> str:
     return f"{link.join(what)} ({format_seconds(window.end_s - window.start_s)})"
 
 
-def _with_recomputed(table: "pd.DataFrame") -> "pd.DataFrame":
-    """Forward kernels of backward actions are computed again; in a pair, those of layers that only go backward."""
-    backward = table.action.isin([ACTIONS.index(kind) for kind in ("B", "I", "W")])
-    paired = table.action == ACTIONS.index("FB")
-    back = set(table.layer[paired & (table.kind == "backward")])
-    only_forward = set(table.layer[paired & (table.layer >= 0)]) - back
-    again = backward | (paired & table.layer.isin(back if only_forward else set()))
-    return table.assign(kind=table.kind.mask(again & (table.kind == "forward"), "computed again"))
-
-
 def _row(lane: str) -> str:
     return "sends" if " to " in lane else LANE_NAME.get(lane, lane)
 
 
-def _kind(lane: str, label: str) -> str:
+def _kind(lane: str, label: str, action: int) -> str:
+    """Forward kernels of an action that is no forward are computed again."""
     if lane in ("d2h", "h2d"):
         return COPY
     if lane != COMPUTE:
         return EXCHANGE
     if label.endswith("_wgrad"):
         return "weight gradient"
-    return "backward" if label.endswith("_dgrad") or label in ("B", "I") else "forward"
+    if label.endswith("_dgrad") or label in ("B", "I"):
+        return "backward"
+    return "computed again" if action >= 0 and ACTIONS[action] in "BIW" else "forward"
 
 
 def _part(label: str, layer: int, kind: str) -> str:

@@ -43,7 +43,7 @@ def pipeline(
     spans, bin_s = traffic(timeline, host=host)
     lanes = [name for name in (*TRAFFIC, "host") if name in set(spans.lane)]
     rows = _Rows(grid.ranks, lanes, HALVED_PX if grid.pairs else ACTION_PX)
-    gaps = waits(timeline, timeline.makespan_s / 100 if cells > 1 else 0.0)
+    gaps = waits(timeline, grid, timeline.makespan_s / 100 if cells > 1 else 0.0)
     parts = windows(found, timeline.makespan_s)
     figure = go.Figure(
         [

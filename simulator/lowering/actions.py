@@ -6,7 +6,7 @@ data-parallel traffic: weights gathered layer by layer, gradients reduced in buc
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, zip_longest
 
 from ..workload.blocks import embedding, head, mtp_in
@@ -53,7 +53,10 @@ class ActionWriter:
         plan = self.plan
         group = plan.dims.group("tp", plan.first_rank(self._rank))
         w = GridWriter(self.tables, plan, group) if plan.shard.side > 1 else PieceWriter(self.tables)
-        scripts = [_Script(self, one, LayerWriter(self.plan, self._rank, w, one.kind == "B")) for one in passes]
+        scripts = [
+            _Script(self, one, LayerWriter(self.plan, self._rank, w, one.kind == "B"), number)
+            for number, one in enumerate(passes)
+        ]
         steps = _interleaved(scripts) if len(scripts) == 2 else scripts[0].steps
         for step in steps:
             step()
@@ -64,7 +67,8 @@ class ActionWriter:
 class _Script:
     """One action as steps that can be interleaved with another's; `tail` is what its next op waits for."""
 
-    def __init__(self, of: ActionWriter, one: Pass, layers: LayerWriter):
+    def __init__(self, of: ActionWriter, one: Pass, layers: LayerWriter, number: int):
+        self._number = number
         self.of, self.plan, self.one, self.layers, self.w = of, of.plan, one, layers, layers.w
         self.stage = of.plan.stages[one.stage]
         self.tail: After = []
@@ -89,22 +93,31 @@ class _Script:
     def opening(self) -> list[Callable[[], None]]:
         """Before the first layer: embedding forward, head backward."""
         if self.one.kind == "F":
-            return [self._embed] if self.stage.embedding else []
-        return [self._head_back] if self.stage.head or self.stage.mtp else []
+            return self._own([self._embed] if self.stage.embedding else [])
+        return self._own([self._head_back] if self.stage.head or self.stage.mtp else [])
 
     @property
     def closing(self) -> list[Callable[[], None]]:
         """Behind the last layer: head forward, embedding backward."""
         if self.one.kind == "F":
-            return [self._head] if self.stage.head or self.stage.mtp else []
-        return [self._embed_back] if self.stage.embedding else []
+            return self._own([self._head] if self.stage.head or self.stage.mtp else [])
+        return self._own([self._embed_back] if self.stage.embedding else [])
 
     @property
     def by_layer(self) -> list[list[Callable[[], None]]]:
         """The parts of each layer, in order."""
         numbers = list(enumerate(self.stage.layers))
         write = {"F": self._forward, "B": self._backward, "I": self._backward, "W": self._weights}[self.one.kind]
-        return [write(i, number) for i, number in (numbers if self.one.kind == "F" else reversed(numbers))]
+        return [self._own(write(i, number)) for i, number in (numbers if self.one.kind == "F" else reversed(numbers))]
+
+    def _own(self, steps: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
+        """Steps whose ops are of this one of a piece's actions."""
+
+        def of(step: Callable[[], None]) -> None:
+            self.w.action = self._number
+            step()
+
+        return [partial(of, step) for step in steps]
 
     # Layers
 

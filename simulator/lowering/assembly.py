@@ -13,7 +13,8 @@ from .piece import Ints, Piece, Tables
 
 _COLUMNS = ("kind", "label", "dtype", "group", "bytes")
 _TAGS = ("stage", "microbatch", "layer", "action")
-ACTIONS = ("F", "B", "I", "W", "FB")
+ACTIONS = ("F", "B", "I", "W", "FB")  # the last one of a pair that is one op
+Tags = tuple[int, int, str]  # stage, micro-batch, action
 
 
 class Assembly:
@@ -22,7 +23,7 @@ class Assembly:
     def __init__(self, tables: Tables, places: Sequence[Place]):
         self.tables, self.places = tables, tuple(places)
         self._count = 0
-        self._stamps: list[tuple[Piece, int, int, tuple[int, int, int]]] = []
+        self._stamps: list[tuple[Piece, int, int, Ints]] = []
         self._single: list[tuple[int, ...]] = []
         self._single_at: list[int] = []
         self._shapes: list[tuple[int, ...]] = []
@@ -35,10 +36,11 @@ class Assembly:
     def __len__(self) -> int:
         return self._count
 
-    def stamp(self, piece: Piece, place: int, stage: int, microbatch: int, action: str) -> int:
-        """Add a piece at a place; returns the number of its first op."""
+    def stamp(self, piece: Piece, place: int, *actions: Tags) -> int:
+        """Add a piece at a place, with what its actions are; returns the number of its first op."""
         first = self._count
-        self._stamps.append((piece, place, first, (stage, microbatch, ACTIONS.index(action))))
+        tags = np.array([(stage, microbatch, ACTIONS.index(kind)) for stage, microbatch, kind in actions], np.int64)
+        self._stamps.append((piece, place, first, tags))
         self._count += len(piece)
         return first
 
@@ -90,13 +92,13 @@ class Assembly:
         columns = {name: np.zeros(self._count, np.int64) for name in (*_COLUMNS, "lane")}
         tags = {name: np.full(self._count, -1, np.int64) for name in _TAGS}
         lane_maps = self._lane_maps()
-        for piece, place, first, (stage, microbatch, action) in self._stamps:
+        for piece, place, first, actions in self._stamps:
             part = slice(first, first + len(piece))
             for name in _COLUMNS:
                 columns[name][part] = getattr(piece, name)
             columns["lane"][part] = lane_maps[place][piece.lane]
-            tags["layer"][part], tags["stage"][part] = piece.layer, stage
-            tags["microbatch"][part], tags["action"][part] = microbatch, action
+            tags["layer"][part] = piece.layer
+            tags["stage"][part], tags["microbatch"][part], tags["action"][part] = actions[piece.action].T
         self._fill_single(columns, tags)
         t = self.tables
         return Program(

@@ -100,7 +100,10 @@ class _CoarseStep(Step):
         """Every distinct action once, at a place of its own, and the parts of all."""
         ranks = [self.assembly.places[rank].ranks for _, _, rank in self._pieces.values()]
         alone = Assembly(self._tables, [Place(f"action {i}", of) for i, of in enumerate(ranks)])
-        began = [alone.stamp(piece, number, -1, -1, "F") for piece, number, _ in self._pieces.values()]
+        began = [
+            alone.stamp(piece, number, *[(-1, -1, "F")] * len(piece.heads))
+            for piece, number, _ in self._pieces.values()
+        ]
         parts = tuple(
             Part(place, *(one and Moment(one.op + began[place], one.starts) for one in (since, until)))
             for place, since, until in self._parts

@@ -49,10 +49,10 @@ class Tables:
 class Piece:
     """Columns as in a Program, one entry per op; `deps` number ops of the same piece.
 
-    A piece is one action of a pipeline, or two that overlap: of each, `heads` wait for its input and `tails` are its
-    output. `marks` are ops by name, for what hangs on to the middle of a piece: `("grads", layer)` behind which a
-    layer's gradients are sent, `("weights", layer)` what first needs its weights. `ends` are what layers end with, last
-    one first; `gathers` wait for ends of pieces before: op, and which one.
+    A piece is one action of a pipeline, or two that overlap, and `action` which of them an op is of: of each, `heads`
+    wait for its input and `tails` are its output. `marks` are ops by name, for what hangs on to the middle of a piece:
+    `("grads", layer)` behind which a layer's gradients are sent, `("weights", layer)` what first needs its weights.
+    `ends` are what layers end with, last one first; `gathers` wait for ends of pieces before: op, and which one.
     """
 
     kind: Ints
@@ -62,6 +62,7 @@ class Piece:
     lane: Ints
     bytes: Ints
     layer: Ints
+    action: Ints
     shape: Ragged
     deps: Ragged
     heads: tuple[tuple[int, ...], ...]
@@ -83,7 +84,7 @@ class PieceWriter:
 
     def __init__(self, tables: Tables):
         self.tables = tables
-        self.layer = -1
+        self.layer, self.action = -1, 0
         self._rows: list[tuple[int, ...]] = []
         self._shapes: list[tuple[int, ...]] = []
         self._deps: list[tuple[int, ...]] = []
@@ -108,7 +109,7 @@ class PieceWriter:
         """One op; returns its number."""
         t = self.tables
         row = (t.kinds(kind), t.labels(name or kind), t.dtypes(dtype), t.groups(group), t.lanes(lane))
-        self._rows.append((*row, round(size_bytes), self.layer))
+        self._rows.append((*row, round(size_bytes), self.layer, self.action))
         self._shapes.append(tuple(shape))
         self._deps.append(tuple(dict.fromkeys(after)))
         return len(self._rows) - 1
@@ -138,10 +139,10 @@ class PieceWriter:
         self, heads: Iterable[Sequence[int]], tails: Iterable[Sequence[int]], ends: Iterable[Sequence[int]] = ()
     ) -> Piece:
         """What was written, with heads and tails of each of its actions, and the ends of its layers."""
-        columns = np.array(self._rows, np.int64).reshape(-1, 7).T
-        kind, label, dtype, group, lane, size, layer = (np.ascontiguousarray(column) for column in columns)
+        columns = np.array(self._rows, np.int64).reshape(-1, 8).T
+        kind, label, dtype, group, lane, size, layer, action = (np.ascontiguousarray(column) for column in columns)
         return Piece(
-            kind, label, dtype, group, lane, size, layer, Ragged.of(self._shapes), Ragged.of(self._deps),
+            kind, label, dtype, group, lane, size, layer, action, Ragged.of(self._shapes), Ragged.of(self._deps),
             tuple(map(tuple, heads)), tuple(map(tuple, tails)), self._marks,
             tuple(map(tuple, ends)), tuple(self._gathers),
         )  # fmt: skip

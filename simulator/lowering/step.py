@@ -102,8 +102,7 @@ class Step:
     def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...]) -> list[Placed]:
         """Put the actions of a cell at a rank."""
         piece = self.writers[rank].piece(*passes)
-        lead = cell[0]
-        first = self.assembly.stamp(piece, rank, lead.stage, lead.microbatch, "FB" if len(cell) > 1 else lead.kind)
+        first = self.assembly.stamp(piece, rank, *((one.stage, one.microbatch, one.kind) for one in cell))
         weights, grads = (
             {layer: first + op for (name, layer), op in piece.marks.items() if name == sort}
             for sort in ("weights", "grads")

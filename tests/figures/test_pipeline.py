@@ -164,7 +164,7 @@ def test_windows_follow_each_other(paired: TrainPrediction) -> None:
 
 
 def test_waits_inside_actions_lie_in_them_and_have_a_cause(paired: TrainPrediction) -> None:
-    found, gaps = boxes(paired.timeline, paired.resolved.plan.grid), waits(paired.timeline)
+    found, gaps = boxes(paired.timeline, paired.resolved.plan.grid), waits(paired.timeline, paired.resolved.plan.grid)
     for rank, start, end, name in gaps.itertuples(index=False):
         assert ((found["rank"] == rank) & (found.start_s <= start) & (found.end_s >= end)).any()
         assert name
@@ -176,16 +176,27 @@ def test_the_layer_view_has_three_panels_of_what_overlaps(paired: TrainPredictio
     assert list(shown) == ["warm-up", "steady", "cool-down"]
     figure = layer_view(timeline, grid, 1)
     assert [note.text.split(":")[0] for note in figure.layout.annotations] == list(shown)
-    pair = kernels(timeline, 1, shown["steady"])
+    pair = kernels(timeline, grid, 1, shown["steady"])
     assert {"forward", "backward", "weight gradient", "exchange"} <= set(pair.kind)
     assert {"dispatch", "combine", "dispatch_back", "combine_back"} <= set(pair[pair.lane == "ep"].label)
     first = trimmed(pair, shown["steady"])
     assert first.end_s <= shown["steady"].end_s + 0.02 * (first.end_s - first.start_s)
 
 
+@pytest.mark.parametrize("schedule", ["dualpipe", "interleaved-overlap"])
+def test_what_a_pair_computes_again_is_of_its_backward(schedule: str) -> None:
+    done = scenario(schedule, recompute={"mode": "full"})
+    timeline, grid = done.timeline, done.resolved.plan.grid
+    pair = kernels(timeline, grid, 1, panels(boxes(timeline, grid), 1)["steady"])
+    own = pair[pair.lane == "compute"]
+    of = {kind: set(own.name[own.kind == kind].str.extract(r"(s\d+ m\d+)$")[0]) for kind in set(own.kind)}
+    assert len(of["forward"]) == len(of["backward"]) == 1
+    assert of["computed again"] == of["backward"] != of["forward"]
+
+
 def test_parts_of_layers_cover_their_kernels(paired: TrainPrediction) -> None:
     window = panels(boxes(paired.timeline, paired.resolved.plan.grid), 0)["warm-up"]
-    found = kernels(paired.timeline, 0, window)
+    found = kernels(paired.timeline, paired.resolved.plan.grid, 0, window)
     blocks, own = layer_parts(found), found[found.lane == "compute"]
     assert blocks.start_s.min() == own.start_s.min()
     assert blocks.end_s.max() == own.end_s.max()

@@ -259,7 +259,7 @@ def pair(step, rank=0, forward=0, backward=0) -> Program:
     tables = Tables()
     writer = ActionWriter(step.plan, rank, tables)
     alone = Assembly(tables, [Place("rank", (0,))])
-    alone.stamp(writer.piece(Pass(forward, "F"), Pass(backward, "B")), 0, 0, 0, "FB")
+    alone.stamp(writer.piece(Pass(forward, "F"), Pass(backward, "B")), 0, (forward, 0, "F"), (backward, 1, "B"))
     return alone.program()
 
 

@@ -119,7 +119,7 @@ def test_panels_and_sums_run_beside_products(kind, panel, multiply, reduce, expe
     writer = GridWriter(tables, grid(4).plan, range(16))
     done = writer.compute([Kernel(kind, "one", "mlp", (8, 8, 8), "bf16")] * 4)
     made = Assembly(tables, [Place("grid", tuple(range(16)))])
-    made.stamp(writer.piece([[0]], [done]), 0, 0, 0, "F")
+    made.stamp(writer.piece([[0]], [done]), 0, (0, 0, "F"))
     assert run(made.program(), {"broadcast": panel, kind: multiply, "reduce": reduce}).makespan_s == expected
 
 
