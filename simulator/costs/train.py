@@ -179,9 +179,15 @@ class _Pricer:
             features |= self._network(kind, reach)
         cost_class = f"{kind}.network" if kind == "send_recv" and reach.islands > 1 else kind
         found = self.estimate(cost_class, features)
-        seconds = float(found.seconds[0])
+        seconds = float(found.seconds[0]) + self._hops(kind, reach) * self.given("network.hop_s", 0.0)
         demand = self._links(kind, group, reach, size, seconds)
         return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
+
+    @staticmethod
+    def _hops(kind: str, reach: "_Reach") -> int:
+        """Steps between islands that follow each other: of a ring, of one there and back, or all at once."""
+        rings = {"all_reduce": 2, "all_to_all": 0, "send_recv": 0}.get(kind, 1)
+        return rings * (reach.islands - 1) or min(reach.islands - 1, 1)
 
     def _network(self, kind: str, reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""

@@ -86,6 +86,7 @@ OPTIONAL = {
     "gemm.sustained_fraction.fp8": (0.1, 1.2, "the same of 8-bit products, if they differ"),
     "gemm.sustained_fraction.fp4": (0.1, 1.2, "the same of 4-bit products, if they differ"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
+    "network.hop_s": (0.0, 1.0, "a step from node to node of a collective, beyond what the profile's network takes"),
     "layer.s": (0.0, 1.0, "host work of one pass over a layer, besides its launches"),
     "layer.tp_s": (0.0, 1.0, "the same, more per tensor-parallel rank where a pipeline goes over several nodes"),
 }

@@ -22,7 +22,7 @@ def with_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     if isinstance(stack, str):
         for key, value in stack_defaults(stack, where).items():
             if not isinstance(value, Mapping):
-                filled.setdefault(key, value)
+                filled.update(_meaningful("", {key: value} if key not in filled else {}, filled))
             elif isinstance(filled.get(key, {}), Mapping):
                 filled[key] = {**dict(_meaningful(key, value, filled)), **filled.get(key, {})}
     return filled
@@ -31,7 +31,7 @@ def with_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _meaningful(key: str, values: Mapping[str, Any], filled: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     tables = {name: value for name, value in filled.items() if isinstance(value, Mapping)}
     for name, value in values.items():
-        says = _CONDITIONS.get(f"{key}.{name}")
+        says = _CONDITIONS.get(f"{key}.{name}" if key else name)
         if says is None or says(tables):
             yield name, value
 
@@ -40,7 +40,7 @@ def _of(tables: Given, table: str, key: str, otherwise: Any) -> Any:
     return tables.get(table, {}).get(key, otherwise)
 
 
-def _gathers_new_weights(tables: Given) -> bool:
+def _shards_states_alone(tables: Given) -> bool:
     return _of(tables, "parallel", "zero", 1) in (1, 2)
 
 
@@ -57,7 +57,8 @@ def _spreads_experts(tables: Given) -> bool:
 
 
 _CONDITIONS: Mapping[str, Callable[[Given], bool]] = {
-    "overlap.params": _gathers_new_weights,
+    "bucket": _shards_states_alone,  # torch and FSDP have their own
+    "overlap.params": _shards_states_alone,
     "overlap.tp": _exchanges_beside_products,
     "recompute.mode": _keeps_silent_on_recomputation,
     "recompute.modules": _keeps_silent_on_recomputation,

@@ -31,7 +31,7 @@ from .unfit import unfit, unfit_batch
 
 Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
-_DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel
+_DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel: of gradients in the type of their weights
 _MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
 
 
@@ -233,7 +233,7 @@ class ResolvedTrain:
         if (fusion := self.scenario.overlap.fusion) is not None:
             return max(int(fusion.threshold / self._types.reduced), 1)
         if self.scenario.parallel.zero == 0:
-            return int(_DDP_BUCKET_BYTES / self._types.reduced)
+            return int(_DDP_BUCKET_BYTES / self._types.weights)
         least, per_rank = _MEGATRON_BUCKET
         return max(least, per_rank * self.dims.dp * self.dims.cp)
 

@@ -17,6 +17,7 @@ from ..workload import ModelSpec
 from .training import Batch, TrainScenario
 
 _MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
+_MOST_BUCKETS = 50_000  # of a whole model's gradients: each is an op of every stage
 
 
 class Misfit(NamedTuple):
@@ -79,6 +80,9 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
     yield from (fault(where, *misfit) for misfit in found)
     if spec.moe is not None and dims.tp > 1 and not given.sequence_parallel:
         yield fault(where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron")
+    least = spec.total_params() // _MOST_BUCKETS
+    if scenario.bucket is not None and scenario.bucket < least:
+        yield fault(where, "bucket", scenario.bucket, f"expected {least:,} elements or more for {spec.name}")
     yield from (fault(where, *misfit) for misfit in _mechanisms(scenario, spec, dims))
 
 

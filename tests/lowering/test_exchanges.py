@@ -87,9 +87,9 @@ def test_buckets_close_when_they_are_full():
 
 
 def test_torch_and_megatron_have_buckets_of_their_own():
-    assert resolved(4, parallel={"zero": 0}).plan.sharding.bucket == 25 * 2**20 // 4
+    assert resolved(4, parallel={"zero": 0}).plan.sharding.bucket == 25 * 2**20 // 2
     assert resolved(4, parallel={"zero": 1}).plan.sharding.bucket == 40_000_000
-    assert resolved(8, parallel={"zero": 0}, precision={"reduce": "bf16"}).plan.sharding.bucket == 25 * 2**20 // 2
+    assert resolved(8, parallel={"zero": 0}, precision={"compute": "fp32"}).plan.sharding.bucket == 25 * 2**20 // 4
 
 
 def test_fully_sharded_layers_are_gathered_twice_and_scattered_once():
