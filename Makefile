@@ -39,10 +39,14 @@ types: $(VENV)/.lint
 floors: $(VENV)/.lint
 	$(VENV)/bin/lint-imports
 
-# What the ledger of weight updates says of software stacks, and the page that shows every row of it.
-ledger: $(VENV)/.test  ## stacks fitted to published weight updates again, and docs/weight-update-ledger.md
+# What the ledger of weight updates says of software stacks, and the pages that show every row of both ledgers. The
+# predictions of training steps are kept beside their ledger, and a figure needs a Chromium.
+ledger: $(VENV)/.test  ## stacks fitted to published weight updates again, and the pages of both ledgers
 	$(VENV)/bin/runcast calibrate stacks --out data/validation/weight_update_fit.json
 	$(PY) tests/docs/ledger_page.py > docs/weight-update-ledger.md
+	mkdir -p out
+	$(VENV)/bin/runcast validate --kind train_step --csv out/training-ledger.csv
+	$(PY) tests/docs/training_ledger_page.py out/training-ledger.csv
 
 # The shipped profiles again, from tables that stay outside: make profiles TABLES=DIR. --wider is what
 # carrying models from one device to another was seen to cost, in one generation and across two (docs/profiles.md).
@@ -58,7 +62,7 @@ LOGS := logs of nccl-tests and nvbandwidth in public issues
 
 profiles: $(VENV)/.run  ## fit the shipped profiles again (TABLES=DIR with the published tables)
 	$(FIT)h100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) $(COPIES) data/measured/figures.csv \
-	  --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm --source "$(AIC), $(VIDUR), $(LOGS)"
+	  --also data/measured/h100.toml --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm --source "$(AIC), $(VIDUR), $(LOGS)"
 	$(FIT)h200-sxm.json $(NCCL) $(KERNELS) --device "H200 SXM" --cluster h200-hgx --base h100-sxm --wider 0.08 \
 	  --prefer "nccl 2" --prefer sglang --source "$(AIC); what it lacks from H100 SXM"
 	$(FIT)a100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) --device "A100 SXM 80GB" --cluster dgx-a100 --base h100-sxm \

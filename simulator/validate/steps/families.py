@@ -15,8 +15,11 @@ ERRORS = {
 
 LEFT_OUT = tuple(ERRORS)[1:]
 
-FAMILIES = ("source", "gpu", "arch", "stack", "precision", "pattern")
-"""Columns by which rows are told apart; dense and mixtures of experts are another."""
+FAMILIES = {
+    "source": "source", "gpu": "GPU", "arch": "architecture", "stack": "stack", "precision": "precision",
+    "pattern": "parallelism",
+}  # fmt: skip
+"""Columns by which rows are told apart, and what they are; dense and mixtures of experts are another."""
 
 _RESERVED = "max reserved"
 """What the allocator took from the device, which is more than what it gave out: shown, never scored."""

@@ -91,7 +91,7 @@ class Comparison:
         yield from (f"{key}: was not predicted" for key in self.new)
         for row in plain(self.families):
             before = "-" if row["before"] is None else f"{row['before']:.2%}"
-            yield f"median error of {row['family']} {row['name']}: {before} to {row['after']:.2%}"
+            yield f"median error of {row['name']}: {before} to {row['after']:.2%}"
         yield self._verdict()
 
     def _verdict(self) -> str:

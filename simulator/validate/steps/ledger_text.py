@@ -20,7 +20,7 @@ Columns = Mapping[str, tuple[str, str]]
 ROWS: Columns = {
     "line": ("line", "text"), "source": ("source", "text"), "model": ("model", "text"), "gpus": ("GPUs", "text"),
     "gpu": ("GPU", "text"), "stack": ("stack", "text"), "precision": ("precision", "text"),
-    "pattern": ("parallel", "text"), "measured_s": ("measured", "seconds"), "predicted_s": ("predicted", "seconds"),
+    "pattern": ("parallelism", "text"), "measured_s": ("measured", "seconds"), "predicted_s": ("predicted", "seconds"),
     "error": ("error %", "signed"), "group_left_out": ("group out %", "signed"),
     "stack_left_out": ("stack out %", "signed"), "source_left_out": ("source out %", "signed"),
 }  # fmt: skip
@@ -30,14 +30,15 @@ _SCORES: Columns = {
 }  # fmt: skip
 MEMORY: Columns = {
     "measured": ("measured", "text"), "rows": ("rows", "text"), "median_abs_error": ("median %", "share"),
-    "p90_abs_error": ("p90 %", "share"), "bias": ("bias %", "signed"), "scored": ("scored", "text"),
+    "p90_abs_error": ("p90 %", "share"), "bias": ("bias %", "signed"), "scored": ("scored", "yes"),
 }  # fmt: skip
 PAIRS: Columns = {
     "kind": ("change", "text"), "pairs": ("pairs", "text"), "counted": ("above 1 %", "text"),
     "right_sign": ("right sign %", "share"), "median_size_error": ("median error of the size %", "share"),
 }  # fmt: skip
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "text": str, "seconds": format_seconds, "signed": "{:+.1%}".format, "share": "{:.1%}".format
+    "text": str, "seconds": format_seconds, "signed": "{:+.1%}".format, "share": "{:.1%}".format,
+    "yes": lambda value: "yes" if value else "no",
 }  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def lines(ledger: StepLedger) -> Iterator[str]:
 
 def family_columns(family: str) -> Columns:
     """The columns of `wide`."""
-    return {"name": ("rows" if family == "all" else family, "text"), **_SCORES}
+    return {"name": (FAMILIES.get(family, "rows"), "text"), **_SCORES}
 
 
 def wide(summary: pd.DataFrame, family: str) -> pd.DataFrame:

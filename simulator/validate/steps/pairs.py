@@ -42,7 +42,7 @@ def _chunks(cells: Cells) -> float | None:
 
 def _zero_bubble(cells: Cells) -> float | None:
     name = cells.text("schedule").casefold()
-    return {"1f1b": 0, "zb-1p": 1, "zb-2p": 2, "zb-v": 2}.get(name)
+    return {"1f1b": 0, "zb-1p": 1, "zb-2p": 1, "zb-v": 1}.get(name)
 
 
 def _fp8(cells: Cells) -> float | None:
@@ -59,7 +59,7 @@ KINDS = {
     "overlap of dp": (lambda cells: float(cells.has("overlap_dp")), ("overlap_dp",)),
     "overlap of tp": (lambda cells: float(cells.has("overlap_tp")), ("overlap_tp",)),
 }
-"""Kinds of pairs: how far a row has gone (None: it does not say), and the columns that may differ for it."""
+"""Kinds of pairs: how far a row has gone (None: it does not say), and the columns that may differ, the named first."""
 
 _COLUMNS = (
     "kind", "source", "model", "gpu", "gpus", "stack", "before", "after", "before_line", "after_line",
@@ -115,18 +115,15 @@ def _rest(cells: Cells, free: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 def _pair(kind: str, before: Case, after: Case, seconds: Seconds) -> Mapping[str, Any]:
     measured, predicted = (late / early for late, early in zip(seconds[after.line], seconds[before.line], strict=True))
-    cells, changed = after.cells, KINDS[kind][1]
+    cells, column = after.cells, KINDS[kind][1][0]
     counts = abs(measured - 1) >= COUNTS_FROM
     return {
         "kind": kind, "source": cells.text("source"), "model": cells.text("model"), "gpu": cells.text("gpu"),
         "gpus": cells.whole("n_gpus"), "stack": after.stack,
-        "before": _words(before.cells, changed), "after": _words(cells, changed),
+        "before": before.cells.text(column), "after": cells.text(column),
         "before_line": before.line, "after_line": after.line,
         "measured_ratio": measured, "predicted_ratio": predicted, "counts": counts,
         "sign_right": (predicted - 1) * (measured - 1) > 0 if counts else None,
         "effect_share": (predicted - 1) / (measured - 1) if counts else None,
     }  # fmt: skip
 
-
-def _words(cells: Cells, columns: Sequence[str]) -> str:
-    return " ".join(cells.text(column) or "-" for column in columns)
