@@ -62,7 +62,7 @@ LOGS := logs of nccl-tests and nvbandwidth in public issues
 
 profiles: $(VENV)/.run  ## fit the shipped profiles again (TABLES=DIR with the published tables)
 	$(FIT)h100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) $(COPIES) data/measured/figures.csv \
-	  --also data/measured/h100.toml --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm --source "$(AIC), $(VIDUR), $(LOGS)"
+	  --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm --source "$(AIC), $(VIDUR), $(LOGS)"
 	$(FIT)h200-sxm.json $(NCCL) $(KERNELS) --device "H200 SXM" --cluster h200-hgx --base h100-sxm --wider 0.08 \
 	  --prefer "nccl 2" --prefer sglang --source "$(AIC); what it lacks from H100 SXM"
 	$(FIT)a100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) --device "A100 SXM 80GB" --cluster dgx-a100 --base h100-sxm \
