@@ -66,7 +66,7 @@ _SCORES = ("rows", "median_abs_error", "p90_abs_error", "bias", "interval_covera
 
 
 def _families(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    experts = rows["arch"].str.startswith("moe")
+    experts = rows["arch"].str.startswith("moe").astype(bool)  # of no rows it has no type
     yield "all", "all", rows
     yield "kind", "dense", rows[~experts]
     yield "kind", "MoE", rows[experts]

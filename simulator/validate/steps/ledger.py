@@ -17,6 +17,7 @@ from ...errors import UserError
 from ...files import read_json, read_toml
 from ...samples import read_table
 from .cases import Case, read_cases, shipped
+from .cells import CellError, Cells
 from .families import LEFT_OUT, over_sources, plain, scores_by_family, scores_of_memory
 from .pairs import pairs_of, scores_of_pairs
 
@@ -59,7 +60,7 @@ class StepLedger:
     @cached_property
     def summary_without(self) -> pd.DataFrame:
         """The same without the rows that contradict their neighbours."""
-        return scores_by_family(self.scored[~self.scored["contradicts"]])
+        return scores_by_family(self.scored[~self.scored["contradicts"].astype(bool)])
 
     @cached_property
     def over_sources(self) -> dict[str, float]:
@@ -195,8 +196,11 @@ def _ledger(path: Path, cases: Sequence[Case], predictions: Sequence[Mapping[str
     for case, found in zip(cases, predictions, strict=True):
         if "reason" in found:
             reasons[case.line] = str(found["reason"])
-        else:
+            continue
+        try:
             rows.append(_row(case, found, seen.get(case.key, {}), case.key in contradicts))
+        except CellError as error:  # what was measured is no number
+            reasons[case.line] = str(error)
     return StepLedger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), reasons, parameters, cases)
 
 
@@ -218,8 +222,7 @@ _COLUMNS = (
 
 def _row(case: Case, found: Mapping[str, float], seen: Mapping[str, float], contradicts: bool) -> dict[str, Any]:
     cells = case.cells
-    measured_s = case.seconds or np.nan
-    measured_gib = cells.number("peak_mem_gib") if cells.has("peak_mem_gib") else np.nan
+    measured_s, measured_gib = (_measured(cells, column) for column in ("iter_time_s", "peak_mem_gib"))
     told = ("source", "framework", "sw_version", "model", "arch", "gpu", "precision", "mem_convention")
     return {
         **found,
@@ -237,6 +240,13 @@ def _row(case: Case, found: Mapping[str, float], seen: Mapping[str, float], cont
         "assumed": "; ".join(case.assumed),
         "contradicts": contradicts,
     }
+
+
+def _measured(cells: Cells, column: str) -> float:
+    value = cells.number(column) if cells.has(column) else np.nan
+    if value <= 0:
+        raise CellError(f"{column} = {cells.text(column)!r}: expected a number above zero")
+    return float(value)
 
 
 def _pattern(case: Case) -> str:

@@ -82,6 +82,24 @@ def test_a_row_that_is_not_predicted_has_a_reason(ledger):
     assert reasons == {2: "gpu = 'TPU': expected one of H", 4: "parallel.tp = 3: must divide t"}
 
 
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"iter_time_s": "fast"}, "iter_time_s = 'fast': expected a number"),
+        ({"iter_time_s": "-1"}, "iter_time_s = '-1': expected a number above zero"),
+        ({"peak_mem_gib": "0"}, "peak_mem_gib = '0': expected a number above zero"),
+    ],
+)
+def test_what_was_measured_is_a_number_above_zero(ledger, cells, reason):
+    assert ledger(cells).reasons == {2: reason}
+
+
+def test_a_table_of_which_nothing_is_predicted_says_only_why(ledger):
+    found = ledger({"gpu": "TPU"})
+    said = [line.partition(" = ")[0].rpartition(" ")[2] for line in lines(found)]
+    assert (said, found.to_json()["summary"], found.to_csv().count(b"\n")) == (["row", "gpu"], [], 2)
+
+
 def test_what_was_left_out_is_shown_as_it_was_fitted(ledger, monkeypatch):
     fitted = {"a": {"group": 0.1, "stack": -0.2, "source": 0.3}}
     monkeypatch.setattr(ledgers, "_fitted", lambda: (fitted, 7))
