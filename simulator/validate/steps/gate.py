@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import UserError, fault
-from .families import plain, scores_by_family
+from .families import FAMILIES, plain, scores_by_family
 from .ledger import StepLedger, read_predictions
 
 TOLERANCE = "0.5%"
@@ -91,7 +91,8 @@ class Comparison:
         yield from (f"{key}: was not predicted" for key in self.new)
         for row in plain(self.families):
             before = "-" if row["before"] is None else f"{row['before']:.2%}"
-            yield f"median error of {row['name']}: {before} to {row['after']:.2%}"
+            family = FAMILIES.get(row["family"], "rows")
+            yield f"median error of {family} {row['name']}: {before} to {row['after']:.2%}"
         yield self._verdict()
 
     def _verdict(self) -> str:

@@ -18,7 +18,7 @@ from ...files import read_json, read_toml
 from ...samples import read_table
 from .cases import Case, read_cases, shipped
 from .cells import CellError, Cells
-from .families import LEFT_OUT, over_sources, plain, scores_by_family, scores_of_memory
+from .families import ERRORS, LEFT_OUT, over_sources, plain, scores_by_family, scores_of_memory
 from .pairs import pairs_of, scores_of_pairs
 
 PREDICTED = ("predicted_s", "interval_low_s", "interval_high_s", "predicted_gib")
@@ -60,7 +60,7 @@ class StepLedger:
     @cached_property
     def summary_without(self) -> pd.DataFrame:
         """The same without the rows that contradict their neighbours."""
-        return scores_by_family(self.scored[~self.scored["contradicts"].astype(bool)])
+        return scores_by_family(self.scored[~self.scored["contradicts"]])
 
     @cached_property
     def over_sources(self) -> dict[str, float]:
@@ -201,7 +201,8 @@ def _ledger(path: Path, cases: Sequence[Case], predictions: Sequence[Mapping[str
             rows.append(_row(case, found, seen.get(case.key, {}), case.key in contradicts))
         except CellError as error:  # what was measured is no number
             reasons[case.line] = str(error)
-    return StepLedger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), reasons, parameters, cases)
+    table = pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_TYPES)
+    return StepLedger(path, table, reasons, parameters, cases)
 
 
 def _fitted() -> tuple[Mapping[str, Mapping[str, float]], int]:
@@ -218,6 +219,8 @@ _COLUMNS = (
     "measured_s", "predicted_s", "error", "interval_low_s", "interval_high_s", *LEFT_OUT,
     "measured_gib", "predicted_gib", "memory_error", "mem_convention", "assumed", "contradicts",
 )  # fmt: skip
+_TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys(ERRORS, float)
+"""Of columns that hold nothing where no row is predicted, or where the fit left nothing out."""
 
 
 def _row(case: Case, found: Mapping[str, float], seen: Mapping[str, float], contradicts: bool) -> dict[str, Any]:
