@@ -62,11 +62,13 @@ LOGS := logs of nccl-tests and nvbandwidth in public issues
 
 profiles: $(VENV)/.run  ## fit the shipped profiles again (TABLES=DIR with the published tables)
 	$(FIT)h100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) $(COPIES) data/measured/figures.csv \
-	  --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm --source "$(AIC), $(VIDUR), $(LOGS)"
+	  --also data/measured/h100.toml --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm \
+	  --source "$(AIC), $(VIDUR), $(LOGS)"
 	$(FIT)h200-sxm.json $(NCCL) $(KERNELS) --device "H200 SXM" --cluster h200-hgx --base h100-sxm --wider 0.08 \
 	  --prefer "nccl 2" --prefer sglang --source "$(AIC); what it lacks from H100 SXM"
 	$(FIT)a100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) --device "A100 SXM 80GB" --cluster dgx-a100 --base h100-sxm \
-	  --wider 0.25 --prefer "nccl 2" --source "$(AIC), $(VIDUR); what they lack from H100 SXM, a generation later"
+	  --wider 0.25 --also data/measured/a100.toml --prefer "nccl 2" \
+	  --source "$(AIC), $(VIDUR); what they lack from H100 SXM, a generation later"
 	$(FIT)b200-sxm.json $(NCCL) $(KERNELS) --device "B200 SXM" --cluster dgx-b200 --base h100-sxm --wider 0.25 \
 	  --prefer "nccl 2.29" --source "$(AIC); what it lacks from H100 SXM, a generation earlier"
 	$(FIT)gb200.json $(NCCL) --device GB200 --cluster gb200-nvl72 --base b200-sxm --wider 0.08 \

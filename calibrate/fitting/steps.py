@@ -11,7 +11,7 @@ simulations of all rows it is taken as sum_phase seconds x factor: exact to firs
 out are simulated with what the others gave.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...simulator.costs import PHASES
-from ...simulator.profile import FACTORS, load_stack, stack_chain
+from ...simulator.profile import FACTORS, Parameter, load_profile, load_stack, stack_chain
 from ...simulator.validate.steps import Case
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Term = tuple[int, int, int, float]
+"""(row, phase, parameter, +1 or -1): what of a row's time goes with a parameter or its inverse."""
 
 SIGMA, NU = 0.05, 4.0
 SOURCE_POWER = -0.35
@@ -36,20 +37,21 @@ SPREADS = {
 """How far software is from its base, by phase; what profiles miss in short runs is a part of it."""
 
 SUSTAINED_SPREAD = 0.2
+_MOVES = 0.01
+"""The least slope with which a row counts as one that a parameter moves."""
+
 _TYPES = {"fp8": ".fp8", "fp8-block": ".fp8", "mxfp8": ".fp8", "nvfp4": ".fp4"}
-_SUSTAINED = "gemm.sustained_fraction"
 _LAUNCHES_S = 1e-4
 """Launches of a pass over a layer, by profiles: only the slope of `layer.tp_s` rests on it."""
 
 
 @dataclass(frozen=True)
 class Free:
-    """A free parameter: of which stack or profile, and what it is there before the fit."""
+    """A free parameter: of which stack or profile, and how far it is from what is stated there."""
 
     of: str
     name: str
     spread: float
-    stated: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,16 +82,20 @@ class Design:
         many = np.array([sources.count(source) for source in sources], np.float64)
         return (many / np.median(many)) ** SOURCE_POWER
 
-    def _terms(self, row: int, case: Case) -> list[tuple[int, int, int, float]]:
-        """(row, phase, parameter, +1 or -1): what of a row's time goes with a parameter or its inverse."""
-        chain, found = self.chains[case.stack], list[tuple[int, int, int, float]]()
+    def _terms(self, row: int, case: Case) -> list[Term]:
+        chain, found = self.chains[case.stack], list[Term]()
         for phase in FACTORS:
             names = ["layer.tp_s"] if phase == "host" and blocked(case) else []
             for name in [f"time_factor.{phase}", *names]:
                 found += [(row, PHASES.index(phase), self._at(of, name, phase), 1.0) for of in chain]
-        settled = self._at(case.resolved.profile_name, _SUSTAINED + self._type(case), "")
-        found += [(row, PHASES.index(phase), settled, -1.0) for phase in ("gemm", "experts")]
-        return found
+        return found + list(self._of_device(row, case))
+
+    def _of_device(self, row: int, case: Case) -> Iterator[Term]:
+        device = case.resolved.profile_name
+        yield row, PHASES.index("gemm"), self._at(device, "gemm.sustained_fraction" + self._type(case), ""), -1.0
+        yield row, PHASES.index("experts"), self._at(device, "grouped_gemm.sustained_fraction", ""), -1.0
+        if case.resolved.scenario.attention == "flash-2":
+            yield row, PHASES.index("attention"), self._at(device, "attention.flash2_factor", ""), 1.0
 
     @staticmethod
     def _type(case: Case) -> str:
@@ -101,7 +107,7 @@ class Design:
         if key not in self._index:
             self._index[key] = len(self.free)
             spread = SPREADS.get(name, SPREADS.get(phase, SUSTAINED_SPREAD))
-            self.free.append(Free(of, name, spread, 1.0))
+            self.free.append(Free(of, name, spread))
         return self._index[key]
 
     @cached_property
@@ -112,15 +118,19 @@ class Design:
     def values(self, row: int, u: Floats) -> dict[str, float]:
         """The parameters of a row's profile and stack."""
         case = self.cases[row]
-        stack = load_stack(case.stack, fitted=False).parameters
-        found = {}
-        for name in {self.free[at].name for at in self.at[self.row == row]}:
-            owners = [case.resolved.profile_name] if name.startswith(_SUSTAINED) else self.chains[case.stack]
-            shift = sum(u[self._index[of, name]] for of in owners)
-            default = 0.0 if name == "layer.tp_s" else 1.0
-            stated = stack[name].value if name in stack else default
-            found[name] = float(stated * np.exp(shift))
+        stated = self.stated(case)
+        found = dict[str, float]()
+        for at in set(self.at[self.row == row].tolist()):
+            name = self.free[at].name
+            before = stated[name].value if name in stated else 0.0 if name == "layer.tp_s" else 1.0
+            found[name] = found.get(name, before) * float(np.exp(u[at]))
         return found
+
+    @staticmethod
+    def stated(case: Case) -> Mapping[str, Parameter]:
+        """What the files of a row's profile and stack say, without what a fit has found."""
+        profile = load_profile(case.resolved.profile_name, fitted=False)
+        return {**profile.parameters, **load_stack(case.stack, fitted=False).parameters}
 
     def predicted(self, rows: Rows, u: Floats) -> tuple[Floats, Floats]:
         """Seconds of each row and phase, and by phase, with other parameters than those of the simulation."""
@@ -139,17 +149,46 @@ class Design:
                 break
         return u
 
-    def _step(self, rows: Rows, kept: NDArray[np.bool_], u: Floats) -> Floats:
-        """Weighted least squares about u, with the priors as further rows."""
+    def value(self, free: Free, u: Floats) -> float:
+        """A parameter as the file of its stack or profile would have it: with all that it rests on."""
+        if of_device(free.name):
+            stated, chain = load_profile(free.of, fitted=False).parameters, [free.of]
+        else:
+            stated, chain = load_stack(free.of, fitted=False).parameters, stack_chain(free.of)
+        before = stated[free.name].value if free.name in stated else 1.0
+        places = [self._index[of, free.name] for of in chain if (of, free.name) in self._index]
+        return before * float(np.exp(u[places].sum()))
+
+    def moved(self, rows: Rows) -> list[tuple[int, float, float]]:
+        """Of each parameter: how many rows it moves, its standard deviation, and the median error of those rows."""
+        error, slopes, weight = self._linear(rows, rows.u)
+        weighted = slopes * weight[:, None]
+        deviation = np.sqrt(np.diag(np.linalg.inv(weighted.T @ weighted + np.diag(1 / self.spread**2))))
+        size, mine = np.abs(np.expm1(error)), np.abs(slopes) > _MOVES
+        median = [float(np.median(size[rows])) if rows.any() else 0.0 for rows in mine.T]
+        return list(zip(mine.sum(axis=0).tolist(), deviation.tolist(), median, strict=True))
+
+    def _linear(self, rows: Rows, u: Floats) -> tuple[Floats, Floats, Floats]:
+        """Log error of each row, its slope by each parameter, and the weight of the row."""
         seconds, by_phase = self.predicted(rows, u)
         error = np.log(seconds / self.measured)
         slopes = np.zeros((len(error), len(self.free)))
         np.add.at(slopes, (self.row, self.at), self.sign * (by_phase / seconds[:, None])[self.row, self.phase])
-        weight = np.sqrt(self.weight * (NU + 1) / (NU + (error / SIGMA) ** 2)) / SIGMA * kept
+        return error, slopes, np.sqrt(self.weight * (NU + 1) / (NU + (error / SIGMA) ** 2)) / SIGMA
+
+    def _step(self, rows: Rows, kept: NDArray[np.bool_], u: Floats) -> Floats:
+        """Weighted least squares about u, with the priors as further rows."""
+        error, slopes, weight = self._linear(rows, u)
+        weight = weight * kept
         matrix = np.vstack([slopes * weight[:, None], np.diag(1 / self.spread)])
         aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
         found: Floats = np.linalg.lstsq(matrix, aim, rcond=None)[0]
         return found
+
+
+def of_device(name: str) -> bool:
+    """Whether a parameter belongs to a device, not to software."""
+    return name.startswith(("gemm.", "grouped_gemm.", "attention."))
 
 
 def blocked(case: Case) -> bool:

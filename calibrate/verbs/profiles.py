@@ -1,7 +1,7 @@
 """`runcast calibrate`: a Profile fitted to samples, one checked on others, a report on one, and what leads there."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -58,19 +58,31 @@ def fit(
 @calibrate.command()
 def stacks(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.json).")],
-    rows: Annotated[Path | None, typer.Option(help="Table of weight updates; default: the shipped ledger.")] = None,
+    rows: Annotated[Path | None, typer.Option(help="Table of its kind; default: the shipped ledger.")] = None,
+    kind: Annotated[str, typer.Option(help="weight_update or train_step.")] = "weight_update",
 ) -> None:
-    """Fit the parameters of software stacks to a ledger of weight updates, and leave models and systems out."""
+    """Fit the parameters of software stacks to a ledger, and leave models, systems or whole stacks out."""
     import json
 
     from ...simulator.files import write_atomic
-    from ...simulator.validate.updates import shipped
-    from ..fitting.ledger import fit_ledger
 
-    found = fit_ledger(rows or shipped())
+    found = _fitted(kind, rows)
     write_atomic(str(out), (json.dumps(found, indent=1) + "\n").encode())
     about = found["about"]
     typer.echo(f"{about['parameters']} parameters from {about['rows']} rows; wrote {out}")
+
+
+def _fitted(kind: str, rows: Path | None) -> dict[str, Any]:
+    from ...simulator.errors import unknown
+    from ...simulator.validate import steps, updates
+    from ..fitting.ledger import fit_ledger
+    from ..fitting.step_ledger import fit_steps
+
+    if kind == "weight_update":
+        return fit_ledger(rows or updates.shipped())
+    if kind == "train_step":
+        return fit_steps(rows or steps.shipped(), tell=typer.echo)
+    raise unknown("--kind", "", kind, ["weight_update", "train_step"])
 
 
 @calibrate.command()

@@ -337,7 +337,8 @@ def _experts(pricer: _Pricer, op_kind: str, shape: tuple[int, ...], dtype: str) 
     features = {"tokens": max(rows, 1) * ep / topk, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts,
                 "tp": etp, "ep": ep, "skew": 0.0, "matrices": matrices}  # fmt: skip
     kind = "fp8" if dtype in ("fp8", "fp8-block", "mxfp8", "nvfp4") else "bf16"
-    found = _sustained(pricer, pricer.estimate(f"grouped_gemm.{kind}", features), dtype)
+    found = pricer.estimate(f"grouped_gemm.{kind}", features)
+    found = _times(found, 1 / pricer.given("grouped_gemm.sustained_fraction", 1.0))
     held = matrices * hidden * inter / etp * experts / ep
     return _accumulated(pricer, found, held) if op_kind == "experts_wgrad" else found
 

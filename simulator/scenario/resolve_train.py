@@ -270,12 +270,18 @@ class ResolvedTrain:
     @property
     def _laid_out(self) -> Profile:
         """The profile, with what its numbers are for this layout."""
-        known, dims = self.profile.parameters, self.dims
-        more = known.get("layer.tp_s")
-        if more is None or dims.tp == 1 or dims.pp == 1 or len(self.cluster.nodes) == 1:
-            return self.profile
-        before = known["layer.s"].value if "layer.s" in known else 0.0
-        return self.profile.stated({"layer.s": before + more.value * dims.tp}, more.source)
+        dims, stated = self.dims, dict[str, float]()
+        if dims.tp > 1 and dims.pp > 1 and len(self.cluster.nodes) > 1:
+            stated["layer.s"] = self._known("layer.s", 0.0) + self._known("layer.tp_s", 0.0) * dims.tp
+        if self.scenario.attention == "flash-2":
+            slower = self._known("attention.flash2_factor", 1.0)
+            stated["time_factor.attention"] = self._known("time_factor.attention", 1.0) * slower
+        return self.profile.stated(stated, "this layout") if stated else self.profile
+
+    def _known(self, name: str, otherwise: float) -> float:
+        """A parameter that no profile needs to have."""
+        found = self.profile.parameters.get(name)
+        return otherwise if found is None else found.value
 
     def _costs(self) -> tuple[Costs, Floats | None]:
         machines, profile, _ = self.cluster, self._laid_out, self.peak_type  # what is wrong with them is told first

@@ -193,8 +193,8 @@ class TrainScenario(Table):
     offload: Offload = Field(default=Offload(), description="what lies in host memory")
     overlap: Overlap = Field(default=Overlap(), description="what runs beside what")
     experts: Experts = Field(default=Experts(), description="how tokens go to experts")
-    attention: Literal["flash", "unfused"] = Field(
-        "flash", description="one kernel that keeps no scores, or kernels of their own for scores and softmax"
+    attention: Literal["flash", "flash-2", "unfused"] = Field(
+        "flash", description="the device's fused kernels, FlashAttention-2's, or separate ones for scores and softmax"
     )
     attention_dropout: bool = Field(True, description="unfused: whether scores have dropout")
     lora: Lora | None = Field(None, description="adapters instead of full fine-tuning")

@@ -34,8 +34,11 @@ def parallel_of(cells: Cells, software: Mapping[str, Any], vpp: int) -> dict[str
 
 
 def _experts(cells: Cells, software: Mapping[str, Any], tp: int) -> dict[str, Any]:
-    """Experts are split over tp as all else (Megatron-LM's default), unless that does not divide."""
-    ep, ranks = cells.whole("ep", software.get("ep", 1)), tp * cells.whole("cp", 1) * cells.whole("dp", 1)
+    """Experts are split over tp as all else (Megatron-LM's default), unless that does not divide.
+
+    Where software always has expert parallelism, a row with ep = 1 is one that does not tell it.
+    """
+    ep, ranks = max(cells.whole("ep", 1), software.get("ep", 1)), tp * cells.whole("cp", 1) * cells.whole("dp", 1)
     etp = cells.whole("etp", tp)
     return {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
 

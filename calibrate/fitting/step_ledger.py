@@ -1,0 +1,141 @@
+"""The fit of training steps as a whole: passes over the ledger, groups left out, and the file of what came out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...simulator.errors import UserError
+from ...simulator.files import digest
+from ...simulator.validate.steps import Case, read_cases
+from .crew import Crew
+from .steps import NU, SIGMA, Design, Floats, Rows, of_device
+
+PASSES = 4
+FOLDS = 8
+_MOST_CHANGE = 1.0
+"""Of ln(parameter) between two passes."""
+
+
+def usable(path: Path) -> list[Case]:
+    """The rows with a time and a scenario that fits.
+
+    Raises:
+        UserError: the table cannot be read, or there is no such row.
+    """
+    found = [case for case in read_cases(path) if case.scenario is not None and case.seconds and _fits(case)]
+    if not found:
+        raise UserError(f"{path}: no row can be predicted")
+    return found
+
+
+def _fits(case: Case) -> bool:
+    try:
+        return bool(case.resolved.plan)
+    except UserError:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a fit gave: parameters, the last simulation, and the errors of rows with their groups left out."""
+
+    design: Design
+    rows: Rows
+    left_out: Mapping[str, Floats]
+
+
+def fit_all(path: Path, passes: int = PASSES, tell: Callable[[str], None] = print) -> Found:
+    """Fit, then leave out whole (model, GPU, stack) groups, whole frameworks and whole sources."""
+    cases = usable(path)
+    design = Design(cases)
+    with Crew(path, [case.key for case in cases]) as crew:
+        rows = _simulated(design, crew, np.zeros(len(design.free)))
+        for turn in range(passes):
+            tell(f"pass {turn}: {_told(rows.seconds / design.measured - 1)}")
+            change = design.solved(rows, np.ones(len(cases), bool), rows.u) - rows.u
+            rows = _simulated(design, crew, rows.u + np.clip(change, -_MOST_CHANGE, _MOST_CHANGE))
+        tell(f"fitted: {_told(rows.seconds / design.measured - 1)}")
+        left_out = {}
+        for name, groups in _groups(cases).items():
+            left_out[name] = _without(design, crew, rows, groups)
+            tell(f"{name} left out: {_told(left_out[name])}")
+    return Found(design, rows, left_out)
+
+
+def _simulated(design: Design, crew: Crew, u: Floats) -> Rows:
+    answers = crew.predict({row: design.values(row, u) for row in range(len(design.cases))})
+    found = [answers[row] for row in range(len(design.cases))]
+    return Rows(u, np.array([a.seconds for a in found]), np.array([a.phase_s for a in found]))
+
+
+def _without(design: Design, crew: Crew, rows: Rows, groups: Sequence[object]) -> Floats:
+    """Signed errors: of each row with its group out of the fit, simulated with what the others gave."""
+    values: dict[int, Mapping[str, float]] = {}
+    for group in dict.fromkeys(groups):
+        out = np.array([of == group for of in groups])
+        u = design.solved(rows, ~out, rows.u)
+        values |= {row: design.values(row, u) for row in np.flatnonzero(out).tolist()}
+    answers = crew.predict(values)
+    return np.array([answers[row].seconds for row in range(len(groups))]) / design.measured - 1
+
+
+def _groups(cases: Sequence[Case]) -> dict[str, list[object]]:
+    keys = [(case.cells.text("model"), case.cells.text("gpu"), case.stack) for case in cases]
+    distinct = list(dict.fromkeys(keys))
+    np.random.default_rng(0).shuffle(distinct)  # folds that do not go by the order of the table
+    fold = {key: place % FOLDS for place, key in enumerate(distinct)}
+    return {
+        "group": [fold[key] for key in keys],
+        "stack": [case.cells.text("framework") for case in cases],
+        "source": [case.cells.text("source") for case in cases],
+    }
+
+
+def _told(error: Floats) -> str:
+    size = np.abs(error)
+    return f"median {np.median(size):.1%}, p90 {np.quantile(size, 0.9):.1%}, bias {np.median(error):+.1%}"
+
+
+def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]:
+    """The content of data/validation/training_fit.json for a table of training steps.
+
+    Raises:
+        UserError: the table cannot be read, or none of its rows can be predicted.
+    """
+    found = fit_all(path, tell=tell)
+    cases, moved = found.design.cases, found.design.moved(found.rows)
+    return {
+        "about": {
+            "command": "runcast calibrate stacks --kind train_step",
+            "file": path.name,
+            "sha256": digest(path),
+            "rows": len(cases),
+            "parameters": sum(rows > 0 for rows, _, _ in moved),
+            "sigma": SIGMA,
+            "nu": NU,
+        },
+        **_entries(found, moved),
+        "left_out": {
+            case.key: {name: round(float(error[row]), 4) for name, error in found.left_out.items()}
+            for row, case in enumerate(cases)
+        },
+    }
+
+
+def _entries(found: Found, moved: Sequence[tuple[int, float, float]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Parameters as files of stacks and profiles have them: each with all that it rests on."""
+    tables: dict[str, dict[str, dict[str, Any]]] = {"stacks": {}, "profiles": {}}
+    for free, (rows, deviation, error) in zip(found.design.free, moved, strict=True):
+        if not rows:
+            continue
+        table = tables["profiles" if of_device(free.name) else "stacks"]
+        table.setdefault(free.of, {})[free.name] = {
+            "value": float(f"{found.design.value(free, found.rows.u):.4g}"),
+            "spread": float(f"{deviation:.3g}"),
+            "provenance": "fitted",
+            "source": f"{rows} training steps of the ledger, whose median error is {error:.1%}",
+        }
+    return tables
