@@ -13,7 +13,7 @@ from ...simulator.validate.steps import Case, read_cases
 from .crew import Crew
 from .steps import NU, SIGMA, Design, Floats, Rows, of_device
 
-PASSES = 4
+PASSES = 5
 FOLDS = 8
 _MOST_CHANGE = 1.0
 """Of ln(parameter) between two passes."""

@@ -13,21 +13,13 @@ from numpy.typing import NDArray
 
 from ..forms import BUS_FACTOR
 from ..hardware import Cluster, limits
-from ..profile import PROVENANCE, Estimate, Profile
+from ..profile import PROVENANCE, Profile
 from ..program import Place, Program, Ragged
-from ..workload.kernels import SUM_BYTES, visible
 from .costs import Costs, Floats, bytes_by_link
+from .kernels import Kernels
 from .phases import EXCHANGES, PHASES, phase_of_op
 from .pricing import effective_capacity
 
-_SUFFIX = {"gemm": "", "dgrad": ".dgrad", "wgrad": ".wgrad"}
-_GEMM_TYPE = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
-_MEMORY = {  # kinds of memory-bound kernels whose class has another name
-    "rope": "copy", "gelu": "copy", "gelu_backward": "residual_add", "embed": "permute", "embed_backward": "permute",
-    "route": "residual_add", "gate": "residual_add", "scan": "residual_add", "combine": "permute",
-    "cross_entropy_backward": "residual_add", "grad_norm": "residual_add",
-    "softmax": "residual_add", "softmax_backward": "residual_add",
-}  # fmt: skip
 _FAMILY = {  # whose interference a kind of op takes and makes
     **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
     **dict.fromkeys(("attention", "attention_backward"), "attention"),
@@ -85,6 +77,7 @@ class _Pricer:
     ):
         self.program, self.cluster, self.profile, self.actions = program, cluster, profile, actions
         self.limits = limits(cluster)
+        self.kernels = Kernels(profile, self.limits)
         self._islands: dict[int, int] = {}
         self._stage = {rank: place.ranks for place in places for rank in place.ranks}
 
@@ -118,8 +111,8 @@ class _Pricer:
 
     def _by_software(self, op: int, phase: str) -> Price:
         """How long an op takes with this software: a multiple of what the profile says, and host work besides."""
-        found = self._price(op).times(self.given(f"time_factor.{phase}", 1.0))
-        besides = self.given(_BESIDES.get(self.program.kind_of(op), ""), 0.0)
+        found = self._price(op).times(self.profile.given(f"time_factor.{phase}", 1.0))
+        besides = self.profile.given(_BESIDES.get(self.program.kind_of(op), ""), 0.0)
         return replace(found, seconds=found.seconds + besides) if besides else found
 
     @cached_property
@@ -141,16 +134,8 @@ class _Pricer:
         if kind == "actions":
             return self.actions[shape[0]]
         dtype = self.program.dtypes[self.program.dtype[op]]
-        found = _kernel(self, kind, shape, int(self.program.bytes[op]), dtype)
+        found = self.kernels.estimate(kind, shape, int(self.program.bytes[op]), dtype)
         return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]), {})
-
-    def given(self, name: str, otherwise: float) -> float:
-        """A parameter that no profile needs to have."""
-        known = self.profile.parameters.get(name)
-        return otherwise if known is None else known.value
-
-    def estimate(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
-        return self.profile.estimate(cost_class, features, limits=self.limits)
 
     # Exchanges
 
@@ -178,8 +163,8 @@ class _Pricer:
         if reach.islands > 1:
             features |= self._network(kind, reach)
         cost_class = f"{kind}.network" if kind == "send_recv" and reach.islands > 1 else kind
-        found = self.estimate(cost_class, features)
-        seconds = float(found.seconds[0]) + self._hops(kind, reach) * self.given("network.hop_s", 0.0)
+        found = self.profile.estimate(cost_class, features, limits=self.limits)
+        seconds = float(found.seconds[0]) + self._hops(kind, reach) * self.profile.given("network.hop_s", 0.0)
         demand = self._links(kind, group, reach, size, seconds)
         return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
 
@@ -303,61 +288,6 @@ def _traffic(kind: str, ranks: int, reach: _Reach, size: float) -> tuple[float, 
         return size * (reach.nearby - 1) / ranks, size * (ranks - reach.nearby) / ranks
     whole = float(BUS_FACTOR[kind](np.array([float(ranks)]))[0]) * size
     return whole * (reach.nearby > 1), whole / reach.nearby
-
-
-def _kernel(pricer: _Pricer, kind: str, shape: tuple[int, ...], size: int, dtype: str) -> Estimate:
-    """The profile's estimate of one kernel or of host work."""
-    if kind in _SUFFIX:
-        m, n, k = shape
-        cost_class = f"gemm.{_GEMM_TYPE.get(dtype, dtype)}{_SUFFIX[kind]}"
-        found = _sustained(pricer, pricer.estimate(cost_class, {"m": m, "n": n, "k": k}), dtype)
-        return _accumulated(pricer, found, float(m * n)) if kind == "wgrad" else found
-    if kind.startswith("attention"):
-        return _attention(pricer, kind, shape)
-    if kind.startswith("experts"):
-        return _experts(pricer, kind, shape, dtype)
-    if kind == "issue":
-        return _times(pricer.estimate("host.launch", {"count": 1.0}), float(shape[0]))
-    return pricer.estimate(f"memory.{_MEMORY.get(kind, kind)}", {"bytes": max(size, 1), "width": shape[0]})
-
-
-def _attention(pricer: _Pricer, kind: str, shape: tuple[int, ...]) -> Estimate:
-    """A window leaves out tiles; where a rank does a part of the queries it takes that part of the time."""
-    batch, seq, heads, kv_heads, qk_dim, v_dim, causal, window, parts = shape
-    features = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": min(kv_heads, heads), "causal": causal}
-    direction = "forward" if kind == "attention" else "backward"
-    found = pricer.estimate(f"attention.{direction}", {**features, "head_dim": (qk_dim + v_dim) / 2})
-    seen = visible(seq, bool(causal), window) / visible(seq, bool(causal), 0)
-    return _times(found, seen / parts)
-
-
-def _experts(pricer: _Pricer, op_kind: str, shape: tuple[int, ...], dtype: str) -> Estimate:
-    """Gradients of inputs and of weights are as many products as the forward: they take as long."""
-    rows, hidden, inter, topk, experts, etp, ep, matrices = shape
-    features = {"tokens": max(rows, 1) * ep / topk, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts,
-                "tp": etp, "ep": ep, "skew": 0.0, "matrices": matrices}  # fmt: skip
-    kind = "fp8" if dtype in ("fp8", "fp8-block", "mxfp8", "nvfp4") else "bf16"
-    found = pricer.estimate(f"grouped_gemm.{kind}", features)
-    found = _times(found, 1 / pricer.given("grouped_gemm.sustained_fraction", 1.0))
-    held = matrices * hidden * inter / etp * experts / ep
-    return _accumulated(pricer, found, held) if op_kind == "experts_wgrad" else found
-
-
-def _sustained(pricer: _Pricer, found: Estimate, dtype: str) -> Estimate:
-    """Profiles hold short measurements; hours of products let clocks settle where power and heat allow."""
-    kind = _GEMM_TYPE.get(dtype, dtype)
-    settled = pricer.given("gemm.sustained_fraction", 1.0)
-    return _times(found, 1 / pricer.given(f"gemm.sustained_fraction.{kind}", settled))
-
-
-def _accumulated(pricer: _Pricer, found: Estimate, weights: float) -> Estimate:
-    """Weight gradients are added to sums in fp32: that reads and writes more than the 16-bit result of a product."""
-    rate = pricer.limits.memory_bytes_per_s * pricer.profile.value("link_fraction.hbm")
-    return replace(found, seconds=found.seconds + (SUM_BYTES - 2) * weights / rate)
-
-
-def _times(found: Estimate, factor: float) -> Estimate:
-    return Estimate(found.seconds * factor, found.spread, found.provenance)
 
 
 def _distinct(program: Program, phase: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -130,7 +130,10 @@ class Step:
         return Pass(action.stage, action.kind, first, action.kind in ("B", "W") and (each or last))
 
     def _send(self, rank: int, action: Action, one: Placed) -> None:
-        """Activations go to the next stage, gradients to the one before, if those are elsewhere."""
+        """Activations go to the next stage, gradients to the one before, if those are elsewhere.
+
+        Each tensor-parallel rank sends its part, also of what all of them hold (arXiv 2104.04473, section 4.1).
+        """
         to = {"F": action.stage + 1, "B": action.stage - 1, "I": action.stage - 1}.get(action.kind, -1)
         if not 0 <= to < self.plan.grid.stages:
             return
@@ -147,7 +150,7 @@ class Step:
             lanes,
             one.tails,
             name=f"{way} to {target}",
-            size_bytes=shard.own_tokens * spec.hidden_size * shard.wide,
+            size_bytes=-(-shard.tokens // shard.tp) * spec.hidden_size * shard.wide,
             group=(self._first[rank], self._first[target]),
             stage=action.stage,
             microbatch=action.microbatch,

@@ -41,6 +41,11 @@ class Profile:
         """The number alone."""
         return self.parameters[name].value
 
+    def given(self, name: str, otherwise: float) -> float:
+        """The number, or another one where nothing is known: for what no profile needs to tell."""
+        found = self.parameters.get(name)
+        return otherwise if found is None else found.value
+
     def model(self, kind: str, library: str | None = None) -> Entry:
         """The model of a cost class, of its default library or of this one.
 

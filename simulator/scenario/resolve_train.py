@@ -272,16 +272,11 @@ class ResolvedTrain:
         """The profile, with what its numbers are for this layout."""
         dims, stated = self.dims, dict[str, float]()
         if dims.tp > 1 and dims.pp > 1 and len(self.cluster.nodes) > 1:
-            stated["layer.s"] = self._known("layer.s", 0.0) + self._known("layer.tp_s", 0.0) * dims.tp
+            stated["layer.s"] = self.profile.given("layer.s", 0.0) + self.profile.given("layer.tp_s", 0.0) * dims.tp
         if self.scenario.attention == "flash-2":
-            slower = self._known("attention.flash2_factor", 1.0)
-            stated["time_factor.attention"] = self._known("time_factor.attention", 1.0) * slower
+            slower = self.profile.given("attention.flash2_factor", 1.0)
+            stated["time_factor.attention"] = self.profile.given("time_factor.attention", 1.0) * slower
         return self.profile.stated(stated, "this layout") if stated else self.profile
-
-    def _known(self, name: str, otherwise: float) -> float:
-        """A parameter that no profile needs to have."""
-        found = self.profile.parameters.get(name)
-        return otherwise if found is None else found.value
 
     def _costs(self) -> tuple[Costs, Floats | None]:
         machines, profile, _ = self.cluster, self._laid_out, self.peak_type  # what is wrong with them is told first

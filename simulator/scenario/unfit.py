@@ -17,7 +17,7 @@ from ..workload import ModelSpec
 from .training import Batch, TrainScenario
 
 _MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
-_MOST_BUCKETS = 50_000  # of a whole model's gradients: each is an op of every stage
+_MOST_BUCKETS = 1_000_000  # of a whole model's gradients: each is an op of every stage
 
 
 class Misfit(NamedTuple):

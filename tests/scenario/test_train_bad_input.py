@@ -63,7 +63,7 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "parallel.zero=3; parallel.shard=3": "parallel.shard = 3: must divide dp x cp = 4",
     "parallel.zero=3; level=coarse": "level = 'coarse': zero = 3 gathers across actions: expected kernels",
     "parallel.layers=[1, 2]": "parallel.layers = [1, 2]: 1 numbers that sum to 4",
-    "bucket=1": "bucket = 1: expected 38,462 elements or more for llama3-8b",
+    "bucket=1": "bucket = 1: expected 1,923 elements or more for llama3-8b",
     "parallel.layers=3": "parallel.layers = 3: expected a list",
     "parallel.layers=[-1, 5]": "parallel.layers.0 = -1: input should be greater than or equal to 0",
     "batch.globl=2": "batch.globl = 2: unknown key; did you mean global?",

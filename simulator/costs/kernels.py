@@ -1,0 +1,109 @@
+"""How long one kernel of a training step takes, or the host to issue some: the profile, and what it leaves out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..hardware import Limits
+from ..profile import Estimate, Profile
+from ..workload.kernels import SUM_BYTES, visible
+
+Shape = tuple[int, ...]
+
+_SUFFIX = {"gemm": "", "dgrad": ".dgrad", "wgrad": ".wgrad"}
+_TYPE = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+_MEMORY = {  # kinds of memory-bound kernels whose class has another name
+    "rope": "copy", "gelu": "copy", "gelu_backward": "residual_add", "embed": "permute", "embed_backward": "permute",
+    "route": "residual_add", "gate": "residual_add", "scan": "residual_add", "combine": "permute",
+    "cross_entropy_backward": "residual_add", "grad_norm": "residual_add",
+    "softmax": "residual_add", "softmax_backward": "residual_add",
+}  # fmt: skip
+_TILE_ROWS = 128
+"""Rows of a tile: of each expert about one is lost to rows that fill none, half forward and half in the wave's tail."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels of a device with these limits, by its profile."""
+
+    profile: Profile
+    limits: Limits
+
+    def estimate(self, kind: str, shape: Shape, size: int, dtype: str) -> Estimate:
+        """Of one kernel of this kind, shape, bytes and type.
+
+        Raises:
+            UserError: the profile has no model for it.
+        """
+        if kind in _SUFFIX:
+            return self._product(kind, shape, dtype)
+        if kind.startswith("attention"):
+            return self._attention(kind, shape)
+        if kind.startswith("experts"):
+            return self._experts(kind.removeprefix("experts").removeprefix("_"), shape, dtype)
+        if kind == "issue":
+            return _times(self._of("host.launch", {"count": 1.0}), float(shape[0]))
+        return self._of(f"memory.{_MEMORY.get(kind, kind)}", {"bytes": max(size, 1), "width": shape[0]})
+
+    def _of(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
+        return self.profile.estimate(cost_class, features, limits=self.limits)
+
+    def _product(self, kind: str, shape: Shape, dtype: str) -> Estimate:
+        found = self._settled(kind, shape, dtype)
+        return self._accumulated(found, float(shape[0] * shape[1])) if kind == "wgrad" else found
+
+    def _settled(self, kind: str, shape: Shape, dtype: str) -> Estimate:
+        """Profiles hold short measurements; hours of products let clocks settle where power and heat allow."""
+        m, n, k = shape
+        kept = _TYPE.get(dtype, dtype)
+        found = self._of(f"gemm.{kept}{_SUFFIX[kind]}", {"m": m, "n": n, "k": k})
+        settled = self.profile.given("gemm.sustained_fraction", 1.0)
+        return _times(found, 1 / self.profile.given(f"gemm.sustained_fraction.{kept}", settled))
+
+    def _attention(self, kind: str, shape: Shape) -> Estimate:
+        """A window leaves out tiles; where a rank does a part of the queries it takes that part of the time."""
+        batch, seq, heads, kv_heads, qk_dim, v_dim, causal, window, parts = shape
+        features = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": min(kv_heads, heads), "causal": causal}
+        direction = "forward" if kind == "attention" else "backward"
+        found = self._of(f"attention.{direction}", {**features, "head_dim": (qk_dim + v_dim) / 2})
+        seen = visible(seq, bool(causal), window) / visible(seq, bool(causal), 0)
+        return _times(found, seen / parts)
+
+    def _experts(self, direction: str, shape: Shape, dtype: str) -> Estimate:
+        """Two products over the rows of all experts of a rank, as fast as dense ones but for a fraction.
+
+        The models of `grouped_gemm` are of serving, whose kernels gather, activate and weigh too: here that is priced
+        apart. A rank's experts have even rows; where routing is not, its rows are those of the fullest one.
+        """
+        rows, hidden, inter, _, experts, etp, ep, matrices = shape
+        local, width = experts // ep, inter // etp
+        both = [(max(rows, 1), (matrices - 1) * width, hidden), (max(rows, 1), hidden, width)]
+        found = _sum([self._settled(direction or "gemm", _turned(direction, one, local), dtype) for one in both])
+        each = max(rows, 1) / local
+        lost = (each + _TILE_ROWS) / each / self.profile.given("grouped_gemm.sustained_fraction", 1.0)
+        held = float(matrices * hidden * width * local)
+        return self._accumulated(_times(found, lost), held) if direction == "wgrad" else _times(found, lost)
+
+    def _accumulated(self, found: Estimate, weights: float) -> Estimate:
+        """Weight gradients are added to sums in fp32: that moves more than the 16-bit result of a product."""
+        rate = self.limits.memory_bytes_per_s * self.profile.value("link_fraction.hbm")
+        return replace(found, seconds=found.seconds + (SUM_BYTES - 2) * weights / rate)
+
+
+def _turned(direction: str, product: Shape, local: int) -> Shape:
+    """m, n and k of a product's gradient; weight gradients of all local experts stand above each other."""
+    m, n, k = product
+    if direction == "dgrad":
+        return m, k, n
+    return (n * local, k, -(-m // local)) if direction == "wgrad" else product
+
+
+def _sum(parts: list[Estimate]) -> Estimate:
+    """One after the other; the longest one's label and spread stand for all."""
+    longest = max(parts, key=lambda one: float(one.seconds.sum()))
+    return replace(longest, seconds=np.sum([one.seconds for one in parts], axis=0))
+
+
+def _times(found: Estimate, factor: float) -> Estimate:
+    return replace(found, seconds=found.seconds * factor)
