@@ -60,3 +60,13 @@ def chromium() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BROWSER_PATH", path)
         yield path
+
+
+@pytest.fixture(scope="module")
+def unfitted() -> Iterator[None]:
+    """Numbers as profiles and stacks state them: what ledgers moved is no part of closed forms."""
+    from runcast.simulator.profile import load
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load, "fitted_parameters", lambda folder="stacks": {})
+        yield

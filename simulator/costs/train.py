@@ -40,11 +40,6 @@ class Price:
     provenance: int
     demand: Mapping[int, float] = field(default_factory=dict)
 
-    def times(self, factor: float) -> "Price":
-        """The same op in a time that is longer by a factor; it moves as many bytes."""
-        slower = {link: rate / factor for link, rate in self.demand.items()}
-        return replace(self, seconds=self.seconds * factor, demand=slower) if factor != 1 else self
-
 
 def cost_train(
     program: Program,
@@ -110,10 +105,14 @@ class _Pricer:
         )
 
     def _by_software(self, op: int, phase: str) -> Price:
-        """How long an op takes with this software: a multiple of what the profile says, and host work besides."""
-        found = self._price(op).times(self.profile.given(f"time_factor.{phase}", 1.0))
-        besides = self.profile.given(_BESIDES.get(self.program.kind_of(op), ""), 0.0)
-        return replace(found, seconds=found.seconds + besides) if besides else found
+        """How long an op takes with this software: a multiple of what the profile says, and host work besides.
+
+        It moves as many bytes in that time, or what its links carry if they are no faster.
+        """
+        found, factor = self._price(op), self.profile.given(f"time_factor.{phase}", 1.0)
+        seconds = found.seconds * factor + self.profile.given(_BESIDES.get(self.program.kind_of(op), ""), 0.0)
+        demand = {link: min(rate / factor, float(self.capacity[link])) for link, rate in found.demand.items()}
+        return replace(found, seconds=seconds, demand=demand)
 
     @cached_property
     def capacity(self) -> Floats:
