@@ -44,6 +44,7 @@ floors: $(VENV)/.lint
 ledger: $(VENV)/.test  ## stacks fitted to published weight updates again, and the pages of both ledgers
 	$(VENV)/bin/runcast calibrate stacks --out data/validation/weight_update_fit.json
 	$(PY) tests/docs/ledger_page.py > docs/weight-update-ledger.md
+	$(VENV)/bin/runcast calibrate stacks --kind train_step --out data/validation/training_fit.json
 	mkdir -p out
 	$(VENV)/bin/runcast validate --kind train_step --csv out/training-ledger.csv
 	$(PY) tests/docs/training_ledger_page.py out/training-ledger.csv

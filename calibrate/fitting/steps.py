@@ -30,9 +30,11 @@ SIGMA, NU = 0.05, 4.0
 SOURCE_POWER = -0.35
 """Of the number of rows of a source, its rows' weight."""
 
+_BLOCKED = "layer.tp_s"
+
 SPREADS = {
     "gemm": 0.07, "attention": 0.2, "experts": 0.2, "memory": 0.2, "loss": 0.25, "optimizer": 0.35, "tp": 0.2,
-    "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6, "layer.tp_s": 0.6,
+    "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6, _BLOCKED: 0.6,
 }  # fmt: skip
 """How far software is from its base, by phase: of three floors, 1.7 times as far from what is stated."""
 
@@ -41,8 +43,6 @@ _MOVES = 0.01
 """The least slope with which a row counts as one that a parameter moves."""
 
 _TYPES = {"fp8": ".fp8", "fp8-block": ".fp8", "mxfp8": ".fp8", "nvfp4": ".fp4"}
-_LAUNCHES_S = 1e-4
-"""Launches of a pass over a layer, by profiles: only the slope of `layer.tp_s` rests on it."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,12 @@ class Design:
         return (many / np.median(many)) ** SOURCE_POWER
 
     def _terms(self, row: int, case: Case) -> list[Term]:
-        chain, found = self.chains[case.stack], list[Term]()
+        found = list[Term]()
         for phase in FACTORS:
-            names = ["layer.tp_s"] if phase == "host" and blocked(case) else []
-            for name in [f"time_factor.{phase}", *names]:
-                found += [(row, PHASES.index(phase), self._at(of, name, phase), 1.0) for of in chain]
+            name = f"time_factor.{phase}"
+            found += [(row, PHASES.index(phase), self._at(of, name, phase), 1.0) for of in self.chains[case.stack]]
+        if blocked(case) and _BLOCKED in self.stated(case):
+            found.append((row, PHASES.index("host"), self._at(case.stack, _BLOCKED, ""), 1.0))
         return found + list(self._of_device(row, case))
 
     def _of_device(self, row: int, case: Case) -> Iterator[Term]:
@@ -122,7 +123,7 @@ class Design:
         found = dict[str, float]()
         for at in set(self.at[self.row == row].tolist()):
             name = self.free[at].name
-            before = stated[name].value if name in stated else 0.0 if name == "layer.tp_s" else 1.0
+            before = stated[name].value if name in stated else 1.0
             found[name] = found.get(name, before) * float(np.exp(u[at]))
         return found
 

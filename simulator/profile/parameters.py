@@ -82,9 +82,9 @@ OPTIONAL = {
         f"time_factor.{phase}": (0.05, 50.0, f"time of {phase} in a training step over what the profile says")
         for phase in FACTORS
     },
-    "gemm.sustained_fraction": (0.1, 1.2, "rate of products once clocks have settled over that of the first second"),
-    "gemm.sustained_fraction.fp8": (0.1, 1.2, "the same of 8-bit products, if they differ"),
-    "gemm.sustained_fraction.fp4": (0.1, 1.2, "the same of 4-bit products, if they differ"),
+    "gemm.sustained_fraction": (0.1, 2.0, "rate of products in long runs, clocks settled, over that of short ones"),
+    "gemm.sustained_fraction.fp8": (0.1, 2.0, "the same of 8-bit products, if they differ"),
+    "gemm.sustained_fraction.fp4": (0.1, 2.0, "the same of 4-bit products, if they differ"),
     "grouped_gemm.sustained_fraction": (0.1, 3.0, "the same of products of experts, in training instead of in serving"),
     "attention.flash2_factor": (0.5, 5.0, "time of FlashAttention-2's kernels over that of the device's own"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
