@@ -79,8 +79,8 @@ def validate(
     from .validate import Comparison, check_outputs, hold_against
 
     Outputs(json=json, csv=csv).check()
-    if rows is not None:
-        check_outputs(rows, csv, json)
+    for given in filter(None, (rows, against)):
+        check_outputs(given, csv, json)
     found, lines = hold_against(kind, rows, profile, csv is not None, against, tolerance)
     typer.echo(found.json_text() if json == "-" else "\n".join(lines))
     if csv is not None:

@@ -7,8 +7,9 @@ stack with few rows stays near its base, one without rows is its base, and leavi
 
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
-simulations of all rows it is taken as sum_phase seconds x factor: exact to first order, and convex. Rows that are left
-out are simulated with what the others gave.
+simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Host work
+beside launches, and clocks behind products of experts, share a phase with other parameters: there it is a guess, which
+the next simulation corrects. Rows that are left out are simulated with what the others gave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

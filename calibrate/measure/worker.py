@@ -186,14 +186,19 @@ class Exchange:
         return [self.board.read(f"{name}/{rank}") for rank in self.team]
 
 
+_LEFT = "Connection closed by peer"
+"""What Gloo says on the ranks that another one has left."""
+
+
 def _joined(parts: Mapping[int, dict[str, Any]]) -> Measurement | str:
     """One measurement of all ranks: the mean of their times, as nccl-tests has it; the sum of wrong elements.
 
     Where ranks have different numbers of samples, as beside a noise, all of them stand side by side.
     """
-    for rank, part in sorted(parts.items()):
-        if "error" in part:
-            return part["error"] if len(parts) == 1 else f"rank {rank}: {part['error']}"
+    errors = {rank: part["error"] for rank, part in sorted(parts.items()) if "error" in part}
+    if errors:
+        rank = min(errors, key=lambda rank: _LEFT in errors[rank])  # the first one that is no consequence of another's
+        return errors[rank] if len(parts) == 1 else f"rank {rank}: {errors[rank]}"
     first = parts[min(parts)]
     times = [part["samples_s"] for part in parts.values()]
     alike = len({len(samples) for samples in times}) == 1

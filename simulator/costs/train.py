@@ -110,7 +110,8 @@ class _Pricer:
         It moves as many bytes in that time, or what its links carry if they are no faster.
         """
         found, factor = self._price(op), self.profile.given(f"time_factor.{phase}", 1.0)
-        seconds = found.seconds * factor + self.profile.given(_BESIDES.get(self.program.kind_of(op), ""), 0.0)
+        besides = _BESIDES.get(self.program.kind_of(op))
+        seconds = found.seconds * factor + (self.profile.given(besides, 0.0) if besides else 0.0)
         demand = {link: min(rate / factor, float(self.capacity[link])) for link, rate in found.demand.items()}
         return replace(found, seconds=seconds, demand=demand)
 

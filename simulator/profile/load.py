@@ -78,9 +78,13 @@ def stack_defaults(name: str, where: str = "stack") -> dict[str, Any]:
     Raises:
         UserError: no such stack.
     """
+    _load("stacks", name, where, "stack")  # refuses what it should, such as stacks that rest on each other
     file, content = _found("stacks", name, where, "stack")
     below = stack_defaults(content["base"], file) if "base" in content else {}
     own: dict[str, Any] = content.get("defaults", {})
+    if wrong := [key for key in own if isinstance(own[key], dict) != isinstance(below.get(key, own[key]), dict)]:
+        allowed = f"expected a value of the kind that {content['base']} has there"
+        raise UserError(fault(file, f"defaults.{wrong[0]}", own[wrong[0]], allowed))
     tables = {key: {**below.get(key, {}), **value} for key, value in own.items() if isinstance(value, dict)}
     return {**below, **own, **tables}
 

@@ -44,7 +44,17 @@ def _shards_states_alone(tables: Given) -> bool:
     return _of(tables, "parallel", "zero", 1) in (1, 2)
 
 
+def _has_whole_scores(tables: Given) -> bool:
+    return _of(tables, "parallel", "cp", 1) == 1 and not _of(tables, "parallel", "tp_2d", False)
+
+
+def _reduces_itself(tables: Given) -> bool:
+    return _of(tables, "overlap", "fusion", None) is None
+
+
 def _exchanges_beside_products(tables: Given) -> bool:
+    if _of(tables, "parallel", "tp_2d", False):
+        return False
     return _of(tables, "parallel", "tp", 1) != 1 and _of(tables, "parallel", "sequence_parallel", True) is True
 
 
@@ -58,6 +68,8 @@ def _spreads_experts(tables: Given) -> bool:
 
 _CONDITIONS: Mapping[str, Callable[[Given], bool]] = {
     "bucket": _shards_states_alone,  # torch and FSDP have their own
+    "attention": _has_whole_scores,
+    "overlap.dp": _reduces_itself,
     "overlap.params": _shards_states_alone,
     "overlap.tp": _exchanges_beside_products,
     "recompute.mode": _keeps_silent_on_recomputation,

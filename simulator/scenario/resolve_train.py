@@ -265,7 +265,8 @@ class ResolvedTrain:
     def _priced(self) -> tuple[Costs, Floats | None]:
         if self.coarse is None:
             return self._costs()
-        return self.memo.get("costs", (*self._machines, *self._numbers, self.scenario.slow, self.plan), self._costs)
+        given = self.scenario.slow, self.scenario.attention, self.plan
+        return self.memo.get("costs", (*self._machines, *self._numbers, *given), self._costs)
 
     @property
     def _laid_out(self) -> Profile:

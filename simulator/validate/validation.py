@@ -128,7 +128,7 @@ def check_outputs(path: Path, *outputs: Path | str | None) -> None:
     """Raise UserError if the file of rows is to be written over."""
     for output in outputs:
         if output not in (None, "-") and Path(str(output)).resolve() == path.resolve():
-            raise UserError(f"{output}: is the file of --rows; it is not written over")
+            raise UserError(f"{output}: is a file that is read; it is not written over")
 
 
 def _check_cells(rows: Rows) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from runcast.simulator.figures.training_ledger import svg, training_ledger
-from runcast.simulator.files import read_toml
+from runcast.simulator.files import digest, read_json, read_toml
 from runcast.simulator.validate.steps import read_cases, restored, shipped
 from runcast.simulator.validate.steps.families import scores_by_family
 
@@ -99,3 +99,8 @@ def test_the_figure_has_every_row_and_a_band(ledger):
 
 def test_the_figure_is_an_svg(ledger, chromium):
     assert svg(training_ledger(ledger.scored, "title", "subtitle"))[:4] == b"<svg"
+
+
+def test_what_was_left_out_was_left_out_of_this_table():
+    fit = read_json(shipped().with_name("training_fit.json"))
+    assert fit["about"]["sha256"] == digest(shipped())

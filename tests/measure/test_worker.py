@@ -113,6 +113,12 @@ def test_one_rank_that_failed_is_named():
     assert _joined({0: part(1.0), 3: {"error": "no", "broken": False}}) == "rank 3: no"
 
 
+def test_the_error_of_a_rank_that_was_left_is_told_only_if_there_is_no_other():
+    left = {"error": "RuntimeError: Connection closed by peer [127.0.0.1]:34177", "broken": True}
+    assert _joined({0: left, 1: {"error": "no", "broken": False}}) == "rank 1: no"
+    assert _joined({0: left, 1: left}).startswith("rank 0: RuntimeError: Connection closed")
+
+
 def test_a_case_that_fails_is_told_and_the_next_is_measured(cases):
     cases += [failing("fails"), case("good")]
     rank_0 = Rank0(todo=[0, 1])

@@ -1,6 +1,9 @@
 """What a training scenario leaves blank is filled in by its software stack."""
 
 import pytest
+from runcast.simulator.errors import UserError
+from runcast.simulator.memo import Memo
+from runcast.simulator.profile import stack_defaults
 from runcast.simulator.scenario import ResolvedTrain, check_train
 
 STACK = """
@@ -48,6 +51,8 @@ def test_what_a_scenario_says_stands(step):
         ({"parallel": {"tp": 2, "sequence_parallel": False}}, "overlap", "tp"),
         ({"recompute": {"mode": "full"}}, "recompute", "modules"),
         ({"parallel": {"ep": 1}}, "experts", "dispatcher"),
+        ({"parallel": {"tp": 4, "tp_2d": True}}, "overlap", "tp"),
+        ({"parallel": {"zero": 0}, "overlap": {"fusion": {}}}, "overlap", "dp"),
     ],
 )
 def test_a_default_that_would_say_nothing_is_not_said(step, tables, table, key):
@@ -60,3 +65,31 @@ def test_keys_of_a_hugging_face_config_may_stand_in_the_scenario():
     table = {"kind": "train_step", "cluster": "dgx-h100", "batch": {"global": 8, "seq_len": 64}}
     resolved = ResolvedTrain(check_train({**table, "model": {"config": keys}}))
     assert (resolved.spec.num_hidden_layers, resolved.spec.hidden_size) == (2, 64)
+
+
+def test_unfused_attention_is_no_default_where_scores_are_split(step):
+    assert step(parallel={"cp": 2}).attention == "flash"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"a": 'base = "b.toml"', "b": 'base = "a.toml"'}, "rests on itself"),
+        ({"a": 'base = "b.toml"\n[defaults]\nbucket = {n = 1}', "b": "[defaults]\nbucket = 3"}, "defaults.bucket ="),
+    ],
+)
+def test_what_is_wrong_with_stacks_is_one_line(tmp_path, files, said):
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(f"schema = 2\n{text}\n")
+    with pytest.raises(UserError, match=said) as caught:
+        stack_defaults(str(tmp_path / "a.toml"))
+    assert len(caught.value.faults) == 1
+
+
+def test_predictions_that_share_a_memo_differ_by_their_attention():
+    table = {"kind": "train_step", "cluster": "dgx-h100", "batch": {"global": 8, "seq_len": 4096}, "level": "coarse",
+             "model": {"preset": "llama3-8b", "overrides": {"num_hidden_layers": 2}}}  # fmt: skip
+    memo = Memo()
+    steps = [check_train({**table, "attention": name}) for name in ("flash", "flash-2")]
+    flash, older = (ResolvedTrain(step, memo=memo).costs.work_s.sum() for step in steps)
+    assert older > flash

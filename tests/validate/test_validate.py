@@ -352,7 +352,7 @@ def test_csv_of_json_lines(tmp_path: Path) -> None:
 def test_rows_are_not_written_over(table: Any, runcast: Any) -> None:
     rows = table(f"{COPY},1e-3")
     told = runcast("--kind", "copy", "--rows", rows, "--csv", rows)
-    assert told == (2, "", f"error: {rows}: is the file of --rows; it is not written over\n")
+    assert told == (2, "", f"error: {rows}: is a file that is read; it is not written over\n")
 
 
 def test_bad_output_is_told_before_the_rows_are_read(tmp_path: Path, runcast: Any) -> None:

@@ -75,7 +75,7 @@ class Case:
     @property
     def seconds(self) -> float | None:
         """What was measured, if it is told."""
-        return self.cells.number("iter_time_s") if self.cells.has("iter_time_s") else None
+        return self.cells.time("iter_time_s")
 
     @cached_property
     def resolved(self) -> ResolvedTrain:
@@ -109,6 +109,9 @@ def read_cases(path: Path) -> list[Case]:
         raise UserError(f"{path}: holds no rows")
     words = read_toml(shipped().with_suffix(".toml"))
     rows = table.to_dict("records")
+    ids = [str(row["id"]) for row in rows if row.get("id")]
+    if twice := [key for key in ids if ids.count(key) > 1]:
+        raise UserError(f"{path}: id = {twice[0]!r}: stands there more than once")
     return [_case(words, {str(key): str(value) for key, value in row.items()}, path) for row in rows]
 
 
@@ -116,18 +119,11 @@ def _case(words: Mapping[str, Any], row: dict[str, str], path: Path) -> Case:
     line, cells = int(row.pop("line")), Cells(row)
     where = f"{path}:{line}"
     try:
-        if reason := next(_left_out(words, cells), ""):
-            raise CellError(reason)
+        cells.time("iter_time_s")
         scenario, assumed = _scenario(words, cells)
     except CellError as error:
         return Case(line, cells, None, (), str(error), where)
     return Case(line, cells, scenario, assumed, "", where)
-
-
-def _left_out(words: Mapping[str, Any], cells: Cells) -> Iterator[str]:
-    for entry in words.get("left_out", ()):
-        if all(cells.text(key) == value for key, value in entry["match"].items()):
-            yield entry["reason"]
 
 
 def software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
@@ -157,7 +153,7 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
     table: dict[str, Any] = {
         "name": cells.text("id"), "kind": "train_step", "cluster": cluster, "nodes": nodes, "stack": software["stack"],
         "model": {"config": config_of(cells)}, "parallel": parallel, "schedule": schedule,
-        "batch": {"global": _sequences(cells), "micro": cells.whole("mbs"), "seq_len": cells.whole("seq_len")},
+        "batch": {"global": _sequences(cells), "micro": cells.positive("mbs"), "seq_len": cells.positive("seq_len")},
         "precision": {"compute": words["precision"].get(cells.text("precision"), cells.text("precision"))},
         "overlap": _overlap(cells, parallel), "level": _level(cells, parallel["zero"]),
     }  # fmt: skip
@@ -176,8 +172,12 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
 
 def _sequences(cells: Cells) -> int:
     """Sequences per step, in whole micro-batches of all replicas: some sources state their own rounding."""
-    replicas = cells.whole("mbs") * max(cells.whole("dp", 1), 1)
-    return max(round(cells.number("gbs") / replicas), 1) * replicas
+    return max(round(_micro_batches(cells)), 1) * cells.positive("mbs") * cells.positive("dp", 1)
+
+
+def _micro_batches(cells: Cells) -> float:
+    """Of each replica."""
+    return cells.positive("gbs") / (cells.positive("mbs") * cells.positive("dp", 1))
 
 
 def _overlap(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
@@ -200,8 +200,7 @@ def _say_flags(words: Mapping[str, Any], cells: Cells, table: dict[str, Any]) ->
 
 
 def _level(cells: Cells, zero: int) -> str:
-    micro_batches = cells.number("gbs") / (cells.whole("mbs") * max(cells.whole("dp", 1), 1))
-    ops = micro_batches * cells.whole("layers") * _KERNELS_OF_LAYER
+    ops = _micro_batches(cells) * cells.positive("layers") * _KERNELS_OF_LAYER
     return "coarse" if ops > MOST_OPS and zero < 3 else "kernels"
 
 

@@ -13,6 +13,8 @@ REQUIRED = (
 )  # fmt: skip
 """Columns without which a table is none of training steps."""
 
+_MOST = 10**9
+
 
 class CellError(ValueError):
     """A cell does not hold what it should; the text says which and what was expected."""
@@ -51,6 +53,21 @@ class Cells:
         if value < 0 or not value.is_integer():
             raise CellError(f"{column} = {self.text(column)!r}: expected a whole number")
         return int(value)
+
+    def positive(self, column: str, default: int | None = None, most: int = _MOST) -> int:
+        """A whole number above zero."""
+        value = self.whole(column, default)
+        if not 0 < value <= most:
+            raise CellError(f"{column} = {self.text(column)!r}: expected a whole number from 1 to {most:,}")
+        return value
+
+    def time(self, column: str) -> float | None:
+        """Seconds, or another amount above zero; None where the row does not tell."""
+        if not self.has(column):
+            return None
+        if (value := self.number(column)) <= 0:
+            raise CellError(f"{column} = {self.text(column)!r}: expected a number above zero")
+        return value
 
     def flag(self, column: str, default: bool) -> bool:
         """1 or 0, true or false."""

@@ -158,9 +158,12 @@ def _prediction(row: Mapping[Any, Any], path: Path) -> dict[str, Any]:
     if row["predicted_s"] == "":
         return {"reason": row.get("reason") or "not predicted"}
     try:
-        return {name: float(row[name]) for name in PREDICTED}
-    except ValueError as error:
+        found = {name: Cells(row).time(name) for name in PREDICTED}
+    except CellError as error:
         raise UserError(f"{path}:{row['line']}: {error}") from None
+    if missing := [name for name, value in found.items() if value is None]:
+        raise UserError(f"{path}:{row['line']}: {missing[0]}: is empty")
+    return found
 
 
 def _predictions(cases: Sequence[Case], processes: int) -> Iterator[dict[str, Any]]:
@@ -246,10 +249,8 @@ def _row(case: Case, found: Mapping[str, float], seen: Mapping[str, float], cont
 
 
 def _measured(cells: Cells, column: str) -> float:
-    value = cells.number(column) if cells.has(column) else np.nan
-    if value <= 0:
-        raise CellError(f"{column} = {cells.text(column)!r}: expected a number above zero")
-    return float(value)
+    value = cells.time(column)
+    return np.nan if value is None else value
 
 
 def _pattern(case: Case) -> str:

@@ -5,11 +5,13 @@ from itertools import accumulate
 from typing import Any
 
 from .cells import CellError, Cells
-from .shapes import GATED
+from .shapes import GATED, MOST_LAYERS
 
 SCHEDULES = {"zb-1p": "zb-h1", "zb-2p": "zb-h2", "zb-v": "zb-v", "1f1b": "1f1b", "1f1b-i": "interleaved",
              "interleaved": "interleaved"}  # fmt: skip
-"""Names of schedules in tables, in lower case; others (`fsdp`) say nothing of pipelines."""
+"""Names of schedules in tables, in lower case."""
+
+_NO_PIPELINE = ("", "fsdp")
 
 ZERO = {"": 1, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp_full": 3, "fsdp2": 3, "fsdp_grad_op": 3}
 """What is sharded, by dp_mode; `fsdp_grad_op` keeps gathered weights from forward to backward."""
@@ -20,10 +22,10 @@ _MODULES = {"moe_act": "activation", "act": "activation", "norm": "layernorm", "
 
 def parallel_of(cells: Cells, software: Mapping[str, Any], vpp: int) -> dict[str, Any]:
     """How ranks are laid out; `vpp` chunks per pipeline rank."""
-    tp, pp, mode = cells.whole("tp", 1), cells.whole("pp", 1), cells.text("dp_mode")
+    tp, pp, mode = cells.positive("tp", 1), cells.positive("pp", 1), cells.text("dp_mode")
     if mode not in ZERO:
         raise CellError(f"dp_mode = {mode!r}: expected one of {', '.join(filter(None, ZERO))}")
-    found: dict[str, Any] = {"tp": tp, "cp": cells.whole("cp", 1), "pp": pp, "zero": ZERO[mode]}
+    found: dict[str, Any] = {"tp": tp, "cp": cells.positive("cp", 1), "pp": pp, "zero": ZERO[mode]}
     moe = cells.text("arch").startswith("moe")
     found["sequence_parallel"] = tp > 1 if moe else cells.flag("sp", tp > 1)
     if mode == "fsdp_grad_op":
@@ -38,8 +40,9 @@ def _experts(cells: Cells, software: Mapping[str, Any], tp: int) -> dict[str, An
 
     Where software always has expert parallelism, a row with ep = 1 is one that does not tell it.
     """
-    ep, ranks = max(cells.whole("ep", 1), software.get("ep", 1)), tp * cells.whole("cp", 1) * cells.whole("dp", 1)
-    etp = cells.whole("etp", tp)
+    ep, ranks = cells.positive("ep", 1), tp * cells.positive("cp", 1) * cells.positive("dp", 1)
+    ep = software.get("ep", 1) if ep == 1 else ep
+    etp = cells.positive("etp", tp)
     return {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
 
 
@@ -56,9 +59,9 @@ def _by_cost(cells: Cells, pp: int) -> list[int]:
 
     Source: huggingface/nanotron, models/base.py, build_model; costs as in models/llama.py, get_block_compute_costs.
     """
-    hidden, layers = cells.whole("hidden"), cells.whole("layers")
+    hidden, layers = cells.positive("hidden"), cells.positive("layers", most=MOST_LAYERS)
     matrices = 3 if (cells.text("act_fn") or "swiglu") in GATED else 2
-    width = cells.whole("heads") * cells.whole("head_dim", hidden // cells.whole("heads"))
+    width = cells.positive("heads") * cells.whole("head_dim", hidden // cells.positive("heads"))
     layer = 4 * width * hidden + matrices * cells.whole("ffn_hidden") * hidden
     costs = [0, *[layer] * layers, 0, cells.whole("vocab") * hidden]  # embedding, blocks, last norm, head
     reached, stage, counts = list(accumulate(costs)), 0, [0] * pp
@@ -71,10 +74,13 @@ def _by_cost(cells: Cells, pp: int) -> list[int]:
 
 def schedule_of(cells: Cells, software: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """The schedule's table, and chunks per pipeline rank."""
-    pp, layers, chunks = cells.whole("pp", 1), cells.whole("layers"), cells.whole("vpp", 0)
-    name = SCHEDULES.get(cells.text("schedule").casefold(), "")
+    pp, layers, chunks = cells.positive("pp", 1), cells.positive("layers", most=MOST_LAYERS), cells.whole("vpp", 0)
+    said = cells.text("schedule").casefold()
     if pp == 1:
         return {}, 1
+    if said not in (*SCHEDULES, *_NO_PIPELINE):
+        raise CellError(f"schedule = {said!r}: expected one of {', '.join(SCHEDULES)}")
+    name = SCHEDULES.get(said, "")
     if not chunks:
         one_each = software.get("vpp") == "layers" and layers % pp == 0
         chunks = layers // pp if one_each else 1

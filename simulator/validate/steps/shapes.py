@@ -5,6 +5,7 @@ from typing import Any
 from .cells import CellError, Cells
 
 GATED = ("swiglu", "geglu")
+MOST_LAYERS = 10_000
 _ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "gelu": "gelu_new", "squared_relu": "relu2"}
 ARCHITECTURES = ("dense", "moe", "moe_mla", "moe_swa")
 
@@ -30,9 +31,9 @@ _NOT_LATENT = ("head_dim", "num_key_value_heads")
 
 
 def _attention(cells: Cells) -> dict[str, Any]:
-    hidden, heads = cells.whole("hidden"), cells.whole("heads")
+    hidden, heads = cells.positive("hidden"), cells.positive("heads")
     return {
-        "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": cells.whole("layers"),
+        "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": cells.positive("layers", most=MOST_LAYERS),
         "num_attention_heads": heads, "num_key_value_heads": cells.whole("kv_heads", heads),
         "head_dim": cells.whole("head_dim", hidden // heads), "vocab_size": cells.whole("vocab"),
         "tie_word_embeddings": cells.flag("tied_emb", False),

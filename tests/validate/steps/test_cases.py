@@ -1,6 +1,7 @@
 """Rows of the ledger of training steps become scenarios; what does not says why, in the words of the table."""
 
 import pytest
+from runcast.simulator.errors import UserError
 from runcast.simulator.validate.steps import read_cases, shipped
 
 HEADER = (
@@ -54,6 +55,13 @@ def test_a_stack_is_a_framework_and_its_release(case, release, stack):
     assert case(framework="Megatron-Bridge", sw_version=release).scenario["stack"] == stack
 
 
+def test_a_row_that_stands_twice_is_refused(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{HEADER}\n{ROW}\n{ROW}\n")
+    with pytest.raises(UserError, match="id = 'a': stands there more than once"):
+        read_cases(path)
+
+
 def test_a_stack_may_be_named_itself(case):
     assert case(framework="llm-foundry").scenario["stack"] == "llm-foundry"
 
@@ -75,6 +83,14 @@ def test_the_stages_of_nanotron_are_of_equal_cost_and_the_head_is_a_block(case):
         ({"recompute": "half"}, "recompute = 'half': expected none, full,"),
         ({"dp_mode": "zero9"}, "dp_mode = 'zero9': expected one of ddp,"),
         ({"n_gpus": "12"}, "n_gpus = 12: expected a multiple of gpus_per_node = 8"),
+        ({"mbs": "0"}, "mbs = '0': expected a whole number from 1"),
+        ({"pp": "0"}, "pp = '0': expected a whole number from 1"),
+        ({"heads": "0"}, "heads = '0': expected a whole number from 1"),
+        ({"layers": "1e9"}, "layers = '1e9': expected a whole number from 1 to 10,000"),
+        ({"gbs": "-4"}, "gbs = '-4': expected a whole number"),
+        ({"schedule": "gpipes"}, "schedule = 'gpipes': expected one of zb-1p,"),
+        ({"iter_time_s": "fast"}, "iter_time_s = 'fast': expected a number"),
+        ({"iter_time_s": "-1"}, "iter_time_s = '-1': expected a number above zero"),
     ],
 )
 def test_a_row_that_says_too_little_is_left_out_with_its_reason(case, cells, reason):

@@ -141,7 +141,8 @@ def test_many_processes_say_what_one_says(ledger, written):
     ("text", "said"),
     {
         "id,seconds\na,1\n": ":1: no column predicted_s, interval_low_s, interval_high_s, predicted_gib; expected what",
-        "id,predicted_s,interval_low_s,interval_high_s,predicted_gib\na,1,1,1,x\n": ":2: could not convert string to",
+        "id,predicted_s,interval_low_s,interval_high_s,predicted_gib\na,1,1,1,x\n": ":2: predicted_gib = 'x'",
+        "id,predicted_s,interval_low_s,interval_high_s,predicted_gib\na,0,1,1,1\n": ":2: predicted_s = '0': expected",
         "id,predicted_s,interval_low_s,interval_high_s,predicted_gib\na,1,1,1,1\na,1,1,1,1\n": ": id = 'a': stands",
     }.items(),
 )
