@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...simulator.validate.steps import Answer, Case, read_cases
 
 Floats = NDArray[np.float64]
-_mine: list[Case] = []  # of a process of the crew, which lives for one purpose
+_mine: dict[str, Case] = {}  # by key, of a process of the crew: a worker's only memory between two calls
 
 
 class Crew:
@@ -37,16 +37,16 @@ class Crew:
         """Predictions of the rows that have values, by row."""
         wanted = [[row for row in part if row in values] for part in self._parts]
         tasks = [
-            (rows, pool.submit(_predict, [(self._parts[i].index(row), values[row]) for row in rows]))
-            for i, (rows, pool) in enumerate(zip(wanted, self._pools, strict=True))
+            (rows, pool.submit(_predict, [(self.keys[row], values[row]) for row in rows]))
+            for rows, pool in zip(wanted, self._pools, strict=True)
         ]
         return {row: answer for rows, task in tasks for row, answer in zip(rows, task.result(), strict=True)}
 
 
 def _start(path: Path, keys: Sequence[str]) -> None:
-    found = {case.key: case for case in read_cases(path)}
-    _mine[:] = [found[key] for key in keys]
+    wanted = set(keys)
+    _mine.update((case.key, case) for case in read_cases(path) if case.key in wanted)
 
 
-def _predict(rows: Sequence[tuple[int, Mapping[str, float]]]) -> list[Answer]:
-    return [_mine[row].answer(values, memory=False) for row, values in rows]
+def _predict(rows: Sequence[tuple[str, Mapping[str, float]]]) -> list[Answer]:
+    return [_mine[key].answer(values, memory=False) for key, values in rows]

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.costs import PHASES
+from ...simulator.costs import PHASES, PRODUCT_TYPE
 from ...simulator.profile import FACTORS, Parameter, load_profile, load_stack, stack_chain
 from ...simulator.validate.steps import Case
 
@@ -43,7 +43,8 @@ SUSTAINED_SPREAD = 0.2
 _MOVES = 0.01
 """The least slope with which a row counts as one that a parameter moves."""
 
-_TYPES = {"fp8": ".fp8", "fp8-block": ".fp8", "mxfp8": ".fp8", "nvfp4": ".fp4"}
+_OWN_FRACTION = ("fp8", "fp4")
+"""Types whose products settle at a fraction of their own."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Design:
         for phase in FACTORS:
             name = f"time_factor.{phase}"
             found += [(row, PHASES.index(phase), self._at(of, name, phase), 1.0) for of in self.chains[case.stack]]
-        if blocked(case) and _BLOCKED in self.stated(case):
+        if case.resolved.tp_in_far_pipeline and _BLOCKED in self.stated(case):
             found.append((row, PHASES.index("host"), self._at(case.stack, _BLOCKED, ""), 1.0))
         return found + list(self._of_device(row, case))
 
@@ -101,8 +102,9 @@ class Design:
 
     @staticmethod
     def _type(case: Case) -> str:
-        assert case.scenario is not None
-        return _TYPES.get(case.scenario["precision"]["compute"], "")
+        computed = case.resolved.scenario.precision.compute
+        kept = PRODUCT_TYPE.get(computed, computed)
+        return f".{kept}" if kept in _OWN_FRACTION else ""
 
     def _at(self, of: str, name: str, phase: str) -> int:
         key = (of, name)
@@ -191,9 +193,3 @@ class Design:
 def of_device(name: str) -> bool:
     """Whether a parameter belongs to a device, not to software."""
     return name.startswith(("gemm.", "grouped_gemm.", "attention."))
-
-
-def blocked(case: Case) -> bool:
-    """Whether a row has tensor parallelism in a pipeline over several nodes."""
-    dims, nodes = case.resolved.dims, len(case.resolved.cluster.nodes)
-    return dims.tp > 1 and dims.pp > 1 and nodes > 1

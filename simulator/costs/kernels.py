@@ -12,7 +12,9 @@ from ..workload.kernels import SUM_BYTES, visible
 Shape = tuple[int, ...]
 
 _SUFFIX = {"gemm": "", "dgrad": ".dgrad", "wgrad": ".wgrad"}
-_TYPE = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+PRODUCT_TYPE = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""The type of a product's model, of recipes that scale their operands in other ways."""
+
 _MEMORY = {  # kinds of memory-bound kernels whose class has another name
     "rope": "copy", "gelu": "copy", "gelu_backward": "residual_add", "embed": "permute", "embed_backward": "permute",
     "route": "residual_add", "gate": "residual_add", "scan": "residual_add", "combine": "permute",
@@ -20,7 +22,7 @@ _MEMORY = {  # kinds of memory-bound kernels whose class has another name
     "softmax": "residual_add", "softmax_backward": "residual_add",
 }  # fmt: skip
 _TILE_ROWS = 128
-"""Rows of a tile: of each expert about one is lost to rows that fill none, half forward and half in the wave's tail."""
+"""Judged, not measured: rows of a tile, of which each expert loses about one to rows that fill none and to tails."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Kernels:
     def _settled(self, kind: str, shape: Shape, dtype: str) -> Estimate:
         """Profiles hold short measurements; hours of products let clocks settle where power and heat allow."""
         m, n, k = shape
-        kept = _TYPE.get(dtype, dtype)
+        kept = PRODUCT_TYPE.get(dtype, dtype)
         found = self._of(f"gemm.{kept}{_SUFFIX[kind]}", {"m": m, "n": n, "k": k})
         settled = self.profile.given("gemm.sustained_fraction", 1.0)
         return _times(found, 1 / self.profile.given(f"gemm.sustained_fraction.{kept}", settled))

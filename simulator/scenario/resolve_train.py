@@ -269,11 +269,17 @@ class ResolvedTrain:
         return self.memo.get("costs", (*self._machines, *self._numbers, *given), self._costs)
 
     @property
+    def tp_in_far_pipeline(self) -> bool:
+        """Whether there is tensor parallelism in a pipeline over several nodes."""
+        return self.dims.tp > 1 and self.dims.pp > 1 and len(self.cluster.nodes) > 1
+
+    @property
     def _laid_out(self) -> Profile:
         """The profile, with what its numbers are for this layout."""
-        dims, stated = self.dims, dict[str, float]()
-        if dims.tp > 1 and dims.pp > 1 and len(self.cluster.nodes) > 1:
-            stated["layer.s"] = self.profile.given("layer.s", 0.0) + self.profile.given("layer.tp_s", 0.0) * dims.tp
+        stated = dict[str, float]()
+        if self.tp_in_far_pipeline:
+            more = self.profile.given("layer.tp_s", 0.0) * self.dims.tp
+            stated["layer.s"] = self.profile.given("layer.s", 0.0) + more
         if self.scenario.attention == "flash-2":
             slower = self.profile.given("attention.flash2_factor", 1.0)
             stated["time_factor.attention"] = self.profile.given("time_factor.attention", 1.0) * slower

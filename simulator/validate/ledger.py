@@ -13,6 +13,8 @@ import pandas as pd
 
 from ..errors import UserError
 from ..files import read_json
+from .published import not_predicted, plain
+from .summary import of_errors
 from .updates import Case, read_cases, shipped
 
 SCORES = {"error": "as shipped", "model_left_out": "model left out", "system_left_out": "system left out"}
@@ -53,9 +55,9 @@ class Ledger:
             "rows": len(self.table) + len(self.reasons),
             "predicted": len(self.table),
             "parameters": self.parameters,
-            "summary": _plain(self.summary),
-            "table": _plain(self.worst_first),
-            "not_predicted": [{"line": line, "reason": reason} for line, reason in self.reasons.items()],
+            "summary": plain(self.summary),
+            "table": plain(self.worst_first),
+            "not_predicted": not_predicted(self.reasons),
         }
 
     def json_text(self) -> str:
@@ -120,15 +122,7 @@ def _scores(rows: pd.DataFrame, column: str) -> dict[str, Any]:
     held = rows["seconds"].between(rows["interval_low_s"], rows["interval_high_s"]).mean()
     return {
         "rows": len(error),
-        "median_abs_error": float(error.abs().median()),
-        "p90_abs_error": float(error.abs().quantile(0.9)),
+        **of_errors(error),
         "largest_abs_error": float(error.abs().max()),
-        "bias": float(error.median()),
         "interval_coverage": float(held) if column == "error" else None,
     }
-
-
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of plain values; what is not known is None."""
-    rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    return [{str(key): value for key, value in row.items()} for row in rows]

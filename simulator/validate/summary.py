@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 
@@ -17,13 +16,17 @@ def scores(rows: pd.DataFrame) -> dict[str, Any]:
 def _errors(scored: pd.DataFrame) -> dict[str, float | None]:
     if scored.empty:
         return dict.fromkeys(("median_abs_error", "p90_abs_error", "bias", "interval_coverage"))
-    error = scored["signed_error"].to_numpy(float)
     held = scored["seconds"].between(scored["interval_low_s"], scored["interval_high_s"])
+    return {**of_errors(scored["signed_error"]), "interval_coverage": float(held.mean())}
+
+
+def of_errors(signed: "pd.Series[float]") -> dict[str, float]:
+    """Median and p90 of the size of signed errors, and their median, the bias; NaN of none."""
+    size = signed.abs()
     return {
-        "median_abs_error": float(np.median(np.abs(error))),
-        "p90_abs_error": float(np.quantile(np.abs(error), 0.9)),
-        "bias": float(np.median(error)),
-        "interval_coverage": float(held.mean()),
+        "median_abs_error": float(size.median()),
+        "p90_abs_error": float(size.quantile(0.9)),
+        "bias": float(signed.median()),
     }
 
 

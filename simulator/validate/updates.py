@@ -17,11 +17,11 @@ from ..errors import UserError
 from ..files import read_toml
 from ..profile import stack_names
 from ..report import Report, make_report
-from ..samples import read_table
 from ..scenario import Resolved, check_scenario
 from ..timeline import Timeline
 from ..updates import TRANSFERS
 from ..workload import preset_names
+from .published import rows_of
 
 METHODS = ("broadcast", "p2p", *TRANSFERS)
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
@@ -125,15 +125,8 @@ def read_cases(path: Path) -> list[Case]:
     Raises:
         UserError: the file cannot be read or lacks a column; seconds that are no number, with its line.
     """
-    table = read_table(path)
-    missing = [column for column in REQUIRED if column not in table]
-    if missing:
-        names = ", ".join(missing)
-        raise UserError(f"{path}:1: no column {names}; expected those of data/validation/weight_update.csv")
-    if table.empty:
-        raise UserError(f"{path}: holds no rows")
     words = _words()
-    return [_case(words, {str(key): value for key, value in row.items()}, path) for row in table.to_dict("records")]
+    return [_case(words, row, path) for row in rows_of(path, REQUIRED, "data/validation/weight_update.csv")]
 
 
 def free_in_ledger() -> Mapping[str, list[str]]:
@@ -147,10 +140,10 @@ def _words() -> dict[str, Any]:
     return read_toml(Path(str(files("runcast.data") / "validation" / "weight_update.toml")))
 
 
-def _case(words: Mapping[str, Any], row: dict[str, Any], path: Path) -> Case:
+def _case(words: Mapping[str, Any], row: dict[str, str], path: Path) -> Case:
     line = int(row.pop("line"))
     where = f"{path}:{line}"
-    cells = {key: str(value).strip() for key, value in row.items()}
+    cells = {key: value.strip() for key, value in row.items()}
     _check_number(cells["seconds"], f"{where}: seconds")
     for given in words["given"]:
         if _matches(cells, given["match"]):

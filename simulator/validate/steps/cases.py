@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import engine
-from ...errors import UserError
 from ...files import read_toml
 from ...insight import Z90, critical_path, path_by_phase, standard_error_s
 from ...profile import stack_names
-from ...samples import read_table
 from ...scenario import ResolvedTrain, check_train
 from ...train_memory import rank_memory
+from ..published import rows_of
 from .cells import REQUIRED, CellError, Cells
 from .machines import cluster_of
 from .plans import parallel_of, recompute_of, schedule_of
@@ -98,21 +97,10 @@ def read_cases(path: Path) -> list[Case]:
     """The rows of a file.
 
     Raises:
-        UserError: the file cannot be read, holds no rows, or lacks a column.
+        UserError: the file cannot be read, holds no rows, lacks a column, or names a row twice.
     """
-    table = read_table(path)
-    missing = [column for column in REQUIRED if column not in table]
-    if missing:
-        names = ", ".join(missing)
-        raise UserError(f"{path}:1: no column {names}; expected those of data/validation/training.csv")
-    if table.empty:
-        raise UserError(f"{path}: holds no rows")
     words = read_toml(shipped().with_suffix(".toml"))
-    rows = table.to_dict("records")
-    ids = [str(row["id"]) for row in rows if row.get("id")]
-    if twice := [key for key in ids if ids.count(key) > 1]:
-        raise UserError(f"{path}: id = {twice[0]!r}: stands there more than once")
-    return [_case(words, {str(key): str(value) for key, value in row.items()}, path) for row in rows]
+    return [_case(words, row, path) for row in rows_of(path, REQUIRED, "data/validation/training.csv")]
 
 
 def _case(words: Mapping[str, Any], row: dict[str, str], path: Path) -> Case:

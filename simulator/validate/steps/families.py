@@ -5,6 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..summary import of_errors
+
 ERRORS = {
     "error": "as shipped",
     "group_left_out": "group left out",
@@ -56,12 +58,6 @@ def scores_of_memory(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of plain values; what is not known is None."""
-    rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    return [{str(key): value for key, value in row.items()} for row in rows]
-
-
 _SCORES = ("rows", "median_abs_error", "p90_abs_error", "bias", "interval_coverage")
 
 
@@ -82,9 +78,4 @@ def _scores(rows: pd.DataFrame, column: str) -> dict[str, Any]:
 
 def _of(errors: "pd.Series[float]") -> dict[str, Any]:
     known = errors.dropna()
-    return {
-        "rows": len(known),
-        "median_abs_error": float(known.abs().median()),
-        "p90_abs_error": float(known.abs().quantile(0.9)),
-        "bias": float(known.median()),
-    }
+    return {"rows": len(known), **of_errors(known)}

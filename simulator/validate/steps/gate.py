@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from ...errors import UserError, fault
-from .families import FAMILIES, plain, scores_by_family
+from ..published import plain
+from .families import FAMILIES, scores_by_family
 from .ledger import StepLedger, read_predictions
 
 TOLERANCE = "0.5%"

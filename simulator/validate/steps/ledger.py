@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from ...errors import UserError
-from ...files import read_json, read_toml
+from ...files import digest, read_json, read_toml
 from ...samples import read_table
+from ..published import not_predicted, plain
 from .cases import Case, read_cases, shipped
 from .cells import CellError, Cells
-from .families import ERRORS, LEFT_OUT, over_sources, plain, scores_by_family, scores_of_memory
+from .families import ERRORS, LEFT_OUT, over_sources, scores_by_family, scores_of_memory
 from .pairs import pairs_of, scores_of_pairs
 
 PREDICTED = ("predicted_s", "interval_low_s", "interval_high_s", "predicted_gib")
@@ -94,7 +95,7 @@ class StepLedger:
             "pairs_summary": plain(scores_of_pairs(self.pairs)),
             "pairs": plain(self.pairs),
             "table": plain(self.worst_first),
-            "not_predicted": [{"line": line, "reason": reason} for line, reason in self.reasons.items()],
+            "not_predicted": not_predicted(self.reasons),
         }
 
     def json_text(self) -> str:
@@ -193,7 +194,7 @@ def _predicted(case: Case) -> dict[str, Any]:
 
 
 def _ledger(path: Path, cases: Sequence[Case], predictions: Sequence[Mapping[str, Any]]) -> StepLedger:
-    seen, parameters = _fitted()
+    seen, parameters = _fitted(path)
     contradicts = read_toml(shipped().with_suffix(".toml"))["contradicts"]
     rows, reasons = [], {}
     for case, found in zip(cases, predictions, strict=True):
@@ -208,13 +209,17 @@ def _ledger(path: Path, cases: Sequence[Case], predictions: Sequence[Mapping[str
     return StepLedger(path, table, reasons, parameters, cases)
 
 
-def _fitted() -> tuple[Mapping[str, Mapping[str, float]], int]:
-    """Errors with a row's group, stack or source left out, by id, and how many parameters were fitted."""
+def _fitted(path: Path) -> tuple[Mapping[str, Mapping[str, float]], int]:
+    """Errors with a row's group, stack or source left out, by id, and how many parameters were fitted.
+
+    Another table than the one that was fitted to has rows of its own, whatever their ids.
+    """
     file = files("runcast.data") / "validation" / "training_fit.json"
     if not file.is_file():  # nothing was fitted: the stacks are as they were written
         return {}, 0
     found = read_json(file)
-    return found["left_out"], found["about"]["parameters"]
+    about = found["about"]
+    return found["left_out"] if about["sha256"] == digest(path) else {}, about["parameters"]
 
 
 _COLUMNS = (

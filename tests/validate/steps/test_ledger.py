@@ -102,13 +102,18 @@ def test_a_table_of_which_nothing_is_predicted_says_only_why(ledger):
 
 def test_what_was_left_out_is_shown_as_it_was_fitted(ledger, monkeypatch):
     fitted = {"a": {"group": 0.1, "stack": -0.2, "source": None}}
-    monkeypatch.setattr(ledgers, "_fitted", lambda: (fitted, 7))
+    monkeypatch.setattr(ledgers, "_fitted", lambda path: (fitted, 7))
 
     found = ledger({}, {})
 
     told = [[row[name] for name in ("group_left_out", "stack_left_out", "source_left_out")]
             for row in found.to_json()["table"]]  # fmt: skip
     assert (sorted(told, key=str), found.parameters) == ([[0.1, -0.2, None], [None, None, None]], 7)
+
+
+def test_errors_with_rows_left_out_are_those_of_the_shipped_table_alone(ledger):
+    known = read_cases(shipped())[0].key
+    assert ledger({"id": known}).table["group_left_out"].isna().all()
 
 
 def test_rows_that_contradict_their_neighbours_are_rows_of_the_ledger():
