@@ -11,12 +11,14 @@ from ...simulator.errors import UserError
 from ...simulator.files import digest
 from ...simulator.validate.steps import Case, read_cases
 from .crew import Crew
-from .steps import NU, SIGMA, Design, Floats, Rows, of_device
+from .steps import NU, SIGMA, SMALL, Design, Floats, Rows, of_device
 
 PASSES = 5
 FOLDS = 8
 _MOST_CHANGE = 1.0
 """Of ln(parameter) between two passes."""
+
+_FOLLOWS = "no training step of the ledger moves it by itself: what is stated, times what those moved that it rests on"
 
 
 def usable(path: Path) -> list[Case]:
@@ -53,6 +55,7 @@ def fit_all(path: Path, passes: int = PASSES, tell: Callable[[str], None] = prin
     design = Design(cases)
     with Crew(path, [case.key for case in cases]) as crew:
         rows = _simulated(design, crew, np.zeros(len(design.free)))
+        _watch(design, crew, rows)
         for turn in range(passes):
             tell(f"pass {turn}: {_told(rows.seconds / design.measured - 1)}")
             change = design.solved(rows, np.ones(len(cases), bool), rows.u) - rows.u
@@ -69,6 +72,15 @@ def _simulated(design: Design, crew: Crew, u: Floats) -> Rows:
     answers = crew.predict({row: design.values(row, u) for row in range(len(design.cases))})
     found = [answers[row] for row in range(len(design.cases))]
     return Rows(u, np.array([a.seconds for a in found]), np.array([a.phase_s for a in found]))
+
+
+def _watch(design: Design, crew: Crew, rows: Rows) -> None:
+    """Learn which rows each parameter moves, and how far those that move parts of phases do."""
+    for name, moved in design.partial(rows).items():
+        values = {row: design.values(row, rows.u) for row in moved}
+        answers = crew.predict({row: {**of, name: of[name] * float(np.exp(SMALL))} for row, of in values.items()})
+        design.weigh(name, rows, {row: answer.seconds for row, answer in answers.items()})
+    design.watch(rows)
 
 
 def _without(design: Design, crew: Crew, rows: Rows, groups: Sequence[object]) -> Floats:
@@ -128,14 +140,15 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
 def _entries(found: Found, moved: Sequence[tuple[int, float, float]]) -> dict[str, dict[str, dict[str, Any]]]:
     """Parameters as files of stacks and profiles have them: each with all that it rests on."""
     tables: dict[str, dict[str, dict[str, Any]]] = {"stacks": {}, "profiles": {}}
-    for free, (rows, deviation, error) in zip(found.design.free, moved, strict=True):
-        if not rows:
+    for at, (free, (rows, deviation, error)) in enumerate(zip(found.design.free, moved, strict=True)):
+        if not found.design.adds(at, found.rows.u):
             continue
         table = tables["profiles" if of_device(free.name) else "stacks"]
+        told = f"{rows} training steps of the ledger, whose median error is {error:.1%}"
         table.setdefault(free.of, {})[free.name] = {
-            "value": float(f"{found.design.value(free, found.rows.u):.4g}"),
+            "value": float(f"{found.design.value(free.of, free.name, found.rows.u):.4g}"),
             "spread": float(f"{deviation:.3g}"),
             "provenance": "fitted",
-            "source": f"{rows} training steps of the ledger, whose median error is {error:.1%}",
+            "source": told if rows else _FOLLOWS,
         }
     return tables

@@ -1,20 +1,24 @@
 """Parameters of software stacks and devices, fitted to the ledger of training steps.
 
 What is free is how much longer than its profile says a phase takes with some software (`time_factor.<phase>`), host
-work per step and per layer, and how far a device's products fall behind once its clocks have settled. A stack rests on
-another one: its factor is its base's times its own, and each has a prior, ln(factor / stated) ~ N(0, spread). So a
-stack with few rows stays near its base, one without rows is its base, and leaving a stack out needs no rule of its own.
+work per layer, and how far a device's products fall behind once its clocks have settled. A stack rests on another one:
+its factor is its base's times its own, and each has a prior, ln(factor / stated) ~ N(0, spread). So a stack with few
+rows stays near its base, one without rows is its base, and leaving a stack out needs no rule of its own. A base has
+factors of its own where rows of two stacks move them: what rows of one stack say is said of that stack. A device that
+no row tells about is the one that its profile rests on.
 
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
-simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Host work
-beside launches, and clocks behind products of experts, share a phase with other parameters: there it is a guess, which
-the next simulation corrects. Rows that are left out are simulated with what the others gave.
+simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Clocks of
+products and `layer.tp_s` move a part of a phase: how large that is, a simulation with a small change of each says
+(`weigh`). What is wrong with slopes the next simulation corrects: exchanges behind kernels slow these, and at the
+coarser level the host's seconds are only those that it takes longer than its device. Rows that are left out are
+simulated with what the others gave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +28,9 @@ from ...simulator.profile import FACTORS, Parameter, load_profile, load_stack, s
 from ...simulator.validate.steps import Case
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Term = tuple[int, int, int, float]
-"""(row, phase, parameter, +1 or -1): what of a row's time goes with a parameter or its inverse."""
+"""(row, phase, parameter, power): a row's seconds of a phase go with this power of a parameter."""
 
 SIGMA, NU = 0.05, 4.0
 SOURCE_POWER = -0.35
@@ -40,11 +45,17 @@ SPREADS = {
 """How far software is from its base, by phase: of three floors, 1.7 times as far from what is stated."""
 
 SUSTAINED_SPREAD = 0.2
+
+SMALL = 0.02
+"""Change of ln(parameter) that shows what it moves."""
+
 _MOVES = 0.01
 """The least slope with which a row counts as one that a parameter moves."""
 
+_SUSTAINED = "gemm.sustained_fraction"
 _OWN_FRACTION = ("fp8", "fp4")
 """Types whose products settle at a fraction of their own."""
+_FLASH2 = "attention.flash2_factor"
 
 
 @dataclass(frozen=True)
@@ -77,28 +88,33 @@ class Design:
         self.weight = self._weights()
         terms = [term for row, case in enumerate(cases) for term in self._terms(row, case)]
         self.row, self.phase, self.at = np.array([term[:3] for term in terms], np.int64).T
-        self.sign = np.array([term[3] for term in terms])
+        self.power = np.array([term[3] for term in terms])  # of parts of a phase, until they are weighed
+        self._moves = np.ones((len(cases), len(self.free)), bool)  # until a simulation says which rows move what
 
     def _weights(self) -> Floats:
         sources = [case.cells.text("source") for case in self.cases]
         many = np.array([sources.count(source) for source in sources], np.float64)
         return (many / np.median(many)) ** SOURCE_POWER
 
-    def _terms(self, row: int, case: Case) -> list[Term]:
-        found = list[Term]()
+    def _terms(self, row: int, case: Case) -> Iterator[Term]:
+        chain = self.chains[case.stack]
         for phase in FACTORS:
             name = f"time_factor.{phase}"
-            found += [(row, PHASES.index(phase), self._at(of, name, phase), 1.0) for of in self.chains[case.stack]]
-        if case.resolved.tp_in_far_pipeline and _BLOCKED in self.stated(case):
-            found.append((row, PHASES.index("host"), self._at(case.stack, _BLOCKED, ""), 1.0))
-        return found + list(self._of_device(row, case))
+            yield from ((row, PHASES.index(phase), self._at(of, name, phase), 1.0) for of in chain)
+        if case.resolved.tp_in_far_pipeline:
+            stating = [of for of in chain if _BLOCKED in _of_stack(of)]
+            yield from ((row, PHASES.index("host"), self._at(of, _BLOCKED, ""), 1.0) for of in stating)
+        yield from self._of_device(row, case)
 
     def _of_device(self, row: int, case: Case) -> Iterator[Term]:
-        device = case.resolved.profile_name
-        yield row, PHASES.index("gemm"), self._at(device, "gemm.sustained_fraction" + self._type(case), ""), -1.0
+        device, own = case.resolved.profile_name, self._type(case)
+        for phase in ("gemm", "experts"):
+            yield row, PHASES.index(phase), self._at(device, _SUSTAINED + own, ""), -1.0
+        if own:
+            yield row, PHASES.index("gemm"), self._at(device, _SUSTAINED, ""), 0.0
         yield row, PHASES.index("experts"), self._at(device, "grouped_gemm.sustained_fraction", ""), -1.0
         if case.resolved.scenario.attention == "flash-2":
-            yield row, PHASES.index("attention"), self._at(device, "attention.flash2_factor", ""), 1.0
+            yield row, PHASES.index("attention"), self._at(device, _FLASH2, ""), 1.0
 
     @staticmethod
     def _type(case: Case) -> str:
@@ -122,72 +138,155 @@ class Design:
     def values(self, row: int, u: Floats) -> dict[str, float]:
         """The parameters of a row's profile and stack."""
         case = self.cases[row]
-        stated = self.stated(case)
-        found = dict[str, float]()
-        for at in set(self.at[self.row == row].tolist()):
-            name = self.free[at].name
-            before = stated[name].value if name in stated else 1.0
-            found[name] = found.get(name, before) * float(np.exp(u[at]))
-        return found
+        names = dict.fromkeys(self.free[at].name for at in self.at[self.row == row].tolist())
+        owner = {name: case.resolved.profile_name if of_device(name) else case.stack for name in names}
+        return {name: self.value(of, name, u) for name, of in owner.items()}
 
-    @staticmethod
-    def stated(case: Case) -> Mapping[str, Parameter]:
-        """What the files of a row's profile and stack say, without what a fit has found."""
-        profile = load_profile(case.resolved.profile_name, fitted=False)
-        return {**profile.parameters, **load_stack(case.stack, fitted=False).parameters}
+    def value(self, of: str, name: str, u: Floats) -> float:
+        """A parameter as the file of its stack or profile would have it: with all that it rests on."""
+        if of_device(name):
+            return self._at_device(of, name, u)
+        places = [self._index[one, name] for one in stack_chain(of) if (one, name) in self._index]
+        return _value(_of_stack(of), name) * float(np.exp(u[places].sum()))
+
+    def _at_device(self, device: str, name: str, u: Floats) -> float:
+        """A device's own, or of the nearest one below it that has its own: profiles are loaded so."""
+        for one in _profile_chain(device):
+            at = self._index.get((one, name))
+            if (at is not None and u[at]) or _states(one, name):
+                return _value(_of_profile(one), name) * float(np.exp(u[at] if at is not None else 0.0))
+        return self._at_device(device, _SUSTAINED, u) if name.startswith(f"{_SUSTAINED}.") else 1.0
+
+    def adds(self, at: int, u: Floats) -> bool:
+        """Whether a file must tell a parameter: it moved, or its own file's number hides what moved below it."""
+        of, name = self.free[at].of, self.free[at].name
+        if u[at] or of_device(name) or not _states(of, name):
+            return bool(u[at])
+        return self.value(of, name, u) != _of_stack(of)[name].value
 
     def predicted(self, rows: Rows, u: Floats) -> tuple[Floats, Floats]:
         """Seconds of each row and phase, and by phase, with other parameters than those of the simulation."""
         shift = np.zeros_like(rows.phase_s)
-        np.add.at(shift, (self.row, self.phase), self.sign * (u - rows.u)[self.at])
+        np.add.at(shift, (self.row, self.phase), self.power * (u - rows.u)[self.at])
         by_phase = rows.phase_s * np.exp(shift)
         return by_phase.sum(axis=1), by_phase
 
-    def solved(self, rows: Rows, kept: NDArray[np.bool_], start: Floats, steps: int = 20) -> Floats:
-        """The parameters that fit the rows that are kept."""
-        u = start
+    def partial(self, rows: Rows) -> dict[str, list[int]]:
+        """Parameters that move a part of a phase, and the rows where those phases take time."""
+        names = dict.fromkeys(free.name for free in self.free if free.name == _BLOCKED or "sustained" in free.name)
+        share = {name: self._share(name, rows) for name in names}
+        return {name: np.flatnonzero(share[name] > _MOVES).tolist() for name in names}
+
+    def weigh(self, name: str, rows: Rows, seconds: Mapping[int, float]) -> None:
+        """Take the powers of a parameter from the seconds of rows where it alone is e**SMALL times as large."""
+        mine, share = self._terms_of(name), self._share(name, rows)
+        for row, changed in seconds.items():
+            self.power[mine & (self.row == row)] = np.log(changed / rows.seconds[row]) / SMALL / share[row]
+
+    def _terms_of(self, name: str) -> Bools:
+        return np.array([free.name == name for free in self.free])[self.at]
+
+    def _share(self, name: str, rows: Rows) -> Floats:
+        """Of phases that a parameter moves, in the seconds of each row."""
+        terms, moved = self._terms_of(name), np.zeros(rows.phase_s.shape, bool)
+        moved[self.row[terms], self.phase[terms]] = True
+        share: Floats = (rows.phase_s * moved).sum(axis=1) / rows.seconds
+        return share
+
+    def watch(self, rows: Rows) -> None:
+        """Take from a simulation which rows each parameter moves: what is free rests on that."""
+        self._moves = np.abs(self.slopes(rows, rows.u)) > _MOVES
+
+    def known(self, kept: Bools) -> Bools:
+        """Which parameters these rows tell about: what moves one of them, and of a base, rows of two stacks."""
+        stacks = np.array([case.stack for case in self.cases])
+        there = dict.fromkeys(stacks[kept].tolist())
+        bases = {of for stack in there for of in self.chains[stack][1:]}
+        moved = np.array([self._moves[kept & (stacks == stack)].any(axis=0) for stack in there]).sum(axis=0)
+        found: Bools = moved >= np.array([1 + (free.of in bases and not of_device(free.name)) for free in self.free])
+        return found & self._differs
+
+    @cached_property
+    def _differs(self) -> Bools:
+        """Devices whose own kernels are FlashAttention-2's have no factor for it."""
+        own = [(free.name != _FLASH2 or _value(_of_profile(free.of), _FLASH2) != 1.0) for free in self.free]
+        return np.array(own)
+
+    def solved(self, rows: Rows, kept: Bools, start: Floats, steps: int = 20) -> Floats:
+        """The parameters that fit the rows that are kept; what those do not tell about is as stated."""
+        known = self.known(kept)
+        u = np.where(known, start, 0.0)
         for _ in range(steps):
-            change = self._step(rows, kept, u) - u
+            change = self._step(rows, kept, known, u) - u
             u = u + np.clip(change, -0.5, 0.5)
             if np.abs(change).max() < 1e-3:
                 break
         return u
 
-    def value(self, free: Free, u: Floats) -> float:
-        """A parameter as the file of its stack or profile would have it: with all that it rests on."""
-        if of_device(free.name):
-            stated, chain = load_profile(free.of, fitted=False).parameters, [free.of]
-        else:
-            stated, chain = load_stack(free.of, fitted=False).parameters, stack_chain(free.of)
-        before = stated[free.name].value if free.name in stated else 1.0
-        places = [self._index[of, free.name] for of in chain if (of, free.name) in self._index]
-        return before * float(np.exp(u[places].sum()))
-
     def moved(self, rows: Rows) -> list[tuple[int, float, float]]:
         """Of each parameter: how many rows it moves, its standard deviation, and the median error of those rows."""
         error, slopes, weight = self._linear(rows, rows.u)
+        slopes = slopes * self.known(np.ones(len(error), bool))
         weighted = slopes * weight[:, None]
         deviation = np.sqrt(np.diag(np.linalg.inv(weighted.T @ weighted + np.diag(1 / self.spread**2))))
         size, mine = np.abs(np.expm1(error)), np.abs(slopes) > _MOVES
         median = [float(np.median(size[rows])) if rows.any() else 0.0 for rows in mine.T]
         return list(zip(mine.sum(axis=0).tolist(), deviation.tolist(), median, strict=True))
 
+    def slopes(self, rows: Rows, u: Floats) -> Floats:
+        """Of ln(seconds) by each parameter, shape [rows, parameters]."""
+        seconds, by_phase = self.predicted(rows, u)
+        found = np.zeros((len(seconds), len(self.free)))
+        np.add.at(found, (self.row, self.at), self.power * (by_phase / seconds[:, None])[self.row, self.phase])
+        return found
+
     def _linear(self, rows: Rows, u: Floats) -> tuple[Floats, Floats, Floats]:
         """Log error of each row, its slope by each parameter, and the weight of the row."""
-        seconds, by_phase = self.predicted(rows, u)
-        error = np.log(seconds / self.measured)
-        slopes = np.zeros((len(error), len(self.free)))
-        np.add.at(slopes, (self.row, self.at), self.sign * (by_phase / seconds[:, None])[self.row, self.phase])
-        return error, slopes, np.sqrt(self.weight * (NU + 1) / (NU + (error / SIGMA) ** 2)) / SIGMA
+        error = np.log(self.predicted(rows, u)[0] / self.measured)
+        weight = np.sqrt(self.weight * (NU + 1) / (NU + (error / SIGMA) ** 2)) / SIGMA
+        return error, self.slopes(rows, u), weight
 
-    def _step(self, rows: Rows, kept: NDArray[np.bool_], u: Floats) -> Floats:
+    def _step(self, rows: Rows, kept: Bools, known: Bools, u: Floats) -> Floats:
         """Weighted least squares about u, with the priors as further rows."""
         error, slopes, weight = self._linear(rows, u)
-        weight = weight * kept
+        slopes, weight = slopes * known, weight * kept
         matrix = np.vstack([slopes * weight[:, None], np.diag(1 / self.spread)])
         aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
         found: Floats = np.linalg.lstsq(matrix, aim, rcond=None)[0]
-        return found
+        return np.where(known, found, 0.0)
+
+
+def _states(of: str, name: str) -> bool:
+    """Whether the file of a stack or profile itself has this parameter, not only what it rests on."""
+    if of_device(name):
+        below, read = _profile_chain(of)[1:], _of_profile
+    else:
+        below, read = stack_chain(of)[1:], _of_stack
+    own, theirs = read(of).get(name), read(below[0]).get(name) if below else None
+    return own is not None and (theirs is None or (own.value, own.source) != (theirs.value, theirs.source))
+
+
+@cache
+def _of_stack(name: str) -> Mapping[str, Parameter]:
+    """What the files of a stack and its bases say, without what a fit has found."""
+    return load_stack(name, fitted=False).parameters
+
+
+@cache
+def _of_profile(name: str) -> Mapping[str, Parameter]:
+    """The same of a profile."""
+    return load_profile(name, fitted=False).parameters
+
+
+@cache
+def _profile_chain(name: str) -> list[str]:
+    """A profile and those that it rests on, itself first."""
+    base = load_profile(name, fitted=False).about.get("base")
+    return [name, *(_profile_chain(base) if base else [])]
+
+
+def _value(stated: Mapping[str, Parameter], name: str) -> float:
+    return stated[name].value if name in stated else 1.0
 
 
 def of_device(name: str) -> bool:
