@@ -104,7 +104,7 @@ def static_bytes(resolved: ResolvedTrain, rank: int) -> dict[str, float]:
         "master weights": 0.0 if away else float(states.master),
         "optimizer moments": 0.0 if away else float(states.moments),
         "gathered weights": _gathered(plan, holdings),
-        "gradients on their way": _reduced(plan, holdings),
+        "gradients on their way": _reduced(plan, holdings) + _beside(resolved, holdings),
         "exchange buffers": _exchanged(plan, rank),
         "layer at work": _working(plan, rank),
         "context and libraries": resolved.profile.value("memory.context_bytes"),
@@ -153,6 +153,18 @@ def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
     return max(unit.dense + unit.expert for unit in units) * (plan.types.weights + plan.types.reduced)
 
 
+def _beside(resolved: ResolvedTrain, holdings: Holdings) -> float:
+    """Gradients beside those that are kept: as a backward makes them, copies that travel, buckets of replicas.
+
+    All of them at once, in places of their own: activations that are let go meanwhile are of other sizes, and an
+    allocator that caches what it took does not put them together.
+    """
+    plan, memory = resolved.plan, resolved.scenario.memory
+    replicas = plan.sharding.level == 0 and plan.dims.size("dp_cp") > 1
+    each = memory.gradients + plan.types.weights * (memory.buckets and replicas)
+    return sum(sum(holdings.trained(number, unit)) for number, unit in holdings.own) * each if each else 0.0
+
+
 def _exchanged(plan: TrainPlan, rank: int) -> float:
     """What is sent or gathered beside: two hidden states per pipeline peer, gathered tensor-parallel inputs.
 
@@ -173,7 +185,8 @@ def _working(plan: TrainPlan, rank: int) -> float:
     """In the backward of the largest layer, what was dropped and is made again, and the largest gradient.
 
     Or the logits of a head, if they are more: like Megatron's, their loss keeps its softmax in fp32 among the
-    activations, in whose place the gradient is made; what is cast from and to the computing type is beside it.
+    activations, in whose place the gradient is made; what is cast from and to the computing type is beside it, and
+    in fp32 where the loss is made pass by pass.
     """
     own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     layers = {
@@ -188,7 +201,7 @@ def _working(plan: TrainPlan, rank: int) -> float:
 def _logits(plan: TrainPlan) -> float:
     """Bytes of a rank's logits of one micro-batch."""
     rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
-    return float(rows * words * plan.shard.wide)
+    return float(rows * words * (plan.shard.wide + 4 * plan.shard.loss_passes))
 
 
 def _at_work(layer: Layer, again: Again, whole: bool) -> float:

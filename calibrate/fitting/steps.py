@@ -4,8 +4,8 @@ What is free is how much longer than its profile says a phase takes with some so
 work per layer, and how far a device's products fall behind once its clocks have settled. A stack rests on another one:
 its factor is its base's times its own, and each has a prior, ln(factor / stated) ~ N(0, spread). So a stack with few
 rows stays near its base, one without rows is its base, and leaving a stack out needs no rule of its own. A base has
-factors of its own where rows of two stacks move them: what rows of one stack say is said of that stack. A device that
-no row tells about is the one that its profile rests on.
+factors of its own where rows of two others move them, or its own do: what rows of one stack say is said of that
+stack. Devices rest on each other as their profiles do, in the same way.
 
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
@@ -37,14 +37,18 @@ SOURCE_POWER = -0.35
 """Of the number of rows of a source, its rows' weight."""
 
 _BLOCKED = "layer.tp_s"
+_FAR = "time_factor.tp.network"
+_EXCHANGE = "network.exchange_s"
 
 SPREADS = {
     "gemm": 0.07, "attention": 0.2, "experts": 0.2, "memory": 0.2, "loss": 0.25, "optimizer": 0.35, "tp": 0.2,
-    "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6, _BLOCKED: 0.6,
+    "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6,
+    _BLOCKED: 0.6, _FAR: 0.4, _EXCHANGE: 0.6,
 }  # fmt: skip
 """How far software is from its base, by phase: of three floors, 1.7 times as far from what is stated."""
 
-SUSTAINED_SPREAD = 0.2
+DEVICE_SPREAD = 0.15
+"""How far a device is from the one that its profile rests on."""
 
 SMALL = 0.02
 """Change of ln(parameter) that shows what it moves."""
@@ -55,6 +59,7 @@ _MOVES = 0.01
 _SUSTAINED = "gemm.sustained_fraction"
 _OWN_FRACTION = ("fp8", "fp4")
 """Types whose products settle at a fraction of their own."""
+_GROUPED = "grouped_gemm.sustained_fraction"
 _FLASH2 = "attention.flash2_factor"
 
 
@@ -86,6 +91,8 @@ class Design:
         self._index: dict[tuple[str, str], int] = {}
         self.free: list[Free] = []
         self.weight = self._weights()
+        self._stacks = np.array([case.stack for case in cases])
+        self._devices = np.array([case.resolved.profile_name for case in cases])
         terms = [term for row, case in enumerate(cases) for term in self._terms(row, case)]
         self.row, self.phase, self.at = np.array([term[:3] for term in terms], np.int64).T
         self.power = np.array([term[3] for term in terms])  # of parts of a phase, until they are weighed
@@ -104,17 +111,23 @@ class Design:
         if case.resolved.tp_in_far_pipeline:
             stating = [of for of in chain if _BLOCKED in _of_stack(of)]
             yield from ((row, PHASES.index("host"), self._at(of, _BLOCKED, ""), 1.0) for of in stating)
+        if case.resolved.tp_between_nodes:
+            yield from ((row, PHASES.index("tp"), self._at(of, _FAR, ""), 1.0) for of in chain)
+        far = ("tp", "dp", "fsdp") if case.resolved.tp_between_nodes else ("dp", "fsdp")
+        stating = [of for of in chain if _EXCHANGE in _of_stack(of)]
+        yield from ((row, PHASES.index(phase), self._at(of, _EXCHANGE, ""), 0.5) for phase in far for of in stating)
         yield from self._of_device(row, case)
 
     def _of_device(self, row: int, case: Case) -> Iterator[Term]:
-        device, own = case.resolved.profile_name, self._type(case)
-        for phase in ("gemm", "experts"):
-            yield row, PHASES.index(phase), self._at(device, _SUSTAINED + own, ""), -1.0
+        own = self._type(case)
+        moved = [("gemm", _SUSTAINED + own, -1.0), ("experts", _SUSTAINED + own, -1.0), ("experts", _GROUPED, -1.0)]
         if own:
-            yield row, PHASES.index("gemm"), self._at(device, _SUSTAINED, ""), 0.0
-        yield row, PHASES.index("experts"), self._at(device, "grouped_gemm.sustained_fraction", ""), -1.0
+            moved.append(("gemm", _SUSTAINED, 0.0))
         if case.resolved.scenario.attention == "flash-2":
-            yield row, PHASES.index("attention"), self._at(device, _FLASH2, ""), 1.0
+            moved.append(("attention", _FLASH2, 1.0))
+        for phase, name, power in moved:
+            for device in _devices(case.resolved.profile_name, name):
+                yield row, PHASES.index(phase), self._at(device, name, ""), power
 
     @staticmethod
     def _type(case: Case) -> str:
@@ -126,7 +139,7 @@ class Design:
         key = (of, name)
         if key not in self._index:
             self._index[key] = len(self.free)
-            spread = SPREADS.get(name, SPREADS.get(phase, SUSTAINED_SPREAD))
+            spread = SPREADS.get(name, SPREADS.get(phase, DEVICE_SPREAD))
             self.free.append(Free(of, name, spread))
         return self._index[key]
 
@@ -144,18 +157,11 @@ class Design:
 
     def value(self, of: str, name: str, u: Floats) -> float:
         """A parameter as the file of its stack or profile would have it: with all that it rests on."""
-        if of_device(name):
-            return self._at_device(of, name, u)
-        places = [self._index[one, name] for one in stack_chain(of) if (one, name) in self._index]
-        return _value(_of_stack(of), name) * float(np.exp(u[places].sum()))
-
-    def _at_device(self, device: str, name: str, u: Floats) -> float:
-        """A device's own, or of the nearest one below it that has its own: profiles are loaded so."""
-        for one in _profile_chain(device):
-            at = self._index.get((one, name))
-            if (at is not None and u[at]) or _states(one, name):
-                return _value(_of_profile(one), name) * float(np.exp(u[at] if at is not None else 0.0))
-        return self._at_device(device, _SUSTAINED, u) if name.startswith(f"{_SUSTAINED}.") else 1.0
+        chain, read = (_devices(of, name), _of_profile) if of_device(name) else (stack_chain(of), _of_stack)
+        places = [self._index[one, name] for one in chain if (one, name) in self._index]
+        if name.startswith(f"{_SUSTAINED}.") and name not in read(of) and not u[places].any():
+            return self.value(of, _SUSTAINED, u)  # a type of which nothing is known settles as 16-bit products do
+        return _value(read(of), name) * float(np.exp(u[places].sum()))
 
     def adds(self, at: int, u: Floats) -> bool:
         """Whether a file must tell a parameter: it moved, or its own file's number hides what moved below it."""
@@ -173,7 +179,8 @@ class Design:
 
     def partial(self, rows: Rows) -> dict[str, list[int]]:
         """Parameters that move a part of a phase, and the rows where those phases take time."""
-        names = dict.fromkeys(free.name for free in self.free if free.name == _BLOCKED or "sustained" in free.name)
+        every = dict.fromkeys(free.name for free in self.free)
+        names = [name for name in every if name in (_BLOCKED, _EXCHANGE) or "sustained" in name]
         share = {name: self._share(name, rows) for name in names}
         return {name: np.flatnonzero(share[name] > _MOVES).tolist() for name in names}
 
@@ -198,12 +205,15 @@ class Design:
         self._moves = np.abs(self.slopes(rows, rows.u)) > _MOVES
 
     def known(self, kept: Bools) -> Bools:
-        """Which parameters these rows tell about: what moves one of them, and of a base, rows of two stacks."""
-        stacks = np.array([case.stack for case in self.cases])
-        there = dict.fromkeys(stacks[kept].tolist())
-        bases = {of for stack in there for of in self.chains[stack][1:]}
-        moved = np.array([self._moves[kept & (stacks == stack)].any(axis=0) for stack in there]).sum(axis=0)
-        found: Bools = moved >= np.array([1 + (free.of in bases and not of_device(free.name)) for free in self.free])
+        """Which parameters these rows tell about: what a row of its own moves, or rows of two that rest on it."""
+        device = np.array([of_device(free.name) for free in self.free])
+        of = np.array([free.of for free in self.free])
+        found = np.zeros(len(self.free), bool)
+        for mine, owners in ((device, self._devices), (~device, self._stacks)):
+            there = list(dict.fromkeys(owners[kept].tolist()))
+            moved = np.array([self._moves[kept & (owners == owner)].any(axis=0) for owner in there])
+            own = moved & (np.array(there)[:, None] == of)
+            found |= mine & ((moved.sum(axis=0) > 1) | own.any(axis=0))
         return found & self._differs
 
     @cached_property
@@ -276,6 +286,14 @@ def _of_stack(name: str) -> Mapping[str, Parameter]:
 def _of_profile(name: str) -> Mapping[str, Parameter]:
     """The same of a profile."""
     return load_profile(name, fitted=False).parameters
+
+
+@cache
+def _devices(profile: str, name: str) -> list[str]:
+    """Those whose factors make a profile's: itself and what it rests on, down to the first that states a number."""
+    chain = _profile_chain(profile)
+    stating = [place for place, one in enumerate(chain) if _states(one, name)]
+    return chain[: stating[0] + 1] if stating else chain
 
 
 @cache

@@ -20,6 +20,7 @@ _MEMORY = {  # kinds of memory-bound kernels whose class has another name
     "route": "residual_add", "gate": "residual_add", "scan": "residual_add", "combine": "permute",
     "cross_entropy_backward": "residual_add", "grad_norm": "residual_add",
     "softmax": "residual_add", "softmax_backward": "residual_add",
+    "loss_passes": "residual_add", "loss_passes_backward": "residual_add",
 }  # fmt: skip
 _TILE_ROWS = 128
 """Judged, not measured: rows of a tile, of which each expert loses about one to rows that fill none and to tails."""

@@ -20,7 +20,7 @@ _KERNELS = {
     **dict.fromkeys(("gemm", "dgrad", "wgrad"), "gemm"),
     **dict.fromkeys(("attention", "attention_backward"), "attention"),
     **dict.fromkeys(("experts", "experts_dgrad", "experts_wgrad"), "experts"),
-    **dict.fromkeys(("cross_entropy", "cross_entropy_backward"), "loss"),
+    **dict.fromkeys(("cross_entropy", "cross_entropy_backward", "loss_passes", "loss_passes_backward"), "loss"),
     **dict.fromkeys(("adamw", "grad_norm"), "optimizer"),
     "actions": "coarse",
 }

@@ -7,6 +7,7 @@ op asks for the links of that rank: its NIC and PCIe lanes, its NVLink port.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,13 +106,15 @@ class _Pricer:
         )
 
     def _by_software(self, op: int, phase: str) -> Price:
-        """How long an op takes with this software: a multiple of what the profile says, and host work besides.
+        """How long an op takes with this software: a multiple of what the profile says and of host work besides.
 
         It moves as many bytes in that time, or what its links carry if they are no faster.
         """
         found, factor = self._price(op), self.profile.given(f"time_factor.{phase}", 1.0)
+        if phase == "tp" and self._reach(self.program.groups[self.program.group[op]]).islands > 1:
+            factor *= self.profile.given("time_factor.tp.network", 1.0)
         besides = _BESIDES.get(self.program.kind_of(op))
-        seconds = found.seconds * factor + (self.profile.given(besides, 0.0) if besides else 0.0)
+        seconds = (found.seconds + (self.profile.given(besides, 0.0) if besides else 0.0)) * factor
         demand = {link: min(rate / factor, float(self.capacity[link])) for link, rate in found.demand.items()}
         return replace(found, seconds=seconds, demand=demand)
 
@@ -164,15 +167,16 @@ class _Pricer:
             features |= self._network(kind, reach)
         cost_class = f"{kind}.network" if kind == "send_recv" and reach.islands > 1 else kind
         found = self.profile.estimate(cost_class, features, limits=self.limits)
-        seconds = float(found.seconds[0]) + self._hops(kind, reach) * self.profile.given("network.hop_s", 0.0)
+        seconds = float(found.seconds[0]) + self._beyond_s(kind, len(group), reach)
         demand = self._links(kind, group, reach, size, seconds)
         return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
 
-    @staticmethod
-    def _hops(kind: str, reach: "_Reach") -> int:
-        """Steps between islands that follow each other: of a ring, of one there and back, or all at once."""
-        rings = {"all_reduce": 2, "all_to_all": 0, "send_recv": 0}.get(kind, 1)
-        return rings * (reach.islands - 1) or min(reach.islands - 1, 1)
+    def _beyond_s(self, kind: str, ranks: int, reach: "_Reach") -> float:
+        """What networks with slower messages add: to an exchange, and to each step of its ring, or of its tree."""
+        if reach.islands == 1 or kind in ("send_recv", "all_to_all"):
+            return 0.0
+        steps = 2 * log2(reach.islands) if kind == "all_reduce" else ranks - 1
+        return self.profile.given("network.exchange_s", 0.0) + steps * self.profile.given("network.hop_s", 0.0)
 
     def _network(self, kind: str, reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""

@@ -348,7 +348,7 @@ class _Script:
             self._bucket[share.lane] = (size + share.parameters, share)
         sharding = self.plan.sharding
         full = {lane: (size, share) for lane, (size, share) in self._bucket.items()
-                if size and (done or size >= sharding.bucket or sharding.level >= 3)}  # fmt: skip
+                if size and (done or sharding.messages or size >= sharding.bucket or sharding.level >= 3)}  # fmt: skip
         if full and sharding.fused:
             after = [self.w.op("cycle", "fusion", after, name="tick")]
         for lane, (size, share) in full.items():
@@ -359,7 +359,7 @@ class _Script:
         """Sharded gradients are scattered, replicated ones all-reduced; hybrid sharding does both."""
         sharding = self.plan.sharding
         whole, rest = divmod(size, sharding.bucket)
-        buckets = max(whole + (sharding.fused and rest > 0), 1) if sharding.level < 3 else 1
+        buckets = sharding.messages or max(whole + (sharding.fused and rest > 0), 1) if sharding.level < 3 else 1
         for kind, group, total in exchanges(share._replace(parameters=size), sharding.level, self.plan.types.reduced):
             after = [
                 self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)

@@ -48,6 +48,7 @@ class Sharding:
     `each_microbatch` says whether gradients are reduced after each backward. `bucket` is elements of a gradient bucket,
     `overlap_grads` and `overlap_weights` whether buckets travel beside the last backward and the first forward.
     With `fused`, which is Horovod's way, a bucket waits for a tick of a coordinator, and is never larger than `bucket`.
+    Where there are `messages`, each layer's gradients go by themselves and in so many, one of each tensor.
     """
 
     level: int = 1
@@ -58,6 +59,7 @@ class Sharding:
     overlap_grads: bool = True
     overlap_weights: bool = True
     fused: bool = False
+    messages: int = 0
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class GridWriter(PieceWriter):
         done = super().compute(steps, done)
         if kernel.kind == "embed_backward":
             return self._table("reduce", done)
-        if kernel.kind == "cross_entropy":
+        if kernel.kind in ("cross_entropy", "loss_passes"):
             return [self._exchange("all_reduce", ROW, 3 * 4 * self._tokens, done)]
         if kernel.name.removesuffix("_dgrad") in _NORMS:
             sums = 2 if self._spec.norm == "layer" else 1

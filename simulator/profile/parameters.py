@@ -82,13 +82,15 @@ OPTIONAL = {
         f"time_factor.{phase}": (0.05, 50.0, f"time of {phase} in a training step over what the profile says")
         for phase in FACTORS
     },
+    "time_factor.tp.network": (0.05, 50.0, "the same of tp, more where its groups go over several nodes"),
     "gemm.sustained_fraction": (0.1, 2.0, "rate of products in long runs, clocks settled, over that of short ones"),
     "gemm.sustained_fraction.fp8": (0.1, 2.0, "the same of 8-bit products, if they differ"),
     "gemm.sustained_fraction.fp4": (0.1, 2.0, "the same of 4-bit products, if they differ"),
     "grouped_gemm.sustained_fraction": (0.1, 3.0, "the same of products of experts, in training instead of in serving"),
     "attention.flash2_factor": (0.5, 5.0, "time of FlashAttention-2's kernels over that of the device's own"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
-    "network.hop_s": (0.0, 1.0, "a step from node to node of a collective, beyond what the profile's network takes"),
+    "network.exchange_s": (0.0, 1.0, "a collective between nodes, beyond what the profile's network takes"),
+    "network.hop_s": (0.0, 1.0, "a step of its ring or tree, the same"),
     "layer.s": (0.0, 1.0, "host work of one pass over a layer, besides its launches"),
     "layer.tp_s": (0.0, 1.0, "the same, more per tensor-parallel rank where a pipeline goes over several nodes"),
 }

@@ -175,7 +175,7 @@ def _memory(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "--optimizer-cpu-offload"
     if layers := round(offload.activations * spec.num_hidden_layers):
         yield f"--cpu-offloading-num-layers {layers}"
-    if scenario.bucket is not None:
+    if isinstance(scenario.bucket, int):
         yield f"--ddp-bucket-size {scenario.bucket}"
 
 

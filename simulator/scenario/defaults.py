@@ -31,7 +31,8 @@ def with_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _meaningful(key: str, values: Mapping[str, Any], filled: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     tables = {name: value for name, value in filled.items() if isinstance(value, Mapping)}
     for name, value in values.items():
-        says = _CONDITIONS.get(f"{key}.{name}" if key else name)
+        full = f"{key}.{name}" if key else name
+        says = _CONDITIONS.get(full) or _CONDITIONS.get(f"{full} = {value}")
         if says is None or says(tables):
             yield name, value
 
@@ -68,7 +69,7 @@ def _spreads_experts(tables: Given) -> bool:
 
 _CONDITIONS: Mapping[str, Callable[[Given], bool]] = {
     "bucket": _shards_states_alone,  # torch and FSDP have their own
-    "attention": _has_whole_scores,
+    "attention = unfused": _has_whole_scores,
     "overlap.dp": _reduces_itself,
     "overlap.params": _shards_states_alone,
     "overlap.tp": _exchanges_beside_products,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
-from math import isqrt
+from math import isqrt, log2, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from ..profile import Profile, check_devices, load_profile, load_stack, profile_
 from ..program import Program
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec
-from ..workload.blocks import Shard
+from ..workload.blocks import Shard, layer
+from ..workload.kernels import weight_gradient
 from .ignored import ignored, ignored_on
 from .pieces import cost_coarse
 from .resolve import canonical, slowness_of
@@ -31,6 +32,7 @@ from .unfit import unfit, unfit_batch
 
 Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
+_EXCHANGES_OF_PASS = 4  # of a tensor-parallel group, forward and backward alike
 _DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel: of gradients in the type of their weights
 _MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
 
@@ -194,6 +196,8 @@ class ResolvedTrain:
             lora_rank=lora.rank if lora else 0, adapted=lora.targets if lora else (),
             side=isqrt(dims.tp) if given.tp_2d else 1,
             unfused=unfused, dropout=unfused and self.scenario.attention_dropout,
+            loss_passes=self.scenario.loss == "passes",
+            keeps_gathered=self.scenario.memory.gathered, keeps_gate=self.scenario.memory.gate,
         )  # fmt: skip
 
     @cached_property
@@ -206,7 +210,7 @@ class ResolvedTrain:
             spec=self.spec, dims=self.dims, grid=self.grid, stages=self.stages, shard=self.shard,
             sharding=Sharding(
                 given.zero, given.prefetch, given.reshard, given.sync_each_microbatch, self._bucket,
-                overlap.dp, overlap.params, overlap.fusion is not None,
+                overlap.dp, overlap.params, overlap.fusion is not None, self._tensors,
             ),
             types=self._types,
             again=Again(parts, again.mode == "full", again.layers),
@@ -228,7 +232,7 @@ class ResolvedTrain:
     @property
     def _bucket(self) -> int:
         """Elements of a gradient bucket: Megatron's rule where states are sharded, torch's where they are not."""
-        if self.scenario.bucket is not None:
+        if isinstance(self.scenario.bucket, int):
             return self.scenario.bucket
         if (fusion := self.scenario.overlap.fusion) is not None:
             return max(int(fusion.threshold / self._types.reduced), 1)
@@ -236,6 +240,14 @@ class ResolvedTrain:
             return int(_DDP_BUCKET_BYTES / self._types.weights)
         least, per_rank = _MEGATRON_BUCKET
         return max(least, per_rank * self.dims.dp * self.dims.cp)
+
+    @property
+    def _tensors(self) -> int:
+        """Of a layer: the first, if its gradients go tensor by tensor."""
+        if self.scenario.bucket != "tensor":
+            return 0
+        weights = [kernel for kernel in layer(self.spec, 0, self.shard).all if weight_gradient(kernel) is not None]
+        return len(weights) + self.spec.norms_per_layer
 
     @cached_property
     def coarse(self) -> Coarse | None:
@@ -274,16 +286,32 @@ class ResolvedTrain:
         return self.dims.tp > 1 and self.dims.pp > 1 and len(self.cluster.nodes) > 1
 
     @property
+    def tp_between_nodes(self) -> bool:
+        """Whether a tensor-parallel group is on several nodes (or NVLink domains)."""
+        return len({self.cluster.island(rank) for rank in self.dims.group("tp", 0)}) > 1
+
+    @property
     def _laid_out(self) -> Profile:
         """The profile, with what its numbers are for this layout."""
         stated = dict[str, float]()
         if self.tp_in_far_pipeline:
-            more = self.profile.given("layer.tp_s", 0.0) * self.dims.tp
-            stated["layer.s"] = self.profile.given("layer.s", 0.0) + more
+            stated["layer.s"] = self.profile.given("layer.s", 0.0) + self._blocked_s
         if self.scenario.attention == "flash-2":
             slower = self.profile.given("attention.flash2_factor", 1.0)
             stated["time_factor.attention"] = self.profile.given("time_factor.attention", 1.0) * slower
         return self.profile.stated(stated, "this layout") if stated else self.profile
+
+    @property
+    def _blocked_s(self) -> float:
+        """Of a pass over a layer in a far pipeline: host work for each rank of a tensor-parallel group, and waiting.
+
+        As long as the slowest node takes (of n normal ones, some sqrt(ln n) deviations more), and for exchanges between
+        nodes.
+        """
+        slowest = sqrt(1 + log2(len(self.cluster.nodes)))
+        waits = self.profile.given("network.exchange_s", 0.0) * _EXCHANGES_OF_PASS * self.tp_between_nodes
+        each = self.profile.given("layer.tp_s", 0.0)
+        return each * self.dims.tp * slowest + waits / self.profile.given("time_factor.host", 1.0)
 
     def _costs(self) -> tuple[Costs, Floats | None]:
         machines, profile, _ = self.cluster, self._laid_out, self.peak_type  # what is wrong with them is told first

@@ -7,12 +7,14 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_
 from .schema import Model, Seconds, Size, Slow, Table
 
 
-def _whole(of: str, such_as: int) -> BeforeValidator:
-    """Says of what a key is a number, as a size with its unit is what one may expect."""
+def _whole(of: str, such_as: int, word: str = "") -> BeforeValidator:
+    """Says of what a key is a number, as a size with its unit is what one may expect; or a word that it may be too."""
 
     def checked(value: Any) -> Any:
-        if type(value) is not int:
-            raise ValueError(f"expected a whole number of {of}, such as {such_as}")
+        if word and value == word:
+            return value
+        if type(value) is not int or (word and value < 1):
+            raise ValueError(f"expected a whole number of {of}, such as {such_as}" + (f", or {word!r}" if word else ""))
         return value
 
     return BeforeValidator(checked)
@@ -20,7 +22,7 @@ def _whole(of: str, such_as: int) -> BeforeValidator:
 
 Sequences = Annotated[PositiveInt, _whole("sequences", 8)]
 Tokens = Annotated[PositiveInt, _whole("tokens", 8192)]
-Elements = Annotated[PositiveInt, _whole("elements", 40_000_000)]
+Bucket = Annotated[PositiveInt | Literal["tensor"], _whole("elements", 40_000_000, "tensor")]
 Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "mlp", "moe", "shared_experts"]
 
 
@@ -160,6 +162,17 @@ class Experts(Table):
         return self
 
 
+class Memory(Table):
+    """What software keeps in device memory beyond what its kernels need; it takes no time."""
+
+    gathered: bool = Field(False, description="whether inputs gathered over tp stay, whole, for weights' gradients")
+    gate: bool = Field(False, description="whether a gate's activation stays, beside the product made of it")
+    gradients: Annotated[float, Field(ge=0, le=8)] = Field(
+        0.0, description="bytes per weight of gradients as they are made and copied, beside those that are kept"
+    )
+    buckets: bool = Field(False, description="zero 0: whether gradients travel in buckets that stay allocated")
+
+
 class Lora(Table):
     """Adapters are trained, the base is frozen."""
 
@@ -197,8 +210,12 @@ class TrainScenario(Table):
         "flash", description="the device's fused kernels, FlashAttention-2's, or separate ones for scores and softmax"
     )
     attention_dropout: bool = Field(True, description="unfused: whether scores have dropout")
+    loss: Literal["fused", "passes"] = Field("fused", description="one kernel, or one pass over logits after another")
+    memory: Memory = Field(default=Memory(), description="what software keeps beyond what its kernels need")
     lora: Lora | None = Field(None, description="adapters instead of full fine-tuning")
-    bucket: Elements | None = Field(None, description="elements of a gradient bucket (default: the stack's)")
+    bucket: Bucket | None = Field(
+        None, description="elements of a gradient bucket, or one of each tensor (default: the stack's)"
+    )
     level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
     slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
 

@@ -81,7 +81,7 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
     if spec.moe is not None and dims.tp > 1 and not given.sequence_parallel:
         yield fault(where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron")
     least = spec.total_params() // _MOST_BUCKETS
-    if scenario.bucket is not None and scenario.bucket < least:
+    if isinstance(scenario.bucket, int) and scenario.bucket < least:
         yield fault(where, "bucket", scenario.bucket, f"expected {least:,} elements or more for {spec.name}")
     yield from (fault(where, *misfit) for misfit in _mechanisms(scenario, spec, dims))
 

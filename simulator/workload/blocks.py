@@ -21,6 +21,9 @@ class Shard:
     `linear` is the type of matrix products, `dtype` that of all else. `load` is how many times its even share of
     tokens the most loaded rank's experts get. `lora_rank` adds adapters to the products named in `adapted`.
     `unfused` attention has kernels of its own for scores and softmax, with `dropout` between them and values if so.
+    `loss_passes`: the loss is made by one pass over the logits after another, in fp32.
+    `keeps_gathered` keeps what is gathered over tp whole, in place of a rank's own part; `keeps_gate` keeps a gate's
+    activation beside its product.
     `side` is that of a grid of tp = side x side ranks, which split sequences and widths; 1 where tp splits widths.
     """
 
@@ -40,6 +43,9 @@ class Shard:
     side: int = 1
     unfused: bool = False
     dropout: bool = False
+    loss_passes: bool = False
+    keeps_gathered: bool = False
+    keeps_gate: bool = False
 
     @property
     def tokens(self) -> int:
@@ -99,7 +105,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     sandwich = (_post_norm(spec, shard),) if spec.sandwich_norms else ()
     meeting = sandwich if spec.parallel_residual else (*sandwich, _residual(spec, shard))
     return Layer(
-        before=(_norm(spec, shard, "input_norm", _read(shard, bool(moe and spec.shared_norm))), *inside),
+        before=(_input_norm(spec, shard, bool(moe and spec.shared_norm), bool(inside)), *inside),
         attention=core,
         mlp_in=(*meeting, *_second_norm(spec, moe, shard), *_routing(spec, moe, shard)),
         mlp=_mlp(spec, moe, shard),
@@ -118,13 +124,18 @@ def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
 
 
 def head(spec: ModelSpec, shard: Shard) -> Kernels:
-    """The last norm, the logits (never in 8 bits) and the loss."""
+    """The last norm, the logits (never in 8 bits) and the loss.
+
+    Pass by pass as in Megatron-LM (core/tensor_parallel/cross_entropy.py), a logit moves 38 bytes forward: cast 6,
+    maximum 4, subtract 8, exponential 8, sum 4, divide 8.
+    """
     spec, shard = _seen(spec, shard)
     words = -(-spec.vocab_size // shard.tp)
     wide = _plain(shard)
     logits = _gemm(shard, "logits", "head", shard.tokens, words, spec.hidden_size, dtype=wide)
     kept = (Kept("head", shard.tokens * words * 4),)  # softmax in fp32, from which the gradient is made
-    loss = Kernel("cross_entropy", "loss", "head", (words,), shard.dtype, 2 * shard.tokens * words, kept)
+    kind, moved = ("loss_passes", 38) if shard.loss_passes else ("cross_entropy", 2)
+    loss = Kernel(kind, "loss", "head", (words,), shard.dtype, moved * shard.tokens * words, kept)
     return (_norm(spec, shard, "final_norm", shard.wide), *logits, loss)
 
 
@@ -193,8 +204,25 @@ def _post_norm(spec: ModelSpec, shard: Shard) -> Kernel:
     return _norm(spec, shard, "post_norm", shard.wide, "residual")
 
 
+def _input_norm(spec: ModelSpec, shard: Shard, routed: bool, latents: bool) -> Kernel:
+    """The norm before attention, which gathers what it reads, unless a rank makes latents of its own tokens first."""
+    norm = _norm(spec, shard, "input_norm", _read(shard, routed))
+    return norm if latents else _gathered(shard, norm)
+
+
 def _second_norm(spec: ModelSpec, moe: Moe | None, shard: Shard) -> Kernels:
-    return () if spec.shared_norm else (_norm(spec, shard, "mlp_norm", _read(shard, moe is not None)),)
+    if spec.shared_norm:
+        return ()
+    norm = _norm(spec, shard, "mlp_norm", _read(shard, moe is not None))
+    return (norm if moe else _gathered(shard, norm),)
+
+
+def _gathered(shard: Shard, norm: Kernel) -> Kernel:
+    """A norm whose result is gathered over tp, and may stay so in place of the rank's own part."""
+    if not shard.keeps_gathered or shard.side > 1:
+        return norm
+    (own,) = norm.keeps
+    return replace(norm, keeps=(Kept(own.part, own.bytes * shard.tokens // shard.own_tokens),))
 
 
 def _read(shard: Shard, routed: bool) -> float:
@@ -334,9 +362,10 @@ def _ffn(spec: ModelSpec, shard: Shard, part: str, tokens: int, inter: int) -> K
     hidden, up = spec.hidden_size, 2 if spec.gated_ffn else 1
     kind = "swiglu" if spec.gated_ffn else "gelu"
     activated = tokens * inter
+    kept = activated * (shard.narrow + shard.wide * (shard.keeps_gate and spec.gated_ffn))
     return (
         *_gemm(shard, "up", part, tokens, up * inter, hidden, "up", up * activated * shard.wide),
-        _memory(kind, "activation", "activation", inter, activated, up + 1, shard, activated * shard.narrow),
+        _memory(kind, "activation", "activation", inter, activated, up + 1, shard, kept),
         *_gemm(shard, "down", part, tokens, hidden, inter, "down"),
     )
 

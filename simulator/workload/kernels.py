@@ -25,6 +25,7 @@ _BACKWARD_TRAFFIC = {  # kind: (kind of its backward, bytes of that per byte of 
     "scan": ("scan", 2.0),
     "embed": ("embed_backward", 2.5),  # read-modify-write of fp32 rows
     "cross_entropy": ("cross_entropy_backward", 2.0),
+    "loss_passes": ("loss_passes_backward", 14 / 38),  # one by one: softmax x gradient, cast back
     "softmax": ("softmax_backward", 1.2),  # dropout, y and dy -> dx, scale and mask
 }
 

@@ -66,7 +66,7 @@ def test_links_of_the_readme_lead_somewhere():
 TABLES = (
     Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Length, TrainScenario, training.Parallel,
     training.Schedule, training.Batch, training.Precision, training.Recompute, training.Offload, training.Overlap,
-    training.Fusion, training.Experts, training.Lora,
+    training.Fusion, training.Experts, training.Memory, training.Lora,
 )  # fmt: skip
 
 

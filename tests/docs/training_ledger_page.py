@@ -180,9 +180,9 @@ def _pairs(ledger: StepLedger) -> Iterator[str]:
 def _memory(ledger: StepLedger) -> Iterator[str]:
     yield "## Memory\n"
     yield (
-        "nanotron logs its first pipeline rank, all others are held against the rank that holds most. What an "
-        "allocator reserved fills towards the limit of the device, so it is shown beside what is allocated and not "
-        "scored.\n"
+        "What a convention counts is told in data/validation/training.toml: of the first pipeline rank (nanotron) or "
+        "the one that holds most, and what is allocated, reserved, or in use on the device. What torchtitan's "
+        "allocator reserved fills towards the limit of the device, so it is shown and not scored.\n"
     )
     yield from (*text.markdown(ledger.memory, text.MEMORY), "")
 

@@ -86,6 +86,13 @@ def test_buckets_close_when_they_are_full():
     assert len(ops(small, label="reduce gradients")) == sum(pieces)
 
 
+def test_a_message_of_each_tensor_of_a_layer():
+    """Four products and two norms."""
+    made = program(4, 3, parallel={"zero": 1}, bucket="tensor")
+    by_layer = Counter(made.tags["layer"][ops(made, label="reduce gradients")].tolist())
+    assert by_layer == dict.fromkeys(range(LAYERS), 6)
+
+
 def test_torch_and_megatron_have_buckets_of_their_own():
     assert resolved(4, parallel={"zero": 0}).plan.sharding.bucket == 25 * 2**20 // 2
     assert resolved(4, parallel={"zero": 1}).plan.sharding.bucket == 40_000_000

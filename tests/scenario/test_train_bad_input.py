@@ -96,10 +96,10 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "cluster=cpu-host": "cluster = 'cpu-host': no profile is made for CPU: give one that you have measured as profile",
     "level=fine": "level = 'fine': input should be 'kernels' or 'coarse'",
     "seed=1": "seed = 1: unknown key; ",
-    "bucket='25 MB'": "bucket = '25 MB': expected a whole number of elements, such as 40000000",
+    "bucket='25 MB'": "bucket = '25 MB': expected a whole number of elements, such as 40000000, or 'tensor'",
     "batch.seq_len=8k": "batch.seq_len = '8k': expected a whole number of tokens, such as 8192",
     "batch.micro=1.0": "batch.micro = 1.0: expected a whole number of sequences, such as 8",
-    "bucket=0": "bucket = 0: input should be greater than 0",
+    "bucket=0": "bucket = 0: expected a whole number of elements, such as 40000000, or 'tensor'",
 }
 FAULTS_OF_EXPERTS = {
     "parallel.ep=8; parallel.etp=2": "parallel.ep = 8: etp 2 x ep 8 = 16 must divide the 8 GPUs of a stage",

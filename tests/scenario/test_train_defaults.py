@@ -93,3 +93,9 @@ def test_predictions_that_share_a_memo_differ_by_their_attention():
     steps = [check_train({**table, "attention": name}) for name in ("flash", "flash-2")]
     flash, older = (ResolvedTrain(step, memo=memo).costs.work_s.sum() for step in steps)
     assert older > flash
+
+
+def test_other_kernels_of_attention_stay_a_default_where_sequences_are_split():
+    table = {"kind": "train_step", "cluster": "dgx-h100", "batch": {"global": 8, "seq_len": 4096}}
+    more = {"stack": "torchtitan", "model": {"preset": "llama3-8b"}, "parallel": {"cp": 2}}
+    assert check_train(table | more).attention == "flash-2"

@@ -282,3 +282,29 @@ def test_autograd_saves_what_a_gpt_layer_keeps():
     saved = saved_by_torch(run, [qkv, proj, up, down, *norms])
     statistics = saved - kept_bytes(layer(spec, 0, Shard(batch, seq)))
     assert statistics in [2 * 2 * batch * seq * width for width in (2, 4)]
+
+
+def test_what_is_gathered_stays_whole_in_place_of_a_part():
+    spec, tokens = gpt(16, 1024), 4096
+    part, whole = (kept(layer(spec, 0, Shard(1, tokens, tp=4, keeps_gathered=held))) for held in (False, True))
+    assert part["layernorm"] == 2 * tokens * 1024 * 2 / 4
+    assert whole == {**part, "layernorm": 2 * tokens * 1024 * 2}
+
+
+def test_without_a_gather_nothing_more_stays():
+    shards = [Shard(1, 64, keeps_gathered=True), Shard(1, 64, tp=4, sequence_parallel=False, keeps_gathered=True)]
+    plain = [replace(shard, keeps_gathered=False) for shard in shards]
+    assert [layer(gpt(16, 1024), 0, s) for s in shards] == [layer(gpt(16, 1024), 0, s) for s in plain]
+
+
+def test_a_gate_of_ops_of_its_own_stays_beside_the_product():
+    llama, tokens = preset("llama3-8b"), 64
+    fused, apart = (layer(llama, 0, Shard(1, tokens, tp=2, keeps_gate=held)) for held in (False, True))
+    one = tokens * llama.intermediate_size // 2 * 2
+    assert (kept(fused)["activation"], kept(apart)["activation"]) == (one, 2 * one)
+
+
+@pytest.mark.parametrize("keeps", [{"keeps_gathered": True}, {"keeps_gate": True}])
+def test_what_stays_takes_no_time(keeps):
+    plain, more = (layer(preset("llama3-8b"), 0, Shard(1, 64, tp=2, **given)).all for given in ({}, keeps))
+    assert [replace(k, keeps=()) for k in plain] == [replace(k, keeps=()) for k in more]

@@ -85,6 +85,14 @@ def test_memory_bound_kernels_have_no_weight_gradient_and_products_have():
     assert all(input_gradient(kernel).keeps == () for kernel in kernels)
 
 
+@pytest.mark.parametrize(("passes", "forward", "backward"), [(False, 2, 4), (True, 38, 14)])
+def test_bytes_of_a_logit_in_the_loss(passes, forward, backward):
+    shard = Shard(2, 64, tp=4, loss_passes=passes)
+    loss = head(LLAMA, shard)[-1]
+    logits = 2 * 64 * LLAMA.vocab_size // 4
+    assert (loss.bytes, input_gradient(loss).bytes) == (forward * logits, backward * logits)
+
+
 def test_gradients_of_frozen_products_are_those_of_their_adapters():
     shard = Shard(1, 8, lora_rank=16, adapted=("qkv", "down"))
     kernels = [*layer(LLAMA, 0, shard).all, *head(LLAMA, shard)]

@@ -104,7 +104,8 @@ def read_cases(path: Path) -> list[Case]:
 
 
 def _case(words: Mapping[str, Any], row: dict[str, str], path: Path) -> Case:
-    line, cells = int(row.pop("line")), Cells(row)
+    line = int(row.pop("line"))
+    cells = Cells({**row, **words["said"].get(row.get("id", ""), {})})
     where = f"{path}:{line}"
     try:
         cells.time("iter_time_s")
@@ -153,7 +154,7 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
     _say_flags(words, cells, table)
     if parallel.get("ep", 1) == 1:
         table.pop("experts", None)
-    elif software.get("deepep") == "between nodes" and parallel["ep"] > cells.whole("nvlink_domain", 8):
+    elif cells.text("arch") in software.get("deepep", ()) and parallel["ep"] > cells.whole("nvlink_domain", 8):
         table.setdefault("experts", {"dispatcher": "deepep"})
     return table, tuple(_assumed(cells, chunks, known, software))
 

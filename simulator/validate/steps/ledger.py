@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ PREDICTED = ("predicted_s", "interval_low_s", "interval_high_s", "predicted_gib"
 Told = Callable[[int, int], None]
 """What is called with the rows done and the rows in all."""
 
-_FIRST_RANK = "nanotron logged"
-"""Conventions of memory that begin so are of the first pipeline rank, all others of the rank that holds most."""
+_DEVICE = {"rank": "fullest", "counts": "device"}
+"""What memory is taken for where its convention is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,9 +188,23 @@ def _predicted(case: Case) -> dict[str, Any]:
         answer = case.answer()
     except UserError as error:  # what the row says does not divide, or does not fit
         return {"reason": error.faults[0].removeprefix(f"{case.where}: ")}
-    first = case.cells.text("mem_convention").startswith(_FIRST_RANK)
-    held = answer.memory_bytes[0] if first else max(answer.memory_bytes)
-    return dict(zip(PREDICTED, (answer.seconds, answer.low_s, answer.high_s, held / 2**30), strict=True))
+    held = _as_measured(case, answer.memory_bytes) / 2**30
+    return dict(zip(PREDICTED, (answer.seconds, answer.low_s, answer.high_s, held), strict=True))
+
+
+def _as_measured(case: Case, by_rank: Sequence[float]) -> float:
+    """Bytes of the rank that was measured, as its convention counts them."""
+    said = _measures(case.cells.text("mem_convention"))
+    held = by_rank[0] if said["rank"] == "first" else max(by_rank)
+    context, unused = (case.resolved.profile.value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
+    counted = {"device": held, "reserved": held - context * (1 + unused), "allocated": held / (1 + unused) - context}
+    return counted[said["counts"]]
+
+
+@cache
+def _measures(convention: str) -> Mapping[str, str]:
+    known: Mapping[str, Mapping[str, str]] = read_toml(shipped().with_suffix(".toml"))["memory"]
+    return next((said for start, said in known.items() if convention.startswith(start)), _DEVICE)
 
 
 def _ledger(path: Path, cases: Sequence[Case], predictions: Sequence[Mapping[str, Any]]) -> StepLedger:

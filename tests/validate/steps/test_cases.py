@@ -55,6 +55,15 @@ def test_a_stack_is_a_framework_and_its_release(case, release, stack):
     assert case(framework="Megatron-Bridge", sw_version=release).scenario["stack"] == stack
 
 
+def test_what_a_source_says_elsewhere_is_taken_for_its_row(case):
+    moe = {"framework": "NeMo AutoModel (PyTorch FSDP2)", "dp": "128", "n_gpus": "128", "tp": "1", "pp": "1", "vpp": "",
+           "arch": "moe", "n_experts": "128", "topk": "4", "moe_ffn": "2880", "ep": "1", "recompute": "",
+           "gbs": "512"}  # fmt: skip
+    scenarios = [case(**moe, id=key).scenario for key in ("another", "nvidia_automodel-4a4b647522")]
+    assert [found["parallel"]["ep"] for found in scenarios] == [8, 64]
+    assert [found.get("recompute") for found in scenarios] == [None, {"mode": "none"}]
+
+
 def test_a_row_that_stands_twice_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"{HEADER}\n{ROW}\n{ROW}\n")
@@ -69,6 +78,13 @@ def test_a_stack_may_be_named_itself(case):
 def test_the_stages_of_nanotron_are_of_equal_cost_and_the_head_is_a_block(case):
     """A layer is 4 x 1024^2 + 3 x 4096 x 1024 = 16.8 M, the head 32.8 M: half of all is behind layer 5."""
     assert case(layers="8").scenario["parallel"]["layers"] == [5, 3]
+
+
+def test_a_stage_of_nanotron_ends_where_its_share_is_reached(case):
+    """A head of four layers' cost: twenty in all, five for each stage."""
+    shape = {"layers": "16", "hidden": "2048", "ffn_hidden": "8192", "heads": "32", "kv_heads": "32", "vocab": "131072"}
+    parallel = case(**shape, pp="4", dp="2").scenario["parallel"]
+    assert parallel["layers"] == [5, 5, 5, 1]
 
 
 @pytest.mark.parametrize(

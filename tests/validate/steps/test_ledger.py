@@ -60,15 +60,18 @@ def test_the_axes_above_one_name_a_pattern(ledger, cells, pattern):
     assert ledger(cells).table["pattern"].tolist() == [pattern]
 
 
-def test_memory_is_that_of_the_rank_which_was_logged(ledger, written):
+def test_memory_is_that_of_the_rank_which_was_logged_as_it_counts(ledger, written):
     head = {"vocab": "512000"}  # the last rank holds most
-    first, last = read_cases(written(head))[0].answer().memory_bytes
-    rows = {"mem_convention": "nanotron logged GPU memory", **head}, {"mem_convention": "max over ranks", **head}
+    (case,) = read_cases(written(head))
+    first, last = case.answer().memory_bytes
+    context, unused = (case.resolved.profile.value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
+    words = "nanotron logged GPU memory", "max over ranks", "nvidia-smi GB", "max reserved GiB", "max_allocated"
 
-    found = ledger(*rows)
+    found = ledger(*({"mem_convention": convention, **head} for convention in words))
 
-    expected = [first / 2**30, last / 2**30]
-    assert found.table["predicted_gib"].tolist() == pytest.approx(expected)
+    reserved, allocated = context * (1 + unused), last / (1 + unused) - context
+    expected = [first - reserved, last, last, last - reserved, allocated]
+    assert found.table["predicted_gib"].tolist() == pytest.approx([size / 2**30 for size in expected])
 
 
 def test_a_row_without_a_time_is_predicted_and_not_scored(ledger):
