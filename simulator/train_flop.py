@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from .lowering import TrainPlan
-from .workload.blocks import Shard, embedding, head, layer, mtp_in
+from .workload.blocks import embedding, head, layer, mtp_in
 from .workload.kernels import Kernel, Kernels, flop, input_gradient, weight_gradient
+from .workload.shard import Shard
 
 
 def model_flop(plan: TrainPlan, sequences: int, causal: bool = True) -> float:

@@ -11,7 +11,8 @@ from typing import TypeVar
 from ..parallel import ParallelDims
 from ..schedules import Grid
 from ..workload import ModelSpec
-from ..workload.blocks import Layer, Shard, block, layer
+from ..workload.blocks import Layer, layer
+from ..workload.shard import Shard, block
 from ..workload.states import Held, layer_held
 
 _Of = TypeVar("_Of")

@@ -20,8 +20,9 @@ from ..profile import Profile, check_devices, load_profile, load_stack, profile_
 from ..program import Program
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec
-from ..workload.blocks import Shard, layer
+from ..workload.blocks import layer
 from ..workload.kernels import weight_gradient
+from ..workload.shard import Shard
 from .ignored import ignored, ignored_on
 from .pieces import cost_coarse
 from .resolve import canonical, slowness_of

@@ -8,64 +8,11 @@ output the backward needs (`keeps`), for tokens in 16 or 32 bits; dropout is off
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from .kernels import Kept, Kernel, Kernels, element_bytes
+from .kernels import Kept, Kernel, Kernels
 from .model import LinearAttention, Mla, ModelSpec, Moe
+from .shard import Shard, seen
 
 _SCAN_CHUNK = 64  # tokens that linear attention treats together (flash-linear-attention's chunk_size)
-
-
-@dataclass(frozen=True)
-class Shard:
-    """What one rank computes of a micro-batch of `batch` sequences of `seq` tokens.
-
-    `linear` is the type of matrix products, `dtype` that of all else. `load` is how many times its even share of
-    tokens the most loaded rank's experts get. `lora_rank` adds adapters to the products named in `adapted`.
-    `unfused` attention has kernels of its own for scores and softmax, with `dropout` between them and values if so.
-    `loss_passes`: the loss is made by one pass over the logits after another, in fp32.
-    `keeps_gathered` keeps what is gathered over tp whole, in place of a rank's own part; `keeps_gate` keeps a gate's
-    activation beside its product.
-    `side` is that of a grid of tp = side x side ranks, which split sequences and widths; 1 where tp splits widths.
-    """
-
-    batch: int
-    seq: int
-    tp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int = 1
-    sequence_parallel: bool = True
-    cp_type: str = "ring"
-    linear: str = "bf16"
-    dtype: str = "bf16"
-    load: float = 1.0
-    lora_rank: int = 0
-    adapted: tuple[str, ...] = ()
-    side: int = 1
-    unfused: bool = False
-    dropout: bool = False
-    loss_passes: bool = False
-    keeps_gathered: bool = False
-    keeps_gate: bool = False
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that the ranks of a tensor-parallel group compute together."""
-        return self.batch * self.seq // self.cp
-
-    @property
-    def own_tokens(self) -> int:
-        """Tokens of which this rank computes norms and residuals; on a grid, the whole ones that its parts make up."""
-        return -(-self.tokens // self.tp) if self.sequence_parallel or self.side > 1 else self.tokens
-
-    @property
-    def wide(self) -> int:
-        """Bytes of an element of an activation."""
-        return int(element_bytes(self.dtype))
-
-    @property
-    def narrow(self) -> float:
-        """Bytes of an element of what a matrix product reads."""
-        return min(element_bytes(self.linear), self.wide)
 
 
 @dataclass(frozen=True)
@@ -92,7 +39,7 @@ class Layer:
 
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`, MTP layers counted on behind the stack."""
-    spec, shard = _seen(spec, shard)
+    spec, shard = seen(spec, shard)
     kind = spec.kind(number)
     inside: Kernels = ()
     if spec.linear_attention and kind.linear:
@@ -116,7 +63,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
 
 def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
     """Looking up the tokens; each rank of a tensor-parallel group has a part of the vocabulary."""
-    spec, shard = _seen(spec, shard)
+    spec, shard = seen(spec, shard)
     size = 2 * shard.wide * shard.tokens * spec.hidden_size
     kept = (Kept("embedding", shard.wide * shard.own_tokens * spec.hidden_size),)
     norm = (_norm(spec, shard, "embedding_norm", shard.wide, "embedding"),) if spec.embedding_norm else ()
@@ -129,9 +76,9 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
     Pass by pass as in Megatron-LM (core/tensor_parallel/cross_entropy.py), a logit moves 38 bytes forward: cast 6,
     maximum 4, subtract 8, exponential 8, sum 4, divide 8.
     """
-    spec, shard = _seen(spec, shard)
+    spec, shard = seen(spec, shard)
     words = -(-spec.vocab_size // shard.tp)
-    wide = _plain(shard)
+    wide = shard.plain
     logits = _gemm(shard, "logits", "head", shard.tokens, words, spec.hidden_size, dtype=wide)
     kept = (Kept("head", shard.tokens * words * 4),)  # softmax in fp32, from which the gradient is made
     kind, moved = ("loss_passes", 38) if shard.loss_passes else ("cross_entropy", 2)
@@ -141,32 +88,11 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
 
 def mtp_in(spec: ModelSpec, shard: Shard) -> Kernels:
     """What a multi-token-prediction layer has before its decoder layer: two norms and a projection of both."""
-    spec, shard = _seen(spec, shard)
+    spec, shard = seen(spec, shard)
     hidden = spec.hidden_size
     norms = (_norm(spec, shard, "enorm"), _norm(spec, shard, "hnorm"))
     kept = shard.own_tokens * hidden * shard.wide
     return (*norms, *_gemm(shard, "eh_proj", "mlp", shard.own_tokens, hidden, 2 * hidden, "mtp", kept))
-
-
-def block(spec: ModelSpec, side: int) -> ModelSpec:
-    """What one rank of a grid holds: a model so many times narrower, whose matrices are blocks of the whole one's."""
-    return replace(
-        spec, hidden_size=spec.hidden_size // side, num_attention_heads=spec.num_attention_heads // side,
-        num_key_value_heads=max(spec.num_key_value_heads // side, 1), vocab_size=-(-spec.vocab_size // side),
-        intermediate_size=spec.intermediate_size // side,
-    )  # fmt: skip
-
-
-def _seen(spec: ModelSpec, shard: Shard) -> tuple[ModelSpec, Shard]:
-    """The model and its sharding as one rank sees them: on a grid, its block and its share of the sequences alone."""
-    if shard.side == 1:
-        return spec, shard
-    return block(spec, shard.side), replace(shard, batch=shard.batch // shard.side, tp=1)
-
-
-def _plain(shard: Shard) -> str:
-    """The type of products that stay out of 8 bits."""
-    return shard.linear if element_bytes(shard.linear) >= 2 else shard.dtype
 
 
 def _gemm(
@@ -180,7 +106,7 @@ def _gemm(
     base = Kernel("gemm", name, part, (m, n, k), dtype or shard.linear, keeps=kept, trained=not shard.lora_rank)
     if not shard.lora_rank or role not in shard.adapted:
         return (*[replace(base, keeps=())] * (shard.side - 1), base)
-    rank, wide = shard.lora_rank, _plain(shard)
+    rank, wide = shard.lora_rank, shard.plain
     down = Kernel("gemm", f"{name}_lora_a", "lora", (m, rank, k), wide, keeps=(Kept("lora", m * rank * shard.wide),))
     return (base, down, Kernel("gemm", f"{name}_lora_b", "lora", (m, n, rank), wide))
 
@@ -259,7 +185,7 @@ def _scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: in
     next_reads = shard.wide if spec.output_gate else shard.narrow
     own = shard.wide if ulysses or next_reads < shard.wide else 0
     kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))
-    first = Kernel("attention", "attention", "core_attn", shape, _plain(shard))
+    first = Kernel("attention", "attention", "core_attn", shape, shard.plain)
     half = replace(first, shape=(*shape[:-3], 0, 0, 2))
     *before, last = first, *[half] * (steps - 1)
     return (*before, replace(last, keeps=kept))
@@ -271,7 +197,7 @@ def _unfused(spec: ModelSpec, shard: Shard, heads: int) -> Kernels:
     The products of all heads and sequences are priced as one, of all their rows. Scale and mask, softmax and dropout
     each read and write a score; softmax's result is kept, and with dropout its mask in a byte and what it left.
     """
-    rows, seq, wide, plain = shard.tokens * heads, shard.seq, shard.wide, _plain(shard)
+    rows, seq, wide, plain = shard.tokens * heads, shard.seq, shard.wide, shard.plain
     scores, out = rows * seq, rows * spec.v_head_dim
     passes, keeps = (6 * wide + 1, (wide, 1, wide)) if shard.dropout else (4 * wide, (wide,))
     kept = tuple(Kept("core_attn", scores * each) for each in keeps)
@@ -341,7 +267,7 @@ def _linear_attention(spec: ModelSpec, linear: LinearAttention, shard: Shard) ->
     heads = -(-linear.num_value_heads // shard.tp)
     into = qkv + value + 2 * heads
     key_dim, value_dim = linear.key_head_dim, linear.value_head_dim
-    rows, wide, value_bytes = tokens * heads, _plain(shard), tokens * value * shard.wide
+    rows, wide, value_bytes = tokens * heads, shard.plain, tokens * value * shard.wide
     shapes = {"chunks": (rows, _SCAN_CHUNK, 2 * key_dim + value_dim), "state": (rows, value_dim, 2 * key_dim)}
     keeps = {"chunks": Kept("core_attn", rows * _SCAN_CHUNK * shard.wide), "state": Kept("proj", value_bytes)}
     products = [
@@ -383,7 +309,7 @@ def _routing(spec: ModelSpec, moe: Moe | None, shard: Shard) -> Kernels:
     if moe is None:
         return ()
     tokens, hidden, experts, chosen = shard.own_tokens, spec.hidden_size, moe.n_routed_experts, moe.num_experts_per_tok
-    plain, part, wide = _plain(shard), "shared_experts", shard.wide
+    plain, part, wide = shard.plain, "shared_experts", shard.wide
     gate = _gemm(shard, "shared_gate", part, tokens, 1, hidden, "", tokens * wide, plain) if moe.shared_gate else ()
     return (
         *gate,

@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .blocks import Layer, Shard, layer
+from .blocks import Layer, layer
 from .kernels import Kernel, Kernels, element_bytes
 from .model import Indexer, LinearAttention, Mla, ModelSpec, Moe
+from .shard import Shard
 
 MODES = ("none", "selective", "full")
 

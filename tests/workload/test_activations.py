@@ -11,9 +11,10 @@ from dataclasses import replace
 import pytest
 import torch
 from runcast.simulator.workload import preset
-from runcast.simulator.workload.blocks import Shard, embedding, head, layer
+from runcast.simulator.workload.blocks import embedding, head, layer
 from runcast.simulator.workload.kernels import flop
 from runcast.simulator.workload.model import ModelSpec, Moe
+from runcast.simulator.workload.shard import Shard
 from runcast.simulator.workload.states import kept, kept_bytes, recomputed
 from torch.nn import functional
 

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.workload import preset_names
-from runcast.simulator.workload.blocks import Shard, embedding, head, layer, mtp_in
+from runcast.simulator.workload.blocks import embedding, head, layer, mtp_in
 from runcast.simulator.workload.kernels import (
     ATTENTIONS,
     flop,
@@ -24,6 +24,7 @@ from runcast.simulator.workload.kernels import (
 )
 from runcast.simulator.workload.model import Mla, ModelSpec, Moe
 from runcast.simulator.workload.presets import preset
+from runcast.simulator.workload.shard import Shard
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 

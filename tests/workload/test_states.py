@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.workload import preset, preset_names
-from runcast.simulator.workload.blocks import Shard, layer, mtp_in
+from runcast.simulator.workload.blocks import layer, mtp_in
 from runcast.simulator.workload.layout import layer as layer_tensors
 from runcast.simulator.workload.layout import tail
+from runcast.simulator.workload.shard import Shard
 from runcast.simulator.workload.states import (
     Held,
     StateBytes,

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from runcast.simulator.workload.blocks import Shard, layer
+from runcast.simulator.workload.blocks import layer
 from runcast.simulator.workload.kernels import flop, input_gradient, weight_gradient
 from runcast.simulator.workload.model import ModelSpec
 from runcast.simulator.workload.presets import preset
+from runcast.simulator.workload.shard import Shard
 from runcast.simulator.workload.states import kept, kept_bytes, recomputed
 
 HEADS, HIDDEN, DIM, SEQ, BATCH = 16, 1024, 64, 512, 3

@@ -57,9 +57,9 @@ def _layers(cells: Cells, software: Mapping[str, Any], pp: int, vpp: int) -> dic
 def _by_cost(cells: Cells, pp: int) -> list[int]:
     """nanotron: blocks in order, the next stage from where the cumulative cost reaches its share; the head is a block.
 
-    Source: huggingface/nanotron, models/base.py, build_model, which goes on one block later where shares divide, and may
-    leave the head on an earlier stage. The runs are of a fork ("after_pp_fix" in their names): 16 layers and a head of
-    four layers' cost on four stages take the time of five. Costs as in models/llama.py, get_block_compute_costs.
+    Source: huggingface/nanotron, models/base.py, build_model, which goes on one block later where shares divide, and
+    may leave the head on an earlier stage. The runs are of a fork ("after_pp_fix" in their names): 16 layers and a head
+    of four layers' cost on four stages take the time of five. Costs: models/llama.py, get_block_compute_costs.
     """
     hidden, layers = cells.positive("hidden"), cells.positive("layers", most=MOST_LAYERS)
     matrices = 3 if (cells.text("act_fn") or "swiglu") in GATED else 2

@@ -1,0 +1,81 @@
+"""Shards: what one rank computes of a micro-batch, and of a model on a grid. Which kernels that are is `blocks`'."""
+
+from dataclasses import dataclass, replace
+
+from .kernels import element_bytes
+from .model import ModelSpec
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one rank computes of a micro-batch of `batch` sequences of `seq` tokens.
+
+    `linear` is the type of matrix products, `dtype` that of all else. `load` is how many times its even share of
+    tokens the most loaded rank's experts get. `lora_rank` adds adapters to the products named in `adapted`.
+    `unfused` attention has kernels of its own for scores and softmax, with `dropout` between them and values if so.
+    `loss_passes`: the loss is made by one pass over the logits after another, in fp32.
+    `keeps_gathered` keeps what is gathered over tp whole, in place of a rank's own part; `keeps_gate` keeps a gate's
+    activation beside its product.
+    `side` is that of a grid of tp = side x side ranks, which split sequences and widths; 1 where tp splits widths.
+    """
+
+    batch: int
+    seq: int
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    sequence_parallel: bool = True
+    cp_type: str = "ring"
+    linear: str = "bf16"
+    dtype: str = "bf16"
+    load: float = 1.0
+    lora_rank: int = 0
+    adapted: tuple[str, ...] = ()
+    side: int = 1
+    unfused: bool = False
+    dropout: bool = False
+    loss_passes: bool = False
+    keeps_gathered: bool = False
+    keeps_gate: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the ranks of a tensor-parallel group compute together."""
+        return self.batch * self.seq // self.cp
+
+    @property
+    def own_tokens(self) -> int:
+        """Tokens of which this rank computes norms and residuals; on a grid, the whole ones that its parts make up."""
+        return -(-self.tokens // self.tp) if self.sequence_parallel or self.side > 1 else self.tokens
+
+    @property
+    def wide(self) -> int:
+        """Bytes of an element of an activation."""
+        return int(element_bytes(self.dtype))
+
+    @property
+    def narrow(self) -> float:
+        """Bytes of an element of what a matrix product reads."""
+        return min(element_bytes(self.linear), self.wide)
+
+    @property
+    def plain(self) -> str:
+        """The type of products that stay out of 8 bits."""
+        return self.linear if element_bytes(self.linear) >= 2 else self.dtype
+
+
+def block(spec: ModelSpec, side: int) -> ModelSpec:
+    """What one rank of a grid holds: a model so many times narrower, whose matrices are blocks of the whole one's."""
+    return replace(
+        spec, hidden_size=spec.hidden_size // side, num_attention_heads=spec.num_attention_heads // side,
+        num_key_value_heads=max(spec.num_key_value_heads // side, 1), vocab_size=-(-spec.vocab_size // side),
+        intermediate_size=spec.intermediate_size // side,
+    )  # fmt: skip
+
+
+def seen(spec: ModelSpec, shard: Shard) -> tuple[ModelSpec, Shard]:
+    """The model and its sharding as one rank sees them: on a grid, its block and its share of the sequences alone."""
+    if shard.side == 1:
+        return spec, shard
+    return block(spec, shard.side), replace(shard, batch=shard.batch // shard.side, tp=1)
