@@ -199,7 +199,7 @@ def _working(plan: TrainPlan, rank: int) -> float:
 
 
 def _logits(plan: TrainPlan) -> float:
-    """Bytes of a rank's logits of one micro-batch."""
+    """Bytes of a rank's logits of one micro-batch, and of their copy in fp32 where passes make the loss."""
     rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
     return float(rows * words * (plan.shard.wide + 4 * plan.shard.loss_passes))
 

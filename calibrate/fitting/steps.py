@@ -45,7 +45,7 @@ SPREADS = {
     "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6,
     _BLOCKED: 0.6, _FAR: 0.4, _EXCHANGE: 0.6,
 }  # fmt: skip
-"""How far software is from its base, by phase: of three floors, 1.7 times as far from what is stated."""
+"""How far software is from its base, by phase or parameter: of three floors, 1.7 times as far from what is stated."""
 
 DEVICE_SPREAD = 0.15
 """How far a device is from the one that its profile rests on."""

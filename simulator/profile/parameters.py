@@ -89,10 +89,10 @@ OPTIONAL = {
     "grouped_gemm.sustained_fraction": (0.1, 3.0, "the same of products of experts, in training instead of in serving"),
     "attention.flash2_factor": (0.5, 5.0, "time of FlashAttention-2's kernels over that of the device's own"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
-    "network.exchange_s": (0.0, 1.0, "a collective between nodes, beyond what the profile's network takes"),
+    "network.exchange_s": (0.0, 1.0, "an all-reduce, gather or scatter between nodes, beyond what the profile has"),
     "network.hop_s": (0.0, 1.0, "a step of its ring or tree, the same"),
     "layer.s": (0.0, 1.0, "host work of one pass over a layer, besides its launches"),
-    "layer.tp_s": (0.0, 1.0, "the same, more per tensor-parallel rank where a pipeline goes over several nodes"),
+    "layer.tp_s": (0.0, 1.0, "the same of pipelines over n nodes, more per rank of tp and sqrt(1 + log2 n)"),
 }
 """What a profile or a stack may tell besides: no prediction needs it."""
 

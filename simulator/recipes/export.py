@@ -224,6 +224,14 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "parallel.shard_embedding = true: data-parallel ranks have copies"
     if overlap.fusion is not None:
         yield "overlap.fusion: buckets of gradients wait for no tick"
+    if scenario.bucket == "tensor":
+        yield "bucket = 'tensor': gradients travel in buckets of elements"
+    if scenario.loss == "passes":
+        yield "loss = 'passes': leave out --cross-entropy-loss-fusion"
+    if scenario.attention == "flash-2":
+        yield "attention = 'flash-2': which kernels run is the installation's"
+    if scenario.memory.gathered or scenario.memory.gate or scenario.memory.gradients or scenario.memory.buckets:
+        yield "memory: what is kept is the software's"
     if scenario.attention == "unfused":
         yield "attention = 'unfused': --attention-backend and dropout of scores are not written"
     if overlap.tp and not (p.tp > 1 and p.sequence_parallel):

@@ -49,14 +49,28 @@ def _has_whole_scores(tables: Given) -> bool:
     return _of(tables, "parallel", "cp", 1) == 1 and not _of(tables, "parallel", "tp_2d", False)
 
 
+def _keeps_whole_gradients(tables: Given) -> bool:
+    return _of(tables, "parallel", "zero", 1) in (0, 1)
+
+
+def _keeps_buckets(tables: Given) -> bool:
+    return _of(tables, "parallel", "zero", 1) == 0
+
+
+def _has_tensors_of_their_own(tables: Given) -> bool:
+    return _shards_states_alone(tables) and "lora" not in tables and not _of(tables, "parallel", "tp_2d", False)
+
+
+def _gathers_inputs(tables: Given) -> bool:
+    return _of(tables, "parallel", "tp", 1) != 1 and _of(tables, "parallel", "sequence_parallel", True) is True
+
+
 def _reduces_itself(tables: Given) -> bool:
     return _of(tables, "overlap", "fusion", None) is None
 
 
 def _exchanges_beside_products(tables: Given) -> bool:
-    if _of(tables, "parallel", "tp_2d", False):
-        return False
-    return _of(tables, "parallel", "tp", 1) != 1 and _of(tables, "parallel", "sequence_parallel", True) is True
+    return not _of(tables, "parallel", "tp_2d", False) and _gathers_inputs(tables)
 
 
 def _keeps_silent_on_recomputation(tables: Given) -> bool:
@@ -68,7 +82,10 @@ def _spreads_experts(tables: Given) -> bool:
 
 
 _CONDITIONS: Mapping[str, Callable[[Given], bool]] = {
-    "bucket": _shards_states_alone,  # torch and FSDP have their own
+    "bucket": _has_tensors_of_their_own,  # without ZeRO, torch has its own
+    "memory.gathered": _gathers_inputs,
+    "memory.gradients": _keeps_whole_gradients,
+    "memory.buckets": _keeps_buckets,
     "attention = unfused": _has_whole_scores,
     "overlap.dp": _reduces_itself,
     "overlap.params": _shards_states_alone,

@@ -18,7 +18,7 @@ def ignored(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[st
     """The faults that the scenario and its model tell, one line each."""
     if spec.moe is None and scenario.experts != Experts():
         yield f"{where}: experts: {spec.name} has none"
-    found = (*_parallel(scenario, spec), *_overlap(scenario), *_recompute(scenario, spec))
+    found = (*_parallel(scenario, spec), *_overlap(scenario), *_recompute(scenario, spec), *_memory(scenario))
     yield from (fault(where, *misfit) for misfit in found)
 
 
@@ -71,6 +71,16 @@ def _overlap(scenario: TrainScenario) -> Iterator[Misfit]:
         yield Misfit("overlap.params", overlap.params, f"goes with zero = 1 or 2, not {parallel.zero}")
     if overlap.tp and not parallel.tp_2d and (parallel.tp == 1 or not parallel.sequence_parallel):
         yield Misfit("overlap.tp", True, "goes with tp above 1 and sequence_parallel = true")
+
+
+def _memory(scenario: TrainScenario) -> Iterator[Misfit]:
+    memory, parallel = scenario.memory, scenario.parallel
+    if memory.gathered and (parallel.tp == 1 or not parallel.sequence_parallel):
+        yield Misfit("memory.gathered", True, "goes with tp above 1 and sequence_parallel = true")
+    if memory.buckets and parallel.zero:
+        yield Misfit("memory.buckets", True, f"goes with zero = 0, not {parallel.zero}")
+    if memory.gradients and parallel.zero >= 2 and parallel.sync_each_microbatch:
+        yield Misfit("memory.gradients", memory.gradients, f"goes with zero = 0 or 1, not {parallel.zero}")
 
 
 def _recompute(scenario: TrainScenario, spec: ModelSpec) -> Iterator[Misfit]:

@@ -33,7 +33,7 @@ from .unfit import unfit, unfit_batch
 
 Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
-_EXCHANGES_OF_PASS = 4  # of a tensor-parallel group, forward and backward alike
+_EXCHANGES_OF_PASS = {True: 4, False: 2}  # of a tensor-parallel group, with sequence parallelism or without it
 _DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel: of gradients in the type of their weights
 _MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
 
@@ -306,11 +306,12 @@ class ResolvedTrain:
     def _blocked_s(self) -> float:
         """Of a pass over a layer in a far pipeline: host work for each rank of a tensor-parallel group, and waiting.
 
-        As long as the slowest node takes (of n normal ones, some sqrt(ln n) deviations more), and for exchanges between
-        nodes.
+        The work is times sqrt(1 + log2(nodes)), as the slowest of n grows with the root of log n; the waiting is for
+        exchanges between nodes, which no host factor makes longer.
         """
         slowest = sqrt(1 + log2(len(self.cluster.nodes)))
-        waits = self.profile.given("network.exchange_s", 0.0) * _EXCHANGES_OF_PASS * self.tp_between_nodes
+        exchanges = _EXCHANGES_OF_PASS[self.shard.sequence_parallel] * self.tp_between_nodes
+        waits = self.profile.given("network.exchange_s", 0.0) * exchanges
         each = self.profile.given("layer.tp_s", 0.0)
         return each * self.dims.tp * slowest + waits / self.profile.given("time_factor.host", 1.0)
 

@@ -166,9 +166,9 @@ class Memory(Table):
     """What software keeps in device memory beyond what its kernels need; it takes no time."""
 
     gathered: bool = Field(False, description="whether inputs gathered over tp stay, whole, for weights' gradients")
-    gate: bool = Field(False, description="whether a gate's activation stays, beside the product made of it")
+    gate: bool = Field(False, description="whether a dense gate's activation stays, beside the product made of it")
     gradients: Annotated[float, Field(ge=0, le=8)] = Field(
-        0.0, description="bytes per weight of gradients as they are made and copied, beside those that are kept"
+        0.0, description="zero 0, 1: bytes per weight of gradients as made and copied, beside those that are kept"
     )
     buckets: bool = Field(False, description="zero 0: whether gradients travel in buckets that stay allocated")
 
