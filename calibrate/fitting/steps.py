@@ -10,10 +10,10 @@ stack. Devices rest on each other as their profiles do, in the same way.
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
 simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Clocks of
-products and `layer.tp_s` move a part of a phase: how large that is, a simulation with a small change of each says
-(`weigh`). What is wrong with slopes the next simulation corrects: exchanges behind kernels slow these, and at the
-coarser level the host's seconds are only those that it takes longer than its device. Rows that are left out are
-simulated with what the others gave.
+products, `layer.tp_s` and `network.exchange_s` move a part of phases: how large that is, a simulation with a small
+change of each says (`weigh`). What is wrong with slopes the next simulation corrects: exchanges behind kernels slow
+these, a far pipeline's host waits for exchanges too, and at the coarser level the host's seconds are only those that it
+takes longer than its device. Rows that are left out are simulated with what the others gave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

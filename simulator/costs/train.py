@@ -75,6 +75,7 @@ class _Pricer:
         self.limits = limits(cluster)
         self.kernels = Kernels(profile, self.limits)
         self._islands: dict[int, int] = {}
+        self._reaches: dict[tuple[int, ...], _Reach] = {}
         self._stage = {rank: place.ranks for place in places for rank in place.ranks}
 
     def costs(self) -> Costs:
@@ -192,6 +193,11 @@ class _Pricer:
         return self._islands[rank]
 
     def _reach(self, group: tuple[int, ...]) -> "_Reach":
+        if group not in self._reaches:
+            self._reaches[group] = self._reach_of(group)
+        return self._reaches[group]
+
+    def _reach_of(self, group: tuple[int, ...]) -> "_Reach":
         islands = [self._island(rank) for rank in group]
         nearby = islands.count(islands[0])
         stage = self._stage.get(group[0], group)

@@ -348,18 +348,21 @@ class _Script:
             self._bucket[share.lane] = (size + share.parameters, share)
         sharding = self.plan.sharding
         full = {lane: (size, share) for lane, (size, share) in self._bucket.items()
-                if size and (done or sharding.messages or size >= sharding.bucket or sharding.level >= 3)}  # fmt: skip
+                if size and (done or sharding.by_tensor or size >= sharding.bucket or sharding.level >= 3)}  # fmt: skip
         if full and sharding.fused:
             after = [self.w.op("cycle", "fusion", after, name="tick")]
         for lane, (size, share) in full.items():
-            self._send(size, share, after)
+            self._send(number, size, share, after)
             self._bucket[lane] = (0, share)
 
-    def _send(self, size: int, share: Share, after: Sequence[int]) -> None:
+    def _send(self, number: int, size: int, share: Share, after: Sequence[int]) -> None:
         """Sharded gradients are scattered, replicated ones all-reduced; hybrid sharding does both."""
-        sharding = self.plan.sharding
-        whole, rest = divmod(size, sharding.bucket)
-        buckets = sharding.messages or max(whole + (sharding.fused and rest > 0), 1) if sharding.level < 3 else 1
+        sharding, buckets = self.plan.sharding, 1
+        if sharding.by_tensor:
+            buckets = self.plan.tensors(number, experts=share.lane == "edp")
+        elif sharding.level < 3:
+            whole, rest = divmod(size, sharding.bucket)
+            buckets = max(whole + (sharding.fused and rest > 0), 1)
         for kind, group, total in exchanges(share._replace(parameters=size), sharding.level, self.plan.types.reduced):
             after = [
                 self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)

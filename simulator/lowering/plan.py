@@ -12,6 +12,7 @@ from ..parallel import ParallelDims
 from ..schedules import Grid
 from ..workload import ModelSpec
 from ..workload.blocks import Layer, layer
+from ..workload.kernels import weight_gradient
 from ..workload.shard import Shard, block
 from ..workload.states import Held, layer_held
 
@@ -49,7 +50,7 @@ class Sharding:
     `each_microbatch` says whether gradients are reduced after each backward. `bucket` is elements of a gradient bucket,
     `overlap_grads` and `overlap_weights` whether buckets travel beside the last backward and the first forward.
     With `fused`, which is Horovod's way, a bucket waits for a tick of a coordinator, and is never larger than `bucket`.
-    Where there are `messages`, each layer's gradients go by themselves and in so many, one of each tensor.
+    `by_tensor`: each layer's gradients go by themselves, a message of each tensor.
     """
 
     level: int = 1
@@ -60,7 +61,7 @@ class Sharding:
     overlap_grads: bool = True
     overlap_weights: bool = True
     fused: bool = False
-    messages: int = 0
+    by_tensor: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,13 @@ class TrainPlan:
     def layer(self, number: int) -> Layer:
         """The kernels of a layer; equal layers are one value."""
         return self._layers[number]
+
+    def tensors(self, number: int, *, experts: bool) -> int:
+        """Weights of a layer that learn, or of its experts: products by name, the steps of one on a grid together."""
+        if number < 0:
+            return 1
+        learned = {k.name for k in self.layer(number).all if weight_gradient(k) and (k.kind == "experts") == experts}
+        return len(learned) + (0 if experts or self.lora else self.spec.norms_per_layer)
 
     @cached_property
     def split(self) -> tuple[ModelSpec, int]:

@@ -57,10 +57,6 @@ def _keeps_buckets(tables: Given) -> bool:
     return _of(tables, "parallel", "zero", 1) == 0
 
 
-def _has_tensors_of_their_own(tables: Given) -> bool:
-    return _shards_states_alone(tables) and "lora" not in tables and not _of(tables, "parallel", "tp_2d", False)
-
-
 def _gathers_inputs(tables: Given) -> bool:
     return _of(tables, "parallel", "tp", 1) != 1 and _of(tables, "parallel", "sequence_parallel", True) is True
 
@@ -82,7 +78,7 @@ def _spreads_experts(tables: Given) -> bool:
 
 
 _CONDITIONS: Mapping[str, Callable[[Given], bool]] = {
-    "bucket": _has_tensors_of_their_own,  # without ZeRO, torch has its own
+    "bucket": _shards_states_alone,  # torch and FSDP have their own
     "memory.gathered": _gathers_inputs,
     "memory.gradients": _keeps_whole_gradients,
     "memory.buckets": _keeps_buckets,

@@ -20,8 +20,6 @@ from ..profile import Profile, check_devices, load_profile, load_stack, profile_
 from ..program import Program
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec
-from ..workload.blocks import layer
-from ..workload.kernels import weight_gradient
 from ..workload.shard import Shard
 from .ignored import ignored, ignored_on
 from .pieces import cost_coarse
@@ -33,7 +31,6 @@ from .unfit import unfit, unfit_batch
 
 Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
-_EXCHANGES_OF_PASS = {True: 4, False: 2}  # of a tensor-parallel group, with sequence parallelism or without it
 _DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel: of gradients in the type of their weights
 _MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
 
@@ -211,7 +208,8 @@ class ResolvedTrain:
             spec=self.spec, dims=self.dims, grid=self.grid, stages=self.stages, shard=self.shard,
             sharding=Sharding(
                 given.zero, given.prefetch, given.reshard, given.sync_each_microbatch, self._bucket,
-                overlap.dp, overlap.params, overlap.fusion is not None, self._tensors,
+                overlap.dp, overlap.params, overlap.fusion is not None,
+                scenario.bucket == "tensor" and given.zero < 3,
             ),
             types=self._types,
             again=Again(parts, again.mode == "full", again.layers),
@@ -241,14 +239,6 @@ class ResolvedTrain:
             return int(_DDP_BUCKET_BYTES / self._types.weights)
         least, per_rank = _MEGATRON_BUCKET
         return max(least, per_rank * self.dims.dp * self.dims.cp)
-
-    @property
-    def _tensors(self) -> int:
-        """Of a layer: the first, if its gradients go tensor by tensor."""
-        if self.scenario.bucket != "tensor":
-            return 0
-        weights = [kernel for kernel in layer(self.spec, 0, self.shard).all if weight_gradient(kernel) is not None]
-        return len(weights) + self.spec.norms_per_layer
 
     @cached_property
     def coarse(self) -> Coarse | None:
@@ -310,8 +300,8 @@ class ResolvedTrain:
         exchanges between nodes, which no host factor makes longer.
         """
         slowest = sqrt(1 + log2(len(self.cluster.nodes)))
-        exchanges = _EXCHANGES_OF_PASS[self.shard.sequence_parallel] * self.tp_between_nodes
-        waits = self.profile.given("network.exchange_s", 0.0) * exchanges
+        exchanges = 4 if self.shard.sequence_parallel else 2  # gathers and scatters, or all-reduces
+        waits = self.profile.given("network.exchange_s", 0.0) * exchanges * self.tp_between_nodes
         each = self.profile.given("layer.tp_s", 0.0)
         return each * self.dims.tp * slowest + waits / self.profile.given("time_factor.host", 1.0)
 

@@ -113,8 +113,6 @@ def _mechanisms(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) ->
         yield from (Misfit("parallel.shard_embedding", True, line) for line in _embedding(scenario, spec))
     if scenario.parallel.tp_2d:
         yield from (Misfit("parallel.tp_2d", True, line) for line in _grid(scenario, spec, dims))
-    if scenario.bucket == "tensor" and (spec.moe is not None or scenario.parallel.tp_2d or scenario.lora is not None):
-        yield Misfit("bucket", "tensor", "goes without experts, tp_2d and lora: give elements")
     if scenario.attention == "unfused" and (dims.cp > 1 or scenario.parallel.tp_2d):
         yield Misfit("attention", "unfused", "scores are not split over ranks by cp or tp_2d: flash with these")
 

@@ -86,11 +86,24 @@ def test_buckets_close_when_they_are_full():
     assert len(ops(small, label="reduce gradients")) == sum(pieces)
 
 
-def test_a_message_of_each_tensor_of_a_layer():
-    """Four products and two norms."""
-    made = program(4, 3, parallel={"zero": 1}, bucket="tensor")
+@pytest.mark.parametrize(
+    ("given", "each"),
+    [({}, 6), ({"parallel": {"tp": 4, "tp_2d": True}, "batch": {"micro": 2}}, 6), ({"lora": {"rank": 4}}, 8)],
+)
+def test_a_message_of_each_tensor_of_a_layer(given, each):
+    """Four products and two norms, the same on a grid; of four adapters two each, and no norm."""
+    made = program(8, 4, bucket="tensor", **given)
     by_layer = Counter(made.tags["layer"][ops(made, label="reduce gradients")].tolist())
-    assert by_layer == dict.fromkeys(range(LAYERS), 6)
+    assert by_layer == dict.fromkeys(range(LAYERS), each)
+
+
+def test_experts_have_messages_of_their_own():
+    """Of attention and router three products and two norms, of all experts one."""
+    made = program(4, 1, MOE, parallel={"ep": 2}, bucket="tensor")
+    sent = ops(made, label="reduce gradients")
+    lanes = Counter(made.lanes[made.lanes_of.values[made.lanes_of.start[op]]].name for op in sent)
+    assert lanes["dp"] == LAYERS * 5
+    assert lanes["edp"] == LAYERS
 
 
 def test_torch_and_megatron_have_buckets_of_their_own():

@@ -99,7 +99,6 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "bucket='25 MB'": "bucket = '25 MB': expected a whole number of elements, such as 40000000, or 'tensor'",
     "batch.seq_len=8k": "batch.seq_len = '8k': expected a whole number of tokens, such as 8192",
     "batch.micro=1.0": "batch.micro = 1.0: expected a whole number of sequences, such as 8",
-    "bucket=tensor; lora.rank=8": "bucket = 'tensor': goes without experts, tp_2d and lora",
     "parallel.tp=1; memory.gathered=true": "memory.gathered = True: goes with tp above 1 and sequence_parallel = true",
     "memory.buckets=true": "memory.buckets = True: goes with zero = 0, not 1",
     "parallel.zero=3; memory.gradients=2": "memory.gradients = 2.0: goes with zero = 0 or 1, not 3",
