@@ -15,6 +15,7 @@ from .cycle import CycleRun
 from .insight import by_group, critical_path
 from .report import Report
 from .scenario import ResolvedCycle
+from .spending import Rates, Spending, rates
 from .timeline import Timeline
 
 PHASES: Mapping[str, tuple[str, ...]] = {
@@ -66,6 +67,7 @@ class CycleReport:
     gpus: tuple[int, int]
     exposed: Mapping[str, float]
     update: Report | None
+    rates: Rates
     notes: tuple[str, ...]
 
     @property
@@ -77,6 +79,16 @@ class CycleReport:
     def bound_by(self) -> str:
         """The phase that holds most of the critical path."""
         return max(self.exposed, key=lambda phase: self.exposed[phase])
+
+    @property
+    def spent(self) -> Spending:
+        """What all GPUs that train or roll out cost and draw at most during a step, idle or not."""
+        return self.rates.over(self.step_time_s)
+
+    @property
+    def spent_per_million_tokens(self) -> Spending:
+        """The same per million tokens that were trained on."""
+        return self.spent.per(self.tokens_per_s * self.step_time_s / 1e6)
 
     @property
     def provenance(self) -> dict[str, float]:
@@ -121,6 +133,9 @@ class CycleReport:
             "lost_share": self.lost_share,
             "rollout_gpus": rollout_gpus,
             "trainer_gpus": trainer_gpus,
+            "price_usd_per_gpu_hour": self.rates.usd_per_gpu_hour,
+            **self.spent.to_json(),
+            **self.spent_per_million_tokens.to_json("_per_million_tokens"),
             "exposed": dict(self.exposed),
             "bound_by": self.bound_by,
             "provenance": self.provenance,
@@ -144,6 +159,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Report | N
     idle = _idle(timeline, began, ended)
     phase = {kind: _between(timeline, kinds, began, ended) / counted for kind, kinds in _OF_TRAINER.items()}
     group = np.array([_phase(kind) for kind in timeline.program.kinds])[timeline.program.kind]
+    held = rates(resolved.cluster).of(plan.rollout_gpus + plan.trainer_gpus)
     ages, counts = np.unique(run.staleness(plan.warmup), return_counts=True)
     return CycleReport(
         name=resolved.scenario.name,
@@ -176,7 +192,8 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Report | N
         gpus=(plan.rollout_gpus, plan.trainer_gpus),
         exposed=by_group(critical_path(timeline), group, tuple(PHASES)),
         update=update,
-        notes=resolved.notes,
+        rates=held,
+        notes=(*resolved.notes, *held.notes),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from .cycle_report import CycleReport
+from .spending import told
 from .units import format_bytes, format_seconds
 
 Row = tuple[str, str, str, str]
@@ -21,6 +22,8 @@ def headline(report: CycleReport) -> Iterator[str]:
     yield f"  pause         {format_seconds(report.pause_s)} per step in which engines cannot decode"
     yield f"  staleness     {report.mean_staleness:.2f} versions on average ({_ages(report)})"
     yield f"  idle          {idle(report)}"
+    for what, amount in told(report.rates, report.spent, report.spent_per_million_tokens):
+        yield f"  {what:<14}{amount}"
     if report.lost_share:
         yield f"  lost          {report.lost_share:.1%} of the tokens, by updates that abort"
     share = report.exposed[report.bound_by] / report.makespan_s

@@ -1,7 +1,8 @@
 """What the predictions of one sweep share: values that are slow to make and depend on little, by what they depend on.
 
 State lives in a Memo that is passed from one prediction to the next, never in a module; a prediction that is given none
-starts afresh. Results do not depend on it.
+starts afresh. Results do not depend on it, as long as files stay as they are: keys hold names of files, not what is in
+them, so a Memo must not outlive the sweep, search or comparison that it is made for.
 """
 
 from collections.abc import Callable, Hashable

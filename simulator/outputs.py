@@ -1,7 +1,11 @@
-"""The files of a prediction (JSON, CSV, trace, HTML, PNG): paths checked before, files written whole or not at all."""
+"""The files of an answer (JSON, CSV, trace, HTML, PNG): paths checked before, files written whole or not at all.
+
+Files are written before anything is printed: a reader that leaves early (`| head`) takes none of them away.
+"""
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +16,7 @@ from .errors import UserError
 from .files import write_atomic
 from .predict import AnyPrediction, TrainPrediction
 from .report import PHASES, Report
+from .spending import told_of_pause
 from .timeline import write_csv, write_trace
 from .train_memory import over_time
 from .train_report import TrainReport
@@ -58,10 +63,38 @@ class Outputs:
 
             png_browser()
 
+    @property
+    def json_alone(self) -> bool:
+        """Whether stdout is for the JSON and nothing else."""
+        return str(self.json) == "-"
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are written."""
+        return [Path(path) for path in vars(self).values() if path is not None and str(path) != "-"]
+
+    def write_json(self, text: str) -> None:
+        """Write JSON into its file, if it has one.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        if self.json is not None and not self.json_alone:
+            write_atomic(str(self.json), f"{text}\n".encode())
+
+    def tell(self, text: str, lines: Iterable[str]) -> None:
+        """Print the JSON `text` where stdout is for it alone, else `lines`, and then which files were written.
+
+        Beside JSON the latter go to stderr.
+        """
+        print(text if self.json_alone else "\n".join(lines))
+        for path in self.files:
+            print(f"wrote {path}", file=sys.stderr if self.json_alone else sys.stdout)
+
     def _faults(self) -> Iterator[str]:
         places: dict[Path, str] = {}
         for kind, path in vars(self).items():
-            if path is None or (str(path) == "-" and kind == "json"):
+            if path is None or (kind == "json" and self.json_alone):
                 continue
             place = Path(path)
             if (twin := places.setdefault(place.resolve(), kind)) != kind:
@@ -74,26 +107,25 @@ class Outputs:
                 yield f"--{kind} {path}: expected a name that ends in {' or '.join(_SUFFIXES[kind])}"
 
 
-def write_outputs(prediction: AnyPrediction, outputs: Outputs) -> list[Path]:
-    """Write what is asked for and return the files; the report goes to stdout for `json="-"`."""
+def json_text(content: Mapping[str, Any]) -> str:
+    """Plain values as JSON, which knows no infinity and no NaN."""
+    return json.dumps(content, indent=1, allow_nan=False)
+
+
+def write_outputs(prediction: AnyPrediction, outputs: Outputs, text: str) -> None:
+    """Write the files that are asked for; `text` is the report as JSON.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
     timeline = prediction.timeline
-    if outputs.json is not None:
-        _write_json(prediction.report, str(outputs.json))
+    outputs.write_json(text)
     if outputs.csv is not None:
         write_csv(timeline, outputs.csv)
     if outputs.trace is not None:
         write_trace(timeline, outputs.trace, prediction.shown_ranks)
     if outputs.html is not None or outputs.png is not None:
         _draw(prediction, outputs)
-    return [Path(path) for path in vars(outputs).values() if path is not None and str(path) != "-"]
-
-
-def _write_json(report: Report | CycleReport | TrainReport, path: str) -> None:
-    text = json.dumps(report.to_json(), indent=1) + "\n"
-    if path == "-":
-        print(text, end="")
-    else:
-        write_atomic(path, text.encode())
 
 
 def _draw(prediction: AnyPrediction, outputs: Outputs) -> None:
@@ -153,6 +185,7 @@ def report_tables(report: Report) -> "list[Table]":
         ("what", report.question),
         ("update time", f"{format_seconds(report.update_time_s)} (90 % interval {low} to {high})"),
         ("pause as rollouts see it", format_seconds(report.pause_s)),
+        *told_of_pause(report.rates, report.spent, report.paused),
         ("effective rate", format_rate(report.effective_bytes_per_s)),
         ("bytes, tensors", f"{format_bytes(report.bytes)}, {report.tensors:,}"),
         ("bound by", report.bound_by),

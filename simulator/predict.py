@@ -11,6 +11,8 @@ from .cycle_report import CycleReport, make_cycle_report
 from .memo import Memo
 from .report import Report, make_report
 from .scenario import (
+    AnyResolved,
+    AnyScenario,
     CycleScenario,
     Resolved,
     ResolvedCycle,
@@ -19,6 +21,7 @@ from .scenario import (
     TrainScenario,
     Updated,
     load_question,
+    resolve,
 )
 from .timeline import Timeline
 from .train_report import TrainReport, make_train_report
@@ -73,41 +76,59 @@ class TrainPrediction:
         return tuple(sorted(place.ranks[0] for place in self.timeline.program.places))
 
 
-AnyScenario = Scenario | CycleScenario | TrainScenario
 AnyPrediction = Prediction | CyclePrediction | TrainPrediction
 
 
 @overload
-def simulate(scenario: Scenario, changes: Sequence[str] = (), memo: Memo | None = None) -> Prediction: ...
+def simulate(
+    scenario: Scenario, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+) -> Prediction: ...
 @overload
-def simulate(scenario: CycleScenario, changes: Sequence[str] = (), memo: Memo | None = None) -> CyclePrediction: ...
+def simulate(
+    scenario: CycleScenario, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+) -> CyclePrediction: ...
 @overload
-def simulate(scenario: TrainScenario, changes: Sequence[str] = (), memo: Memo | None = None) -> TrainPrediction: ...
+def simulate(
+    scenario: TrainScenario, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+) -> TrainPrediction: ...
 @overload
-def simulate(scenario: str | Path, changes: Sequence[str] = (), memo: Memo | None = None) -> AnyPrediction: ...
+def simulate(
+    scenario: str | Path, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+) -> AnyPrediction: ...
 
 
 def simulate(
-    scenario: AnyScenario | str | Path, changes: Sequence[str] = (), memo: Memo | None = None
+    scenario: AnyScenario | str | Path,
+    changes: Sequence[str] = (),
+    memo: Memo | None = None,
+    where: str = "scenario",
 ) -> AnyPrediction:
     """Predict a scenario, given as a value or as a file with `key=value` changes.
 
-    Predictions of training steps that are given one `memo` share what they can: profiles, clusters, coarse Programs.
+    Faults of a value name `where` it is from, and files that it names may be beside that. Predictions of training steps
+    that are given one `memo` share what they can: profiles, clusters, coarse Programs.
 
     Raises:
         UserError: the scenario says something that is not allowed, one line per fault.
     """
     if isinstance(scenario, str | Path):
         return _predict(load_question(scenario, changes), str(scenario), memo or Memo())
-    return _predict(scenario, "scenario", memo or Memo())
+    return _predict(scenario, where, memo or Memo())
 
 
 def _predict(scenario: AnyScenario, where: str, memo: Memo) -> AnyPrediction:
-    if isinstance(scenario, TrainScenario):
-        return _train_step(ResolvedTrain(scenario, where, memo))
-    if isinstance(scenario, CycleScenario):
-        return _cycle(ResolvedCycle(scenario, where))
-    return _weight_update(Resolved(scenario, where))
+    return predicted(resolve(scenario, where, memo))
+
+
+def predicted(resolved: AnyResolved) -> AnyPrediction:
+    """The prediction of a scenario that is resolved already, such as for its hash.
+
+    Raises:
+        UserError: as `simulate`.
+    """
+    if isinstance(resolved, ResolvedTrain):
+        return _train_step(resolved)
+    return _cycle(resolved) if isinstance(resolved, ResolvedCycle) else _weight_update(resolved)
 
 
 def _weight_update(resolved: Resolved) -> Prediction:

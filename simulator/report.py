@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from .insight import Z90, CriticalPath, by_group, critical_path, provenance, standard_error_s
+from .insight import CriticalPath, by_group, critical_path, provenance
 from .scenario import Resolved
+from .spending import Rates, Spending, rates
 from .timeline import Peak, Timeline, peak_bytes
+from .uncertainty import interval
 from .updates import HOST_LANES
 
 PHASES: Mapping[str, tuple[str, ...]] = {
@@ -55,12 +57,24 @@ class Report:
     peak: Peak
     busiest_link: str
     busiest_link_share: float
+    rates: Rates
+    engine_rates: Rates
     notes: tuple[str, ...]
 
     @property
     def effective_bytes_per_s(self) -> float:
         """Bytes of the model over the update time, as published tables quote it."""
         return self.bytes / self.update_time_s
+
+    @property
+    def spent(self) -> Spending:
+        """What all GPUs of the cluster cost and draw at most during the update."""
+        return self.rates.over(self.update_time_s)
+
+    @property
+    def paused(self) -> Spending:
+        """What the GPUs that receive weights cost and draw at most during the pause, in which they decode nothing."""
+        return self.engine_rates.over(self.pause_s)
 
     @property
     def bound_by(self) -> str:
@@ -95,6 +109,9 @@ class Report:
             "bucket_bytes": self.bucket_bytes,
             "buckets": self.buckets,
             "rounds": self.rounds,
+            "price_usd_per_gpu_hour": self.rates.usd_per_gpu_hour,
+            **self.spent.to_json(),
+            **self.paused.to_json("_of_pause"),
             "notes": list(self.notes),
         }
 
@@ -104,17 +121,18 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
 
     The update is timed from the end of the metadata gather, or where it starts at trainers from when requests have
     stopped; the pause that rollouts see ends with the barrier after the post-hook, or when requests resume, and holds
-    the draining. The interval holds 90 %: first order from the spread of each cost class on the critical path.
+    the draining. The interval holds 90 %, to first order, as a factor (docs/uncertainty.md).
     """
     program, costs = timeline.program, resolved.costs
-    began = timeline.span_of("pause" if resolved.from_trainers else "gather_metas")[1]
+    began = timeline.span_of(resolved.opening)[1]
     resumed = timeline.span_of("resume" if resolved.from_trainers else "barrier")[1]
     path = critical_path(timeline)
     update_s = timeline.makespan_s - began
-    error = Z90 * standard_error_s(critical_path(timeline, began), costs)
+    sure = interval(resolved, timeline)
     phase_of = np.array([list(PHASES).index(_phase(kind)) for kind in program.kinds])[program.kind]
     share = costs.link_bytes / costs.capacity_bytes_per_s / timeline.makespan_s
     busiest = int(share.argmax())
+    held, engines = rates(resolved.cluster), rates(resolved.cluster, resolved.plan.receivers)
     return Report(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
@@ -127,8 +145,8 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         rounds=resolved.plan.rounds,
         makespan_s=timeline.makespan_s,
         update_time_s=update_s,
-        interval_low_s=max(update_s - error, 0.0),
-        interval_high_s=update_s + error,
+        interval_low_s=sure.low_s,
+        interval_high_s=sure.high_s,
         pause_s=resumed - (0.0 if resolved.from_trainers else began),
         busy_s={phase: timeline.busy_s(*kinds) for phase, kinds in PHASES.items()},
         exposed=by_group(path, phase_of, tuple(PHASES)),
@@ -137,7 +155,9 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         peak=peak_bytes(timeline, static_bytes=_static_bytes(resolved)),
         busiest_link=costs.link_names[busiest],
         busiest_link_share=float(share[busiest]),
-        notes=resolved.notes,
+        rates=held,
+        engine_rates=engines,
+        notes=(*resolved.notes, *held.notes),
     )
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from . import cycle_text, train_text
 from .cycle_report import CycleReport
 from .report import Report
+from .spending import told_of_pause
 from .train_report import TrainReport
 from .units import format_bytes, format_rate, format_seconds
 
@@ -52,6 +53,8 @@ def headline(report: Report) -> Iterator[str]:
     yield f"  {report.question}"
     yield f"  update time   {format_seconds(report.update_time_s)}   (90 % interval {low} to {high})"
     yield f"  pause         {format_seconds(report.pause_s)} as rollouts see it"
+    for what, amount in told_of_pause(report.rates, report.spent, report.paused):
+        yield f"  {what:<14}{amount}"
     size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to {report.gpus:,} GPUs"
     yield f"  throughput    {format_rate(report.effective_bytes_per_s)} ({size})"
     filled = f"{report.buckets:,} of at most {format_bytes(report.bucket_bytes)}"

@@ -55,6 +55,8 @@ class Activations:
         self._place = np.array([buffer.place for buffer in buffers], np.int64)
         self._stage = _stages(timeline.program)
         self._bytes = np.array([buffer.bytes for buffer in buffers], np.float64)
+        plan, stages = resolved.plan, range(resolved.grid.stages)
+        self._kept = resolved.memo.get("kept", plan, lambda: [kept_by_part(plan, stage) for stage in stages])
 
     def of(self, rank: int) -> tuple[Floats, dict[int, Floats]]:
         """Times, and the bytes that each stage of a pipeline rank holds from then on."""
@@ -73,7 +75,7 @@ class Activations:
         """The same by part of the layer: every micro-batch of a stage keeps the same parts."""
         found: dict[str, Floats] = {}
         for stage, sizes in held.items():
-            parts = kept_by_part(self.resolved.plan, stage)
+            parts = self._kept[stage]
             total = sum(parts.values()) or 1
             for part, size in parts.items():
                 key = f"activations: {part}"
@@ -91,8 +93,39 @@ def _stages(program: Program) -> NDArray[np.int64]:
     return found
 
 
-def static_bytes(resolved: ResolvedTrain, rank: int) -> dict[str, float]:
+def static_bytes(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
     """What is there from the first to the last op: states, buffers of exchanges, the runtime's own."""
+    plan, said, context = resolved.plan, resolved.scenario, resolved.profile.value("memory.context_bytes")
+    every = resolved.memo.get(
+        "static bytes", (plan, said.precision, said.memory, context), lambda: _of_all_ranks(resolved, context)
+    )
+    return every[rank]
+
+
+def _of_all_ranks(resolved: ResolvedTrain, context: float) -> list[Mapping[str, float]]:
+    """Of every pipeline rank; those that hold the same, as most in the middle do, share one."""
+    plan, found = resolved.plan, dict[object, Mapping[str, float]]()
+    alike = [_alike(plan, rank) for rank in range(plan.grid.ranks)]
+    for rank, key in enumerate(alike):
+        if key not in found:
+            found[key] = _static_bytes(resolved, rank, context)
+    return [found[key] for key in alike]
+
+
+def _alike(plan: TrainPlan, rank: int) -> object:
+    """What its static memory depends on: of each stage its layers by kind, and the ends.
+
+    Layers of a kind share their kernels, and what is held of them; MTP layers stand for themselves.
+    """
+    stages = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
+    return tuple(
+        (tuple((id(plan.layer(n)), plan.held(n), plan.again.whole(i)) for i, n in enumerate(stage.layers)),
+         stage.embedding, stage.head, stage.mtp)
+        for stage in stages
+    )  # fmt: skip
+
+
+def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping[str, float]:
     plan = resolved.plan
     holdings = Holdings(plan, rank)
     states = _states(resolved, holdings)
@@ -107,7 +140,7 @@ def static_bytes(resolved: ResolvedTrain, rank: int) -> dict[str, float]:
         "gradients on their way": _reduced(plan, holdings) + _beside(resolved, holdings),
         "exchange buffers": _exchanged(plan, rank),
         "layer at work": _working(plan, rank),
-        "context and libraries": resolved.profile.value("memory.context_bytes"),
+        "context and libraries": context,
     }
     return {name: size for name, size in found.items() if size}
 

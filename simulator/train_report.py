@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from .costs import BUSY, PHASES
-from .insight import Z90, CriticalPath, critical_path, path_by_phase, provenance, split_by_place, standard_error_s
+from .insight import CriticalPath, critical_path, path_by_phase, provenance, split_by_place
 from .scenario import ResolvedTrain
+from .spending import Rates, Spending, rates
 from .timeline import Timeline
 from .train_flop import model_flop
 from .train_memory import RankMemory, rank_memory
+from .training_run import TrainingRun, training_run
+from .uncertainty import interval
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class TrainReport:
     provenance: Mapping[str, float]
     memory: tuple[RankMemory, ...]
     memory_bytes: int
-    price_usd_per_hour: float | None
+    rates: Rates
+    run: TrainingRun | None
     ops: int
     notes: tuple[str, ...]
 
@@ -88,10 +92,19 @@ class TrainReport:
         return self.peak.peak_bytes <= self.memory_bytes
 
     @property
+    def spent(self) -> Spending:
+        """What all GPUs cost and draw at most during the step."""
+        return self.rates.over(self.step_time_s)
+
+    @property
+    def spent_per_million_tokens(self) -> Spending:
+        """The same per million tokens of the step."""
+        return self.spent.per(self.tokens / 1e6)
+
+    @property
     def cost_usd(self) -> float | None:
-        """Price of the GPUs for the step, where the catalogue or the user's file has one."""
-        price = self.price_usd_per_hour
-        return None if price is None else price * self.gpus * self.step_time_s / 3600
+        """Price of the GPUs for the step, where the catalogue or the user has one."""
+        return self.spent.cost_usd
 
     @property
     def bound_by(self) -> str:
@@ -129,6 +142,10 @@ class TrainReport:
             "device_memory_bytes": self.memory_bytes,
             "fits": self.fits,
             "cost": self.cost_usd,
+            "price_usd_per_gpu_hour": self.rates.usd_per_gpu_hour,
+            **self.spent.to_json(),
+            **self.spent_per_million_tokens.to_json("_per_million_tokens"),
+            **(self.run.to_json() if self.run is not None else {}),
             "gpus": self.gpus,
             "ops": self.ops,
             "notes": list(self.notes),
@@ -138,25 +155,27 @@ class TrainReport:
 def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainReport:
     """Derive the report from a scenario and its Timeline.
 
-    The interval holds 90 %: first order from the spread of each cost class on the critical path, as a factor.
+    The interval holds 90 %, to first order, as a factor (docs/uncertainty.md).
     """
     costs, plan, batch = resolved.costs, resolved.plan, resolved.scenario.batch
-    path = critical_path(timeline)
+    path, held = critical_path(timeline), rates(resolved.cluster)
     step = timeline.makespan_s
-    reach = np.exp(Z90 * standard_error_s(path, costs) / step)
+    sure = interval(resolved, timeline, path)
     split = split_by_place(timeline, mix=resolved.mix)
     peak_type = resolved.peak_type
+    tokens, run = batch.global_ * batch.seq_len, resolved.scenario.run
+    causal, full = resolved.memo.get("flop", plan, lambda: (model_flop(plan, 1), model_flop(plan, 1, causal=False)))
     return TrainReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
         question=_question(resolved),
         gpus=plan.dims.world_size,
         step_time_s=step,
-        interval_low_s=float(step / reach),
-        interval_high_s=float(step * reach),
-        tokens=batch.global_ * batch.seq_len,
-        model_flop=model_flop(plan, batch.global_, causal=True),
-        full_flop=model_flop(plan, batch.global_, causal=False),
+        interval_low_s=sure.low_s,
+        interval_high_s=sure.high_s,
+        tokens=tokens,
+        model_flop=causal * batch.global_,
+        full_flop=full * batch.global_,
         peak_flop_per_s=min(device.peak_flop_per_s[peak_type] for device in resolved.devices),
         peak_type=peak_type,
         split_s=dict(zip(PHASES, split.mean(axis=0).tolist(), strict=True)),
@@ -165,9 +184,10 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         provenance=provenance(path, costs),
         memory=rank_memory(resolved, timeline),
         memory_bytes=resolved.memory_bytes,
-        price_usd_per_hour=resolved.devices[0].price_usd_per_hour,
+        rates=held,
+        run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
-        notes=resolved.notes,
+        notes=(*resolved.notes, *held.notes),
     )
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from .spending import told
 from .train_report import TrainReport
+from .training_run import told_of_run
 from .units import format_bytes, format_seconds
 
 SPLIT_COLUMNS = ("phase", "mean over ranks", "share", "critical path", "what")
@@ -36,11 +38,17 @@ def headline(report: TrainReport) -> Iterator[str]:
     yield f"  MFU           {report.mfu:.1%} of the dense {report.peak_type} peak, causal attention ({full})"
     yield f"  bubble        {report.bubble_fraction:.1%} of the step waits for other stages"
     yield f"  memory        {memory_line(report)}"
-    if (cost := report.cost_usd) is not None:
-        yield f"  cost          ${cost:,.2f} per step"
+    for what, amount in spending_rows(report):
+        yield f"  {what:<14}{amount}"
     share = report.exposed[report.bound_by] / report.step_time_s
     yield f"  bound by      {report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
     yield ""
+
+
+def spending_rows(report: TrainReport) -> list[tuple[str, str]]:
+    """Money and energy of the step, and the whole run where one is asked for."""
+    rows = told(report.rates, report.spent, report.spent_per_million_tokens)
+    return rows + (told_of_run(report.run) if report.run is not None else [])
 
 
 def memory_line(report: TrainReport) -> str:
@@ -88,6 +96,7 @@ def result_rows(report: TrainReport) -> list[tuple[str, str]]:
         ("MFU", f"{report.mfu:.1%} (causal attention), {report.mfu_full:.1%} (unmasked)"),
         ("bubble", f"{report.bubble_fraction:.1%}"),
         ("memory", memory_line(report)),
+        *spending_rows(report),
         ("bound by", report.bound_by),
         ("scenario", report.scenario_hash),
     ]

@@ -6,7 +6,8 @@ module knows prefixes. `b` is a bit and `B` a byte; `k M G T P` are powers of 10
 
 import math
 import re
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 Dimension = Literal["bytes", "bytes_per_s", "seconds", "flop_per_s", "watts"]
 
@@ -29,19 +30,20 @@ _EXAMPLE: dict[Dimension, str] = {
     "flop_per_s": '"989 TFLOP/s"',
     "watts": '"700 W"',
 }
+_MOST_DIGITS = 9
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµ/]*)\s*")
 
 
-def parse(text: str | int | float, dimension: Dimension) -> float:
-    """Read a quantity of the given dimension; a bare number is already in the SI unit.
+def parse(text: Any, dimension: Dimension) -> float:
+    """Read a quantity of the given dimension from text; a bare number is already in the SI unit.
 
     Raises:
-        ValueError: not a finite number with a unit of this dimension; the message says what is allowed.
+        ValueError: not a finite number, or text with a unit of this dimension; the message says what is allowed.
     """
     allowed = f"expected a quantity such as {_EXAMPLE[dimension]}"
-    if isinstance(text, bool):
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise ValueError(allowed)
-    if isinstance(text, int | float):
+    if not isinstance(text, str):
         return _finite(float(text), allowed)
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -51,6 +53,25 @@ def parse(text: str | int | float, dimension: Dimension) -> float:
     if scale is None:
         raise ValueError(f"unknown unit {unit!r}; {allowed}")
     return _finite(float(number) * scale, allowed)
+
+
+def times(quantity: Any, factor: float) -> str | int | float:
+    """A quantity, as text with its unit or as a bare number, multiplied; a whole number stays one.
+
+    Raises:
+        ValueError: not a quantity, or a whole number that would become a fraction.
+    """
+    if isinstance(quantity, str) and (match := _QUANTITY.fullmatch(quantity)):
+        number, unit = match.groups()
+        return f"{float(number) * factor:.12g} {unit}".strip()
+    if isinstance(quantity, bool) or not isinstance(quantity, int | float):
+        raise ValueError("is not a quantity")
+    product = quantity * factor
+    if isinstance(quantity, int):
+        if product != int(product):
+            raise ValueError("is no whole number")
+        return int(product)
+    return product
 
 
 def _finite(value: float, allowed: str) -> float:
@@ -75,11 +96,62 @@ def format_rate(value: float) -> str:
     return f"{value:.3g} B/s"
 
 
-def format_seconds(value: float) -> str:
-    """A duration with three significant digits and a fitting unit: `1,260 s`, `14.4 s`, `310 ms`."""
+def format_seconds(value: float, digits: int = 3) -> str:
+    """A duration with three significant digits, or more, and a fitting unit: `1,260 s`, `14.4 s`, `310 ms`."""
     if abs(value) >= 1000:
-        return f"{value:,.0f} s"
+        return f"{value:,.{max(digits - 4, 0)}f} s"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if abs(value) >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns" if value else "0 s"
+            return f"{value / scale:.{digits}g} {unit}"
+    return f"{value / 1e-9:.{digits}g} ns" if value else "0 s"
+
+
+def digits_apart(value: float, others: Iterable[float], least: float = 5e-4) -> int:
+    """How many digits show each difference between a duration and others that is more than `least` of it."""
+    different = [other for other in others if abs(other - value) > least * abs(value)]
+    for digits in range(3, _MOST_DIGITS):
+        text = format_seconds(value, digits)
+        if all(format_seconds(other, digits) != text for other in different):
+            return digits
+    return _MOST_DIGITS
+
+
+def format_usd(value: float) -> str:
+    """US dollars, with cents below $1,000 and three digits that count below ten cents: `$1,234`, `$1.50`, `$0.0123`."""
+    if abs(value) >= 1000:
+        return f"${value:,.0f}"
+    return f"${value:.2f}" if abs(value) >= 0.1 or not value else f"${value:.3g}"
+
+
+def format_named(name: str, value: float) -> str:
+    """A number of a report as its name says: `mfu` as a share, `peak_memory_bytes` and `cost_usd` with a unit."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    for end, form in _NAMED.items():
+        if name.endswith(end):
+            return form(value)
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def format_energy(joules: float) -> str:
+    """Energy as it is billed, with three significant digits: `12.3 kWh`, `845 Wh`, `1,230 MWh`."""
+    if (mwh := joules / 3.6e9) >= 1000:
+        return f"{mwh:,.0f} MWh"
+    for scale, unit in ((3.6e9, "MWh"), (3.6e6, "kWh"), (3.6e3, "Wh")):
+        if joules >= scale:
+            return f"{joules / scale:.3g} {unit}"
+    return f"{joules:.3g} J"
+
+
+_NAMED: Mapping[str, Callable[[float], str]] = {
+    **dict.fromkeys(
+        ("mfu", "mfu_full_attention", "bubble_fraction", "_share", "_idle", "slots_busy", "goodput"), "{:.1%}".format
+    ),
+    **dict.fromkeys(("_usd", "_usd_per_million_tokens", "_usd_of_pause", "_usd_total"), "${:,.4g}".format),
+    **dict.fromkeys(("tokens_per_s", "requests_per_s", "tokens_per_s_per_gpu"), "{:,.1f}".format),
+    "bytes_per_s": format_rate,
+    "bytes": format_bytes,
+    "_s": format_seconds,
+    "_kwh": "{:,.4g}".format,
+}
+"""How numbers are written, by how their names end."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...simulator.compare.spans import SPANS, SUMMARY
 from ...simulator.errors import UserError
 from ...simulator.files import write_atomic
 from ...simulator.timeline import Timeline
@@ -19,7 +20,6 @@ from ...simulator.units import format_seconds
 from .lanes import Stamp
 from .parts import Parts
 
-SPANS, SUMMARY = "spans.csv", "summary.json"
 COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
 
 

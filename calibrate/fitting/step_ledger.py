@@ -62,7 +62,7 @@ def fit_all(path: Path, passes: int = PASSES, tell: Callable[[str], None] = prin
             rows = _simulated(design, crew, rows.u + np.clip(change, -_MOST_CHANGE, _MOST_CHANGE))
         tell(f"fitted: {_told(rows.seconds / design.measured - 1)}")
         left_out = {}
-        for name, groups in _groups(cases).items():
+        for name, groups in groups_of(cases).items():
             left_out[name] = _without(design, crew, rows, groups)
             tell(f"{name} left out: {_told(left_out[name])}")
     return Found(design, rows, left_out)
@@ -94,7 +94,8 @@ def _without(design: Design, crew: Crew, rows: Rows, groups: Sequence[object]) -
     return np.array([answers[row].seconds for row in range(len(groups))]) / design.measured - 1
 
 
-def _groups(cases: Sequence[Case]) -> dict[str, list[object]]:
+def groups_of(cases: Sequence[Case]) -> dict[str, list[object]]:
+    """What is left out together, by what it is called: folds of (model, GPU, stack) groups, frameworks, sources."""
     keys = [(case.cells.text("model"), case.cells.text("gpu"), case.stack) for case in cases]
     distinct = list(dict.fromkeys(keys))
     np.random.default_rng(0).shuffle(distinct)  # folds that do not go by the order of the table

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...simulator.figures.profile import Axis, predicted_lines, residual_bands
+from ...simulator.figures.profile import predicted_lines, residual_bands
+from ...simulator.figures.profile_lines import FAMILIES, bands, lines, models_of, size_axis
 from ...simulator.figures.profile_samples import IN_SAMPLE, scored_samples
 from ...simulator.figures.sections import Section, sections_html
-from ...simulator.profile import Z90, Profile
+from ...simulator.profile import Profile
 from ...simulator.samples import Samples
+from ...simulator.validate.beside import NOT_FITTED, scored
 from ..fitting.errors import WEAK
 from . import tables
-from .lines import BYTES, FAMILIES, family, lines
-from .samples import NOT_FITTED, scored
 from .samples import tables as sample_tables
 
 
@@ -42,7 +42,7 @@ def _errors(profile: Profile) -> Section:
     found = tables.errors(profile)
     if not found:
         return Section("Errors", ["This profile has no fitted models: nothing of it was scored."])
-    weak = sum(model.held_out.p90 > WEAK for model, _ in tables.models_of(profile))
+    weak = sum(model.held_out.p90 > WEAK for model, _ in models_of(profile))
     text = [
         "Fitted errors are those on the rows that a model was fitted to; only held-out ones say what to expect. "
         "Beyond the measured range the spread grows with each doubling.",
@@ -53,13 +53,7 @@ def _errors(profile: Profile) -> Section:
 
 
 def _residuals(profile: Profile) -> Section:
-    rows = [
-        (family(model.kind), tables.label(model), band, count, median, p90, bias, Z90 * spread)
-        for model, _ in tables.models_of(profile)
-        for band, count, median, p90, bias, spread in tables.bands_of(model)
-    ]
-    names = ["family", "model", "band", "rows", "median", "p90", "bias", "reach"]
-    table = pd.DataFrame(rows, columns=names)
+    table = bands(profile)
     of = {name: table[table["family"] == name] for name in FAMILIES}
     figures = {f"{n}: errors by size": residual_bands(t, f"{n}: errors by size") for n, t in of.items() if len(t)}
     return Section("Residuals by size", figures=figures)
@@ -93,7 +87,7 @@ def _measured(profile: Profile, samples: Samples) -> Section:
         + f". {_seen(points)}"
     ]
     figures = {
-        f"{name}: predicted against measured": scored_samples(rows, name, _counted(rows), _size(rows))
+        f"{name}: predicted against measured": scored_samples(rows, name, _counted(rows), size_axis(rows))
         for name in FAMILIES
         if len(rows := points[points["family"] == name])
     }
@@ -112,11 +106,6 @@ def _seen(points: pd.DataFrame) -> str:
 
 def _counted(points: pd.DataFrame) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in points["seen"].value_counts().items())
-
-
-def _size(rows: pd.DataFrame) -> Axis:
-    axis = rows["size_axis"].iloc[0]
-    return {"bytes": BYTES, "flop": Axis("FLOP", "FLOP")}.get(axis, Axis(axis))
 
 
 def _unmeasured(profile: Profile) -> Section:

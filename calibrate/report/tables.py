@@ -1,31 +1,15 @@
 """Tables of the page about a Profile: where it comes from, its errors, and what in it is assumed."""
 
-from collections.abc import Iterator
-
 from ...simulator.figures import Table
+from ...simulator.figures.profile_lines import models_of
 from ...simulator.figures.sections import Marked
-from ...simulator.forms import band_name, quantity
+from ...simulator.forms import quantity
 from ...simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
 from ...simulator.units import format_seconds
 from ..fitting.errors import WEAK
 
 _SURE = ("assumed", "extrapolated", "datasheet", "fitted", "interpolated", "measured", "exact")
 assert set(_SURE) == set(PROVENANCE)
-
-
-def models_of(profile: Profile) -> list[tuple[Model, bool]]:
-    """All fitted models by class and library, and whether each is the default one of several."""
-    return [
-        (entry, i == 0 and len(variants) > 1)
-        for _, variants in sorted(profile.models.items())
-        for i, entry in enumerate(variants.values())
-        if isinstance(entry, Model)
-    ]
-
-
-def label(model: Model) -> str:
-    """How figures call a model."""
-    return f"{model.kind} · {model.library}"
 
 
 def facts(profile: Profile) -> list[tuple[str, str]]:
@@ -140,13 +124,3 @@ def parameters(profile: Profile) -> list[Table]:
 
 def _value(name: str, value: float) -> str:
     return format_seconds(value) if name.endswith(("_s", ".s")) else f"{value:.4g}"
-
-
-def bands_of(model: Model) -> Iterator[tuple[str, int, float, float, float, float]]:
-    """Of each band of sizes that was scored: its name, rows, median, p90, bias and stated spread."""
-    starts = [band.size for band in model.bands]
-    for band, end in zip(model.bands, [*starts[1:], None], strict=True):
-        spread = float((band.spread**2 + model.wider**2) ** 0.5)
-        e = band.errors
-        if e.rows:
-            yield band_name(model.cost_class.size, band.size, end), e.rows, e.median, e.p90, e.bias, spread

@@ -72,6 +72,24 @@ def stacks(
     typer.echo(f"{about['parameters']} parameters from {about['rows']} rows; wrote {out}")
 
 
+@calibrate.command()
+def errors(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.json).")],
+    rows: Annotated[Path | None, typer.Option(help="Table of training steps; default: the shipped ledger.")] = None,
+) -> None:
+    """Estimate how sure predictions of training steps are, from the ledger that their stacks were fitted to."""
+    import json
+
+    from ...simulator.files import write_atomic
+    from ...simulator.validate import steps
+    from ..fitting.step_errors import fit_errors
+
+    found = fit_errors(rows or steps.shipped(), tell=typer.echo)
+    write_atomic(str(out), (json.dumps(found) + "\n").encode())
+    told = ", ".join(f"{name} {width['value']:g}" for name, width in found["widths"].items())
+    typer.echo(f"{told}; wrote {out}")
+
+
 def _fitted(kind: str, rows: Path | None) -> dict[str, Any]:
     from ...simulator.errors import unknown
     from ...simulator.validate import steps, updates

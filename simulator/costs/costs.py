@@ -84,14 +84,12 @@ class Costs:
         """
         first_lane = program.lanes_of.values[program.lanes_of.start[:-1]]
         lane, row = np.divmod(np.unique(first_lane * len(self.demand) + self.row), len(self.demand))
-        load, most = np.zeros_like(self.capacity_bytes_per_s), np.zeros_like(self.capacity_bytes_per_s)
-        for of_lane in filter(len, np.split(row, np.flatnonzero(np.diff(lane)) + 1)):
-            demands = [self.demand_row(one) for one in of_lane.tolist()]
-            for links, rates in demands:
-                most[links] = np.maximum(most[links], rates)
-            links = np.unique(np.concatenate([links for links, _ in demands]))
-            load[links] += most[links]
-            most[links] = 0.0
+        at, pair = self.demand.positions(row)
+        links = len(self.capacity_bytes_per_s)
+        of_lane, which = np.unique(lane[pair] * links + self.demand.values[at], return_inverse=True)
+        most = np.zeros(len(of_lane))
+        np.maximum.at(most, which, self.rate_bytes_per_s[at])
+        load = np.bincount(of_lane % links, most, minlength=links)
         return self._without(load <= self.capacity_bytes_per_s * (1 + 1e-9))
 
     def _without(self, links: NDArray[np.bool_]) -> "Costs":

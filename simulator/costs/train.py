@@ -20,6 +20,7 @@ from .costs import Costs, Floats, bytes_by_link
 from .kernels import Kernels
 from .phases import EXCHANGES, PHASES, phase_of_op
 from .pricing import effective_capacity
+from .uplinks import Uplinks
 
 _FAMILY = {  # whose interference a kind of op takes and makes
     **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
@@ -77,6 +78,8 @@ class _Pricer:
         self._islands: dict[int, int] = {}
         self._reaches: dict[tuple[int, ...], _Reach] = {}
         self._stage = {rank: place.ranks for place in places for rank in place.ranks}
+        self._uplinks = Uplinks(cluster, self._stage)
+        self._kept: dict[tuple[str, tuple[int, ...]], float] = {}
 
     def costs(self) -> Costs:
         program = self.program
@@ -165,7 +168,7 @@ class _Pricer:
         if kind != "send_recv":
             features |= {"gpus": float(len(group))}
         if reach.islands > 1:
-            features |= self._network(kind, reach)
+            features |= self._network(kind, group, reach)
         cost_class = f"{kind}.network" if kind == "send_recv" and reach.islands > 1 else kind
         found = self.profile.estimate(cost_class, features, limits=self.limits)
         seconds = float(found.seconds[0]) + self._beyond_s(kind, len(group), reach)
@@ -179,13 +182,21 @@ class _Pricer:
         steps = 2 * log2(reach.islands) if kind == "all_reduce" else ranks - 1
         return self.profile.given("network.exchange_s", 0.0) + steps * self.profile.given("network.hop_s", 0.0)
 
-    def _network(self, kind: str, reach: "_Reach") -> dict[str, float]:
+    def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""
         each = max(self.limits.nics // self.cluster.gpus_per_node[0], 1)
-        nic, nics = self.limits.nic_bytes_per_s, self.limits.nics * reach.nodes / reach.alike
+        nics = self.limits.nics * reach.nodes / reach.alike
+        nic = self.limits.nic_bytes_per_s * self._beyond_leaves(kind, group, reach)
         if kind == "send_recv":
             return {"link_bytes_per_s": nic * min(each, nics)}
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
+
+    def _beyond_leaves(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> float:
+        """What uplinks leave of a NIC's rate."""
+        key = (kind, group)
+        if key not in self._kept:
+            self._kept[key] = self._uplinks.kept(kind, group, reach.nearby)
+        return self._kept[key]
 
     def _island(self, rank: int) -> int:
         if rank not in self._islands:

@@ -8,8 +8,10 @@ from .memory import memory_figure
 from .page import Table, html, page
 from .pipeline import pipeline
 from .rank_memory import memory_by_owner, memory_by_rank
+from .tornado import tornado
+from .waterfall import waterfall
 
 __all__ = [
     "Table", "breakdown", "gantt", "html", "layer_view", "memory_by_owner", "memory_by_rank", "memory_figure", "page",
-    "pipeline", "png", "png_browser",
+    "pipeline", "png", "png_browser", "tornado", "waterfall",
 ]  # fmt: skip

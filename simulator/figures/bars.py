@@ -13,21 +13,37 @@ BINS = (1600, 800, 400, 200, 100)
 WHERE = ["rank", "row"]
 
 
-def thinned(spans: "pd.DataFrame", most: int = MOST_BARS) -> tuple["pd.DataFrame", float]:
+def thinned(
+    spans: "pd.DataFrame", most: int = MOST_BARS, window_s: tuple[float, float] | None = None
+) -> tuple["pd.DataFrame", float]:
     """Bars for the rows of a chart, and the duration in seconds below which spans share one (0: none do).
 
     Spans that take no time are left out. Up to `most` spans are a bar each. Otherwise those shorter than a pixel-sized
-    bin that start in the same bin of the same row are one bar per label, as long as they are together.
+    bin that start in the same bin of the same row are one bar per label, as long as they are together. With a window,
+    pixels are those of the window: what is in it is told apart further, what is outside is not, and the duration is
+    that of the window.
     """
     spans = spans[spans.end_s > spans.start_s].assign(count=1)
+    if window_s is None or len(spans) <= most:
+        return _thinned(spans, spans.end_s.max(), most)
+    import pandas as pd
+
+    begin, end = window_s
+    seen = (spans.end_s > begin) & (spans.start_s < end)
+    near, shared_s = _thinned(spans[seen], end - begin, most)
+    far, _ = _thinned(spans[~seen], spans.end_s.max(), most)
+    return pd.concat([near, far], ignore_index=True), shared_s
+
+
+def _thinned(spans: "pd.DataFrame", shown_s: float, most: int) -> tuple["pd.DataFrame", float]:
+    """The same for spans of which `shown_s` seconds are as wide as the chart."""
     if len(spans) <= most:
         return spans, 0.0
-    makespan_s = spans.end_s.max()
     for bins in BINS:
-        bars = _binned(spans, makespan_s / bins)
+        bars = _binned(spans, shown_s / bins)
         if len(bars) <= 3 * most:
             break
-    return bars, makespan_s / bins
+    return bars, shown_s / bins
 
 
 def hover(bars: "pd.DataFrame") -> list[str]:

@@ -20,21 +20,27 @@ GAP = 0.6  # between devices
 Rows = Mapping[tuple[int, str], tuple[float, float]]  # centre and height of each (rank, row), downwards
 
 
-def gantt(timeline: Timeline, ranks: Sequence[int] | None = None, title: str = "Timeline") -> "go.Figure":
+def gantt(
+    timeline: Timeline,
+    ranks: Sequence[int] | None = None,
+    title: str = "Timeline",
+    window_s: tuple[float, float] | None = None,
+) -> "go.Figure":
     """Bars of what runs when: on the rows of a weight update's buffers, or on lanes for any other Program.
 
     Without `ranks`, all are shown if they are few, else the first ones. Very short ops are drawn together where there
-    are thousands of them; the subtitle says so.
+    are thousands of them; the subtitle says so. With `window_s` (from, to) that is what is seen, and fewer are together
+    there.
     """
     import plotly.graph_objects as go
 
     shown = sorted(set(few_ranks(timeline.program) if ranks is None else ranks))
-    bars, shared_s = thinned(chart(timeline, shown))
+    bars, shared_s = thinned(chart(timeline, shown), window_s=window_s)
     rows = _rows(bars, row_names(timeline.program))
     figure = go.Figure(_traces(bars, rows, labels(timeline.program)))
     bottom = max((centre + height / 2 for centre, height in rows.values()), default=1.0)
     styled(figure, title, _subtitle(timeline, shown, shared_s), ROW_PX * (bottom + GAP), barmode="overlay")
-    figure.update_xaxes(range=[0, timeline.makespan_s or 1.0])
+    figure.update_xaxes(range=window_s or [0, timeline.makespan_s or 1.0])
     figure.update_yaxes(**_row_axis(rows), range=[bottom + GAP / 2, -GAP / 2])
     _name_devices(figure, rows)
     return figure

@@ -5,6 +5,7 @@ Both are pure functions from tables; what stands in them is decided in `calibrat
 
 import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .theme import GRID, colours, styled
@@ -63,7 +64,7 @@ def _places(table: "pd.DataFrame") -> tuple[list[int], dict[int, str]]:
     places: list[int] = []
     ticks: dict[int, str] = {}
     for model, rows in table.groupby("model", sort=False):
-        ticks[len(ticks)] = f"<b>{model!s}</b>"
+        ticks[len(ticks)] = f"<b>{escape(str(model), quote=False)}</b>"
         for band, count in zip(rows["band"], rows["rows"], strict=True):
             places.append(len(ticks))
             ticks[len(ticks)] = f"{band} ({count:,})"
@@ -92,19 +93,22 @@ def _error_marks(table: "pd.DataFrame", places: Sequence[int]) -> "list[go.Scatt
     ]  # fmt: skip
 
 
-def predicted_lines(table: "pd.DataFrame", title: str, subtitle: str, x: Axis, y: Axis) -> "go.Figure":
+def predicted_lines(
+    table: "pd.DataFrame", title: str, subtitle: str, x: Axis, y: Axis, columns: int = COLUMNS
+) -> "go.Figure":
     """A panel per `panel` with a line per `line`: `y` over `x` (logarithmic), in a band from `low` to `high`.
 
     Where `outside` is true the line is dashed and faint: it lies beyond what was measured.
     """
     panels = list(dict.fromkeys(table["panel"]))
-    figure, height_px = panel_grid(panels, COLUMNS)
+    figure, height_px = panel_grid([escape(panel, quote=False) for panel in panels], columns)
     colour = colours(dict.fromkeys(table["line"]))
     for i, panel in enumerate(panels):
-        where = {"row": i // COLUMNS + 1, "col": i % COLUMNS + 1}
+        where = {"row": i // columns + 1, "col": i % columns + 1}
         rows = table[table["panel"] == panel]
         for name in dict.fromkeys(rows["line"]):
-            figure.add_traces(_line(rows[rows["line"] == name], str(name), colour[name]), **_each(where, 3))
+            said = escape(str(name), quote=False)
+            figure.add_traces(_line(rows[rows["line"] == name], said, colour[name]), **_each(where, 3))
         figure.update_xaxes(
             **ticks_of(x, rows["x"]), range=[math.log10(rows["x"].min()), math.log10(rows["x"].max())], **where
         )

@@ -1,5 +1,6 @@
 """Samples beside what a Profile predicts of them: predicted over measured, and error over size."""
 
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def scored_samples(table: "pd.DataFrame", title: str, subtitle: str, size: Axis)
     shown = {key: thinned(rows) for key, rows in table.groupby(["library", "seen"], sort=False)}
     colour = colours(dict.fromkeys(table["library"].astype(str)))
     for (library, seen), rows in shown.items():
-        left, right = _points(rows, f"{library}, {seen}", seen == IN_SAMPLE, colour[str(library)])
+        left, right = _points(rows, escape(f"{library}, {seen}", quote=False), seen == IN_SAMPLE, colour[str(library)])
         figure.add_trace(left, row=1, col=1)
         figure.add_trace(right, row=1, col=2)
     _guides(figure, table)

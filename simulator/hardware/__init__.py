@@ -3,10 +3,10 @@
 `cluster("dgx-h100", nodes=8)` reads the catalogue; `Cluster.of(device, wires)` builds a small one by hand.
 """
 
-from .catalogue import cluster, cluster_names, resolved
+from .catalogue import cluster, cluster_names, described, resolved
 from .cluster import Cluster
 from .device import DTYPES, Device
-from .devices import device, device_names
+from .devices import described_device, device, device_names
 from .fabric import Fabric
 from .graph import Link, Wire, attached, duplex, half_duplex, oneway
 from .limits import Limits, limits
@@ -26,6 +26,8 @@ __all__ = [
     "build",
     "cluster",
     "cluster_names",
+    "described",
+    "described_device",
     "device",
     "device_names",
     "duplex",

@@ -9,7 +9,7 @@ from ..files import beside, read_toml
 from . import files
 from .cluster import Cluster
 from .node import Node, build
-from .spec import NodeSpec, node_spec
+from .spec import NodeSpec, merged, node_spec
 
 Spec = str | Mapping[str, Any]
 
@@ -46,6 +46,18 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
 def resolved(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, Any]:
     """Everything that a description resolves to, as plain JSON-able values, for hashing and printing."""
     return {"parts": [{"nodes": count, **_jsonable(asdict(part))} for part, count in _parts(spec, nodes, where)]}
+
+
+def described(spec: Spec, where: str = "cluster") -> dict[str, Any]:
+    """Every key that a description may change, as it stands for this one; not for a mix of nodes.
+
+    Raises:
+        UserError: no such cluster, an unknown base, or a mix.
+    """
+    table, where, prefix = _table(spec, where)
+    if "mix" in table:
+        raise UserError(f"{where}: {prefix}mix: nodes of several kinds: set the whole table")
+    return merged(table, where, prefix)
 
 
 def _jsonable(value: Any) -> Any:

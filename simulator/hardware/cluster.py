@@ -169,6 +169,16 @@ class Cluster:
         me = self._place(nic)
         return self._local(me, _port(me.local), me.local)[0]
 
+    def leaf_of(self, nic: str) -> str:
+        """The leaf switch in which a NIC's cable ends; itself where there is no network."""
+        me = self._place(nic)
+        return self._outside[me.node].get(_port(me.local), nic)
+
+    def uplink_bytes_per_s(self, leaf: str) -> float:
+        """What a leaf sends to the spine; no limit where it is the only one."""
+        route = self._core.route(leaf, "spine") if leaf in self._core.vertices else None
+        return self._core.links[route[0]].bytes_per_s if route else float("inf")
+
     def h2d_route(self, gpu: int) -> Route:
         """Nearest host memory to GPU: host memory, the socket's port, the GPU's inbound link."""
         me = self._gpu(gpu)

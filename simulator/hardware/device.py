@@ -10,7 +10,8 @@ class Device:
     """One GPU model.
 
     `peak_flop_per_s` is dense (no sparsity) FLOP/s by dtype; a missing dtype has no fast path on this device. `like` is
-    the device with the same chip, or the one that this one was changed from, whose profile serves both.
+    the device with the same chip, or the one that this one was changed from, whose profile serves both. `power_w` is
+    what its board draws at most, `price_usd_per_hour` what it costs with its share of a server; None: not known.
     """
 
     name: str

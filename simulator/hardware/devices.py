@@ -45,6 +45,22 @@ def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") 
     return _shipped(files.find("devices", name, where, key or "name")[0])
 
 
+def described_device(name: str | Mapping[str, Any], where: str = "device", key: str = "device") -> dict[str, Any]:
+    """Every key of a device as written, such as one may change; peaks as a table.
+
+    Raises:
+        UserError: no such device.
+    """
+    if isinstance(name, str) and name.endswith(".toml"):
+        table: Mapping[str, Any] = read_toml(beside(name, where))
+    elif isinstance(name, Mapping):
+        table = _over_base(name, where, f"{key}.")
+    else:
+        table = files.find("devices", name, where, key)[1]
+    plain = files.plain(table)
+    return {**plain, "peak_flop_per_s": files.plain(plain.get("peak_flop_per_s", {}))}
+
+
 def device_names() -> list[str]:
     """File names of all devices, one per device."""
     return list(files.tables("devices"))
@@ -56,17 +72,21 @@ def _shipped(entry: str) -> Device:
 
 
 def _changed(changes: Mapping[str, Any], where: str, prefix: str) -> Device:
+    return _build(_over_base(changes, where, prefix), where, prefix)
+
+
+def _over_base(changes: Mapping[str, Any], where: str, prefix: str) -> dict[str, Any]:
     own = dict(changes)
     base = own.pop("base", None)
     if base is None:
-        return _build(own, where, prefix)
+        return own
     if not isinstance(base, str):
         raise UserError(fault(where, f"{prefix}base", base, "expected a device's name"))
     entry, known = files.find("devices", base, where, f"{prefix}base")
     merged = {**known, "name": f"{entry}, changed", "like": known.get("like", known["name"]), **own}
     if isinstance(own.get("peak_flop_per_s"), Mapping):
         merged["peak_flop_per_s"] = {**known["peak_flop_per_s"], **own["peak_flop_per_s"]}
-    return _build(merged, where, prefix)
+    return merged
 
 
 def _build(raw: Mapping[str, Any], where: str, prefix: str) -> Device:

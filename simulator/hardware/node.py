@@ -27,7 +27,8 @@ class NodeShape:
     a chip-to-chip link; then PCIe joins it to a switch only. `nvlink_wires` lists (gpu, gpu, links) for `wires`, and
     `nvlink_bytes_per_s` is then the rate of one link, otherwise of one GPU's port on the NVSwitch.
     `nvlink_domain_nodes` consecutive nodes share an NVSwitch. Without switches, NICs hang on sockets whatever
-    `nic_attach` says. GPUs, switches and NICs are spread evenly, in order.
+    `nic_attach` says. GPUs, switches and NICs are spread evenly, in order. `host_power_w` is what the server draws
+    at most beside the boards of its GPUs; None: not known.
     """
 
     name: str
@@ -54,18 +55,25 @@ class NodeShape:
     nic_latency_s: float
     switch_latency_s: float
     nic_attach: NicAttach
+    host_power_w: float | None = None
 
 
 class Node:
     """A node type: its device, its wiring, and the routes inside it, each found once for all nodes of the type."""
 
     def __init__(
-        self, device: Device, wires: Sequence[Wire], nvlink_domain_nodes: int = 1, host_memory_bytes: float = 0
+        self,
+        device: Device,
+        wires: Sequence[Wire],
+        nvlink_domain_nodes: int = 1,
+        host_memory_bytes: float = 0,
+        host_power_w: float | None = None,
     ):
         self.device = device
         self.graph = Graph(wires)
         self.nvlink_domain_nodes = nvlink_domain_nodes
         self.host_memory_bytes = host_memory_bytes
+        self.host_power_w = host_power_w
         self.gpus = self._named("gpu")
         self.nics = self._named("nic")
         self.numas = self._named("numa")
@@ -119,7 +127,7 @@ class Node:
 def build(shape: NodeShape) -> Node:
     """The node type that a shape describes."""
     wires = [*_gpus(shape), *_nvlink(shape), *_sockets(shape), *_switches(shape), *_nics(shape)]
-    return Node(shape.device, wires, shape.nvlink_domain_nodes, shape.host_memory_bytes)
+    return Node(shape.device, wires, shape.nvlink_domain_nodes, shape.host_memory_bytes, shape.host_power_w)
 
 
 def _gpus(s: NodeShape) -> Iterator[Wire]:

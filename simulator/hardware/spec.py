@@ -58,6 +58,7 @@ _CHECKS: dict[str, Check] = {
     "nvlink_wires": _wires,
     "nvlink_domain_nodes": count(1),
     "c2c_bytes_per_s": quantity("bytes_per_s", zero=True),
+    "host_power": quantity("watts"),
     "host_memory": quantity("bytes"),
     "host_memory_bytes_per_s": quantity("bytes_per_s"),
     "socket_bytes_per_s": quantity("bytes_per_s", zero=True),
@@ -84,13 +85,22 @@ def node_spec(changes: Mapping[str, Any], where: str, prefix: str) -> NodeSpec:
     Raises:
         UserError: one line for each unknown key and each value that is not allowed.
     """
-    merged = _over_base(files.plain(changes), where, prefix)
-    merged = _over_node(merged, where, prefix)
-    values = checked(_DEFAULTS | merged, _CHECKS, where, prefix, optional=("about",))
+    values = checked(
+        _DEFAULTS | merged(changes, where, prefix), _CHECKS, where, prefix, optional=("about", "host_power")
+    )
     faults = _conflicts(values, where, prefix)
     if faults:
         raise UserError(*faults)
     return NodeSpec(_shape(values, where, prefix), _fabric(values), values["network"])
+
+
+def merged(changes: Mapping[str, Any], where: str, prefix: str) -> dict[str, Any]:
+    """A description over its base, over its node file, as they are written.
+
+    Raises:
+        UserError: an unknown base or node.
+    """
+    return _over_node(_over_base(files.plain(changes), where, prefix), where, prefix)
 
 
 def _over_base(changes: dict[str, Any], where: str, prefix: str) -> dict[str, Any]:
@@ -151,6 +161,7 @@ def _shape(v: Mapping[str, Any], where: str, prefix: str) -> NodeShape:
         nic_latency_s=parse(network["nic_latency"]["value"], "seconds"),
         switch_latency_s=parse(network["switch_latency"]["value"], "seconds"),
         nic_attach=v["nic_attach"],
+        host_power_w=v.get("host_power"),
     )
 
 

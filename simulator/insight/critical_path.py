@@ -1,11 +1,10 @@
-"""The critical path of a Timeline, and what follows from it: exposed seconds per phase, provenance, and an interval.
+"""The critical path of a Timeline, and what follows from it: exposed seconds per phase, and provenance.
 
 The engine records for each op the op whose end let it start, so the path is followed, not guessed: from the op that
 ends last back to time zero its spans touch each other and sum to the makespan.
 """
 
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +47,3 @@ def provenance(path: CriticalPath, costs: Costs) -> dict[str, float]:
     seconds = by_group(path, costs.provenance, PROVENANCE)
     total = sum(seconds.values())
     return {name: value / total for name, value in seconds.items()} if total else {}
-
-
-def standard_error_s(path: CriticalPath, costs: Costs) -> float:
-    """Standard deviation of the path's length.
-
-    Within a cost class errors are one error (the same parameter is off everywhere); between classes they are
-    independent. First order: the path itself is taken as given.
-    """
-    errors = np.bincount(costs.cost_class[path.ops], path.seconds * costs.spread[path.ops])
-    return sqrt(float((errors**2).sum()))

@@ -43,6 +43,12 @@ class Ragged:
         """For each value, the row that it stands in."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
+    def positions(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where in `values` these rows stand, one behind the other, and for each place which of `rows` it is of."""
+        counts = np.diff(self.start)[rows]
+        of = np.repeat(np.arange(len(rows)), counts)
+        return np.arange(len(of)) + (self.start[rows] - np.cumsum(counts) + counts)[of], of
+
     def transposed(self, rows: int) -> "Ragged":
         """Row `v` of the result lists the rows that hold value `v`, ascending; `rows` is the number of values."""
         order = np.argsort(self.values, kind="stable")

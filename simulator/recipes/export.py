@@ -8,7 +8,7 @@ from ..hardware import cluster
 from ..parallel import ORDER
 from ..scenario import TrainScenario, shape_of
 from ..workload import ModelSpec
-from .megatron import CP_TYPES, MODULES, ORDER_PP_INSIDE, SHARDING
+from .megatron import CP_TYPES, MODULES, OF_EXPERTS, ORDER_PP_INSIDE, SHARDING
 from .shapes import arguments_of
 
 _COMPUTE = {
@@ -161,16 +161,22 @@ def _precision(scenario: TrainScenario) -> Iterator[str]:
         yield f"--exp-avg-sq-dtype {precision.moments}"
 
 
+def _recomputed(scenario: TrainScenario, spec: ModelSpec) -> list[str]:
+    """The modules that are recomputed, as Megatron-LM names those that it can of this model."""
+    names = {module: name for name, module in MODULES.items()}
+    modules = scenario.recompute.modules if scenario.recompute.mode == "selective" else ()
+    return [names[module] for module in modules if spec.moe is not None or names[module] not in OF_EXPERTS]
+
+
 def _memory(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
     recompute, offload = scenario.recompute, scenario.offload
     if recompute.mode == "full":
         yield "--recompute-granularity full"
         yield f"--recompute-method {'block' if recompute.layers else 'uniform'}"
         yield f"--recompute-num-layers {recompute.layers or 1}"
-    elif recompute.mode == "selective":
+    elif named := _recomputed(scenario, spec):
         yield "--recompute-granularity selective"
-        names = {module: name for name, module in MODULES.items()}
-        yield f"--recompute-modules {' '.join(names[module] for module in recompute.modules)}"
+        yield f"--recompute-modules {' '.join(named)}"
     if offload.optimizer:
         yield "--optimizer-cpu-offload"
     if layers := round(offload.activations * spec.num_hidden_layers):
@@ -226,6 +232,8 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "overlap.fusion: buckets of gradients wait for no tick"
     if scenario.bucket == "tensor":
         yield "bucket = 'tensor': gradients travel in buckets of elements"
+    if scenario.recompute.mode == "selective" and "activation" in scenario.recompute.modules and spec.moe is None:
+        yield "recompute.modules activation: moe_act is of experts, and this model has none"
     if scenario.loss == "passes":
         yield "loss = 'passes': leave out --cross-entropy-loss-fusion"
     if scenario.attention == "flash-2":

@@ -18,6 +18,8 @@ MODULES = {
     **{name: name for name in ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")},
     "moe_act": "activation",
 }
+OF_EXPERTS = ("moe_act",)
+"""Modules that Megatron-LM recomputes with grouped products of experts alone (TransformerConfig refuses them else)."""
 _ARGUMENTS = {
     "parallel.tp": "tensor_model_parallel_size",
     "parallel.cp": "context_parallel_size",
@@ -237,6 +239,8 @@ def _recompute(given: Given, sizes: dict[str, int], schedule: dict[str, Any], sh
     named = given.texts("recompute_modules") or ("core_attn",)
     if wrong := [name for name in named if name not in MODULES]:
         given.fault("recompute_modules", f"expected some of {', '.join(MODULES)}", wrong[0])
+    if shape.spec.moe is None and (wrong := [name for name in named if name in OF_EXPERTS]):
+        given.fault("recompute_modules", "is recomputed in experts alone, and this model has none", wrong[0])
     modules = {MODULES[name]: no_such_part(shape.spec, MODULES[name]) for name in named if name in MODULES}
     for name, reason in modules.items():
         if reason:

@@ -1,7 +1,6 @@
 """From a TOML file and `--set` changes to a checked Scenario; every fault is one line with file, key and value."""
 
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -10,29 +9,34 @@ from pydantic.fields import FieldInfo
 
 from ..errors import UserError, fault, hint
 from ..files import read_toml
+from .changes import changed, parsed
 from .cycle import CycleScenario
 from .defaults import with_defaults
 from .schema import Scenario
+from .schemas import SCHEMAS, AnyScenario
 from .training import TrainScenario
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
 
 
-def load_question(path: str | Path, changes: Sequence[str] = ()) -> Scenario | CycleScenario | TrainScenario:
+def load_question(path: str | Path, changes: Sequence[str] = ()) -> AnyScenario:
     """Read a scenario file of any kind, like `load_scenario`.
 
     Raises:
         UserError: the file cannot be read, is not TOML, or says something that is not allowed.
     """
-    table = _read(path, changes)
-    if table.get("kind") == "rl_cycle":
-        return check_cycle(table, str(path))
-    if table.get("kind") == "train_step":
-        return check_train(table, str(path))
-    if table.get("kind", "weight_update") != "weight_update":
-        allowed = "input should be 'weight_update', 'train_step' or 'rl_cycle'"
-        raise UserError(fault(str(path), "kind", table["kind"], allowed))
-    return check_scenario(table, str(path))
+    return check_question(_read(path, changes), str(path))
+
+
+def check_question(table: Mapping[str, Any], where: str = "scenario") -> AnyScenario:
+    """The scenario of any kind that a table of plain values says, or a UserError with a line per fault."""
+    _check_no_sweep(table, where)
+    kind = table.get("kind", "weight_update")
+    if kind not in tuple(SCHEMAS):
+        *others, last = map(repr, SCHEMAS)
+        raise UserError(fault(where, "kind", kind, f"input should be {', '.join(others)} or {last}"))
+    filled = with_defaults(table, where) if kind == "train_step" else table
+    return checked(SCHEMAS[kind], _tuples(filled), where)
 
 
 def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
@@ -46,51 +50,36 @@ def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
 
 def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
     """The Scenario that a table of plain values says, or a UserError with a line per fault."""
-    return _checked(Scenario, table, where)
+    _check_no_sweep(table, where)
+    return checked(Scenario, _tuples(table), where)
 
 
 def check_cycle(table: Mapping[str, Any], where: str = "scenario") -> CycleScenario:
     """The same for a scenario of kind rl_cycle."""
-    return _checked(CycleScenario, table, where)
+    return checked(CycleScenario, _tuples(table), where)
 
 
 def check_train(table: Mapping[str, Any], where: str = "scenario") -> TrainScenario:
     """The same for a scenario of kind train_step; where it is silent, its stack speaks."""
-    return _checked(TrainScenario, with_defaults(table, where), where)
+    return checked(TrainScenario, _tuples(with_defaults(table, where)), where)
 
 
 def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:
-    table = read_toml(Path(path))
-    for change in changes:
-        _apply(table, change)
-    return table
+    return changed(read_toml(Path(path)), parsed(changes), str(path))
 
 
-def _checked(schema: type[_Asked], table: Mapping[str, Any], where: str) -> _Asked:
+def _check_no_sweep(table: Mapping[str, Any], where: str) -> None:
+    """What has a base and what varies is many scenarios, and none of its keys is known to one."""
+    if "base" in table and {"axes", "points"} & table.keys():
+        raise UserError(f"{where}: is a sweep: runcast sweep {where}")
+
+
+def checked(schema: type[_Asked], table: Mapping[str, Any], where: str) -> _Asked:
+    """What a table of plain values says by a schema, or a UserError with a line per fault."""
     try:
-        return schema.model_validate(_tuples(table))
+        return schema.model_validate(table)
     except ValidationError as error:
         raise UserError(*(_line(schema, where, one) for one in error.errors(include_url=False))) from error
-
-
-def _apply(table: dict[str, Any], change: str) -> None:
-    key, equals, text = change.partition("=")
-    if not equals or not key.strip():
-        raise UserError(f"--set {change}: expected key=value, such as update.bucket='2 GiB'")
-    *path, last = key.strip().split(".")
-    for part in path:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise UserError(f"--set {change}: {part} is a value, not a table")
-    table[last] = _toml_value(text.strip())
-
-
-def _toml_value(text: str) -> Any:
-    """The TOML value that the text writes, or the text itself where it writes none (`5.89 GiB`)."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _tuples(value: Any) -> Any:
@@ -129,11 +118,16 @@ def _table_of(table: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
     """The schema of the table in which the last key of the path stands, inside that of the whole file."""
     for part in list(path)[:-1]:
         field = table.model_fields.get(part)
-        annotation = field.annotation if field else None
-        for kind in (annotation, *get_args(annotation)):  # a table that may be left out is `Table | None`
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                table = kind
+        table = next(_tables_in(field.annotation), table) if field else table
     return table
+
+
+def _tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The tables that a key may hold: one that may be left out is `Table | None`, some are `list[Table]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _tables_in(inner)
 
 
 def _fields(schema: type[BaseModel], path: list[str]) -> dict[str, FieldInfo]:

@@ -87,6 +87,11 @@ class Resolved:
         vars(other).update(kept | {"program": self.program, "profile": self.profile.stated(values, "stated")})
         return other
 
+    @property
+    def opening(self) -> str:
+        """The op behind which the time of an update begins: its metadata gathered, or requests stopped."""
+        return "pause" if self.from_trainers else "gather_metas"
+
     @cached_property
     def dtype(self) -> str:
         """Precision of the weights that engines hold: fp8 where the model is quantised, or the update does it."""

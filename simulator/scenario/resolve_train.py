@@ -27,7 +27,7 @@ from .resolve import canonical, slowness_of
 from .routing import expert_islands, load_of, remote_share
 from .shape import shape_of
 from .training import TrainScenario
-from .unfit import unfit, unfit_batch
+from .unfit import unfit, unfit_batch, unfit_run
 
 Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
@@ -108,6 +108,13 @@ class ResolvedTrain:
         vars(other).update(kept | {"program": self.program, "profile": self.profile.stated(values, "stated")})
         return other
 
+    def on(self, grid: Grid) -> "ResolvedTrain":
+        """The same scenario on another grid of its stages, for what does not rest on all micro-batches."""
+        other = ResolvedTrain(self.scenario, self.where, self.memo)
+        own = ("cluster", "spec", "devices", "profile", "dims", "microbatches", "shard")
+        vars(other).update({name: value for name, value in vars(self).items() if name in own} | {"grid": grid})
+        return other
+
     @cached_property
     def dims(self) -> ParallelDims:
         """Sizes of the axes; dp is what GPUs are left."""
@@ -125,6 +132,8 @@ class ResolvedTrain:
         if dims.world_size == gpus:  # else dp is no more than a guess
             batch = unfit_batch(self.scenario.batch, self.spec.num_hidden_layers, dims.dp)
             faults += [fault(self.where, *misfit) for misfit in batch]
+        if self.scenario.run is not None:
+            faults += [fault(self.where, *misfit) for misfit in unfit_run(self.scenario.run, gpus)]
         if faults:
             raise UserError(*faults)
         return dims
@@ -138,13 +147,17 @@ class ResolvedTrain:
     @cached_property
     def grid(self) -> Grid:
         """The schedule."""
+        return self.shorter_grid(self.microbatches)
+
+    def shorter_grid(self, microbatches: int) -> Grid:
+        """The schedule as it is with so many micro-batches."""
         given = self.scenario.schedule
         if given.name not in SCHEDULES:
             raise unknown(self.where, "schedule.name", given.name, sorted(SCHEDULES))
         options = {"group": given.group} if given.group is not None else {}
         chunks = given.vpp if given.vpp is not None else SCHEDULES[given.name].chunks or 1
         try:
-            return build(given.name, self.dims.pp, self.microbatches, chunks, **options)
+            return build(given.name, self.dims.pp, microbatches, chunks, **options)
         except (ValueError, TypeError) as error:
             raise UserError(f"{self.where}: schedule: {error}") from None
 
@@ -282,7 +295,7 @@ class ResolvedTrain:
         return len({self.cluster.island(rank) for rank in self.dims.group("tp", 0)}) > 1
 
     @property
-    def _laid_out(self) -> Profile:
+    def laid_out(self) -> Profile:
         """The profile, with what its numbers are for this layout."""
         stated = dict[str, float]()
         if self.tp_in_far_pipeline:
@@ -306,7 +319,7 @@ class ResolvedTrain:
         return each * self.dims.tp * slowest + waits / self.profile.given("time_factor.host", 1.0)
 
     def _costs(self) -> tuple[Costs, Floats | None]:
-        machines, profile, _ = self.cluster, self._laid_out, self.peak_type  # what is wrong with them is told first
+        machines, profile, _ = self.cluster, self.laid_out, self.peak_type  # what is wrong with them is told first
         if (fusion := self.scenario.overlap.fusion) is not None:
             profile = profile.stated({"fusion.cycle_s": fusion.cycle}, "overlap.fusion.cycle")
         mix = None
@@ -349,6 +362,8 @@ class ResolvedTrain:
     def hash(self) -> str:
         """Names the result: everything that the prediction rests on, and the engine's version."""
         names = {"name", "cluster", "model", "profile", "stack"}  # what they stand for counts, not they
+        if self.scenario.run is None:
+            names.add("run")  # a step has the hash that it had before there were runs
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),
             "model": repr(self.spec),

@@ -188,6 +188,35 @@ class Lora(Table):
         return self
 
 
+class Run(Table):
+    """The whole run that the step is of."""
+
+    tokens: Annotated[float, Field(gt=0, le=1e18)] = Field(description="tokens to train on")
+    gpu_mtbf: Annotated[Seconds, Field(gt=0)] | None = Field(
+        None, description="mean time between failures that stop the run, of one GPU (default: nothing fails)"
+    )
+    checkpoint: Annotated[Seconds, Field(gt=0)] | None = Field(
+        None, description="with gpu_mtbf: how long training stands for a checkpoint"
+    )
+    restart: Seconds | None = Field(
+        None, description="with gpu_mtbf: from a failure until training goes on, at its last checkpoint"
+    )
+    interval: Annotated[Seconds, Field(gt=0)] | None = Field(
+        None,
+        description="with gpu_mtbf: work between two checkpoints, made to divide the run "
+        "(default: what makes the run shortest)",
+    )
+
+    @model_validator(mode="after")
+    def _failures(self) -> "Run":
+        given = [key for key in ("checkpoint", "restart", "interval") if getattr(self, key) is not None]
+        if self.gpu_mtbf is None and given:
+            raise ValueError(f"{' and '.join(given)} without gpu_mtbf: nothing fails")
+        if self.gpu_mtbf is not None and (self.checkpoint is None or self.restart is None):
+            raise ValueError("gpu_mtbf needs checkpoint and restart")
+        return self
+
+
 class TrainScenario(Table):
     """One training step. The content hash names its results."""
 
@@ -218,6 +247,7 @@ class TrainScenario(Table):
     )
     level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
     slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
+    run: Run | None = Field(None, description="how long, and for how much, the whole run goes")
 
     @model_validator(mode="after")
     def _nothing_ignored(self) -> "TrainScenario":

@@ -13,11 +13,13 @@ from ..errors import fault
 from ..hardware import Cluster
 from ..parallel import ParallelDims
 from ..profile import profile_for
+from ..units import format_seconds
 from ..workload import ModelSpec
-from .training import Batch, TrainScenario
+from .training import Batch, Run, TrainScenario
 
 _MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
 _MOST_BUCKETS = 1_000_000  # of a whole model's gradients: each is an op of every stage
+_MOST_FAILURES = 20.0  # expected in one interval: a run then takes e^20 times as long
 
 
 class Misfit(NamedTuple):
@@ -26,6 +28,17 @@ class Misfit(NamedTuple):
     key: str
     value: object
     allowed: str
+
+
+def unfit_run(run: Run, gpus: int) -> Iterator[Misfit]:
+    """A run that stands still: between two failures it does not get through a checkpoint and a restart."""
+    if run.gpu_mtbf is None:
+        return
+    mtbf_s = run.gpu_mtbf / gpus
+    lost_s = (run.checkpoint or 0.0) + (run.restart or 0.0) + (run.interval or 0.0)
+    if lost_s > _MOST_FAILURES * mtbf_s:
+        text = f"one of {gpus:,} GPUs fails every {format_seconds(mtbf_s)}, but interval, checkpoint and restart"
+        yield Misfit("run.gpu_mtbf", format_seconds(run.gpu_mtbf), f"{text} take {format_seconds(lost_s)}: no progress")
 
 
 def undivided(
@@ -80,8 +93,7 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
     yield from (fault(where, *misfit) for misfit in found)
     if spec.moe is not None and dims.tp > 1 and not given.sequence_parallel:
         yield fault(where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron")
-    least = spec.total_params() // _MOST_BUCKETS
-    if isinstance(scenario.bucket, int) and scenario.bucket < least:
+    if isinstance(scenario.bucket, int) and scenario.bucket < (least := spec.total_params() // _MOST_BUCKETS):
         yield fault(where, "bucket", scenario.bucket, f"expected {least:,} elements or more for {spec.name}")
     yield from (fault(where, *misfit) for misfit in _mechanisms(scenario, spec, dims))
 

@@ -49,6 +49,10 @@ class Grid:
     def __str__(self) -> str:
         return "\n".join(" ".join(map(cell_text, row)) for row in self.rows)
 
+    def __hash__(self) -> int:
+        """Of its sizes, as rows may hold a million actions; equality looks at those."""
+        return hash((self.name, self.stages, self.microbatches, len(self.rows)))
+
     @classmethod
     def from_text(cls, text: str, name: str = "") -> "Grid":
         """Inverts `str`; stages and micro-batches are counted."""
@@ -62,7 +66,7 @@ class Grid:
         """Number of pipeline ranks."""
         return len(self.rows)
 
-    @property
+    @cached_property
     def pairs(self) -> bool:
         """Whether any cell overlaps two actions."""
         return any(len(cell) > 1 for row in self.rows for cell in row)
@@ -73,11 +77,15 @@ class Grid:
 
     def stages_of(self, rank: int) -> tuple[int, ...]:
         """The stages whose parameters the rank holds, ascending."""
-        return tuple(sorted({action.stage for action in self.actions(rank)}))
+        return self._stages[rank]
 
     def actions(self, rank: int) -> Iterator[Action]:
         """The rank's actions in order, pairs opened."""
         return (action for cell in self.rows[rank] for action in cell)
+
+    @cached_property
+    def _stages(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(sorted({one.stage for one in self.actions(rank)})) for rank in range(self.ranks))
 
     @cached_property
     def _ranks(self) -> dict[tuple[int, int], int]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..errors import UserError
 from ..files import read_json
+from .coverage import count, held, verdict
 from .published import not_predicted, plain
 from .summary import of_errors
 from .updates import Case, read_cases, shipped
@@ -119,10 +120,13 @@ def _row(case: Case, seen: Mapping[str, float]) -> dict[str, Any]:
 
 def _scores(rows: pd.DataFrame, column: str) -> dict[str, Any]:
     error = rows[column].dropna()
-    held = rows["seconds"].between(rows["interval_low_s"], rows["interval_high_s"]).mean()
+    inside, known = count(held(rows, "seconds")) if column == "error" else (0, 0)
     return {
         "rows": len(error),
         **of_errors(error),
         "largest_abs_error": float(error.abs().max()),
-        "interval_coverage": float(held) if column == "error" else None,
+        "interval_coverage": inside / known if known else None,
+        "held": inside,
+        "held_of": known,
+        "confidence": verdict(inside, known),
     }

@@ -7,6 +7,7 @@ import pandas as pd
 
 from ..samples import summed
 from ..units import format_seconds
+from .coverage import FEW, told
 from .ledger import Ledger
 
 _ROWS = {
@@ -41,6 +42,8 @@ def lines(ledger: Ledger) -> Iterator[str]:
         yield ""
         yield _table(ledger.summary, _SUMMARY)
         yield ""
+        for row in ledger.summary.to_dict("records"):
+            yield from told(f"{row['system']}, {row['errors']}", row["held"], row["held_of"])
     yield (
         f"{len(ledger.table)} of {len(ledger.table) + len(ledger.reasons)} rows predicted; {ledger.parameters} "
         "parameters of software stacks were moved by the shipped ledger, none belongs to a row"
@@ -51,14 +54,20 @@ def lines(ledger: Ledger) -> Iterator[str]:
 
 
 def _table(rows: pd.DataFrame, columns: dict[str, str]) -> str:
-    cells = [[_cell(name, row[key]) for key, name in columns.items()] for row in rows.to_dict("records")]
+    cells = [[_cell(name, _shown(row, key)) for key, name in columns.items()] for row in rows.to_dict("records")]
     return pd.DataFrame(cells, columns=list(columns.values())).to_string(index=False)
+
+
+def _shown(row: dict[Any, Any], key: str) -> Any:
+    """A value; of few rows how many are in the interval, not which share."""
+    few = key == "interval_coverage" and 0 < row["held_of"] < FEW
+    return f"{row['held']}/{row['held_of']}" if few else row[key]
 
 
 def _cell(name: str, value: Any) -> str:
     if value is None or value != value:
         return "-"
-    if "%" in name:
+    if "%" in name and not isinstance(value, str):
         signed = name.endswith("%") and name not in ("median %", "p90 %", "largest %", "in interval %")
         return f"{100 * value:+.1f}" if signed else f"{100 * value:.1f}"
     return format_seconds(value) if isinstance(value, float) else str(value)
@@ -77,4 +86,4 @@ def _markdown(rows: pd.DataFrame, columns: dict[str, str]) -> Iterator[str]:
     yield f"| {' | '.join(columns.values())} |"
     yield "|" + "---|" * len(columns)
     for row in rows.to_dict("records"):
-        yield f"| {' | '.join(_cell(name, row[key]) for key, name in columns.items())} |"
+        yield f"| {' | '.join(_cell(name, _shown(row, key)) for key, name in columns.items())} |"

@@ -5,6 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from .coverage import held
+
 
 def scores(rows: pd.DataFrame) -> dict[str, Any]:
     """The numbers of a group of rows, errors as fractions; None where no row is scored."""
@@ -16,8 +18,7 @@ def scores(rows: pd.DataFrame) -> dict[str, Any]:
 def _errors(scored: pd.DataFrame) -> dict[str, float | None]:
     if scored.empty:
         return dict.fromkeys(("median_abs_error", "p90_abs_error", "bias", "interval_coverage"))
-    held = scored["seconds"].between(scored["interval_low_s"], scored["interval_high_s"])
-    return {**of_errors(scored["signed_error"]), "interval_coverage": float(held.mean())}
+    return {**of_errors(scored["signed_error"]), "interval_coverage": float(held(scored, "seconds").mean())}
 
 
 def of_errors(signed: "pd.Series[float]") -> dict[str, float]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from .coverage import FEW, told
 from .summary import median_over_devices, shares
 from .validation import Validation
 
@@ -29,6 +30,7 @@ def lines(validation: Validation) -> Iterator[str]:
     yield ""
     yield _total(validation.overall)
     yield from _over_devices(validation)
+    yield from _confidences(validation.groups)
     yield from _basis(validation)
     yield from _in_sample(validation)
     yield from (f"not predicted: {line}" for line in validation.not_predicted())
@@ -37,14 +39,32 @@ def lines(validation: Validation) -> Iterator[str]:
 def _table(groups: list[dict[str, Any]]) -> str:
     seen = any(group["held_out_median_abs_error"] is not None for group in groups)
     columns = _COLUMNS | (_HELD_OUT if seen else {})
-    rows = [[_cell(column, group[key]) for key, column in columns.items()] for group in groups]
+    rows = [[_cell(column, _shown(group, key)) for key, column in columns.items()] for group in groups]
     return pd.DataFrame(rows, columns=list(columns.values())).to_string(index=False)
 
 
 def _cell(column: str, value: Any) -> str:
     if value is None:
         return "-"
-    return _percent(value) if "%" in column else str(value)
+    return _percent(value) if "%" in column and not isinstance(value, str) else str(value)
+
+
+def _shown(group: dict[str, Any], key: str) -> Any:
+    """A value; of few rows how many are in the interval, not which share."""
+    few = key == "interval_coverage" and 0 < group["scored"] < FEW
+    return f"{_held(group)}/{group['scored']}" if few else group[key]
+
+
+def _held(group: dict[str, Any]) -> int:
+    return round(group["interval_coverage"] * group["scored"])
+
+
+def _confidences(groups: list[dict[str, Any]]) -> Iterator[str]:
+    """A line for each group whose intervals hold clearly too little, or too much."""
+    for group in groups:
+        if group["scored"]:
+            what = " ".join(filter(None, (group["device"], group["cost_class"], group["library"])))
+            yield from told(what, _held(group), group["scored"])
 
 
 def _percent(value: float | None) -> str:

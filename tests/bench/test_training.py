@@ -5,6 +5,8 @@ Nothing here asserts a time; docs/benchmarks.md holds a table of one machine. Pe
 
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 from runcast.simulator import simulate
@@ -76,3 +78,24 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     return round(float(done.stdout))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_coarse_steps_per_second(benchmark, processes):
+    """Predictions of one scenario, each process with a Memo of its own: a second core should nearly double them."""
+    each = 400
+    with ProcessPoolExecutor(processes, get_context("fork")) as pool:
+        list(pool.map(predict_again, [each] * processes))  # warm up
+        benchmark.pedantic(lambda: list(pool.map(predict_again, [each] * processes)), rounds=5)
+
+    benchmark.extra_info["per_second"] = round(processes * each / benchmark.stats["median"])
+
+
+_MEMO = Memo()
+
+
+def predict_again(times):
+    """In a process that keeps its Memo from call to call."""
+    scenario = check_train(LLAMA_70B)
+    for _ in range(times):
+        simulate(scenario, memo=_MEMO)

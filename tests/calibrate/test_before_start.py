@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from runcast.calibrate.compare import unfolded
 from runcast.calibrate.execute import memory, world
 from runcast.calibrate.execute.measured import check_folder
 from runcast.calibrate.execute.memory import available_bytes, check_memory, needed_bytes
 from runcast.calibrate.execute.world import World
 from runcast.simulator import cli
+from runcast.simulator.compare.spans import unfolded
 from runcast.simulator.errors import UserError
 
 SCENARIO = """

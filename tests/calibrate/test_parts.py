@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from runcast.calibrate.compare import unfolded
 from runcast.calibrate.execute.content import FROM_TRAINERS
 from runcast.calibrate.execute.parts import Parts
+from runcast.simulator.compare.spans import unfolded
 from runcast.simulator.errors import UserError
 from runcast.simulator.program import ProgramBuilder
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from runcast.calibrate.fitting.command import Flags, fit_files
 from runcast.calibrate.report import sections, write_report
-from runcast.calibrate.report.lines import FAMILIES, family, lines
-from runcast.calibrate.report.tables import assumed, bands_of, errors, facts, files, models_of, parameters
+from runcast.calibrate.report.tables import assumed, errors, facts, files, parameters
+from runcast.simulator.figures.profile_lines import FAMILIES, bands_of, family, lines, models_of
 from runcast.simulator.forms import quantity
 from runcast.simulator.profile import Profile, load_profile
 from runcast.simulator.samples import read_samples

@@ -5,8 +5,9 @@ from runcast.simulator.figures.training_ledger import svg, training_ledger
 from runcast.simulator.files import digest, read_json, read_toml
 from runcast.simulator.validate.steps import read_cases, restored, shipped
 from runcast.simulator.validate.steps.families import scores_by_family
+from runcast.simulator.validate.steps.known import known_of
 
-from .training_ledger_page import GOLDEN, PAGE, goals, known_of, misses, page
+from .training_ledger_page import GOLDEN, PAGE, goals, misses, page
 
 NAMED = {"id": "a", "stack": "nanotron", "pattern": "dp"}
 

@@ -17,6 +17,7 @@ from runcast.simulator.files import read_toml, write_atomic
 from runcast.simulator.validate.steps import StepLedger, restored, shipped
 from runcast.simulator.validate.steps import ledger_text as text
 from runcast.simulator.validate.steps.families import FAMILIES
+from runcast.simulator.validate.steps.known import known_of
 from runcast.simulator.validate.steps.pairs import scores_of_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -192,18 +193,6 @@ def _worst(ledger: StepLedger, words: Mapping[str, Any]) -> Iterator[str]:
     rows = ledger.worst_first.head(text.MOST_ROWS)
     told = [known_of(row, words) for row in rows.to_dict("records")]
     yield from (*text.markdown(rows.assign(known=told), {**text.ROWS, "known": ("known", "text")}), "")
-
-
-def known_of(row: Mapping[Any, Any], words: Mapping[str, Any]) -> str:
-    """What is known of a row's miss: its neighbours, itself, or its families; keys of several hold if all do."""
-    if row["id"] in words["contradicts"]:
-        return f"contradicts its neighbours: {words['contradicts'][row['id']]}"
-    return "; ".join(why for key, why in words["known"].items() if key == row["id"] or _is_of(row, key))
-
-
-def _is_of(row: Mapping[Any, Any], key: str) -> bool:
-    parts = [part.partition("=") for part in key.split(", ")]
-    return all(equals and str(row[column]) == value for column, equals, value in parts)
 
 
 def _contradicting(ledger: StepLedger, reasons: Mapping[str, str]) -> Iterator[str]:

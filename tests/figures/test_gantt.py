@@ -89,6 +89,30 @@ def test_a_large_update_is_drawn_with_a_few_thousand_bars() -> None:
     assert "are drawn together" in subtitle(figure)
 
 
+def test_a_window_is_told_apart_further() -> None:
+    spans = chart(update(16, 8))
+    whole, _ = thinned(spans, most=500)
+    near, shared_s = thinned(spans, most=500, window_s=(20.0, 22.0))
+    seen = spans[(spans.end_s > 20) & (spans.start_s < 22) & (spans.end_s > spans.start_s)]
+    assert shared_s == 0
+    assert set(near[near["count"] == 1].op) >= set(seen.op)
+    assert near["count"].sum() == whole["count"].sum()
+
+
+def test_a_crowded_window_is_thinned_by_its_own_pixels() -> None:
+    spans = chart(update(16, 8))
+    _, of_all_s = thinned(spans, most=20)
+    _, of_window_s = thinned(spans, most=20, window_s=(10.0, 20.0))
+    assert of_window_s == pytest.approx(of_all_s * 10 / spans.end_s.max())
+
+
+def test_a_window_is_what_is_seen_and_all_is_drawn() -> None:
+    timeline = update(64, 8)
+    whole, near = (gantt(timeline, list(range(16)), window_s=window) for window in (None, (20.0, 30.0)))
+    assert (list(near.layout.xaxis.range), near.layout.yaxis.ticktext) == ([20, 30], whole.layout.yaxis.ticktext)
+    assert sum(drawn_s(near).values()) == pytest.approx(sum(drawn_s(whole).values()))
+
+
 def test_rows_of_other_programs_are_lanes() -> None:
     builder = ProgramBuilder()
     place = builder.place("r0", [0])

@@ -36,6 +36,11 @@ def test_bands_stand_below_the_name_of_their_model(bands: pd.DataFrame) -> None:
     assert shown == {0: "<b>a</b>", 1: "small (1,200)", 2: "large (5)", 3: "<b>b</b>", 4: "all (7)"}
 
 
+def test_names_are_text_even_if_they_look_like_markup(bands: pd.DataFrame) -> None:
+    axis = residual_bands(bands.assign(model="<i>lib"), "t").layout.yaxis
+    assert axis.ticktext[0] == "<b>&lt;i&gt;lib</b>"
+
+
 def test_errors_are_drawn_at_their_bands(bands: pd.DataFrame) -> None:
     traces = residual_bands(bands, "t").data
     drawn = {trace.name: list(zip(trace.y, trace.x, strict=True)) for trace in traces}

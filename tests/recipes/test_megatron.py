@@ -119,6 +119,7 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", "expected one of p2p"),
         ("--recompute-granularity full", "--recompute-method: is missing"),
         ("--recompute-granularity selective --recompute-modules attn", "'attn': expected some of core_attn"),
+        ("--recompute-granularity selective --recompute-modules moe_act", "in experts alone, and this model has none"),
         ("--exp-avg-dtype bf16", "needs --use-precision-aware-optimizer"),
         ("--hybrid-override-pattern M-M*", "not modelled; only decoders"),
         ("--num-query-groups 5", "num_key_value_heads = 5"),
@@ -243,6 +244,23 @@ def test_what_no_argument_says_of_attention_and_of_overlap_is_told():
     assert export_megatron(check_train(scenario, "r")).unsaid == (
         "attention = 'unfused': --attention-backend and dropout of scores are not written",
         "overlap.tp_exposed = 0.5: how much of it is exposed is measured, not set",
+    )
+
+
+def test_megatron_recomputes_activations_of_experts_alone():
+    """moe_act needs grouped products of experts: TransformerConfig refuses it of a dense model."""
+    recompute = {"mode": "selective", "modules": ["layernorm", "activation"]}
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "recompute": recompute,
+                "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+    said = [
+        export_megatron(check_train(scenario | {"model": {"preset": name}}, "r"))
+        for name in ("llama3-8b", "mixtral-8x7b")
+    ]
+    modules = [next(line for line in one.lines if "recompute-modules" in line) for one in said]
+
+    assert (modules, [bool(one.unsaid) for one in said]) == (
+        ["--recompute-modules layernorm", "--recompute-modules layernorm moe_act"],
+        [True, False],
     )
 
 

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from runcast.simulator import Prediction, engine, simulate
-from runcast.simulator.insight import CriticalPath, critical_path, standard_error_s
+from runcast.simulator.insight import critical_path
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
 PUBLISHED_S = {"kimi-k2-16xh20": 14.36, "deepseek-v3.1-16xh20": 10.19}  # checkpoint-engine README, broadcast
@@ -116,9 +115,3 @@ def test_a_reload_that_a_broadcast_disturbs_makes_the_update_longer(prediction):
 def durations(timeline, kind):
     mask = timeline.program.of_kind(kind)
     return (timeline.end_s - timeline.start_s)[mask].tolist()
-
-
-def test_errors_add_inside_a_class_and_in_squares_between():
-    path = CriticalPath(np.array([0, 1, 2]), np.array([10.0, 20.0, 40.0]))
-    costs = SimpleNamespace(cost_class=np.array([0, 0, 1]), spread=np.array([0.1, 0.1, 0.1]))
-    assert standard_error_s(path, costs) == pytest.approx(5.0)  # (1 + 2) and 4

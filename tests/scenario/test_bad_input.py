@@ -103,11 +103,18 @@ def test_all_faults_are_told_at_once(scenario, capsys):
     assert len(lines) == 3
 
 
-@pytest.mark.parametrize("change", ["nodes", "=3", "model.preset.deeper=3"])
-def test_a_change_that_is_no_change(change, scenario, capsys):
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("nodes", "--set nodes: expected key=value"),
+        ("=3", "--set =3: expected key=value"),
+        ("model.preset.deeper=3", "model.preset.deeper = 3: preset is a value, not a table"),
+    ],
+)
+def test_a_change_that_is_no_change(change, told, scenario, capsys):
     code, lines = run(capsys, "simulate", scenario, "--set", change)
 
-    assert (code, len(lines), f"--set {change}" in lines[0]) == (2, 1, True), lines
+    assert (code, len(lines), told in lines[0]) == (2, 1, True), lines
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -185,3 +192,14 @@ def test_json_on_stdout_is_all_there_is(scenario, capsys):
     report = json.loads(capsys.readouterr().out)
 
     assert (leave.value.code, report["kind"], Path(scenario.parent / "t.csv").exists()) == (0, "weight_update", True)
+
+
+@pytest.mark.parametrize("verb", ["simulate", "explain", "compare"])
+@pytest.mark.parametrize("varied", ["[[axes]]\nkey = 'nodes'\nvalues = [1, 2]\n", "points = [{nodes = 1}]\n"])
+def test_a_sweep_is_told_with_the_verb_that_takes_it(tmp_path, capsys, verb, varied):
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text(f"base = 'base.toml'\n{varied}")
+
+    code, lines = run(capsys, verb, sweep, *([sweep] if verb == "compare" else []))
+
+    assert (code, lines) == (2, [f"error: {sweep}: is a sweep: runcast sweep {sweep}"])

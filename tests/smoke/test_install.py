@@ -11,7 +11,10 @@ pytestmark = pytest.mark.smoke
 
 RUNCAST = Path(sys.executable).with_name("runcast")
 HEAVY = ["dash", "numba", "numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "torch"]
-VERBS = ["calibrate", "cluster", "compare", "execute", "plan", "simulate", "validate"]
+VERBS = [
+    "calibrate", "cluster", "compare", "dashboard", "execute", "explain", "plan", "search", "simulate", "sweep",
+    "validate",
+]  # fmt: skip
 
 
 def runcast(*arguments):

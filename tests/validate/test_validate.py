@@ -125,7 +125,7 @@ def test_table_has_a_line_per_group_and_one_total(table: Any, profile: Any) -> N
     rows = table(f"{COPY},0.8e-3")
     told = list(lines(validate(rows, "copy", profile())))
     assert (told[0].splitlines()[1].split(), told[2]) == (
-        ["H100", "SXM", "copy.h2d", "torch", "1", "1", "1", "25.0", "25.0", "25.0", "0.0"],
+        ["H100", "SXM", "copy.h2d", "torch", "1", "1", "1", "25.0", "25.0", "25.0", "0/1"],
         "total: 1 rows, 1 predicted, 1 scored: median 25.0 %, p90 25.0 %, bias 25.0 %, 0.0 % in the 90 % interval",
     )
 
@@ -272,7 +272,7 @@ def test_files_are_written_and_named(table: Any, profile: Any, runcast: Any, tmp
         len(to_csv.read_text().splitlines()),
     ) == (
         0,
-        [f"wrote {to_csv}", f"wrote {to_json}"],
+        [f"wrote {to_json}", f"wrote {to_csv}"],
         1,
         2,
     )

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from ... import engine
 from ...files import read_toml
-from ...insight import Z90, critical_path, path_by_phase, standard_error_s
+from ...insight import critical_path, path_by_phase
 from ...profile import stack_names
 from ...scenario import ResolvedTrain, check_train
 from ...train_memory import rank_memory
+from ...uncertainty import interval
 from ..published import rows_of
 from .cells import REQUIRED, CellError, Cells
 from .machines import cluster_of
@@ -38,12 +39,16 @@ def shipped() -> Path:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a row's scenario gives: `phase_s` are seconds of the critical path by phase, shape [len(PHASES)]."""
+    """What a row's scenario gives: `phase_s` are seconds of the critical path by phase, shape [len(PHASES)].
+
+    `own_variance` is that of ln(seconds) if each op of the path is off by its own spread, independently of the others.
+    """
 
     seconds: float
     low_s: float
     high_s: float
     phase_s: NDArray[np.float64]
+    own_variance: float
     memory_bytes: tuple[float, ...]
 
 
@@ -87,10 +92,11 @@ class Case:
         resolved = self.resolved.restated(values) if values else self.resolved
         timeline = engine.simulate(resolved.program, resolved.costs)
         path, seconds = critical_path(timeline), timeline.makespan_s
-        reach = float(np.exp(Z90 * standard_error_s(path, resolved.costs) / seconds))
+        sure = interval(resolved, timeline, path)
         held = tuple(rank.peak_bytes for rank in rank_memory(resolved, timeline)) if memory else ()
         phases = path_by_phase(path, resolved.program, resolved.mix)
-        return Answer(seconds, seconds / reach, seconds * reach, phases, held)
+        own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
+        return Answer(seconds, sure.low_s, sure.high_s, phases, own, held)
 
 
 def read_cases(path: Path) -> list[Case]:

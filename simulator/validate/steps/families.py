@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from ...insight import Z90
+from ..coverage import count, held, verdict
 from ..summary import of_errors
 
 ERRORS = {
@@ -54,11 +57,11 @@ def scores_of_memory(table: pd.DataFrame) -> pd.DataFrame:
             {"measured": str(name), "scored": not str(name).startswith(_RESERVED), **_of(part["memory_error"])}
             for name, part in measured.groupby("mem_convention", sort=False)
         ],
-        columns=["measured", "scored", *_SCORES[:-1]],
+        columns=["measured", "scored", *_SCORES[:4]],
     )
 
 
-_SCORES = ("rows", "median_abs_error", "p90_abs_error", "bias", "interval_coverage")
+_SCORES = ("rows", "median_abs_error", "p90_abs_error", "bias", "interval_coverage", "held", "held_of", "confidence")
 
 
 def _families(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
@@ -72,8 +75,19 @@ def _families(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 
 def _scores(rows: pd.DataFrame, column: str) -> dict[str, Any]:
-    held = rows["measured_s"].between(rows["interval_low_s"], rows["interval_high_s"]).mean()
-    return {**_of(rows[column]), "interval_coverage": float(held) if column == "error" else None}
+    hold, known = count(inside(rows, column))
+    share = hold / known if known else None
+    told = {"held": hold, "held_of": known, "confidence": verdict(hold, known)}
+    return {**_of(rows[column]), "interval_coverage": share, **told}
+
+
+def inside(rows: pd.DataFrame, column: str) -> "pd.Series[Any]":
+    """Whether the interval of each row holds what was measured, as it is or as it was with rows left out."""
+    if column == "error":
+        return held(rows, "measured_s")
+    reach = Z90 * rows.get(f"{column}_deviation", pd.Series(np.nan, rows.index))
+    near = pd.Series(np.log1p(rows[column]), rows.index).abs() <= reach
+    return near.astype(object).where(reach.notna() & rows[column].notna(), None)
 
 
 def _of(errors: "pd.Series[float]") -> dict[str, Any]:

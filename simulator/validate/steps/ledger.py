@@ -16,6 +16,7 @@ import pandas as pd
 from ...errors import UserError
 from ...files import digest, read_json, read_toml
 from ...samples import read_table
+from ...uncertainty import shipped_fit
 from ..published import not_predicted, plain
 from .cases import Case, read_cases, shipped
 from .cells import CellError, Cells
@@ -209,6 +210,7 @@ def _measures(convention: str) -> Mapping[str, str]:
 
 def _ledger(path: Path, cases: Sequence[Case], predictions: Sequence[Mapping[str, Any]]) -> StepLedger:
     seen, parameters = _fitted(path)
+    sure = shipped_fit().left_out if shipped_fit().about.get("sha256") == digest(path) else {}
     contradicts = read_toml(shipped().with_suffix(".toml"))["contradicts"]
     rows, reasons = [], {}
     for case, found in zip(cases, predictions, strict=True):
@@ -216,7 +218,8 @@ def _ledger(path: Path, cases: Sequence[Case], predictions: Sequence[Mapping[str
             reasons[case.line] = str(found["reason"])
             continue
         try:
-            rows.append(_row(case, found, seen.get(case.key, {}), case.key in contradicts))
+            row = _row(case, found, seen.get(case.key, {}), case.key in contradicts)
+            rows.append(row | {f"{name}_left_out_deviation": of for name, of in sure.get(case.key, {}).items()})
         except CellError as error:  # what was measured is no number
             reasons[case.line] = str(error)
     table = pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_TYPES)
@@ -236,12 +239,15 @@ def _fitted(path: Path) -> tuple[Mapping[str, Mapping[str, float]], int]:
     return found["left_out"] if about["sha256"] == digest(path) else {}, about["parameters"]
 
 
+DEVIATIONS = tuple(f"{column}_deviation" for column in LEFT_OUT)
+"""Standard deviation of ln(seconds) that a prediction has with the row's group, stack or source left out."""
+
 _COLUMNS = (
     "line", "id", "source", "framework", "sw_version", "stack", "model", "arch", "gpu", "gpus", "precision", "pattern",
-    "measured_s", "predicted_s", "error", "interval_low_s", "interval_high_s", *LEFT_OUT,
+    "measured_s", "predicted_s", "error", "interval_low_s", "interval_high_s", *LEFT_OUT, *DEVIATIONS,
     "measured_gib", "predicted_gib", "memory_error", "mem_convention", "assumed", "contradicts",
 )  # fmt: skip
-_TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys(ERRORS, float)
+_TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys((*ERRORS, *DEVIATIONS), float)
 """Of columns that hold nothing where no row is predicted, or where the fit left nothing out."""
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 
 from ...samples import summed
 from ...units import format_seconds
+from ..coverage import coverage, told
 from .families import ERRORS, FAMILIES
 from .ledger import StepLedger
 from .pairs import scores_of_pairs
@@ -32,6 +33,10 @@ MEMORY: Columns = {
     "measured": ("measured", "text"), "rows": ("rows", "text"), "median_abs_error": ("median %", "share"),
     "p90_abs_error": ("p90 %", "share"), "bias": ("bias %", "signed"), "scored": ("scored", "yes"),
 }  # fmt: skip
+COVERAGE: Columns = {
+    "family": ("family", "text"), "name": ("rows", "text"),
+    **{words: (f"{words} %", "text") for words in ERRORS.values()},
+}  # fmt: skip
 PAIRS: Columns = {
     "kind": ("change", "text"), "pairs": ("pairs", "text"), "counted": ("above 1 %", "text"),
     "right_sign": ("right sign %", "share"), "median_size_error": ("median error of the size %", "share"),
@@ -49,6 +54,9 @@ def lines(ledger: StepLedger) -> Iterator[str]:
             yield from (*_terminal(wide(ledger.summary, family), family_columns(family)), "")
         yield from without_contradicting(ledger)
         yield from (over_sources(ledger), "")
+        yield "rows in the 90 % interval:"
+        yield from (*_terminal(coverages(ledger.summary), COVERAGE), "")
+        yield from (*confidences(ledger.summary), "")
         yield from (*_terminal(scores_of_pairs(ledger.pairs), PAIRS), "")
         yield from (*_terminal(ledger.worst_first.head(MOST_ROWS), ROWS), "")
     if len(ledger.memory):
@@ -70,6 +78,23 @@ def wide(summary: pd.DataFrame, family: str) -> pd.DataFrame:
         for name, part in rows.groupby("name", sort=False)
         for plain in [part.to_dict("records")]
     ])  # fmt: skip
+
+
+def coverages(summary: pd.DataFrame) -> pd.DataFrame:
+    """A row per family and name: the share of rows in the interval by way of leaving out, in percent; counts of few."""
+    rows = [
+        {"family": FAMILIES.get(str(family), "rows"), "name": name,
+         **{row["errors"]: coverage(row["held"], row["held_of"]) for row in part.to_dict("records")}}
+        for (family, name), part in summary.groupby(["family", "name"], sort=False)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["family", "name", *summary["errors"].unique()])
+
+
+def confidences(summary: pd.DataFrame) -> Iterator[str]:
+    """A line for each family whose intervals hold clearly too little, or too much."""
+    for row in summary.to_dict("records"):
+        what = f"{FAMILIES.get(row['family'], 'rows')} {row['name']}, {row['errors']}"
+        yield from told(what, row["held"], row["held_of"])
 
 
 def without_contradicting(ledger: StepLedger) -> Iterator[str]:

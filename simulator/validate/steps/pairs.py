@@ -17,7 +17,7 @@ from .cells import Cells
 COUNTS_FROM = 0.01
 """A measured effect that is smaller says nothing about the sign."""
 
-_OUTCOMES = (
+OUTCOMES = (
     "id", "source_url", "table_or_path", "grad_accum", "metric", "value", "iter_time_s", "tokens_per_s_per_gpu",
     "tflops_per_gpu", "flop_convention", "mfu_pct", "mfu_peak_tflops", "peak_mem_gib", "mem_convention", "confidence",
     "sim_level", "missing", "notes",
@@ -110,7 +110,7 @@ def _found(kind: str, cases: Sequence[Case]) -> Iterator[tuple[Case, Case]]:
 
 
 def _rest(cells: Cells, free: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((column, cells.text(column)) for column in cells.values if column not in (*_OUTCOMES, *free))
+    return tuple((column, cells.text(column)) for column in cells.values if column not in (*OUTCOMES, *free))
 
 
 def _pair(kind: str, before: Case, after: Case, seconds: Seconds) -> Mapping[str, Any]:

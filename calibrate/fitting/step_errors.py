@@ -1,0 +1,222 @@
+"""How sure training steps are: what a fit left open, how far stacks are apart, and widths that make intervals hold.
+
+The covariance is that of the fit's own least squares: slopes of ln(seconds) by each parameter, rows weighed as the fit
+weighs them, and parameters apart from what they rest on as priors. Leaving rows out leaves them out of it, so each row
+has the interval of a fit that never saw its group, its stack or its source. Spreads of single numbers stay as they are
+shipped, independent from op to op; of a device whose only rows are left out they would be shared by a class.
+
+Three numbers are not in the fit, and are estimated together: by how much what it left open is too narrow (rows of a
+source share errors, and it counts them as independent), how far the load of experts throws a step off, and how far a
+configuration is from its stack's factors. They minimise the mean interval score (Gneiting and Raftery, JASA 102, 2007),
+a proper score of 90 % intervals, of all rows with their groups left out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ...simulator.costs import PHASES
+from ...simulator.errors import UserError
+from ...simulator.files import digest, read_json
+from ...simulator.insight import Z90
+from ...simulator.profile import load_profile, load_stack
+from ...simulator.uncertainty import Fit, Term, terms_of
+from ...simulator.uncertainty.errors import ROUTED
+from ...simulator.uncertainty.factors import split_covariance
+from ...simulator.validate.steps import Case
+from .crew import Crew
+from .repeats import run_to_run
+from .step_ledger import groups_of, usable
+from .steps import DEVICE_SPREAD, NU, SIGMA, SPREADS, Bools, Design, Floats, of_device
+
+_MOVES = 0.01
+"""The least slope with which a row tells of a parameter."""
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """Of ln(seconds) of rows: by phase, shape [rows, phases], and by parameter; `weight` is the fit's, of each row.
+
+    `error` is ln(predicted / measured), `others` the variance of what neither factors nor widths say.
+    """
+
+    cases: Sequence[Case]
+    terms: Sequence[Sequence[Term]]
+    keys: Sequence[Key]
+    by_phase: Floats
+    by_parameter: Floats
+    error: Floats
+    others: Floats
+    weight: Floats
+
+
+def slopes_of(path: Path) -> Slopes:
+    """Simulate the rows of a ledger as shipped.
+
+    Raises:
+        UserError: the table cannot be read, or none of its rows can be predicted.
+    """
+    cases = usable(path)
+    with Crew(path, [case.key for case in cases]) as crew:
+        answers = crew.predict({row: {} for row in range(len(cases))})
+    found = [answers[row] for row in range(len(cases))]
+    seconds = np.array([answer.seconds for answer in found])
+    by_phase = np.array([answer.phase_s for answer in found]) / seconds[:, None]
+    terms = [terms_of(case.resolved) for case in cases]
+    keys = list(dict.fromkeys((term.of, term.name) for row in terms for term in row))
+    at = {key: place for place, key in enumerate(keys)}
+    by_parameter = np.zeros((len(cases), len(keys)))
+    for row, its in enumerate(terms):
+        for term in its:
+            by_parameter[row, at[term.of, term.name]] += term.power * by_phase[row, term.phase]
+    error = np.log(seconds / np.array([case.cells.number("iter_time_s") for case in cases]))
+    weight = Design(cases).weight * (NU + 1) / (NU + (error / SIGMA) ** 2) / SIGMA**2
+    others = np.array([answer.own_variance for answer in found])
+    return Slopes(cases, terms, keys, by_phase, by_parameter, error, others, weight)
+
+
+def fit_of(slopes: Slopes, kept: Bools, apart: Mapping[str, float]) -> Fit:
+    """What these rows leave open, of the parameters that they tell about."""
+    told = np.flatnonzero((np.abs(slopes.by_parameter[kept]) > _MOVES).any(axis=0))
+    keys = [slopes.keys[at] for at in told.tolist()]
+    moved = slopes.by_parameter[kept][:, told]
+    prior = np.diag([1 / apart[name] ** 2 for _, name in keys])
+    told_of = (moved * slopes.weight[kept][:, None]).T @ moved
+    covariance = np.asarray(np.linalg.inv(told_of + prior), np.float64)
+    heard = {of for row in np.flatnonzero(kept).tolist() for of in _heads(slopes.cases[row])}
+    return Fit(covariance, {key: at for at, key in enumerate(keys)}, apart, frozenset(heard))
+
+
+def _heads(case: Case) -> tuple[str, str]:
+    return case.stack, case.resolved.profile_name
+
+
+def priors(slopes: Slopes) -> dict[str, float]:
+    """How far the fit lets parameters be from what they rest on."""
+    phases = {name: SPREADS.get(name, SPREADS.get(name.removeprefix("time_factor."))) for _, name in slopes.keys}
+    return {name: DEVICE_SPREAD if spread is None else spread for name, spread in phases.items()}
+
+
+def apart_of(slopes: Slopes) -> dict[str, float]:
+    """How far they turned out to be, by parameter: the root of the mean of ln(factor)^2 and of what the fit left open.
+
+    That is one step of expectation maximisation from the fit's priors, which stand where no row tells.
+    """
+    found = priors(slopes)
+    first = fit_of(slopes, np.ones(len(slopes.cases), bool), found)
+    seen: dict[str, list[float]] = {}
+    for (of, name), at in first.index.items():
+        seen.setdefault(name, []).append(_moved(of, name) ** 2 + float(first.covariance[at, at]))
+    return found | {name: float(np.sqrt(np.mean(squares))) for name, squares in seen.items()}
+
+
+def _moved(of: str, name: str) -> float:
+    """ln of a stack's or device's own factor: what the fit found of it over what it found of its base."""
+    load: Callable[..., Any] = load_profile if of_device(name) else load_stack
+    base = load(of).about.get("base")
+    return _found(load, of, name) - (_found(load, base, name) if base else 0.0)
+
+
+def _found(load: Callable[..., Any], of: str, name: str) -> float:
+    return float(np.log(load(of).given(name, 1.0) / load(of, fitted=False).given(name, 1.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Variances:
+    """Of ln(seconds) of each row if its like were never seen: what the fit left open, what is new, and the error."""
+
+    known: Floats
+    new: Floats
+    error: Floats
+
+
+def left_out(slopes: Slopes, groups: Sequence[object], error: Floats, apart: Mapping[str, float]) -> Variances:
+    """With each group out of the fit in turn."""
+    known, new = np.zeros(len(groups)), np.zeros(len(groups))
+    for group in dict.fromkeys(groups):
+        out = np.array([of == group for of in groups])
+        fit = fit_of(slopes, ~out, apart)
+        for row in np.flatnonzero(out).tolist():
+            both, share = split_covariance(slopes.terms[row], fit), slopes.by_phase[row]
+            known[row], new[row] = (float(share @ part @ share) for part in both)
+    return Variances(known, new, error)
+
+
+def widths(slopes: Slopes, seen: Variances) -> tuple[float, float, float]:
+    """`scale`, `routing` and `floor` (`Fit`) that score best."""
+    routed = _routed(slopes)
+
+    def score(logs: Floats) -> float:
+        scale, routing, floor = np.exp(2 * logs)
+        reach = Z90 * np.sqrt(scale * seen.known + seen.new + routing * routed + floor + slopes.others)
+        return float(np.mean(2 * reach + 2 / 0.1 * np.maximum(np.abs(seen.error) - reach, 0)))
+
+    tried = [minimize(score, np.log(start), method="Nelder-Mead") for start in ((1, 0.2, 0.05), (2, 0.1, 0.1))]
+    scale, routing, floor = np.exp(min(tried, key=lambda one: float(one.fun)).x).tolist()
+    return scale, routing, floor
+
+
+def _routed(slopes: Slopes) -> Floats:
+    share: Floats = slopes.by_phase[:, [PHASES.index(phase) for phase in ROUTED]].sum(axis=1) ** 2
+    return share
+
+
+def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]:
+    """The content of data/validation/training_errors.json for the table that the shipped stacks were fitted to.
+
+    Raises:
+        UserError: the table cannot be read, or it is another one than was fitted.
+    """
+    shipped = read_json(path.with_name("training_fit.json"))
+    if shipped["about"]["sha256"] != digest(path):
+        raise UserError(f"{path}: is not the table that training_fit.json beside it was fitted to")
+    slopes = slopes_of(path)
+    apart = apart_of(slopes)
+    without = {
+        name: left_out(slopes, groups, _errors(slopes, shipped["left_out"], name), apart)
+        for name, groups in groups_of(slopes.cases).items()
+    }
+    scale, routing, floor = widths(slopes, without["group"])
+    repeated, rows = run_to_run(slopes.cases)
+    whole = replace(fit_of(slopes, np.ones(len(slopes.cases), bool), apart), scale=scale, routing=routing, floor=floor)
+    deviation = {
+        name: np.sqrt(scale**2 * seen.known + seen.new + routing**2 * _routed(slopes) + floor**2 + slopes.others)
+        for name, seen in without.items()
+    }
+    for name, seen in without.items():
+        tell(f"{name} left out: {np.mean(np.abs(seen.error) <= Z90 * deviation[name]):.1%} in the 90 % interval")
+    return _content(path, slopes, whole, deviation, (repeated, rows))
+
+
+def _errors(slopes: Slopes, stored: Mapping[str, Mapping[str, float]], name: str) -> Floats:
+    return np.array([np.log1p(stored[case.key][name]) for case in slopes.cases])
+
+
+def _content(
+    path: Path, slopes: Slopes, fit: Fit, deviation: Mapping[str, Floats], repeated: tuple[float, int]
+) -> dict[str, Any]:
+    many = f"{len(slopes.cases)} rows, each with its group out of the fit: the best mean interval score at 90 %"
+    told = {
+        "scale": (fit.scale, many), "routing": (fit.routing, many), "floor": (fit.floor, many),
+        "run_to_run": (repeated[0], f"{repeated[1]} rows that stand beside others of equal configuration"),
+    }  # fmt: skip
+    order = np.tril_indices(len(fit.index))
+    return {
+        "about": {"command": "runcast calibrate errors", "file": path.name, "sha256": digest(path),
+                  "rows": len(slopes.cases)},
+        "widths": {name: {"value": float(f"{value:.3g}"), "source": source} for name, (value, source) in told.items()},
+        "apart": {name: float(f"{spread:.3g}") for name, spread in fit.apart.items()},
+        "heard": sorted(fit.heard),
+        "parameters": [list(key) for key in fit.index],
+        "root": [float(f"{value:.3g}") for value in np.linalg.cholesky(fit.covariance)[order]],
+        "left_out": {
+            case.key: {name: float(f"{of[row]:.3g}") for name, of in deviation.items()}
+            for row, case in enumerate(slopes.cases)
+        },
+    }  # fmt: skip

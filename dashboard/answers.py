@@ -1,0 +1,68 @@
+"""Predictions for the browser: each question is answered once, by the hash of what it resolves to."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from ..simulator.memo import Memo
+from ..simulator.predict import AnyPrediction, predicted
+from ..simulator.scenario import AnyScenario, changed, check_question, resolve
+from ..simulator.sweep.named import named_files
+from .library import Library
+from .question import Question
+
+_KEPT = 64  # predictions; a large one holds some ten MB
+
+
+@dataclass
+class Answers:
+    """What was asked and answered last, for all sessions of a process.
+
+    Threads share it: a Memo is used by one at a time, reading what is kept by all.
+    """
+
+    library: Library
+    _memo: Memo = field(default_factory=Memo)
+    _predicting: Lock = field(default_factory=Lock)
+    _kept: OrderedDict[str, AnyPrediction] = field(default_factory=OrderedDict)
+
+    def scenario(self, question: Question) -> tuple[AnyScenario, str]:
+        """The checked scenario of a question, and where it comes from.
+
+        Raises:
+            UserError: it says something that is not allowed; one line per fault.
+        """
+        table, where = self._table(question)
+        return check_question(table, where), where
+
+    def _table(self, question: Question) -> tuple[dict[str, Any], str]:
+        table, where = self.library.scenario(question.base)
+        return changed(table, question.changes, where), where
+
+    def values(self, question: Question) -> dict[str, Any]:
+        """Everything that a scenario says or means where it is silent, its stack's defaults among it, as plain values.
+
+        Raises:
+            UserError: as `scenario`.
+        """
+        return self.scenario(question)[0].model_dump(mode="json", by_alias=True)
+
+    def predict(self, question: Question) -> AnyPrediction:
+        """The prediction of a question, kept from the last time if that was not long ago.
+
+        Raises:
+            UserError: as `scenario`, and whatever the simulator refuses.
+        """
+        table, where = self._table(question)
+        given = check_question(table, where)
+        with self._predicting:
+            memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
+            resolved = resolve(given, where, memo)
+            key = resolved.hash
+            if key not in self._kept:
+                self._kept[key] = predicted(resolved)
+                if len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]

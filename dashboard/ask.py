@@ -1,0 +1,186 @@
+"""A form that asks a question: fields beside an answer, the question in the address, faults beside their fields.
+
+A page says which fields it has and how it draws numbers and figures; this wires them. Numbers come first, figures are
+drawn by a callback of their own, so that a slider answers at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dash_mantine_components as dmc
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from ..simulator.errors import UserError
+from ..simulator.predict import AnyPrediction
+from ..simulator.scenario import changed
+from . import downloads, fields, parts
+from .fields import Field
+from .page import Here
+from .question import Question, from_query
+from .shell import ADDRESS, keep_in_address
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+    Draw = Callable[[AnyPrediction], list[Component]]
+
+Values = Mapping[str, Any]
+
+
+def _nothing(_: Values, __: Values) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Form:
+    """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first.
+
+    `first(values, given)` says which tables of a scenario are replaced before the fields' own changes, where what it
+    says does not go with what is given; those tables are `replaced`. `onward` names other pages that take
+    the same question, by their paths.
+    """
+
+    name: str
+    kind: str
+    base: str
+    groups: Mapping[str, Sequence[Field]]
+    first: Callable[[Values, Values], Mapping[str, Any]] = _nothing
+    replaced: Sequence[str] = ()
+    onward: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """All fields by their keys."""
+        return {one.key: one for group in self.groups.values() for one in group}
+
+    def question(self, here: Here, query: str) -> Question:
+        """What the address asks, or the page's own question where it asks none that can be read."""
+        try:
+            asked = from_query(query, self.base)
+            here.answers.scenario(Question(asked.base))
+        except UserError:
+            return Question(self.base)
+        return asked
+
+    def drawn(self, here: Here, query: str) -> "Component":
+        """The fields with the values of a question, and the places of the answer."""
+        question = self.question(here, query)
+        table = _with_changes(here, question)
+        base = dmc.Select(
+            id=f"{self.name}-base", label="Scenario", data=here.library.of_kind(self.kind), value=question.base,
+            searchable=True, allowDeselect=False,
+        )  # fmt: skip
+        groups = [self._group(caption, group, table) for caption, group in self.groups.items()]
+        numbers = html.Div(id=f"{self.name}-numbers", className="answer", **{"aria-live": "polite"})
+        figures = html.Div(id=f"{self.name}-figures")
+        waiting = dcc.Loading(  # for all figures; one that changes itself stays in sight, and so do those overtaken
+            figures, type="circle", delay_show=500, target_components={f"{self.name}-figures": "children"},
+            overlay_style={"visibility": "visible", "opacity": 0.4},
+        )  # fmt: skip
+        return html.Div(
+            [
+                html.Form([base, *groups], className="form", **{"aria-label": "Scenario"}),
+                html.Div([numbers, waiting]),
+                dcc.Store(id=f"{self.name}-query"),
+                dcc.Store(id=f"{self.name}-asked", data=dict(question.changes)),
+            ],
+            className="asking",
+        )
+
+    def _group(self, caption: str, group: Sequence[Field], table: Values) -> "Component":
+        drawn = [one.drawn(self.name, fields.said(table, one.key)) for one in group]
+        return dmc.Fieldset(html.Div(drawn, className="pair"), legend=caption)
+
+    def connect(self, app: Dash, here: Here, numbers: "Draw", figures: "Draw") -> None:
+        """A change of a field is answered and told in the address, or refused beside the field."""
+        keep_in_address(app, f"{self.name}-query")
+        fields.connect_sizes(app, self.name)
+        self._hide(app)
+        draw_anew(app, f"{self.name}-base")
+
+        @app.callback(
+            Output(f"{self.name}-numbers", "children"),
+            Output(f"{self.name}-query", "data"),
+            Output(f"{self.name}-figures", "className"),
+            fields.faults_of(self.name),
+            State(f"{self.name}-base", "value"),
+            *fields.inputs(self.name),
+            State(f"{self.name}-asked", "data"),
+        )
+        def answer(base: str, values: list[Any], marks: list[Any], asked: Mapping[str, Any]) -> tuple[Any, ...]:
+            keys = [one["id"]["key"] for one in ctx.inputs_list[0]]
+            given = {key: value if mark is None else mark for key, value, mark in zip(keys, values, marks, strict=True)}
+            try:
+                question = self._asked(here, base, given, asked)
+                drawn = numbers(here.answers.predict(question))
+            except UserError as error:
+                by_key, others = fields.told(error, keys)
+                return refusal(others, bool(by_key)), no_update, "stale", [by_key.get(key) for key in keys]
+            return [*drawn, *self._leads(question)], question.query(), "", [None] * len(keys)
+
+        @app.callback(Output(f"{self.name}-figures", "children"), Input(f"{self.name}-query", "data"))
+        def draw(query: str | None) -> Any:
+            if query is None:
+                return no_update
+            return figures(here.answers.predict(from_query(query, self.base)))
+
+    def _leads(self, question: Question) -> "list[Component]":
+        """Where the question may be taken: to files, to other pages."""
+        pages = parts.links("Go on", {path + question.query(): name for path, name in self.onward.items()})
+        return [downloads.links(question), *([pages] if self.onward else [])]
+
+    def _hide(self, app: Dash) -> None:
+        """Fields that say nothing beside what the others say are not shown."""
+        if not any(one.applies for one in self.fields.values()):
+            return
+
+        @app.callback(
+            Output({"form": self.name, "key": ALL, "part": "around"}, "hidden"),
+            Input({"form": self.name, "key": ALL}, "value"),
+        )
+        def hide(values: list[Any]) -> list[bool]:
+            given = {one["id"]["key"]: value for one, value in zip(ctx.inputs_list[0], values, strict=True)}
+            return [not self._applies(one["id"]["key"], given) for one in ctx.outputs_list]
+
+    def _applies(self, key: str, given: Values) -> bool:
+        says = self.fields[key].applies
+        return says is None or says(given)
+
+    def _asked(self, here: Here, base: str, given: Values, asked: Values) -> Question:
+        """The fields' changes to a scenario, and those of the address that have no field."""
+        table = here.answers.values(Question(base))
+        given = {key: value for key, value in given.items() if self._applies(key, given)}
+        given = fields.read(self.fields, given)
+        first = self.first(table, given)
+        kept = {key: value for key, value in asked.items() if key not in self.fields and key not in self.replaced}
+        own = fields.changes(self.fields, changed(table, first, "form"), given)
+        return Question(base).changed({**first, **kept, **own})
+
+
+def _with_changes(here: Here, question: Question) -> Values:
+    """What a question says, be it allowed or not, over what its scenario says where it is silent."""
+    table = here.answers.values(Question(question.base))
+    try:
+        return changed(table, question.changes, "address")
+    except UserError:
+        return table
+
+
+def draw_anew(app: Dash, base: str) -> None:
+    """Another scenario in the Select of this id is another page: its fields are drawn with what it says."""
+    app.clientside_callback(
+        f"""(base) => {{
+            dash_clientside.set_props("{ADDRESS}", {{search: "?base=" + encodeURIComponent(base)}});
+            return dash_clientside.no_update;
+        }}""",
+        Output(base, "id"),
+        Input(base, "value"),
+        prevent_initial_call=True,
+    )
+
+
+def refusal(lines: Sequence[str], beside: bool) -> "Component":
+    """What an answer says where there is none."""
+    said = list(lines) + (["see the fields that are marked"] if beside else [])
+    return dmc.Alert([html.P(line) for line in said], title="This cannot be simulated", color="red")

@@ -1,0 +1,22 @@
+"""Long work of a page, in a process of its own that is started afresh.
+
+A fork of a server would begin with the locks that its other threads held at that moment, and wait for them for ever.
+What such work needs is pickled: plain values, not the parts of a running app.
+"""
+
+from typing import Any
+
+from dash import DiskcacheManager
+from multiprocess import get_context
+
+
+class Spawning(DiskcacheManager):
+    """Dash's manager, but for how a process is started."""
+
+    def call_job_fn(self, key: str, job_fn: Any, args: Any, context: Any) -> int | None:
+        """Start the work; what it returns goes to the cache."""
+        work = (key, self._make_progress_key(key), args, context)
+        process = get_context("spawn").Process(target=job_fn, args=work)
+        process.start()
+        pid: int | None = process.pid
+        return pid

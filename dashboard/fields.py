@@ -1,0 +1,167 @@
+"""Inputs of a page that each stand for one key of a scenario: labelled, with their fault beside them.
+
+A form is a list of Fields. Its inputs have ids {"form": form, "key": key}, so that one callback reads all of them and
+another tells each what is wrong with it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import TYPE_CHECKING, Any
+
+import dash_mantine_components as dmc
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, html
+
+from ..simulator.errors import UserError
+from ..simulator.units import parse
+from .pasted import pasted, pasted_text
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+
+@dataclass(frozen=True)
+class Field:
+    """An input for a key. It is a text unless it says otherwise.
+
+    With `options` it is a choice, with `whole` a number, with `share` one from 0 to 1, with `switch` on or off, with
+    `size` bytes with their unit and a slider beside them, with `pasted` a JSON object. `help` says what the key means,
+    as the reference of scenarios does; `applies` whether the field is shown beside what the others say (default:
+    always).
+    """
+
+    key: str
+    label: str
+    help: str = ""
+    options: Sequence[str] = ()
+    whole: bool = False
+    switch: bool = False
+    least: int = 1
+    size: bool = False
+    pasted: bool = False
+    share: bool = False
+    applies: Callable[[Mapping[str, Any]], bool] | None = None
+
+    def shown(self, value: Any) -> Any:
+        """A value of a scenario as the input shows it: sizes with a unit, a changed machine by its base."""
+        if self.pasted:
+            return pasted_text(value)
+        if isinstance(value, Mapping):
+            return value.get("base")
+        return size_text(value) if self.size and isinstance(value, int | float) else value
+
+    def drawn(self, form: str, value: Any) -> "Component":
+        """The input with a value, and what else belongs to it."""
+        value = self.shown(value)
+        one = (
+            html.Div([self._input(form, value), _slider(form, self, value)], className="across")
+            if self.size
+            else self._input(form, value)
+        )
+        if self.applies is None:
+            return one
+        return html.Div(one, id={"form": form, "key": self.key, "part": "around"})
+
+    def _input(self, form: str, value: Any) -> "Component":
+        told = {"id": {"form": form, "key": self.key}, "label": self.label, "description": self.help or None}
+        if self.switch:
+            return dmc.Switch(checked=bool(value), **told)
+        if self.options:
+            choices = list(dict.fromkeys([*self.options, *([value] if value else [])]))
+            return dmc.Select(data=choices, value=value, searchable=len(choices) > 8, allowDeselect=False, **told)
+        if self.whole:
+            return dmc.NumberInput(value=value, min=self.least, allowDecimal=False, debounce=400, **told)
+        if self.share:
+            return dmc.NumberInput(value=value, min=0, max=1, step=0.1, debounce=400, **told)
+        if self.pasted:
+            return dmc.Textarea(
+                value=value, debounce=400, autosize=True, maxRows=12, spellCheck=False, className="whole", **told
+            )
+        return dmc.TextInput(value="" if value is None else str(value), debounce=400, **told)
+
+
+def inputs(form: str) -> list[Input]:
+    """What a callback listens to: values and marks of all fields of a form, with their ids."""
+    return [Input({"form": form, "key": ALL}, "value"), Input({"form": form, "key": ALL}, "checked")]
+
+
+def faults_of(form: str) -> Output:
+    """Where a callback says what is wrong with each field of a form."""
+    return Output({"form": form, "key": ALL}, "error")
+
+
+def read(fields: Mapping[str, Field], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, pasted texts as the tables that they are.
+
+    Raises:
+        UserError: a pasted text is no JSON object, or too long; a line per fault.
+    """
+    return {key: pasted(value, key) if fields[key].pasted and value else value for key, value in given.items()}
+
+
+def changes(fields: Mapping[str, Field], table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that say something else than the values of the scenario do; empty ones say nothing."""
+    shown = {key: fields[key].shown(said(table, key)) for key in given if not fields[key].pasted}
+    shown |= {key: said(table, key) for key in given if fields[key].pasted}
+    return {key: value for key, value in given.items() if value not in (None, "") and value != shown[key]}
+
+
+def size_text(size_bytes: float) -> str:
+    """Whole bytes as text that reads back as the same number: `8 GiB`, `1.5 GiB`, `1000 B`."""
+    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        text = f"{size_bytes / scale:.6g} {unit}"
+        if size_bytes >= scale and round(parse(text, "bytes")) == size_bytes:
+            return text
+    return f"{size_bytes:.0f} B"
+
+
+def _slider(form: str, field: Field, text: str | None) -> "Component":
+    """The same size on a scale of powers of two, which `connect_sizes` keeps as the text says."""
+    try:
+        value = round(4 * log2(parse(text or "1 GiB", "bytes") / 2**30)) / 4
+    except ValueError:
+        value = 0.0
+    return dmc.Slider(
+        id={"form": form, "key": field.key, "part": "slider"}, value=value, min=-10, max=5, step=0.25, mb="lg",
+        marks=[{"value": at, "label": label} for at, label in _MARKS], label={"function": "sizeOfSlider"},
+        thumbLabel=f"{field.label}, on a logarithmic scale", size="sm",
+    )  # fmt: skip
+
+
+_MARKS = ((-10, "1 MiB"), (-5, "32 MiB"), (0, "1 GiB"), (3, "8"), (5, "32 GiB"))
+"""Powers of two of GiB."""
+
+
+def connect_sizes(app: Dash, form: str) -> None:
+    """Slider and text of each size say the same."""
+    slider, text = {"form": form, "key": MATCH, "part": "slider"}, {"form": form, "key": MATCH}
+    app.clientside_callback(
+        ClientsideFunction("sizes", "same"),
+        Output(slider, "value"),
+        Output(text, "value"),
+        Input(slider, "value"),
+        Input(text, "value"),
+        prevent_initial_call=True,
+    )
+
+
+def said(table: Mapping[str, Any], key: str) -> Any:
+    """What a table says of a key with dots; None if nothing."""
+    value: Any = table
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def told(error: UserError, keys: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """Faults by the field that they are about, and those about none."""
+    by_key: dict[str, str] = {}
+    others = []
+    for line in error.faults:
+        _, _, rest = line.partition(": ")
+        key = next((key for key in keys if rest.startswith((f"{key} =", f"{key}:"))), None)
+        if key is None:
+            others.append(rest or line)
+        else:
+            by_key[key] = rest.removeprefix(key).lstrip(" =:")
+    return by_key, others

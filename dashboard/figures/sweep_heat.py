@@ -1,0 +1,58 @@
+"""A value of a sweep's points over two of its axes; where several points share a cell, the best of them."""
+
+from typing import TYPE_CHECKING, Any
+
+from .sweep_columns import SCALE, aim, laid_out, more_is_better, ordered, said, usable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+
+def cells(frame: "pd.DataFrame", across: str, up: str, value: str) -> "pd.DataFrame":
+    """For each pair of values of two columns the point with the best value among those that can be run.
+
+    Columns `across`, `up`, `point`, `value`, and `of`: how many points that can be run share the cell.
+    """
+    points = usable(frame).dropna(subset=[across, up, value])
+    table = points.assign(across=points[across], up=points[up], value=points[value])
+    best = table.sort_values("value", ascending=not more_is_better(value), kind="stable")
+    first = best.groupby(["across", "up"], sort=False).first().reset_index()
+    counts = table.groupby(["across", "up"], sort=False).size().to_dict()
+    of = [counts[row.across, row.up] for row in first.itertuples()]
+    return first.assign(of=of)[["across", "up", "point", "value", "of"]]
+
+
+def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure":
+    """A cell for each pair of values, blank where no point can be run; `customdata` are numbers of points."""
+    import plotly.graph_objects as go
+
+    columns, rows = ordered(frame[across]), ordered(frame[up])
+    found = {(row.across, row.up): row for row in cells(frame, across, up, value).itertuples()}
+    grid = [[found.get((column, row)) for column in columns] for row in rows]
+    drawn = go.Heatmap(
+        x=[said(across, name) for name in columns],
+        y=[said(up, name) for name in rows],
+        z=[[None if cell is None else cell.value for cell in line] for line in grid],
+        customdata=[[None if cell is None else cell.point for cell in line] for line in grid],
+        text=[["" if cell is None else said(value, cell.value) for cell in line] for line in grid],
+        texttemplate="%{text}",
+        hovertext=[[_told(cell, value) for cell in line] for line in grid],
+        hovertemplate="%{x}, %{y}<br>%{hovertext}<extra></extra>",
+        colorscale=SCALE,
+        reversescale=not more_is_better(value),
+        xgap=2,
+        ygap=2,
+        colorbar={"title": {"text": aim(value)}},
+    )
+    figure = laid_out(go.Figure(drawn), 120 + max(240, 40 * len(rows)))
+    figure.update_xaxes(title={"text": said("", across)}, type="category", showgrid=False)
+    figure.update_yaxes(title={"text": said("", up)}, type="category", showgrid=False)
+    return figure
+
+
+def _told(cell: Any, value: str) -> str:
+    if cell is None:
+        return "no point can be run"
+    best = f", the best of {cell.of}" if cell.of > 1 else ""
+    return f"{said('', value)} = {said(value, cell.value)}<br>point {cell.point}{best}"

@@ -1,0 +1,45 @@
+"""Parallel coordinates: a line for each point of a sweep that can be run, across several of its columns."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .sweep_columns import GREY, SCALE, by_name, laid_out, numeric, ordered, said, usable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+
+def parallel(frame: "pd.DataFrame", columns: Sequence[str], colour: str) -> "go.Figure":
+    """Lines over these columns, texts in order of appearance; numbers of `colour` colour them, texts by their order."""
+    import plotly.graph_objects as go
+
+    points = usable(frame).dropna(subset=[name for name in columns if name in numeric(frame)])
+    shade = _dimension(points, colour)["values"] if len(points) else []
+    scale: dict[str, Any] = {"color": shade, "colorscale": SCALE} if len(points) else {"color": GREY}
+    if colour in numeric(points):
+        scale |= {"showscale": True, "colorbar": {"title": {"text": said("", colour)}}}
+    drawn = go.Parcoords(
+        dimensions=[_dimension(points, name) for name in dict.fromkeys(columns)],
+        line=scale,
+        labelside="top",
+        tickfont={"size": 11},
+        rangefont={"size": 1, "color": "rgba(0,0,0,0)"},
+    )
+    figure = laid_out(go.Figure(drawn), 420)
+    return figure.update_layout(margin={"t": 64, "b": 24, "l": 72, "r": 72})
+
+
+def _dimension(points: "pd.DataFrame", name: str) -> dict[str, Any]:
+    label = said("", name)
+    if name in numeric(points):
+        ticks = {"tickvals": ordered(points[name])} if by_name(points, name) else {}
+        return {"label": label, "values": points[name].tolist(), **ticks}
+    texts = points[name].fillna("").astype(str)
+    known = ordered(texts)
+    return {
+        "label": label,
+        "values": [known.index(text) for text in texts],
+        "tickvals": list(range(len(known))),
+        "ticktext": [said("", text) or "as is" for text in known],
+    }

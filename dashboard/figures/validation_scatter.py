@@ -1,0 +1,72 @@
+"""Predicted over measured seconds of a ledger's rows, on logarithmic axes."""
+
+from html import escape
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from ...simulator.figures.profile import GREY, Axis, ticks_of
+from ...simulator.figures.theme import GRID, PALETTE, styled
+from ...simulator.units import format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+PLOT_PX = 460
+OFF = (0.25, 0.1)
+"""Half the widths of the bands around equality, as shares of what was measured; the wider one below."""
+_SYMBOLS = ("circle", "diamond", "square", "triangle-up")
+
+
+def scatter(rows: "pd.DataFrame", family: str) -> "go.Figure":
+    """Points coloured by a column, those of the largest group first, with the line of equality and its bands.
+
+    The table has a row per scored row: `id`, `model`, `gpus`, `stack`, `measured_s`, `predicted_s`, `error`, and the
+    column of the family.
+    """
+    import plotly.graph_objects as go
+
+    names = rows.groupby(family).size().sort_values(ascending=False, kind="stable").index
+    looks = cycle({"color": colour, "symbol": symbol} for symbol in _SYMBOLS for colour in PALETTE)
+    points = [_points(rows[rows[family] == name], str(name), look) for name, look in zip(names, looks, strict=False)]
+    figure = go.Figure([*_guides(rows), *points])
+    styled(figure, "", "", PLOT_PX)
+    figure.update_xaxes(**ticks_of(Axis("measured", "s"), rows["measured_s"]), ticksuffix="", gridcolor=GRID)
+    figure.update_yaxes(**ticks_of(Axis("predicted", "s"), rows["predicted_s"]), gridcolor=GRID, zeroline=False)
+    legend = {"orientation": "v", "x": 1.01, "y": 1, "yanchor": "top"}
+    figure.update_layout(legend=legend, margin={"l": 70, "t": 16}, height=PLOT_PX + 80, hovermode="closest")
+    return figure
+
+
+def _points(rows: "pd.DataFrame", name: str, look: dict[str, Any]) -> "go.Scatter":
+    import plotly.graph_objects as go
+
+    measured, predicted = ([float(f"{v:.4g}") for v in rows[key]] for key in ("measured_s", "predicted_s"))
+    told = [_told(row) for row in rows.to_dict("records")]
+    return go.Scatter(
+        x=measured, y=predicted, mode="markers", name=f"{escape(name, quote=False)} ({len(rows):,})", hovertext=told,
+        hoverinfo="text", marker={"size": 6, "opacity": 0.7, **look},
+    )  # fmt: skip
+
+
+def _told(row: Any) -> str:
+    said = f"{row['id']}\n{row['model']} on {row['gpus']} x {row['gpu']}, {row['stack']}"
+    seconds = f"measured {format_seconds(row['measured_s'])}, predicted {format_seconds(row['predicted_s'])}"
+    return f"{escape(said, quote=False)}\n{seconds} ({row['error']:+.1%})".replace("\n", "<br>")
+
+
+def _guides(rows: "pd.DataFrame") -> "list[go.Scatter]":
+    import plotly.graph_objects as go
+
+    seconds = rows[["measured_s", "predicted_s"]]
+    ends = [float(seconds.min().min()), float(seconds.max().max())]
+    line = go.Scatter(x=ends, y=ends, mode="lines", line={"color": GREY, "width": 1.2}, name="equal", hoverinfo="skip")
+    return [*(_band(ends, off) for off in OFF), line]
+
+
+def _band(ends: list[float], off: float) -> "go.Scatter":
+    import plotly.graph_objects as go
+
+    low, high = ([end * (1 + sign * off) for end in ends] for sign in (-1, 1))
+    return go.Scatter(x=ends + ends[::-1], y=low + high[::-1], fill="toself", fillcolor=GRID, mode="none",
+                      name=f"±{off:.0%}", hoverinfo="skip")  # fmt: skip

@@ -1,0 +1,85 @@
+"""Scenarios that are explained: each is simulated once, by its hash, and its numbers can be turned again and again."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+
+from ..simulator.explain import Case, Explanation, Knob, Turned, explained, first_look, knobs, make_case, turn
+from ..simulator.memo import Memo
+from ..simulator.scenario import changed
+from .library import Library
+from .question import Question
+
+MOST_OPS = 150_000
+"""Of a Program that is simulated while one waits for a slider: about 0.2 s. Larger ones are told to first order."""
+_KEPT = 8  # a case of a million ops holds some 200 MB
+
+
+@dataclass(frozen=True)
+class Look:
+    """A case that was simulated, what it is made of, and its numbers by name. One thread turns them at a time."""
+
+    case: Case
+    explanation: Explanation
+    knobs: Mapping[str, Knob]
+    _turning: Lock = field(default_factory=Lock)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether turned numbers are simulated."""
+        return len(self.case.resolved.program) <= MOST_OPS
+
+    def turned(self, factors: Mapping[str, float]) -> Turned:
+        """The total with numbers times factors; names that this case does not have are passed over.
+
+        Raises:
+            UserError: a number would be more than a file may say.
+        """
+        asked = {self.knobs[name]: factor for name, factor in factors.items() if name in self.knobs and factor != 1}
+        with self._turning:
+            return turn(self.case, asked, simulate=self.is_small)
+
+
+@dataclass
+class Looks:
+    """The last few, for all sessions of a process."""
+
+    library: Library
+    _looking: Lock = field(default_factory=Lock)
+    _kept: OrderedDict[str, Look] = field(default_factory=OrderedDict)
+
+    def look(self, question: Question) -> Look:
+        """The look at a question, kept from the last time if that was not long ago.
+
+        Raises:
+            UserError: as `case_of`, and whatever the simulator refuses.
+        """
+        case = case_of(self.library, question)
+        key = case.resolved.hash
+        with self._looking:
+            if key not in self._kept:
+                self._kept[key] = Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
+                if len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+
+def case_of(library: Library, question: Question) -> Case:
+    """The case of a question, not simulated yet.
+
+    Raises:
+        UserError: it says something that is not allowed, or is an RL cycle.
+    """
+    table, where = library.scenario(question.base)
+    return make_case(changed(table, question.changes, where), where, Memo())
+
+
+def weighed(library: Library, question: Question, quick: bool, progress: Callable[[str], None]) -> Explanation:
+    """A whole explanation; it takes a while and tells how far it is.
+
+    Raises:
+        UserError: as `case_of`, and whatever the simulator refuses.
+    """
+    return explained(case_of(library, question), quick, progress)

@@ -1,0 +1,37 @@
+"""What a page is: an address, a layout made from the question in the address, and callbacks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .answers import Answers
+from .library import Library
+
+if TYPE_CHECKING:
+    from dash import Dash
+    from dash.development.base_component import Component
+
+
+@dataclass(frozen=True)
+class Here:
+    """What pages are made with: what may be opened, and what was answered. One of each in a process."""
+
+    library: Library
+    answers: Answers = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answers", Answers(self.library))
+
+
+@dataclass(frozen=True)
+class Page:
+    """`layout(here, query)` draws a page for the query of its address; `connect(app, here)` adds its callbacks.
+
+    `about` is the sentence under its name in menus.
+    """
+
+    path: str
+    name: str
+    about: str
+    layout: "Callable[[Here, str], Component]"
+    connect: "Callable[[Dash, Here], Any]"

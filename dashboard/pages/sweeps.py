@@ -1,0 +1,312 @@
+"""Sweeps: open one, or start a small one; its points in figures and in a grid; a point opens as a question."""
+
+import os
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from ...simulator.errors import UserError, unknown
+from ...simulator.sweep import InProcess, Pool, Progress
+from ...simulator.sweep.results import MAIN
+from .. import parts, sweep_parts, sweeping, swept
+from ..figures.sweep_columns import axes, numeric, plain
+from ..figures.sweep_heat import heat
+from ..figures.sweep_parallel import parallel
+from ..figures.sweep_scatter import scatter
+from ..library import Library
+from ..page import Here, Page
+from ..question import MOST_CHARACTERS
+from ..shell import keep_in_address
+from ..sweeping import Asked
+from ..swept import MOST_UPLOADED_BYTES, Table
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+ABOUT = "Many configurations at once: which are best in two ways, what decides, what does not fit."
+_NAMES = {"/training": "Training step", "/update": "Weight update"}
+_CHOICES = Input({"sweeps": ALL}, "value")
+_SOURCE = State("sweeps-source", "data")
+
+
+def layout(here: Here, query: str) -> "Component":
+    """The forms; what is opened is drawn by callbacks, with Stores of what it is: without it they have no inputs."""
+    asked = _asked(query)
+    shipped = {name: f"{name} ({len(sweep)} points)" for name, sweep in sweeping.shipped().items()}
+    forms = [
+        sweep_parts.open_form(list(here.library.sweeps()), asked.get("sweep")),
+        sweep_parts.start_form(shipped, list(here.library.scenarios())),
+    ]
+    body = html.Div(id="sweeps-body", className="answer")
+    kept = [dcc.Store(id="sweeps-asked", data=asked)]
+    kept += [dcc.Store(id=f"sweeps-{name}") for name in ("done", "query", "stopping")]
+    about = parts.heading("Sweeps", ABOUT)
+    return html.Div([about, html.Div([html.Div(forms, className="form"), body], className="asking"), *kept])
+
+
+def _asked(query: str) -> dict[str, str]:
+    """What the address says, none of it believed yet."""
+    return dict(parse_qsl(query.removeprefix("?"))) if len(query) <= MOST_CHARACTERS else {}
+
+
+def connect(app: Dash, here: Here) -> None:
+    """Opening, drawing, choosing a point, starting."""
+    made = TemporaryDirectory(prefix="runcast-sweeps-") if here.library.folder is None else None
+    app.server.config["SWEEPS_FOLDER"] = made  # lives as long as the server
+    home = Path(made.name) if made is not None else here.library.folder
+    assert home is not None
+    keep_in_address(app, "sweeps-query")
+    _open(app, here, home)
+    _draw(app, here, home)
+    _point(app, here, home)
+    _start(app, here, home)
+
+
+def _table(here: Here, home: Path, source: Mapping[str, str] | None) -> Table:
+    """The points of what is open.
+
+    Raises:
+        UserError: it is gone, or cannot be read.
+    """
+    if source is None:
+        raise UserError("nothing is open")
+    if "text" in source:
+        return swept.read_csv(source["text"], source["file"])
+    known = swept.sweeps(here.library, home)
+    if source["name"] not in known:
+        raise unknown("address", "sweep", source["name"], known)
+    return swept.read_folder(known[source["name"]])
+
+
+def _uploaded(contents: str, file: str) -> dict[str, str]:
+    """An upload as the text of a CSV.
+
+    Raises:
+        UserError: too large, or no text.
+    """
+    data = contents.partition(",")[2]
+    if len(data) > MOST_UPLOADED_BYTES * 4 // 3 + 4:
+        raise UserError(f"{file}: more than {MOST_UPLOADED_BYTES / 2**20:g} MiB; give the dashboard its folder: --data")
+    try:
+        return {"text": b64decode(data, validate=True).decode("utf-8"), "file": file}
+    except (NotBase64, ValueError):
+        raise UserError(f"{file}: no text in UTF-8; expected the report.csv of a sweep") from None
+
+
+def _open(app: Dash, here: Here, home: Path) -> None:
+    @app.callback(
+        Output("sweeps-body", "children"),
+        Output("sweeps-name", "data"),
+        Output("sweeps-name", "value"),
+        Input("sweeps-name", "value"),
+        Input("sweeps-upload", "contents"),
+        Input("sweeps-done", "data"),
+        State("sweeps-upload", "filename"),
+        State("sweeps-asked", "data"),
+    )
+    def show(
+        name: str | None, contents: str | None, done: str | None, file: str | None, asked: Mapping[str, str]
+    ) -> tuple[Any, ...]:
+        known = list(swept.sweeps(here.library, home))
+        try:
+            if ctx.triggered_id == "sweeps-upload" and contents:
+                source, name = _uploaded(contents, file or "upload"), None
+            else:
+                name = done if ctx.triggered_id == "sweeps-done" and done else name or next(iter(known), None)
+                if name is None:
+                    return sweep_parts.nothing_yet(), known, None
+                source = {"name": name}
+            drawn = _body(here, _table(here, home, source), source, asked)
+        except UserError as error:
+            return sweep_parts.refused(error.faults, "This cannot be opened"), known, name
+        return drawn, known, name
+
+    @app.callback(Output("sweeps-grid", "exportDataAsCsv"), Input("sweeps-csv", "n_clicks"), prevent_initial_call=True)
+    def download(clicks: int | None) -> bool:
+        return bool(clicks)
+
+
+def _body(here: Here, table: Table, source: Mapping[str, str], asked: Mapping[str, str]) -> "list[Component]":
+    chosen = sweep_parts.chosen(table, asked)
+    known = {*axes(table.frame), *numeric(table.frame)}
+    wanted = [column for column in asked.get("lines", "").split(" ") if column in known]
+    lines = wanted or [name for name in dict.fromkeys([*axes(table.frame), chosen["x"], chosen["y"]]) if name in known]
+    bases = here.library.of_kind(table.kind) if table.kind else list(here.library.scenarios())
+    drawn = sweep_parts.body(table, source.get("name") or source["file"], chosen, lines, bases)
+    return [dcc.Store(id="sweeps-source", data=source), dcc.Store(id="sweeps-number"), *drawn]
+
+
+def _draw(app: Dash, here: Here, home: Path) -> None:
+    """Each figure is drawn when its own columns change."""
+
+    def drawing(figure: str, keys: list[str], draw: Callable[..., Any], *more: Input) -> None:
+        @app.callback(Output(figure, "figure"), *(Input({"sweeps": key}, "value") for key in keys), *more, _SOURCE)
+        def drawn(*values: Any) -> Any:
+            *chosen, source = values
+            try:
+                frame = _table(here, home, source).frame
+            except UserError:
+                return no_update
+            columns = [name for name in chosen if isinstance(name, str)]
+            return draw(frame, *chosen) if set(columns) <= set(frame.columns) else no_update
+
+    drawing("sweeps-scatter", ["x", "y", "colour"], scatter, Input("sweeps-all", "checked"))
+    drawing("sweeps-heat", ["across", "up", "value"], heat)
+    drawing("sweeps-parallel", ["shade"], _parallel, Input("sweeps-lines", "value"))
+
+    @app.callback(
+        Output("sweeps-query", "data"),
+        _CHOICES,
+        Input("sweeps-lines", "value"),
+        Input("sweeps-number", "data"),
+        Input("sweeps-source", "data"),
+    )
+    def address(values: list[str], lines: list[str], number: int | None, source: Mapping[str, str] | None) -> Any:
+        if source is None:
+            return no_update
+        keys = [one["id"]["sweeps"] for one in ctx.inputs_list[0]]
+        said = {"sweep": source.get("name"), **dict(zip(keys, values, strict=True)), "lines": " ".join(lines or ())}
+        said["point"] = None if number is None else str(number)
+        return "?" + urlencode({key: value for key, value in said.items() if value})
+
+
+def _parallel(frame: Any, shade: str, lines: list[str]) -> Any:
+    return parallel(frame, [name for name in lines or () if name in frame.columns], shade)
+
+
+def _point(app: Dash, here: Here, home: Path) -> None:
+    @app.callback(
+        Output("sweeps-number", "data"),
+        Input("sweeps-scatter", "clickData"),
+        Input("sweeps-heat", "clickData"),
+        Input("sweeps-grid", "selectedRows"),
+        Input("sweeps-source", "data"),
+        State("sweeps-asked", "data"),
+    )
+    def choose(dot: Any, cell: Any, rows: Any, source: Mapping[str, str] | None, asked: Mapping[str, str]) -> Any:
+        clicked = {"sweeps-scatter": dot, "sweeps-heat": cell}.get(str(ctx.triggered_id))
+        if clicked:
+            number = clicked["points"][0].get("customdata")
+            return no_update if number is None else number
+        if ctx.triggered_id == "sweeps-grid":
+            return rows[0]["point"] if rows else no_update
+        return _asked_point(source, asked)
+
+    @app.callback(
+        Output("sweeps-point", "children"),
+        Input("sweeps-number", "data"),
+        Input("sweeps-of", "value"),
+        Input("sweeps-source", "data"),
+    )
+    def told(number: int | None, base: str | None, source: Mapping[str, str] | None) -> Any:
+        if number is None or source is None:
+            return html.P("Choose a point in a figure or a row of the grid.", className="said")
+        try:
+            return describe(here, home, _table(here, home, source), int(number), base, source.get("name"))
+        except UserError as error:
+            return sweep_parts.refused(error.faults, "This point cannot be opened")
+
+
+def _asked_point(source: Mapping[str, str] | None, asked: Mapping[str, str]) -> int | None:
+    """The point of the address while the sweep of the address is open; another sweep has none at first."""
+    same = source is not None and source.get("name") == asked.get("sweep", source.get("name"))
+    number = asked.get("point", "")
+    return int(number) if same and number.isascii() and number.isdecimal() and len(number) < 10 else None
+
+
+def describe(here: Here, home: Path, table: Table, number: int, base: str | None, name: str | None) -> "Component":
+    """A point and the link to its page; `base` is the scenario that it changes, None for that of its sweep.
+
+    Raises:
+        UserError: there is no such point.
+    """
+    rows = table.frame[table.frame["point"] == number]
+    if rows.empty:
+        raise UserError(f"point {number}: not among those shown")
+    row = rows.iloc[0]
+    metric = [MAIN[table.kind][0], "peak_memory_bytes"] if table.kind else []
+    shown = ["point", *axes(table.frame), "status", *(["reason"] if row["reason"] else []), *metric]
+    cells = {column: plain(column, row[column]) for column in shown if column in table.frame}
+    folder = swept.sweeps(here.library, home).get(name) if name is not None else None
+    try:
+        found = swept.opened(here, table, number, base, swept.origin(folder) if folder is not None else None)
+    except UserError as error:
+        return sweep_parts.point(cells, "", "", "; ".join(error.faults))
+    note = (
+        "" if found.same is not False else "The page asks something else than the report: its sweep has changed since."
+    )
+    return sweep_parts.point(cells, found.page + found.question.query(), _NAMES[found.page], note)
+
+
+def _start(app: Dash, here: Here, home: Path) -> None:
+    """A sweep in a process of its own; Cancel leaves a mark by which it ends with what is done."""
+    data, place = here.library.folder, str(home)
+    workers = max(1, min(4, (os.cpu_count() or 1) - 1))  # others keep a core
+
+    @app.callback(Output("sweeps-own", "style"), Input("sweeps-shipped", "value"))
+    def own(which: str) -> dict[str, str]:
+        return {} if which == sweep_parts.OWN else {"display": "none"}
+
+    @app.callback(Output("sweeps-new", "value"), Input("sweeps-shipped", "value"), prevent_initial_call=True)
+    def name(which: str) -> Any:
+        return "my-sweep" if which == sweep_parts.OWN else which
+
+    @app.callback(
+        Output("sweeps-told", "children"),
+        Output("sweeps-done", "data"),
+        Input("sweeps-start", "n_clicks"),
+        *(State(f"sweeps-{field}", "value") for field in _ASKS),
+        background=True,
+        running=[
+            (Output("sweeps-start", "loading"), True, False),
+            (Output("sweeps-new", "disabled"), True, False),
+            (Output("sweeps-cancel", "disabled"), False, True),
+        ],
+        progress=[Output("sweeps-bar", "value"), Output("sweeps-bar", "max"), Output("sweeps-told", "children")],
+        interval=500,
+        prevent_initial_call=True,
+    )
+    def start(tell: Callable[[Any], None], _: int, *typed: str | None) -> tuple[Any, Any]:
+        def watch(progress: Progress) -> None:
+            tell((str(progress.done), str(progress.total), f"{progress.done} of {progress.total} points"))
+
+        asked = asked_of(*(text or "" for text in typed))
+        engine = Pool(workers) if workers > 1 else InProcess()
+        tell(("0", "1", f"{asked.name}: starts"))
+        try:
+            done = sweeping.run(Library(data), Path(place), asked, engine, watch)
+        except UserError as error:
+            return sweep_parts.refused(error.faults, "This cannot be run"), no_update
+        points = f"{sum(done.counts.values())} points"
+        words = f"{asked.name}: {points}" if done.complete else f"{asked.name}: stopped with {points}; Start goes on"
+        return html.P(words), asked.name if sum(done.counts.values()) else no_update
+
+    @app.callback(
+        Output("sweeps-stopping", "data"),
+        Input("sweeps-cancel", "n_clicks"),
+        State("sweeps-new", "value"),
+        prevent_initial_call=True,
+    )
+    def cancel(clicks: int | None, named: str | None) -> Any:
+        if clicks and named:
+            sweeping.stop(home, named)
+        return clicks
+
+
+_ASKS = ("shipped", "base", "new", "key1", "values1", "key2", "values2")
+
+
+def asked_of(which: str, base: str, name: str, key1: str, values1: str, key2: str, values2: str) -> Asked:
+    """The fields of the form as a sweep to start."""
+    if which != sweep_parts.OWN:
+        return Asked(name, shipped=which)
+    return Asked(name, base=base, axes=((key1.strip(), values1), (key2.strip(), values2)))
+
+
+PAGE = Page("/sweeps", "Sweeps", "many at once, Pareto", layout, connect)

@@ -1,0 +1,118 @@
+"""A training step: model, machines, plan, schedule; its pipeline, memory, breakdown, and what they add up to."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dash import Dash, html
+
+from ...simulator.hardware import cluster_names
+from ...simulator.outputs import train_figures
+from ...simulator.predict import AnyPrediction, TrainPrediction
+from ...simulator.profile import stack_names
+from ...simulator.schedules import SCHEDULES
+from ...simulator.units import format_bytes, format_energy, format_seconds, format_usd
+from ...simulator.workload import preset_names
+from .. import parts
+from ..ask import Form
+from ..fields import Field
+from ..page import Here, Page
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+ABOUT = "How long a step takes and how sure that is, whether it fits, and where the time of each rank goes."
+TYPES = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "tf32", "fp32")
+
+
+def _is_named(given: Mapping[str, Any]) -> bool:
+    return not given.get("model.config")
+
+
+def _model(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A scenario's model gives way to a pasted config, and a config to a named model, with all that is said of it."""
+    own = values.get("model", {})
+    if (config := given.get("model.config")) and config != own.get("config"):
+        return {"model": {"config": config}}
+    name = given.get("model.preset")
+    return {"model": {"preset": name}} if name and name != own.get("preset") else {}
+
+
+FORM = Form(
+    "training",
+    "train_step",
+    "train-llama3-70b-64xh100",
+    {
+        "Model and machines": (
+            Field("model.preset", "Model", options=preset_names(), applies=_is_named),
+            Field("cluster", "Cluster", options=cluster_names()),
+            Field("nodes", "Nodes", whole=True),
+            Field("stack", "Software", options=stack_names()),
+            Field("model.config", "config.json", "of Hugging Face, pasted: instead of the model", pasted=True),
+        ),
+        "Parallelism": (
+            Field("parallel.tp", "Tensor", whole=True),
+            Field("parallel.pp", "Pipeline", whole=True),
+            Field("parallel.cp", "Context", whole=True),
+            Field("parallel.ep", "Expert", whole=True),
+            Field("parallel.zero", "ZeRO stage", whole=True, least=0),
+            Field("parallel.sequence_parallel", "Sequence parallel", switch=True),
+        ),
+        "Schedule and batch": (
+            Field("schedule.name", "Schedule", options=sorted(SCHEDULES)),
+            Field("schedule.vpp", "Chunks per rank", whole=True),
+            Field("batch.global", "Global batch", whole=True),
+            Field("batch.micro", "Micro-batch", whole=True),
+            Field("batch.seq_len", "Tokens each", whole=True),
+            Field("level", "Level of detail", options=["kernels", "coarse"]),
+        ),
+        "Precision and memory": (
+            Field("precision.compute", "Products in", options=TYPES),
+            Field("recompute.mode", "Recomputation", options=["none", "selective", "full"]),
+            Field("offload.optimizer", "Optimizer on host", switch=True),
+            Field("offload.activations", "Offloaded share", share=True),
+        ),
+    },
+    first=_model,
+    replaced=("model",),
+    onward={"/explain": "Explain this", "/compare": "Compare with …"},
+)
+
+
+def layout(here: Here, query: str) -> "Component":
+    """The form, and what it answers."""
+    return html.Div([parts.heading("Training step", ABOUT), FORM.drawn(here, query)])
+
+
+def numbers(prediction: AnyPrediction) -> "list[Component]":
+    """The headline."""
+    assert isinstance(prediction, TrainPrediction)
+    report = prediction.report
+    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
+    memory = f"of {format_bytes(report.memory_bytes)}{'' if report.fits else ': does not fit'}"
+    cost = "unknown" if report.cost_usd is None else format_usd(report.cost_usd)
+    bound = report.exposed[report.bound_by] / report.step_time_s
+    rows = [
+        ("Step time", format_seconds(report.step_time_s), f"90 %: {low} to {high}"),
+        ("Throughput", f"{report.tokens_per_s:,.0f}", f"tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU"),
+        ("MFU", f"{report.mfu:.1%}", f"of the dense {report.peak_type} peak"),
+        ("Bubble", f"{report.bubble_fraction:.1%}", "waiting for other stages"),
+        ("Memory", format_bytes(report.peak.peak_bytes), memory),
+        ("Bound by", report.bound_by, f"{bound:.0%} of the critical path"),
+        ("Cost of a step", cost, report.rates.price),
+        ("Energy, at most", format_energy(report.spent.energy_j), f"of a step{report.rates.scope}"),
+    ]
+    return [parts.numbers(rows), parts.said([report.question, *report.notes, f"scenario {report.scenario_hash}"])]
+
+
+def figures(prediction: AnyPrediction) -> "list[Component]":
+    """Pipeline, breakdown, memory, kernels."""
+    assert isinstance(prediction, TrainPrediction)
+    return parts.figures(train_figures(prediction))
+
+
+def connect(app: Dash, here: Here) -> None:
+    """The form asks."""
+    FORM.connect(app, here, numbers, figures)
+
+
+PAGE = Page("/training", "Training step", "time, memory, pipeline", layout, connect)

@@ -1,0 +1,260 @@
+"""A weight update: its timeline, memory and phases by model, machines and method, and what the size of buckets does."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dash import Dash, Input, Output, Patch, State, dcc, html, no_update
+
+from ...simulator.errors import UserError
+from ...simulator.figures import gantt
+from ...simulator.hardware import cluster_names
+from ...simulator.predict import AnyPrediction, Prediction
+from ...simulator.profile import stack_names
+from ...simulator.scenario.schema import FROM_TRAINERS
+from ...simulator.units import format_bytes, format_energy, format_rate, format_seconds, format_usd
+from ...simulator.workload import preset_names
+from .. import buckets, parts
+from ..ask import Form
+from ..buckets import Curve
+from ..fields import Field, said
+from ..figures.update_buckets import bucket_curve
+from ..figures.update_memory import device_memory, held
+from ..figures.update_phases import phases
+from ..page import Here, Page
+from ..question import Question, from_query
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+ABOUT = "How long new weights take into the engines, for how long these stand still, and which bucket is best."
+SERVED = ("broadcast", "p2p")
+_KEPT = ("update.free_memory", "update.inference.memory_utilization", "update.inference.tp")
+"""What an update by any method may say."""
+
+
+def from_trainers(given: Mapping[str, Any]) -> bool:
+    """Whether the method starts at trainers, not at parameter servers beside the engines."""
+    return given.get("update.method") in FROM_TRAINERS
+
+
+def served(given: Mapping[str, Any]) -> bool:
+    """Whether the weights come from parameter servers."""
+    return not from_trainers(given)
+
+
+def by_p2p(given: Mapping[str, Any]) -> bool:
+    """Whether some ranks read from all others."""
+    return given.get("update.method") == "p2p"
+
+
+def by_files(given: Mapping[str, Any]) -> bool:
+    """Whether the weights go through a file system."""
+    return given.get("update.method") == "file_system"
+
+
+def apart(given: Mapping[str, Any]) -> bool:
+    """Whether engines have GPUs of their own beside the trainers'."""
+    return from_trainers(given) and given.get("update.method") != "colocated"
+
+
+def crossed(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Another method than the scenario's has a table of its own: keys of one are refused by another.
+
+    Raises:
+        UserError: trainers send, and nobody says how many.
+    """
+    method = given.get("update.method")
+    if method == said(values, "update.method"):
+        return {}
+    kept: dict[str, Any] = {"method": method, "inference": {}}
+    for key in _KEPT:
+        if (value := said(values, key)) is not None:
+            table = kept["inference"] if ".inference." in key else kept
+            table[key.rpartition(".")[2]] = value
+    if not from_trainers(given):
+        return {"update": kept}
+    gpus = given.get("update.trainer.gpus")
+    if gpus in (None, ""):
+        raise UserError("form: update.trainer.gpus: say how many of the GPUs train")
+    if by_files(given):
+        kept["storage"] = {end: given.get(f"update.storage.{end}") for end in ("write", "read")}
+        if not all(kept["storage"].values()):
+            raise UserError("form: update.storage.write: say what the file system takes and gives, such as 20 GB/s")
+    return {"update": kept | {"trainer": {"gpus": gpus}}}
+
+
+FORM = Form(
+    "update",
+    "weight_update",
+    "kimi-k2-256xh20",
+    {
+        "Model and machines": (
+            Field("model.preset", "Model", options=preset_names()),
+            Field("cluster", "Cluster", options=cluster_names()),
+            Field("nodes", "Nodes", whole=True),
+            Field("stack", "Software", options=stack_names()),
+        ),
+        "Method": (
+            Field("update.method", "Method", options=(*SERVED, *FROM_TRAINERS)),
+            Field("update.pipeline", "Pipeline", options=("two_stage", "three_stage", "serial"), applies=served),
+            Field("update.ranks", "Ranks updated", whole=True, applies=by_p2p),
+            Field("update.quantize", "To FP8", options=("none", "before", "after"), applies=from_trainers),
+            Field("update.storage.write", "File system takes", applies=by_files),
+            Field("update.storage.read", "File system gives", applies=by_files),
+        ),
+        "Bucket": (Field(buckets.KEY, "Bucket size", size=True),),
+        "Engines": (
+            Field("update.inference.tp", "Tensor", whole=True),
+            Field("update.inference.ep", "Expert", whole=True, applies=from_trainers),
+            Field("update.inference.gpus", "GPUs", whole=True, applies=apart),
+        ),
+        "Trainers": (
+            Field("update.trainer.gpus", "GPUs", whole=True, applies=from_trainers),
+            Field("update.trainer.tp", "Tensor", whole=True, applies=from_trainers),
+            Field("update.trainer.pp", "Pipeline", whole=True, applies=from_trainers),
+            Field("update.trainer.ep", "Expert", whole=True, applies=from_trainers),
+        ),
+    },
+    first=crossed,
+    replaced=("update",),
+    onward={"/explain": "Explain this", "/compare": "Compare with …"},
+)
+
+
+def layout(here: Here, query: str) -> "Component":
+    """The form, what it answers, and the points of the last curve, which outlive its figure."""
+    return html.Div([parts.heading("Weight update", ABOUT), FORM.drawn(here, query), dcc.Store(id="update-kept")])
+
+
+def numbers(prediction: AnyPrediction) -> "list[Component]":
+    """The headline."""
+    assert isinstance(prediction, Prediction)
+    report = prediction.report
+    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
+    spent = report.spent
+    cost = "unknown" if spent.cost_usd is None else format_usd(spent.cost_usd)
+    rows = [
+        ("Update time", format_seconds(report.update_time_s), f"90 %: {low} to {high}"),
+        ("Rate", format_rate(report.effective_bytes_per_s), f"{format_bytes(report.bytes)} over the update"),
+        ("Pause", format_seconds(report.pause_s), "as rollouts see it"),
+        ("Buckets", f"{report.buckets:,}", f"of {format_bytes(report.bucket_bytes)}, {report.rounds:,} rounds"),
+        ("Memory", format_bytes(report.peak.bytes), f"of {format_bytes(prediction.resolved.memory_bytes)} per device"),
+        ("Bound by", report.bound_by, f"busiest link used {report.busiest_link_share:.0%}"),
+        ("Cost", cost, f"of an update, {report.rates.price}"),
+        ("Energy", format_energy(spent.energy_j), f"at most{report.rates.scope}"),
+    ]
+    return [parts.numbers(rows), parts.said([report.question, *report.notes, f"scenario {report.scenario_hash}"])]
+
+
+def figures(prediction: AnyPrediction) -> "list[Component]":
+    """Timeline, curve of bucket sizes before its first point, phases, memory."""
+    assert isinstance(prediction, Prediction)
+    report, resolved = prediction.report, prediction.resolved
+    curve = Curve("", buckets.sizes_of(resolved))
+    return [
+        _figure("Timeline", "update-gantt", gantt(prediction.timeline, title=report.name), "wide timeline"),
+        _figure("Bucket size", "update-curve", bucket_curve(curve, asked(prediction), report.update_time_s), "wide"),
+        dcc.Store(id="update-points"),
+        dcc.Store(id="update-next"),
+        *parts.figures({"Phases": phases(report), "Memory": device_memory(held(prediction), resolved.memory_bytes)}),
+    ]
+
+
+def asked(prediction: Prediction) -> int:
+    """Bytes of the bucket as the scenario would say them: before anything is quantised."""
+    return prediction.resolved.scenario.update.bucket or prediction.report.bucket_bytes
+
+
+def _figure(caption: str, name: str, figure: Any, around: str) -> "Component":
+    graph = dcc.Graph(id=name, figure=figure, config=parts.CONFIG)
+    return html.Section([html.H2(caption), html.Div(graph, className=around)])
+
+
+def window_of(moved: Mapping[str, Any] | None, whole_s: float) -> tuple[float, float] | None:
+    """Which seconds are seen after a zoom, as plotly tells it; None where it tells something else."""
+    if not moved:
+        return None
+    if moved.get("xaxis.autorange"):
+        return 0.0, whole_s
+    ends = moved.get("xaxis.range") or [moved.get("xaxis.range[0]"), moved.get("xaxis.range[1]")]
+    if len(ends) != 2 or not all(isinstance(end, int | float) for end in ends):
+        return None
+    begin, end = sorted(map(float, ends))
+    return (begin, end) if end > begin else None
+
+
+def connect(app: Dash, here: Here) -> None:
+    """The form asks; a zoom draws what is seen; the curve grows until it is done."""
+    FORM.connect(app, here, numbers, figures)
+    _zooms(app, here)
+    _grows(app, here)
+
+
+def _predicted(here: Here, query: str) -> tuple[Question, Prediction]:
+    question = from_query(query, FORM.base)
+    prediction = here.answers.predict(question)
+    assert isinstance(prediction, Prediction)
+    return question, prediction
+
+
+def _zooms(app: Dash, here: Here) -> None:
+    @app.callback(
+        Output("update-gantt", "figure"),
+        Input("update-gantt", "relayoutData"),
+        State("update-query", "data"),
+        prevent_initial_call=True,
+    )
+    def zoom(moved: Mapping[str, Any] | None, query: str | None) -> Any:
+        if query is None or window_of(moved, 0.0) is None:
+            return no_update
+        timeline = _predicted(here, query)[1].timeline
+        return nearer(gantt(timeline, window_s=window_of(moved, timeline.makespan_s or 1.0)))
+
+
+def nearer(figure: Any) -> Patch:
+    """The bars of a figure, its window and its subtitle, for one that is drawn already."""
+    changed = Patch()
+    changed["data"] = figure.data
+    changed["layout"]["xaxis"]["range"] = figure.layout.xaxis.range
+    changed["layout"]["title"]["subtitle"]["text"] = figure.layout.title.subtitle.text
+    return changed
+
+
+def _grows(app: Dash, here: Here) -> None:
+    @app.callback(
+        Output("update-curve", "figure"),
+        Output("update-points", "data"),
+        Input("update-next", "data"),
+        State("update-kept", "data"),
+        State("update-query", "data"),
+    )
+    def grow(_: Any, points: Mapping[str, Any] | None, query: str | None) -> Any:
+        if query is None:
+            return no_update, no_update
+        question, prediction = _predicted(here, query)
+        curve = continued(points, question, prediction)
+        if not curve.done:
+            curve = buckets.grown(curve, question, here.answers)
+        return bucket_curve(curve, asked(prediction), prediction.report.update_time_s), curve.to_json()
+
+    app.clientside_callback(
+        """(points) => {
+            if (!points) return dash_clientside.no_update;
+            dash_clientside.set_props("update-kept", {data: points});
+            if (!points.done)
+                dash_clientside.set_props("update-next", {data: [points.of, points.update_s.length]});
+            return dash_clientside.no_update;
+        }""",
+        Output("update-points", "id"),
+        Input("update-points", "data"),
+    )
+
+
+def continued(points: Mapping[str, Any] | None, question: Question, prediction: Prediction) -> Curve:
+    """The curve so far if it is of this question, else a new one."""
+    if points and points.get("of") == buckets.without_bucket(question).query():
+        return Curve.from_json(points)
+    return buckets.begun(question, prediction.resolved)
+
+
+PAGE = Page("/update", "Weight update", "time, pause, buckets", layout, connect)

@@ -1,0 +1,78 @@
+"""The state of a page: a scenario of the library and changes to it, as it stands in the page's address.
+
+`?base=train-llama3-70b-64xh100&parallel.tp=8` is a Question, so a what-if can be sent to a colleague. What comes from a
+browser is text: it is read as TOML values, never evaluated, and names that would open files are refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from ..simulator.errors import UserError, fault
+from ..simulator.scenario import parsed, toml_value
+
+MOST_CHARACTERS = 32_000
+"""Of an address: a pasted config fits, a flood does not."""
+
+_OPENS_FILES = ("cluster", "profile", "stack", "config", "base", "node", "device")
+"""Keys whose text may be the path of a file in a scenario that the user keeps; here it may be a name alone."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A scenario by name, and changes to it by key."""
+
+    base: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def changed(self, changes: Mapping[str, Any]) -> "Question":
+        """The same with more changes, which must not name files.
+
+        Raises:
+            UserError: one does, or they are no changes.
+        """
+        faults = [line for key, value in changes.items() for line in _paths(key, value)]
+        if faults:
+            raise UserError(*faults)
+        return replace(self, changes={**self.changes, **changes})
+
+    def query(self) -> str:
+        """As the query of an address; numbers and words as TOML writes them."""
+        return "?" + urlencode([("base", self.base), *((key, written(value)) for key, value in self.changes.items())])
+
+
+def from_query(query: str, base: str) -> Question:
+    """The question of an address; `base` is asked about where it names none.
+
+    Raises:
+        UserError: too long, or a change that names a file.
+    """
+    if len(query) > MOST_CHARACTERS:
+        raise UserError(f"the address has {len(query):,} characters; at most {MOST_CHARACTERS:,}")
+    pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True)
+    named = [value for key, value in pairs if key == "base"]
+    lines = [f"{key}={value}" for key, value in pairs if key != "base"]
+    return Question(named[-1] if named else base).changed(parsed(lines))
+
+
+def written(value: Any) -> str:
+    """A value as text that `parsed` reads back."""
+    plain = isinstance(value, str) and parsed([f"x={value}"])["x"] == value
+    return value if plain else toml_value(value)
+
+
+def _paths(key: str, value: Any) -> Iterator[str]:
+    """A line for each text that would open a file."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _paths(f"{key}.{name}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _paths(key, item)
+    elif isinstance(value, str) and key.rpartition(".")[2] in _OPENS_FILES and _is_path(value):
+        yield fault("address", key, value, "expected a name of the catalogue; files are opened from the command line")
+
+
+def _is_path(text: str) -> bool:
+    return any(mark in text for mark in "/\\\0") or text.startswith((".", "~")) or text.endswith((".toml", ".json"))

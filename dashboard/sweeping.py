@@ -1,0 +1,154 @@
+"""Starting a small sweep from the browser: what is asked, checked; run in a folder of ours; stopped by a mark there.
+
+It runs in a process of its own, so what is asked are plain values. Names are looked up, and a folder's name is checked
+before it is joined to a path.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..simulator.errors import UserError, fault, unknown
+from ..simulator.files import write_atomic
+from ..simulator.scenario import to_toml
+from ..simulator.sweep import Engine, Progress, Sweep, Swept, load_sweep, run_sweep
+from .library import Library
+from .question import Question
+
+MOST_POINTS = 200
+"""Of a sweep that is started here; larger ones are for the command line."""
+FILE = "sweep.toml"
+"""What a sweep with axes of one's own is written to, beside its results."""
+STOP = "stop"
+"""An empty file by which a sweep under way is told to end with what is done."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A sweep to start: a shipped one by name, or (`shipped` empty) axes over a scenario of the library.
+
+    `axes` are pairs of a key and its values as they were typed: `2, 4, 8`. `name` is that of the folder.
+    """
+
+    name: str
+    shipped: str = ""
+    base: str = ""
+    axes: tuple[tuple[str, str], ...] = ()
+
+
+@cache
+def shipped() -> Mapping[str, Sweep]:
+    """Shipped sweeps that are small enough, by the name of their file."""
+    found = {}
+    for file in sorted((files("runcast.data") / "sweeps").iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".toml") and len(sweep := load_sweep(Path(str(file)))) <= MOST_POINTS:
+            found[file.name.removesuffix(".toml")] = sweep
+    return found
+
+
+def folder_of(home: Path, name: str) -> Path:
+    """The folder of a sweep of this name.
+
+    Raises:
+        UserError: the name might lead elsewhere.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(fault("sweep", "name", name, "expected letters, digits, - and _, at most 60"))
+    return home / name
+
+
+def run(library: Library, home: Path, asked: Asked, engine: Engine, watch: Callable[[Progress], None]) -> Swept:
+    """Run a sweep in its folder, or what is not done yet of it, until it is done or `stop` is called for it.
+
+    Raises:
+        UserError: what is asked is not allowed, or its folder is at work or holds another sweep.
+    """
+    folder = folder_of(home, asked.name)
+    if asked.shipped:
+        if asked.shipped not in shipped():
+            raise unknown("sweep", "sweep", asked.shipped, shipped())
+        sweep = shipped()[asked.shipped]
+    else:
+        sweep = _own(library, folder, asked)
+
+    def watching(progress: Progress) -> None:
+        watch(progress)
+        if (folder / STOP).exists():
+            raise KeyboardInterrupt
+
+    (folder / STOP).unlink(missing_ok=True)
+    try:
+        return run_sweep(sweep, folder, engine, watching)
+    finally:
+        (folder / STOP).unlink(missing_ok=True)
+
+
+def stop(home: Path, name: str) -> None:
+    """Have a sweep that is under way end soon; what is done is kept.
+
+    Raises:
+        UserError: the name is none.
+    """
+    folder = folder_of(home, name)
+    if folder.is_dir():
+        (folder / STOP).touch()
+
+
+def _own(library: Library, folder: Path, asked: Asked) -> Sweep:
+    """The sweep of typed axes, written to its folder so that a command can run it again."""
+    known = library.scenarios()
+    if asked.base not in known:
+        raise unknown("sweep", "base", asked.base, known)
+    axes = [(key, values(key, text)) for key, text in asked.axes if key or text]
+    for key, steps in axes:
+        for value in steps:
+            Question(asked.base).changed({key: value})  # refuses names of files
+    tables = [{"key": key, "values": steps} for key, steps in axes]
+    table = {"name": asked.name, "base": str(Path(str(known[asked.base])).resolve()), "axes": tables}
+    data = to_toml(table).encode()
+    place = folder / FILE
+    held = place.read_bytes() if place.exists() else None
+    if held not in (data, None) or (held is None and (folder / "state.sqlite").exists()):
+        raise UserError(fault("sweep", "name", asked.name, "holds another sweep; give another name"))
+    return _checked(data, place, folder)
+
+
+def _checked(data: bytes, place: Path, folder: Path) -> Sweep:
+    """The sweep of a file that is left there only if it is one."""
+    fresh = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(place, data)
+    try:
+        sweep = load_sweep(place)
+        if len(sweep) > MOST_POINTS:
+            allowed = f"at most {MOST_POINTS} points here; `runcast sweep` takes more"
+            raise UserError(fault("sweep", "axes", len(sweep), allowed))
+        return sweep
+    except UserError as error:
+        if fresh:
+            place.unlink()
+            folder.rmdir()
+        raise UserError(*[line.replace(str(place), "sweep") for line in error.faults]) from None
+
+
+def values(key: str, text: str) -> list[Any]:
+    """Typed values of an axis: TOML without its brackets, or words between commas (`2 GiB, 4 GiB`).
+
+    Raises:
+        UserError: no key, no value, or a value that no scenario has, such as a date.
+    """
+    if not key.strip() or not text.strip():
+        raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected a key and its values"))
+    try:
+        found: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
+    except tomllib.TOMLDecodeError:
+        found = [word.strip() for word in text.split(",") if word.strip()]
+    if not found or any(not isinstance(value, bool | int | float | str | list | dict) for value in found):
+        raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected numbers, texts, lists or tables"))
+    return found

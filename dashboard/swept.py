@@ -1,0 +1,258 @@
+"""Sweeps that were run: their points as tables, from the data folder or an uploaded report, and a point as a question.
+
+A name from a browser is looked up in a listing; an uploaded report is read as CSV and nothing else.
+"""
+
+import io
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..simulator.errors import UserError, unknown
+from ..simulator.scenario import changed, check_question, resolve, what_ifs
+from ..simulator.sweep import Sweep, load_sweep
+from .figures.sweep_columns import axes
+from .library import REPORT, Library
+from .page import Here
+from .question import Question
+from .sweeping import FILE, shipped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_ROWS = 5_000
+"""Points that a page shows: a grid of them is some megabytes in a browser."""
+MOST_UPLOADED_BYTES = 2**20
+"""Of a report that is uploaded; it travels with every question about it."""
+NEEDED = ("point", "status", "reason", "scenario_hash")
+PAGES = {"train_step": "/training", "weight_update": "/update"}
+"""Where a point of each kind is opened."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first points of a sweep, and how many there are in all."""
+
+    frame: "pd.DataFrame"
+    total: int
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of scenario, by columns that only its reports have; None where no point has a report."""
+        marks = {"rollout_s": "rl_cycle", "mfu": "train_step", "update_time_s": "weight_update"}
+        return next((kind for column, kind in marks.items() if column in self.frame), None)
+
+
+def sweeps(library: Library, home: Path) -> dict[str, Path]:
+    """Folders of sweeps by name: those of the data folder, and those that were started here."""
+    return {**library.sweeps(), **Library(home).sweeps()}
+
+
+def read_folder(folder: Path) -> Table:
+    """The points of a sweep's folder.
+
+    Raises:
+        UserError: its files cannot be read as a sweep's.
+    """
+    parts = sorted((folder / "rows").glob("part-*.parquet"))
+    files = parts or [folder / REPORT]
+    try:
+        stamps = tuple((str(file), file.stat().st_mtime_ns) for file in files)
+        return _read(stamps)
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder.name}: cannot be read: {' '.join(str(error).split())[:200]}") from None
+
+
+@lru_cache(maxsize=8)
+def _read(stamps: tuple[tuple[str, int], ...]) -> Table:
+    """Files by path and time; what is read is shared, so nobody changes it."""
+    paths = [path for path, _ in stamps]
+    if not paths[0].endswith(".parquet"):
+        return read_csv(Path(paths[0]).read_text(encoding="utf-8"), Path(paths[0]).parent.name)
+    import pyarrow.dataset as ds
+
+    found = ds.dataset(paths, format="parquet")
+    frame = found.head(MOST_ROWS, batch_size=MOST_ROWS).to_pandas()
+    return Table(_checked(frame, Path(paths[0]).parents[1].name), found.count_rows())
+
+
+def read_csv(text: str, name: str) -> Table:
+    """A report.csv as text.
+
+    Raises:
+        UserError: it is no CSV, or not one that a sweep writes.
+    """
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""], low_memory=False)
+    except ValueError as error:  # pandas' own errors of parsing are ValueErrors too
+        raise UserError(f"{name}: no CSV: {' '.join(str(error).split())[:200]}") from None
+    return Table(_checked(frame.head(MOST_ROWS), name), len(frame))
+
+
+def _checked(frame: "pd.DataFrame", name: str) -> "pd.DataFrame":
+    missing = [column for column in NEEDED if column not in frame]
+    if missing:
+        raise UserError(f"{name}: no column {', '.join(missing)}; expected the {REPORT} of a sweep")
+    if not axes(frame):
+        raise UserError(f"{name}: no column between point and status; expected those that the sweep varies")
+    if frame.empty:
+        raise UserError(f"{name}: no point is done yet")
+    if frame["point"].dtype.kind not in "iu" or frame["point"].duplicated().any():
+        raise UserError(f"{name}: column point: expected whole numbers that differ")
+    texts = {column: frame[column].astype(object).where(frame[column].notna(), "").astype(str) for column in NEEDED[1:]}
+    return frame.assign(**texts)
+
+
+def origin(folder: Path) -> Sweep | None:
+    """The sweep that a folder holds: the file that was left there, or the shipped one of the name that it notes."""
+    known = shipped()
+    try:
+        if (folder / FILE).is_file():
+            return load_sweep(folder / FILE)
+        place = f"file:{folder / 'state.sqlite'}?mode=ro"
+        with closing(sqlite3.connect(place, uri=True)) as database:
+            noted = dict(database.execute("SELECT key, value FROM sweep"))
+        return known.get(Path(noted.get("file", "")).stem)
+    except (UserError, sqlite3.Error):
+        return None
+
+
+def changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | None) -> dict[str, Any]:
+    """What a point changes: as its sweep says, else as its columns do.
+
+    Raises:
+        UserError: a column names a what-if that is not shipped.
+    """
+    number = int(row["point"])
+    if sweep is not None and _is_of(sweep, number, row):
+        return sweep.grid.changes(number)
+    found: dict[str, Any] = {}
+    for column in axes(frame):
+        value, key = row[column], column.partition(" ")[0]
+        if value is None or value != value or value == "as is":
+            continue
+        if key == "what_if":
+            if value not in what_ifs():
+                raise unknown("report", column, value, what_ifs())
+            found |= what_ifs()[value].changes
+        else:
+            found[key] = _value(value.item() if hasattr(value, "item") else value)
+    return found
+
+
+def _is_of(sweep: Sweep, number: int, row: Mapping[str, Any]) -> bool:
+    """Whether a sweep's point of this number shows what the row does; it may be another version's."""
+    if not 0 <= number < len(sweep):
+        return False
+    shown = zip(sweep.grid.columns, sweep.grid.shown(number), strict=True)
+    return all(name in row and value in (row[name], _value(row[name]), None) for name, value in shown)
+
+
+def _value(cell: Any) -> Any:
+    """A cell as the value of a key: tables and lists are written as JSON."""
+    if isinstance(cell, str) and cell[:1] in "[{":
+        try:
+            return json.loads(cell)
+        except ValueError:
+            return cell
+    return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A point as a question; `same` says whether it is the very scenario of the report (None: it never was one)."""
+
+    question: Question
+    page: str
+    same: bool | None
+
+
+def opened(here: Here, table: Table, number: int, base: str | None, sweep: Sweep | None) -> Opened:
+    """The question that a point asks: a scenario of the library, the sweep's own if `base` is None, and changes.
+
+    Raises:
+        UserError: there is no such point or scenario, or the point names files.
+    """
+    rows = table.frame[table.frame["point"] == number]
+    if rows.empty:
+        raise UserError(f"point {number}: not among those shown")
+    row = {str(name): value for name, value in rows.iloc[0].items()}
+    changes = changes_of(table.frame, row, sweep)
+    if base is not None:
+        question = Question(base).changed(changes)
+    elif sweep is not None:
+        question = asked(here.library, sweep, changes)
+    else:
+        raise UserError("choose the scenario that the points change: the report does not name it")
+    kind = here.library.scenario(question.base)[0].get("kind", "weight_update")
+    if kind not in PAGES:
+        raise UserError(f"no page shows scenarios of kind {kind}")
+    return Opened(question, PAGES[kind], _same(here, question, row))
+
+
+def _same(here: Here, question: Question, row: Mapping[str, Any]) -> bool | None:
+    if row["status"] in ("infeasible", "failed"):
+        return None
+    try:
+        given, where = here.answers.scenario(question)
+        return resolve(given, where).hash == row["scenario_hash"]
+    except UserError:
+        return False
+
+
+def asked(library: Library, sweep: Sweep, changes: Mapping[str, Any]) -> Question:
+    """Changes to the base of a sweep as a question: of the base if the library has it, else of what is nearest.
+
+    Raises:
+        UserError: they name files, or the library has no scenario of this kind.
+    """
+    base = base_of(library, sweep)
+    if base is not None:
+        return Question(base).changed(changes)
+    target = changed(sweep.base, changes, sweep.base_where)
+    known = library.of_kind(sweep.kind)
+    if not known:
+        raise UserError(f"no scenario of kind {sweep.kind} is known")
+    told = [Question(name).changed(_difference(library.scenario(name)[0], target)) for name in known]
+    return min(told, key=lambda question: len(question.changes))
+
+
+def base_of(library: Library, sweep: Sweep) -> str | None:
+    """The name of a sweep's base in the library; None where the sweep says its base itself."""
+    place = Path(sweep.base_where).resolve()
+    return next((name for name, file in library.scenarios().items() if Path(str(file)).resolve() == place), None)
+
+
+def _difference(table: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes that make a scenario ask what another one does.
+
+    What only the first says becomes its default; where that is to say nothing, its table is replaced.
+    """
+    have, want = _flat(table), _flat(target)
+    silent = _flat(check_question(dict(target), "sweep").model_dump(mode="json", by_alias=True))
+    defaults = {key: silent.get(key) for key in have if key not in want}
+    tops = {key.partition(".")[0] for key, value in defaults.items() if value is None}
+    replaced = {top: target[top] for top in tops if isinstance(target.get(top), Mapping)}
+    changes = {key: value for key, value in want.items() if have.get(key) != value}
+    changes |= {key: value for key, value in defaults.items() if value is not None}
+    kept = {key: value for key, value in changes.items() if key.partition(".")[0] not in {*replaced, "name", "kind"}}
+    return {**replaced, **kept}
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = value
+    return found

@@ -1,0 +1,72 @@
+"""What leaf switches with fewer uplinks than NICs leave of a NIC's rate, when all ranks of a stage send at once.
+
+Ranks of a stage do the same at the same time, so a leaf's uplinks are shared by all of them that send beyond it. How
+much of what a rank sends goes beyond depends on the exchange: all of a message to another pod, of a ring only what the
+last node under a leaf sends on, of an all-to-all what its peers elsewhere get. Between rails traffic changes GPU inside
+the node first (NCCL's PXN), so a NIC's peers are those on its own rail. Stages that send at once are not added up.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from ..hardware import Cluster
+
+
+class Uplinks:
+    """The uplinks of a cluster; `stage` are the ranks that do what a rank does, itself included."""
+
+    def __init__(self, cluster: Cluster, stage: Mapping[int, tuple[int, ...]]):
+        self.cluster, self.stage = cluster, stage
+
+    def kept(self, kind: str, group: Sequence[int], nearby: int) -> float:
+        """Share of the NICs' rate that a group keeps; `nearby` of its ranks are on each island."""
+        if self.cluster.fabric.oversubscription == 1:
+            return 1.0
+        beyond = self._message(group) if kind == "send_recv" else self._collective(kind, group, nearby)
+        sends: dict[str, float] = {}
+        for rank, share in beyond.items():
+            sends |= {nic: max(share, sends.get(nic, 0.0)) for nic in self.cluster.nics_of_gpu(rank)}
+        load: dict[str, float] = defaultdict(float)
+        for nic, share in sends.items():
+            load[self.cluster.leaf_of(nic)] += share * float(self.cluster.capacity[self.cluster.nic_tx(nic)])
+        return min([1.0, *(self.cluster.uplink_bytes_per_s(leaf) / asked for leaf, asked in load.items() if asked)])
+
+    def _message(self, pair: Sequence[int]) -> dict[int, float]:
+        """From each rank of a stage to its peer in the other one: all of it, or nothing."""
+        senders, receivers = self._alike(pair[0]), self._alike(pair[-1])
+        pairs = zip(senders, receivers, strict=False)  # a lone rank (of a hand-made Program) has no like
+        return {a: float(self._apart(a, b)) for a, b in pairs}
+
+    def _collective(self, kind: str, group: Sequence[int], nearby: int) -> dict[int, float]:
+        """Of every rank of the stage what members of this group have under its leaf, on average."""
+        own = self._in_all_to_all(group) if kind == "all_to_all" else self._in_ring(group, nearby)
+        under: dict[str, list[float]] = {}
+        for rank, share in own.items():
+            under.setdefault(self._leaf(rank), []).append(share)
+        means = {leaf: sum(shares) / len(shares) for leaf, shares in under.items()}
+        return {rank: means.get(self._leaf(rank), 0.0) for rank in self._alike(group[0])}
+
+    def _in_ring(self, group: Sequence[int], nearby: int) -> dict[int, float]:
+        """A NIC sends to the same NIC of the next node."""
+        return {a: float(self._apart(a, group[(i + nearby) % len(group)])) for i, a in enumerate(group)}
+
+    def _in_all_to_all(self, group: Sequence[int]) -> dict[int, float]:
+        """A rank sends the same to everyone beyond its island."""
+        nodes = {rank: self.cluster.island(rank) for rank in group}
+        found = {}
+        for a in group:
+            far = [b for b in group if nodes[b] != nodes[a]]
+            found[a] = sum(self._apart(a, b) for b in far) / max(len(far), 1)
+        return found
+
+    def _apart(self, a: int, b: int) -> bool:
+        """Whether the NIC of b's rail in a's node and b's own are under different leaves."""
+        theirs = self.cluster.nic_of(b)
+        same_rail = f"n{self.cluster.node_of(a)}.{theirs.partition('.')[2]}"
+        return self.cluster.leaf_of(same_rail) != self.cluster.leaf_of(theirs)
+
+    def _alike(self, rank: int) -> tuple[int, ...]:
+        return self.stage.get(rank, (rank,))
+
+    def _leaf(self, rank: int) -> str:
+        return self.cluster.leaf_of(self.cluster.nic_of(rank))

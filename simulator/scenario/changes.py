@@ -1,0 +1,124 @@
+"""Changes to a scenario before it is checked: `--set`, axes of sweeps and what-ifs speak one language.
+
+A change is a key with dots into tables, and a value that takes the key's place, or `{ times = 2 }`, which multiplies
+what the key says. Keys below `cluster` change a machine whatever names it: `cluster.nic`, `cluster.device.memory`.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from ..errors import UserError, fault
+from ..hardware import described, described_device
+from ..units import times
+from .schema import Scenario
+from .schemas import SCHEMAS
+
+Changes = Mapping[str, Any]
+"""Values by key; later keys see what earlier ones did."""
+
+
+def parsed(lines: Sequence[str]) -> dict[str, Any]:
+    """Changes from `key=value` lines; a value is TOML, or text where it is none (`5.89 GiB`).
+
+    Raises:
+        UserError: a line without `=`.
+    """
+    found = {}
+    for line in lines:
+        key, equals, text = line.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set {line}: expected key=value, such as update.bucket='2 GiB'")
+        found[key.strip()] = _toml_value(text.strip())
+    return found
+
+
+def changed(table: Mapping[str, Any], changes: Changes, where: str) -> dict[str, Any]:
+    """A copy of the table with the changes.
+
+    Raises:
+        UserError: a key leads through something that is no table, or what is to be multiplied is no quantity.
+    """
+    copy = _copied(table)
+    for key, value in changes.items():
+        _apply(copy, key, value, where)
+    return copy
+
+
+@cache
+def _defaults(kind: Any) -> Mapping[str, Any]:
+    """What keys mean where a scenario of this kind is silent, for those that have one meaning."""
+    return _defaults_of(SCHEMAS.get(kind, Scenario))
+
+
+def _defaults_of(table: type[BaseModel]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, field in table.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found[field.alias or name] = _defaults_of(field.annotation)
+        elif not field.is_required():
+            found[field.alias or name] = field.get_default(call_default_factory=True)
+    return found
+
+
+def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
+    *path, last = key.split(".")
+    kind = table.get("kind")
+    known = _defaults(kind if isinstance(kind, str) else None)  # what holds where the table is silent
+    for depth, part in enumerate(path):
+        known = _open(tuple(path[: depth + 1]), table, known, where)
+        inner = table.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UserError(fault(where, key, value, f"{part} is a value, not a table"))
+        table = inner
+    table[last] = _multiplied(table.get(last, known.get(last)), value, key, where) if _is_factor(value) else value
+
+
+def _open(path: tuple[str, ...], table: dict[str, Any], known: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """What a machine says below a path; the name of a cluster or device becomes a table of changes to it."""
+    own, outer = table.get(path[-1]), known.get(path[-1])
+    given = outer if own is None else own
+    if path not in _MACHINES or given is None:
+        return {key: value for said in (outer, own) if isinstance(said, Mapping) for key, value in said.items()}
+    said = _MACHINES[path](given, where)
+    if isinstance(given, str):
+        table[path[-1]] = dict(said) if given.endswith(".toml") else {"base": given}
+    return said
+
+
+_MACHINES: Mapping[tuple[str, ...], Callable[[Any, str], Mapping[str, Any]]] = {
+    ("cluster",): described,
+    ("cluster", "device"): described_device,
+}
+
+
+def _is_factor(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"times"}
+
+
+def _multiplied(said: Any, value: Mapping[str, Any], key: str, where: str) -> Any:
+    factor = value["times"]
+    if isinstance(factor, bool) or not isinstance(factor, int | float):
+        raise UserError(fault(where, f"{key}.times", factor, "expected a number"))
+    if said is None:
+        raise UserError(fault(where, key, value, "nothing to multiply: the scenario does not say it"))
+    try:
+        return times(said, factor)
+    except ValueError as error:
+        raise UserError(fault(where, key, said, f"times {factor:g}: {error}")) from None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,60 @@
+"""Named what-ifs: changes that people ask for by name, shipped in data/what-ifs.toml or written in a sweep."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import UserError, fault, unknown
+from ..files import read_toml
+from .changes import Changes
+
+SUBJECTS = ("machine", "plan", "update")
+"""What one has to change: the hardware, how a step lies on it, how weights travel."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Changes with a name; `about` says in a sentence what they stand for and what a number in them rests on."""
+
+    name: str
+    subject: str
+    about: str
+    changes: Changes
+
+
+@cache
+def what_ifs() -> Mapping[str, WhatIf]:
+    """All that are shipped, by name, in the order of their file."""
+    path = files("runcast.data") / "what-ifs.toml"
+    return MappingProxyType({name: read_what_if(str(path), name, said) for name, said in read_toml(path).items()})
+
+
+def what_if(name: str, where: str, key: str = "what_if") -> WhatIf:
+    """The shipped one of this name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in what_ifs():
+        raise unknown(where, key, name, what_ifs())
+    return what_ifs()[name]
+
+
+def read_what_if(where: str, name: str, said: Any) -> WhatIf:
+    """A what-if as a file says it: `about`, `subject` (may be left out) and `changes`, a table of key = value.
+
+    Raises:
+        UserError: a key that is unknown or missing, or a subject that is not one of SUBJECTS.
+    """
+    key = f"what_if.{name}"
+    if not isinstance(said, Mapping) or not set(said) <= {"about", "subject", "changes"}:
+        raise UserError(fault(where, key, said, "expected a table of about, subject and changes"))
+    if not isinstance(said.get("changes"), Mapping) or not said["changes"]:
+        raise UserError(fault(where, f"{key}.changes", said.get("changes"), 'expected changes: { "batch.micro" = 2 }'))
+    subject = said.get("subject", SUBJECTS[0])
+    if subject not in SUBJECTS:
+        raise UserError(fault(where, f"{key}.subject", subject, f"expected one of {', '.join(SUBJECTS)}"))
+    return WhatIf(name, subject, str(said.get("about", "")), said["changes"])

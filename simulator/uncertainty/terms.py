@@ -1,0 +1,126 @@
+"""Which parameters of software and device stand behind the phases of a training step, and with what power.
+
+They are those of the fit of training steps (calibrate/fitting/steps): a stack's factor of a phase is its base's times
+its own, and so for devices. An error in one of them is one error wherever that software, or device, is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..costs import PHASES, PRODUCT_TYPE
+from ..files import beside
+from ..profile import FACTORS, Parameter, Profile, load_profile, load_stack
+from ..scenario import ResolvedTrain
+
+_SUSTAINED = "gemm.sustained_fraction"
+_OWN_FRACTION = ("fp8", "fp4")
+_GROUPED = "grouped_gemm.sustained_fraction"
+_FLASH2 = "attention.flash2_factor"
+
+
+@dataclass(frozen=True)
+class Term:
+    """ln(seconds of a phase) goes with `power` times ln of the parameter `name` of a stack or profile.
+
+    `stated` is the relative standard deviation that a user's own file gives it; shipped files leave that to the fit.
+    """
+
+    phase: int
+    of: str
+    name: str
+    power: float
+    stated: float | None = None
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A file of a chain, and the parameters that it states itself."""
+
+    of: str
+    own: dict[str, Parameter]
+    shipped: bool
+
+
+def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
+    """What the phases of a training step rest on.
+
+    Raises:
+        UserError: the scenario's stack or profile cannot be read.
+    """
+    where = resolved.where
+    stacks = resolved.memo.get("stacks", (resolved.scenario.stack, where), lambda: tuple(
+        _chain(resolved.scenario.stack, where, "stack")))  # fmt: skip
+    devices = resolved.memo.get("devices", (resolved.profile_name, where), lambda: tuple(
+        _chain(resolved.profile_name, where, "profile")))  # fmt: skip
+    return (*_of_software(resolved, stacks), *_of_device(resolved, devices))
+
+
+def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
+    for phase in FACTORS:
+        yield from _down(chain, f"time_factor.{phase}", phase, 1.0)
+    if resolved.tp_in_far_pipeline:
+        yield from _stating(chain, "layer.tp_s", "host", 1.0)
+    if resolved.tp_between_nodes:
+        yield from _down(chain, "time_factor.tp.network", "tp", 1.0)
+        yield from _stating(chain, "network.exchange_s", "tp", 0.5)
+    for phase in ("dp", "fsdp"):
+        yield from _stating(chain, "network.exchange_s", phase, 0.5)
+
+
+def _of_device(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
+    computed = resolved.scenario.precision.compute
+    kept = PRODUCT_TYPE.get(computed, computed)
+    own = f"{_SUSTAINED}.{kept}" if kept in _OWN_FRACTION else _SUSTAINED
+    for phase, name in (("gemm", own), ("experts", own), ("experts", _GROUPED)):
+        yield from _to_first_stated(chain, name, phase, -1.0)
+    if resolved.scenario.attention == "flash-2":
+        yield from _to_first_stated(chain, _FLASH2, "attention", 1.0)
+
+
+def _down(chain: tuple[_Link, ...], name: str, phase: str, power: float) -> Iterator[Term]:
+    """A factor of each stack down to the root, or to a user's file that says it itself."""
+    for link in chain:
+        stated = link.own.get(name) if not link.shipped else None
+        yield Term(PHASES.index(phase), link.of, name, power, None if stated is None else stated.spread)
+        if stated is not None:
+            return
+
+
+def _stating(chain: tuple[_Link, ...], name: str, phase: str, power: float) -> Iterator[Term]:
+    """Host work and exchanges are free only where a stack says a number."""
+    if any(name in link.own for link in chain):
+        yield from (term for term in _down(chain, name, phase, power) if any(
+            link.of == term.of and name in link.own for link in chain))  # fmt: skip
+
+
+def _to_first_stated(chain: tuple[_Link, ...], name: str, phase: str, power: float) -> Iterator[Term]:
+    """A factor of each device down to the first one whose file has a number."""
+    for link in chain:
+        stated = link.own.get(name)
+        spread = stated.spread if stated is not None and not link.shipped else None
+        yield Term(PHASES.index(phase), link.of, name, power, spread)
+        if stated is not None:
+            return
+
+
+def _chain(name: str, where: str, kind: str) -> Iterator[_Link]:
+    """A stack or profile and those that it rests on, itself first."""
+    load = load_stack if kind == "stack" else load_profile
+    here: Profile | None = load(name, where, fitted=False)
+    while here is not None:
+        shipped = not name.endswith((".json", ".toml"))
+        file = where if shipped else str(beside(name, where))
+        base = here.about.get("base")
+        below = load(base, file, fitted=False) if base else None
+        yield _Link(name, _own(here, below), shipped)
+        name, where, here = str(base), file, below
+
+
+def _own(here: Profile, below: Profile | None) -> dict[str, Parameter]:
+    """What a file says and its base does not, or says otherwise."""
+    theirs = below.parameters if below is not None else {}
+    return {
+        name: said
+        for name, said in here.parameters.items()
+        if name not in theirs or (said.value, said.source) != (theirs[name].value, theirs[name].source)
+    }

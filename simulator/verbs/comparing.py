@@ -1,0 +1,116 @@
+"""`runcast compare`: two results side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from ..compare import Given
+    from ..outputs import Outputs
+
+
+def compare(
+    a: Annotated[
+        Path,
+        typer.Argument(
+            help="A scenario (TOML), a report (JSON of `simulate`), what `runcast execute` wrote (folder, CSV), or the "
+            "trace or log of a real run."
+        ),
+    ],
+    b: Annotated[
+        Path | None, typer.Argument(help="Another one; left out: A with the changes of --set and --what-if.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a key of each scenario, or of B where B is left out.")
+    ] = None,
+    set_a: Annotated[list[str] | None, typer.Option("--set-a", help="Change a key of scenario A.")] = None,
+    set_b: Annotated[list[str] | None, typer.Option("--set-b", help="Change a key of scenario B.")] = None,
+    what_if: Annotated[
+        list[str] | None, typer.Option("--what-if", help="B is A with a named what-if: 'NDR 800'.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write the comparison as JSON; - is stdout and nothing else.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the terms; of spans, the comparison with a row per op and rank.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write tables, waterfall and timelines as one HTML file.")] = None,
+) -> None:
+    """Compare two results: what differs in what went in, and what that did to each term of the time."""
+    from ..outputs import Outputs
+
+    outputs = Outputs(json=json, csv=csv, html=html)
+    outputs.check()
+    pair = _pair(a, b, changes or [], set_a or [], set_b or [], what_if or [])
+    sources = [given.source for given in pair]
+    if "spans" in sources and set(sources) <= {"spans", "scenario"}:
+        _spans(*pair, outputs)
+    else:
+        _terms(*pair, outputs)
+
+
+def _pair(
+    a: Path, b: Path | None, changes: list[str], set_a: list[str], set_b: list[str], what_ifs: list[str]
+) -> "tuple[Given, Given]":
+    """Both sides with their changes."""
+    from ..compare import Given
+
+    if b is not None:
+        if what_ifs:
+            raise UserError("--what-if compares A with itself changed: leave B out, or write the change as --set-b")
+        both = [Given(path) for path in (a, b)]
+        common = [changes if given.source == "scenario" else [] for given in both]
+        if changes and not any(common):
+            raise UserError(f"--set changes a scenario, but {b} is {both[1].what}")
+        sides = Given(a, (*common[0], *set_a)), Given(b, (*common[1], *set_b))
+    else:
+        if not (changes or set_b or what_ifs):
+            raise UserError("nothing to compare with: name B, or say with --set or --what-if what changes")
+        sides = Given(a, tuple(set_a)), Given(a, (*set_a, *changes, *set_b), tuple(what_ifs))
+    alone = "--set" if changes or set_b else "--what-if"
+    for given, flag in zip(sides, ("--set-a", "--set-b" if b is not None else alone), strict=True):
+        given.check(flag)
+    return sides
+
+
+def _terms(a: "Given", b: "Given", outputs: "Outputs") -> None:
+    from ..compare import compare as hold
+    from ..compare import open_side
+    from ..compare.text import lines
+    from ..memo import Memo
+    from ..outputs import json_text
+
+    memo = Memo()
+    found = hold(open_side(a, memo), open_side(b, memo))
+    text = json_text(found.to_json())
+    _write(outputs, text, found.to_csv())
+    if outputs.html is not None:
+        from ..compare.page import write_page
+
+        write_page(found, outputs.html)
+    outputs.tell(text, lines(found))
+
+
+def _spans(a: "Given", b: "Given", outputs: "Outputs") -> None:
+    """Op by op, as both are of the same Program; a scenario is the second."""
+    from ..compare.spans import join, lines
+    from ..outputs import json_text
+
+    if outputs.html is not None:
+        raise UserError(f"--html {outputs.html}: shows results term by term, and the spans of a run have no terms")
+    measured, other = (b, a) if a.source == "scenario" else (a, b)
+    found = join(measured.path, other.path, other.changes)
+    text = json_text(found.to_json())
+    _write(outputs, text, found.table.to_csv(index=False, lineterminator="\n"))
+    outputs.tell(text, lines(found))
+
+
+def _write(outputs: "Outputs", json: str, csv: str) -> None:
+    from ..files import write_by_suffix
+
+    outputs.write_json(json)
+    if outputs.csv is not None:
+        write_by_suffix(outputs.csv, csv.encode())

@@ -1,0 +1,38 @@
+"""`runcast explain`: why a prediction is what it is, and what would change it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def explain(
+    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step or weight_update.")],
+    changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key: parallel.tp=8.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="First order alone: simulate nothing again.")] = False,
+    json: Annotated[str | None, typer.Option(help="Write it as JSON; - is stdout and nothing else.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a tornado chart, a waterfall and tables as HTML.")] = None,
+) -> None:
+    """Say what bounds a prediction, what each number is worth, and which changes help most."""
+    from ..explain import explain as explained
+    from ..explain import lines, write_page
+    from ..outputs import Outputs, json_text
+
+    outputs = Outputs(json=json, html=html)
+    outputs.check()
+    try:
+        found = explained(scenario, changes or (), quick=quick, progress=_progress)
+    finally:
+        _progress("")
+    text = json_text(found.to_json())
+    outputs.write_json(text)
+    if html is not None:
+        write_page(html, found)
+    outputs.tell(text, lines(found))
+
+
+def _progress(line: str) -> None:
+    """One line on a terminal, written over by the next; nothing where stderr is a file."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,129 @@
+"""Two tables of spans, made by hand."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from runcast.simulator import cli
+from runcast.simulator.compare.spans import by_kind, compare, left_over, read_spans, unfolded
+from runcast.simulator.errors import UserError
+
+TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
+COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
+MEASURED = pd.DataFrame(
+    [
+        (0, "h2d", 0, "h2d b0", "h2d", 0.0, 0.0, 2.0, 8),
+        (0, "ps", 0, "h2d b0", "h2d", 0.0, 0.0, 2.0, 8),  # the same op on its other lane
+        (0, "comm", 1, "broadcast b0", "broadcast", 2.0, 2.0, 6.0, 8),
+        (1, "comm", 1, "broadcast b0", "broadcast", 0.0, 5.0, 6.5, 8),  # joined last
+        (0, "ps", 2, "sync", "sync", 6.0, 6.0, 6.0, 0),
+    ],
+    columns=COLUMNS,
+)
+SIMULATED = pd.DataFrame(
+    [
+        (0, "h2d", 0, "h2d b0", "h2d", 0.0, 0.0, 1.0, 8),
+        (0, "comm", 1, "broadcast b0", "broadcast", 1.0, 1.0, 3.0, 8),
+        (1, "comm", 1, "broadcast b0", "broadcast", 1.0, 1.0, 3.0, 8),
+        (0, "ps", 3, "agree", "agree", 3.0, 3.0, 4.0, 0),
+    ],
+    columns=COLUMNS,
+)
+
+
+def test_a_row_per_op_and_rank_without_the_wait_for_others():
+    rows = compare(MEASURED, SIMULATED)
+    assert rows.columns.tolist() == ["op", "name", "kind", "rank", "simulated_s", "measured_s", "ratio"]
+    both = rows.dropna(subset=["simulated_s", "measured_s"])
+    assert both[["op", "rank", "simulated_s", "measured_s", "ratio"]].to_numpy().tolist() == [
+        [0, 0, 1.0, 2.0, 2.0],
+        [1, 0, 2.0, 1.0, 0.5],
+        [1, 1, 2.0, 1.5, 0.75],
+    ]
+
+
+def test_what_only_one_side_has_is_said():
+    assert left_over(compare(MEASURED, SIMULATED)) == {
+        "simulated_s": ["agree (rank 0)"],
+        "measured_s": ["sync (rank 0)"],
+    }
+
+
+def test_sums_by_kind():
+    rows = by_kind(compare(MEASURED, SIMULATED)).set_index("kind")
+    assert rows.loc["broadcast"].tolist() == [2, 4.0, 2.5, 0.625, 0.625]
+    assert rows.index.tolist() == ["h2d", "broadcast"]
+
+
+def test_the_verb_takes_two_measurements(tmp_path, capsys):
+    for name, table in (("a", MEASURED), ("b", SIMULATED)):
+        (tmp_path / name).mkdir()
+        table.to_csv(tmp_path / name / "spans.csv", index=False)
+    with pytest.raises(SystemExit) as leave:
+        cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b" / "spans.csv"), "--csv", str(tmp_path / "c.csv")])
+    assert leave.value.code in (0, None)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "seconds summed over ops and ranks:"
+    assert lines[-3:] == [
+        "only in other: 1 spans: agree (rank 0)",
+        "only in measured: 1 spans: sync (rank 0)",
+        f"wrote {tmp_path / 'c.csv'}",
+    ]
+    assert pd.read_csv(tmp_path / "c.csv").shape == (5, 7)
+
+
+@pytest.mark.parametrize(("changes", "warned"), [([], False), (["fold=false"], False), (["seed=7"], True)])
+def test_another_scenario_than_was_run_is_said_on_top(tmp_path, capsys, changes, warned):
+    MEASURED.to_csv(tmp_path / "spans.csv", index=False)
+    (tmp_path / "summary.json").write_text(json.dumps({"scenario_hash": unfolded(TINY).hash}))
+    with pytest.raises(SystemExit):
+        cli.main(["compare", str(tmp_path), str(TINY), *(word for change in changes for word in ("--set", change))])
+    first = capsys.readouterr().out.splitlines()[0]
+    line = f"warning: {tmp_path} ran scenario {unfolded(TINY).hash}, but {TINY} is {unfolded(TINY, changes).hash} ("
+    assert first.startswith(line if warned else "seconds")
+
+
+@pytest.mark.parametrize("fold", ["true", "false"])
+def test_a_prediction_is_no_measurement(tmp_path, capsys, fold):
+    file = tmp_path / "timeline.csv"
+    for arguments in (["simulate", str(TINY), "--set", f"fold={fold}", "--csv", str(file)],
+                      ["compare", str(file), str(TINY)]):  # fmt: skip
+        with pytest.raises(SystemExit) as leave:
+            cli.main(arguments)
+    assert leave.value.code == 2
+    assert capsys.readouterr().err == (
+        f"error: {file}: is a prediction (of `runcast simulate`), where a row may stand for many ranks; expected what "
+        "`runcast execute` measured. To compare with a prediction, name its scenario file\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [(None, "no such file"), ("", "cannot be read as CSV"), ("op,rank\n", "lacks the columns name, kind")],
+)
+def test_a_file_that_holds_no_spans(tmp_path, text, line):
+    file = tmp_path / "a.csv"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UserError, match=line):
+        read_spans(file)
+
+
+def test_a_run_is_joined_with_its_scenario_in_either_order(tmp_path, capsys):
+    MEASURED.to_csv(tmp_path / "spans.csv", index=False)
+    printed = []
+    for sides in ([tmp_path, TINY], [TINY, tmp_path]):
+        with pytest.raises(SystemExit):
+            cli.main(["compare", *map(str, sides), "--json", "-"])
+        printed.append(json.loads(capsys.readouterr().out))
+    assert printed[0] == printed[1]
+    assert [row["kind"] for row in printed[0]["by_kind"]] == []  # other ops than these three
+
+
+def test_spans_have_no_page(tmp_path, capsys):
+    MEASURED.to_csv(tmp_path / "spans.csv", index=False)
+    with pytest.raises(SystemExit) as leave:
+        cli.main(["compare", str(tmp_path), str(TINY), "--html", str(tmp_path / "a.html")])
+    assert (leave.value.code, (tmp_path / "a.html").exists()) == (2, False)
+    assert capsys.readouterr().err.startswith(f"error: --html {tmp_path / 'a.html'}: shows results term by term")

@@ -1,0 +1,64 @@
+"""What oversubscribed leaves leave of a NIC's rate, by hand: pods of 4 nodes, one GPU and one NIC each."""
+
+import pytest
+from runcast.simulator import simulate
+from runcast.simulator.costs.uplinks import Uplinks
+from runcast.simulator.hardware import cluster
+from runcast.simulator.scenario import changed, check_train
+
+PODS = (tuple(range(4)), tuple(range(4, 8)))
+ALL = (*PODS[0], *PODS[1])
+
+
+def machine(oversubscription, **changes):
+    """Leaves with 4 ports down, so that 8 nodes are two pods."""
+    radix = 4 + 4 // oversubscription
+    given = {"base": "dgx-h100", "gpus_per_node": 1, "nics": 1, "pcie_switches": 1, "sockets": 1}
+    return cluster({**given, "oversubscription": oversubscription, "leaf_radix": radix, **changes}, 8)
+
+
+def uplinks(oversubscription, *stages):
+    alike = {rank: stage for stage in stages for rank in stage}
+    return Uplinks(machine(oversubscription), alike)
+
+
+@pytest.mark.parametrize("oversubscription", [1, 2, 4])
+def test_messages_to_another_pod_share_its_uplinks(oversubscription):
+    kept = uplinks(oversubscription, *PODS).kept("send_recv", (0, 4), 1)
+
+    assert kept == pytest.approx(1 / oversubscription)
+
+
+def test_messages_inside_a_pod_need_none():
+    near = uplinks(4, (0, 1), (2, 3)).kept("send_recv", (0, 2), 1)
+
+    assert near == 1
+
+
+def test_a_ring_sends_on_from_one_node_of_a_pod():
+    """Of 4 NICs under a leaf one sends beyond it: its uplinks carry 4 / 4 of a NIC."""
+    assert uplinks(4, ALL).kept("all_reduce", ALL, 1) == 1
+
+
+def test_rings_across_pods_all_send_beyond():
+    """Four rings of two ranks each: every NIC sends beyond its leaf."""
+    assert uplinks(4, ALL).kept("all_reduce", (0, 4), 1) == pytest.approx(1 / 4)
+
+
+def test_an_all_to_all_sends_what_lies_elsewhere():
+    """4 of a rank's 7 peers are in the other pod: 4 NICs x 4/7 on an uplink of 4/4 NICs."""
+    assert uplinks(4, ALL).kept("all_to_all", ALL, 1) == pytest.approx(7 / 16)
+
+
+def test_a_step_slows_where_its_stages_lie_in_two_pods():
+    table = {
+        "kind": "train_step", "nodes": 8, "level": "coarse", "model": {"preset": "llama3.2-1b"},
+        "cluster": {"base": "dgx-h100", "gpus_per_node": 1, "nics": 1, "pcie_switches": 1, "sockets": 1},
+        "parallel": {"pp": 2}, "batch": {"global": 32, "seq_len": 2048},
+    }  # fmt: skip
+
+    def step_s(oversubscription, radix):
+        changes = {"cluster.oversubscription": oversubscription, "cluster.leaf_radix": radix}
+        return simulate(check_train(changed(table, changes, "a"), "a")).report.step_time_s
+
+    assert step_s(1, 64) == step_s(4, 64) == step_s(1, 8) < step_s(4, 5)

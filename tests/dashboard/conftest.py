@@ -1,0 +1,136 @@
+"""A served dashboard and a browser before it: `served`, `page`, `pictured`.
+
+A test fails when its page writes an error to the console, throws one, or asks another host for anything.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import pytest
+from runcast.simulator.sweep import InProcess, load_sweep, run_sweep
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "out" / "screenshots"
+WIDTHS_PX = (1440, 390)
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking",
+)  # fmt: skip
+MARKUP = "<b onclick=alert(1)>bold<&b>"
+"""The name of a scenario in the data folder: HTML, if anyone took it for that."""
+
+SCENARIO = f"""
+name = "{MARKUP}"
+kind = "train_step"
+cluster = "dgx-h100"
+level = "coarse"
+
+[model]
+preset = "llama3-8b"
+
+[batch]
+global = 8
+seq_len = 4096
+
+[recompute]
+mode = "full"
+
+[parallel]
+tp = 4
+"""
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """What `--data` names: the scenarios `mine` and MARKUP, and the sweep `bucket-tiny`."""
+    place: Path = tmp_path_factory.mktemp("dashboard")
+    for name in ("mine", MARKUP):
+        (place / f"{name}.toml").write_text(SCENARIO)
+    run_sweep(load_sweep(ROOT / "data" / "sweeps" / "bucket-tiny.toml"), place / "bucket-tiny", InProcess())
+    return place
+
+
+@pytest.fixture(scope="session")
+def served(folder) -> Iterator[str]:
+    """The address of `runcast dashboard --data <folder>`, without a slash at its end."""
+    port = _free_port()
+    runcast = Path(sys.executable).with_name("runcast")
+    command = [str(runcast), "dashboard", "--port", str(port), "--data", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            _until_it_answers(process, address := f"http://127.0.0.1:{port}")
+            yield address
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="session")
+def browser(chromium):
+    """A Chromium for all tests of a process."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as tool:
+        opened = tool.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser, served):
+    """A page 1440 px wide, whose `goto` takes paths of the dashboard; nothing may go wrong in it by the test's end."""
+    context = browser.new_context(viewport={"width": WIDTHS_PX[0], "height": 1000}, base_url=served)
+    opened = context.new_page()
+    wrong: list[str] = []
+    opened.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("request", lambda request: None if _stays(request.url, served) else wrong.append(request.url))
+    opened.wrong = wrong
+    yield opened
+    context.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def pictured(page) -> Callable[[str], list[Path]]:
+    """`pictured(name)` keeps the page as it stands as out/screenshots/<name>-<width>.png, and says where."""
+
+    def picture(name: str) -> list[Path]:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        files = []
+        for width in WIDTHS_PX:
+            page.set_viewport_size({"width": width, "height": 1000})
+            page.wait_for_timeout(400)  # figures are drawn to their new width
+            page.screenshot(path=PICTURES / f"{name}-{width}.png", full_page=True)
+            files.append(PICTURES / f"{name}-{width}.png")
+        page.set_viewport_size({"width": WIDTHS_PX[0], "height": 1000})
+        return files
+
+    return picture
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _until_it_answers(process: "subprocess.Popen[str]", address: str) -> None:
+    for _ in range(600):
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        try:
+            urlopen(address, timeout=5).close()
+            return
+        except (URLError, OSError):
+            time.sleep(0.1)
+    raise AssertionError(f"{address} does not answer")
+
+
+def _stays(url: str, served: str) -> bool:
+    return url.startswith(("data:", "blob:")) or urlsplit(url).netloc == urlsplit(served).netloc

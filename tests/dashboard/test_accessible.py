@@ -1,0 +1,43 @@
+"""axe finds no serious and no critical fault on any page, light or dark, wide or narrow."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from runcast.dashboard.pages import PAGES
+
+GRAVE = ("serious", "critical")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
+def test_a_page_has_no_grave_fault(page, one, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.goto(one.path)
+    page.wait_for_selector("h1")
+    page.wait_for_load_state("networkidle")
+
+    assert faults(page) == []
+
+
+def test_a_refusal_has_no_grave_fault(page):
+    page.goto("/training?base=mine&parallel.tp=3")
+    page.wait_for_selector('[role="alert"]')
+
+    assert faults(page) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
+def test_a_narrow_page_scrolls_down_only(page, one):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(one.path)
+    page.wait_for_selector("h1")
+    page.wait_for_load_state("networkidle")
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def faults(page):
+    """Rules that are broken gravely, and where."""
+    found = Axe().run(page).response["violations"]
+    return [(one["id"], node["html"][:200]) for one in found if one["impact"] in GRAVE for node in one["nodes"]]

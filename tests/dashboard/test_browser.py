@@ -1,0 +1,31 @@
+"""Every page in a browser: it opens with one heading, nothing goes wrong in it, and a picture of it is kept."""
+
+import pytest
+from runcast.dashboard.pages import PAGES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
+def test_a_page_opens_with_one_heading_and_is_pictured(page, pictured, one):
+    page.goto(one.path)
+    page.wait_for_selector("h1")
+    page.wait_for_load_state("networkidle")
+    files = pictured(one.path.strip("/") or "start")
+
+    assert (page.locator("h1").count(), all(file.stat().st_size > 5_000 for file in files)) == (1, True)
+
+
+def test_a_dark_page_has_light_text_in_its_figures(page):
+    page.emulate_media(color_scheme="dark")
+    page.goto("/training?base=mine")
+    page.wait_for_selector(".js-plotly-plot .xtick text")
+    colour = page.locator(".js-plotly-plot .xtick text").first.evaluate("text => getComputedStyle(text).fill")
+
+    assert min(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")) > 150
+
+
+def test_all_pages_are_reached_by_the_menu(page):
+    page.goto("/")
+    page.wait_for_selector("h1")
+
+    assert set(page.locator("nav a").evaluate_all("all => all.map(one => one.pathname)")) == {one.path for one in PAGES}

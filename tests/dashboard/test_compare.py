@@ -1,0 +1,135 @@
+"""The page that compares: what its address says, which sides differ where, and the numbers of the Python API."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import expect
+from runcast.dashboard.library import Library
+from runcast.dashboard.page import Here
+from runcast.dashboard.pages import compare
+from runcast.dashboard.question import Question
+from runcast.dashboard.sides import NAMES, from_sides_query, sides_query
+from runcast.dashboard.stated import question_of, text_of, with_what_if
+from runcast.dashboard.tables import csv
+from runcast.simulator.errors import UserError
+from runcast.simulator.predict import simulate
+from runcast.simulator.scenario import what_ifs
+from runcast.simulator.units import format_seconds
+
+TINY = "data/scenarios/tiny-2ranks.toml"
+CHANGES = st.dictionaries(st.from_regex(r"[a-z_]{2,8}\.[a-z_]{1,8}", fullmatch=True), st.integers() | st.booleans())
+SIDES = st.lists(st.builds(Question, st.sampled_from(["tiny-2ranks", "mine"]), CHANGES), min_size=1, max_size=4)
+
+
+@given(SIDES)
+def test_sides_come_back_from_their_address(sides):
+    assert from_sides_query(sides_query(sides), "other") == sides
+
+
+@given(CHANGES)
+def test_changes_come_back_from_their_lines(changes):
+    question = Question("tiny-2ranks", changes)
+
+    assert question_of("tiny-2ranks", text_of(question)) == question
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("parallel.tp", "expected key=value"),
+        ("nodes = 1\nnodes = 2", "is there twice"),
+        ("model.config = ../x.json", "expected a name of the catalogue"),
+    ],
+)
+def test_lines_that_are_no_changes_are_refused(lines, fault):
+    with pytest.raises(UserError, match=fault):
+        question_of("tiny-2ranks", lines)
+
+
+@pytest.mark.parametrize("name", list(what_ifs()))
+def test_a_named_what_if_is_written_as_lines_that_say_it(name):
+    written = with_what_if("nodes = 1\ncluster.nic = 100 Gb/s", name)
+
+    assert dict(question_of("tiny-2ranks", written).changes).items() >= dict(what_ifs()[name].changes).items()
+
+
+@pytest.mark.parametrize("query", ["", "?a=base%3Dnone", "?a=base%3Dtiny-2ranks%26cluster%3D../x", "?x=1"])
+def test_an_address_that_asks_nothing_is_answered_with_two_sides_of_the_pages_own(query):
+    assert compare.asked(Here(Library()), query) == list(compare.OWN)
+
+
+def test_one_side_is_held_against_itself():
+    assert compare.asked(Here(Library()), "?a=base%3Dtiny-2ranks") == [Question("tiny-2ranks")] * 2
+
+
+def test_rows_of_several_pairs_stand_beside_one_another():
+    pairs = {"B": [("nodes", "1", "2")], "C": [("tp", "8", "4"), ("nodes", "1", "3")]}
+
+    assert compare.joined(pairs, lambda a: (a,)) == [("nodes", "1", "2", "3"), ("tp", "8", "8", "4")]
+
+
+def test_times_are_those_of_the_python_api():
+    here = Here(Library())
+    questions = [Question("tiny-2ranks"), Question("tiny-2ranks", {"update.bucket": "2 MiB"})]
+
+    drawn = compare.compared({name: compare.side(here, one) for name, one in zip(NAMES, questions, strict=False)},
+                             questions)  # fmt: skip
+
+    times = [simulate(TINY, changes).report.update_time_s for changes in ((), ("update.bucket=2 MiB",))]
+    assert [card.children[1].children[0] for card in drawn[0].children] == [format_seconds(s) for s in times]
+
+
+def test_sides_of_different_kinds_are_not_compared():
+    here = Here(Library())
+    sides = {name: compare.side(here, Question(base)) for name, base in
+             zip(NAMES, ("tiny-2ranks", "train-llama3-8b-8xh100"), strict=False)}  # fmt: skip
+
+    with pytest.raises(UserError, match="expected two of one kind"):
+        compare.compared(sides, [Question("x")] * 2)
+
+
+def test_text_that_a_spreadsheet_would_compute_is_text_in_csv():
+    assert csv(("name", "x"), [("=1+1", "-5 s")]) == "name,x\n'=1+1,-5 s\n"
+
+
+def test_a_change_is_compared_and_told_in_the_address(page):
+    page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks")
+    page.get_by_text("A and B take the same time").first.wait_for()
+
+    page.get_by_label("Changes").nth(1).fill("update.bucket = 2 MiB")
+    page.get_by_text("A takes").first.wait_for()
+
+    b_s = simulate(TINY, ["update.bucket=2 MiB"]).report.update_time_s
+    assert (format_seconds(b_s) in page.locator(".numbers").inner_text(), "update.bucket" in page.url) == (True, True)
+
+
+def test_a_fault_is_told_beside_the_changes_and_goes_away(page):
+    page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks")
+    page.get_by_text("A and B take the same time").first.wait_for()
+
+    page.get_by_label("Changes").nth(1).fill("update.bucket = -1")
+    page.locator(".mantine-Textarea-error").wait_for()
+    page.get_by_label("Changes").nth(1).fill("")
+    page.get_by_text("A and B take the same time").first.wait_for()
+
+    assert page.locator(".mantine-Textarea-error").count() == 0
+
+
+def test_a_side_is_added_and_a_named_what_if_fills_its_lines(page):
+    page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks")
+    page.get_by_text("A and B take the same time").first.wait_for()
+
+    page.get_by_role("button", name="Add a side").click()
+    page.get_by_label("Add a named what-if").nth(2).click()
+    page.get_by_role("option", name="bucket /2").click()
+    expect(page.get_by_label("Changes").nth(2)).to_have_value("update.bucket = { times = 0.5 }")
+
+
+def test_the_page_is_as_wide_as_its_window(page, pictured):
+    page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks%26update.bucket%3D2+MiB")
+    page.locator("#compare-timelines .js-plotly-plot").first.wait_for()
+    pictured("compare")
+
+    page.set_viewport_size({"width": 390, "height": 1000})
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,134 @@
+"""The page that explains: its address, its numbers, its sliders, its work in the background."""
+
+import pytest
+from runcast.dashboard.library import Library
+from runcast.dashboard.looks import Looks, case_of
+from runcast.dashboard.page import Here
+from runcast.dashboard.pages import explain
+from runcast.dashboard.question import Question
+from runcast.simulator import explain as api
+from runcast.simulator.errors import UserError
+from runcast.simulator.units import format_seconds
+
+TINY = "data/scenarios/tiny-2ranks.toml"
+
+
+@pytest.fixture(scope="module")
+def looks():
+    return Looks(Library())
+
+
+def test_sliders_come_back_from_the_address():
+    question = Question("tiny-2ranks", {"update.bucket": "1 MiB"})
+    factors = {"cluster.nic": 1.5, "reload.s": 0.5}
+
+    assert explain.asked(Here(Library()), explain.address(question.query(), factors)) == (question, factors)
+
+
+@pytest.mark.parametrize("said", ["x", "nan", "inf", "0", "-1", "3", "1e999"])
+def test_factors_that_no_slider_has_are_passed_over(said):
+    assert explain.asked(Here(Library()), f"?base=tiny-2ranks&times:cluster.nic={said}")[1] == {}
+
+
+@pytest.mark.parametrize("query", ["", "?base=none", "?base=tiny-2ranks&cluster=../x"])
+def test_an_address_that_cannot_be_read_asks_the_pages_own(query):
+    assert explain.asked(Here(Library()), query) == (Question(explain.BASE), {})
+
+
+def test_a_look_is_kept_by_what_is_asked(looks):
+    first = looks.look(Question("tiny-2ranks"))
+
+    same = looks.look(Question("tiny-2ranks", {"nodes": 1}))
+    other = looks.look(Question("tiny-2ranks", {"update.bucket": "2 MiB"}))
+
+    assert (same is first, other is first) == (True, False)
+
+
+def test_the_first_number_is_that_of_the_python_api(looks):
+    drawn = explain.looked(looks.look(Question("tiny-2ranks")))
+
+    first = drawn[0].children[0].children
+    total_s = api.explain(TINY, quick=True).total_s
+    assert (first[0].children, first[1].children[0]) == ("Update time", format_seconds(total_s))
+
+
+def test_numbers_are_turned_and_unknown_ones_passed_over(looks):
+    found = looks.look(Question("tiny-2ranks"))
+    name = "init_group.s"
+
+    turned = found.turned({name: 2.0, "none.such": 2.0, "reload.s": 1.0})
+
+    assert turned.total_s == pytest.approx(found.case.total_s + found.knobs[name].now)
+
+
+def test_an_rl_cycle_is_not_explained():
+    with pytest.raises(UserError, match="weight_update or train_step"):
+        case_of(Library(), Question("rl-async-glm-4.5-air-h100"))
+
+
+def test_what_helps_links_to_both_sides():
+    found = api.explain(TINY)
+
+    drawn = str(explain.helped(found, Question("tiny-2ranks")))
+
+    assert [key for one in found.tried for key in one.changes if f"%26{key}%3D" not in drawn] == []
+
+
+def test_a_slider_is_answered_told_in_the_address_and_set_back(page):
+    page.goto("/explain?base=tiny-2ranks")
+    slider = page.get_by_role("slider", name="init_group.s, times")
+    slider.wait_for(timeout=60_000)
+
+    slider.focus()
+    page.keyboard.press("End")
+    page.get_by_text("turned to").wait_for()
+    case = Looks(Library()).look(Question("tiny-2ranks"))
+    shown = page.locator("#explain-turned").inner_text()
+    address = page.url
+    page.get_by_role("button", name="Set all back").click()
+    page.get_by_text("turned to").wait_for(state="detached")
+    page.wait_for_function("() => !location.search.includes('times')")
+
+    expected = format_seconds(case.turned({"init_group.s": 2.0}).total_s)
+    assert (expected in shown, "times:init_group.s=2" in address) == (True, True)
+
+
+def test_what_ifs_are_tried_when_asked_for(page):
+    page.goto("/explain?base=tiny-2ranks")
+    page.get_by_role("slider").first.wait_for(timeout=60_000)
+
+    page.get_by_role("button", name="Simulate again, and try what-ifs").click()
+    page.get_by_text("what-ifs were simulated").wait_for(timeout=90_000)
+
+    tried = len(api.explain(TINY).tried)
+    assert page.locator("#explain-help").get_by_text(f"{tried} what-ifs were simulated").count() == 1
+
+
+def test_weighing_is_cancelled(page):
+    page.goto("/explain?base=kimi-k2-16xh20")
+    page.locator("#explain-worth-progress", has_text="numbers").wait_for(timeout=60_000)
+
+    page.locator("#explain-worth-cancel").click()
+    page.locator("#explain-worth", has_text="Stopped").wait_for()
+
+    assert page.get_by_role("slider").count() == 0
+
+
+def test_a_fault_is_told_beside_the_changes(page):
+    page.goto("/explain?base=tiny-2ranks")
+    page.locator("#explain-look .numbers").wait_for()
+
+    page.get_by_label("Changes").fill("update.bucket = -1")
+    page.locator(".mantine-Textarea-error").wait_for()
+
+    assert "update.bucket" in page.locator(".mantine-Textarea-error").inner_text()
+
+
+def test_the_page_is_as_wide_as_its_window(page, pictured):
+    page.goto("/explain?base=tiny-2ranks")
+    page.get_by_role("slider").first.wait_for(timeout=60_000)
+    pictured("explain")
+
+    page.set_viewport_size({"width": 390, "height": 1000})
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

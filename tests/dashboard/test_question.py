@@ -1,0 +1,60 @@
+"""Questions in addresses: they come back as they were, and what would open a file is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.dashboard.library import Library
+from runcast.dashboard.question import MOST_CHARACTERS, Question, from_query
+from runcast.simulator.errors import UserError
+
+KEYS = st.from_regex(r"[a-z_]{1,8}(\.[a-z_]{1,8}){0,2}", fullmatch=True).filter(lambda key: key.split(".")[0] != "base")
+PLAIN = st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e9, 1e9) | st.text(max_size=30)
+VALUES = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_a_question_comes_back_from_its_address(changes):
+    try:
+        asked = Question("tiny-2ranks").changed(changes)
+    except UserError:  # a text that looks like a path, under a key that opens files
+        return
+
+    assert from_query(asked.query(), "other") == asked
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cluster", "../../etc/cluster.toml"),
+        ("profile", "/etc/passwd"),
+        ("stack", "mine.toml"),
+        ("model.config", "config.json"),
+        ("model.config", "~/model"),
+        ("cluster", {"base": "dgx-h100", "device": "a/b"}),
+        ("cluster", {"mix": [{"base": "x\\y", "nodes": 1}]}),
+    ],
+)
+def test_no_file_is_named_by_a_browser(key, value):
+    with pytest.raises(UserError, match="expected a name of the catalogue"):
+        Question("tiny-2ranks").changed({key: value})
+
+
+def test_a_flood_is_refused():
+    with pytest.raises(UserError, match="at most 32,000"):
+        from_query("?x=" + "y" * MOST_CHARACTERS, "tiny-2ranks")
+
+
+@pytest.mark.parametrize("name", ["../tiny-2ranks", "/etc/passwd", "tiny-2ranks.toml", "<script>"])
+def test_a_scenario_is_looked_up_and_never_opened_by_its_name(name):
+    with pytest.raises(UserError, match="address: base"):
+        Library().scenario(name)
+
+
+def test_scenarios_of_a_folder_stand_before_shipped_ones(tmp_path):
+    (tmp_path / "tiny-2ranks.toml").write_text('kind = "train_step"\nname = "mine"\n')
+    (tmp_path / "notes.toml").write_text("x = 1\n")
+    library = Library(tmp_path)
+
+    assert (library.scenario("tiny-2ranks")[0]["name"], "notes" in library.scenarios()) == ("mine", False)

@@ -1,0 +1,122 @@
+"""What a browser may not do: name files, run code, hide markup in names, flood the server, reach it from elsewhere."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import runcast.dashboard
+from runcast.dashboard.app import MOST_UPLOADED_BYTES, make_app
+from runcast.dashboard.pages import PAGES
+from typer.testing import CliRunner
+
+from .conftest import MARKUP
+
+SOURCES = sorted(Path(runcast.dashboard.__file__).parent.rglob("*.py"))
+UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
+UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "marshal", "shelve", "subprocess", "yaml"}
+UNSAFE_PROPERTIES = {"dangerously_allow_html", "DangerouslySetInnerHTML", "dangerously_allow_code"}
+ELSEWHERE = ("../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd", "tiny-2ranks.toml", "\\\\host\\c", "~root")
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    return make_app(folder).server.test_client()
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_nothing_is_evaluated_or_unpickled(source):
+    tree = ast.parse(source.read_text())
+
+    assert set(unsafe(tree)) == set()
+
+
+def unsafe(tree):
+    """What a syntax tree calls, imports or sets that could run what a user wrote."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in UNSAFE_CALLS:
+            yield node.func.id
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [one.name for one in node.names] + [getattr(node, "module", None) or ""]
+            yield from {name.partition(".")[0] for name in names} & UNSAFE_MODULES
+        elif isinstance(node, ast.keyword) and node.arg in UNSAFE_PROPERTIES:
+            yield node.arg
+        elif isinstance(node, ast.Constant) and node.value in UNSAFE_PROPERTIES:
+            yield node.value
+
+
+def test_the_scan_sees_what_it_looks_for():
+    code = "import pickle\nfrom yaml import load\neval('1')\ndag.AgGrid(dangerously_allow_code=True)"
+
+    assert set(unsafe(ast.parse(code))) == {"pickle", "yaml", "eval", "dangerously_allow_code"}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("file", ["scenario.toml", "report.json"])
+def test_a_name_in_an_address_opens_nothing_else(client, name, file):
+    refused = client.get(f"/download/{file}", query_string={"base": name})
+
+    assert (refused.status_code, refused.mimetype, "root:" in refused.text) == (400, "text/plain", False)
+
+
+@pytest.mark.parametrize("key", ["cluster", "stack", "profile", "model.config", "cluster.device.base"])
+def test_a_change_in_an_address_opens_nothing(client, key):
+    refused = client.get("/download/report.json", query_string={"base": "mine", key: "/etc/passwd"})
+
+    assert (refused.status_code, "expected a name of the catalogue" in refused.text) == (400, True)
+
+
+@pytest.mark.parametrize("path", ["/download/../app.py", "/download/x", "/assets/../app.py", "/assets/%2e%2e/app.py"])
+def test_no_other_file_is_served(client, path):
+    served = client.get(path)
+
+    assert "make_app" not in served.text
+    assert served.status_code in (400, 404) or "<!doctype html>" in served.text
+
+
+def test_a_file_is_saved_under_a_plain_name(client):
+    given = client.get("/download/scenario.toml", query_string={"base": MARKUP}).headers["Content-Disposition"]
+
+    assert re.fullmatch(r"attachment; filename=[\w.-]+\.toml", given)
+
+
+def test_a_flood_is_refused(client):
+    flood = b'{"a": "' + b"x" * MOST_UPLOADED_BYTES + b'"}'
+
+    assert client.post("/_dash-update-component", data=flood, content_type="application/json").status_code >= 400
+
+
+def test_another_address_is_asked_for_and_said_to_be_open(monkeypatch):
+    from runcast.dashboard import verbs
+    from typer import Typer
+
+    asked = []
+    monkeypatch.setattr("waitress.serve", lambda server, **told: asked.append(told["host"]))
+    app = Typer()
+    app.command()(verbs.dashboard)
+    alone, open_to_all = CliRunner().invoke(app, []), CliRunner().invoke(app, ["--host", "0.0.0.0"])
+
+    assert asked == ["127.0.0.1", "0.0.0.0"]
+    assert ("there is no login" in alone.output, "there is no login" in open_to_all.output) == (False, True)
+
+
+@pytest.mark.slow
+def test_markup_in_a_name_is_text(page):
+    page.goto("/training?base=mine")
+    page.wait_for_selector(".number")
+    page.locator("#training-base").click()
+    page.locator('[role="option"]', has_text=MARKUP).click()
+    page.wait_for_function("window.location.search.includes('onclick')")
+    page.wait_for_selector(".js-plotly-plot")
+
+    assert page.locator("b[onclick]").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
+def test_a_hostile_address_opens_a_page_without_markup_of_its_own(page, one):
+    page.goto(f"{one.path}?base=<img src=x onerror=alert(1)>&<b onclick=x>=<script>x()</script>&cluster=/etc/passwd")
+    page.wait_for_selector("h1")
+    page.wait_for_load_state("networkidle")
+
+    assert page.locator("b[onclick], img[onerror], #page script").count() == 0

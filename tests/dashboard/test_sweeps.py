@@ -1,0 +1,380 @@
+"""The page of sweeps: figures of tables by hand, what a browser may name and send, a point as a question, the page."""
+
+import re
+from base64 import b64encode
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from runcast.dashboard import sweeping, swept
+from runcast.dashboard.figures.sweep_heat import cells, heat
+from runcast.dashboard.figures.sweep_parallel import parallel
+from runcast.dashboard.figures.sweep_scatter import front, scatter
+from runcast.dashboard.library import Library
+from runcast.dashboard.page import Here
+from runcast.dashboard.pages.sweeps import _uploaded
+from runcast.dashboard.question import from_query
+from runcast.dashboard.sweeping import Asked
+from runcast.dashboard.swept import MOST_UPLOADED_BYTES
+from runcast.simulator.errors import UserError
+from runcast.simulator.scenario import changed, check_question, resolve
+from runcast.simulator.sweep import InProcess, load_sweep, run_sweep
+
+ROOT = Path(__file__).parents[2]
+MARKUP = "<b onclick=alert(1)>bold</b>"
+
+
+def frame(x, y, status=None, axis=None):
+    size = len(x)
+    return pd.DataFrame(
+        {
+            "point": range(size),
+            "tp": axis or [1] * size,
+            "status": status or ["ok"] * size,
+            "reason": [""] * size,
+            "scenario_hash": ["h"] * size,
+            "cost_usd": x,
+            "step_time_s": y,
+            "tokens_per_s": [1 / value for value in y],
+        }
+    )
+
+
+def test_the_front_is_what_nothing_beats_in_both():
+    points = frame([1.0, 2.0, 3.0, 2.0, 4.0], [9.0, 5.0, 6.0, 5.0, 1.0])
+
+    assert front(points, "cost_usd", "step_time_s")["point"].tolist() == [0, 1, 3, 4]
+
+
+def test_the_front_knows_that_more_throughput_is_better():
+    points = frame([1.0, 2.0, 3.0], [4.0, 2.0, 3.0])
+
+    assert front(points, "cost_usd", "tokens_per_s")["point"].tolist() == [0, 1]
+
+
+def test_what_cannot_be_run_is_on_no_front():
+    points = frame([1.0, 2.0], [1.0, 2.0], status=["memory", "ok"])
+
+    assert front(points, "cost_usd", "step_time_s")["point"].tolist() == [1]
+
+
+@pytest.mark.parametrize(("shown", "drawn"), [(True, {0, 1, 2}), (False, {1, 2})])
+def test_points_that_cannot_be_run_are_marked_or_left_out(shown, drawn):
+    points = frame([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], status=["memory", "ok", "ok"])
+    figure = scatter(points, "cost_usd", "step_time_s", "tp", shown)
+
+    assert {point for trace in figure.data for point in trace.customdata or ()} == drawn
+
+
+def test_a_refused_point_without_values_is_not_drawn():
+    points = frame([1.0, float("nan")], [1.0, float("nan")], status=["ok", "infeasible"])
+    figure = scatter(points, "cost_usd", "step_time_s", "tp")
+
+    assert [list(trace.customdata) for trace in figure.data if trace.customdata is not None] == [[0]]
+
+
+def test_a_cell_holds_the_best_of_its_points():
+    points = frame([1.0, 2.0, 3.0, 4.0], [5.0, 3.0, 4.0, 1.0], ["ok", "ok", "ok", "memory"], [1, 1, 2, 2])
+    found = cells(points.assign(pp=1), "tp", "pp", "step_time_s")
+
+    assert sorted(found.itertuples(index=False, name=None)) == [(1, 1, 1, 3.0, 2), (2, 1, 2, 4.0, 1)]
+
+
+def test_a_heat_map_is_blank_where_nothing_can_be_run():
+    points = frame([1.0, 2.0, 3.0, 4.0], [5.0, 3.0, 4.0, 1.0], ["ok", "ok", "ok", "memory"], [1, 2, 1, 2])
+    figure = heat(points.assign(pp=[1, 1, 2, 2]), "tp", "pp", "step_time_s")
+
+    assert [list(line) for line in figure.data[0].z] == [[5.0, 3.0], [4.0, None]]
+
+
+def test_one_column_may_be_both_ways_of_a_heat_map():
+    figure = heat(frame([1.0, 2.0], [5.0, 3.0], axis=["a", "b"]), "tp", "tp", "step_time_s")
+
+    assert [list(line) for line in figure.data[0].z] == [[5.0, None], [None, 3.0]]
+
+
+def test_texts_have_places_on_a_parallel_axis():
+    figure = parallel(frame([1.0, 2.0, 3.0], [5.0, 3.0, 4.0], axis=["b", "a", "b"]), ["tp", "cost_usd"], "cost_usd")
+    first, second = figure.data[0].dimensions
+
+    assert (list(first.values), list(first.ticktext), list(second.values)) == ([0, 1, 0], ["b", "a"], [1.0, 2.0, 3.0])
+
+
+def test_nothing_that_can_be_run_still_draws():
+    points = frame([1.0], [1.0], status=["memory"])
+    drawn = [
+        scatter(points, "cost_usd", "step_time_s", "tp"),
+        heat(points, "tp", "status", "step_time_s"),
+        parallel(points, ["tp", "cost_usd"], "cost_usd"),
+    ]
+
+    assert [len(figure.data) > 0 for figure in drawn] == [True, True, True]
+
+
+def test_markup_of_a_report_is_text_in_figures():
+    points = frame([1.0, 2.0], [5.0, 3.0], axis=[MARKUP, "a"])
+    drawn = [
+        scatter(points, "cost_usd", "step_time_s", "tp"),
+        scatter(points, "tp", "step_time_s", "tp"),
+        heat(points, "tp", "status", "step_time_s"),
+        parallel(points, ["tp", "cost_usd"], "tp"),
+    ]
+
+    assert [("onclick" in figure.to_json(), "<b on" in _unicode(figure.to_json())) for figure in drawn] == [
+        (True, False)
+    ] * 4
+
+
+def _unicode(json):
+    return json.replace("\\u003c", "<").replace("\\u003e", ">")
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a\\b", "/etc", ".hidden", "x" * 61, "a\n", "a\0", "é"])
+def test_a_sweep_is_never_put_where_its_name_leads(tmp_path, name):
+    with pytest.raises(UserError, match="sweep: name"):
+        sweeping.folder_of(tmp_path, name)
+
+
+def test_an_uploaded_report_is_that_of_the_folder(folder):
+    text = (folder / "bucket-tiny" / "report.csv").read_text()
+    contents = "data:text/csv;base64," + b64encode(text.encode()).decode()
+
+    source = _uploaded(contents, "report.csv")
+    sent, kept = swept.read_csv(source["text"], source["file"]), swept.read_folder(folder / "bucket-tiny")
+
+    assert (sent.total, sent.kind, list(sent.frame), sent.frame["update_time_s"].dropna().tolist()) == (
+        kept.total, kept.kind, list(kept.frame), kept.frame["update_time_s"].dropna().tolist(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no CSV"),
+        ("a,b\n1,2\n", "no column point, status, reason, scenario_hash"),
+        ("point,status,reason,scenario_hash\n0,ok,,h\n", "no column between point and status"),
+        ("point,tp,status,reason,scenario_hash\n", "no point is done yet"),
+        ("point,tp,status,reason,scenario_hash\nx,1,ok,,h\n", "whole numbers that differ"),
+        ("point,tp,status,reason,scenario_hash\n1,1,ok,,h\n1,2,ok,,h\n", "whole numbers that differ"),
+        ("status,tp,point,reason,scenario_hash\nok,1,0,,h\n", "no column between point and status"),
+        ('point,tp\n"0,1\n', "no CSV"),
+    ],
+)
+def test_what_is_no_report_says_why(text, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        swept.read_csv(text, "mine.csv")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(b"x" * (MOST_UPLOADED_BYTES + 10), "more than 1 MiB"), (b"\xff\xfe\0", "no text in UTF-8")],
+)
+def test_what_is_no_text_or_large_is_refused(data, said):
+    with pytest.raises(UserError, match=said):
+        _uploaded("data:text/csv;base64," + b64encode(data).decode(), "mine.csv")
+
+
+def test_rows_beyond_the_most_are_counted_and_not_shown():
+    text = "point,tp,status,reason,scenario_hash\n" + "".join(f"{i},1,ok,,h\n" for i in range(swept.MOST_ROWS + 3))
+    found = swept.read_csv(text, "mine.csv")
+
+    assert (len(found.frame), found.total) == (swept.MOST_ROWS, swept.MOST_ROWS + 3)
+
+
+def test_a_point_of_a_shipped_sweep_opens_as_the_scenario_of_its_report(folder):
+    here, place = Here(Library(folder)), folder / "bucket-tiny"
+    found = swept.opened(here, swept.read_folder(place), 3, None, swept.origin(place))
+
+    assert (found.page, found.same, found.question.query()) == (
+        "/update", True, "?base=tiny-2ranks&update.pipeline=two_stage&update.bucket=2048+KiB",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [0, 4, 22, 44])
+def test_a_point_of_a_sweep_that_says_its_own_base_is_asked_by_changes_to_a_shipped_scenario(number):
+    sweep = load_sweep(ROOT / "data" / "sweeps" / "llama3-70b-plans.toml")
+    changes = sweep.grid.changes(number)
+    itself = resolve(check_question(changed(sweep.base, changes, sweep.where), sweep.where), sweep.where)
+
+    here = Here(Library())
+    given, where = here.answers.scenario(from_query(swept.asked(here.library, sweep, changes).query(), ""))
+
+    assert resolve(given, where).hash == itself.hash
+
+
+def test_a_point_of_an_uploaded_report_needs_its_scenario():
+    here = Here(Library())
+    report = swept.read_csv("point,parallel.tp,status,reason,scenario_hash,mfu\n0,4,ok,,h,0.4\n", "mine.csv")
+
+    with pytest.raises(UserError, match="choose the scenario"):
+        swept.opened(here, report, 0, None, None)
+    found = swept.opened(here, report, 0, "train-llama3-70b-64xh100", None)
+
+    assert (found.question.changes, found.same) == ({"parallel.tp": 4}, False)
+
+
+def test_a_report_names_no_file_through_a_point():
+    report = swept.read_csv("point,cluster,status,reason,scenario_hash,mfu\n0,/etc/x.toml,ok,,h,0.4\n", "mine.csv")
+
+    with pytest.raises(UserError, match="expected a name of the catalogue"):
+        swept.opened(Here(Library()), report, 0, "train-llama3-70b-64xh100", None)
+
+
+def own(name="mine", **changes):
+    """A sweep of four buckets over the smallest scenario."""
+    said = {"base": "tiny-2ranks", "axes": (("update.bucket", "1 MiB, 2 MiB, 4 MiB, 8 MiB"), ("", ""))}
+    return Asked(name, **{**said, **changes})
+
+
+def test_a_sweep_of_typed_axes_is_that_of_the_file_that_it_leaves(tmp_path):
+    sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+    run_sweep(load_sweep(tmp_path / "mine" / "sweep.toml"), tmp_path / "again", InProcess())
+
+    assert (tmp_path / "mine" / "report.csv").read_bytes() == (tmp_path / "again" / "report.csv").read_bytes()
+
+
+def test_a_sweep_that_is_stopped_keeps_what_is_done_and_goes_on_from_there(tmp_path):
+    seen = []
+
+    def watch(progress):
+        seen.append(progress.done)
+        if progress.done == 2:
+            sweeping.stop(tmp_path, "mine")
+
+    stopped = sweeping.run(Library(), tmp_path, own(), InProcess(), watch)
+    rows = len(pd.read_csv(tmp_path / "mine" / "report.csv"))
+    ended = sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+
+    assert (stopped.complete, rows, ended.complete, ended.counts) == (False, 2, True, {"ok": 4})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "../mine"}, "sweep: name"),
+        ({"base": "../tiny-2ranks"}, "sweep: base"),
+        ({"shipped": "../bucket-tiny"}, "sweep: sweep"),
+        ({"axes": (("cluster", "/etc/cluster.toml"),)}, "expected a name of the catalogue"),
+        ({"axes": (("update.bukket", "1, 2"),)}, "update.bucket"),
+        ({"axes": (("update.bucket", ""),)}, "expected a key and its values"),
+        ({"axes": (("update.bucket", "2020-01-01"),)}, "expected numbers, texts, lists or tables"),
+        ({"axes": (("nodes", ",".join(map(str, range(1, 202)))),)}, "at most 200 points here"),
+    ],
+)
+def test_what_may_not_be_run_is_refused_and_leaves_nothing(tmp_path, changes, said):
+    with pytest.raises(UserError, match=said):
+        sweeping.run(Library(), tmp_path, own(**{"name": "mine", **changes}), InProcess(), lambda progress: None)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_another_sweep_is_left_alone(tmp_path):
+    sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+    before = (tmp_path / "mine" / "sweep.toml").read_bytes()
+
+    with pytest.raises(UserError, match="holds another sweep"):
+        sweeping.run(Library(), tmp_path, own(axes=(("nodes", "1"),)), InProcess(), lambda progress: None)
+
+    assert (tmp_path / "mine" / "sweep.toml").read_bytes() == before
+
+
+def _rows_of(page):
+    page.wait_for_selector(".ag-center-cols-container .ag-row")
+
+
+def test_a_choice_stands_in_the_address_and_comes_back(page):
+    page.goto("/sweeps?sweep=bucket-tiny&colour=update.bucket&point=4")
+    page.wait_for_selector("#sweeps-point a")
+    page.wait_for_function("location.search.includes('colour=update.bucket')")
+    address = page.evaluate("location.pathname + location.search")
+    page.goto(address)
+    page.wait_for_selector("#sweeps-point a")
+
+    assert (page.locator("#sweeps-point a").get_attribute("href"), address.count("point=4")) == (
+        "/update?base=tiny-2ranks&update.pipeline=two_stage&update.bucket=4096+KiB", 1,
+    )  # fmt: skip
+
+
+def test_the_grid_downloads_the_points_of_the_report(page, folder):
+    page.goto("/sweeps?sweep=bucket-tiny")
+    _rows_of(page)
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Download CSV").click()
+    sent = pd.read_csv(started.value.path())
+    kept = pd.read_csv(folder / "bucket-tiny" / "report.csv")
+
+    assert (set(sent), sent["update.bucket"].tolist()) == (set(kept), kept["update.bucket"].tolist())
+
+
+def test_a_dot_and_a_row_open_their_points(page):
+    page.goto("/sweeps?sweep=bucket-tiny")
+    _rows_of(page)
+    page.locator('.ag-center-cols-container [row-id="8"]').click()
+    page.wait_for_selector("#sweeps-point a[href*='three_stage']")
+    dot = page.locator("#sweeps-scatter .scatterlayer .points path").first
+    dot.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    place = dot.bounding_box()
+    page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    page.wait_for_selector("#sweeps-point a:not([href*='three_stage'])")
+
+    assert "update.bucket=1024+KiB" in page.locator("#sweeps-point a").get_attribute("href")
+
+
+def test_markup_of_an_uploaded_report_shows_as_text(page, tmp_path):
+    report = tmp_path / "report.csv"
+    report.write_text(f'point,tp,status,reason,scenario_hash,mfu\n0,1,ok,,h,0.4\n1,2,infeasible,"{MARKUP}",h,\n')
+    page.goto("/sweeps")
+    page.set_input_files("#sweeps-upload input", report)
+    page.wait_for_selector(f'.ag-cell:has-text("{MARKUP}")')
+
+    assert page.locator("b[onclick]").count() == 0
+
+
+def test_what_is_no_report_is_told_and_another_sweep_opens_after(page, tmp_path):
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    page.goto("/sweeps")
+    _rows_of(page)
+    page.set_input_files("#sweeps-upload input", tmp_path / "bad.csv")
+    page.wait_for_selector("#sweeps-body [role=alert]")
+
+    assert "bad.csv: no column point" in page.locator("#sweeps-body").inner_text()
+
+
+def _start(page, name, values):
+    page.goto("/sweeps")
+    _rows_of(page)
+    page.locator("#sweeps-base").fill("tiny-2ranks")
+    page.locator("[role=option]:visible").get_by_text("tiny-2ranks", exact=True).click()
+    page.get_by_label("Axis 1: key").fill("update.bucket")
+    page.get_by_label("Axis 1: values").fill(values)
+    page.locator("#sweeps-new").fill(name)
+    page.get_by_role("button", name="Start").click()
+
+
+def test_a_small_sweep_runs_and_opens(page, folder):
+    _start(page, "started-here", "1 MiB, 2 MiB")
+    page.wait_for_function("location.search.includes('sweep=started-here')", timeout=60_000)
+    shown = page.locator("#sweeps-told").inner_text()
+
+    assert (shown, len(pd.read_csv(folder / "started-here" / "report.csv"))) == ("started-here: 2 points", 2)
+
+
+def test_cancel_ends_a_sweep_with_what_is_done(page, folder):
+    _start(page, "ended-early", ", ".join(f"{kib} KiB" for kib in range(1024, 1224)))
+    page.wait_for_function("!document.getElementById('sweeps-cancel').disabled", timeout=60_000)
+    page.locator("#sweeps-told", has_text=" of 200 points").wait_for(timeout=60_000)
+    page.get_by_role("button", name="Cancel").click()
+    page.locator("#sweeps-told", has_text="stopped with").wait_for(timeout=60_000)
+
+    assert 0 < len(pd.read_csv(folder / "ended-early" / "report.csv")) < 200
+
+
+def test_the_page_is_pictured_and_no_wider_than_a_phone(page, pictured):
+    page.goto("/sweeps?sweep=bucket-tiny")
+    _rows_of(page)
+    pictured("sweeps")
+    page.set_viewport_size({"width": 390, "height": 1000})
+    page.wait_for_timeout(500)
+
+    assert page.evaluate("document.documentElement.scrollWidth") == 390

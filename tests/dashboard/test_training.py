@@ -1,0 +1,163 @@
+"""The page of training steps: its number is that of the Python API, and addresses and files hold its question."""
+
+import gzip
+import json
+import tomllib
+
+import pytest
+from runcast.dashboard import fields
+from runcast.dashboard.app import make_app
+from runcast.dashboard.library import Library
+from runcast.dashboard.page import Here
+from runcast.dashboard.pages.training import FORM
+from runcast.dashboard.question import Question, from_query
+from runcast.simulator import simulate
+from runcast.simulator.errors import UserError
+from runcast.simulator.files import read_toml
+from runcast.simulator.scenario import check_question
+from runcast.simulator.units import format_seconds
+from runcast.simulator.workload import preset_config
+
+CONFIG = dict(preset_config("llama3-8b")) | {"num_hidden_layers": 8}
+
+
+@pytest.fixture(scope="module")
+def here(folder):
+    return Here(Library(folder))
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    return make_app(folder).server.test_client()
+
+
+def shown(here, base="mine"):
+    """What the fields of a scenario show."""
+    table = here.answers.values(Question(base))
+    return {key: one.shown(fields.said(table, key)) for key, one in FORM.fields.items()}
+
+
+def test_fields_as_they_are_ask_the_scenario_itself(here):
+    assert FORM._asked(here, "mine", shown(here), {}) == Question("mine")
+
+
+def test_a_pasted_config_takes_the_models_place_in_the_address_too(here):
+    given = shown(here) | {"model.config": json.dumps(CONFIG | {"null_says_nothing": None})}
+    asked = FORM._asked(here, "mine", given, {})
+
+    assert FORM.question(here, asked.query()) == asked == Question("mine", {"model": {"config": CONFIG}})
+
+
+def test_a_pasted_config_stands_in_its_field_again(here):
+    asked = Question("mine", {"model": {"config": CONFIG}})
+
+    assert json.loads(FORM.fields["model.config"].shown(asked.changes["model"]["config"])) == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "expected a JSON object"),
+        ('{"hidden_size": NaN}', "no number"),
+        ('{"a": "\\ud800"}', "is not JSON"),
+        ("[" * 10_000, "is not JSON"),
+        (" " * 20_000, "at most 16,000"),
+    ],
+)
+def test_what_is_no_config_is_refused_beside_its_field(here, text, said):
+    with pytest.raises(UserError, match=said) as caught:
+        FORM._asked(here, "mine", shown(here) | {"model.config": text}, {})
+
+    assert list(fields.told(caught.value, FORM.fields)[0]) == ["model.config"]
+
+
+QUERY = "base=mine&parallel.tp=8&batch.seq_len=8192"
+
+
+def test_a_downloaded_scenario_is_the_one_that_was_asked(client, here):
+    table = tomllib.loads(client.get(f"/download/scenario.toml?{QUERY}").text)
+
+    assert simulate(check_question(table)).report.scenario_hash == (
+        here.answers.predict(from_query(QUERY, "")).report.scenario_hash
+    )
+
+
+def test_a_downloaded_report_is_that_of_the_api(client, here):
+    report = here.answers.predict(from_query(QUERY, "")).report.to_json()
+
+    assert json.loads(client.get(f"/download/report.json?{QUERY}").data) == json.loads(json.dumps(report))
+
+
+def test_a_downloaded_trace_holds_the_whole_step(client, here):
+    found = json.loads(gzip.decompress(client.get(f"/download/trace.json.gz?{QUERY}").data))
+
+    assert found["otherData"]["makespan_s"] == here.answers.predict(from_query(QUERY, "")).timeline.makespan_s
+
+
+def test_a_downloaded_timeline_has_a_row_per_span(client, here):
+    lines = client.get(f"/download/timeline.csv?{QUERY}").text.splitlines()
+
+    assert len(lines) - 1 == len(here.answers.predict(from_query(QUERY, "")).timeline.spans())
+
+
+def test_a_download_of_what_cannot_be_simulated_says_why(client):
+    refused = client.get("/download/report.json?base=mine&parallel.tp=3")
+
+    assert (refused.status_code, "must divide" in refused.text) == (400, True)
+
+
+def step_time(folder, **changes):
+    """What the Python API predicts, as the page prints it."""
+    table = read_toml(folder / "mine.toml")
+    for key, (name, value) in changes.items():
+        table.setdefault(key, {})[name] = value
+    return format_seconds(simulate(check_question(table)).report.step_time_s)
+
+
+def answers(page, text):
+    """Waits until the first number of the answer is this one."""
+    page.wait_for_function(
+        "text => document.querySelector('.number dd')?.firstChild?.textContent === text", arg=text, timeout=20_000
+    )
+    return True
+
+
+def test_a_changed_field_shows_the_number_of_the_api_and_the_address_keeps_it(page, folder):
+    page.goto("/training?base=mine")
+    answers(page, step_time(folder))
+    page.get_by_label("Tensor", exact=True).fill("8")
+    expected = step_time(folder, parallel=("tp", 8))
+    answers(page, expected)
+    page.wait_for_url("**/training?base=mine&parallel.tp=8")
+    page.reload()
+
+    assert answers(page, expected)
+    assert page.get_by_label("Tensor", exact=True).input_value() == "8"
+
+
+def test_a_fault_stands_beside_its_field_and_old_figures_are_dimmed(page, folder):
+    page.goto("/training?base=mine")
+    page.wait_for_selector(".js-plotly-plot")
+    page.get_by_label("Tensor", exact=True).fill("3")
+    page.get_by_text("must divide the 32 heads").wait_for()
+
+    assert "stale" in (page.locator("#training-figures").get_attribute("class") or "")
+
+
+def test_a_file_is_saved_by_the_browser(page):
+    page.goto("/training?base=mine")
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="scenario (TOML)").click()
+
+    assert saved.value.suggested_filename == "mine.toml"
+    assert tomllib.loads(saved.value.path().read_text())["kind"] == "train_step"
+
+
+def test_a_pasted_config_is_answered(page, folder):
+    page.goto("/training?base=mine")
+    page.wait_for_selector(".number")
+    page.get_by_label("config.json").fill(json.dumps(CONFIG))
+    table = read_toml(folder / "mine.toml") | {"model": {"config": CONFIG}}
+
+    assert answers(page, format_seconds(simulate(check_question(table)).report.step_time_s))

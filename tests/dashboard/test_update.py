@@ -1,0 +1,290 @@
+"""The page of weight updates: what fields ask, the curve of bucket sizes and its ends, figures that add up, zooming."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.dashboard import buckets
+from runcast.dashboard.answers import Answers
+from runcast.dashboard.buckets import Curve
+from runcast.dashboard.fields import size_text, told
+from runcast.dashboard.figures.update_buckets import bucket_curve
+from runcast.dashboard.figures.update_memory import device_memory, held
+from runcast.dashboard.figures.update_phases import phases
+from runcast.dashboard.library import Library
+from runcast.dashboard.pages.update import FORM, asked, crossed, nearer, window_of
+from runcast.dashboard.question import Question
+from runcast.simulator import simulate
+from runcast.simulator.errors import UserError
+from runcast.simulator.figures import gantt
+from runcast.simulator.units import format_seconds, parse
+
+TINY = ("tiny-2ranks", "tiny-p2p", "tiny-stage-heads", "tiny-colocated")
+
+
+@pytest.fixture(scope="module")
+def answers() -> Answers:
+    return Answers(Library())
+
+
+@given(st.integers(1, 2**50))
+def test_a_size_is_written_so_that_it_reads_back(size):
+    assert round(parse(size_text(size), "bytes")) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(8 * 2**30, "8 GiB"), (3 * 2**29, "1.5 GiB"), (6324339343, "5.89 GiB"), (5, "5 B")]
+)
+def test_a_size_is_written_as_a_person_would(size, text):
+    assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("moved", "window"),
+    [
+        (None, None),
+        ({"autosize": True}, None),
+        ({"font.color": "#fff"}, None),
+        ({"xaxis.range[0]": 2.0, "xaxis.range[1]": 3.5}, (2.0, 3.5)),
+        ({"xaxis.range": [2, 3]}, (2.0, 3.0)),
+        ({"xaxis.range[0]": 3.0, "xaxis.range[1]": 3.0}, None),
+        ({"xaxis.range[0]": "x", "xaxis.range[1]": 3.0}, None),
+        ({"xaxis.autorange": True}, (0.0, 9.0)),
+    ],
+)
+def test_what_is_seen_after_a_zoom(moved, window):
+    assert window_of(moved, 9.0) == window
+
+
+def test_a_zoom_changes_bars_window_and_subtitle(answers):
+    timeline = answers.predict(Question("tiny-2ranks")).timeline
+    operations = nearer(gantt(timeline, window_s=(0.5, 1.0))).to_plotly_json()["operations"]
+
+    assert [(one["location"], one["operation"]) for one in operations] == [
+        (["data"], "Assign"),
+        (["layout", "xaxis", "range"], "Assign"),
+        (["layout", "title", "subtitle", "text"], "Assign"),
+    ]
+
+
+# Methods --------------------------------------------------------------------------------------------------------------
+
+
+def test_another_method_is_asked_with_a_table_of_its_own(answers):
+    values = answers.values(Question("tiny-2ranks"))
+    changes = crossed(values, {"update.method": "single_sender", "update.trainer.gpus": 1})
+    report = answers.predict(Question("tiny-2ranks", {**changes, "update.inference.tp": 1})).report
+
+    assert (changes["update"]["method"], "pipeline" in changes["update"], report.gpus) == ("single_sender", False, 1)
+
+
+def test_the_same_method_replaces_nothing(answers):
+    assert crossed(answers.values(Question("tiny-p2p")), {"update.method": "p2p"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"update.method": "relays"}, "update.trainer.gpus"),
+        ({"update.method": "file_system", "update.trainer.gpus": 1}, "update.storage.write"),
+    ],
+)
+def test_what_a_method_lacks_is_asked_beside_its_field(answers, given, key):
+    with pytest.raises(UserError) as refused:
+        crossed(answers.values(Question("tiny-2ranks")), given)
+
+    assert list(told(refused.value, FORM.fields)[0]) == [key]
+
+
+@pytest.mark.parametrize("method", ["broadcast", "p2p", "relays", "chain", "colocated", "file_system"])
+def test_fields_that_say_nothing_for_a_method_are_not_shown(method):
+    hidden = {key for key, one in FORM.fields.items() if one.applies and not one.applies({"update.method": method})}
+
+    trainers = {key for key in FORM.fields if ".trainer." in key}
+    assert (
+        "update.pipeline" in hidden,
+        trainers <= hidden,
+        "update.ranks" in hidden,
+        "update.storage.read" in hidden,
+        "update.inference.gpus" in hidden,
+    ) == (
+        method not in ("broadcast", "p2p"),
+        method in ("broadcast", "p2p"),
+        method != "p2p",
+        method != "file_system",
+        method in ("broadcast", "p2p", "colocated"),
+    )
+
+
+# The curve ------------------------------------------------------------------------------------------------------------
+
+
+def curve_of(answers: Answers, question: Question) -> Curve:
+    curve = buckets.begun(question, answers.predict(question).resolved)
+    while not curve.done:
+        curve = buckets.grown(curve, question, answers)
+    return curve
+
+
+def refused(answers: Answers, question: Question, bucket_bytes: int) -> bool:
+    try:
+        answers.predict(question.changed({buckets.KEY: bucket_bytes}))
+    except UserError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", [*TINY[:3], "what-if-sender"])
+def test_the_edge_of_memory_is_the_last_size_that_fits(answers, name):
+    most = buckets.sizes_of(answers.predict(Question(name)).resolved).most_bytes
+
+    assert [refused(answers, Question(name), size) for size in (most, most + 256)] == [False, True]
+
+
+def test_the_least_size_holds_the_largest_tensor(answers):
+    least = buckets.sizes_of(answers.predict(Question("tiny-2ranks")).resolved).least_bytes
+
+    assert [refused(answers, Question("tiny-2ranks"), size) for size in (least, least - 256)] == [False, True]
+
+
+def test_engines_without_buffers_have_no_edge(answers):
+    assert buckets.sizes_of(answers.predict(Question("tiny-colocated")).resolved).most_bytes is None
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_size_of_a_curve_is_what_the_api_predicts(answers, name):
+    curve = curve_of(answers, Question(name))
+    path = f"data/scenarios/{name}.toml"
+    again = [simulate(path, [f"update.bucket={size}"]).report.update_time_s for size in curve.sizes.tried[::4]]
+
+    assert list(curve.update_s[::4]) == again
+
+
+def test_a_curve_is_of_its_question_whatever_the_bucket(answers):
+    one, other = (Question("tiny-2ranks", {"nodes": 1, "update.bucket": size}) for size in ("2 MiB", "3 MiB"))
+
+    assert buckets.without_bucket(one) == buckets.without_bucket(other) == Question("tiny-2ranks", {"nodes": 1})
+
+
+def test_a_curve_comes_back_from_its_values(answers):
+    question = Question("tiny-2ranks")
+    curve = buckets.grown(buckets.begun(question, answers.predict(question).resolved), question, answers)
+
+    assert (Curve.from_json(curve.to_json()), curve.done) == (curve, False)
+
+
+def test_a_curve_marks_what_is_asked_and_where_memory_ends(answers):
+    question = Question("tiny-2ranks")
+    prediction = answers.predict(question)
+    curve = curve_of(answers, question)
+    figure = bucket_curve(curve, asked(prediction), prediction.report.update_time_s)
+    line, mark = figure.data
+
+    assert (
+        (tuple(line.x), tuple(line.y)) == (curve.sizes.tried, curve.update_s),
+        (mark.x[0], mark.y[0]),
+        sorted(shape.x0 for shape in figure.layout.shapes if shape.type == "line"),
+    ) == (
+        True,
+        (prediction.report.bucket_bytes, prediction.report.update_time_s),
+        [curve.sizes.least_bytes, curve.sizes.most_bytes],
+    )
+
+
+# Figures --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_phases_on_the_critical_path_sum_to_the_whole(answers, name):
+    report = answers.predict(Question(name)).report
+
+    assert sum(phases(report).data[0].x) == pytest.approx(report.makespan_s)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_device_stands_once_among_what_is_held(answers, name):
+    prediction = answers.predict(Question(name))
+    kinds = held(prediction)
+
+    assert (sum(kind.devices for kind in kinds), kinds[0].bytes) == (
+        prediction.timeline.program.ranks,
+        pytest.approx(prediction.report.peak.bytes),
+    )
+
+
+def test_bars_of_memory_add_up_to_what_is_held(answers):
+    kinds = held(answers.predict(Question("tiny-stage-heads")))
+    figure = device_memory(kinds, 96 * 2**30)
+    drawn = [sum(bar.x[i] for bar in figure.data) for i in range(len(kinds))]
+
+    assert drawn == pytest.approx([kind.bytes / 2**30 for kind in kinds])
+
+
+# In a browser ---------------------------------------------------------------------------------------------------------
+
+BUCKET = 'input[id*="update.bucket"]'
+UPDATE = ".number:first-child"
+CURVE_IS_DONE = """() => {
+    const said = document.querySelector("#update-curve")?.textContent ?? "";
+    return said.includes("best tried") && !said.includes("trying");
+}"""
+
+
+def test_a_step_of_the_slider_is_the_number_that_the_api_gives(page):
+    page.goto("/update?base=glm-4.5-air-8xh800&update.bucket=4+GiB")
+    page.wait_for_selector(UPDATE)
+    before = page.locator(UPDATE).inner_text()
+    for _ in range(5):
+        page.locator("[role=slider]").press("ArrowLeft")
+    page.wait_for_url(re.compile("update.bucket=1.7"), timeout=20_000)
+    scenario = "data/scenarios/glm-4.5-air-8xh800.toml"
+    now = format_seconds(simulate(scenario, ["update.bucket=1.7 GiB"]).report.update_time_s)
+    page.wait_for_function("said => document.querySelector('.number').innerText.includes(said)", arg=now)
+
+    assert (now in before, page.locator(BUCKET).first.input_value()) == (False, "1.7 GiB")
+
+
+def test_a_bucket_beyond_memory_is_refused_beside_its_field(page):
+    page.goto("/update?base=tiny-2ranks")
+    page.wait_for_selector(UPDATE)
+    page.locator(BUCKET).first.fill("40 GiB")
+    page.wait_for_selector(".mantine-TextInput-error", timeout=20_000)
+
+    assert "at most 28.8 GiB fit" in page.locator(".mantine-TextInput-error").inner_text()
+
+
+def test_a_method_from_trainers_shows_their_fields_and_asks_how_many(page):
+    page.goto("/update?base=tiny-4ranks")
+    page.wait_for_selector(UPDATE)
+    page.get_by_role("textbox", name="Method").click()
+    page.get_by_role("option", name="single_sender").click()
+    gpus = page.locator('input[id*="update.trainer.gpus"]')
+    gpus.wait_for(state="visible", timeout=20_000)
+    page.wait_for_selector(".mantine-NumberInput-error", timeout=20_000)
+    gpus.fill("2")
+    page.wait_for_url(re.compile("single_sender"), timeout=20_000)
+
+    assert page.locator('input[id*="update.pipeline"]').is_visible() is False
+
+
+def test_a_curve_grows_until_it_is_done_and_pictures_are_kept(page, pictured):
+    page.goto("/update?base=kimi-k2-16xh20")
+    page.wait_for_selector("#update-gantt .js-plotly-plot", timeout=30_000)
+    page.wait_for_function(CURVE_IS_DONE, timeout=60_000)
+
+    assert len(pictured("update")) == 2
+
+
+def test_a_zoom_tells_ops_apart(page):
+    page.goto("/update?base=kimi-k2-16xh20")
+    page.wait_for_function(CURVE_IS_DONE, timeout=60_000)
+    page.evaluate(
+        "Plotly.relayout(document.querySelector('#update-gantt .js-plotly-plot'), "
+        "{'xaxis.range[0]': 6, 'xaxis.range[1]': 6.2})"
+    )
+    page.wait_for_function(
+        "!document.querySelector('#update-gantt').textContent.includes('are drawn together')", timeout=30_000
+    )
+
+    assert page.evaluate("document.querySelector('#update-gantt .js-plotly-plot').layout.xaxis.range") == [6, 6.2]

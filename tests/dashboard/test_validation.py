@@ -1,0 +1,175 @@
+"""The page of ledgers: numbers are the ledger's own, whatever is chosen; updates are waited for; its address."""
+
+import json
+
+import pandas as pd
+import pytest
+from runcast.dashboard import ledgers
+from runcast.dashboard.figures.validation_coverage import WRONG, coverage_bars
+from runcast.dashboard.figures.validation_scatter import scatter
+from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Ledgers, scores, scores_by, update_rows
+from runcast.dashboard.pages.validation import Shown, drawn, records, shown
+from runcast.simulator.validate import Ledger
+from runcast.simulator.validate.steps import restored, shipped
+from runcast.simulator.validate.updates import shipped as shipped_updates
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return restored(shipped().with_name("training_predictions.csv"))
+
+
+@pytest.fixture(scope="module")
+def both():
+    return Ledgers()
+
+
+@pytest.fixture
+def updates():
+    """Two updates: one predicted 10 % too long and inside its interval, one at half of it and outside."""
+    table = pd.DataFrame(
+        {
+            "line": [2, 3], "system": ["a", "b"], "stack": ["s", "s"], "model": ["m", "m"], "method": ["x", "y"],
+            "phase": ["update", "update"], "gpus": ["8 to 8"] * 2, "seconds": [1.0, 4.0], "predicted_s": [1.1, 2.0],
+            "error": [0.1, -0.5], "interval_low_s": [0.9, 1.5], "interval_high_s": [1.3, 3.0],
+            "model_left_out": [0.2, float("nan")], "system_left_out": [0.3, -0.6],
+        }
+    )  # fmt: skip
+    return Ledger(shipped_updates(), table, {}, 0)
+
+
+@pytest.mark.parametrize("column", LEFT_OUT[STEPS])
+def test_scores_are_those_of_the_ledger(steps, both, column):
+    (expected,) = steps.summary.query("family == 'all' and errors == @LEFT_OUT[@STEPS][@column]").to_dict("records")
+    found = scores(both.rows(STEPS, column))
+    told = ("rows", "median_abs_error", "p90_abs_error", "bias", "held", "held_of")
+    assert {key: found[key] for key in told} == pytest.approx({key: expected[key] for key in told})
+
+
+def test_scores_by_source_are_those_of_the_ledger(steps, both):
+    expected = steps.summary.query("family == 'source' and errors == 'group left out'").set_index("name")["held"]
+    found = scores_by(both.rows(STEPS, "group_left_out"), "source").set_index("name")["held"]
+    assert found.to_dict() == expected.to_dict()
+
+
+def test_the_worst_row_is_the_first_and_says_what_is_known(steps, both):
+    first = records(both.rows(STEPS, "error"))[0]
+    assert (first["id"], bool(first["known"])) == (steps.worst_first.iloc[0]["id"], True)
+
+
+def test_seconds_are_those_that_would_have_been_predicted(both):
+    rows = both.rows(STEPS, "source_left_out")
+    assert (rows["predicted_s"] / rows["measured_s"] - 1).to_numpy() == pytest.approx(rows["error"].to_numpy())
+
+
+def test_updates_have_the_form_of_steps(updates):
+    rows = update_rows(updates, "error")
+    assert (list(rows["inside"]), list(rows["source"]), rows["gpu"].iloc[0]) == ([True, False], ["a", "b"], "H800")
+
+
+def test_intervals_of_updates_are_not_known_with_rows_left_out(updates):
+    found = scores(update_rows(updates, "model_left_out"))
+    assert (found["rows"], found["held_of"], found["bias"]) == (1, 0, 0.2)
+
+
+def test_updates_are_simulated_once_by_another_process(updates, monkeypatch):
+    asked = []
+
+    class Pool:
+        def __init__(self, *_, **__):
+            asked.append("pool")
+
+        def submit(self, _):
+            return Waited()
+
+        def shutdown(self, wait):
+            asked.append(wait)
+
+    class Waited:
+        def done(self):
+            return len(asked) > 2
+
+        def result(self):
+            return updates
+
+    monkeypatch.setattr(ledgers, "ProcessPoolExecutor", Pool)
+    both = Ledgers()
+    before = both.rows(UPDATES, "error")
+    asked.append("done")
+    after = both.rows(UPDATES, "error")
+
+    assert (before, after is not None and list(after["error"]), asked) == (None, [-0.5, 0.1], ["pool", False, "done"])
+
+
+@pytest.mark.parametrize(
+    "asked", [Shown(), Shown(STEPS, "stack_left_out", "torchtitan", "gpu"), Shown(UPDATES, "error", "a&<b>", "method")]
+)
+def test_an_address_says_what_is_shown(asked):
+    assert shown(asked.query()) == asked
+
+
+@pytest.mark.parametrize("query", ["?kind=__class__", "?errors=model_left_out&by=method", "?" + "x=1&" * 9999])
+def test_what_is_not_known_in_an_address_stands_as_at_first(query):
+    assert shown(query) == Shown()
+
+
+def test_every_row_is_a_point_and_groups_are_counted(both):
+    rows = both.rows(STEPS, "error")
+    wide, narrow, equal, *groups = scatter(rows, "gpu").data
+    counts = rows["gpu"].value_counts()
+    assert (wide.name, narrow.name, equal.name, [len(group.x) for group in groups]) == (
+        "±25%", "±10%", "equal", sorted(counts, reverse=True),
+    )  # fmt: skip
+
+
+def test_names_with_markup_are_text(updates):
+    rows = update_rows(updates, "error").assign(model="<b>m", source="<i>s")
+    *_, points = scatter(rows, "source").data
+    assert (points.name, "&lt;b&gt;m on 8 to 8" in points.hovertext[0]) == ("&lt;i&gt;s (2)", True)
+
+
+def test_a_count_that_cannot_be_chance_is_marked():
+    table = pd.DataFrame({"name": ["a", "b"], "held": [9, 1], "held_of": [10, 9], "verdict": ["", "over-confident"]})
+    (bars,) = coverage_bars(table).data
+    assert (list(bars.x), [colour == WRONG for colour in bars.marker.color]) == ([0.9, 1 / 9], [False, True])
+
+
+def test_rows_without_intervals_have_no_bars(updates):
+    found = drawn(update_rows(updates, "system_left_out"), Shown(UPDATES, "system_left_out"))
+    assert len(found) == 2  # the scatter and the table
+
+
+def test_the_page_has_the_numbers_of_the_ledger(page, both):
+    found = scores(both.rows(STEPS, "group_left_out"))
+    page.goto("/validation?errors=group_left_out")
+    page.wait_for_selector(".numbers")
+    shown_numbers = [text.split("\n")[0] for text in page.locator(".numbers dd").all_inner_texts()]
+
+    assert shown_numbers[:4] == [
+        f"{found['rows']:,}", f"{found['median_abs_error']:.1%}", f"{found['p90_abs_error']:.1%}",
+        f"{found['bias']:+.1%}",
+    ]  # fmt: skip
+
+
+def test_a_source_is_kept_in_the_address_and_narrows_the_rows(page, both):
+    page.goto("/validation?source=torchtitan")
+    page.wait_for_selector(".numbers")
+    rows = page.locator(".numbers dd").first.inner_text().split("\n")[0]
+
+    expected = both.rows(STEPS, "error")["source"].eq("torchtitan").sum()
+    assert (rows, "source=torchtitan" in page.url) == (str(expected), True)
+
+
+def test_rows_are_taken_along_as_csv(page):
+    page.goto("/validation?source=torchtitan")
+    page.wait_for_selector(".ag-row")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Rows, the worst first as CSV").click()
+    table = pd.read_csv(saved.value.path())
+
+    assert (saved.value.suggested_filename, len(table)) == ("validation.csv", 12)
+
+
+def test_numbers_are_plain_json(both):
+    rows = both.rows(STEPS, "error")
+    assert json.loads(json.dumps(records(rows)))[0] == records(rows)[0]

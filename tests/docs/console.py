@@ -1,0 +1,76 @@
+"""Pages whose examples are played: what a command prints to stdout, or a line of Python, stands below it.
+
+Console blocks (`$ command`) are run by a shell, all of a page in one folder with the repository's files and an empty
+`out/`; pycon blocks (`>>> line`) in one interpreter, where `folder` is an empty folder. Written anew by
+`python tests/docs/console.py docs/questions.md ...`; stderr (progress, warnings) is not shown.
+"""
+
+import code
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_PYTHON = re.compile(r"^```pycon\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LIMIT_S = 300  # a command
+
+
+def played(text: str) -> str:
+    """The page with what its examples really print."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as free:
+        workplace = Path(folder)
+        for name in ("data", "docs", "tests"):
+            (workplace / name).symlink_to(ROOT / name)
+        (workplace / "out").mkdir()
+        text = _CONSOLE.sub(lambda block: f"```console\n{_commands(block[1], workplace)}```", text)
+        interpreter = code.InteractiveConsole({"folder": free})
+        with contextlib.chdir(ROOT):
+            return _PYTHON.sub(lambda block: f"```pycon\n{_session(interpreter, block[1])}```", text)
+
+
+def commands(text: str) -> list[str]:
+    """All commands of a page."""
+    return [line for block in _CONSOLE.findall(text) for line in _behind("$ ", block)]
+
+
+def _behind(prompt: str, block: str) -> list[str]:
+    return re.findall(rf"^{re.escape(prompt)}(.*)$", block, re.MULTILINE)
+
+
+def _commands(block: str, workplace: Path) -> str:
+    return "".join(f"$ {command}\n{_printed(command, workplace)}" for command in _behind("$ ", block))
+
+
+def _printed(command: str, workplace: Path) -> str:
+    """What a command prints, and where it fails also what it says of that."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run = ["bash", "-o", "pipefail", "-c", command]
+    environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
+    done = subprocess.run(
+        run, cwd=workplace, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False
+    )
+    shown = done.stdout if done.returncode == 0 else done.stdout + done.stderr
+    return "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
+
+
+def _session(interpreter: code.InteractiveConsole, block: str) -> str:
+    """The lines behind `>>>` with what each of them prints."""
+    said = []
+    for line in _behind(">>> ", block):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            interpreter.push(line)
+        said.append(f">>> {line}\n{printed.getvalue()}")
+    return "".join(said)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        page = Path(name)
+        page.write_text(played(page.read_text()))

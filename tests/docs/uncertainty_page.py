@@ -1,0 +1,66 @@
+"""The tables of docs/uncertainty.md from kept predictions: run this file to write them into the page."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from runcast.simulator.files import write_atomic
+from runcast.simulator.uncertainty import shipped_fit
+from runcast.simulator.validate.ledger import read_ledger
+from runcast.simulator.validate.steps import ledger_text as text
+from runcast.simulator.validate.steps import restored, shipped
+
+PAGE = Path(__file__).parents[2] / "docs/uncertainty.md"
+GOLDEN = shipped().with_name("training_predictions.csv")
+
+
+def widths() -> Iterator[str]:
+    """What was estimated, in percent."""
+    fit = shipped_fit()
+    yield "| width | value | what is off |"
+    yield "|---|---|---|"
+    yield f"| `scale` | {fit.scale:.2f} | what the fit of stacks and devices left open, times this |"
+    yield f"| `routing` | {fit.routing:.1%} | time of experts and of their exchanges, as one |"
+    yield f"| `floor` | {fit.floor:.1%} | the whole step: a configuration's own difference from its stack's factors |"
+    yield f"| `run_to_run` | {fit.run_to_run:.1%} | part of the floor: rows of equal configuration from each other |"
+
+
+def apart() -> Iterator[str]:
+    """How far stacks and devices are from what they rest on."""
+    spreads = sorted(shipped_fit().apart.items(), key=lambda one: one[1])
+    yield "| parameter | apart by |"
+    yield "|---|---|"
+    yield from (f"| `{name}` | {100 * spread:.0f} % |" for name, spread in spreads)
+
+
+def steps() -> Iterator[str]:
+    """Coverage of training steps by family, and the families that are clearly off."""
+    ledger = restored(GOLDEN)
+    yield from (*text.markdown(text.coverages(ledger.summary), text.COVERAGE), "")
+    yield from (f"- {line}" for line in text.confidences(ledger.summary))
+
+
+def updates() -> Iterator[str]:
+    """Coverage of weight updates by system."""
+    rows = read_ledger().summary.query("errors == 'as shipped'")
+    yield "| system | in the 90 % interval |"
+    yield "|---|---|"
+    yield from (f"| {row['system']} | {row['held']}/{row['held_of']} |" for row in rows.to_dict("records"))
+
+
+PARTS = {"widths": widths, "apart": apart, "steps": steps, "updates": updates}
+
+
+def page(now: str) -> str:
+    """The page with its tables made again; each stands between comments that name it."""
+    for name, part in PARTS.items():
+        made = "\n".join(part())
+        between = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        now = re.sub(between, rf"\g<1>\n{made}\n\n\g<2>", now, count=1, flags=re.DOTALL)
+    return now
+
+
+if __name__ == "__main__":
+    pd.set_option("display.width", None)
+    write_atomic(PAGE, page(PAGE.read_text()).encode())

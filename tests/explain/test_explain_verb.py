@@ -1,0 +1,62 @@
+"""`runcast explain` on the command line, and the Python of docs/explain.md."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/explain.md").read_text()
+RUNCAST = Path(sys.executable).with_name("runcast")
+TINY = "data/scenarios/tiny-2ranks.toml"
+
+
+def runcast(*arguments, cwd=ROOT):
+    return subprocess.run([RUNCAST, *arguments], cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+
+
+def shown(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("code", shown("python"))
+def test_the_example_in_python_runs(code):
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, done.stdout.split()[:2]) == (0, ["release", "init_group.s"])
+
+
+def test_json_on_stdout_is_nothing_else(tmp_path):
+    done = runcast("explain", TINY, "--quick", "--json", "-", "--html", str(tmp_path / "why.html"))
+
+    assert json.loads(done.stdout)["of"] == "weight_update"
+    assert done.stderr == f"wrote {tmp_path / 'why.html'}\n"
+
+
+def test_json_in_a_file_is_what_stdout_would_be(tmp_path):
+    printed = runcast("explain", TINY, "--quick", "--json", "-")
+    runcast("explain", TINY, "--quick", "--json", str(tmp_path / "why.json"))
+
+    assert (tmp_path / "why.json").read_text() == printed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["data/scenarios/rl-colocated-qwen3-30b-8xh100.toml"], "kind = 'rl_cycle': explain its weight update or"),
+        ([TINY, "--html", "why.txt"], "--html why.txt: expected a name that ends in .html"),
+        ([TINY, "--set", "update.buckets=2"], "update.buckets = 2: unknown key"),
+        ([TINY, "--set", "cluster.nic='400 GiB'"], "cluster.nic = '400 GiB': unknown unit 'GiB'"),
+        (["none.toml"], "none.toml: no such file"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(arguments, line, tmp_path):
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    done = runcast("explain", *arguments, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert line in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]

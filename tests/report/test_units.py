@@ -1,0 +1,26 @@
+"""Durations as text: as many digits as tell them apart."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.simulator.units import digits_apart, format_seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(16.041, 3, "16 s"), (16.041, 5, "16.041 s"), (1234.56, 4, "1,235 s"), (1234.56, 5, "1,234.6 s"), (0.0, 5, "0 s")],
+)
+def test_digits_of_a_duration(value, digits, text):
+    assert format_seconds(value, digits) == text
+
+
+@pytest.mark.parametrize(("other", "digits"), [(16.04, 3), (20.0, 3), (15.96, 4), (16.03, 4)])
+def test_the_fewest_digits_that_tell_two_apart(other, digits):
+    assert digits_apart(16.04, [other]) == digits
+
+
+@given(st.floats(1e-8, 1e7), st.floats(1e-5, 0.5))
+def test_what_differs_by_more_than_the_least_looks_so(value, change):
+    digits = digits_apart(value, [value * (1 + change)], least=1e-6)
+
+    assert format_seconds(value, digits) != format_seconds(value * (1 + change), digits)

@@ -1,0 +1,118 @@
+"""What `--set`, axes and what-ifs do to a scenario's table."""
+
+import pytest
+from runcast.simulator import simulate
+from runcast.simulator.errors import UserError
+from runcast.simulator.scenario import changed, check_question, parsed, what_ifs
+
+TABLE = {"kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "batch": {"global": 8, "micro": 2}}
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("nodes=4", "nodes", 4),
+        ("update.bucket=2 GiB", "update.bucket", "2 GiB"),
+        ("batch.micro={times=2}", "batch.micro", {"times": 2}),
+    ],
+)
+def test_lines_are_toml_or_text(line, key, value):
+    assert parsed([line]) == {key: value}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"batch.micro": {"times": 2}}, {"batch": {"global": 8, "micro": 4}}),
+        ({"overlap.tp_exposed": {"times": 0.5}}, {"overlap": {"tp_exposed": 0.3}}),
+        ({"batch.micro": {"times": 0.5}}, {"batch": {"global": 8, "micro": 1}}),
+        ({"bucket": "1 MiB", "bucket.": 1}, None),
+        ({"cluster.nic": {"times": 2}}, {"cluster": {"base": "dgx-h100", "nic": "800 Gb/s"}}),
+        ({"cluster.nics": {"times": 0.5}}, {"cluster": {"base": "dgx-h100", "nics": 4}}),
+        ({"cluster.device": "h200"}, {"cluster": {"base": "dgx-h100", "device": "h200"}}),
+        (
+            {"cluster.device.peak_flop_per_s.bf16": {"times": 2}},
+            {
+                "cluster": {
+                    "base": "dgx-h100",
+                    "device": {"base": "h100-sxm", "peak_flop_per_s": {"bf16": "1978.8 TFLOP/s"}},
+                }
+            },
+        ),
+    ],
+)
+def test_changes(changes, expected):
+    if expected is None:
+        with pytest.raises(UserError, match="bucket is a value, not a table"):
+            changed(TABLE, changes, "a.toml")
+    else:
+        assert changed(TABLE, changes, "a.toml") == {**TABLE, **expected}
+
+
+def test_two_changes_below_one_key():
+    peaks = {f"cluster.device.peak_flop_per_s.{kind}": {"times": 2} for kind in ("bf16", "fp8")}
+    device = changed(TABLE, peaks, "a.toml")["cluster"]["device"]
+
+    assert device["peak_flop_per_s"] == {"bf16": "1978.8 TFLOP/s", "fp8": "3957.8 TFLOP/s"}
+
+
+def test_the_given_table_stays():
+    before = repr(TABLE)
+
+    changed(TABLE, {"batch.micro": 4, "cluster.nics": 1}, "a.toml")
+
+    assert repr(TABLE) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"nodes": {"times": "two"}}, "a.toml: nodes.times = 'two': expected a number"),
+        ({"batch.micro": {"times": 0.3}}, "a.toml: batch.micro = 2: times 0.3: is no whole number"),
+        ({"bucket": {"times": 2}}, "a.toml: bucket = {'times': 2}: nothing to multiply: the scenario does not say it"),
+        ({"cluster": {"times": 2}}, "a.toml: cluster = 'dgx-h100': times 2: is not a quantity"),
+        ({"cluster.nick": {"times": 2}}, "nothing to multiply"),
+    ],
+)
+def test_faults_are_one_line(changes, line):
+    with pytest.raises(UserError) as caught:
+        changed(TABLE, changes, "a.toml")
+
+    assert line in str(caught.value)
+    assert len(caught.value.faults) == 1
+
+
+SCENARIOS = (
+    {
+        "kind": "weight_update", "cluster": "dgx-h100", "nodes": 2, "model": {"preset": "qwen3-30b-a3b"},
+        "update": {"bucket": "1 GiB"},
+    },
+    {
+        "kind": "weight_update", "cluster": "dgx-h100", "nodes": 2, "model": {"preset": "qwen3-30b-a3b"},
+        "stack": "checkpoint-engine",
+        "update": {"method": "single_sender", "bucket": "1 GiB", "trainer": {"gpus": 8}, "inference": {"tp": 8}},
+    },
+    {
+        "kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "level": "coarse",
+        "model": {"preset": "qwen3-30b-a3b"}, "parallel": {"pp": 2, "ep": 8},
+        "batch": {"global": 64, "micro": 2, "seq_len": 2048},
+    },
+    {
+        "kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "level": "coarse",
+        "model": {"preset": "llama3-8b"}, "parallel": {"pp": 2, "tp": 2},
+        "batch": {"global": 64, "micro": 2, "seq_len": 2048},
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", what_ifs())
+def test_every_shipped_what_if_goes_with_a_scenario(name):
+    predicted, refused = [], []
+    for table in SCENARIOS:
+        try:
+            given = check_question(changed(table, what_ifs()[name].changes, "a.toml"))
+            predicted.append(simulate(given).report.to_json()["makespan_s"])
+        except UserError as error:
+            refused.append(str(error))
+
+    assert [seconds > 0 for seconds in predicted], refused

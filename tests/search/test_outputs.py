@@ -1,0 +1,161 @@
+"""What a search writes can be used: the winner simulates to its number, its arguments import back, tables are whole."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+from runcast.simulator import UserError, simulate
+from runcast.simulator.recipes import read_recipe
+from runcast.simulator.scenario import changed
+from runcast.simulator.search import Wanted, search
+from runcast.simulator.search.found import LEFT, SIMULATED
+from runcast.simulator.search.outputs import check_folder, write_found
+from runcast.simulator.search.text import differences, lines, told_apart
+
+from .small import DENSE, EXPERTS, SENDER, SPACES, best_value, brute_force, table_of
+
+ONE = {
+    "dense": search(DENSE, wanted=Wanted(("interleaved",), fix={"parallel.tp": 2}), check=0, workers=1),
+    "experts": search(EXPERTS, wanted=SPACES["experts"][3], check=1, workers=1),
+    "update": search(SENDER, wanted=SPACES["pause"][3], workers=1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", ONE)
+def test_the_winner_simulates_to_the_number_that_was_reported(which, tmp_path):
+    found = ONE[which]
+    told = found.checked.get(found.winner) or found.rows[found.winner].measured
+
+    write_found(found, tmp_path / "new" / "folder")
+
+    report = simulate(tmp_path / "new/folder/winner.toml").report
+    seconds = report.update_time_s if which == "update" else report.step_time_s
+    assert seconds == told.time_s
+
+
+def test_files_that_a_scenario_names_are_named_from_the_winners_folder(tmp_path):
+    (tmp_path / "machine.toml").write_text('base = "dgx-h100"\n')
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text("the table is given: this is where it stands")
+    table = changed({**DENSE, "cluster": "machine.toml"}, {}, "")
+    wanted = Wanted(("1f1b",), fix={"parallel.cp": 1, "parallel.tp": 1, "batch.micro": 1, "parallel.pp": 1})
+    found = search(table, wanted=wanted, check=0, workers=1, where=str(scenario))
+
+    write_found(found, tmp_path / "out")
+
+    assert simulate(tmp_path / "out/winner.toml").report.step_time_s == found.rows[found.winner].measured.time_s
+
+
+@pytest.mark.parametrize("which", ["dense", "experts"])
+def test_arguments_of_the_winner_import_back_as_its_plan(which, tmp_path):
+    found = ONE[which]
+    write_found(found, tmp_path)
+
+    table = read_recipe(tmp_path / "winner.megatron.txt", "dgx-h100").table
+
+    plan = found.rows[found.winner].changes
+    read = {key: table.get(key.partition(".")[0], {}).get(key.partition(".")[2], 1) for key in plan if "." in key}
+    assert read == {key: value for key, value in plan.items() if "." in key}
+    assert {"name": "1f1b", **table.get("schedule", {})} == plan["schedule"]
+    assert (table.get("recompute") or {"mode": "none"}) == plan["recompute"]
+
+
+def test_a_winner_that_megatron_has_no_arguments_for_says_so(tmp_path):
+    wanted = Wanted(("zb-h1",), fix={"parallel.pp": 4, "parallel.cp": 1, "recompute": {"mode": "none"}})
+    write_found(search(DENSE, wanted=wanted, check=0, workers=1), tmp_path)
+
+    assert "schedule.name = 'zb-h1'" in (tmp_path / "winner.megatron.txt").read_text()
+
+
+def test_tables_have_a_row_per_plan_and_per_member_of_the_pareto_set(tmp_path):
+    found = ONE["dense"]
+    write_found(found, tmp_path)
+
+    plans, front = (list(csv.DictReader((tmp_path / name).open())) for name in ("plans.csv", "pareto.csv"))
+
+    statuses = [row["status"] for row in plans]
+    assert (statuses, [float(row["time_s"]) for row in front]) == (
+        [row.status for row in found.rows], [found.rows[number].measured.time_s for number in found.pareto]
+    )  # fmt: skip
+
+
+def test_bounds_in_the_table_are_no_longer_than_times_beside_them(tmp_path):
+    write_found(ONE["dense"], tmp_path)
+    rows = [row for row in csv.DictReader((tmp_path / "plans.csv").open()) if row["time_s"] and row["bound_time_s"]]
+
+    assert (len(rows) > 0, [row for row in rows if float(row["bound_time_s"]) > float(row["time_s"])]) == (True, [])
+
+
+def test_why_the_second_lost_names_the_terms_that_differ_most():
+    winner, second = {"gemm": 1.0, "tp": 0.1, "pipeline": 0.2}, {"gemm": 0.9, "tp": 0.6, "pipeline": 0.2001}
+
+    assert differences(winner, second) == ([("tp", 0.1, 0.6)], [("gemm", 1.0, 0.9)])
+
+
+@pytest.mark.parametrize("which", ONE)
+def test_the_summary_names_the_winner_and_the_second(which):
+    found = ONE[which]
+
+    said = "\n".join(lines(found))
+
+    parts = ("winner by ", "second: ", f"{found.space.size:,} combinations")
+    assert [part in said for part in parts] == [True] * 3
+
+
+def test_with_fewer_simulations_than_plans_optuna_finds_the_best_of_a_small_space():
+    rows, _ = brute_force("dense")
+    exact = search(table_of("dense"), wanted=SPACES["dense"][3], check=0, workers=1)
+    budget = exact.counts[SIMULATED] - 2
+
+    found = search(table_of("dense"), wanted=SPACES["dense"][3], budget=budget, check=0, workers=1)
+
+    assert (best_value(found.rows, "tokens_per_s"), found.counts[SIMULATED] <= budget) == (
+        best_value(rows, "tokens_per_s"), True,
+    )  # fmt: skip
+
+
+def test_optuna_finds_the_same_again_with_the_same_seed():
+    once, again = (
+        search(SENDER, wanted=SPACES["from trainers"][3], budget=8, seed=3, workers=1).rows for _ in range(2)
+    )
+
+    assert (once, sum(row.status == LEFT for row in once) > 0) == (again, True)
+
+
+@pytest.mark.parametrize("name", ["state.sqlite", "notes.md"])
+def test_a_folder_with_something_else_is_refused_before_the_search(name, tmp_path):
+    (tmp_path / name).write_text("")
+
+    with pytest.raises(UserError) as error:
+        check_folder(tmp_path)
+
+    assert str(error.value) == f"--out {tmp_path}: holds {name}, which no search wrote: expected a folder of its own"
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(UserError, match="cannot be made: File exists"):
+        check_folder(tmp_path / "file")
+
+
+def test_a_search_that_finds_nothing_leaves_no_winner_of_an_earlier_one(tmp_path):
+    write_found(ONE["dense"], tmp_path)
+
+    write_found(replace(ONE["dense"], best=(), pareto=()), tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pareto.csv", "plans.csv"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (1.5, 0.5, ("1.5 s", "500 ms")),
+        (11.54, 11.51, ("11.54 s", "11.51 s")),
+        (1260.2, 1260.1, ("1,260.2 s", "1,260.1 s")),
+        (0.0010001, 0.001, ("1.0001 ms", "1.0000 ms")),
+        (2.0, 2.0, ("2 s", "2 s")),
+    ],
+)
+def test_durations_are_told_apart_by_as_many_digits_as_that_takes(one, other, said):
+    assert told_apart(one, other) == said

@@ -1,0 +1,91 @@
+"""A search says how far it is, keeps what it has when it is stopped, and samples what is too large to look at."""
+
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+from runcast.simulator import UserError
+from runcast.simulator.search import Wanted, search
+from runcast.simulator.search.found import LEFT, SIMULATED, UNSEEN
+from runcast.simulator.search.text import lines
+
+from .small import DENSE
+
+WANTED = Wanted(("1f1b",), {"batch.micro": [1, 2], "parallel.cp": [1], "recompute": [{"mode": "none"}]})
+
+
+def asked(**options):
+    return search(DENSE, wanted=WANTED, check=0, workers=1, **options)
+
+
+def test_progress_tells_both_phases_to_their_ends():
+    seen = []
+
+    found = asked(watch=seen.append)
+
+    ends = {one.phase: (one.done, one.total) for one in seen}
+    assert (ends["screening"][0], ends["simulating"][0], seen[-1].best) == (
+        len(found.rows), ends["simulating"][1], found.rows[found.best[0]],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", ["screening", "simulating"])
+def test_a_stopped_search_has_what_it_found_and_says_that_this_is_no_proof(phase, monkeypatch):
+    monkeypatch.setattr("runcast.simulator.search.workers._BATCH", 2)
+
+    def stop(progress):
+        if progress.phase == phase and (progress.best or phase == "screening"):
+            raise KeyboardInterrupt
+
+    found = asked(watch=stop)
+
+    said = "the search was stopped" in "\n".join(lines(found))
+    assert (found.stopped, found.proved, found.winner is not None, said) == (True, False, phase == "simulating", True)
+
+
+def test_a_sampled_search_counts_what_it_looked_at_and_is_no_proof():
+    found = asked(most=5, budget=4, seed=3)
+
+    counts = found.counts
+    assert (found.proved, counts[SIMULATED] <= 4, counts[UNSEEN] > 0, found.winner is not None) == (
+        False, True, True, True,
+    )  # fmt: skip
+
+
+def test_equal_seeds_sample_equally():
+    assert asked(most=5, budget=4, seed=3).rows == asked(most=5, budget=4, seed=3).rows
+
+
+@pytest.mark.parametrize("options", [{"most": 5}, {"budget": 3}])
+def test_without_optuna_the_best_bounds_are_simulated_and_what_to_install_is_said(options, monkeypatch):
+    monkeypatch.setattr("runcast.simulator.search.tpe.find_spec", lambda name: None)
+
+    found = asked(**options)
+
+    said = "\n".join(lines(found))
+    assert ("runcast[search]" in said, "not proved" in said, found.winner is not None, found.proved) == (
+        True, True, True, False,
+    )  # fmt: skip
+
+
+def test_a_budget_without_optuna_is_spent_on_the_best_bounds(monkeypatch):
+    monkeypatch.setattr("runcast.simulator.search.tpe.find_spec", lambda name: None)
+    rows = [row for row in asked(budget=3).rows if row.floor]
+
+    last = max(row.floor.time_s for row in rows if row.measured)
+
+    left = [row for row in rows if row.status == LEFT and row.floor.time_s < last]
+    assert (sum(row.measured is not None for row in rows), left) == (3, [])
+
+
+def test_a_process_that_dies_is_one_line(monkeypatch):
+    def dies(self, task, chunk):
+        raise BrokenProcessPool
+
+    monkeypatch.setattr("runcast.simulator.search.workers.Processes.submit", dies)
+
+    with pytest.raises(UserError) as error:
+        search(DENSE, check=0, workers=2)
+
+    assert str(error.value) == (
+        "scenario: a process of the search died, perhaps for lack of memory: fewer than --workers 2"
+    )

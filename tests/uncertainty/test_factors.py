@@ -1,0 +1,86 @@
+"""What the fit left open of software and devices becomes errors of phases; what it has not seen is less sure."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runcast.simulator import simulate
+from runcast.simulator.costs import PHASES
+from runcast.simulator.files import digest
+from runcast.simulator.predict import TrainPrediction
+from runcast.simulator.uncertainty import Fit, Term, factor_covariance, shipped_fit
+from runcast.simulator.validate.steps import shipped
+
+STEP = Path(__file__).parents[2] / "data/scenarios/train-llama3-8b-8xh100.toml"
+GEMM, TP = PHASES.index("gemm"), PHASES.index("tp")
+APART = {"time_factor.gemm": 0.3, "time_factor.tp": 0.4}
+FIT = Fit(
+    covariance=np.array([[0.04, -0.01], [-0.01, 0.09]]),
+    index={("base", "time_factor.gemm"): 0, ("own", "time_factor.gemm"): 1},
+    apart=APART,
+    heard=frozenset({"own"}),
+    scale=2.0,
+)
+
+
+def variance(*terms: Term) -> float:
+    return float(factor_covariance(terms, FIT)[GEMM, GEMM])
+
+
+def gemm(of: str, power: float = 1.0, stated: float | None = None) -> Term:
+    return Term(GEMM, of, "time_factor.gemm", power, stated)
+
+
+def test_a_stack_and_its_base_are_off_together():
+    assert variance(gemm("own"), gemm("base")) == pytest.approx(2.0**2 * (0.04 + 0.09 - 2 * 0.01))
+
+
+def test_software_that_no_row_ran_with_is_apart_from_its_base():
+    assert variance(gemm("new"), gemm("base")) == pytest.approx(2.0**2 * 0.04 + 0.3**2)
+
+
+def test_a_base_that_no_row_ran_with_stands_for_software_that_is_apart_from_it():
+    assert variance(gemm("base")) == pytest.approx(2.0**2 * 0.04 + 0.3**2)
+
+
+def test_what_a_user_states_stands_for_itself():
+    assert variance(gemm("mine.toml", stated=0.02)) == pytest.approx(0.02**2)
+
+
+def test_one_parameter_behind_two_phases_is_one_error():
+    terms = Term(GEMM, "new", "time_factor.tp", 1.0), Term(TP, "new", "time_factor.tp", -0.5)
+    found = factor_covariance(terms, FIT)
+    assert found[GEMM, TP] == pytest.approx(-0.5 * 0.4**2)
+
+
+def log_width(*changes: str) -> float:
+    found = simulate(STEP, changes)
+    assert isinstance(found, TrainPrediction)
+    return float(np.log(found.report.interval_high_s / found.report.interval_low_s))
+
+
+def test_a_stack_of_many_rows_is_surer_than_one_of_none():
+    assert log_width("stack=nemo") < 0.75 * log_width("stack=generic")
+
+
+def test_a_device_that_steps_ran_on_is_surer_than_one_that_none_did():
+    known, unknown = (log_width("stack=nemo", f"cluster={cluster}") for cluster in ("h100-hgx", "h20-hgx"))
+    assert known < unknown
+
+
+def test_a_users_stack_is_as_sure_as_it_says(tmp_path):
+    factors = "\n".join(f'"time_factor.{phase}" = {{ value = 1.0, spread = 0.01, provenance = "measured", '
+                        f'source = "mine" }}' for phase in ("gemm", "attention", "memory", "loss"))  # fmt: skip
+    own = tmp_path / "mine.toml"
+    own.write_text(f'schema = 2\nname = "mine"\nbase = "generic"\n[parameters]\n{factors}\n')
+    assert log_width(f"stack={own}") < log_width("stack=generic")
+
+
+def test_the_shipped_errors_are_of_the_shipped_ledger():
+    fit = shipped_fit()
+    least = np.linalg.eigvalsh(fit.covariance).min()
+    assert (fit.about["sha256"], bool(least > -1e-6)) == (digest(shipped()), True)
+
+
+def test_a_configuration_differs_by_more_than_a_repeated_run():
+    assert shipped_fit().floor > shipped_fit().run_to_run > 0

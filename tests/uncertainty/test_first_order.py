@@ -1,0 +1,78 @@
+"""The interval to first order, by hand."""
+
+from dataclasses import replace
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+from runcast.simulator.costs import PHASES, by_kind
+from runcast.simulator.insight import CriticalPath
+from runcast.simulator.program import ProgramBuilder
+from runcast.simulator.uncertainty import of_path, of_spreads
+
+Z = 1.6449
+PATH = CriticalPath(np.array([0, 1, 2]), np.array([10.0, 20.0, 40.0]))
+
+
+@pytest.fixture
+def errors():
+    """Of three ops, two of one class; nothing is off yet."""
+    return replace(
+        of_spreads(by_kind(three_ops(), {})), cost_class=np.array([0, 0, 1]), of_class=np.zeros(3), of_op=np.zeros(3)
+    )
+
+
+def three_ops():
+    builder = ProgramBuilder()
+    lane = builder.lane(builder.place("r0", [0]), "compute")
+    for kind in ("a", "a", "b"):
+        builder.op(kind, [lane])
+    return builder.build()
+
+
+def deviation(errors) -> float:
+    """Of ln(seconds)."""
+    found = of_path(PATH, errors, 70.0)
+    return log(found.high_s / found.low_s) / 2 / Z
+
+
+def test_without_errors_the_interval_is_a_point(errors):
+    found = of_path(PATH, errors, 70.0)
+    assert (found.low_s, found.high_s) == (70.0, 70.0)
+
+
+def test_errors_add_inside_a_class_and_in_squares_between(errors):
+    relative = 5.0 / 70.0  # (1 + 2) and 4
+    assert deviation(replace(errors, of_class=np.full(3, 0.1))) == pytest.approx(sqrt(log(1 + relative**2)))
+
+
+def test_errors_of_ops_average_out(errors):
+    relative = sqrt(1 + 4 + 16) / 70.0
+    assert deviation(replace(errors, of_op=np.full(3, 0.1))) == pytest.approx(sqrt(log(1 + relative**2)))
+
+
+def test_a_phase_is_off_as_one_and_so_are_phases_that_go_together(errors):
+    by_phase = np.zeros((len(PHASES), len(PHASES)))
+    by_phase[:2, :2] = [[0.04, -0.02], [-0.02, 0.01]]
+    shares = np.array([30, 40]) / 70
+    found = deviation(replace(errors, by_phase=by_phase, phase=np.array([0, 0, 1])))
+    assert found == pytest.approx(abs(0.2 * shares[0] - 0.1 * shares[1]))
+
+
+def test_an_action_is_off_as_the_phases_in_it(errors):
+    by_phase = np.zeros((len(PHASES), len(PHASES)))
+    by_phase[0, 0] = 0.04
+    mix = np.zeros((1, len(PHASES)))
+    mix[0, [0, 1]] = 0.25, 0.75
+    found = deviation(replace(errors, by_phase=by_phase, phase=np.full(3, 6), part=np.zeros(3, int), mix=mix))
+    assert found == pytest.approx(0.2 * 0.25)
+
+
+def test_the_floor_is_of_the_whole(errors):
+    assert deviation(replace(errors, floor=0.07)) == pytest.approx(0.07)
+
+
+def test_spreads_are_about_the_mean_so_the_middle_lies_below_it(errors):
+    found = of_path(PATH, replace(errors, of_class=np.full(3, 1.0)), 70.0)
+    variance = log(1 + (50 / 70) ** 2)
+    assert sqrt(found.low_s * found.high_s) == pytest.approx(70 * exp(-variance / 2))
