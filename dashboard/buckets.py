@@ -125,4 +125,4 @@ def _room(resolved: Resolved) -> int | None:
         return round(resolved.free_bytes // buffers * plan.payload.gathered) if buffers else None
     whatever_fits = update.model_copy(update={"bucket": None, "max_bucket": 2**60})
     scenario = resolved.scenario.model_copy(update={"update": whatever_fits})
-    return Resolved(scenario, resolved.where).bucket.bytes
+    return Resolved(scenario, resolved.where, resolved.memo).bucket.bytes

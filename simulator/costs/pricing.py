@@ -4,7 +4,7 @@ The kinds of op are priced in `update` (checkpoint-engine) and `transfer` (train
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hardware import Cluster
+from ..memo import Memo
 from ..profile import Parameter, Profile
 from ..program import Program
 from .collective import RingBroadcast, ring_broadcast
@@ -50,6 +51,7 @@ class Pricing:
     cluster: Cluster
     profile: Profile
     store: Store | None = None
+    memo: Memo = field(default_factory=Memo)
 
     @cached_property
     def capacity(self) -> Floats:
@@ -124,6 +126,12 @@ class Pricing:
         groups = self.program.group[ops]
         yield from ((self.program.groups[group], ops[groups == group]) for group in np.unique(groups))
 
+    def by_island(self, ops: Ops, group: tuple[int, ...]) -> Iterator[tuple[int, Ops]]:
+        """The ops of one group by the island of their root, as the ring of the group numbers islands."""
+        island_of = dict(zip(group, self.ring(group).island_of.tolist(), strict=True))
+        islands = np.array([island_of[root] for root in self.program.root[ops].tolist()])
+        yield from ((int(island), ops[islands == island]) for island in np.unique(islands))
+
     # Along routes
 
     def along(
@@ -150,41 +158,33 @@ class Pricing:
 
     # Rings
 
-    @cached_property
-    def _rings(self) -> dict[tuple[int, ...], RingBroadcast]:
-        return {}
-
     def ring(self, group: tuple[int, ...]) -> RingBroadcast:
         """The ring over a group."""
-        if group not in self._rings:
-            self._rings[group] = ring_broadcast(self.cluster, group)
-        return self._rings[group]
+        return self.memo.get("ring", (self.cluster, group), lambda: ring_broadcast(self.cluster, group))
 
     def around(
         self,
         ops: Ops,
         group: tuple[int, ...],
-        root: int,
+        island: int,
         latency: Sequence[Term],
         size: Floats,
         only: NDArray[np.bool_] | None = None,
     ) -> None:
-        """So many bytes round the ring of a group from a root; `only` is a mask of the links worth watching."""
-        ring = self.ring(group)
-        one = int(ring.island_of[group.index(root)])
-        rate, slowest = ring.rate_bytes_per_s(self.capacity, one)
-        memory, link = min((float(self.capacity[self.hbm[rank]]), self.hbm[rank]) for rank in group)
-        if memory / 2 < rate:  # every byte is written where it arrives and read where it goes on
-            rate, slowest = memory / 2, link
+        """So many bytes round the ring of a group from an island; `only` is a mask of the links worth watching."""
+        ring, memories = self.ring(group), np.array(self.hbm)[list(group)]
+        rate, slowest = ring.rate_bytes_per_s(self.capacity, island)
+        narrowest = int(memories[self.capacity[memories].argmin()])
+        if (through := float(self.capacity[narrowest]) / 2) < rate:
+            rate, slowest = through, narrowest  # every byte is written where it arrives and read where it goes on
         seconds = size / rate
         wire = Term(seconds, self._of_ring(ring, slowest, ends(size)), work=True)
         self.sheet.charge(ops, [*latency, self._filling(ring, seconds), wire])
-        share = ring.shares_from(one)
+        share = ring.shares_from(island)
         watched = share > 0 if only is None else only[ring.link] & (share > 0)
         self.sheet.demand(ops, ring.link[watched], share[watched] * rate, weight=float(share.max()) * rate)
         total = float(size.sum())
         self.sheet.carry(ring.link[~watched], share[~watched] * total)
-        memories = np.array([self.hbm[rank] for rank in group])
         self.sheet.carry(memories, np.full(len(group), 2 * total))
 
     def _filling(self, ring: RingBroadcast, seconds: Floats) -> Term:

@@ -27,7 +27,7 @@ def _gather(pricing: Pricing, ops: Ops) -> None:
             pricing.sheet.charge(own, host)
             continue
         size = pricing.bytes(own) * (1 - 1 / len(group))
-        pricing.around(own, group, group[0], [*host, pricing.fixed("broadcast.latency_s")], size)
+        pricing.around(own, group, 0, [*host, pricing.fixed("broadcast.latency_s")], size)
 
 
 def _replicate(pricing: Pricing, ops: Ops) -> None:

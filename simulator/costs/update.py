@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from ..hardware import Cluster
+from ..memo import Memo
 from ..profile import Profile
 from ..program import Program
 from .costs import Costs
@@ -40,12 +41,14 @@ _HOST_WORK: dict[str, dict[str, int | None]] = {
 }
 
 
-def cost_update(program: Program, cluster: Cluster, profile: Profile, store: Store | None = None) -> Costs:
+def cost_update(
+    program: Program, cluster: Cluster, profile: Profile, store: Store | None = None, memo: Memo | None = None
+) -> Costs:
     """The costs of an update Program whose rank r runs on GPU r of the cluster; `profile` holds device and software.
 
     `store` is the file system of an update that goes through one.
     """
-    pricing = Pricing(program, cluster, profile, store)
+    pricing = Pricing(program, cluster, profile, store, memo or Memo())
     assert set(program.kinds) <= set(_PRICES), f"no price for {set(program.kinds) - set(_PRICES)}"
     for kind, price in _PRICES.items():
         if kind in program.kinds:
@@ -146,11 +149,10 @@ def _broadcast(pricing: Pricing, ops: Ops) -> None:
     for group, own in groups:
         if len(group) == 1:
             continue  # one rank alone
-        for root, mine in pricing.by_root(own):
-            size = pricing.bytes(mine)
+        for island, mine in pricing.by_island(own, group):
             messages = _messages(pricing, mine)
             latency = [pricing.fixed("broadcast.latency_s"), pricing.fixed("broadcast.message_s", messages)]
-            pricing.around(mine, group, root, latency, size, only)
+            pricing.around(mine, group, island, latency, pricing.bytes(mine), only)
 
 
 def _messages(pricing: Pricing, ops: Ops) -> np.ndarray:

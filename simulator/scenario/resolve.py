@@ -6,7 +6,7 @@ What a file says and the machine does not allow (a bucket beyond memory, heads t
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from ..costs import Costs, Store, cost_update
 from ..errors import UserError, fault
 from ..hardware import Cluster, Device, cluster, resolved
+from ..memo import Memo
 from ..profile import Profile, check_complete, check_devices, load_profile, load_stack, profile_for
 from ..program import Program
 from ..units import format_bytes
@@ -47,11 +48,18 @@ class Resolved:
 
     scenario: Scenario
     where: str = "scenario"
+    memo: Memo = field(default_factory=Memo, compare=False)
+
+    @property
+    def _machines(self) -> tuple[str, int, str]:
+        """What the cluster depends on."""
+        return repr(self.scenario.cluster), self.scenario.nodes, self.where
 
     @cached_property
     def cluster(self) -> Cluster:
         """The machines."""
-        return cluster(self.scenario.cluster, self.scenario.nodes, self.where)
+        given = self.scenario
+        return self.memo.get("cluster", self._machines, lambda: cluster(given.cluster, given.nodes, self.where))
 
     @cached_property
     def spec(self) -> ModelSpec | None:
@@ -62,6 +70,9 @@ class Resolved:
     @cached_property
     def weights(self) -> Weights:
         """The tensors that travel."""
+        return self.memo.get("weights", (repr(self.scenario.model), self.where), self._weights)
+
+    def _weights(self) -> Weights:
         model = self.scenario.model
         if self.spec is not None:
             return weights(self.spec, mtp=model.mtp)
@@ -73,17 +84,22 @@ class Resolved:
     def profile(self) -> Profile:
         """Device and software parameters together."""
         name = self.scenario.profile or self._profile_of_device()
+        numbers = name, self.scenario.stack, *self._machines
+        joined = self.memo.get("numbers of updates", numbers, lambda: self._joined(name))
+        drain = self.scenario.update.drain
+        return joined if drain is None else joined.stated({"pause.s": drain}, f"{self.where}: update.drain")
+
+    def _joined(self, name: str) -> Profile:
         profile = load_profile(name, self.where)
         check_devices(profile, [device.measured_as for device in self.devices], self.where)
         joined = profile.joined(load_stack(self.scenario.stack, self.where))
         check_complete(joined, self.where)
-        drain = self.scenario.update.drain
-        return joined if drain is None else joined.stated({"pause.s": drain}, f"{self.where}: update.drain")
+        return joined
 
     def restated(self, values: Mapping[str, float]) -> "Resolved":
         """The same scenario with parameters of its profile stated anew; all that does not rest on them is shared."""
         other = Resolved(self.scenario, self.where)
-        kept = {name: value for name, value in vars(self).items() if name not in ("profile", "costs", "hash")}
+        kept = {name: value for name, value in vars(self).items() if name not in ("memo", "profile", "costs", "hash")}
         vars(other).update(kept | {"program": self.program, "profile": self.profile.stated(values, "stated")})
         return other
 
@@ -250,7 +266,7 @@ class Resolved:
         """How long each op takes alone."""
         program, machines, profile = self.program, self.cluster, self.profile
         try:
-            costs = cost_update(program, machines, profile, self._store)
+            costs = cost_update(program, machines, profile, self._store, self.memo)
         except UserError as error:  # a route that does not exist
             raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
         for factor in np.unique(self.slowness[self.slowness > 1]):

@@ -1,7 +1,7 @@
 """From a checked scenario of kind rl_cycle to the plan of the cycle: GPUs, their switch, lengths, the hash."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..cycle import CyclePlan, Lengths, Pace, Rollouts, Switch, move_s
 from ..errors import UserError, fault
 from ..hardware import Cluster, cluster, resolved
+from ..memo import Memo
 from ..profile import Profile
 from ..units import format_bytes
 from .cycle import CycleScenario
@@ -30,13 +31,14 @@ class ResolvedCycle:
 
     scenario: CycleScenario
     where: str = "scenario"
+    memo: Memo = field(default_factory=Memo, compare=False)
 
     @cached_property
     def update(self) -> Resolved | None:
         """The weight update, unless its time is given."""
         if self.scenario.cycle.update_time is not None:
             return None
-        return Resolved(self.scenario.weight_update(), self.where)
+        return Resolved(self.scenario.weight_update(), self.where, self.memo)
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -53,7 +55,7 @@ class ResolvedCycle:
             kind="weight_update", model=Model(bytes=1, tensors=1), cluster=given.cluster, nodes=given.nodes,
             profile=given.profile, stack=given.stack,
         )  # fmt: skip
-        return Resolved(alone, self.where).profile
+        return Resolved(alone, self.where, self.memo).profile
 
     @property
     def given_update(self) -> Updated:

@@ -13,6 +13,9 @@ AnyResolved = Resolved | ResolvedCycle | ResolvedTrain
 
 def resolve(scenario: AnyScenario, where: str = "scenario", memo: Memo | None = None) -> AnyResolved:
     """The scenario resolved; what does not fit is found when its parts are first asked for, such as its `hash`."""
+    shared = memo or Memo()
     if isinstance(scenario, TrainScenario):
-        return ResolvedTrain(scenario, where, memo or Memo())
-    return ResolvedCycle(scenario, where) if isinstance(scenario, CycleScenario) else Resolved(scenario, where)
+        return ResolvedTrain(scenario, where, shared)
+    if isinstance(scenario, CycleScenario):
+        return ResolvedCycle(scenario, where, shared)
+    return Resolved(scenario, where, shared)

@@ -54,7 +54,7 @@ def _screened(asked: Asked, changes: Changes, memo: Memo) -> Row:
             return Row(changes, MEMORY, floor=Amounts(0.0, states, None))
         scenario = asked.scenario(changes)
         if isinstance(scenario, Scenario):
-            return _screened_update(asked, changes, scenario)
+            return _screened_update(asked, changes, scenario, memo)
         resolved = brief(ResolvedTrain(scenario, asked.where, memo))
         if (least := states + activation_bytes(resolved)) > asked.memory_bytes:
             return Row(changes, MEMORY, floor=Amounts(0.0, least, None))
@@ -89,9 +89,9 @@ def _states_of(asked: Asked, changes: Changes, memo: Memo) -> float:
         return 0.0
 
 
-def _screened_update(asked: Asked, changes: Changes, scenario: Scenario) -> Row:
+def _screened_update(asked: Asked, changes: Changes, scenario: Scenario, memo: Memo) -> Row:
     """No bound of an update's time is known; its plan finds what does not divide, fit or go together."""
-    resolved = Resolved(scenario, asked.where)
+    resolved = Resolved(scenario, asked.where, memo)
     _ = resolved.plan
     return Row(changes, LEFT, floor=Amounts(0.0, 0.0, None if _unpriced(resolved) else 0.0))
 
