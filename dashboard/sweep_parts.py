@@ -238,13 +238,13 @@ def _cell(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def point(said: Mapping[str, str], link: str, page: str, note: str) -> "Component":
+def point(said: Mapping[str, str], link: str, name: str, notes: Sequence[str]) -> "Component":
     """What a point says of itself, and the way to its page."""
     rows = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in said.items()]
     return html.Div(
         [
             html.Div(html.Table(html.Tbody(rows), className="table"), className="wide"),
-            html.P(html.A(f"Open in {page}", href=link)) if link else None,
-            html.P(note, className="said") if note else None,
+            html.P(html.A(name, href=link)) if link else None,
+            parts.said(notes),
         ]
     )

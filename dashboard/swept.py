@@ -6,7 +6,7 @@ A name from a browser is looked up in a listing; an uploaded report is read as C
 import io
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..simulator.errors import UserError, unknown
-from ..simulator.scenario import changed, check_question, resolve, what_ifs
-from ..simulator.sweep import Sweep, load_sweep
+from ..simulator.scenario import Changes, changed, check_question, resolve, what_ifs
+from ..simulator.sweep import Sweep, Work, load_sweep
 from .figures.sweep_columns import axes
 from .library import REPORT, Library
 from .page import Here
@@ -32,6 +32,8 @@ MOST_UPLOADED_BYTES = 2**20
 NEEDED = ("point", "status", "reason", "scenario_hash")
 PAGES = {"train_step": "/training", "weight_update": "/update"}
 """Where a point of each kind is opened."""
+SCENARIO = "/download/scenario.toml"
+"""What there is of a point of a kind that no page shows."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +128,16 @@ def origin(folder: Path) -> Sweep | None:
         return None
 
 
-def changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | None) -> dict[str, Any]:
-    """What a point changes: as its sweep says, else as its columns do.
+def changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | None) -> tuple[Changes, ...]:
+    """What a point changes, one table after the other: as its sweep says, else as its columns do.
 
     Raises:
         UserError: a column names a what-if that is not shipped.
     """
     number = int(row["point"])
     if sweep is not None and _is_of(sweep, number, row):
-        return sweep.grid.changes(number)
-    found: dict[str, Any] = {}
+        return sweep.grid.tables(number)
+    found: list[Changes] = []
     for column in axes(frame):
         value, key = row[column], column.partition(" ")[0]
         if value is None or value != value or value == "as is":
@@ -143,10 +145,10 @@ def changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | Non
         if key == "what_if":
             if value not in what_ifs():
                 raise unknown("report", column, value, what_ifs())
-            found |= what_ifs()[value].changes
+            found.append(what_ifs()[value].changes)
         else:
-            found[key] = _value(value.item() if hasattr(value, "item") else value)
-    return found
+            found.append({key: _value(value.item() if hasattr(value, "item") else value)})
+    return tuple(found)
 
 
 def _is_of(sweep: Sweep, number: int, row: Mapping[str, Any]) -> bool:
@@ -169,7 +171,10 @@ def _value(cell: Any) -> Any:
 
 @dataclass(frozen=True)
 class Opened:
-    """A point as a question; `same` says whether it is the very scenario of the report (None: it never was one)."""
+    """A point as a question, and where that is answered: a page, or `SCENARIO` where no page shows its kind.
+
+    `same` says whether it is the very scenario of the report (None: it never was one).
+    """
 
     question: Question
     page: str
@@ -188,15 +193,13 @@ def opened(here: Here, table: Table, number: int, base: str | None, sweep: Sweep
     row = {str(name): value for name, value in rows.iloc[0].items()}
     changes = changes_of(table.frame, row, sweep)
     if base is not None:
-        question = Question(base).changed(changes)
+        question = _asked_of(here.library, base, changes)
     elif sweep is not None:
         question = asked(here.library, sweep, changes)
     else:
         raise UserError("choose the scenario that the points change: the report does not name it")
     kind = here.library.scenario(question.base)[0].get("kind", "weight_update")
-    if kind not in PAGES:
-        raise UserError(f"no page shows scenarios of kind {kind}")
-    return Opened(question, PAGES[kind], _same(here, question, row))
+    return Opened(question, PAGES.get(kind, SCENARIO), _same(here, question, row))
 
 
 def _same(here: Here, question: Question, row: Mapping[str, Any]) -> bool | None:
@@ -209,7 +212,7 @@ def _same(here: Here, question: Question, row: Mapping[str, Any]) -> bool | None
         return False
 
 
-def asked(library: Library, sweep: Sweep, changes: Mapping[str, Any]) -> Question:
+def asked(library: Library, sweep: Sweep, changes: Sequence[Changes]) -> Question:
     """Changes to the base of a sweep as a question: of the base if the library has it, else of what is nearest.
 
     Raises:
@@ -217,13 +220,26 @@ def asked(library: Library, sweep: Sweep, changes: Mapping[str, Any]) -> Questio
     """
     base = base_of(library, sweep)
     if base is not None:
-        return Question(base).changed(changes)
-    target = changed(sweep.base, changes, sweep.base_where)
+        return _asked_of(library, base, changes)
+    target = sweep.work.table(changes)
     known = library.of_kind(sweep.kind)
     if not known:
         raise UserError(f"no scenario of kind {sweep.kind} is known")
     told = [Question(name).changed(_difference(library.scenario(name)[0], target)) for name in known]
     return min(told, key=lambda question: len(question.changes))
+
+
+def _asked_of(library: Library, name: str, changes: Sequence[Changes]) -> Question:
+    """A scenario with tables of changes made one after the other, as a question, which has one table.
+
+    That is all of them together, unless they meet: one multiplies what another set, or sets a table around it.
+    """
+    table, where = library.scenario(name)
+    together = {key: value for some in changes for key, value in some.items()}
+    question, target = Question(name).changed(together), Work(table, where).table(changes)
+    if changed(table, together, where) == target:
+        return question
+    return Question(name).changed(_difference(table, target))
 
 
 def base_of(library: Library, sweep: Sweep) -> str | None:

@@ -79,9 +79,7 @@ def _usable(figure: "go.Figure", points: "pd.DataFrame", x: str, y: str, colour:
         figure.add_trace(_points(points[points[colour] == value], x, y, told, named, marker))
 
 
-def _points(
-    points: "pd.DataFrame", x: str, y: str, told: list[str], name: str, marker: dict[str, Any]
-) -> "go.Scatter":
+def _points(points: "pd.DataFrame", x: str, y: str, told: list[str], name: str, marker: dict[str, Any]) -> "go.Scatter":
     import plotly.graph_objects as go
 
     return go.Scatter(

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "Many configurations at once: which are best in two ways, what decides, what does not fit."
-_NAMES = {"/training": "Training step", "/update": "Weight update"}
+_OPENS = {
+    "/training": "Open in Training step",
+    "/update": "Open in Weight update",
+    swept.SCENARIO: "Download its scenario (TOML)",
+}
+_NO_PAGE = "No page shows a scenario of this kind by itself; `runcast simulate` reads the file."
+_CHANGED_SINCE = "The page asks something else than the report: its sweep has changed since."
 _CHOICES = Input({"sweeps": ALL}, "value")
 _SOURCE = State("sweeps-source", "data")
 
@@ -237,11 +243,10 @@ def describe(here: Here, home: Path, table: Table, number: int, base: str | None
     try:
         found = swept.opened(here, table, number, base, swept.origin(folder) if folder is not None else None)
     except UserError as error:
-        return sweep_parts.point(cells, "", "", "; ".join(error.faults))
-    note = (
-        "" if found.same is not False else "The page asks something else than the report: its sweep has changed since."
-    )
-    return sweep_parts.point(cells, found.page + found.question.query(), _NAMES[found.page], note)
+        return sweep_parts.point(cells, "", "", error.faults)
+    notes = [_NO_PAGE] if found.page == swept.SCENARIO else []
+    notes += [_CHANGED_SINCE] if found.same is False else []
+    return sweep_parts.point(cells, found.page + found.question.query(), _OPENS[found.page], notes)
 
 
 def _start(app: Dash, here: Here, home: Path) -> None:

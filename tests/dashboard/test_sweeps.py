@@ -12,12 +12,12 @@ from runcast.dashboard.figures.sweep_parallel import parallel
 from runcast.dashboard.figures.sweep_scatter import front, scatter
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.sweeps import _uploaded
+from runcast.dashboard.pages.sweeps import _uploaded, describe
 from runcast.dashboard.question import from_query
 from runcast.dashboard.sweeping import Asked
 from runcast.dashboard.swept import MOST_UPLOADED_BYTES
 from runcast.simulator.errors import UserError
-from runcast.simulator.scenario import changed, check_question, resolve
+from runcast.simulator.scenario import check_question, resolve
 from runcast.simulator.sweep import InProcess, load_sweep, run_sweep
 
 ROOT = Path(__file__).parents[2]
@@ -193,13 +193,57 @@ def test_a_point_of_a_shipped_sweep_opens_as_the_scenario_of_its_report(folder):
 @pytest.mark.parametrize("number", [0, 4, 22, 44])
 def test_a_point_of_a_sweep_that_says_its_own_base_is_asked_by_changes_to_a_shipped_scenario(number):
     sweep = load_sweep(ROOT / "data" / "sweeps" / "llama3-70b-plans.toml")
-    changes = sweep.grid.changes(number)
-    itself = resolve(check_question(changed(sweep.base, changes, sweep.where), sweep.where), sweep.where)
+    changes = sweep.grid.tables(number)
+    itself = resolve(check_question(sweep.work.table(changes), sweep.where), sweep.where)
 
     here = Here(Library())
     given, where = here.answers.scenario(from_query(swept.asked(here.library, sweep, changes).query(), ""))
 
     assert resolve(given, where).hash == itself.hash
+
+
+MEETING = """
+base = "{base}"
+axes = [
+    {{ key = "update.bucket", values = ["1 MiB", "2 MiB"] }},
+    {{ key = "update.bucket", values = [{{ times = 1 }}, {{ times = 2 }}] }},
+    {{ key = "cluster.gpus_per_node", values = [2, 4] }},
+    {{ key = "cluster.device.memory", values = [{{ times = 1 }}, {{ times = 0.5 }}] }},
+]
+"""
+
+
+def swept_here(place, text):
+    """The folder of a sweep over a scenario of its own folder, run."""
+    (place / "sweep.toml").write_text(text)
+    run_sweep(load_sweep(place / "sweep.toml"), place, InProcess())
+    return place
+
+
+def shipped_scenario(name):
+    return ROOT / "data" / "scenarios" / f"{name}.toml"
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_a_point_whose_axes_meet_opens_as_the_scenario_of_its_report(tmp_path, by_columns):
+    place = swept_here(tmp_path, MEETING.format(base=shipped_scenario("tiny-2ranks")))
+    base, sweep = ("tiny-2ranks", None) if by_columns else (None, swept.origin(place))
+    here, table = Here(Library()), swept.read_folder(place)
+    found = [swept.opened(here, table, number, base, sweep) for number in range(table.total)]
+
+    assert [one.same for one in found] == [True] * 16
+
+
+def test_a_point_of_a_kind_without_a_page_is_a_file_to_download(tmp_path):
+    base = shipped_scenario("rl-split-given-update-8xh100-nodes")
+    place = swept_here(tmp_path, f'base = "{base}"\naxes = [{{ key = "seed", values = [1, 2] }}]\n')
+    here, table = Here(Library()), swept.read_folder(place)
+    found = swept.opened(here, table, 1, None, swept.origin(place))
+    told = str(describe(here, tmp_path, table, 1, "rl-split-given-update-8xh100-nodes", None))
+
+    assert (found.page, found.same, "/download/scenario.toml?base=rl-split" in told, "No page shows" in told) == (
+        "/download/scenario.toml", True, True, True,
+    )  # fmt: skip
 
 
 def test_a_point_of_an_uploaded_report_needs_its_scenario():
