@@ -41,6 +41,11 @@ class Window(NamedTuple):
     start_s: float
     end_s: float
 
+    @property
+    def length_s(self) -> float:
+        """From one end to the other."""
+        return self.end_s - self.start_s
+
 
 def boxes(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
     """One row per action, by pipeline rank and start.
@@ -101,13 +106,26 @@ def waits(timeline: Timeline, grid: Grid, shortest_s: float = 0.0) -> "pd.DataFr
     return pd.DataFrame(found, columns=["rank", "start_s", "end_s", "name"])
 
 
-def joined(found: "pd.DataFrame", most: int = MOST_BOXES) -> tuple["pd.DataFrame", int]:
+def joined(
+    found: "pd.DataFrame", most: int = MOST_BOXES, window: Window | None = None
+) -> tuple["pd.DataFrame", int]:
     """Boxes for drawing, with `last` and `count`, and how many cells share one (1: none do).
 
     Beyond `most`, actions of the same kind and chunk in so many cells that follow each other are one box that runs from
-    micro-batch `microbatch` to `last` and is as long as they are together.
+    micro-batch `microbatch` to `last` and is as long as they are together. With a window that is so for those in it,
+    and for the others by themselves; the number is that of the window.
     """
+    import pandas as pd
+
     found = found.assign(last=found.microbatch, count=1, length_s=found.end_s - found.start_s)
+    if window is None or len(found) <= most:
+        return _joined(found, most)
+    seen = _seen(found, window)
+    near, size = _joined(found[seen], most)
+    return pd.concat([near, _joined(found[~seen], most)[0]], ignore_index=True), size
+
+
+def _joined(found: "pd.DataFrame", most: int) -> tuple["pd.DataFrame", int]:
     together, size = found, 1
     while len(together) > most and size < 1024:
         size *= 2
@@ -115,11 +133,18 @@ def joined(found: "pd.DataFrame", most: int = MOST_BOXES) -> tuple["pd.DataFrame
     return together, size
 
 
-def traffic(timeline: Timeline, most: int = MOST_SPANS, host: bool = False) -> tuple["pd.DataFrame", float]:
+def _seen(spans: "pd.DataFrame", window: Window) -> "pd.Series[bool]":
+    return (spans.end_s > window.start_s) & (spans.start_s < window.end_s)
+
+
+def traffic(
+    timeline: Timeline, most: int = MOST_SPANS, host: bool = False, window: Window | None = None
+) -> tuple["pd.DataFrame", float]:
     """When the lanes of TRAFFIC (and the host's) are busy on each rank, and the seconds in which spans are joined (0:
     only those that touch). Columns: rank, lane, start_s, end_s, count.
 
-    The length of all spans is the time in which the lanes are busy, however many are joined.
+    The length of all spans is the time in which the lanes are busy, however many are joined. With a window, spans in it
+    are joined for its length, and the others for that of the step.
     """
     import pandas as pd
 
@@ -127,10 +152,20 @@ def traffic(timeline: Timeline, most: int = MOST_SPANS, host: bool = False) -> t
     parts = [part for name, member in groups.items() for part in _busy(timeline, name, member)]
     columns = ["rank", "lane", "start_s", "end_s", "count"]
     spans = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    if window is None:
+        return _fewer(spans, most, timeline.makespan_s)
+    seen = _seen(spans, window)
+    near, bin_s = _fewer(spans[seen], most, window.length_s)
+    far, _ = _fewer(spans[~seen], most, timeline.makespan_s)
+    return pd.concat([near, far], ignore_index=True), bin_s
+
+
+def _fewer(spans: "pd.DataFrame", most: int, shown_s: float) -> tuple["pd.DataFrame", float]:
+    """At most so many, where `shown_s` seconds are as wide as the chart; and the seconds in which they are one."""
     if len(spans) <= most:
         return spans, 0.0
     for bins in BINS:
-        bin_s = timeline.makespan_s / bins
+        bin_s = shown_s / bins
         fewer = _binned(spans, bin_s)
         if len(fewer) <= most:
             break

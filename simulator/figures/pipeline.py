@@ -12,7 +12,7 @@ import numpy as np
 from ..schedules import Grid
 from ..timeline import Timeline
 from ..units import format_seconds
-from .actions import LOWER, TRAFFIC, UPPER, Window, boxes, endings, joined, traffic, waits, windows
+from .actions import LOWER, MOST_SPANS, TRAFFIC, UPPER, Window, boxes, endings, joined, traffic, waits, windows
 from .theme import ACTION, BAND, LANE, TEXT, styled
 
 if TYPE_CHECKING:
@@ -33,21 +33,32 @@ WIDE = 1400  # pixels across: boxes narrower than one of them have no edge
 
 
 def pipeline(
-    timeline: Timeline, grid: Grid, title: str = "Pipeline", window: str = "all", host: bool = False
+    timeline: Timeline,
+    grid: Grid,
+    title: str = "Pipeline",
+    window: str = "all",
+    host: bool = False,
+    window_s: Window | None = None,
+    most_spans: int = MOST_SPANS,
 ) -> "go.Figure":
-    """The whole step; `window` names the part shown first (see `actions.windows`), buttons show the others."""
+    """The whole step; `window` names the part shown first (see `actions.windows`), buttons show the others.
+
+    With `window_s` that is what is seen, and there actions are told apart that share a box in the whole.
+    """
     import plotly.graph_objects as go
 
     found = boxes(timeline, grid)
-    drawn, cells = joined(found)
-    spans, bin_s = traffic(timeline, host=host)
+    drawn, cells = joined(found, window=window_s)
+    spans, bin_s = traffic(timeline, most_spans, host, window_s)
     lanes = [name for name in (*TRAFFIC, "host") if name in set(spans.lane)]
     rows = _Rows(grid.ranks, lanes, HALVED_PX if grid.pairs else ACTION_PX)
-    gaps = waits(timeline, grid, timeline.makespan_s / 100 if cells > 1 else 0.0)
     parts = windows(found, timeline.makespan_s)
+    seen = window_s or parts.get(window, parts["all"])
+    shown_s = (window_s or parts["all"]).length_s
+    gaps = waits(timeline, grid, shown_s / 100 if cells > 1 else 0.0)
     figure = go.Figure(
         [
-            *_actions(drawn, rows, timeline.makespan_s),
+            *_actions(drawn, rows, shown_s),
             *_endings(endings(timeline), rows),
             *_waits(gaps, rows),
             *_traffic(spans, rows),
@@ -64,7 +75,7 @@ def pipeline(
     figure.layout.margin.t += LINE_PX  # a second line below the title
     figure.layout.height += LINE_PX
     figure.update_layout(updatemenus=[_buttons(parts)] if len(parts) > 1 else [])
-    figure.update_xaxes(range=list(parts.get(window, parts["all"])))
+    figure.update_xaxes(range=list(seen))
     figure.update_yaxes(range=[rows.height, 0], tickvals=[rows.action(rank) for rank in range(grid.ranks)],
                         ticktext=[f"rank {rank}" for rank in range(grid.ranks)], ticklabelstandoff=6,
                         showgrid=False, zeroline=False, fixedrange=True)  # fmt: skip
@@ -108,12 +119,12 @@ def _subtitle(found: "pd.DataFrame", grid: Grid, makespan_s: float, cells: int, 
     return f"{head}<br>{''.join([chunks, pairs, waiting, together, bins]).lstrip(',; ') or 'micro-batches by number'}"
 
 
-def _actions(drawn: "pd.DataFrame", rows: _Rows, makespan_s: float) -> "list[go.Bar]":
+def _actions(drawn: "pd.DataFrame", rows: _Rows, shown_s: float) -> "list[go.Bar]":
     """One trace per kind."""
     import plotly.graph_objects as go
 
     chunks = int(drawn.chunk.max()) + 1 if len(drawn) else 1
-    typical = float(drawn.length_s.median()) / (makespan_s or 1.0) * WIDE
+    typical = float(drawn.length_s.median()) / shown_s * WIDE
     edge = {"color": "white", "width": 1 if typical > 8 else 0.4 if typical > 3 else 0}
     traces = []
     for kind in (kind for kind in ACTION if kind in set(drawn.kind)):

@@ -9,7 +9,7 @@ import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
-from runcast.simulator.figures.actions import boxes, endings, joined, traffic, waits, windows
+from runcast.simulator.figures.actions import Window, boxes, endings, joined, traffic, waits, windows
 from runcast.simulator.figures.layer_view import kernels, panels, trimmed
 from runcast.simulator.figures.layer_view import parts as layer_parts
 from runcast.simulator.lowering import ACTIONS
@@ -151,6 +151,35 @@ def test_thin_lanes_keep_their_busy_seconds(paired: TrainPrediction, most: int) 
     drawn = spans[(spans["rank"] == 1) & (spans.lane == "ep")]
     assert np.isclose((drawn.end_s - drawn.start_s).sum(), union_s(timeline.start_s[ops], timeline.end_s[ops]))
     assert {"ep", "sends", "offload", "onload", "dp"} <= set(spans.lane)
+
+
+def test_what_is_seen_is_told_apart_and_the_rest_is_not(paired: TrainPrediction) -> None:
+    found = boxes(paired.timeline, paired.resolved.plan.grid)
+    seen = Window(0.0, paired.timeline.makespan_s / 8)
+
+    drawn, cells = joined(found, most=40, window=seen)
+
+    near = (found.end_s > seen.start_s) & (found.start_s < seen.end_s)
+    alone = drawn[drawn["count"] == 1]
+    assert (cells, drawn["count"].sum(), near.sum() <= len(alone) < len(found)) == (1, len(found), True)
+
+
+def test_in_a_window_thin_lanes_keep_their_seconds_and_less_of_them_is_joined(paired: TrainPrediction) -> None:
+    seen = Window(0.0, paired.timeline.makespan_s / 8)
+
+    near, near_bin_s = traffic(paired.timeline, 300, window=seen)
+
+    whole, whole_bin_s = traffic(paired.timeline, 300)
+    busy_s = [float((spans.end_s - spans.start_s).sum()) for spans in (near, whole)]
+    assert (np.isclose(*busy_s), near_bin_s < whole_bin_s) == (True, True)
+
+
+def test_a_figure_shows_its_window(paired: TrainPrediction) -> None:
+    seen = Window(0.1 * paired.timeline.makespan_s, 0.2 * paired.timeline.makespan_s)
+
+    figure = pipeline(paired.timeline, paired.resolved.plan.grid, window_s=seen, most_spans=100)
+
+    assert tuple(figure.layout.xaxis.range) == seen
 
 
 def test_windows_follow_each_other(paired: TrainPrediction) -> None:
