@@ -6,23 +6,25 @@ from threading import Lock
 from typing import Any
 
 from ..simulator.memo import Memo
-from ..simulator.predict import AnyPrediction, predicted
+from ..simulator.predict import AnyPrediction, CyclePrediction, predicted
 from ..simulator.scenario import AnyScenario, changed, check_question, resolve
 from ..simulator.sweep.named import named_files
 from .library import Library
 from .question import Question
 
-_KEPT = 64  # predictions; a large one holds some ten MB
 
 
 @dataclass
 class Answers:
     """What was asked and answered last, for all sessions of a process.
 
-    Threads share it: a Memo is used by one at a time, reading what is kept by all.
+    At most `most` predictions are kept, with at most `most_ops` ops in all, some 250 bytes each. Threads share them: a
+    Memo is used by one at a time.
     """
 
     library: Library
+    most: int = 64
+    most_ops: int = 3_000_000
     _memo: Memo = field(default_factory=Memo)
     _predicting: Lock = field(default_factory=Lock)
     _kept: OrderedDict[str, AnyPrediction] = field(default_factory=OrderedDict)
@@ -62,7 +64,18 @@ class Answers:
             key = resolved.hash
             if key not in self._kept:
                 self._kept[key] = predicted(resolved)
-                if len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
+                self._drop_oldest()
             self._kept.move_to_end(key)
             return self._kept[key]
+
+    def _drop_oldest(self) -> None:
+        """Those that were asked for last stay, and the newest in any case."""
+        ops = [_ops(one) for one in self._kept.values()]
+        while len(ops) > 1 and (len(ops) > self.most or sum(ops) > self.most_ops):
+            self._kept.popitem(last=False)
+            ops.pop(0)
+
+
+def _ops(prediction: AnyPrediction) -> int:
+    """How large a prediction is."""
+    return 0 if isinstance(prediction, CyclePrediction) else len(prediction.timeline.end_s)

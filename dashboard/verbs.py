@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+THREADS = 32
+"""Requests that are under way at once. Predictions take turns; whoever only opens a page does not wait behind them."""
+
 
 def dashboard(
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8050,
@@ -22,4 +25,4 @@ def dashboard(
     typer.echo(f"http://{host}:{port}  (Ctrl-C ends it)")
     if host not in ("127.0.0.1", "localhost", "::1"):
         typer.echo("whoever reaches this address sees your files and uses this machine: there is no login", err=True)
-    serve(app.server, host=host, port=port, threads=8)
+    serve(app.server, host=host, port=port, threads=THREADS)
