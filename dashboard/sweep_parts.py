@@ -18,8 +18,13 @@ from .swept import MOST_UPLOADED_BYTES, Table
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+NAME = "my-sweep"
+"""Of a sweep that nobody named."""
 OWN = "axes of my own"
 """The choice beside shipped sweeps."""
+
+_KEPT = {"persistence": True, "persistence_type": "session"}
+_POLL_MS = 1000
 
 
 @dataclass(frozen=True)
@@ -69,24 +74,25 @@ def open_form(names: Sequence[str], value: str | None) -> "Component":
         value=value, searchable=True, allowDeselect=False, nothingFoundMessage="none yet",
     )  # fmt: skip
     told = html.Span(f"Report of a sweep, at most {MOST_UPLOADED_BYTES / 2**20:g} MiB", className="said")
-    return dmc.Fieldset([choice, html.Label([told, upload])], legend="Open")
+    rejected = html.P(id="sweeps-rejected", className="rejected", role="alert")
+    return dmc.Fieldset([choice, html.Label([told, upload], id="sweeps-uploading"), rejected], legend="Open")
 
 
 def start_form(shipped: Mapping[str, str], scenarios: Sequence[str]) -> "Component":
-    """A small sweep to start: a shipped one, or a scenario and one or two axes."""
+    """A small sweep to start: a shipped one, or a scenario and one or two axes; as it was, for who comes back."""
     which = dmc.Select(
         id="sweeps-shipped", label="Sweep to run", description=f"at most {MOST_POINTS} points", value=OWN,
         data=[OWN, *({"value": name, "label": about} for name, about in shipped.items())],
-        searchable=True, allowDeselect=False,
+        searchable=True, allowDeselect=False, **_KEPT,
     )  # fmt: skip
     first = next(iter(scenarios), None)
     base = dmc.Select(
         id="sweeps-base", label="Scenario", data=list(scenarios), searchable=True, allowDeselect=False,
-        value="train-llama3-70b-64xh100" if "train-llama3-70b-64xh100" in scenarios else first,
+        value="train-llama3-70b-64xh100" if "train-llama3-70b-64xh100" in scenarios else first, **_KEPT,
     )  # fmt: skip
     own = html.Div([base, _axis(1, "parallel.tp", "2, 4, 8"), _axis(2, "", "")], id="sweeps-own", className="form")
     name = dmc.TextInput(
-        id="sweeps-new", label="Name", value="my-sweep", description="letters, digits, - and _; the same goes on",
+        id="sweeps-new", label="Name", value=NAME, description="letters, digits, - and _; the same goes on", **_KEPT,
     )  # fmt: skip
     buttons = dmc.Group(
         [
@@ -96,14 +102,15 @@ def start_form(shipped: Mapping[str, str], scenarios: Sequence[str]) -> "Compone
     )
     bar = html.Progress(id="sweeps-bar", value="0", max="1", className="progress", **{"aria-label": "Points done"})
     told = html.Div(id="sweeps-told", **{"aria-live": "polite"})
-    return dmc.Fieldset([which, own, name, buttons, bar, told], legend="Start a small one")
+    wait = dcc.Interval(id="sweeps-wait", interval=_POLL_MS, disabled=True)
+    return dmc.Fieldset([which, own, name, buttons, bar, told, wait], legend="Start a small one")
 
 
 def _axis(number: int, key: str, values: str) -> "Component":
     return html.Div(
         [
-            dmc.TextInput(id=f"sweeps-key{number}", label=f"Axis {number}: key", value=key),
-            dmc.TextInput(id=f"sweeps-values{number}", label=f"Axis {number}: values", value=values),
+            dmc.TextInput(id=f"sweeps-key{number}", label=f"Axis {number}: key", value=key, **_KEPT),
+            dmc.TextInput(id=f"sweeps-values{number}", label=f"Axis {number}: values", value=values, **_KEPT),
         ],
         className="pair",
     )

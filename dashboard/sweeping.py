@@ -4,9 +4,12 @@ It runs in a process of its own, so what is asked are plain values. Names are lo
 before it is joined to a path.
 """
 
+import fcntl
 import re
+import sqlite3
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -42,6 +45,23 @@ class Asked:
     axes: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a sweep's folder holds: how many of its points are done, and whether a process is at work on the others."""
+
+    done: int
+    total: int
+    at_work: bool
+
+    def told(self, name: str) -> str:
+        """As one line."""
+        if self.at_work:
+            return f"{name}: {self.done} of {self.total} points"
+        if self.done < self.total:
+            return f"{name}: stopped with {self.done} of {self.total} points; Start goes on"
+        return f"{name}: {self.total} points"
+
+
 @cache
 def shipped() -> Mapping[str, Sweep]:
     """Shipped sweeps that are small enough, by the name of their file."""
@@ -61,6 +81,32 @@ def folder_of(home: Path, name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise UserError(fault("sweep", "name", name, "expected letters, digits, - and _, at most 60"))
     return home / name
+
+
+def held(home: Path, name: str) -> Held | None:
+    """What the folder of this name holds; None where there is no sweep."""
+    folder = home / name
+    if not _NAME.fullmatch(name) or not (folder / "state.sqlite").is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{(folder / 'state.sqlite').resolve().as_uri()}?mode=ro", uri=True)) as database:
+            (total,) = database.execute("SELECT value FROM sweep WHERE key = 'points'").fetchone()
+            (done,) = database.execute("SELECT count(*) FROM points").fetchone()
+    except (sqlite3.Error, TypeError):  # it is being made, or is another program's
+        return None
+    return Held(done, int(total), _at_work(folder))
+
+
+def _at_work(folder: Path) -> bool:
+    """Whether a process holds the folder: the system frees the lock of one that died."""
+    try:
+        with (folder / "lock").open(encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:  # no lock was ever made here
+        return False
 
 
 def run(library: Library, home: Path, asked: Asked, engine: Engine, watch: Callable[[Progress], None]) -> Swept:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash.exceptions import PreventUpdate
 
 from ...simulator.errors import UserError, unknown
 from ...simulator.sweep import InProcess, Pool, Progress
@@ -39,6 +40,21 @@ _NO_PAGE = "No page shows a scenario of this kind by itself; `runcast simulate` 
 _CHANGED_SINCE = "The page asks something else than the report: its sweep has changed since."
 _CHOICES = Input({"sweeps": ALL}, "value")
 _SOURCE = State("sweeps-source", "data")
+
+_TELL_REJECTED = """(id, most) => {
+    const tell = (event) => {
+        const [file] = (event.dataTransfer ?? event.target).files;
+        if (!file) return;
+        const csv = /\\.csv$/i.test(file.name) || file.type === "text/csv";
+        const is = file.size > most ? `has ${(file.size / 2 ** 20).toFixed(1)} MiB` : csv ? "" : "is no CSV file";
+        const allowed = `expected the report.csv of a sweep, at most ${most / 2 ** 20} MiB`;
+        window.dash_clientside.set_props("sweeps-rejected", {children: is && `${file.name} ${is}: ${allowed}`});
+    };
+    const box = document.getElementById(id);
+    for (const kind of ["change", "drop"]) box.addEventListener(kind, tell, true);
+    return window.dash_clientside.no_update;
+}"""
+"""Dash's upload passes over files that it does not take without a word."""
 
 
 def layout(here: Here, query: str) -> "Component":
@@ -132,6 +148,13 @@ def _open(app: Dash, here: Here, home: Path) -> None:
         except UserError as error:
             return sweep_parts.refused(error.faults, "This cannot be opened"), known, name
         return drawn, known, name
+
+    app.clientside_callback(
+        _TELL_REJECTED,
+        Output("sweeps-uploading", "id"),
+        Input("sweeps-uploading", "id"),
+        State("sweeps-upload", "max_size"),
+    )
 
     @app.callback(Output("sweeps-grid", "exportDataAsCsv"), Input("sweeps-csv", "n_clicks"), prevent_initial_call=True)
     def download(clicks: int | None) -> bool:
@@ -258,9 +281,10 @@ def _start(app: Dash, here: Here, home: Path) -> None:
     def own(which: str) -> dict[str, str]:
         return {} if which == sweep_parts.OWN else {"display": "none"}
 
-    @app.callback(Output("sweeps-new", "value"), Input("sweeps-shipped", "value"), prevent_initial_call=True)
-    def name(which: str) -> Any:
-        return "my-sweep" if which == sweep_parts.OWN else which
+    @app.callback(Output("sweeps-new", "value"), Input("sweeps-shipped", "value"), State("sweeps-new", "value"))
+    def name(which: str, typed: str | None) -> Any:
+        first = sweep_parts.NAME if which == sweep_parts.OWN else which
+        return first if typed != first and typed in (None, sweep_parts.NAME, *sweeping.shipped()) else no_update
 
     @app.callback(
         Output("sweeps-told", "children"),
@@ -271,7 +295,6 @@ def _start(app: Dash, here: Here, home: Path) -> None:
         running=[
             (Output("sweeps-start", "loading"), True, False),
             (Output("sweeps-new", "disabled"), True, False),
-            (Output("sweeps-cancel", "disabled"), False, True),
         ],
         progress=[Output("sweeps-bar", "value"), Output("sweeps-bar", "max"), Output("sweeps-told", "children")],
         interval=500,
@@ -288,9 +311,11 @@ def _start(app: Dash, here: Here, home: Path) -> None:
             done = sweeping.run(Library(data), Path(place), asked, engine, watch)
         except UserError as error:
             return sweep_parts.refused(error.faults, "This cannot be run"), no_update
-        points = f"{sum(done.counts.values())} points"
-        words = f"{asked.name}: {points}" if done.complete else f"{asked.name}: stopped with {points}; Start goes on"
-        return html.P(words), asked.name if sum(done.counts.values()) else no_update
+        found = sweeping.held(Path(place), asked.name)
+        told = found.told(asked.name) if found is not None else ""
+        return html.P(told), asked.name if sum(done.counts.values()) else no_update
+
+    _left(app, home)
 
     @app.callback(
         Output("sweeps-stopping", "data"),
@@ -302,6 +327,39 @@ def _start(app: Dash, here: Here, home: Path) -> None:
         if clicks and named:
             sweeping.stop(home, named)
         return clicks
+
+
+def _left(app: Dash, home: Path) -> None:
+    """What became of the sweep of this name: one whose page was left goes on, one that was killed can go on."""
+
+    @app.callback(
+        Output("sweeps-told", "children", allow_duplicate=True),
+        Output("sweeps-bar", "value", allow_duplicate=True),
+        Output("sweeps-bar", "max", allow_duplicate=True),
+        Output("sweeps-done", "data", allow_duplicate=True),
+        Output("sweeps-wait", "disabled"),
+        Input("sweeps-new", "value"),
+        Input("sweeps-wait", "n_intervals"),
+        State("sweeps-wait", "disabled"),
+        State("sweeps-start", "loading"),
+        prevent_initial_call="initial_duplicate",
+    )
+    def left(name: str | None, _: Any, idle: bool, started_here: bool | None) -> tuple[Any, ...]:
+        if started_here:  # which tells by itself
+            raise PreventUpdate
+        found = sweeping.held(home, name or "")
+        if name is None or found is None:
+            return None, "0", "1", no_update, True
+        ended = not idle and not found.at_work and ctx.triggered_id == "sweeps-wait"
+        told = html.P(found.told(name))
+        return told, str(found.done), str(found.total), name if ended else no_update, not found.at_work
+
+    app.clientside_callback(
+        "(started_here, idle) => !started_here && idle",
+        Output("sweeps-cancel", "disabled"),
+        Input("sweeps-start", "loading"),
+        Input("sweeps-wait", "disabled"),
+    )
 
 
 _ASKS = ("shipped", "base", "new", "key1", "values1", "key2", "values2")

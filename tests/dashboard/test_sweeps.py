@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from playwright.sync_api import expect
 from runcast.dashboard import sweeping, swept
 from runcast.dashboard.figures.sweep_heat import cells, heat
 from runcast.dashboard.figures.sweep_parallel import parallel
@@ -292,6 +293,33 @@ def test_a_sweep_that_is_stopped_keeps_what_is_done_and_goes_on_from_there(tmp_p
     assert (stopped.complete, rows, ended.complete, ended.counts) == (False, 2, True, {"ok": 4})
 
 
+def test_a_folder_says_how_far_its_sweep_is_and_whether_it_goes_on(tmp_path):
+    told = [sweeping.held(tmp_path, "mine")]
+
+    def watch(progress):
+        told.append(sweeping.held(tmp_path, "mine").told("mine"))
+        if progress.done == 2:
+            sweeping.stop(tmp_path, "mine")
+
+    sweeping.run(Library(), tmp_path, own(), InProcess(), watch)
+    told.append(sweeping.held(tmp_path, "mine").told("mine"))
+    sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+    told.append(sweeping.held(tmp_path, "mine").told("mine"))
+
+    assert told == [
+        None, "mine: 0 of 4 points", "mine: 1 of 4 points", "mine: 2 of 4 points",
+        "mine: stopped with 2 of 4 points; Start goes on", "mine: 4 points",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", "..", "../mine", "none", "other"])
+def test_what_is_no_sweep_holds_nothing(tmp_path, name):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "state.sqlite").write_text("no database")
+
+    assert sweeping.held(tmp_path, name) is None
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -385,6 +413,25 @@ def test_what_is_no_report_is_told_and_another_sweep_opens_after(page, tmp_path)
     assert "bad.csv: no column point" in page.locator("#sweeps-body").inner_text()
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("big.csv", "x" * (MOST_UPLOADED_BYTES + 2**19), "big.csv has 1.5 MiB"),
+        ("report.xlsx", "x", "report.xlsx is no CSV file"),
+    ],
+)
+def test_an_upload_that_is_not_taken_says_what_is(page, tmp_path, folder, file, text, said):
+    (tmp_path / file).write_text(text)
+    page.goto("/sweeps")
+    _rows_of(page)
+    page.set_input_files("#sweeps-upload input", tmp_path / file)
+
+    told = page.locator("#sweeps-rejected")
+    expect(told).to_have_text(f"{said}: expected the report.csv of a sweep, at most 1 MiB")
+    page.set_input_files("#sweeps-upload input", folder / "bucket-tiny" / "report.csv")
+    expect(told).to_have_text("")
+
+
 def _start(page, name, values):
     page.goto("/sweeps")
     _rows_of(page)
@@ -412,6 +459,30 @@ def test_cancel_ends_a_sweep_with_what_is_done(page, folder):
     page.locator("#sweeps-told", has_text="stopped with").wait_for(timeout=60_000)
 
     assert 0 < len(pd.read_csv(folder / "ended-early" / "report.csv")) < 200
+
+
+def test_a_sweep_whose_page_was_left_goes_on_and_is_told_of(page):
+    _start(page, "left-alone", ", ".join(f"{kib} KiB" for kib in range(1024, 1074)))
+    page.locator("#sweeps-told", has_text=" of 50 points").wait_for(timeout=60_000)
+    page.goto("/")
+    page.locator("h1").wait_for()
+    page.goto("/sweeps")
+
+    expect(page.locator("#sweeps-new")).to_have_value("left-alone")
+    expect(page.locator("#sweeps-told")).to_have_text("left-alone: 50 points", timeout=60_000)
+    expect(page.locator("#sweeps-cancel")).to_be_disabled()
+
+
+def test_a_sweep_that_ended_early_says_that_it_can_go_on(page, folder):
+    def watch(progress):
+        if progress.done == 2:
+            sweeping.stop(folder, "ended-here")
+
+    sweeping.run(Library(), folder, own("ended-here"), InProcess(), watch)
+    page.goto("/sweeps")
+    page.locator("#sweeps-new").fill("ended-here")
+
+    expect(page.locator("#sweeps-told")).to_have_text("ended-here: stopped with 2 of 4 points; Start goes on")
 
 
 def test_the_page_is_pictured_and_no_wider_than_a_phone(page, pictured):
