@@ -13,7 +13,6 @@ from .library import Library
 from .question import Question
 
 
-
 @dataclass
 class Answers:
     """What was asked and answered last, for all sessions of a process.
