@@ -1,15 +1,15 @@
 """The shipped ledgers as the page of validation shows them: rows of one form, whatever was measured.
 
-Training steps are read beside predictions that ship too. Weight updates are simulated, some 15 s, once in a process of
-its own; whoever asks meanwhile is told so.
+Training steps are read beside predictions that ship too. Weight updates are simulated, some 6 s, once in a process of
+its own; whoever asks meanwhile is told how far it is.
 """
 
 import os
-from collections.abc import Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +41,53 @@ COLUMNS = ("id", "source", "gpu", "gpus", "model", "stack", "measured_s", "predi
 """Of all rows; those of `FAMILIES` are there besides."""
 
 
+@dataclass(frozen=True)
+class Far:
+    """How far a ledger is that is being simulated: rows that are done, of how many (0: not known yet)."""
+
+    done: int = 0
+    total: int = 0
+
+
+class Simulating:
+    """The ledger of weight updates while another process makes it, behind whoever looks now."""
+
+    def __init__(self) -> None:
+        spawn = get_context("spawn")  # threads of a server are not for forking
+        self._heard, told = spawn.Pipe(duplex=False)
+        self._process = spawn.Process(target=_simulate, args=(told,), daemon=True)
+        self._process.start()
+        told.close()
+        self._latest: Far | Ledger = Far()
+
+    def latest(self) -> Far | Ledger:
+        """What was heard last: the ledger itself in the end.
+
+        Raises:
+            EOFError: the process died.
+        """
+        while not isinstance(self._latest, Ledger) and self._heard.poll():
+            self._latest = self._heard.recv()
+        return self._latest
+
+    def stop(self) -> None:
+        """End it with nothing."""
+        self._process.terminate()
+        self._process.join()
+
+
+def _simulate(tell: Connection) -> None:
+    os.nice(10)
+    tell.send(read_ledger(watch=lambda done, total: tell.send(Far(done, total))))
+
+
 @dataclass
 class Ledgers:
     """Both ledgers, each made when it is first asked for; threads share them."""
 
+    simulating: Callable[[], Simulating] = Simulating
     _reading: Lock = field(default_factory=Lock)
-    _simulated: "Future[Ledger] | None" = None
+    _updates: Simulating | None = None
 
     @cached_property
     def _steps(self) -> StepLedger:
@@ -54,25 +95,28 @@ class Ledgers:
 
     @cached_property
     def _known(self) -> "pd.Series[str]":
+        import pandas as pd
+
         words = read_toml(shipped().with_suffix(".toml"))
         rows = self._steps.scored
-        return rows[["id", *STEP_FAMILIES]].apply(lambda row: known_of(row, words), axis=1)
+        told = [known_of(row, words) for row in rows[["id", *STEP_FAMILIES]].to_dict("records")]
+        return pd.Series(told, rows.index)
 
-    def rows(self, kind: str, column: str) -> "pd.DataFrame | None":
-        """The rows of a ledger with the errors of a column, worst first; None while they are being simulated."""
+    def rows(self, kind: str, column: str) -> "pd.DataFrame | Far":
+        """The rows of a ledger with the errors of a column, worst first; how far it is while it is being simulated."""
         with self._reading:
             if kind == STEPS:
                 return worst_first(step_rows(self._steps.scored, column).assign(known=self._known))
-            ledger = self._updates()
-        return None if ledger is None else worst_first(update_rows(ledger, column))
+            self._updates = self._updates or self.simulating()
+            ledger = self._updates.latest()
+        return ledger if isinstance(ledger, Far) else worst_first(update_rows(ledger, column))
 
-    def _updates(self) -> Ledger | None:
-        if self._simulated is None:
-            spawn = get_context("spawn")  # threads of a server are not for forking
-            pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=os.nice, initargs=(10,))  # behind who looks now
-            self._simulated = pool.submit(read_ledger)
-            pool.shutdown(wait=False)
-        return self._simulated.result() if self._simulated.done() else None
+    def stop(self) -> None:
+        """Nobody waits for the simulation any more; whoever asks again starts it anew."""
+        with self._reading:
+            if self._updates is not None and isinstance(self._updates.latest(), Far):
+                self._updates.stop()
+                self._updates = None
 
 
 def step_rows(scored: "pd.DataFrame", column: str) -> "pd.DataFrame":

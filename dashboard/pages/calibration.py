@@ -42,6 +42,7 @@ _NO_SAMPLES = (
     "measured. Errors above are of rows left out of the fit."
 )
 _NO_ENVIRONMENT = "No environment was recorded: none of it was measured with runcast."
+_READING = "Reading what was measured."
 _FACTOR = "time_factor."
 
 
@@ -88,7 +89,7 @@ def layout(here: Here, query: str) -> "Component":
         [
             parts.heading("Calibration", ABOUT),
             html.Form(choices, className="choices", **{"aria-label": "Profile"}),
-            dcc.Loading(html.Div(id=f"{NAME}-drawn"), type="circle", delay_show=500),
+            dcc.Loading(html.Div(parts.said([_READING]), id=f"{NAME}-drawn"), type="circle", delay_show=500),
             dcc.Store(id=f"{NAME}-query"),
         ]
     )

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from .. import grid, parts
 from ..figures.validation_coverage import coverage_bars
 from ..figures.validation_scatter import scatter
-from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, Ledgers, scores, scores_by
+from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, Far, Ledgers, scores, scores_by
 from ..page import Here, Page
 from ..shell import keep_in_address
 
@@ -24,8 +24,8 @@ NAME = "validation"
 MOST_CHARACTERS = 1000
 """Of a query that is read."""
 _EVERY = "all"
-_POLL_MS = 1500
-_NO_LEDGER = "Simulating 60 weight updates, which takes some 15 s; this page is drawn then."
+_POLL_MS = 1000
+_HIDDEN, _VISIBLE = {"display": "none"}, {"display": "block"}
 _COLUMNS = (
     grid.column("Row", "id", 190),
     grid.column("Error", "error", 100, "+.1%"),
@@ -73,7 +73,8 @@ def layout(_: Here, query: str) -> "Component":
             parts.heading("Validation", ABOUT),
             _kinds(now.kind),
             html.Form(_choices(now), className="choices", **{"aria-label": "Rows"}),
-            html.Div(id=f"{NAME}-numbers", **{"aria-live": "polite"}),
+            html.Div(_waiting(), id=f"{NAME}-waiting", style=_HIDDEN),
+            html.Div(parts.said(["Reading what was measured."]), id=f"{NAME}-numbers", **{"aria-live": "polite"}),
             dcc.Loading(html.Div(id=f"{NAME}-drawn"), type="circle", delay_show=500),
             dcc.Store(id=f"{NAME}-kind", data=now.kind),
             dcc.Store(id=f"{NAME}-query"),
@@ -89,6 +90,12 @@ def _kinds(kind: str) -> "Component":
         for key, name in KINDS.items()
     ]
     return html.Nav(links, className="ledgers", **{"aria-label": "Ledgers"})
+
+
+def _waiting() -> "list[Component]":
+    bar = html.Progress(id=f"{NAME}-bar", className="progress", **{"aria-label": "Updates simulated"})
+    cancel = dmc.Button("Cancel", id=f"{NAME}-cancel", variant="default", size="xs")
+    return [html.P(id=f"{NAME}-far", role="status"), bar, cancel]
 
 
 def _choices(now: Shown) -> "list[Component]":
@@ -157,23 +164,37 @@ def connect(app: Dash, _: Here) -> None:
         Output(f"{NAME}-source", "data"),
         Output(f"{NAME}-query", "data"),
         Output(f"{NAME}-wait", "disabled"),
+        Output(f"{NAME}-waiting", "style"),
+        Output(f"{NAME}-far", "children"),
+        Output(f"{NAME}-bar", "value"),
+        Output(f"{NAME}-bar", "max"),
         Input(f"{NAME}-errors", "value"),
         Input(f"{NAME}-source", "value"),
         Input(f"{NAME}-by", "value"),
         Input(f"{NAME}-wait", "n_intervals"),
+        Input(f"{NAME}-cancel", "n_clicks"),
         State(f"{NAME}-kind", "data"),
     )
-    def show(errors: str, source: str, by: str, _: Any, kind: str) -> tuple[Any, ...]:
+    def show(errors: str, source: str, by: str, _: Any, __: Any, kind: str) -> tuple[Any, ...]:
         now = shown(Shown(kind, errors, source, by).query())
+        there = True, _HIDDEN, "", "0", "1"
+        if ctx.triggered_id == f"{NAME}-cancel":
+            ledgers.stop()
+            return _stopped(now), [], no_update, now.query(), *there
         rows = ledgers.rows(now.kind, now.errors)
-        if rows is None:
-            waiting = html.Div(dmc.Group([dmc.Loader(size="sm"), html.P(_NO_LEDGER)]), role="status")
-            return waiting, [], no_update, now.query(), False
+        if isinstance(rows, Far):
+            words = f"Simulating weight updates, some seconds in all: {rows.done} of {rows.total or '...'}."
+            return None, [], no_update, now.query(), False, _VISIBLE, words, str(rows.done), str(rows.total or 1)
         sources = [_EVERY, *sorted(rows["source"].unique())]
         mine = rows if now.source == _EVERY else rows[rows["source"] == now.source]
         if mine.empty:
-            return _nothing(now.source), [], sources, now.query(), True
-        return numbers(mine), drawn(mine, now), sources, now.query(), True
+            return _nothing(now.source), [], sources, now.query(), *there
+        return numbers(mine), drawn(mine, now), sources, now.query(), *there
+
+
+def _stopped(now: Shown) -> "Component":
+    again = html.A("Simulate them", href=PATH + now.query())
+    return dmc.Alert(again, title="The weight updates were not simulated", color="yellow")
 
 
 def _nothing(source: str) -> "Component":

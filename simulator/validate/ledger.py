@@ -1,7 +1,7 @@
 """The ledger of weight updates: every published row beside its prediction, as shipped and with its group left out."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -70,8 +70,8 @@ class Ledger:
         return str(self.worst_first.to_csv(index=False, lineterminator="\n")).encode()
 
 
-def read_ledger(path: Path | None = None) -> Ledger:
-    """Predict the rows of a file of weight updates (default: the one that ships).
+def read_ledger(path: Path | None = None, watch: Callable[[int, int], None] = lambda done, total: None) -> Ledger:
+    """Predict the rows of a file of weight updates (default: the one that ships); `watch` hears how many are done.
 
     Raises:
         UserError: the file cannot be read, or lacks a column.
@@ -81,7 +81,8 @@ def read_ledger(path: Path | None = None) -> Ledger:
     about = read_json(files("runcast.data") / "validation" / "weight_update_fit.json")
     seen = about["left_out"]
     rows, reasons = [], {case.line: case.reason for case in cases if case.scenario is None}
-    for case in cases:
+    for done, case in enumerate(cases):
+        watch(done, len(cases))
         if case.scenario is None:
             continue
         try:

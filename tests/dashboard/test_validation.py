@@ -4,10 +4,10 @@ import json
 
 import pandas as pd
 import pytest
-from runcast.dashboard import ledgers
+from playwright.sync_api import expect
 from runcast.dashboard.figures.validation_coverage import WRONG, coverage_bars
 from runcast.dashboard.figures.validation_scatter import scatter
-from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Ledgers, scores, scores_by, update_rows
+from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, scores, scores_by, update_rows
 from runcast.dashboard.pages.validation import Shown, drawn, records, shown
 from runcast.simulator.validate import Ledger
 from runcast.simulator.validate.steps import restored, shipped
@@ -72,33 +72,47 @@ def test_intervals_of_updates_are_not_known_with_rows_left_out(updates):
     assert (found["rows"], found["held_of"], found["bias"]) == (1, 0, 0.2)
 
 
-def test_updates_are_simulated_once_by_another_process(updates, monkeypatch):
-    asked = []
+class Simulated:
+    """What another process would say, one after the other."""
 
-    class Pool:
-        def __init__(self, *_, **__):
-            asked.append("pool")
+    def __init__(self, *said):
+        self.said, self.stopped = list(said), False
 
-        def submit(self, _):
-            return Waited()
+    def latest(self):
+        return self.said.pop(0) if len(self.said) > 1 else self.said[0]
 
-        def shutdown(self, wait):
-            asked.append(wait)
+    def stop(self):
+        self.stopped = True
 
-    class Waited:
-        def done(self):
-            return len(asked) > 2
 
-        def result(self):
-            return updates
+def test_updates_are_simulated_once_and_say_how_far_they_are(updates):
+    started = []
+    both = Ledgers(lambda: started.append(Simulated(Far(), Far(1, 2), updates)) or started[-1])
+    found = [both.rows(UPDATES, "error") for _ in range(4)]
 
-    monkeypatch.setattr(ledgers, "ProcessPoolExecutor", Pool)
-    both = Ledgers()
-    before = both.rows(UPDATES, "error")
-    asked.append("done")
-    after = both.rows(UPDATES, "error")
+    assert (found[:2], [list(rows["error"]) for rows in found[2:]], len(started)) == (
+        [Far(), Far(1, 2)], [[-0.5, 0.1]] * 2, 1,
+    )  # fmt: skip
 
-    assert (before, after is not None and list(after["error"]), asked) == (None, [-0.5, 0.1], ["pool", False, "done"])
+
+def test_a_simulation_that_was_stopped_starts_anew_when_it_is_asked_for(updates):
+    started = []
+    both = Ledgers(lambda: started.append(Simulated(Far(1, 2))) or started[-1])
+    both.rows(UPDATES, "error")
+    both.stop()
+    both.rows(UPDATES, "error")
+
+    assert [one.stopped for one in started] == [True, False]
+
+
+def test_what_is_simulated_is_not_thrown_away(updates):
+    started = []
+    both = Ledgers(lambda: started.append(Simulated(updates)) or started[-1])
+    both.rows(UPDATES, "error")
+    both.stop()
+    both.rows(UPDATES, "error")
+
+    assert [one.stopped for one in started] == [False]
 
 
 @pytest.mark.parametrize(
@@ -173,3 +187,12 @@ def test_rows_are_taken_along_as_csv(page):
 def test_numbers_are_plain_json(both):
     rows = both.rows(STEPS, "error")
     assert json.loads(json.dumps(records(rows)))[0] == records(rows)[0]
+
+
+def test_a_simulation_is_cancelled_and_taken_up_again_to_its_end(page):
+    page.goto("/validation?kind=weight_update")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("link", name="Simulate them").click()
+
+    expect(page.locator(".numbers dt").first).to_have_text("Rows", timeout=120_000)
+    expect(page.locator("#validation-waiting")).to_be_hidden()
