@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 GREY = "#8C8C8C"
 SCALE = ((0.0, "#2F7BD9"), (0.5, "#8C8C8C"), (1.0, "#D07A00"))
 """Of numbers: told apart with any colour vision, on light pages and on dark ones."""
+INK = "#000000"
+"""Of text on `SCALE`: its contrast is at least 4.9 everywhere on it."""
 FEW = 8
 """Values of a column that are told apart one by one."""
 

@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .sweep_columns import SCALE, aim, laid_out, more_is_better, ordered, said, usable
+from .sweep_columns import INK, SCALE, aim, laid_out, more_is_better, ordered, said, usable
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+MOST_TEXT = 48
+"""Characters that cells beside each other have room for; what is longer is told under the mouse alone."""
 
 
 def cells(frame: "pd.DataFrame", across: str, up: str, value: str) -> "pd.DataFrame":
@@ -30,13 +33,16 @@ def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure"
     columns, rows = ordered(frame[across]), ordered(frame[up])
     found = {(row.across, row.up): row for row in cells(frame, across, up, value).itertuples()}
     grid = [[found.get((column, row)) for column in columns] for row in rows]
+    text = [["" if cell is None else said(value, cell.value) for cell in line] for line in grid]
+    fits = len(columns) * max((len(one) for line in text for one in line), default=0) <= MOST_TEXT
     drawn = go.Heatmap(
         x=[said(across, name) for name in columns],
         y=[said(up, name) for name in rows],
         z=[[None if cell is None else cell.value for cell in line] for line in grid],
         customdata=[[None if cell is None else cell.point for cell in line] for line in grid],
-        text=[["" if cell is None else said(value, cell.value) for cell in line] for line in grid],
-        texttemplate="%{text}",
+        text=text if fits else None,
+        texttemplate="%{text}" if fits else None,
+        textfont={"color": INK},
         hovertext=[[_told(cell, value) for cell in line] for line in grid],
         hovertemplate="%{x}, %{y}<br>%{hovertext}<extra></extra>",
         colorscale=SCALE,

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+_SIDE_PX, _MOST_LEFT_PX, _LETTER_PX = 72, 220, 7
+"""Room beside the axes: the names of the first one stand left of it."""
+
 
 def parallel(frame: "pd.DataFrame", columns: Sequence[str], colour: str) -> "go.Figure":
     """Lines over these columns, texts in order of appearance; numbers of `colour` colour them, texts by their order."""
@@ -27,7 +30,9 @@ def parallel(frame: "pd.DataFrame", columns: Sequence[str], colour: str) -> "go.
         rangefont={"size": 1, "color": "rgba(0,0,0,0)"},
     )
     figure = laid_out(go.Figure(drawn), 420)
-    return figure.update_layout(margin={"t": 64, "b": 24, "l": 72, "r": 72})
+    first = drawn.dimensions[0].ticktext if drawn.dimensions else None
+    left_px = min(_MOST_LEFT_PX, max(_SIDE_PX, *(_LETTER_PX * len(text) for text in first))) if first else _SIDE_PX
+    return figure.update_layout(margin={"t": 64, "b": 24, "l": left_px, "r": _SIDE_PX})
 
 
 def _dimension(points: "pd.DataFrame", name: str) -> dict[str, Any]:

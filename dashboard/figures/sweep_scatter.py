@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+_ENTRY_PX = 20
+"""Of the legend above: names that are long stand below each other."""
+
 
 def front(frame: "pd.DataFrame", x: str, y: str) -> "pd.DataFrame":
     """The points that can be run of which no other is as good in both columns and better in one, by x.
@@ -58,7 +61,7 @@ def scatter(frame: "pd.DataFrame", x: str, y: str, colour: str, all_points: bool
         line = {"color": "#D55E00", "width": 1.5, "dash": "dot"}
         name = f"Pareto front: {aim(x)}, {aim(y)}"
         figure.add_trace(go.Scatter(x=best[x], y=best[y], mode="lines", line=line, name=name, hoverinfo="skip"))
-    laid_out(figure, 460, clickmode="event")
+    laid_out(figure, 380 + _ENTRY_PX * len(figure.data), clickmode="event")
     for update, column in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
         update(title={"text": said("", column)}, exponentformat="SI")
         if column not in numeric(frame):

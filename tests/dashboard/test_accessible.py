@@ -34,7 +34,7 @@ def test_a_narrow_page_scrolls_down_only(page, one):
     page.wait_for_selector("h1")
     page.wait_for_load_state("networkidle")
 
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")
 
 
 def faults(page):

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from playwright.sync_api import expect
 from runcast.dashboard.figures.calibration_factors import factor_dots
 from runcast.dashboard.measured import DEVICE, SOFTWARE, Measured
 from runcast.dashboard.pages import calibration
@@ -127,26 +128,27 @@ def test_a_factor_has_an_interval_of_ninety_percent():
 def test_the_page_shows_what_the_profile_says(page):
     held = load_profile("b200-sxm").model("all_reduce").held_out
     page.goto("/calibration?profile=b200-sxm&class=all_reduce")
-    page.wait_for_selector(f"text={held.rows:,} rows left out")
 
-    assert page.locator(".numbers dd").first.inner_text().startswith(f"{held.median:.1%}")
+    expect(page.locator(".numbers dd").first).to_have_text(f"{held.median:.1%}{held.rows:,} rows left out")
 
 
 def test_another_class_stands_in_the_address_and_comes_back_from_it(page):
     page.goto("/calibration")
-    page.get_by_label("Cost class", exact=True).first.fill("all_gather")
+    chosen = page.get_by_label("Cost class", exact=True).first
+    expect(chosen).to_have_value("gemm.bf16")
+    chosen.fill("all_gather")
     page.get_by_role("option", name="all_gather", exact=True).click()
     page.wait_for_url(re.compile(r"profile=h100-sxm&class=all_gather$"))
     page.reload()
-    page.wait_for_selector("text=all_gather: predicted over size")
 
-    assert page.get_by_label("Cost class", exact=True).first.input_value() == "all_gather"
+    expect(page.get_by_role("heading", name="all_gather: predicted over size")).to_be_visible()
+    expect(chosen).to_have_value("all_gather")
 
 
 def test_a_profile_that_is_not_there_is_told(page):
     page.goto("/calibration?profile=%3Cb%3Enope")
 
-    assert "'<b>nope': unknown" in page.get_by_role("alert").inner_text()
+    expect(page.get_by_role("alert")).to_contain_text("'<b>nope': unknown")
 
 
 def test_parameters_are_taken_along_as_csv(page):
