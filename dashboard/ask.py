@@ -71,7 +71,8 @@ class Form:
             id=f"{self.name}-base", label="Scenario", data=here.library.of_kind(self.kind), value=question.base,
             searchable=True, allowDeselect=False,
         )  # fmt: skip
-        groups = [self._group(caption, group, table) for caption, group in self.groups.items()]
+        shown = {key: one.shown(fields.said(table, key)) for key, one in self.fields.items()}
+        groups = [self._group(caption, group, shown) for caption, group in self.groups.items()]
         numbers = html.Div(id=f"{self.name}-numbers", className="answer", **{"aria-live": "polite"})
         figures = html.Div(id=f"{self.name}-figures")
         waiting = dcc.Loading(  # for all figures; one that changes itself stays in sight, and so do those overtaken
@@ -88,8 +89,8 @@ class Form:
             className="asking",
         )
 
-    def _group(self, caption: str, group: Sequence[Field], table: Values) -> "Component":
-        drawn = [one.drawn(self.name, fields.said(table, one.key)) for one in group]
+    def _group(self, caption: str, group: Sequence[Field], shown: Values) -> "Component":
+        drawn = [one.drawn(self.name, shown[one.key], not self._applies(one.key, shown)) for one in group]
         return dmc.Fieldset(html.Div(drawn, className="pair"), legend=caption)
 
     def connect(self, app: Dash, here: Here, numbers: "Draw", figures: "Draw") -> None:
@@ -131,13 +132,14 @@ class Form:
         return [downloads.links(question), *([pages] if self.onward else [])]
 
     def _hide(self, app: Dash) -> None:
-        """Fields that say nothing beside what the others say are not shown."""
+        """Fields that say nothing beside what the others say are not shown; they are drawn as they begin."""
         if not any(one.applies for one in self.fields.values()):
             return
 
         @app.callback(
             Output({"form": self.name, "key": ALL, "part": "around"}, "hidden"),
             Input({"form": self.name, "key": ALL}, "value"),
+            prevent_initial_call=True,
         )
         def hide(values: list[Any]) -> list[bool]:
             given = {one["id"]["key"]: value for one, value in zip(ctx.inputs_list[0], values, strict=True)}

@@ -50,9 +50,8 @@ class Field:
             return value.get("base")
         return size_text(value) if self.size and isinstance(value, int | float) else value
 
-    def drawn(self, form: str, value: Any) -> "Component":
-        """The input with a value, and what else belongs to it."""
-        value = self.shown(value)
+    def drawn(self, form: str, value: Any, hidden: bool) -> "Component":
+        """The input with a value as it is shown, and what else belongs to it."""
         one = (
             html.Div([self._input(form, value), _slider(form, self, value)], className="across")
             if self.size
@@ -60,7 +59,7 @@ class Field:
         )
         if self.applies is None:
             return one
-        return html.Div(one, id={"form": form, "key": self.key, "part": "around"})
+        return html.Div(one, id={"form": form, "key": self.key, "part": "around"}, hidden=hidden)
 
     def _input(self, form: str, value: Any) -> "Component":
         told = {"id": {"form": form, "key": self.key}, "label": self.label, "description": self.help or None}

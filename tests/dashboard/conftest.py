@@ -73,8 +73,9 @@ def served(folder) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser(chromium):
-    """A Chromium for all tests of a process."""
+    """A Chromium for all tests of a process; what is expected of a page may take as long as anything else in it."""
     playwright = pytest.importorskip("playwright.sync_api")
+    playwright.expect.set_options(timeout=30_000)
     with playwright.sync_playwright() as tool:
         opened = tool.chromium.launch(executable_path=chromium, args=list(FLAGS))
         yield opened

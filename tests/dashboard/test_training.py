@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import re
 import tomllib
 
 import pytest
+from playwright.sync_api import expect
 from runcast.dashboard import fields
 from runcast.dashboard.app import make_app
 from runcast.dashboard.library import Library
@@ -52,6 +54,13 @@ def test_a_pasted_config_stands_in_its_field_again(here):
     asked = Question("mine", {"model": {"config": CONFIG}})
 
     assert json.loads(FORM.fields["model.config"].shown(asked.changes["model"]["config"])) == CONFIG
+
+
+def test_a_field_that_does_not_apply_is_hidden_from_the_start(here):
+    around = {"form": "training", "key": "model.preset", "part": "around"}
+    asked = (Question("mine"), Question("mine", {"model": {"config": CONFIG}}))
+
+    assert [FORM.drawn(here, one.query())[around].hidden for one in asked] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +127,7 @@ def step_time(folder, **changes):
 def answers(page, text):
     """Waits until the first number of the answer is this one."""
     page.wait_for_function(
-        "text => document.querySelector('.number dd')?.firstChild?.textContent === text", arg=text, timeout=20_000
+        "text => document.querySelector('.number dd')?.firstChild?.textContent === text", arg=text
     )
     return True
 
@@ -132,8 +141,8 @@ def test_a_changed_field_shows_the_number_of_the_api_and_the_address_keeps_it(pa
     page.wait_for_url("**/training?base=mine&parallel.tp=8")
     page.reload()
 
-    assert answers(page, expected)
-    assert page.get_by_label("Tensor", exact=True).input_value() == "8"
+    answers(page, expected)
+    expect(page.get_by_label("Tensor", exact=True)).to_have_value("8")
 
 
 def test_a_fault_stands_beside_its_field_and_old_figures_are_dimmed(page, folder):
@@ -142,7 +151,7 @@ def test_a_fault_stands_beside_its_field_and_old_figures_are_dimmed(page, folder
     page.get_by_label("Tensor", exact=True).fill("3")
     page.get_by_text("must divide the 32 heads").wait_for()
 
-    assert "stale" in (page.locator("#training-figures").get_attribute("class") or "")
+    expect(page.locator("#training-figures")).to_have_class(re.compile("stale"))
 
 
 def test_a_file_is_saved_by_the_browser(page):
@@ -156,7 +165,7 @@ def test_a_file_is_saved_by_the_browser(page):
 
 def test_a_pasted_config_is_answered(page, folder):
     page.goto("/training?base=mine")
-    page.wait_for_selector(".number")
+    answers(page, step_time(folder))
     page.get_by_label("config.json").fill(json.dumps(CONFIG))
     table = read_toml(folder / "mine.toml") | {"model": {"config": CONFIG}}
 
