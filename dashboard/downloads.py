@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from dash import html
 from flask import Flask, Response, request
 
 from ..simulator.errors import UserError, unknown
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 
 def links(question: Question) -> "Component":
     """Links to all files of a question."""
-    places = {f"/download/{name}{question.query()}": caption for name, caption in _CAPTIONS.items()}
-    return parts.links("Download", places)
+    return parts.links("Download", {_address(name, question): caption for name, caption in _CAPTIONS.items()})
+
+
+def scenario_link(question: Question, text: str) -> html.A:
+    """A link to the scenario file of a question."""
+    return html.A(text, href=_address("scenario.toml", question))
 
 
 def connect(server: Flask, here: Here) -> None:
@@ -98,6 +103,10 @@ _CAPTIONS = {
     "trace.json.gz": "trace (Perfetto)",
 }
 _TYPES = {"toml": "application/toml", "json": "application/json", "csv": "text/csv", "gz": "application/gzip"}
+
+
+def _address(name: str, question: Question) -> str:
+    return f"/download/{name}{question.query()}"
 
 
 def _saved(question: Question, name: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import dash_mantine_components as dmc
 from dash import dcc, html
 
 if TYPE_CHECKING:
@@ -12,8 +13,7 @@ CONFIG = {
     "displaylogo": False,
     "showSendToCloud": False,
     "responsive": True,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d"],
-    "toImageButtonOptions": {"format": "svg"},
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "toImage"],
 }
 
 
@@ -31,12 +31,26 @@ def numbers(rows: Iterable[tuple[str, str, str]]) -> "Component":
     return html.Dl(cards, className="numbers")
 
 
+def headed(caption: str, level: int = 2) -> "Component":
+    """The heading of a section with a figure, and buttons that save this one (assets/saves.js)."""
+    buttons = [
+        dmc.Button(kind, size="xs", variant="default",
+                   **{"data-save": kind.lower(), "data-name": caption, "aria-label": f"{caption} as {kind}"})
+        for kind in ("PNG", "SVG")
+    ]  # fmt: skip
+    heading = (html.H2 if level == 2 else html.H3)(caption)
+    return html.Div([heading, html.Div(buttons, className="saves")], className="headed")
+
+
+def figure(caption: str, drawn: Any, *, around: str = "wide", level: int = 2, **graph: Any) -> "Component":
+    """A plotly figure below its heading; `graph` are further properties of the Graph."""
+    inside = html.Div(dcc.Graph(figure=drawn, config=CONFIG, **graph), className=around)
+    return html.Section([headed(caption, level), inside])
+
+
 def figures(drawn: Mapping[str, Any]) -> "list[Component]":
-    """Plotly figures below their headings, read out by these."""
-    return [
-        html.Section([html.H2(caption), html.Div(dcc.Graph(figure=figure, config=CONFIG), className="wide")])
-        for caption, figure in drawn.items()
-    ]
+    """Plotly figures below their headings."""
+    return [figure(caption, one) for caption, one in drawn.items()]
 
 
 def said(lines: Iterable[str]) -> "Component":

@@ -34,7 +34,7 @@ def from_sides_query(query: str, base: str) -> list[Question]:
     return [from_query(given[name], base) for name in NAMES if name in given]
 
 
-def explain_link(question: Question, text: str = "Explain this") -> html.A:
+def explain_link(question: Question, text: str) -> html.A:
     """A link to why a question has the answer that it has."""
     return html.A(text, href=f"/explain{question.query()}")
 

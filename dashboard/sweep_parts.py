@@ -176,7 +176,7 @@ _WORDS = {"ok": "Can be run", "infeasible": "Refused", "memory": "Do not fit", "
 
 def _section(caption: str, controls: "Component", graph: str) -> "Component":
     drawn = html.Div(dcc.Graph(id=graph, config=parts.CONFIG), className="wide")
-    return html.Section([html.H2(caption), controls, drawn])
+    return html.Section([parts.headed(caption), controls, drawn])
 
 
 def _selects(table: Table, choices: Sequence[Choice], value: Mapping[str, str], *more: "Component") -> "Component":

@@ -157,15 +157,21 @@ def _draw_train(prediction: TrainPrediction, outputs: Outputs) -> None:
         png(pipeline(prediction.timeline, prediction.resolved.plan.grid, title=report.name), outputs.png)
 
 
-def train_figures(prediction: TrainPrediction) -> dict[str, Any]:
-    """The plotly figures of a training step by what they show; kernels are those of a pipeline rank in the middle."""
+PIPELINE = "Pipeline of the step"
+
+
+def train_figures(prediction: TrainPrediction, most_spans: int | None = None) -> dict[str, Any]:
+    """The plotly figures of a training step by what they show; kernels are those of a pipeline rank in the middle.
+
+    `most_spans` is how many exchanges the first figure, PIPELINE, draws apart: by default what a page bears.
+    """
     from .figures import breakdown, layer_view, memory_by_owner, memory_by_rank, pipeline
 
     timeline, report, resolved = prediction.timeline, prediction.report, prediction.resolved
     grid, end_s, fullest = resolved.plan.grid, report.step_time_s, report.peak.pipeline_rank
     held = {rank: over_time(resolved, timeline, rank) for rank in range(grid.ranks)}
     figures = {
-        "Pipeline of the step": pipeline(timeline, grid),
+        PIPELINE: pipeline(timeline, grid, most_spans=most_spans),
         "Where the time goes, by rank": breakdown(report.by_rank_s),
         "Memory by owner": memory_by_owner(held[fullest], report.memory_bytes, end_s, fullest),
     }

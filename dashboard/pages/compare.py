@@ -12,7 +12,7 @@ from ...simulator.compare.text import input_rows, inputs_title, metric_rows, sen
 from ...simulator.errors import UserError
 from ...simulator.figures.difference import difference
 from ...simulator.units import format_seconds
-from .. import parts, stated
+from .. import downloads, parts, stated
 from ..page import Here, Page
 from ..question import Question, written
 from ..shell import keep_in_address
@@ -157,9 +157,8 @@ def compared(sides: Mapping[str, Side], questions: Sequence[Question]) -> "list[
     """
     (first, a), *others = [(name.upper(), side) for name, side in sides.items()]
     pairs = {name: compare(a, b) for name, b in others}
-    links = [html.Div([html.Span(f"{name.upper()} "), explain_link(question)])
-             for name, question in zip(sides, questions, strict=True)
-             if sides[name].kind != "rl_cycle"]  # fmt: skip
+    links = [link for name, question in zip(sides, questions, strict=True)
+             for link in _leads(name.upper(), sides[name], question)]  # fmt: skip
     return [
         headline(first, a, pairs),
         *[parts.said([f"{name}: {line}" if len(pairs) > 1 else line for line in sentences(found)])
@@ -172,6 +171,12 @@ def compared(sides: Mapping[str, Side], questions: Sequence[Question]) -> "list[
         metrics(pairs),
         html.Section([html.H2("When what ran"), html.Div(_timelines(sides), id="compare-timelines")]),
     ]  # fmt: skip
+
+
+def _leads(name: str, side: Side, question: Question) -> list[html.A]:
+    """Where a side may be taken; RL cycles are not explained."""
+    explained = [explain_link(question, f"Explain {name}")] if side.kind != "rl_cycle" else []
+    return [*explained, downloads.scenario_link(question, f"{name} as scenario (TOML)")]
 
 
 def headline(first: str, a: Side, pairs: Pairs) -> "Component":
@@ -234,9 +239,7 @@ def _waterfall(found: Comparison) -> Any:
 def _timelines(sides: Mapping[str, Side]) -> "list[Component]":
     drawn = timelines({name.upper(): side for name, side in sides.items()})
     return [
-        html.Div(
-            dcc.Graph(figure=figure, config=parts.CONFIG, id={"timeline": FORM, "name": caption}), className="wide"
-        )
+        parts.figure(caption, figure, level=3, id={"timeline": FORM, "name": caption})
         for caption, figure in drawn.items()
     ]
 

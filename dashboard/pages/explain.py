@@ -17,7 +17,7 @@ from ...simulator.explain import Explanation, Knob, Turned, text
 from ...simulator.explain.page import bars
 from ...simulator.figures import tornado, waterfall
 from ...simulator.units import format_bytes, format_seconds
-from .. import parts, stated
+from .. import downloads, parts, stated
 from ..library import Library
 from ..looks import Look, Looks, weighed
 from ..page import Here, Page
@@ -241,12 +241,11 @@ def looked(found: Look) -> "list[Component]":
 
 def worth(found: Explanation) -> "list[Component]":
     """What a tenth of each number is worth."""
-    drawn = dcc.Graph(figure=tornado(bars(found), found.total_s, found.what), config=parts.CONFIG)
     rows = [_without_simulated(row, found.quick) for row in text.knob_rows(found.sensitivities)]
     columns = ("number", "now", "better", "worse", "") if found.quick else text.KNOB_COLUMNS
     none = f"{len(found.without_effect)} more numbers have no effect on this {found.what}."
     return [
-        html.Div(drawn, className="wide"),
+        parts.figure("What a tenth is worth", tornado(bars(found), found.total_s, found.what), level=3),
         parts.said([none]),
         table("A tenth better or worse", columns, rows, level=3),
     ]
@@ -294,8 +293,9 @@ def moved(knob: Knob, factor: float) -> str:
 
 
 def links(question: Question) -> "Component":
-    """Where else to go with a question."""
-    return html.Div(compare_link("Compare with something else", question, question), className="bar")
+    """Where a question may be taken: to files, to another page."""
+    compare = html.Div(compare_link("Compare with something else", question, question), className="bar")
+    return html.Div([downloads.links(question), compare])
 
 
 def _slider(knob: Knob, factor: float) -> "Component":

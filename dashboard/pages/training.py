@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from dash import Dash, html
 
+from ...simulator.figures import pipeline
+from ...simulator.figures.actions import Window
 from ...simulator.hardware import cluster_names
-from ...simulator.outputs import train_figures
+from ...simulator.outputs import PIPELINE, train_figures
 from ...simulator.predict import AnyPrediction, TrainPrediction
 from ...simulator.profile import stack_names
 from ...simulator.schedules import SCHEDULES
 from ...simulator.units import format_bytes, format_energy, format_seconds, format_usd
 from ...simulator.workload import preset_names
-from .. import parts
+from .. import parts, zooming
 from ..ask import Form
 from ..fields import Field
 from ..page import Here, Page
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "How long a step takes and how sure that is, whether it fits, and where the time of each rank goes."
+GRAPH = "training-pipeline"
+MOST_SPANS = 5000  # exchanges that are drawn apart: more make zooming slow, which draws what is seen anew
 TYPES = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "tf32", "fp32")
 
 
@@ -107,12 +111,20 @@ def numbers(prediction: AnyPrediction) -> "list[Component]":
 def figures(prediction: AnyPrediction) -> "list[Component]":
     """Pipeline, breakdown, memory, kernels."""
     assert isinstance(prediction, TrainPrediction)
-    return parts.figures(train_figures(prediction))
+    drawn = train_figures(prediction, MOST_SPANS)
+    return [parts.figure(PIPELINE, drawn.pop(PIPELINE), id=GRAPH), *parts.figures(drawn)]
+
+
+def _near(prediction: AnyPrediction, window_s: Window) -> Any:
+    assert isinstance(prediction, TrainPrediction)
+    grid = prediction.resolved.plan.grid
+    return pipeline(prediction.timeline, grid, window_s=window_s, most_spans=MOST_SPANS)
 
 
 def connect(app: Dash, here: Here) -> None:
-    """The form asks."""
+    """The form asks; a zoom draws what is seen."""
     FORM.connect(app, here, numbers, figures)
+    zooming.connect(app, here, FORM.base, GRAPH, "training-query", _near)
 
 
 PAGE = Page("/training", "Training step", "time, memory, pipeline", layout, connect)

@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dash import Dash, Input, Output, Patch, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ...simulator.errors import UserError
 from ...simulator.figures import gantt
+from ...simulator.figures.actions import Window
 from ...simulator.hardware import cluster_names
 from ...simulator.predict import AnyPrediction, Prediction
 from ...simulator.profile import stack_names
 from ...simulator.scenario.schema import FROM_TRAINERS
 from ...simulator.units import format_bytes, format_energy, format_rate, format_seconds, format_usd
 from ...simulator.workload import preset_names
-from .. import buckets, parts
+from .. import buckets, parts, zooming
 from ..ask import Form
 from ..buckets import Curve
 from ..fields import Field, said
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "How long new weights take into the engines, for how long these stand still, and which bucket is best."
+GANTT = "update-gantt"
 SERVED = ("broadcast", "p2p")
 _KEPT = ("update.free_memory", "update.inference.memory_utilization", "update.inference.tp")
 """What an update by any method may say."""
@@ -152,8 +154,8 @@ def figures(prediction: AnyPrediction) -> "list[Component]":
     report, resolved = prediction.report, prediction.resolved
     curve = Curve("", buckets.sizes_of(resolved))
     return [
-        _figure("Timeline", "update-gantt", gantt(prediction.timeline, title=report.name), "wide timeline"),
-        _figure("Bucket size", "update-curve", bucket_curve(curve, asked(prediction), report.update_time_s), "wide"),
+        parts.figure("Timeline", gantt(prediction.timeline, title=report.name), around="wide timeline", id=GANTT),
+        parts.figure("Bucket size", bucket_curve(curve, asked(prediction), report.update_time_s), id="update-curve"),
         dcc.Store(id="update-points"),
         dcc.Store(id="update-next"),
         *parts.figures({"Phases": phases(report), "Memory": device_memory(held(prediction), resolved.memory_bytes)}),
@@ -165,28 +167,10 @@ def asked(prediction: Prediction) -> int:
     return prediction.resolved.scenario.update.bucket or prediction.report.bucket_bytes
 
 
-def _figure(caption: str, name: str, figure: Any, around: str) -> "Component":
-    graph = dcc.Graph(id=name, figure=figure, config=parts.CONFIG)
-    return html.Section([html.H2(caption), html.Div(graph, className=around)])
-
-
-def window_of(moved: Mapping[str, Any] | None, whole_s: float) -> tuple[float, float] | None:
-    """Which seconds are seen after a zoom, as plotly tells it; None where it tells something else."""
-    if not moved:
-        return None
-    if moved.get("xaxis.autorange"):
-        return 0.0, whole_s
-    ends = moved.get("xaxis.range") or [moved.get("xaxis.range[0]"), moved.get("xaxis.range[1]")]
-    if len(ends) != 2 or not all(isinstance(end, int | float) for end in ends):
-        return None
-    begin, end = sorted(map(float, ends))
-    return (begin, end) if end > begin else None
-
-
 def connect(app: Dash, here: Here) -> None:
     """The form asks; a zoom draws what is seen; the curve grows until it is done."""
     FORM.connect(app, here, numbers, figures)
-    _zooms(app, here)
+    zooming.connect(app, here, FORM.base, GANTT, "update-query", _near)
     _grows(app, here)
 
 
@@ -197,27 +181,8 @@ def _predicted(here: Here, query: str) -> tuple[Question, Prediction]:
     return question, prediction
 
 
-def _zooms(app: Dash, here: Here) -> None:
-    @app.callback(
-        Output("update-gantt", "figure"),
-        Input("update-gantt", "relayoutData"),
-        State("update-query", "data"),
-        prevent_initial_call=True,
-    )
-    def zoom(moved: Mapping[str, Any] | None, query: str | None) -> Any:
-        if query is None or window_of(moved, 0.0) is None:
-            return no_update
-        timeline = _predicted(here, query)[1].timeline
-        return nearer(gantt(timeline, window_s=window_of(moved, timeline.makespan_s or 1.0)))
-
-
-def nearer(figure: Any) -> Patch:
-    """The bars of a figure, its window and its subtitle, for one that is drawn already."""
-    changed = Patch()
-    changed["data"] = figure.data
-    changed["layout"]["xaxis"]["range"] = figure.layout.xaxis.range
-    changed["layout"]["title"]["subtitle"]["text"] = figure.layout.title.subtitle.text
-    return changed
+def _near(prediction: AnyPrediction, window_s: Window) -> Any:
+    return gantt(prediction.timeline, window_s=window_s)
 
 
 def _grows(app: Dash, here: Here) -> None:

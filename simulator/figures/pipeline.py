@@ -39,7 +39,7 @@ def pipeline(
     window: str = "all",
     host: bool = False,
     window_s: Window | None = None,
-    most_spans: int = MOST_SPANS,
+    most_spans: int | None = None,
 ) -> "go.Figure":
     """The whole step; `window` names the part shown first (see `actions.windows`), buttons show the others.
 
@@ -49,7 +49,7 @@ def pipeline(
 
     found = boxes(timeline, grid)
     drawn, cells = joined(found, window=window_s)
-    spans, bin_s = traffic(timeline, most_spans, host, window_s)
+    spans, bin_s = traffic(timeline, most_spans or MOST_SPANS, host, window_s)
     lanes = [name for name in (*TRAFFIC, "host") if name in set(spans.lane)]
     rows = _Rows(grid.ranks, lanes, HALVED_PX if grid.pairs else ACTION_PX)
     parts = windows(found, timeline.makespan_s)

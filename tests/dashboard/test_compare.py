@@ -79,6 +79,15 @@ def test_times_are_those_of_the_python_api():
     assert [card.children[1].children[0] for card in drawn[0].children] == [format_seconds(s) for s in times]
 
 
+@pytest.mark.parametrize(("base", "explained"), [("tiny-2ranks", True), ("rl-async-glm-4.5-air-h100", False)])
+def test_every_side_is_offered_as_a_file_and_explained_where_it_can_be(base, explained):
+    here, question = Here(Library()), Question(base)
+
+    drawn = str(compare.compared({name: compare.side(here, question) for name in NAMES[:2]}, [question] * 2))
+
+    assert (drawn.count(f"/download/scenario.toml{question.query()}"), "/explain?" in drawn) == (2, explained)
+
+
 def test_sides_of_different_kinds_are_not_compared():
     here = Here(Library())
     sides = {name: compare.side(here, Question(base)) for name, base in

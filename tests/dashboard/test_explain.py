@@ -67,6 +67,12 @@ def test_an_rl_cycle_is_not_explained():
         case_of(Library(), Question("rl-async-glm-4.5-air-h100"))
 
 
+def test_a_question_is_offered_as_files():
+    question = Question("tiny-2ranks", {"nodes": 1})
+
+    assert f"/download/scenario.toml{question.query()}" in str(explain.links(question))
+
+
 def test_what_helps_links_to_both_sides():
     found = api.explain(TINY)
 

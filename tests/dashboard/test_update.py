@@ -1,4 +1,4 @@
-"""The page of weight updates: what fields ask, the curve of bucket sizes and its ends, figures that add up, zooming."""
+"""The page of weight updates: what fields ask, the curve of bucket sizes and its ends, figures that add up."""
 
 import re
 
@@ -13,11 +13,10 @@ from runcast.dashboard.figures.update_buckets import bucket_curve
 from runcast.dashboard.figures.update_memory import device_memory, held
 from runcast.dashboard.figures.update_phases import phases
 from runcast.dashboard.library import Library
-from runcast.dashboard.pages.update import FORM, asked, crossed, nearer, window_of
+from runcast.dashboard.pages.update import FORM, asked, crossed
 from runcast.dashboard.question import Question
 from runcast.simulator import simulate
 from runcast.simulator.errors import UserError
-from runcast.simulator.figures import gantt
 from runcast.simulator.units import format_seconds, parse
 
 TINY = ("tiny-2ranks", "tiny-p2p", "tiny-stage-heads", "tiny-colocated")
@@ -38,34 +37,6 @@ def test_a_size_is_written_so_that_it_reads_back(size):
 )
 def test_a_size_is_written_as_a_person_would(size, text):
     assert size_text(size) == text
-
-
-@pytest.mark.parametrize(
-    ("moved", "window"),
-    [
-        (None, None),
-        ({"autosize": True}, None),
-        ({"font.color": "#fff"}, None),
-        ({"xaxis.range[0]": 2.0, "xaxis.range[1]": 3.5}, (2.0, 3.5)),
-        ({"xaxis.range": [2, 3]}, (2.0, 3.0)),
-        ({"xaxis.range[0]": 3.0, "xaxis.range[1]": 3.0}, None),
-        ({"xaxis.range[0]": "x", "xaxis.range[1]": 3.0}, None),
-        ({"xaxis.autorange": True}, (0.0, 9.0)),
-    ],
-)
-def test_what_is_seen_after_a_zoom(moved, window):
-    assert window_of(moved, 9.0) == window
-
-
-def test_a_zoom_changes_bars_window_and_subtitle(answers):
-    timeline = answers.predict(Question("tiny-2ranks")).timeline
-    operations = nearer(gantt(timeline, window_s=(0.5, 1.0))).to_plotly_json()["operations"]
-
-    assert [(one["location"], one["operation"]) for one in operations] == [
-        (["data"], "Assign"),
-        (["layout", "xaxis", "range"], "Assign"),
-        (["layout", "title", "subtitle", "text"], "Assign"),
-    ]
 
 
 # Methods --------------------------------------------------------------------------------------------------------------
