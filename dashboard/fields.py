@@ -127,7 +127,7 @@ def _slider(form: str, field: Field, text: str | None) -> "Component":
     )  # fmt: skip
 
 
-_MARKS = ((-10, "1 MiB"), (-5, "32 MiB"), (0, "1 GiB"), (3, "8"), (5, "32 GiB"))
+_MARKS = ((-10, "1 MiB"), (-5, "32 MiB"), (0, "1 GiB"), (5, "32 GiB"))
 """Powers of two of GiB."""
 
 
