@@ -1,4 +1,4 @@
-"""Predictions for the browser: each question is answered once, by the hash of what it resolves to."""
+"""Predictions for the browser: each question is answered once, by the hash of what it resolves to and its name."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Answers:
     most_ops: int = 3_000_000
     _memo: Memo = field(default_factory=Memo)
     _predicting: Lock = field(default_factory=Lock)
-    _kept: OrderedDict[str, AnyPrediction] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[tuple[str, str], AnyPrediction] = field(default_factory=OrderedDict)
 
     def scenario(self, question: Question) -> tuple[AnyScenario, str]:
         """The checked scenario of a question, and where it comes from.
@@ -60,7 +60,7 @@ class Answers:
         with self._predicting:
             memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
-            key = resolved.hash
+            key = given.name, resolved.hash  # files of one content may have two names
             if key not in self._kept:
                 self._kept[key] = predicted(resolved)
                 self._drop_oldest()
@@ -77,4 +77,5 @@ class Answers:
 
 def _ops(prediction: AnyPrediction) -> int:
     """How large a prediction is."""
-    return 0 if isinstance(prediction, CyclePrediction) else len(prediction.timeline.end_s)
+    update = prediction.update if isinstance(prediction, CyclePrediction) else None
+    return len(prediction.timeline.end_s) + (len(update.timeline.end_s) if update is not None else 0)

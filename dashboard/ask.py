@@ -5,7 +5,7 @@ drawn by a callback of their own, so that a slider answers at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
@@ -37,8 +37,8 @@ class Form:
     """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first.
 
     `first(values, given)` says which tables of a scenario are replaced before the fields' own changes, where what it
-    says does not go with what is given; those tables are `replaced`. `onward` names other pages that take
-    the same question, by their paths.
+    says does not go with what is given; those tables are `replaced`. `onward` are links to other pages that take
+    the same question.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Form:
     groups: Mapping[str, Sequence[Field]]
     first: Callable[[Values, Values], Mapping[str, Any]] = _nothing
     replaced: Sequence[str] = ()
-    onward: Mapping[str, str] = field(default_factory=dict)
+    onward: "Sequence[Callable[[Question], Component]]" = ()
 
     @property
     def fields(self) -> dict[str, Field]:
@@ -55,17 +55,24 @@ class Form:
         return {one.key: one for group in self.groups.values() for one in group}
 
     def question(self, here: Here, query: str) -> Question:
-        """What the address asks, or the page's own question where it asks none that can be read."""
-        try:
-            asked = from_query(query, self.base)
-            here.answers.scenario(Question(asked.base))
-        except UserError:
-            return Question(self.base)
+        """What the address asks.
+
+        Raises:
+            UserError: it cannot be read, or is of no scenario that this form can ask about.
+        """
+        asked = from_query(query, self.base)
+        here.library.scenario(asked.base, (self.kind,))
+        here.answers.scenario(Question(asked.base))
         return asked
 
     def drawn(self, here: Here, query: str) -> "Component":
-        """The fields with the values of a question, and the places of the answer."""
-        question = self.question(here, query)
+        """The fields with the values of the question of an address, and the places of the answer."""
+        try:
+            return self._drawn(here, self.question(here, query))
+        except UserError as error:
+            return html.Div([parts.unread(error), self._drawn(here, Question(self.base))])
+
+    def _drawn(self, here: Here, question: Question) -> "Component":
         table = _with_changes(here, question)
         base = dmc.Select(
             id=f"{self.name}-base", label="Scenario", data=here.library.of_kind(self.kind), value=question.base,
@@ -128,8 +135,7 @@ class Form:
 
     def _leads(self, question: Question) -> "list[Component]":
         """Where the question may be taken: to files, to other pages."""
-        pages = parts.links("Go on", {path + question.query(): name for path, name in self.onward.items()})
-        return [downloads.links(question), *([pages] if self.onward else [])]
+        return [downloads.links(question), parts.row("Go on", [to(question) for to in self.onward])]
 
     def _hide(self, app: Dash) -> None:
         """Fields that say nothing beside what the others say are not shown; they are drawn as they begin."""
@@ -155,7 +161,8 @@ class Form:
         given = {key: value for key, value in given.items() if self._applies(key, given)}
         given = fields.read(self.fields, given)
         first = self.first(table, given)
-        kept = {key: value for key, value in asked.items() if key not in self.fields and key not in self.replaced}
+        gone = {*self.fields, *self.replaced}
+        kept = {key: value for key, value in asked.items() if key not in gone and key.partition(".")[0] not in first}
         own = fields.changes(self.fields, changed(table, first, "form"), given)
         return Question(base).changed({**first, **kept, **own})
 

@@ -39,7 +39,7 @@ def connect(server: Flask, here: Here) -> None:
     @server.get("/download/<name>")
     def download(name: str) -> Response:
         try:
-            question = from_query(request.query_string.decode(), "")
+            question = from_query(request.query_string.decode(errors="replace"), "")
             if name not in _FILES:
                 raise unknown("address", "download", name, _FILES)
             data = _FILES[name](here, question)

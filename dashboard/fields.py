@@ -69,14 +69,18 @@ class Field:
             choices = list(dict.fromkeys([*self.options, *([value] if value else [])]))
             return dmc.Select(data=choices, value=value, searchable=len(choices) > 8, allowDeselect=False, **told)
         if self.whole:
-            return dmc.NumberInput(value=value, min=self.least, allowDecimal=False, debounce=400, **told)
+            return dmc.NumberInput(value=value, min=self.least, **_AS_TYPED, **told)
         if self.share:
-            return dmc.NumberInput(value=value, min=0, max=1, step=0.1, debounce=400, **told)
+            return dmc.NumberInput(value=value, min=0, max=1, step=0.1, **_AS_TYPED, **told)
         if self.pasted:
             return dmc.Textarea(
                 value=value, debounce=400, autosize=True, maxRows=12, spellCheck=False, className="whole", **told
             )
         return dmc.TextInput(value="" if value is None else str(value), debounce=400, **told)
+
+
+_AS_TYPED = {"clampBehavior": "none", "debounce": 400}
+"""Of a number: its limits hold for the arrows; what is typed stays, and is refused beside it."""
 
 
 def inputs(form: str) -> list[Input]:

@@ -3,14 +3,14 @@
 Everything has a name from a listing. A name from a browser is looked up there and never joined to a path.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from ..simulator.errors import unknown
+from ..simulator.errors import UserError, fault, unknown
 from ..simulator.files import read_toml
 
 REPORT = "report.csv"
@@ -33,16 +33,19 @@ class Library:
                 found.setdefault(file.name.removesuffix(".toml"), file)
         return found
 
-    def scenario(self, name: str) -> tuple[dict[str, Any], str]:
+    def scenario(self, name: str, kinds: Collection[str] = ()) -> tuple[dict[str, Any], str]:
         """The table of a scenario, and how it is called in messages: the place of its file.
 
         Raises:
-            UserError: there is none of this name, or it cannot be read.
+            UserError: there is none of this name, or it cannot be read, or it is of another kind than these.
         """
         known = self.scenarios()
         if name not in known:
             raise unknown("address", "base", name, known)
-        return read_toml(known[name]), str(known[name])
+        table = read_toml(known[name])
+        if kinds and table.get("kind") not in kinds:
+            raise UserError(fault("address", "base", name, f"expected a scenario of kind {' or '.join(kinds)}"))
+        return table, str(known[name])
 
     def of_kind(self, kind: str) -> list[str]:
         """Names of scenarios of a kind."""

@@ -13,7 +13,7 @@ from .question import Question
 
 MOST_OPS = 150_000
 """Of a Program that is simulated while one waits for a slider: about 0.2 s. Larger ones are told to first order."""
-_KEPT = 8  # a case of a million ops holds some 200 MB
+_KEPT, _KEPT_OPS = 8, 2_000_000  # cases, and ops of all of them: a million holds some 200 MB
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,14 @@ class Looks:
         with self._looking:
             if key not in self._kept:
                 self._kept[key] = Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
-                if len(self._kept) > _KEPT:
+                while len(self._kept) > 1 and (len(self._kept) > _KEPT or self._ops > _KEPT_OPS):
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
+
+    @property
+    def _ops(self) -> int:
+        return sum(len(one.case.resolved.program) for one in self._kept.values())
 
 
 def case_of(library: Library, question: Question) -> Case:

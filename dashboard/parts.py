@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
+from ..simulator.errors import UserError
+
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
@@ -53,6 +55,12 @@ def figures(drawn: Mapping[str, Any]) -> "list[Component]":
     return [figure(caption, one) for caption, one in drawn.items()]
 
 
+def unread(error: UserError) -> "Component":
+    """What a page says whose address asks what it cannot show."""
+    lines = [*error.faults, "This is the scenario that the page begins with."]
+    return dmc.Alert([html.P(line) for line in lines], title="The address cannot be followed", color="red")
+
+
 def said(lines: Iterable[str]) -> "Component":
     """Notes, and what else is small print."""
     return html.Div([html.P(line, className="said") for line in lines])
@@ -60,5 +68,10 @@ def said(lines: Iterable[str]) -> "Component":
 
 def links(caption: str, places: Mapping[str, str]) -> "Component":
     """Names by their addresses, in a row behind a caption. The browser asks for them anew: they may be files."""
-    found = [html.Li(html.A(name, href=href)) for href, name in places.items()]
-    return html.Nav([html.Span(caption), html.Ul(found)], className="links", **{"aria-label": caption})
+    return row(caption, [html.A(name, href=href) for href, name in places.items()])
+
+
+def row(caption: str, links: "Iterable[Component]") -> "Component":
+    """Links behind a caption."""
+    found = html.Ul([html.Li(link) for link in links])
+    return html.Nav([html.Span(caption), found], className="links", **{"aria-label": caption})

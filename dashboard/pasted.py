@@ -1,20 +1,21 @@
-"""JSON that a user pastes, such as the config of a model: a table of plain values, limited in size, never a path."""
+"""The config.json of a model that a user pastes: a table of plain values, limited in size, never a path."""
 
 import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from ..simulator.errors import UserError, fault
+from ..simulator.workload import read_keys
 
 MOST_PASTED = 16_000
 """Characters of one text: configs have some 2,000, and an address must hold it."""
 
 
 def pasted(text: str, key: str) -> dict[str, Any]:
-    """The object that a text is, without keys that are null: they say nothing.
+    """The config that a text is, without keys that say nothing of the model's size, so that an address can hold it.
 
     Raises:
-        UserError: it is none, or it is too long; one line that names the key.
+        UserError: it is none, or it is too long; lines that name the key.
     """
     if len(text) > MOST_PASTED:
         raise UserError(f"form: {key}: {len(text):,} characters; at most {MOST_PASTED:,}")
@@ -25,8 +26,7 @@ def pasted(text: str, key: str) -> dict[str, Any]:
         raise UserError(f"form: {key}: is not JSON: {str(error)[:100]}") from None
     if not isinstance(table, dict):
         raise UserError(fault("form", key, table, "expected a JSON object: {...}"))
-    found: dict[str, Any] = _said(table)
-    return found
+    return read_keys(_said(table), f"form: {key}")
 
 
 def pasted_text(table: Any) -> str:

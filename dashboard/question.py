@@ -70,9 +70,11 @@ def _paths(key: str, value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _paths(key, item)
-    elif isinstance(value, str) and key.rpartition(".")[2] in _OPENS_FILES and _is_path(value):
+    elif isinstance(value, str) and key.rpartition(".")[2] in _OPENS_FILES and _is_path(key, value):
         yield fault("address", key, value, "expected a name of the catalogue; files are opened from the command line")
 
 
-def _is_path(text: str) -> bool:
+def _is_path(key: str, text: str) -> bool:
+    if key == "model.config":
+        return True  # there is no catalogue of them: any text is a file, or a folder with one
     return any(mark in text for mark in "/\\\0") or text.startswith((".", "~")) or text.endswith((".toml", ".json"))

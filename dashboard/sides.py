@@ -34,9 +34,14 @@ def from_sides_query(query: str, base: str) -> list[Question]:
     return [from_query(given[name], base) for name in NAMES if name in given]
 
 
-def explain_link(question: Question, text: str) -> html.A:
+def explain_link(question: Question, text: str = "Explain this") -> html.A:
     """A link to why a question has the answer that it has."""
     return html.A(text, href=f"/explain{question.query()}")
+
+
+def onward(question: Question) -> html.A:
+    """A link to a question beside itself, to change one of both."""
+    return compare_link("Compare with …", question, question)
 
 
 def compare_link(text: str, *questions: Question) -> html.A:

@@ -10,10 +10,14 @@ from typing import TypeVar, cast
 
 _Value = TypeVar("_Value")
 _MOST = 64  # values of each kind
+_ABSENT = object()
 
 
 class Memo:
-    """Values by kind and key; of each kind the oldest go first."""
+    """Values by kind and key; of each kind the oldest go first.
+
+    Threads may share one: at worst they make a value twice.
+    """
 
     def __init__(self, most: int = _MOST):
         self._most = most
@@ -22,9 +26,9 @@ class Memo:
     def get(self, kind: str, key: Hashable, make: Callable[[], _Value]) -> _Value:
         """The value that was made for this key, or one that is made now; what raises is not kept."""
         values = self._values.setdefault(kind, {})
-        if key not in values:
-            made = make()
-            if len(values) >= self._most:
-                values.pop(next(iter(values)))
-            values[key] = made
-        return cast(_Value, values[key])
+        if (found := values.get(key, _ABSENT)) is _ABSENT:
+            found = make()
+            for oldest in list(values)[: len(values) + 1 - self._most]:
+                values.pop(oldest, None)
+            values[key] = found
+        return cast(_Value, found)

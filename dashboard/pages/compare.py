@@ -50,7 +50,10 @@ _SAME_SPAN = """(moved, ids) => {
 
 def layout(here: Here, query: str) -> "Component":
     """The sides, and the place of what is said of them."""
-    questions = asked(here, query)
+    try:
+        questions, unread = asked(here, query), []
+    except UserError as error:
+        questions, unread = list(OWN), [parts.unread(error)]
     sides = [
         html.Div(
             stated.drawn(FORM, name, name.upper(), _of(questions, i), here.library, KINDS),
@@ -66,6 +69,7 @@ def layout(here: Here, query: str) -> "Component":
     return html.Div(
         [
             parts.heading("Compare", ABOUT),
+            *unread,
             html.Form([html.Div(sides, className="sides"), html.Div(buttons, className="bar")],
                       **{"aria-label": "Scenarios"}),
             dcc.Loading(html.Div(id="compare-answer", className="answer", **{"aria-live": "polite"}), delay_show=500),
@@ -76,13 +80,14 @@ def layout(here: Here, query: str) -> "Component":
 
 
 def asked(here: Here, query: str) -> list[Question]:
-    """The questions of an address, two at least, or the page's own where it asks none that can be read."""
-    try:
-        found = from_sides_query(query, BASE)
-        for question in found:
-            here.library.scenario(question.base)
-    except UserError:
-        return list(OWN)
+    """The questions of an address, two at least: the page's own where it asks none.
+
+    Raises:
+        UserError: one cannot be read, or is of no scenario.
+    """
+    found = from_sides_query(query, BASE)
+    for question in found:
+        here.library.scenario(question.base)
     return [*found, *([found[0]] if len(found) == 1 else [])] or list(OWN)
 
 

@@ -42,7 +42,10 @@ LEAST_SHARE = 0.005
 
 def layout(here: Here, query: str) -> "Component":
     """The scenario, and the places of what is said of it."""
-    question, factors = asked(here, query)
+    try:
+        (question, factors), unread = asked(here, query), []
+    except UserError as error:
+        (question, factors), unread = (Question(BASE), dict[str, float]()), [parts.unread(error)]
     side = stated.drawn(FORM, "a", "What to explain", question, here.library, KINDS)
     answer = [
         dcc.Loading(html.Div(id="explain-look", className="answer", **{"aria-live": "polite"}), delay_show=500),
@@ -53,18 +56,20 @@ def layout(here: Here, query: str) -> "Component":
     ]  # fmt: skip
     form = html.Form([html.Div(side, className="sides"), html.Div(id="explain-links")], className="form",
                      **{"aria-label": "Scenario"})  # fmt: skip
-    return html.Div([parts.heading("Explain", ABOUT), html.Div([form, html.Div(answer), *stores], className="asking")])
+    below = html.Div([form, html.Div(answer), *stores], className="asking")
+    return html.Div([parts.heading("Explain", ABOUT), *unread, below])
 
 
 def asked(here: Here, query: str) -> tuple[Question, dict[str, float]]:
-    """The question of an address and its factors, or the page's own question where it asks none that can be read."""
+    """The question of an address and its factors.
+
+    Raises:
+        UserError: it cannot be read, or is of no scenario that can be explained.
+    """
     pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True)
     rest = [(key, value) for key, value in pairs if not key.startswith(TIMES)]
-    try:
-        question = from_query("?" + urlencode(rest), BASE)
-        here.library.scenario(question.base)
-    except UserError:
-        return Question(BASE), {}
+    question = from_query("?" + urlencode(rest), BASE)
+    here.library.scenario(question.base, KINDS)
     return question, dict(_factors((key, value) for key, value in pairs if key.startswith(TIMES)))
 
 

@@ -18,6 +18,7 @@ from .. import parts, zooming
 from ..ask import Form
 from ..fields import Field
 from ..page import Here, Page
+from ..sides import explain_link, onward
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -78,7 +79,7 @@ FORM = Form(
     },
     first=_model,
     replaced=("model",),
-    onward={"/explain": "Explain this", "/compare": "Compare with …"},
+    onward=(explain_link, onward),
 )
 
 
@@ -112,7 +113,7 @@ def figures(prediction: AnyPrediction) -> "list[Component]":
     """Pipeline, breakdown, memory, kernels."""
     assert isinstance(prediction, TrainPrediction)
     drawn = train_figures(prediction, MOST_SPANS)
-    return [parts.figure(PIPELINE, drawn.pop(PIPELINE), id=GRAPH), *parts.figures(drawn)]
+    return [parts.figure(PIPELINE, drawn.pop(PIPELINE), around="wide timeline", id=GRAPH), *parts.figures(drawn)]
 
 
 def _near(prediction: AnyPrediction, window_s: Window) -> Any:

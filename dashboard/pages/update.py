@@ -23,6 +23,7 @@ from ..figures.update_memory import device_memory, held
 from ..figures.update_phases import phases
 from ..page import Here, Page
 from ..question import Question, from_query
+from ..sides import explain_link, onward
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -119,7 +120,7 @@ FORM = Form(
     },
     first=crossed,
     replaced=("update",),
-    onward={"/explain": "Explain this", "/compare": "Compare with …"},
+    onward=(explain_link, onward),
 )
 
 

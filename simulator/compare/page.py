@@ -1,7 +1,6 @@
 """A Comparison as one HTML page: what it comes to, a waterfall, terms, inputs, metrics, both timelines on one axis."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def timelines(sides: Mapping[str, Side]) -> Figures:
     if all(side.kind == "train_step" for side in sides.values()) and not all(one.grid for one in drawn.values()):
         return {f"Timelines of {names}": steps_beside({name: (one.timeline, one.ranks) for name, one in drawn.items()})}
     until_s = max(one.timeline.makespan_s for one in drawn.values())
-    return {f"Timeline of {name}": _drawn(f"{name}: {escape(sides[name].label)}", one, until_s)
+    return {f"Timeline of {name}": _drawn(f"{name}: {sides[name].label}", one, until_s)
             for name, one in drawn.items()}  # fmt: skip
 
 

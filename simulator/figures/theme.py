@@ -5,6 +5,7 @@ and grid lines half transparent, so that a page may be light or dark; only the t
 """
 
 from collections.abc import Iterable
+from html import escape
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -72,11 +73,14 @@ def colours(labels: Iterable[str]) -> dict[str, str]:
 
 
 def styled(figure: "go.Figure", title: str, subtitle: str, plot_height_px: float, **layout: Any) -> "go.Figure":
-    """The figure with its titles, time axis, fonts, margins, and a legend between title and plot."""
+    """The figure with its titles, time axis, fonts, margins, and a legend between title and plot.
+
+    The title is text, as it may hold a name that someone chose; the subtitle may hold markup.
+    """
+    above = {"text": escape(title, quote=False), "subtitle": {"text": subtitle}}
     top_px = TITLE_PX + (LEGEND_PX if layout.get("showlegend", True) else 0)
     figure.update_layout(
-        title={"text": title, "subtitle": {"text": subtitle}, "x": 0, "xref": "paper", "yref": "container", "y": 1,
-               "yanchor": "top", "pad": {"t": 14}},
+        title={**above, "x": 0, "xref": "paper", "yref": "container", "y": 1, "yanchor": "top", "pad": {"t": 14}},
         font={"family": FONT, "size": 12, "color": TEXT},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

@@ -120,5 +120,5 @@ def _copied(value: Any) -> Any:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):  # brackets in brackets in brackets ...
         return text

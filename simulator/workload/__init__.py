@@ -1,6 +1,6 @@
 """What is trained or served: a model's shape, its parameters, and the tensors of its checkpoint."""
 
-from .hf import from_hf_config, load_hf_config
+from .hf import from_hf_config, load_hf_config, read_keys
 from .model import Fp8, Mla, ModelSpec, Moe
 from .presets import preset, preset_config, preset_names
 from .tensors import Weights, weights
@@ -16,5 +16,6 @@ __all__ = [
     "preset",
     "preset_config",
     "preset_names",
+    "read_keys",
     "weights",
 ]

@@ -59,6 +59,23 @@ def from_hf_config(
     Raises:
         UserError: a key is missing or out of range, or the model has layers that we cannot size; one line per fault.
     """
+    spec, keys = _read(config, where, name)
+    keys.refuse_unread(strict)
+    keys.check()
+    return _sizeable(spec, where)
+
+
+def read_keys(config: Mapping[str, Any], where: str = "model") -> dict[str, Any]:
+    """The keys that `from_hf_config` reads of a config; the others say how a model is run or was made.
+
+    Raises:
+        UserError: we cannot size such a model. What else is wrong with it is found when it is read.
+    """
+    asked = _read(config, where, None)[1].asked
+    return {key: value for key, value in config.items() if key in asked}
+
+
+def _read(config: Mapping[str, Any], where: str, name: str | None) -> tuple[ModelSpec, Keys]:
     model_type = str(_json_object(config, where).get("model_type") or "llama")
     family = family_of(model_type, config)
     keys = Keys(config, where, family.own)
@@ -66,10 +83,7 @@ def from_hf_config(
     refuse(keys, family, model_type)
     keys.check()
     named = keys.text("source", keys.text("_name_or_path", model_type))
-    spec = _spec(keys, family, model_type, name or named)
-    keys.refuse_unread(strict)
-    keys.check()
-    return _sizeable(spec, where)
+    return _spec(keys, family, model_type, name or named), keys
 
 
 def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:

@@ -1,5 +1,8 @@
 """Which answers are kept: the last ones, as many as there is room for."""
 
+import re
+from pathlib import Path
+
 import pytest
 from runcast.dashboard.answers import Answers
 from runcast.dashboard.library import Library
@@ -19,6 +22,17 @@ def test_the_last_answers_are_kept(limits, kept):
 
     again = [answers.predict(one) for one in reversed(ASKED)]
     assert [one is other for one, other in zip(first, reversed(again), strict=True)] == kept
+
+
+def test_of_two_files_of_one_content_each_has_its_name(tmp_path):
+    for name in ("one", "two"):
+        text = Path("data/scenarios/tiny-2ranks.toml").read_text()
+        (tmp_path / f"{name}.toml").write_text(re.sub(r"(?m)^name = .*", f'name = "{name}"', text))
+    answers = Answers(Library(tmp_path))
+
+    names = [answers.predict(Question(name)).report.name for name in ("one", "two")]
+
+    assert names == ["one", "two"]
 
 
 def test_one_answer_serves_two_ways_of_asking():

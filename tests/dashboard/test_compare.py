@@ -8,7 +8,7 @@ from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import compare
 from runcast.dashboard.question import Question
-from runcast.dashboard.sides import NAMES, from_sides_query, sides_query
+from runcast.dashboard.sides import NAMES, from_sides_query, onward, sides_query
 from runcast.dashboard.stated import question_of, text_of, with_what_if
 from runcast.dashboard.tables import csv
 from runcast.simulator.errors import UserError
@@ -53,9 +53,25 @@ def test_a_named_what_if_is_written_as_lines_that_say_it(name):
     assert dict(question_of("tiny-2ranks", written).changes).items() >= dict(what_ifs()[name].changes).items()
 
 
-@pytest.mark.parametrize("query", ["", "?a=base%3Dnone", "?a=base%3Dtiny-2ranks%26cluster%3D../x", "?x=1"])
+@pytest.mark.parametrize("query", ["", "?x=1"])
 def test_an_address_that_asks_nothing_is_answered_with_two_sides_of_the_pages_own(query):
     assert compare.asked(Here(Library()), query) == list(compare.OWN)
+
+
+@pytest.mark.parametrize("query", ["?a=base%3Dnone", "?a=base%3Dtiny-2ranks%26cluster%3D../x"])
+def test_an_address_that_cannot_be_followed_is_told_above_the_pages_own(query):
+    with pytest.raises(UserError, match="address"):
+        compare.asked(Here(Library()), query)
+
+    assert "cannot be followed" in str(compare.layout(Here(Library()), query))
+
+
+def test_a_question_that_is_sent_from_another_page_is_asked():
+    question = Question("train-llama3-8b-8xh100", {"parallel.tp": 4})
+
+    query = onward(question).href.removeprefix("/compare")
+
+    assert compare.asked(Here(Library()), query) == [question, question]
 
 
 def test_one_side_is_held_against_itself():

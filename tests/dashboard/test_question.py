@@ -32,6 +32,8 @@ def test_a_question_comes_back_from_its_address(changes):
         ("stack", "mine.toml"),
         ("model.config", "config.json"),
         ("model.config", "~/model"),
+        ("model.config", "folder"),
+        ("model", {"config": "folder"}),
         ("cluster", {"base": "dgx-h100", "device": "a/b"}),
         ("cluster", {"mix": [{"base": "x\\y", "nodes": 1}]}),
     ],
@@ -39,6 +41,12 @@ def test_a_question_comes_back_from_its_address(changes):
 def test_no_file_is_named_by_a_browser(key, value):
     with pytest.raises(UserError, match="expected a name of the catalogue"):
         Question("tiny-2ranks").changed({key: value})
+
+
+def test_brackets_without_end_are_text():
+    deep = "[" * 9000
+
+    assert from_query(f"?nodes={deep}", "tiny-2ranks").changes == {"nodes": deep}
 
 
 def test_a_flood_is_refused():

@@ -44,7 +44,8 @@ def test_fields_as_they_are_ask_the_scenario_itself(here):
 
 
 def test_a_pasted_config_takes_the_models_place_in_the_address_too(here):
-    given = shown(here) | {"model.config": json.dumps(CONFIG | {"null_says_nothing": None})}
+    beside = {"null_says_nothing": None, "use_cache": True, "architectures": ["LlamaForCausalLM"]}
+    given = shown(here) | {"model.config": json.dumps(CONFIG | beside)}
     asked = FORM._asked(here, "mine", given, {})
 
     assert FORM.question(here, asked.query()) == asked == Question("mine", {"model": {"config": CONFIG}})
@@ -61,6 +62,19 @@ def test_a_field_that_does_not_apply_is_hidden_from_the_start(here):
     asked = (Question("mine"), Question("mine", {"model": {"config": CONFIG}}))
 
     assert [FORM.drawn(here, one.query())[around].hidden for one in asked] == [False, True]
+
+
+@pytest.mark.parametrize("query", ["?base=none&parallel.tp=8", "?base=tiny-2ranks", "?cluster=../x"])
+def test_an_address_that_cannot_be_followed_is_told_above_the_pages_own(here, query):
+    assert "cannot be followed" in str(FORM.drawn(here, query))
+
+
+def test_another_model_takes_what_was_said_of_the_last_one_with_it(here):
+    given = shown(here) | {"model.preset": "llama3-70b"}
+
+    asked = FORM._asked(here, "mine", given, {"model.layers": 4, "batch.global": 16})
+
+    assert asked.changes == {"model": {"preset": "llama3-70b"}}
 
 
 @pytest.mark.parametrize(
