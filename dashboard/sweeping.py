@@ -89,12 +89,22 @@ def held(home: Path, name: str) -> Held | None:
     if not _NAME.fullmatch(name) or not (folder / "state.sqlite").is_file():
         return None
     try:
-        with closing(sqlite3.connect(f"{(folder / 'state.sqlite').resolve().as_uri()}?mode=ro", uri=True)) as database:
+        with reading(folder) as database:
             (total,) = database.execute("SELECT value FROM sweep WHERE key = 'points'").fetchone()
             (done,) = database.execute("SELECT count(*) FROM points").fetchone()
     except (sqlite3.Error, TypeError):  # it is being made, or is another program's
         return None
     return Held(done, int(total), _at_work(folder))
+
+
+def reading(folder: Path) -> "closing[sqlite3.Connection]":
+    """The database of a sweep's folder, to be read alone.
+
+    Raises:
+        sqlite3.Error: there is none that can be opened.
+    """
+    place = (folder / "state.sqlite").resolve().as_uri()  # its quoting lets a folder be named `my#1`
+    return closing(sqlite3.connect(f"{place}?mode=ro", uri=True))
 
 
 def _at_work(folder: Path) -> bool:
@@ -112,6 +122,8 @@ def _at_work(folder: Path) -> bool:
 def run(library: Library, home: Path, asked: Asked, engine: Engine, watch: Callable[[Progress], None]) -> Swept:
     """Run a sweep in its folder, or what is not done yet of it, until it is done or `stop` is called for it.
 
+    It can be stopped from when `watch` is first called.
+
     Raises:
         UserError: what is asked is not allowed, or its folder is at work or holds another sweep.
     """
@@ -123,16 +135,19 @@ def run(library: Library, home: Path, asked: Asked, engine: Engine, watch: Calla
     else:
         sweep = _own(library, folder, asked)
 
+    begun = False
+
     def watching(progress: Progress) -> None:
+        nonlocal begun
+        if not begun:  # the folder is ours from now on, so a mark in it was for a sweep before
+            (folder / STOP).unlink(missing_ok=True)
+            begun = True
         watch(progress)
         if (folder / STOP).exists():
+            (folder / STOP).unlink()
             raise KeyboardInterrupt
 
-    (folder / STOP).unlink(missing_ok=True)
-    try:
-        return run_sweep(sweep, folder, engine, watching)
-    finally:
-        (folder / STOP).unlink(missing_ok=True)
+    return run_sweep(sweep, folder, engine, watching)
 
 
 def stop(home: Path, name: str) -> None:
@@ -166,8 +181,8 @@ def _own(library: Library, folder: Path, asked: Asked) -> Sweep:
 
 
 def _checked(data: bytes, place: Path, folder: Path) -> Sweep:
-    """The sweep of a file that is left there only if it is one."""
-    fresh = not folder.exists()
+    """The sweep of a file that is left there only if it is one, or was there before."""
+    fresh, new = not folder.exists(), not place.exists()
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(place, data)
     try:
@@ -177,8 +192,9 @@ def _checked(data: bytes, place: Path, folder: Path) -> Sweep:
             raise UserError(fault("sweep", "axes", len(sweep), allowed))
         return sweep
     except UserError as error:
-        if fresh:
+        if new:
             place.unlink()
+        if fresh:
             folder.rmdir()
         raise UserError(*[line.replace(str(place), "sweep") for line in error.faults]) from None
 

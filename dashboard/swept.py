@@ -7,7 +7,6 @@ import io
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +19,7 @@ from .figures.sweep_columns import axes
 from .library import REPORT, Library
 from .page import Here
 from .question import Question
-from .sweeping import FILE, shipped
+from .sweeping import FILE, reading, shipped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,8 +119,7 @@ def origin(folder: Path) -> Sweep | None:
     try:
         if (folder / FILE).is_file():
             return load_sweep(folder / FILE)
-        place = f"file:{folder / 'state.sqlite'}?mode=ro"
-        with closing(sqlite3.connect(place, uri=True)) as database:
+        with reading(folder) as database:
             noted = dict(database.execute("SELECT key, value FROM sweep"))
         return known.get(Path(noted.get("file", "")).stem)
     except (UserError, sqlite3.Error):

@@ -67,7 +67,7 @@ def layout(here: Here, query: str) -> "Component":
     ]
     body = html.Div(id="sweeps-body", className="answer")
     kept = [dcc.Store(id="sweeps-asked", data=asked)]
-    kept += [dcc.Store(id=f"sweeps-{name}") for name in ("done", "query", "stopping")]
+    kept += [dcc.Store(id=f"sweeps-{name}") for name in ("done", "query", "begun", "stopping")]
     about = parts.heading("Sweeps", ABOUT)
     return html.Div([about, html.Div([html.Div(forms, className="form"), body], className="asking"), *kept])
 
@@ -295,18 +295,24 @@ def _start(app: Dash, here: Here, home: Path) -> None:
         running=[
             (Output("sweeps-start", "loading"), True, False),
             (Output("sweeps-new", "disabled"), True, False),
+            (Output("sweeps-begun", "data"), False, False),
         ],
-        progress=[Output("sweeps-bar", "value"), Output("sweeps-bar", "max"), Output("sweeps-told", "children")],
+        progress=[
+            Output("sweeps-bar", "value"),
+            Output("sweeps-bar", "max"),
+            Output("sweeps-told", "children"),
+            Output("sweeps-begun", "data"),
+        ],
         interval=500,
         prevent_initial_call=True,
     )
     def start(tell: Callable[[Any], None], _: int, *typed: str | None) -> tuple[Any, Any]:
         def watch(progress: Progress) -> None:
-            tell((str(progress.done), str(progress.total), f"{progress.done} of {progress.total} points"))
+            tell((str(progress.done), str(progress.total), f"{progress.done} of {progress.total} points", True))
 
         asked = asked_of(*(text or "" for text in typed))
         engine = Pool(workers) if workers > 1 else InProcess()
-        tell(("0", "1", f"{asked.name}: starts"))
+        tell(("0", "1", f"{asked.name}: starts", False))
         try:
             done = sweeping.run(Library(data), Path(place), asked, engine, watch)
         except UserError as error:
@@ -355,9 +361,9 @@ def _left(app: Dash, home: Path) -> None:
         return told, str(found.done), str(found.total), name if ended else no_update, not found.at_work
 
     app.clientside_callback(
-        "(started_here, idle) => !started_here && idle",
+        "(begun_here, idle) => !begun_here && idle",
         Output("sweeps-cancel", "disabled"),
-        Input("sweeps-start", "loading"),
+        Input("sweeps-begun", "data"),
         Input("sweeps-wait", "disabled"),
     )
 
