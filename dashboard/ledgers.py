@@ -6,6 +6,7 @@ its own; whoever asks meanwhile is told how far it is.
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing import get_context
@@ -13,6 +14,7 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from ..simulator.errors import UserError
 from ..simulator.files import read_toml
 from ..simulator.samples import read_table
 from ..simulator.validate.coverage import count, coverage, verdict
@@ -64,7 +66,7 @@ class Simulating:
         """What was heard last: the ledger itself in the end.
 
         Raises:
-            EOFError: the process died.
+            EOFError: the process died, perhaps (OSError) while it told something.
         """
         while not isinstance(self._latest, Ledger) and self._heard.poll():
             self._latest = self._heard.recv()
@@ -103,20 +105,35 @@ class Ledgers:
         return pd.Series(told, rows.index)
 
     def rows(self, kind: str, column: str) -> "pd.DataFrame | Far":
-        """The rows of a ledger with the errors of a column, worst first; how far it is while it is being simulated."""
+        """The rows of a ledger with the errors of a column, worst first; how far it is while it is being simulated.
+
+        Raises:
+            UserError: the process that simulated it died; whoever asks again starts it anew.
+        """
         with self._reading:
             if kind == STEPS:
                 return worst_first(step_rows(self._steps.scored, column).assign(known=self._known))
             self._updates = self._updates or self.simulating()
-            ledger = self._updates.latest()
+            try:
+                ledger = self._updates.latest()
+            except (EOFError, OSError):
+                self._end(self._updates)
+                raise UserError("weight updates: their simulation ended before it was done") from None
         return ledger if isinstance(ledger, Far) else worst_first(update_rows(ledger, column))
 
     def stop(self) -> None:
         """Nobody waits for the simulation any more; whoever asks again starts it anew."""
         with self._reading:
-            if self._updates is not None and isinstance(self._updates.latest(), Far):
-                self._updates.stop()
-                self._updates = None
+            if self._updates is None:
+                return
+            with suppress(EOFError, OSError):  # of one that died, and is ended like any other
+                if isinstance(self._updates.latest(), Ledger):
+                    return
+            self._end(self._updates)
+
+    def _end(self, simulating: Simulating) -> None:
+        simulating.stop()
+        self._updates = None
 
 
 def step_rows(scored: "pd.DataFrame", column: str) -> "pd.DataFrame":

@@ -1,6 +1,6 @@
 """Validation: predictions beside what was published, row by row; how far off, and how often intervals hold."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
+from ...simulator.errors import UserError
 from .. import grid, parts
 from ..figures.validation_coverage import coverage_bars
 from ..figures.validation_scatter import scatter
@@ -158,6 +159,14 @@ def connect(app: Dash, _: Here) -> None:
     keep_in_address(app, f"{NAME}-query")
     grid.connect(app, NAME)
 
+    # the answer to Cancel stands only if no tick is sent before it comes
+    app.clientside_callback(
+        "() => true",
+        Output(f"{NAME}-wait", "disabled", allow_duplicate=True),
+        Input(f"{NAME}-cancel", "n_clicks"),
+        prevent_initial_call=True,
+    )
+
     @app.callback(
         Output(f"{NAME}-numbers", "children"),
         Output(f"{NAME}-drawn", "children"),
@@ -181,7 +190,10 @@ def connect(app: Dash, _: Here) -> None:
         if ctx.triggered_id == f"{NAME}-cancel":
             ledgers.stop()
             return _stopped(now), [], no_update, now.query(), *there
-        rows = ledgers.rows(now.kind, now.errors)
+        try:
+            rows = ledgers.rows(now.kind, now.errors)
+        except UserError as error:
+            return _stopped(now, error.faults), [], no_update, now.query(), *there
         if isinstance(rows, Far):
             words = f"Simulating weight updates, some seconds in all: {rows.done} of {rows.total or '...'}."
             return None, [], no_update, now.query(), False, _VISIBLE, words, str(rows.done), str(rows.total or 1)
@@ -192,9 +204,9 @@ def connect(app: Dash, _: Here) -> None:
         return numbers(mine), drawn(mine, now), sources, now.query(), *there
 
 
-def _stopped(now: Shown) -> "Component":
+def _stopped(now: Shown, why: Sequence[str] = ()) -> "Component":
     again = html.A("Simulate them", href=PATH + now.query())
-    return dmc.Alert(again, title="The weight updates were not simulated", color="yellow")
+    return dmc.Alert([*map(html.P, why), again], title="The weight updates were not simulated", color="yellow")
 
 
 def _nothing(source: str) -> "Component":

@@ -8,8 +8,9 @@ import pytest
 from playwright.sync_api import expect
 from runcast.dashboard.figures.validation_coverage import WRONG, coverage_bars
 from runcast.dashboard.figures.validation_scatter import scatter
-from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, scores, scores_by, update_rows
+from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, Simulating, scores, scores_by, update_rows
 from runcast.dashboard.pages.validation import Shown, drawn, records, shown
+from runcast.simulator.errors import UserError
 from runcast.simulator.validate import Ledger
 from runcast.simulator.validate.steps import restored, shipped
 from runcast.simulator.validate.updates import shipped as shipped_updates
@@ -80,7 +81,10 @@ class Simulated:
         self.said, self.stopped = list(said), False
 
     def latest(self):
-        return self.said.pop(0) if len(self.said) > 1 else self.said[0]
+        said = self.said.pop(0) if len(self.said) > 1 else self.said[0]
+        if isinstance(said, Exception):
+            raise said
+        return said
 
     def stop(self):
         self.stopped = True
@@ -104,6 +108,36 @@ def test_a_simulation_that_was_stopped_starts_anew_when_it_is_asked_for(updates)
     both.rows(UPDATES, "error")
 
     assert [one.stopped for one in started] == [True, False]
+
+
+@pytest.mark.parametrize("death", [EOFError(), OSError("got end of file during message")])
+def test_a_simulation_that_died_is_told_once_and_starts_anew(death):
+    started = []
+    both = Ledgers(lambda: started.append(Simulated(Far(1, 2), death)) or started[-1])
+    both.rows(UPDATES, "error")
+    with pytest.raises(UserError, match="ended before it was done"):
+        both.rows(UPDATES, "error")
+
+    assert (both.rows(UPDATES, "error"), len(started)) == (Far(1, 2), 2)
+
+
+def test_a_simulation_that_died_can_be_stopped():
+    started = []
+    both = Ledgers(lambda: started.append(Simulated(Far(1, 2), EOFError())) or started[-1])
+    both.rows(UPDATES, "error")
+    both.stop()
+
+    assert (both.rows(UPDATES, "error"), len(started)) == (Far(1, 2), 2)
+
+
+def test_a_process_that_is_killed_is_told_of():
+    simulating = Simulating()
+    both = Ledgers(lambda: simulating)
+    both.rows(UPDATES, "error")
+    simulating.stop()
+
+    with pytest.raises(UserError, match="ended before it was done"):
+        both.rows(UPDATES, "error")
 
 
 def test_what_is_simulated_is_not_thrown_away(updates):
@@ -188,9 +222,17 @@ def test_numbers_are_plain_json(both):
     assert json.loads(json.dumps(records(rows)))[0] == records(rows)[0]
 
 
-def test_a_simulation_is_cancelled_and_begins_again(page):
+def test_a_simulation_is_cancelled_before_another_tick_and_begins_again(page):
+    def cancels(request):
+        return "validation-cancel.n_clicks" in (request.post_data or "")
+
+    held = []
+    page.route("**/_dash-update-component*", lambda to: held.append(to) if cancels(to.request) else to.continue_())
     page.goto("/validation?kind=weight_update")
-    page.get_by_role("button", name="Cancel").click()
+    with page.expect_request(cancels):
+        page.get_by_role("button", name="Cancel").click()
+    page.wait_for_function("() => dash_component_api.getLayout('validation-wait').props.disabled")
+    held[0].continue_()
     page.get_by_role("link", name="Simulate them").click()
 
     expect(page.locator("#validation-far")).to_contain_text("Simulating weight updates")
