@@ -1,13 +1,11 @@
 """The Dash app: pages put together, rules of what a browser may load and send."""
 
-from collections.abc import Sequence
+import re
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import dash
 from dash import Dash, State
-from diskcache import Cache
-from flask import Response
+from flask import Response, request
 
 from . import downloads, shell
 from .background import Spawning
@@ -19,18 +17,24 @@ MOST_UPLOADED_BYTES = 2 * 2**20
 
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-ancestors 'none'"
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; "
+    "form-action 'self'; base-uri 'self'"
 )
 """Nothing is loaded from, or sent to, another host; Dash and plotly make functions and styles in the page."""
 
 
-def make_app(folder: Path | None = None, pages: Sequence[Page] | None = None) -> Dash:
-    """The app over shipped files and those of a folder; it serves nothing yet."""
+_HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
+"""Names by which a browser of this machine asks."""
+
+
+def make_app(folder: Path | None = None, background: Spawning | None = None, open_to_all: bool = False) -> Dash:
+    """The app over shipped files and those of a folder; it serves nothing yet.
+
+    `background` does what takes long. Unless `open_to_all`, it answers under names of this machine only.
+    """
     from .pages import PAGES
 
-    chosen = PAGES if pages is None else tuple(pages)
     here = Here(Library(folder))
-    results = TemporaryDirectory(prefix="runcast-dashboard-")  # of this user alone, gone when the process ends
     app = Dash(
         __name__,
         use_pages=True,
@@ -41,16 +45,17 @@ def make_app(folder: Path | None = None, pages: Sequence[Page] | None = None) ->
         title="runcast",
         routing_callback_inputs={"address": State(shell.ADDRESS, "search")},
         index_string=shell.INDEX,
-        background_callback_manager=Spawning(Cache(results.name)),
+        background_callback_manager=background or Spawning(),
     )
-    app.server.config["BACKGROUND_RESULTS"] = results
-    for page in chosen:
+    for page in PAGES:
         _register(page, here)
         page.connect(app, here)
-    app.layout = shell.shell(chosen)
+    app.layout = shell.shell(PAGES)
     shell.connect(app)
     downloads.connect(app.server, here)
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_UPLOADED_BYTES
+    if not open_to_all:
+        app.server.before_request(_asked_here)
     app.server.after_request(_guarded)
     return app
 
@@ -61,6 +66,13 @@ def _register(page: Page, here: Here) -> None:
 
     module = f"{__name__}{page.path}"
     dash.register_page(module, path=page.path, name=page.name, title=f"{page.name}: runcast", layout=layout)
+
+
+def _asked_here() -> Response | None:
+    """Refuses other names: a site elsewhere may have its own name lead to this machine, and read what it answers."""
+    if _HERE.fullmatch(request.host):
+        return None
+    return Response("this server answers on 127.0.0.1 and localhost only\n", 421, mimetype="text/plain")
 
 
 def _guarded(response: Response) -> Response:

@@ -5,20 +5,32 @@ What such work needs is pickled: plain values, not the parts of a running app.
 """
 
 from contextlib import suppress
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dash import DiskcacheManager
-from multiprocess import get_context
+from diskcache import Cache
+from multiprocess import active_children, get_context
 from psutil import NoSuchProcess  # type: ignore[import-untyped]
+
+from ..simulator.processes import end_with_parent
 
 
 class Spawning(DiskcacheManager):
-    """Dash's manager, but for how a process is started, and for one that ends while it is told to."""
+    """Dash's manager, but for how a process is started, and for one that ends while it is told to.
+
+    Processes end, and the folder of their results goes, when it is left; when this process is killed, they end too.
+    """
+
+    def __init__(self) -> None:
+        self._results = TemporaryDirectory(prefix="runcast-dashboard-")  # of this user alone
+        self._alive, self._held = get_context("spawn").Pipe(duplex=False)
+        super().__init__(Cache(self._results.name))
 
     def call_job_fn(self, key: str, job_fn: Any, args: Any, context: Any) -> int | None:
         """Start the work; what it returns goes to the cache."""
         work = (key, self._make_progress_key(key), args, context)
-        process = get_context("spawn").Process(target=job_fn, args=work)
+        process = get_context("spawn").Process(target=_work, args=(self._alive, job_fn, work))
         process.start()
         pid: int | None = process.pid
         return pid
@@ -27,3 +39,18 @@ class Spawning(DiskcacheManager):
         """End the work; it may have ended by itself between Dash's question whether it runs and the signal."""
         with suppress(NoSuchProcess):
             super().terminate_job(job)
+
+    def __enter__(self) -> "Spawning":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+        for process in active_children():
+            process.join()
+        self.handle.close()
+        self._results.cleanup()
+
+
+def _work(alive: Any, job_fn: Any, work: tuple[Any, ...]) -> None:
+    end_with_parent(alive)
+    job_fn(*work)

@@ -1,7 +1,7 @@
 """What a page is: an address, a layout made from the question in the address, and callbacks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .answers import Answers
@@ -12,15 +12,12 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 
-@dataclass(frozen=True)
 class Here:
     """What pages are made with: what may be opened, and what was answered. One of each in a process."""
 
-    library: Library
-    answers: Answers = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "answers", Answers(self.library))
+    def __init__(self, library: Library):
+        self.library = library
+        self.answers = Answers(library)
 
 
 @dataclass(frozen=True)

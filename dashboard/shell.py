@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, dcc, html, page_container
+from dash import Dash, Input, Output, State, html, page_container
 
 from .page import Page
 
@@ -29,7 +29,6 @@ def shell(pages: Sequence[Page]) -> "Component":
     """The frame; the page of the address is drawn inside."""
     return dmc.MantineProvider(
         [
-            dcc.Store(id="scheme", storage_type="local"),
             html.A("Skip to the page", href="#page", className="skip"),
             dmc.AppShell(
                 [_header(), _navigation(pages), dmc.AppShellMain(html.Div(page_container, id="page"))],

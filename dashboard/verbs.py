@@ -1,5 +1,9 @@
 """`runcast dashboard`: serve the pages."""
 
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +24,22 @@ def dashboard(
     from waitress import serve
 
     from .app import make_app
+    from .background import Spawning
 
-    app = make_app(data)
-    typer.echo(f"http://{host}:{port}  (Ctrl-C ends it)")
-    if host not in ("127.0.0.1", "localhost", "::1"):
-        typer.echo("whoever reaches this address sees your files and uses this machine: there is no login", err=True)
-    serve(app.server, host=host, port=port, threads=THREADS)
+    open_to_all = host not in ("127.0.0.1", "localhost", "::1")
+    with _left_by_sigterm(), Spawning() as background:
+        app = make_app(data, background, open_to_all)
+        typer.echo(f"http://{host}:{port}  (Ctrl-C ends it)")
+        if open_to_all:
+            typer.echo("there is no login: whoever reaches this address sees your files, uses this machine", err=True)
+        serve(app.server, host=host, port=port, threads=THREADS)
+
+
+@contextmanager
+def _left_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, and not the process on the spot: processes and folders are cleared up."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

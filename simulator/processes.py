@@ -24,7 +24,7 @@ class Processes:
     def __init__(self, workers: int):
         self._alive, self._held = multiprocessing.get_context("spawn").Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(self._alive,)
+            workers, multiprocessing.get_context("spawn"), initializer=end_with_parent, initargs=(self._alive,)
         )
 
     def submit(self, task: Callable[[_Given, Memo], _Made], given: _Given) -> "Future[_Made]":
@@ -54,12 +54,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _begin(alive: Connection) -> None:
-    """In a worker: leave ^C to the parent, and end with it."""
+def end_with_parent(alive: Connection) -> None:
+    """In a process that was started: leave ^C to its parent, and end when that closes its end of the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
+    threading.Thread(target=_end_when_closed, args=(alive,), daemon=True).start()
 
 
-def _end_with_parent(alive: Connection) -> None:
+def _end_when_closed(alive: Connection) -> None:
     alive.poll(None)  # nothing is ever sent: the other end was closed
     os._exit(1)

@@ -69,6 +69,7 @@ def served(folder) -> Iterator[str]:
             yield address
         finally:
             process.terminate()
+            assert process.wait(timeout=60) == 0
 
 
 @pytest.fixture(scope="session")

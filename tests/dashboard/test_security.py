@@ -83,7 +83,23 @@ def test_a_file_is_saved_under_a_plain_name(client):
 def test_a_flood_is_refused(client):
     flood = b'{"a": "' + b"x" * MOST_UPLOADED_BYTES + b'"}'
 
-    assert client.post("/_dash-update-component", data=flood, content_type="application/json").status_code >= 400
+    assert client.post("/_dash-update-component", data=flood, content_type="application/json").status_code == 413
+
+
+ASKED = ("127.0.0.1:8050", "localhost", "[::1]:8050", "evil.example:8050", "127.0.0.1.evil.example", "[::", "")
+"""Names that a browser may ask for: three of this machine, and others."""
+
+
+def test_names_of_this_machine_alone_are_answered(client):
+    codes = [client.get("/", headers={"Host": name}).status_code for name in ASKED]
+
+    assert codes == [200] * 3 + [421] * 4
+
+
+def test_a_server_for_others_is_asked_under_any_name():
+    everyone = make_app(open_to_all=True).server.test_client()
+
+    assert everyone.get("/", headers={"Host": "node17.cluster:8050"}).status_code == 200
 
 
 def test_another_address_is_asked_for_and_said_to_be_open(monkeypatch):
@@ -91,12 +107,16 @@ def test_another_address_is_asked_for_and_said_to_be_open(monkeypatch):
     from typer import Typer
 
     asked = []
-    monkeypatch.setattr("waitress.serve", lambda server, **told: asked.append(told["host"]))
+
+    def serve(server, host, **_):
+        asked.append((host, server.test_client().get("/", headers={"Host": "elsewhere"}).status_code))
+
+    monkeypatch.setattr("waitress.serve", serve)
     app = Typer()
     app.command()(verbs.dashboard)
     alone, open_to_all = CliRunner().invoke(app, []), CliRunner().invoke(app, ["--host", "0.0.0.0"])
 
-    assert asked == ["127.0.0.1", "0.0.0.0"]
+    assert asked == [("127.0.0.1", 421), ("0.0.0.0", 200)]
     assert ("there is no login" in alone.output, "there is no login" in open_to_all.output) == (False, True)
 
 

@@ -1,0 +1,56 @@
+"""Long work of a page ends with its server, however that ends, and leaves nothing behind."""
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from subprocess import PIPE, Popen
+
+import pytest
+
+SERVER = """
+from runcast.dashboard import background, verbs
+
+def job(*_):
+    import time
+    print("at work", flush=True)
+    time.sleep(300)
+
+class Working(background.Spawning):
+    def __enter__(self):
+        self.call_job_fn("key", job, (), {})
+        return super().__enter__()
+
+background.Spawning = Working
+verbs.dashboard(port=0)
+"""
+"""`runcast dashboard` on any free port, with a job that lasts."""
+
+
+@pytest.fixture
+def ended(tmp_path):
+    """`ended(number)`: the exit code of a server that gets a signal while its job is at work, when both have ended."""
+
+    def end(number: signal.Signals) -> int:
+        place = {**os.environ, "TMPDIR": str(tmp_path)}
+        with Popen([sys.executable, "-c", SERVER], stdout=PIPE, text=True, env=place, start_new_session=True) as server:
+            assert server.stdout is not None
+            try:
+                while server.stdout.readline() not in ("at work\n", ""):
+                    pass
+                server.send_signal(number)
+                server.communicate(timeout=60)  # the job writes to the same pipe: it stays open as long as it lives
+            finally:
+                with suppress(ProcessLookupError):  # as it should be
+                    os.killpg(server.pid, signal.SIGKILL)
+        return server.returncode
+
+    return end
+
+
+def test_sigterm_ends_jobs_and_leaves_no_folder(ended, tmp_path):
+    assert (ended(signal.SIGTERM), list(tmp_path.iterdir())) == (0, [])
+
+
+def test_jobs_end_with_a_server_that_is_killed(ended):
+    assert ended(signal.SIGKILL) == -signal.SIGKILL
