@@ -82,14 +82,10 @@ class Form:
         groups = [self._group(caption, group, shown) for caption, group in self.groups.items()]
         numbers = html.Div(id=f"{self.name}-numbers", className="answer", **{"aria-live": "polite"})
         figures = html.Div(id=f"{self.name}-figures")
-        waiting = dcc.Loading(  # for all figures; one that changes itself stays in sight, and so do those overtaken
-            figures, type="circle", delay_show=500, target_components={f"{self.name}-figures": "children"},
-            overlay_style={"visibility": "visible", "opacity": 0.4},
-        )  # fmt: skip
         return html.Div(
             [
                 html.Form([base, *groups], className="form", **{"aria-label": "Scenario"}),
-                html.Div([numbers, waiting]),
+                html.Div([_waited_for(numbers), _waited_for(figures)]),
                 dcc.Store(id=f"{self.name}-query"),
                 dcc.Store(id=f"{self.name}-asked", data=dict(question.changes)),
             ],
@@ -165,6 +161,14 @@ class Form:
         kept = {key: value for key, value in asked.items() if key not in gone and key.partition(".")[0] not in first}
         own = fields.changes(self.fields, changed(table, first, "form"), given)
         return Question(base).changed({**first, **kept, **own})
+
+
+def _waited_for(part: Any) -> "Component":
+    """What shows when it takes long; a figure that changes itself stays in sight, as does what is overtaken."""
+    return dcc.Loading(
+        part, type="circle", delay_show=500, target_components={part.id: "children"},
+        overlay_style={"visibility": "visible", "opacity": 0.4},
+    )  # fmt: skip
 
 
 def _with_changes(here: Here, question: Question) -> Values:

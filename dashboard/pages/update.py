@@ -135,18 +135,27 @@ def numbers(prediction: AnyPrediction) -> "list[Component]":
     report = prediction.report
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
     spent = report.spent
+    rounds = "1 round" if report.rounds == 1 else f"{report.rounds:,} rounds"
     cost = "unknown" if spent.cost_usd is None else format_usd(spent.cost_usd)
     rows = [
         ("Update time", format_seconds(report.update_time_s), f"90 %: {low} to {high}"),
         ("Rate", format_rate(report.effective_bytes_per_s), f"{format_bytes(report.bytes)} over the update"),
         ("Pause", format_seconds(report.pause_s), "as rollouts see it"),
-        ("Buckets", f"{report.buckets:,}", f"of {format_bytes(report.bucket_bytes)}, {report.rounds:,} rounds"),
+        ("Buckets", f"{report.buckets:,}", f"of {format_bytes(report.bucket_bytes)}, {rounds}"),
         ("Memory", format_bytes(report.peak.bytes), f"of {format_bytes(prediction.resolved.memory_bytes)} per device"),
         ("Bound by", report.bound_by, f"busiest link used {report.busiest_link_share:.0%}"),
         ("Cost", cost, f"of an update, {report.rates.price}"),
         ("Energy", format_energy(spent.energy_j), f"at most{report.rates.scope}"),
     ]
-    return [parts.numbers(rows), parts.said([report.question, *report.notes, f"scenario {report.scenario_hash}"])]
+    said = [report.question, _begun(prediction), *report.notes, f"scenario {report.scenario_hash}"]
+    return [parts.numbers(rows), parts.said(said)]
+
+
+def _begun(prediction: Prediction) -> str:
+    """Why the timeline is longer than the update."""
+    before_s = prediction.timeline.makespan_s - prediction.report.update_time_s
+    what = "requests are stopped" if prediction.resolved.from_trainers else "all ranks know all tensors"
+    return f"the time of an update begins when {what}, {format_seconds(before_s)} into the timeline"
 
 
 def figures(prediction: AnyPrediction) -> "list[Component]":
