@@ -4,20 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import dash_ag_grid as dag
 import dash_mantine_components as dmc
 from dash import dcc, html
 
 from ..simulator.sweep.results import MAIN
 from . import parts
-from .figures.sweep_columns import axes, numeric
-from .grid import THEME
+from .figures.sweep_columns import axes, numeric, words
+from .grid import grid as grid_of
 from .sweeping import MOST_POINTS
 from .swept import MOST_UPLOADED_BYTES, Table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+GRID = "sweep"
+"""The name of the table of points."""
 NAME = "my-sweep"
 """Of a sweep that nobody named."""
 OWN = "axes of my own"
@@ -141,7 +142,7 @@ def body(
     frame = table.frame
     counts = frame["status"].value_counts()
     cards = [("Points", f"{table.total:,}", name)]
-    cards += [(_WORDS.get(str(status), str(status)), f"{count:,}", "") for status, count in counts.items()]
+    cards += [(words(str(status)).capitalize(), f"{count:,}", "") for status, count in counts.items()]
     notes = []
     if table.total > len(frame):
         notes.append(f"Shown are the first {len(frame):,} of {table.total:,} points; report.csv has all.")
@@ -160,7 +161,7 @@ def body(
         html.Section([html.H2("Point"), html.Div(id="sweeps-point", **{"aria-live": "polite"}), _bases(bases)]),
         _section("Heat map", _selects(table, HEAT, columns_chosen), "sweeps-heat"),
         _section("Parallel coordinates", _selects(table, PARALLEL, columns_chosen, pick), "sweeps-parallel"),
-        html.Section([html.H2("All points"), grid(frame)]),
+        grid(frame),
     ]
 
 
@@ -169,9 +170,6 @@ def _bases(names: Sequence[str]) -> "Component":
         id="sweeps-of", label="Scenario that points change", placeholder="the sweep's own", data=list(names),
         searchable=True, clearable=True, maw=360,
     )  # fmt: skip
-
-
-_WORDS = {"ok": "Can be run", "infeasible": "Refused", "memory": "Do not fit", "constraint": "Break a constraint"}
 
 
 def _section(caption: str, controls: "Component", graph: str) -> "Component":
@@ -195,26 +193,22 @@ def grid(frame: "Any") -> "Component":
     rows = [{name: _cell(value) for name, value in row.items()} for row in frame.to_dict("records")]
     numbers = {"point", *numeric(frame)}
     defs = [_column(name, name in numbers, frame[name].dtype.kind == "f") for name in _in_order(frame)]
-    table = dag.AgGrid(
-        id="sweeps-grid",
-        rowData=rows,
-        columnDefs=defs,
-        defaultColDef={"sortable": True, "resizable": True, "filter": True, "minWidth": 90},
-        getRowId="params.data.point.toString()",
-        columnSize="autoSize",
-        csvExportParams={"fileName": "sweep.csv"},
-        dashGridOptions={
-            "theme": {"function": THEME},
+    return grid_of(
+        GRID,
+        "All points",
+        defs,
+        rows,
+        {
             "suppressFieldDotNotation": True,
             "rowSelection": {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True},
             "pagination": True,
             "paginationPageSize": 20,
             "domLayout": "autoHeight",
         },
+        getRowId="params.data.point.toString()",
+        columnSize="autoSize",
+        style={"width": "100%"},
     )
-    button = dmc.Button("Download CSV", id="sweeps-csv", variant="default", size="xs")
-    note = html.P("A row that is chosen is opened under Point.", className="said")
-    return html.Div([dmc.Group([button, note]), table])
 
 
 def _in_order(frame: "Any") -> list[str]:
@@ -225,7 +219,7 @@ def _in_order(frame: "Any") -> list[str]:
 
 
 def _column(name: str, number: bool, decimal: bool) -> dict[str, Any]:
-    said: dict[str, Any] = {"field": name, "headerName": name}
+    said: dict[str, Any] = {"field": name, "headerName": name, "minWidth": 90}
     said["filter"] = "agNumberColumnFilter" if number else "agTextColumnFilter"
     if number:
         said["type"] = "rightAligned"

@@ -1,5 +1,6 @@
 """Tables of text with a heading, each to be downloaded as CSV; cells that differ may be marked."""
 
+import re
 from collections.abc import Collection, Sequence
 from csv import writer
 from io import StringIO
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 Row = Sequence[Any]
+
+FORMULA = r"^(?=[=+\-@\t\r])(?![+-](?:\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?: ?[A-Za-zµ%]+(?:/[A-Za-z]+)?)?)?$)"
+"""Texts that a spreadsheet takes for formulas; quantities such as `-5 s`, and a dash, are none. Browsers read it."""
 
 
 def table(
@@ -35,8 +39,8 @@ def table(
 def csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
     """The same as CSV; what a spreadsheet would take for a formula is text to it."""
     text = StringIO()
-    out = writer(text, lineterminator="\n")
-    out.writerows([columns, *([_plain(cell) for cell in row] for row in rows)])
+    out = writer(text)  # ends lines with CR LF, so that it quotes texts with either
+    out.writerows([_plain(cell) for cell in row] for row in (columns, *rows))
     return text.getvalue()
 
 
@@ -52,7 +56,7 @@ def _href(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 def _plain(cell: Any) -> str:
     text = str(getattr(cell, "children", cell))
-    return f"'{text}" if text.startswith(("=", "@", "\t", "\r")) else text
+    return f"'{text}" if re.search(FORMULA, text) else text
 
 
 def _file(caption: str) -> str:

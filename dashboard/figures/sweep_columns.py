@@ -1,6 +1,7 @@
 """Columns of a sweep's table: which are axes, which of two values is better, how a value is said; how figures look."""
 
 from collections.abc import Iterable
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,9 @@ from ...simulator.units import format_named
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+text = partial(escape, quote=False)
+"""What must not be taken for HTML, as text of a figure, which shows quotes only as they are."""
 
 GREY = "#8C8C8C"
 SCALE = ((0.0, "#2F7BD9"), (0.5, "#8C8C8C"), (1.0, "#D07A00"))
@@ -50,9 +54,22 @@ def more_is_better(column: str) -> bool:
     return column.endswith("_per_s") or "_per_s_" in column or column.startswith(("mfu", "hfu", "goodput"))
 
 
+def words(status: str) -> str:
+    """What is said of the points of a status."""
+    return _WORDS.get(status, status)
+
+
+_WORDS = {
+    "ok": "can be run",
+    "infeasible": "are refused",
+    "memory": "do not fit in memory",
+    "constraint": "break a constraint",
+}
+
+
 def aim(column: str) -> str:
     """`less step_time_s` or `more mfu`, as text of a figure."""
-    return f"{'more' if more_is_better(column) else 'less'} {escape(column)}"
+    return f"{'more' if more_is_better(column) else 'less'} {text(column)}"
 
 
 def plain(column: str, value: Any) -> str:
@@ -66,7 +83,7 @@ def plain(column: str, value: Any) -> str:
 
 def said(column: str, value: Any) -> str:
     """A cell as text of a figure, which must not be taken for HTML."""
-    return escape(plain(column, value))
+    return text(plain(column, value))
 
 
 def hover(frame: "pd.DataFrame", columns: Iterable[str]) -> list[str]:
@@ -75,9 +92,9 @@ def hover(frame: "pd.DataFrame", columns: Iterable[str]) -> list[str]:
     return [
         "<br>".join(
             [
-                f"<b>point {escape(str(row['point']))}</b>",
-                *(f"{escape(name)} = {said(name, row[name])}" for name in shown),
-                *([] if row["status"] == "ok" else [f"{escape(str(row['status']))}: {said('', row['reason'])}"]),
+                f"<b>point {text(str(row['point']))}</b>",
+                *(f"{text(name)} = {said(name, row[name])}" for name in shown),
+                *([] if row["status"] == "ok" else [f"{text(str(row['status']))}: {said('', row['reason'])}"]),
             ]
         )
         for row in frame.to_dict("records")

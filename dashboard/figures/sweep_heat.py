@@ -1,5 +1,6 @@
 """A value of a sweep's points over two of its axes; where several points share a cell, the best of them."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .sweep_columns import INK, SCALE, aim, laid_out, more_is_better, ordered, said, usable
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
 
 MOST_TEXT = 48
 """Characters that cells beside each other have room for; what is longer is told under the mouse alone."""
+MOST_TICKS = 32
+"""Values that an axis names; of more, one in so many."""
 
 
 def cells(frame: "pd.DataFrame", across: str, up: str, value: str) -> "pd.DataFrame":
@@ -34,17 +37,19 @@ def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure"
     found = {(row.across, row.up): row for row in cells(frame, across, up, value).itertuples()}
     grid = [[found.get((column, row)) for column in columns] for row in rows]
     text = [["" if cell is None else said(value, cell.value) for cell in line] for line in grid]
+    across_text, up_text = [said(across, name) for name in columns], [said(up, name) for name in rows]
     fits = len(columns) * max((len(one) for line in text for one in line), default=0) <= MOST_TEXT
     drawn = go.Heatmap(
-        x=[said(across, name) for name in columns],
-        y=[said(up, name) for name in rows],
         z=[[None if cell is None else cell.value for cell in line] for line in grid],
         customdata=[[None if cell is None else cell.point for cell in line] for line in grid],
         text=text if fits else None,
         texttemplate="%{text}" if fits else None,
         textfont={"color": INK},
-        hovertext=[[_told(cell, value) for cell in line] for line in grid],
-        hovertemplate="%{x}, %{y}<br>%{hovertext}<extra></extra>",
+        hovertext=[
+            [f"{column}, {row}<br>{_told(cell, value)}" for column, cell in zip(across_text, line, strict=True)]
+            for row, line in zip(up_text, grid, strict=True)
+        ],
+        hoverinfo="text",
         colorscale=SCALE,
         reversescale=not more_is_better(value),
         xgap=2,
@@ -52,9 +57,15 @@ def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure"
         colorbar={"title": {"text": aim(value)}},
     )
     figure = laid_out(go.Figure(drawn), 120 + max(240, 40 * len(rows)))
-    figure.update_xaxes(title={"text": said("", across)}, type="category", showgrid=False)
-    figure.update_yaxes(title={"text": said("", up)}, type="category", showgrid=False)
+    figure.update_xaxes(title={"text": said("", across)}, showgrid=False, **_ticks(across_text))
+    figure.update_yaxes(title={"text": said("", up)}, showgrid=False, **_ticks(up_text))
     return figure
+
+
+def _ticks(texts: Sequence[str]) -> dict[str, Any]:
+    """Values by their places: two that differ may have the same text."""
+    step = 1 + len(texts) // MOST_TICKS
+    return {"tickvals": list(range(0, len(texts), step)), "ticktext": texts[::step]}
 
 
 def _told(cell: Any, value: str) -> str:

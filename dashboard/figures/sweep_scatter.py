@@ -16,6 +16,7 @@ from .sweep_columns import (
     ordered,
     said,
     usable,
+    words,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def scatter(frame: "pd.DataFrame", x: str, y: str, colour: str, all_points: bool
     if all_points:
         for status, group in points[points["status"] != "ok"].groupby("status", sort=True):
             marker = {"symbol": "x-thin-open", "size": 9, "color": GREY, "line": {"width": 1.5}}
-            figure.add_trace(_points(group, x, y, told, _words(str(status)), marker))
+            figure.add_trace(_points(group, x, y, told, said("", words(str(status))), marker))
     _usable(figure, usable(points), x, y, colour, told)
     if x != y and {x, y} <= set(numeric(frame)):
         best = front(frame, x, y)
@@ -74,7 +75,7 @@ def _usable(figure: "go.Figure", points: "pd.DataFrame", x: str, y: str, colour:
     if not by_name(points, colour):
         scale = {"colorscale": SCALE, "color": points[colour], "colorbar": {"title": {"text": said("", colour)}}}
         marker = {"size": 9, "line": {"width": 0.5, "color": GREY}, **scale}
-        figure.add_trace(_points(points, x, y, told, "can be run", marker))
+        figure.add_trace(_points(points, x, y, told, words("ok"), marker))
         return
     for place, value in enumerate(ordered(points[colour])):
         marker = {"size": 9, "color": PALETTE[place % len(PALETTE)]}
@@ -94,8 +95,3 @@ def _points(points: "pd.DataFrame", x: str, y: str, told: list[str], name: str, 
 def _plotted(values: "pd.Series[Any]") -> list[Any]:
     """Numbers as they are, all else as text that is not HTML."""
     return values.tolist() if values.dtype.kind in "iuf" else [said("", str(value)) for value in values]
-
-
-def _words(status: str) -> str:
-    words = {"memory": "does not fit in memory", "constraint": "breaks a constraint"}
-    return words.get(status, said("", status))

@@ -15,7 +15,7 @@ from dash.exceptions import PreventUpdate
 from ...simulator.errors import UserError, unknown
 from ...simulator.sweep import InProcess, Pool, Progress
 from ...simulator.sweep.results import MAIN
-from .. import parts, sweep_parts, sweeping, swept
+from .. import grid, parts, sweep_parts, sweeping, swept
 from ..figures.sweep_columns import axes, numeric, plain
 from ..figures.sweep_heat import heat
 from ..figures.sweep_parallel import parallel
@@ -155,10 +155,7 @@ def _open(app: Dash, here: Here, home: Path) -> None:
         Input("sweeps-uploading", "id"),
         State("sweeps-upload", "max_size"),
     )
-
-    @app.callback(Output("sweeps-grid", "exportDataAsCsv"), Input("sweeps-csv", "n_clicks"), prevent_initial_call=True)
-    def download(clicks: int | None) -> bool:
-        return bool(clicks)
+    grid.connect(app, sweep_parts.GRID)
 
 
 def _body(here: Here, table: Table, source: Mapping[str, str], asked: Mapping[str, str]) -> "list[Component]":
@@ -214,7 +211,7 @@ def _point(app: Dash, here: Here, home: Path) -> None:
         Output("sweeps-number", "data"),
         Input("sweeps-scatter", "clickData"),
         Input("sweeps-heat", "clickData"),
-        Input("sweeps-grid", "selectedRows"),
+        Input({"grid": sweep_parts.GRID}, "selectedRows"),
         Input("sweeps-source", "data"),
         State("sweeps-asked", "data"),
     )
@@ -223,7 +220,7 @@ def _point(app: Dash, here: Here, home: Path) -> None:
         if clicked:
             number = clicked["points"][0].get("customdata")
             return no_update if number is None else number
-        if ctx.triggered_id == "sweeps-grid":
+        if ctx.triggered_id == {"grid": sweep_parts.GRID}:
             return rows[0]["point"] if rows else no_update
         return _asked_point(source, asked)
 

@@ -74,8 +74,9 @@ def _one_after_another(bars: "pd.DataFrame") -> "pd.DataFrame":
 def _hover(
     name: str, kind: str, rank: int, lane: str, start_s: float, busy_s: float, queued_s: float, size: float, count: int
 ) -> str:
-    what = f"<b>{escape(name)}</b>" if count == 1 else f"<b>{count} short ops</b>, the first: {escape(name)}"
-    lines = [what, f"{escape(kind)}, rank {rank}, lane {escape(lane)}"]
+    name, kind, lane = (escape(text, quote=False) for text in (name, kind, lane))  # plotly shows quotes as they are
+    what = f"<b>{name}</b>" if count == 1 else f"<b>{count} short ops</b>, the first: {name}"
+    lines = [what, f"{kind}, rank {rank}, lane {lane}"]
     lines.append(f"from {format_seconds(start_s)} for {format_seconds(busy_s)}")
     if size > 0:
         lines.append(f"{format_bytes(size)} at {format_rate(size / busy_s)}")

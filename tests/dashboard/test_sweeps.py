@@ -132,6 +132,22 @@ def test_names_of_the_first_parallel_axis_have_room():
     assert figure.layout.margin.l > 200
 
 
+def test_values_whose_texts_are_the_same_have_cells_of_their_own():
+    points = frame([1.0, 2.0], [5.0, 3.0], axis=[1.0000001, 1.0000002])
+    (drawn,) = (figure := heat(points, "tp", "status", "step_time_s")).data
+
+    assert (drawn.x, [list(line) for line in drawn.z], len(set(figure.layout.xaxis.ticktext))) == (
+        None, [[5.0, 3.0]], 1,
+    )  # fmt: skip
+
+
+def test_quotes_in_figures_are_shown_as_they_are():
+    points = frame([1.0, 2.0], [5.0, 3.0], axis=['say "a"', "it's"])
+    drawn = [scatter(points, "tp", "step_time_s", "tp"), heat(points, "tp", "status", "step_time_s")]
+
+    assert [("&quot;" in figure.to_json(), "&#x27;" in figure.to_json()) for figure in drawn] == [(False, False)] * 2
+
+
 def test_one_column_may_be_both_ways_of_a_heat_map():
     figure = heat(frame([1.0, 2.0], [5.0, 3.0], axis=["a", "b"]), "tp", "tp", "step_time_s")
 
@@ -453,7 +469,7 @@ def test_the_grid_downloads_the_points_of_the_report(page, folder):
     page.goto("/sweeps?sweep=bucket-tiny")
     _rows_of(page)
     with page.expect_download() as started:
-        page.get_by_role("button", name="Download CSV").click()
+        page.get_by_role("button", name="All points as CSV").click()
     sent = pd.read_csv(started.value.path())
     kept = pd.read_csv(folder / "bucket-tiny" / "report.csv")
 

@@ -4,11 +4,12 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import gantt, memory_figure
-from runcast.simulator.figures.bars import thinned
+from runcast.simulator.figures.bars import hover, thinned
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.timeline import Timeline, chart
 from runcast.simulator.updates import BucketSize, make_plan, two_stage
@@ -65,6 +66,13 @@ def test_the_subtitle_says_what_is_shown(timeline: Timeline, ranks: list[int] | 
 def test_hover_says_what_moved_how_fast() -> None:
     (h2d, *_) = gantt(update(), [1]).data
     assert h2d.hovertext[0] == "<b>h2d b1 on r1</b><br>h2d, rank 1, lane h2d<br>from 2 s for 4 s<br>1 GiB at 268 MB/s"
+
+
+def test_quotes_in_a_hover_are_shown_as_they_are() -> None:
+    bar = {"name": 'say "a" & <b>', "kind": "it's", "rank": 0, "lane": "l", "start_s": 0.0, "end_s": 1.0}
+    bars = pd.DataFrame([{**bar, "queued_s": 0.0, "bytes": 0.0, "count": 1}])
+
+    assert hover(bars) == ['<b>say "a" &amp; &lt;b&gt;</b><br>it\'s, rank 0, lane l<br>from 0 s for 1 s']
 
 
 def test_thinned_bars_keep_the_seconds_and_the_ops() -> None:
