@@ -16,6 +16,10 @@ from psutil import NoSuchProcess  # type: ignore[import-untyped]
 from ..simulator.processes import end_with_parent
 
 
+PATIENCE_S = 5
+"""Until a process that is told to end has ended."""
+
+
 class Spawning(DiskcacheManager):
     """Dash's manager, but for how a process is started, and for one that ends while it is told to.
 
@@ -46,7 +50,8 @@ class Spawning(DiskcacheManager):
     def __exit__(self, *_: object) -> None:
         self._held.close()
         for process in active_children():
-            process.join()
+            process.join(PATIENCE_S)
+            process.kill()
         self.handle.close()
         self._results.cleanup()
 

@@ -1,5 +1,6 @@
 """Pieces that pages are made of: numbers with their names, figures with a heading, notes."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,15 @@ def heading(name: str, about: str) -> "Component":
 def numbers(rows: Iterable[tuple[str, str, str]]) -> "Component":
     """Names, values, and small print below each."""
     cards = [
-        html.Div([html.Dt(name), html.Dd([value, html.Small(small) if small else None])], className="number")
+        html.Div([html.Dt(name), html.Dd([value, html.Small(_unbroken(small)) if small else None])], className="number")
         for name, value, small in rows
     ]
     return html.Dl(cards, className="numbers")
+
+
+def _unbroken(text: str) -> str:
+    """Text in which no line ends between a number and its unit."""
+    return re.sub(r"(?<=\d) (?=[%A-Za-z])", "\u00a0", text)
 
 
 def headed(caption: str, level: int = 2) -> "Component":

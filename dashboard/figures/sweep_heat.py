@@ -51,7 +51,6 @@ def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure"
         ],
         hoverinfo="text",
         colorscale=SCALE,
-        reversescale=not more_is_better(value),
         xgap=2,
         ygap=2,
         colorbar={"title": {"text": aim(value)}},

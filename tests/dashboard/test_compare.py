@@ -114,7 +114,7 @@ def test_sides_of_different_kinds_are_not_compared():
 
 
 def test_text_that_a_spreadsheet_would_compute_is_text_in_csv():
-    assert csv(("name", "x"), [("=1+1", "-5 s")]) == "name,x\n'=1+1,-5 s\n"
+    assert csv(("name", "x"), [("=1+1", "-5 s")]) == "name,x\r\n'=1+1,-5 s\r\n"
 
 
 def test_a_change_is_compared_and_told_in_the_address(page):
