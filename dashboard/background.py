@@ -15,7 +15,6 @@ from psutil import NoSuchProcess  # type: ignore[import-untyped]
 
 from ..simulator.processes import end_with_parent
 
-
 PATIENCE_S = 5
 """Until a process that is told to end has ended."""
 
