@@ -1,6 +1,5 @@
 """Predictions for the browser: each question is answered once, by the hash of what it resolves to and its name."""
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -9,6 +8,7 @@ from ..simulator.memo import Memo
 from ..simulator.predict import AnyPrediction, CyclePrediction, predicted
 from ..simulator.scenario import AnyScenario, changed, check_question, resolve
 from ..simulator.sweep.named import named_files
+from .kept import Kept
 from .library import Library
 from .question import Question
 
@@ -26,7 +26,9 @@ class Answers:
     most_ops: int = 3_000_000
     _memo: Memo = field(default_factory=Memo)
     _predicting: Lock = field(default_factory=Lock)
-    _kept: OrderedDict[tuple[str, str], AnyPrediction] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._kept = Kept(self.most, self.most_ops, _ops)
 
     def scenario(self, question: Question) -> tuple[AnyScenario, str]:
         """The checked scenario of a question, and where it comes from.
@@ -61,18 +63,7 @@ class Answers:
             memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
             key = given.name, resolved.hash  # files of one content may have two names
-            if key not in self._kept:
-                self._kept[key] = predicted(resolved)
-                self._drop_oldest()
-            self._kept.move_to_end(key)
-            return self._kept[key]
-
-    def _drop_oldest(self) -> None:
-        """Those that were asked for last stay, and the newest in any case."""
-        ops = [_ops(one) for one in self._kept.values()]
-        while len(ops) > 1 and (len(ops) > self.most or sum(ops) > self.most_ops):
-            self._kept.popitem(last=False)
-            ops.pop(0)
+            return self._kept.get(key, lambda: predicted(resolved))
 
 
 def _ops(prediction: AnyPrediction) -> int:

@@ -1,6 +1,5 @@
-"""Scenarios that are explained: each is simulated once, by its hash, and its numbers can be turned again and again."""
+"""Scenarios that are explained: each is simulated once, and its numbers can be turned again and again."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
@@ -8,6 +7,7 @@ from threading import Lock
 from ..simulator.explain import Case, Explanation, Knob, Turned, explained, first_look, knobs, make_case, turn
 from ..simulator.memo import Memo
 from ..simulator.scenario import changed
+from .kept import Kept
 from .library import Library
 from .question import Question
 
@@ -26,9 +26,14 @@ class Look:
     _turning: Lock = field(default_factory=Lock)
 
     @property
+    def ops(self) -> int:
+        """Of its Program."""
+        return len(self.case.resolved.program)
+
+    @property
     def is_small(self) -> bool:
         """Whether turned numbers are simulated."""
-        return len(self.case.resolved.program) <= MOST_OPS
+        return self.ops <= MOST_OPS
 
     def turned(self, factors: Mapping[str, float]) -> Turned:
         """The total with numbers times factors; names that this case does not have are passed over.
@@ -47,7 +52,7 @@ class Looks:
 
     library: Library
     _looking: Lock = field(default_factory=Lock)
-    _kept: OrderedDict[str, Look] = field(default_factory=OrderedDict)
+    _kept: Kept[Look] = field(default_factory=lambda: Kept(_KEPT, _KEPT_OPS, lambda one: one.ops))
 
     def look(self, question: Question) -> Look:
         """The look at a question, kept from the last time if that was not long ago.
@@ -56,18 +61,9 @@ class Looks:
             UserError: as `case_of`, and whatever the simulator refuses.
         """
         case = case_of(self.library, question)
-        key = case.resolved.hash
+        key = case.resolved.scenario.name, case.resolved.hash  # files of one content may have two names
         with self._looking:
-            if key not in self._kept:
-                self._kept[key] = Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
-                while len(self._kept) > 1 and (len(self._kept) > _KEPT or self._ops > _KEPT_OPS):
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(key)
-            return self._kept[key]
-
-    @property
-    def _ops(self) -> int:
-        return sum(len(one.case.resolved.program) for one in self._kept.values())
+            return self._kept.get(key, lambda: Look(case, first_look(case), {knob.name: knob for knob in knobs(case)}))
 
 
 def case_of(library: Library, question: Question) -> Case:

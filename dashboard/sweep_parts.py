@@ -12,7 +12,7 @@ from . import parts
 from .figures.sweep_columns import axes, numeric, words
 from .grid import grid as grid_of
 from .sweeping import MOST_POINTS
-from .swept import MOST_UPLOADED_BYTES, Table
+from .swept import MOST_REPORT_BYTES, Table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -68,13 +68,13 @@ def open_form(names: Sequence[str], value: str | None) -> "Component":
     """A sweep of the data folder, or a report to upload."""
     upload = dcc.Upload(
         dmc.Button("Upload a report.csv", id="sweeps-upload-button", variant="default", fullWidth=True),
-        id="sweeps-upload", accept=".csv,text/csv", max_size=MOST_UPLOADED_BYTES,
+        id="sweeps-upload", accept=".csv,text/csv", max_size=MOST_REPORT_BYTES,
     )  # fmt: skip
     choice = dmc.Select(
         id="sweeps-name", label="Sweep", description="of the data folder, or started here", data=list(names),
         value=value, searchable=True, allowDeselect=False, nothingFoundMessage="none yet",
     )  # fmt: skip
-    told = html.Span(f"Report of a sweep, at most {MOST_UPLOADED_BYTES / 2**20:g} MiB", className="said")
+    told = html.Span(f"Report of a sweep, at most {MOST_REPORT_BYTES / 2**20:g} MiB", className="said")
     rejected = html.P(id="sweeps-rejected", className="rejected", role="alert")
     return dmc.Fieldset([choice, html.Label([told, upload], id="sweeps-uploading"), rejected], legend="Open")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 5_000
 """Points that a page shows: a grid of them is some megabytes in a browser."""
-MOST_UPLOADED_BYTES = 2**20
+MOST_REPORT_BYTES = 2**20
 """Of a report that is uploaded; it travels with every question about it."""
 NEEDED = ("point", "status", "reason", "scenario_hash")
 PAGES = {"train_step": "/training", "weight_update": "/update"}

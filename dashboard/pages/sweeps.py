@@ -25,7 +25,7 @@ from ..page import Here, Page
 from ..question import MOST_CHARACTERS
 from ..shell import keep_in_address
 from ..sweeping import Asked
-from ..swept import MOST_UPLOADED_BYTES, Table
+from ..swept import MOST_REPORT_BYTES, Table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -113,8 +113,8 @@ def _uploaded(contents: str, file: str) -> dict[str, str]:
         UserError: too large, or no text.
     """
     data = contents.partition(",")[2]
-    if len(data) > MOST_UPLOADED_BYTES * 4 // 3 + 4:
-        raise UserError(f"{file}: more than {MOST_UPLOADED_BYTES / 2**20:g} MiB; give the dashboard its folder: --data")
+    if len(data) > MOST_REPORT_BYTES * 4 // 3 + 4:
+        raise UserError(f"{file}: more than {MOST_REPORT_BYTES / 2**20:g} MiB; give the dashboard its folder: --data")
     try:
         return {"text": b64decode(data, validate=True).decode("utf-8"), "file": file}
     except (NotBase64, ValueError):

@@ -19,7 +19,7 @@ from runcast.dashboard.page import Here
 from runcast.dashboard.pages.sweeps import _uploaded, describe
 from runcast.dashboard.question import from_query
 from runcast.dashboard.sweeping import Asked
-from runcast.dashboard.swept import MOST_UPLOADED_BYTES
+from runcast.dashboard.swept import MOST_REPORT_BYTES
 from runcast.simulator.errors import UserError
 from runcast.simulator.scenario import check_question, resolve
 from runcast.simulator.sweep import InProcess, load_sweep, run_sweep
@@ -228,7 +228,7 @@ def test_what_is_no_report_says_why(text, said):
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"x" * (MOST_UPLOADED_BYTES + 10), "more than 1 MiB"), (b"\xff\xfe\0", "no text in UTF-8")],
+    [(b"x" * (MOST_REPORT_BYTES + 10), "more than 1 MiB"), (b"\xff\xfe\0", "no text in UTF-8")],
 )
 def test_what_is_no_text_or_large_is_refused(data, said):
     with pytest.raises(UserError, match=said):
@@ -527,7 +527,7 @@ def test_what_is_no_report_is_told_and_another_sweep_opens_after(page, tmp_path)
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("big.csv", "x" * (MOST_UPLOADED_BYTES + 2**19), "big.csv has 1.5 MiB"),
+        ("big.csv", "x" * (MOST_REPORT_BYTES + 2**19), "big.csv has 1.5 MiB"),
         ("report.xlsx", "x", "report.xlsx is no CSV file"),
     ],
 )
