@@ -1,10 +1,9 @@
 """The engine of many machines: a scheduler of dask.distributed that runs already, or one whose workers are Slurm jobs.
 
-A worker that dies is dask's business: it gives the chunk to another one, until a few have died of it.
+A worker that dies is dask's business: it gives what that one had to others, until a few have died of it.
 """
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -12,10 +11,12 @@ from uuid import uuid4
 from ..errors import UserError, fault
 from ..processes import with_memo
 from .engines import Chunk, Runs, given_up
-from .point import Task
+from .point import Point, Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+    Submit = Callable[[Chunk], Future]
 
 CONNECT_S = 15
 _JOB = {"cores": 1, "processes": 1, "memory": "4 GiB", "job_name": "runcast-sweep"}
@@ -40,7 +41,7 @@ class Dask:
         self._scheduler, self._workers, self._slurm = scheduler, workers or 1, dict(slurm or {})
 
     def run(self, task: Task, chunks: Iterator[Chunk]) -> Runs:
-        """Outcomes as workers end. A chunk that no worker survives is done again point by point."""
+        """Outcomes as workers end. Points of chunks that workers died of come last, one by one."""
         from distributed import CancelledError
 
         with ExitStack() as stack:
@@ -73,16 +74,25 @@ class Dask:
 
 
 def _outcomes(client: "Client", task: Task, chunks: Iterator[Chunk]) -> Runs:
+    run, suspects = uuid4().hex, list[Point]()
+
+    def submit(chunk: Chunk) -> "Future":
+        key = f"points-{uuid4().hex}"  # never what another sweep left there
+        return client.submit(with_memo, run, task, chunk, key=key)
+
+    yield from _together(client, submit, chunks, suspects)
+    yield from _alone(submit, suspects)
+
+
+def _together(client: "Client", submit: "Submit", chunks: Iterator[Chunk], suspects: list[Point]) -> Runs:
+    """All chunks, but the points of those that workers died of: dask blames all that a worker had before it."""
     from distributed import KilledWorker, as_completed
 
-    run = uuid4().hex
-    single: deque[Chunk] = deque()
     flying: dict[Future, Chunk] = {}
     ended = as_completed(loop=client.loop)
     while True:
-        while len(flying) < _most(client) and (chunk := _next(single, chunks)) is not None:
-            key = f"points-{uuid4().hex}"  # never what another sweep left there
-            future = client.submit(with_memo, run, task, chunk, key=key)
+        while len(flying) < _most(client) and (chunk := next(chunks, None)) is not None:
+            future = submit(chunk)
             flying[future] = chunk
             ended.add(future)
         if not flying:
@@ -91,17 +101,21 @@ def _outcomes(client: "Client", task: Task, chunks: Iterator[Chunk]) -> Runs:
         chunk = flying.pop(future)
         try:
             yield future.result()
+        except KilledWorker:
+            suspects.extend(chunk)
+
+
+def _alone(submit: "Submit", points: Chunk) -> Runs:
+    """Each point while nothing else is under way, so that a death is its own."""
+    from distributed import KilledWorker
+
+    for point in points:
+        try:
+            yield submit([point]).result()
         except KilledWorker as error:
-            if len(chunk) > 1:
-                single.extend([point] for point in chunk)
-            else:
-                yield [given_up(chunk[0], error.allowed_failures + 1)]
+            yield [given_up(point, error.allowed_failures + 1)]
 
 
 def _most(client: "Client") -> int:
     """How many chunks may be under way: two for each thread of each worker that is there now."""
     return 2 * max(1, sum(client.nthreads().values()))
-
-
-def _next(single: deque[Chunk], chunks: Iterator[Chunk]) -> Chunk | None:
-    return single.popleft() if single else next(chunks, None)

@@ -17,10 +17,14 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def local_cluster():
     """A scheduler with two workers, each a process that is started again when it dies."""
+    with _cluster(workers=2, threads=1) as cluster:
+        yield cluster
+
+
+def _cluster(workers: int, threads: int):
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        yield cluster
+    return LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=None)
 
 
 def report(path: Path, folder: Path, engine) -> bytes:
@@ -51,14 +55,15 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(sweep_file, tmp_path, lo
     assert (len(killed), swept.counts, (folder / "report.csv").read_bytes()) == (1, {"ok": 200}, expected)
 
 
-def test_a_point_that_workers_die_of_is_given_up(sweep_file, tmp_path, local_cluster, monkeypatch):
+def test_a_point_that_workers_die_of_is_given_up_and_its_neighbours_are_not(sweep_file, tmp_path, monkeypatch):
+    """One worker of two threads: what is at work beside the deadly point loses a worker as often as that one."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     from sweep_tasks import Deadly
 
-    engine, task = Dask(local_cluster.scheduler_address), Deadly(3, str(tmp_path / "deaths"))
-    here = str(Path(__file__).parent)
-    with local_cluster.get_client() as client:
-        client.register_plugin(_Path(here))
+    task = Deadly(0, str(tmp_path / "deaths"), others_s=0.5)
+    with _cluster(workers=1, threads=2) as cluster, cluster.get_client() as client:
+        client.register_plugin(_Path(str(Path(__file__).parent)))
+        engine = Dask(cluster.scheduler_address)
         swept = run_sweep(load_sweep(sweep_file(many(6))), tmp_path / "out", engine, task=task)
     report = (tmp_path / "out/report.csv").read_text()
 
