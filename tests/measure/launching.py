@@ -1,4 +1,4 @@
-"""Starting the suite as users do, in an environment that no launcher of the tests has touched; what may fail there."""
+"""Starting the suite as users do: in an environment that no launcher of the tests has touched."""
 
 import os
 import sys
@@ -13,11 +13,3 @@ def environment(**more):
     """Without launchers' variables, and with the cases of this folder to be had by `--cases`."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(_LAUNCHED)}
     return clean | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"} | more
-
-
-def may_fail(record):
-    """Whether this case may fail on CPUs: four ranks on two cores may not run at once, and a CPU without instructions
-    for FP8 takes most of a minute for one product.
-    """
-    slow = record["group"] == "gemm" and record["params"]["dtype"] == "fp8" and "timed out" in record.get("error", "")
-    return record["group"] == "interference" or slow

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.records import read_records
 
-from .launching import environment, may_fail
+from .launching import environment
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def test_four_ranks_measure_fit_and_check_within_three_minutes(tmp_path):
     }
     assert {record["group"] for record in records} >= families
     failed = [record for record in records if "error" in record or record.get("wrong")]
-    assert [record for record in failed if not may_fail(record)] == []
+    assert {record["group"] for record in failed} <= {"interference"}  # four ranks on two cores may not run at once
 
     profile = json.loads((tmp_path / "mine.json").read_text())
     measured = {record.get("cost_class") for record in records[1:]} - {"", None}

@@ -10,8 +10,6 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.records import read_records
 
-from ..measure.launching import may_fail
-
 pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[2] / "docs/measuring.md"
@@ -26,4 +24,4 @@ def test_the_documented_line_measures_on_every_task(slurm, tmp_path):
     assert records[0]["nodes"] == [[0, 1, 2, 3]]
     assert {record["group"] for record in records} >= {"collectives", "copies", "gemm", "overheads"}
     failed = [record for record in records if "error" in record]
-    assert [record for record in failed if not may_fail(record)] == []
+    assert {record["group"] for record in failed} <= {"interference"}  # four ranks on two cores may not run at once

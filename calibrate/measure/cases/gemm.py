@@ -5,6 +5,7 @@ very product: forward y[m,n] = x w^T (NT), dgrad dx[m,k] = dy w (NN), wgrad dw[n
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch.nn import functional
@@ -73,7 +74,7 @@ def _shape_of(direction: str, m: int, n: int, k: int) -> _Shape:
 
 def _case(direction: str, weight: _Shape, dtype: str, wave: bool = False, quick: bool = False) -> Case:
     prepare = _PREPARE[direction](*weight, _TYPES[dtype])
-    measure = _in_tf32(cold(prepare)) if dtype == "tf32" else cold(prepare)
+    measure = _under(_tf32, cold(prepare)) if dtype == "tf32" else cold(prepare)
     params = {"layout": _LAYOUTS[direction], **({"wave": True} if wave else {})}
     return _of(direction, weight, dtype, params, measure, quick=quick)
 
@@ -138,16 +139,36 @@ _PREPARE: dict[str, Callable[[int, int, int, torch.dtype], Prepare]] = {
 }
 
 
-def _in_tf32(measure: Measure) -> Measure:
+def _under(setting: Callable[[], AbstractContextManager[None]], measure: Measure) -> Measure:
+    """The same, while a setting of torch is another."""
+
     def measured(bench: Bench) -> Measurement:
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = True
-        try:
+        with setting():
             return measure(bench)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
 
     return measured
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@contextmanager
+def _no_onednn() -> Iterator[None]:
+    """CPUs alone know it. With AMX but no FP16 in it (Sapphire Rapids), torch 2.13 gives oneDNN FP8 products for which
+    that has a reference only, 200 times as slow as what torch does itself.
+    """
+    before, *_ = torch.backends.mkldnn.set_flags(_enabled=False)
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(_enabled=before)
 
 
 def _fp8_cases(quick_every: int) -> Iterator[Case]:
@@ -162,7 +183,7 @@ def _fp8_cases(quick_every: int) -> Iterator[Case]:
 
 def _fp8_case(direction: str, weight: _Shape, scale: str, fast: bool, quick: bool) -> Case:
     """All are NT: fp8 products want both operands contiguous in the summed dimension, which transposes them before."""
-    measure = cold(_scaled_mm(*_shape_of(direction, *weight), scale, fast))
+    measure = _under(_no_onednn, cold(_scaled_mm(*_shape_of(direction, *weight), scale, fast)))
     library = f"torch scaled_mm{'_rowwise' if scale == 'row' else ''} {'fast' if fast else 'full'}"
     params: dict[str, object] = {"layout": "NT", "scale": scale, "fast_accum": fast}
     return _of(direction, weight, "fp8", params, measure, library, quick)
