@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from ..simulator.memo import Memo
+from ..simulator.memo import Kept, Memo
 from ..simulator.predict import AnyPrediction, CyclePrediction, predicted
 from ..simulator.scenario import AnyScenario, changed, check_question, resolve
 from ..simulator.sweep.named import named_files
-from .kept import Kept
 from .library import Library
 from .question import Question
 
@@ -28,7 +27,7 @@ class Answers:
     _predicting: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
-        self._kept = Kept(self.most, self.most_ops, _ops)
+        self._kept = Kept[AnyPrediction](self.most, self.most_ops)
 
     def scenario(self, question: Question) -> tuple[AnyScenario, str]:
         """The checked scenario of a question, and where it comes from.
@@ -63,7 +62,7 @@ class Answers:
             memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
             key = given.name, resolved.hash  # files of one content may have two names
-            return self._kept.get(key, lambda: predicted(resolved))
+            return self._kept.get(key, lambda: predicted(resolved), _ops)
 
 
 def _ops(prediction: AnyPrediction) -> int:

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from ..simulator.explain import Case, Explanation, Knob, Turned, explained, first_look, knobs, make_case, turn
-from ..simulator.memo import Memo
+from ..simulator.memo import Kept, Memo
 from ..simulator.scenario import changed
-from .kept import Kept
 from .library import Library
 from .question import Question
 
@@ -52,7 +51,7 @@ class Looks:
 
     library: Library
     _looking: Lock = field(default_factory=Lock)
-    _kept: Kept[Look] = field(default_factory=lambda: Kept(_KEPT, _KEPT_OPS, lambda one: one.ops))
+    _kept: Kept[Look] = field(default_factory=lambda: Kept(_KEPT, _KEPT_OPS))
 
     def look(self, question: Question) -> Look:
         """The look at a question, kept from the last time if that was not long ago.
@@ -63,7 +62,11 @@ class Looks:
         case = case_of(self.library, question)
         key = case.resolved.scenario.name, case.resolved.hash  # files of one content may have two names
         with self._looking:
-            return self._kept.get(key, lambda: Look(case, first_look(case), {knob.name: knob for knob in knobs(case)}))
+            return self._kept.get(key, lambda: _looked(case), lambda look: look.ops)
+
+
+def _looked(case: Case) -> Look:
+    return Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
 
 
 def case_of(library: Library, question: Question) -> Case:

@@ -260,7 +260,7 @@ class ResolvedTrain:
             return None
         if self.scenario.parallel.zero == 3:
             raise UserError(fault(self.where, "level", "coarse", "zero = 3 gathers across actions: expected kernels"))
-        return self.memo.get("coarse", self.plan, lambda: coarse(self.plan))
+        return self.memo.get("coarse", self.plan, lambda: coarse(self.plan), lambda made: len(made.program))
 
     @cached_property
     def program(self) -> Program:
@@ -281,8 +281,8 @@ class ResolvedTrain:
     def _priced(self) -> tuple[Costs, Floats | None]:
         if self.coarse is None:
             return self._costs()
-        given = self.scenario.slow, self.scenario.attention, self.plan
-        return self.memo.get("costs", (*self._machines, *self._numbers, *given), self._costs)
+        key = (*self._machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.plan)
+        return self.memo.get("costs", key, self._costs, lambda made: len(made[0].work_s))
 
     @property
     def tp_in_far_pipeline(self) -> bool:
