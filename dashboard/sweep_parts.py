@@ -218,13 +218,19 @@ def _in_order(frame: "Any") -> list[str]:
     return [name for name in dict.fromkeys([*first, *map(str, frame.columns)]) if name in frame.columns]
 
 
+def _formatted(value: str, form: str, unit: str = "") -> str:
+    return f"params.value == null ? '' : d3.format('{form}')({value}) + '{unit}'"
+
+
 def _column(name: str, number: bool, decimal: bool) -> dict[str, Any]:
     said: dict[str, Any] = {"field": name, "headerName": name, "minWidth": 90}
     said["filter"] = "agNumberColumnFilter" if number else "agTextColumnFilter"
     if number:
         said["type"] = "rightAligned"
-    if decimal:
-        said["valueFormatter"] = {"function": "params.value == null ? '' : d3.format(',.5~g')(params.value)"}
+    if number and name.endswith("bytes"):
+        said["valueFormatter"] = {"function": _formatted(f"params.value / {2**30}", ",.4~g", " GiB")}
+    elif decimal:
+        said["valueFormatter"] = {"function": _formatted("params.value", ",.5~g")}
     if name == "reason":
         said |= {"tooltipField": name, "maxWidth": 320}
     if name == "point":

@@ -82,10 +82,15 @@ def _finite(value: float, allowed: str) -> float:
 
 def format_bytes(value: float) -> str:
     """Bytes as a reader sizes memory: `5.89 GiB`."""
-    for unit in ("Ti", "Gi", "Mi", "Ki"):
-        if abs(value) >= _BINARY[unit]:
-            return f"{value / _BINARY[unit]:.3g} {unit}B"
-    return f"{value:.0f} B"
+    unit, size = memory_unit(value)
+    return f"{value / size:.3g} {unit}" if size > 1 else f"{value:.0f} B"
+
+
+def memory_unit(value: float) -> tuple[str, float]:
+    """The largest unit that so many bytes reach, and its bytes: `("GiB", 2**30)`."""
+    reached = (unit for unit in ("Ti", "Gi", "Mi", "Ki") if abs(value) >= _BINARY[unit])
+    unit = next(reached, "")
+    return f"{unit}B", _BINARY.get(unit, 1.0)
 
 
 def format_rate(value: float) -> str:

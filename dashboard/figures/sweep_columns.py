@@ -1,12 +1,12 @@
 """Columns of a sweep's table: which are axes, which of two values is better, how a value is said; how figures look."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ...simulator.figures.theme import FONT, GRID, TEXT
-from ...simulator.units import format_named
+from ...simulator.units import format_named, memory_unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,9 +67,9 @@ _WORDS = {
 }
 
 
-def aim(column: str) -> str:
-    """`less step_time_s` or `more mfu`, as text of a figure."""
-    return f"{'more' if more_is_better(column) else 'less'} {text(column)}"
+def aim(column: str, title: str = "") -> str:
+    """`less step_time_s` or `more mfu`, as text of a figure; a title of the column may stand for its name."""
+    return f"{'more' if more_is_better(column) else 'less'} {title or text(column)}"
 
 
 def plain(column: str, value: Any) -> str:
@@ -86,19 +86,58 @@ def said(column: str, value: Any) -> str:
     return text(plain(column, value))
 
 
-def hover(frame: "pd.DataFrame", columns: Iterable[str]) -> list[str]:
-    """What each point says of itself: its number, these columns, and why it cannot be run if it cannot."""
-    shown = list(dict.fromkeys(columns))
+def drawn(column: str, values: "pd.Series[Any]") -> tuple[list[Any], str]:
+    """A column as an axis has it, and the title of the axis: bytes in the largest unit that one of them reaches, other
+    numbers as they are, all else as text that is not HTML.
+    """
+    if values.dtype.kind not in "iuf":
+        return [said("", str(value)) for value in values], said("", column)
+    if not column.endswith("bytes") or values.dropna().empty:
+        return values.tolist(), said("", column)
+    unit, size = memory_unit(values.abs().max())
+    return (values / size).tolist(), f"{said('', column)} in {unit}"
+
+
+def ticks(column: str) -> dict[str, str]:
+    """How an axis, or a scale of colours, writes the numbers of a column: those of bytes stand as `drawn` has them."""
+    form = next((form for end, form in _TICKS.items() if column.endswith(end)), {})
+    return {"exponentformat": "SI", **form}
+
+
+_TICKS: Mapping[str, dict[str, str]] = {
+    "tokens_per_s": {},
+    "requests_per_s": {},
+    "bytes_per_s": {"ticksuffix": "B/s"},
+    "_s": {"ticksuffix": "s"},
+    "_usd": {"tickprefix": "$"},
+    **{share: {"tickformat": ".3~p"} for share in ("mfu", "_fraction", "_share", "goodput")},
+}
+
+
+def hover(frame: "pd.DataFrame", x: str, y: str, colour: str) -> list[str]:
+    """What each point says of itself: its number, its axes and these columns, why it cannot be run if it cannot, and
+    which others have the same `x` and `y`, and so the same place.
+    """
+    shown = list(dict.fromkeys([*axes(frame), x, y, colour]))
+    there = {place: group["point"].tolist() for place, group in frame.groupby([x, y], sort=False)}
     return [
         "<br>".join(
             [
                 f"<b>point {text(str(row['point']))}</b>",
                 *(f"{text(name)} = {said(name, row[name])}" for name in shown),
                 *([] if row["status"] == "ok" else [f"{text(str(row['status']))}: {said('', row['reason'])}"]),
+                *_others(row["point"], there[row[x], row[y]]),
             ]
         )
         for row in frame.to_dict("records")
     ]
+
+
+def _others(number: int, there: Sequence[int]) -> list[str]:
+    """A line that names the other points of a place, the first few of many."""
+    others = [str(one) for one in there if one != number]
+    more = f" and {len(others) - FEW} more" if len(others) > FEW else ""
+    return [f"here, too: point {', '.join(others[:FEW])}{more}"] if others else []
 
 
 def ordered(values: "pd.Series[Any]") -> list[Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .sweep_columns import INK, SCALE, aim, laid_out, more_is_better, ordered, said, usable
+from .sweep_columns import INK, SCALE, aim, drawn, laid_out, more_is_better, ordered, said, ticks, usable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,13 +34,15 @@ def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure"
     import plotly.graph_objects as go
 
     columns, rows = ordered(frame[across]), ordered(frame[up])
-    found = {(row.across, row.up): row for row in cells(frame, across, up, value).itertuples()}
+    best = cells(frame, across, up, value)
+    shades, title = drawn(value, best["value"])
+    found = {(row.across, row.up): row for row in best.assign(shade=shades).itertuples()}
     grid = [[found.get((column, row)) for column in columns] for row in rows]
     text = [["" if cell is None else said(value, cell.value) for cell in line] for line in grid]
     across_text, up_text = [said(across, name) for name in columns], [said(up, name) for name in rows]
     fits = len(columns) * max((len(one) for line in text for one in line), default=0) <= MOST_TEXT
-    drawn = go.Heatmap(
-        z=[[None if cell is None else cell.value for cell in line] for line in grid],
+    trace = go.Heatmap(
+        z=[[None if cell is None else cell.shade for cell in line] for line in grid],
         customdata=[[None if cell is None else cell.point for cell in line] for line in grid],
         text=text if fits else None,
         texttemplate="%{text}" if fits else None,
@@ -53,9 +55,9 @@ def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure"
         colorscale=SCALE,
         xgap=2,
         ygap=2,
-        colorbar={"title": {"text": aim(value)}},
+        colorbar={"title": {"text": aim(value, title)}, **ticks(value)},
     )
-    figure = laid_out(go.Figure(drawn), 120 + max(240, 40 * len(rows)))
+    figure = laid_out(go.Figure(trace), 120 + max(240, 40 * len(rows)))
     figure.update_xaxes(title={"text": said("", across)}, showgrid=False, **_ticks(across_text))
     figure.update_yaxes(title={"text": said("", up)}, showgrid=False, **_ticks(up_text))
     return figure

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .sweep_columns import GREY, SCALE, by_name, laid_out, numeric, ordered, said, usable
+from .sweep_columns import GREY, SCALE, by_name, drawn, laid_out, numeric, ordered, said, ticks, usable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,28 +18,28 @@ def parallel(frame: "pd.DataFrame", columns: Sequence[str], colour: str) -> "go.
     import plotly.graph_objects as go
 
     points = usable(frame).dropna(subset=[name for name in columns if name in numeric(frame)])
-    shade = _dimension(points, colour)["values"] if len(points) else []
-    scale: dict[str, Any] = {"color": shade, "colorscale": SCALE} if len(points) else {"color": GREY}
+    shade = _dimension(points, colour)
+    scale: dict[str, Any] = {"color": shade["values"], "colorscale": SCALE} if len(points) else {"color": GREY}
     if colour in numeric(points):
-        scale |= {"showscale": True, "colorbar": {"title": {"text": said("", colour)}}}
-    drawn = go.Parcoords(
+        scale |= {"showscale": True, "colorbar": {"title": {"text": shade["label"]}, **ticks(colour)}}
+    lines = go.Parcoords(
         dimensions=[_dimension(points, name) for name in dict.fromkeys(columns)],
         line=scale,
         labelside="top",
         tickfont={"size": 11},
         rangefont={"size": 1, "color": "rgba(0,0,0,0)"},
     )
-    figure = laid_out(go.Figure(drawn), 420)
-    first = drawn.dimensions[0].ticktext if drawn.dimensions else None
+    figure = laid_out(go.Figure(lines), 420)
+    first = lines.dimensions[0].ticktext if lines.dimensions else None
     left_px = min(_MOST_LEFT_PX, max(_SIDE_PX, *(_LETTER_PX * len(text) for text in first))) if first else _SIDE_PX
     return figure.update_layout(margin={"t": 64, "b": 24, "l": left_px, "r": _SIDE_PX})
 
 
 def _dimension(points: "pd.DataFrame", name: str) -> dict[str, Any]:
-    label = said("", name)
+    values, label = drawn(name, points[name])
     if name in numeric(points):
-        ticks = {"tickvals": ordered(points[name])} if by_name(points, name) else {}
-        return {"label": label, "values": points[name].tolist(), **ticks}
+        named = {"tickvals": sorted(set(values))} if by_name(points, name) else {}
+        return {"label": label, "values": values, **named}
     texts = points[name].fillna("").astype(str)
     known = ordered(texts)
     return {

@@ -7,14 +7,15 @@ from .sweep_columns import (
     GREY,
     SCALE,
     aim,
-    axes,
     by_name,
+    drawn,
     hover,
     laid_out,
     more_is_better,
     numeric,
     ordered,
     said,
+    ticks,
     usable,
     words,
 )
@@ -49,49 +50,53 @@ def scatter(frame: "pd.DataFrame", x: str, y: str, colour: str, all_points: bool
     """A figure whose points carry their numbers as `customdata`; crosses cannot be run, and can be left out."""
     import plotly.graph_objects as go
 
-    told = [*axes(frame), x, y, colour]
     points = frame.dropna(subset=[x, y])
+    dots = _dots(points if all_points else usable(points), x, y, colour)
     figure = go.Figure()
-    if all_points:
-        for status, group in points[points["status"] != "ok"].groupby("status", sort=True):
-            marker = {"symbol": "x-thin-open", "size": 9, "color": GREY, "line": {"width": 1.5}}
-            figure.add_trace(_points(group, x, y, told, said("", words(str(status))), marker))
-    _usable(figure, usable(points), x, y, colour, told)
+    for status, group in dots[dots["status"] != "ok"].groupby("status", sort=True):
+        marker = {"symbol": "x-thin-open", "size": 9, "color": GREY, "line": {"width": 1.5}}
+        figure.add_trace(_marked(group, said("", words(str(status))), marker))
+    _usable(figure, usable(dots), colour, by_name(frame, colour))
     if x != y and {x, y} <= set(numeric(frame)):
-        best = front(frame, x, y)
+        best = dots.loc[front(frame, x, y).index]
         line = {"color": "#D55E00", "width": 1.5, "dash": "dot"}
         name = f"Pareto front: {aim(x)}, {aim(y)}"
-        figure.add_trace(go.Scatter(x=best[x], y=best[y], mode="lines", line=line, name=name, hoverinfo="skip"))
+        figure.add_trace(go.Scatter(x=best["x"], y=best["y"], mode="lines", line=line, name=name, hoverinfo="skip"))
     laid_out(figure, 380 + _ENTRY_PX * len(figure.data), clickmode="event")
     for update, column in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
-        update(title={"text": said("", column)}, exponentformat="SI")
+        update(title={"text": drawn(column, points[column])[1]}, **ticks(column))
         if column not in numeric(frame):
             update(type="category", categoryarray=[said("", value) for value in ordered(frame[column].astype(str))])
     return figure
 
 
-def _usable(figure: "go.Figure", points: "pd.DataFrame", x: str, y: str, colour: str, told: list[str]) -> None:
+def _dots(points: "pd.DataFrame", x: str, y: str, colour: str) -> "pd.DataFrame":
+    """Points as they are drawn: point, status, x, y, colour, told."""
+    import pandas as pd
+
+    named = {"x": drawn(x, points[x])[0], "y": drawn(y, points[y])[0], "told": hover(points, x, y, colour)}
+    kept = {"point": points["point"], "status": points["status"], "colour": points[colour]}
+    return pd.DataFrame(kept | named, index=points.index)
+
+
+def _usable(figure: "go.Figure", dots: "pd.DataFrame", colour: str, by_name: bool) -> None:
     """One trace with a scale of numbers, or one for each text."""
-    if not by_name(points, colour):
-        scale = {"colorscale": SCALE, "color": points[colour], "colorbar": {"title": {"text": said("", colour)}}}
+    if not by_name:
+        shades, title = drawn(colour, dots["colour"])
+        scale = {"color": shades, "colorscale": SCALE, "colorbar": {"title": {"text": title}, **ticks(colour)}}
         marker = {"size": 9, "line": {"width": 0.5, "color": GREY}, **scale}
-        figure.add_trace(_points(points, x, y, told, words("ok"), marker))
+        figure.add_trace(_marked(dots, words("ok"), marker))
         return
-    for place, value in enumerate(ordered(points[colour])):
+    for place, value in enumerate(ordered(dots["colour"])):
         marker = {"size": 9, "color": PALETTE[place % len(PALETTE)]}
-        named = f"{said('', colour)} {said('', value)}" if colour in numeric(points) else said("", value)
-        figure.add_trace(_points(points[points[colour] == value], x, y, told, named, marker))
+        called = f"{said('', colour)} {said(colour, value)}" if dots["colour"].dtype.kind in "iuf" else said("", value)
+        figure.add_trace(_marked(dots[dots["colour"] == value], called, marker))
 
 
-def _points(points: "pd.DataFrame", x: str, y: str, told: list[str], name: str, marker: dict[str, Any]) -> "go.Scatter":
+def _marked(dots: "pd.DataFrame", name: str, marker: dict[str, Any]) -> "go.Scatter":
     import plotly.graph_objects as go
 
     return go.Scatter(
-        x=_plotted(points[x]), y=_plotted(points[y]), mode="markers", name=name, marker=marker,
-        customdata=points["point"].tolist(), hovertext=hover(points, told), hoverinfo="text",
+        x=dots["x"].tolist(), y=dots["y"].tolist(), mode="markers", name=name, marker=marker,
+        customdata=dots["point"].tolist(), hovertext=dots["told"].tolist(), hoverinfo="text",
     )  # fmt: skip
-
-
-def _plotted(values: "pd.Series[Any]") -> list[Any]:
-    """Numbers as they are, all else as text that is not HTML."""
-    return values.tolist() if values.dtype.kind in "iuf" else [said("", str(value)) for value in values]

@@ -144,7 +144,7 @@ def _open(app: Dash, here: Here, home: Path) -> None:
                 if name is None:
                     return sweep_parts.nothing_yet(), known, None
                 source = {"name": name}
-            drawn = _body(here, _table(here, home, source), source, asked)
+            drawn = _body(here, _table(here, home, source), source, _asked_of(source, asked))
         except UserError as error:
             return sweep_parts.refused(error.faults, "This cannot be opened"), known, name
         return drawn, known, name
@@ -239,11 +239,16 @@ def _point(app: Dash, here: Here, home: Path) -> None:
             return sweep_parts.refused(error.faults, "This point cannot be opened")
 
 
+def _asked_of(source: Mapping[str, str] | None, asked: Mapping[str, str]) -> Mapping[str, str]:
+    """What the address says of what is open: nothing, if it names another sweep."""
+    same = source is not None and source.get("name") == asked.get("sweep", source.get("name"))
+    return asked if same else {}
+
+
 def _asked_point(source: Mapping[str, str] | None, asked: Mapping[str, str]) -> int | None:
     """The point of the address while the sweep of the address is open; another sweep has none at first."""
-    same = source is not None and source.get("name") == asked.get("sweep", source.get("name"))
-    number = asked.get("point", "")
-    return int(number) if same and number.isascii() and number.isdecimal() and len(number) < 10 else None
+    number = _asked_of(source, asked).get("point", "")
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else None
 
 
 def describe(here: Here, home: Path, table: Table, number: int, base: str | None, name: str | None) -> "Component":

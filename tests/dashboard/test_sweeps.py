@@ -16,7 +16,7 @@ from runcast.dashboard.figures.sweep_parallel import parallel
 from runcast.dashboard.figures.sweep_scatter import front, scatter
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.sweeps import _uploaded, describe
+from runcast.dashboard.pages.sweeps import _asked_of, _uploaded, describe
 from runcast.dashboard.question import from_query
 from runcast.dashboard.sweeping import Asked
 from runcast.dashboard.swept import MOST_REPORT_BYTES
@@ -152,6 +152,40 @@ def test_one_column_may_be_both_ways_of_a_heat_map():
     figure = heat(frame([1.0, 2.0], [5.0, 3.0], axis=["a", "b"]), "tp", "tp", "step_time_s")
 
     assert [list(line) for line in figure.data[0].z] == [[5.0, None], [None, 3.0]]
+
+
+def test_bytes_stand_in_the_unit_that_they_reach_and_other_axes_name_theirs():
+    points = frame([1.0, 2.0], [5.0, 3.0]).assign(peak_memory_bytes=[2**30, 3 * 2**31])
+    figure = scatter(points, "peak_memory_bytes", "step_time_s", "tp")
+    x, y = figure.layout.xaxis, figure.layout.yaxis
+
+    assert (list(figure.data[0].x), x.title.text, y.title.text, y.ticksuffix) == (
+        [1.0, 6.0], "peak_memory_bytes in GiB", "step_time_s", "s",
+    )  # fmt: skip
+
+
+def test_the_front_goes_through_its_points():
+    points = frame([1.0, 2.0, 3.0], [5.0, 3.0, 4.0]).assign(peak_memory_bytes=[2**30, 2**31, 2**32])
+    front = scatter(points, "peak_memory_bytes", "step_time_s", "tp").data[-1]
+
+    assert (list(front.x), list(front.y)) == ([1.0, 2.0], [5.0, 3.0])
+
+
+def test_points_in_one_place_name_each_other():
+    points = frame([1.0] * 11 + [2.0], [5.0] * 11 + [3.0])
+    told = scatter(points, "cost_usd", "step_time_s", "tp").data[0].hovertext
+
+    assert [line.split("<br>")[-1] for line in (told[0], told[-1])] == [
+        "here, too: point 1, 2, 3, 4, 5, 6, 7, 8 and 2 more", "step_time_s = 3 s",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [({"name": "a"}, {"sweep": "a", "x": "mfu"}), ({"name": "b"}, {}), ({"text": "point\n", "file": "a"}, {})],
+)
+def test_columns_of_the_address_are_those_of_its_sweep(source, said):
+    assert _asked_of(source, {"sweep": "a", "x": "mfu"}) == said
 
 
 def test_texts_have_places_on_a_parallel_axis():
