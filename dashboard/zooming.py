@@ -1,9 +1,9 @@
 """Timelines that are drawn anew for what is seen of them: what is short is told apart there, and joined elsewhere."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dash import Dash, Input, Output, Patch, State, no_update
+from dash import Dash, Input, Output, Patch, State, dcc, no_update
 
 from ..simulator.figures.actions import Window
 from ..simulator.predict import AnyPrediction
@@ -14,35 +14,59 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Draw = Callable[[AnyPrediction, Window], "go.Figure"]
+Seen = str | Sequence[float] | None
+"""What a browser says of a zoom, none of it believed yet; `SEEN_OF` makes it."""
+MOST_SPANS = 5000
+"""Exchanges of a step that are drawn apart: more make zooming slow, which draws what is seen anew."""
 
 
-def connect(app: Dash, here: Here, base: str, graph: str, store: str, draw: Draw) -> None:
-    """A zoom into this graph draws the prediction of the query in the store for what is seen; `base` is the scenario of
-    a query that names none.
+def store(graph: str) -> dcc.Store:
+    """Where a page keeps what is seen of a graph."""
+    return dcc.Store(id=f"{graph}-seen")
+
+
+SEEN_OF = """(moved) => {
+    if (!moved) return null;
+    if (moved["xaxis.autorange"]) return "all";
+    const seen = moved["xaxis.range"] || [moved["xaxis.range[0]"], moved["xaxis.range[1]"]];
+    return seen[0] === undefined ? null : [...seen];
+}"""
+"""What is seen after plotly told of a change: [from, to], "all", or null where it told of something else.
+
+What else it tells (its size, its colours) must not ask the server: a question that comes after the one of a zoom makes
+Dash drop the answer of that.
+"""
+
+
+def connect(app: Dash, here: Here, base: str, graph: str, query: str, draw: Draw) -> None:
+    """A zoom into this graph draws the prediction of the query in that store for what is seen; `base` is the scenario
+    of a query that names none.
     """
-
-    @app.callback(
-        Output(graph, "figure"), Input(graph, "relayoutData"), State(store, "data"), prevent_initial_call=True
+    app.clientside_callback(
+        f"(moved) => ({SEEN_OF})(moved) ?? window.dash_clientside.no_update",
+        Output(f"{graph}-seen", "data"),
+        Input(graph, "relayoutData"),
+        prevent_initial_call=True,
     )
-    def zoom(moved: Mapping[str, Any] | None, query: str | None) -> Any:
-        if query is None or window_of(moved, 0.0) is None:
+
+    @app.callback(Output(graph, "figure"), Input(f"{graph}-seen", "data"), State(query, "data"),
+                  prevent_initial_call=True)  # fmt: skip
+    def zoom(seen: Seen, asked: str | None) -> Any:
+        if asked is None or window_of(seen, 1.0) is None:
             return no_update
-        prediction = here.answers.predict(from_query(query, base))
-        window = window_of(moved, prediction.timeline.makespan_s or 1.0)
+        prediction = here.answers.predict(from_query(asked, base))
+        window = window_of(seen, prediction.timeline.makespan_s or 1.0)
         assert window is not None
         return nearer(draw(prediction, window))
 
 
-def window_of(moved: Mapping[str, Any] | None, whole_s: float) -> Window | None:
-    """Which seconds are seen after a zoom, as plotly tells it; None where it tells something else."""
-    if not moved:
-        return None
-    if moved.get("xaxis.autorange"):
+def window_of(seen: Seen, whole_s: float) -> Window | None:
+    """Which seconds are seen; None where a browser says no such thing."""
+    if seen == "all":
         return Window(0.0, whole_s)
-    ends = moved.get("xaxis.range") or [moved.get("xaxis.range[0]"), moved.get("xaxis.range[1]")]
-    if len(ends) != 2 or not all(isinstance(end, int | float) for end in ends):
+    if not isinstance(seen, list) or len(seen) != 2 or not all(isinstance(end, int | float) for end in seen):
         return None
-    begin, end = sorted(map(float, ends))
+    begin, end = sorted(map(float, seen))
     return Window(begin, end) if end > begin else None
 
 
@@ -51,5 +75,6 @@ def nearer(figure: "go.Figure") -> Patch:
     changed = Patch()
     changed["data"] = figure.data
     changed["layout"]["xaxis"]["range"] = figure.layout.xaxis.range
+    changed["layout"]["xaxis"]["autorange"] = False
     changed["layout"]["title"]["subtitle"]["text"] = figure.layout.title.subtitle.text
     return changed

@@ -7,12 +7,12 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...simulator.compare import Comparison, Side, compare, side_of
-from ...simulator.compare.page import timelines
+from ...simulator.compare.page import Draw, timelines
 from ...simulator.compare.text import input_rows, inputs_title, metric_rows, sentences, signed, term_rows
 from ...simulator.errors import UserError
 from ...simulator.figures.difference import difference
 from ...simulator.units import format_seconds
-from .. import downloads, parts, stated
+from .. import downloads, parts, stated, zooming
 from ..page import Here, Page
 from ..question import Question, written
 from ..shell import keep_in_address
@@ -33,19 +33,18 @@ OWN = (Question(BASE), Question(BASE, {"cluster": "h200-hgx"}))
 Pairs = Mapping[str, Comparison]
 """Comparisons with A, by the names of their other sides."""
 
-_SAME_SPAN = """(moved, ids) => {
-    const changed = window.dash_clientside.callback_context.triggered[0];
-    const seen = changed && changed.value;
-    if (!seen) return window.dash_clientside.no_update;
-    const range = seen["xaxis.range"] || [seen["xaxis.range[0]"], seen["xaxis.range[1]"]];
-    if (range[0] === undefined) return window.dash_clientside.no_update;
-    for (const drawn of document.querySelectorAll("#compare-timelines .js-plotly-plot")) {
-        const now = drawn.layout.xaxis.range;
-        if (now[0] !== range[0] || now[1] !== range[1]) window.Plotly.relayout(drawn, {"xaxis.range": [...range]});
-    }
-    return window.dash_clientside.no_update;
-}"""
-"""Zooming into one timeline zooms into the others."""
+_SAME_SPAN = f"""(moved, ids) => {{
+    const told = window.dash_clientside.callback_context.triggered.map(({{value}}) => ({zooming.SEEN_OF})(value));
+    const seen = told.find((one) => one !== null);
+    if (seen === undefined) return window.dash_clientside.no_update;
+    const drawn = [...document.querySelectorAll("#compare-timelines .js-plotly-plot")];
+    const others = drawn.filter(({{layout: {{xaxis: {{range, autorange}}}}}}) =>
+        seen === "all" ? !autorange : range[0] !== seen[0] || range[1] !== seen[1]);
+    for (const other of others)
+        window.Plotly.relayout(other, seen === "all" ? {{"xaxis.autorange": true}} : {{"xaxis.range": [...seen]}});
+    return others.length || drawn.length === 1 ? seen : window.dash_clientside.no_update;
+}}"""
+"""Zooming into one timeline zooms into the others; those that follow say nothing new."""
 
 
 def layout(here: Here, query: str) -> "Component":
@@ -75,6 +74,7 @@ def layout(here: Here, query: str) -> "Component":
             dcc.Loading(html.Div(id="compare-answer", className="answer", **{"aria-live": "polite"}), delay_show=500),
             dcc.Store(id="compare-count", data=len(questions)),
             dcc.Store(id="compare-query"),
+            zooming.store(FORM),
         ]
     )  # fmt: skip
 
@@ -97,11 +97,26 @@ def connect(app: Dash, here: Here) -> None:
     stated.connect(app, FORM)
     app.clientside_callback(
         _SAME_SPAN,
-        Output("compare-timelines", "title"),
+        Output("compare-seen", "data"),
         Input({"timeline": FORM, "name": ALL}, "relayoutData"),
         State({"timeline": FORM, "name": ALL}, "id"),
         prevent_initial_call=True,
     )
+
+    @app.callback(
+        Output({"timeline": FORM, "name": ALL}, "figure"),
+        Input("compare-seen", "data"),
+        State({"timeline": FORM, "name": ALL}, "id"),
+        State("compare-query", "data"),
+        prevent_initial_call=True,
+    )
+    def zoom(seen: zooming.Seen, ids: Sequence[Any], query: str | None) -> list[Any]:
+        window = zooming.window_of(seen, 1.0)
+        if query is None or window is None:
+            return [no_update] * len(ids)
+        sides = {name: side(here, question) for name, question in zip(NAMES, asked(here, query), strict=False)}
+        drawn = [draw(None if seen == "all" else window) for draw in drawings(sides).values()]
+        return [zooming.nearer(figure) for figure in drawn] if len(drawn) == len(ids) else [no_update] * len(ids)
 
     @app.callback(
         Output("compare-count", "data"),
@@ -241,11 +256,15 @@ def _waterfall(found: Comparison) -> Any:
     return difference(moved, found.a.total_s, found.b.total_s)
 
 
+def drawings(sides: Mapping[str, Side]) -> dict[str, Draw]:
+    """The timelines of sides, by their captions."""
+    return timelines({name.upper(): side for name, side in sides.items()}, zooming.MOST_SPANS)
+
+
 def _timelines(sides: Mapping[str, Side]) -> "list[Component]":
-    drawn = timelines({name.upper(): side for name, side in sides.items()})
     return [
-        parts.figure(caption, figure, level=3, id={"timeline": FORM, "name": caption})
-        for caption, figure in drawn.items()
+        parts.figure(caption, draw(None), level=3, id={"timeline": FORM, "name": caption})
+        for caption, draw in drawings(sides).items()
     ]
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 ABOUT = "How long a step takes and how sure that is, whether it fits, and where the time of each rank goes."
 GRAPH = "training-pipeline"
-MOST_SPANS = 5000  # exchanges that are drawn apart: more make zooming slow, which draws what is seen anew
 TYPES = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "tf32", "fp32")
 
 
@@ -85,7 +84,7 @@ FORM = Form(
 
 def layout(here: Here, query: str) -> "Component":
     """The form, and what it answers."""
-    return html.Div([parts.heading("Training step", ABOUT), FORM.drawn(here, query)])
+    return html.Div([parts.heading("Training step", ABOUT), FORM.drawn(here, query), zooming.store(GRAPH)])
 
 
 def numbers(prediction: AnyPrediction) -> "list[Component]":
@@ -112,14 +111,14 @@ def numbers(prediction: AnyPrediction) -> "list[Component]":
 def figures(prediction: AnyPrediction) -> "list[Component]":
     """Pipeline, breakdown, memory, kernels."""
     assert isinstance(prediction, TrainPrediction)
-    drawn = train_figures(prediction, MOST_SPANS)
+    drawn = train_figures(prediction, zooming.MOST_SPANS)
     return [parts.figure(PIPELINE, drawn.pop(PIPELINE), around="wide timeline", id=GRAPH), *parts.figures(drawn)]
 
 
 def _near(prediction: AnyPrediction, window_s: Window) -> Any:
     assert isinstance(prediction, TrainPrediction)
     grid = prediction.resolved.plan.grid
-    return pipeline(prediction.timeline, grid, window_s=window_s, most_spans=MOST_SPANS)
+    return pipeline(prediction.timeline, grid, window_s=window_s, most_spans=zooming.MOST_SPANS)
 
 
 def connect(app: Dash, here: Here) -> None:

@@ -126,7 +126,8 @@ FORM = Form(
 
 def layout(here: Here, query: str) -> "Component":
     """The form, what it answers, and the points of the last curve, which outlive its figure."""
-    return html.Div([parts.heading("Weight update", ABOUT), FORM.drawn(here, query), dcc.Store(id="update-kept")])
+    kept = [dcc.Store(id="update-kept"), zooming.store(GANTT)]
+    return html.Div([parts.heading("Weight update", ABOUT), FORM.drawn(here, query), *kept])
 
 
 def numbers(prediction: AnyPrediction) -> "list[Component]":

@@ -1,10 +1,12 @@
 """A Comparison as one HTML page: what it comes to, a waterfall, terms, inputs, metrics, both timelines on one axis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..figures import Table, gantt, pipeline
+from ..figures.actions import Window
 from ..figures.beside import steps_beside
 from ..figures.difference import difference
 from ..figures.sections import Section, sections_html
@@ -14,6 +16,8 @@ from .text import input_rows, inputs_title, metric_rows, metrics_of_one, sentenc
 
 Figures = dict[str, Any]
 """Plotly figures by what they show."""
+Draw = Callable[[Window | None], Any]
+"""A figure of the seconds that are seen, None for all."""
 
 
 def write_page(found: Comparison, path: Path) -> None:
@@ -41,7 +45,7 @@ def sections(found: Comparison) -> list[Section]:
             tables=[Table("", ("metric", "A", "B", "B to A"), metrics)] if metrics else [],
         ),
     ]
-    drawn = timelines({"A": found.a, "B": found.b})
+    drawn = {caption: draw(None) for caption, draw in timelines({"A": found.a, "B": found.b}).items()}
     return parts + ([Section("When what ran", figures=drawn)] if drawn else [])
 
 
@@ -56,16 +60,20 @@ def _waterfall(found: Comparison) -> Figures:
     return {"Waterfall from A to B": difference(moved, found.a.total_s, found.b.total_s)}
 
 
-def timelines(sides: Mapping[str, Side]) -> Figures:
-    """Sides of one kind by name, drawn the same way over the same seconds; nothing where one has no Timeline."""
+def timelines(sides: Mapping[str, Side], most_spans: int | None = None) -> dict[str, Draw]:
+    """Sides of one kind by name, drawn the same way over the same seconds; nothing where one has no Timeline.
+
+    Each is drawn for what is seen of it, None for all; `most_spans` as `pipeline` has it.
+    """
     drawn = {name: side.drawn for name, side in sides.items() if side.drawn is not None}
     if len(drawn) < len(sides):
         return {}
     names = _listed(list(sides))
     if all(side.kind == "train_step" for side in sides.values()) and not all(one.grid for one in drawn.values()):
-        return {f"Timelines of {names}": steps_beside({name: (one.timeline, one.ranks) for name, one in drawn.items()})}
-    until_s = max(one.timeline.makespan_s for one in drawn.values())
-    return {f"Timeline of {name}": _drawn(f"{name}: {sides[name].label}", one, until_s)
+        steps = {name: (one.timeline, one.ranks) for name, one in drawn.items()}
+        return {f"Timelines of {names}": lambda window_s: steps_beside(steps, window_s=window_s)}
+    whole_s = Window(0.0, max(one.timeline.makespan_s for one in drawn.values()))
+    return {f"Timeline of {name}": partial(_drawn, f"{name}: {sides[name].label}", one, whole_s, most_spans)
             for name, one in drawn.items()}  # fmt: skip
 
 
@@ -73,11 +81,11 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
-def _drawn(title: str, drawn: Drawn, until_s: float) -> Any:
+def _drawn(title: str, drawn: Drawn, whole_s: Window, most_spans: int | None, window_s: Window | None) -> Any:
     if drawn.grid is not None:
-        figure = pipeline(drawn.timeline, drawn.grid, title=title)
+        figure = pipeline(drawn.timeline, drawn.grid, title=title, window_s=window_s, most_spans=most_spans)
     else:
-        figure = gantt(drawn.timeline, drawn.ranks, title=title)
-    figure.update_xaxes(range=[0, until_s])
+        figure = gantt(drawn.timeline, drawn.ranks, title=title, window_s=window_s)
+    figure.update_xaxes(range=list(window_s or whole_s))
     figure.layout.updatemenus = ()  # buttons would move one axis without the other
     return figure

@@ -25,12 +25,17 @@ Place = tuple[str, int, str]  # step, rank, row
 Steps = Mapping[str, tuple[Timeline, Sequence[int] | None]]
 
 
-def steps_beside(steps: Steps, title: str = "When what ran") -> "go.Figure":
-    """Bars by phase; `steps` are Timelines by name, each with the ranks to show (None: the first few)."""
+def steps_beside(
+    steps: Steps, title: str = "When what ran", window_s: tuple[float, float] | None = None
+) -> "go.Figure":
+    """Bars by phase; `steps` are Timelines by name, each with the ranks to show (None: the first few).
+
+    With `window_s` (from, to) that is what is seen, and fewer are drawn together there.
+    """
     import pandas as pd
     import plotly.graph_objects as go
 
-    thin = {name: thinned(_spans(timeline, ranks)) for name, (timeline, ranks) in steps.items()}
+    thin = {name: thinned(_spans(timeline, ranks), window_s=window_s) for name, (timeline, ranks) in steps.items()}
     places = _places({name: bars for name, (bars, _) in thin.items()})
     figure = go.Figure()
     both = pd.concat([bars.assign(step=name) for name, (bars, _) in thin.items()], ignore_index=True)
@@ -41,7 +46,7 @@ def steps_beside(steps: Steps, title: str = "When what ran") -> "go.Figure":
     styled(figure, title, _subtitle(steps, max(shared_s for _, shared_s in thin.values())),
            ROW_PX * (bottom + GAP), barmode="overlay")  # fmt: skip
     figure.update_layout(margin_l=176)
-    figure.update_xaxes(range=[0, max(timeline.makespan_s for timeline, _ in steps.values())])
+    figure.update_xaxes(range=window_s or [0, max(timeline.makespan_s for timeline, _ in steps.values())])
     figure.update_yaxes(range=[bottom + GAP / 2, -GAP / 2], tickvals=list(places.values()),
                         ticktext=[row for _, _, row in places], tickfont={"size": 10}, ticklabelstandoff=6,
                         showgrid=False, zeroline=False, fixedrange=True)  # fmt: skip

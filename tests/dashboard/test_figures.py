@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.zooming import nearer, window_of
+from runcast.dashboard.zooming import SEEN_OF, nearer, window_of
 from runcast.simulator import simulate
 from runcast.simulator.figures import gantt
 
@@ -11,20 +11,35 @@ ZOOM = """Plotly.relayout(document.querySelector("#training-pipeline .js-plotly-
 
 
 @pytest.mark.parametrize(
-    ("moved", "window"),
+    ("seen", "window"),
+    [
+        (None, None),
+        ([2.0, 3.5], (2.0, 3.5)),
+        ([3, 2], (2.0, 3.0)),
+        ([3.0, 3.0], None),
+        (["x", 3.0], None),
+        ([1.0], None),
+        ("some", None),
+        ("all", (0.0, 9.0)),
+    ],
+)
+def test_what_is_seen_after_a_zoom(seen, window):
+    assert window_of(seen, 9.0) == window
+
+
+@pytest.mark.parametrize(
+    ("moved", "seen"),
     [
         (None, None),
         ({"autosize": True}, None),
         ({"font.color": "#fff"}, None),
-        ({"xaxis.range[0]": 2.0, "xaxis.range[1]": 3.5}, (2.0, 3.5)),
-        ({"xaxis.range": [2, 3]}, (2.0, 3.0)),
-        ({"xaxis.range[0]": 3.0, "xaxis.range[1]": 3.0}, None),
-        ({"xaxis.range[0]": "x", "xaxis.range[1]": 3.0}, None),
-        ({"xaxis.autorange": True}, (0.0, 9.0)),
+        ({"xaxis.range[0]": 2.5, "xaxis.range[1]": 3.5}, [2.5, 3.5]),
+        ({"xaxis.range": [2, 3]}, [2, 3]),
+        ({"xaxis.autorange": True}, "all"),
     ],
 )
-def test_what_is_seen_after_a_zoom(moved, window):
-    assert window_of(moved, 9.0) == window
+def test_what_plotly_tells_is_a_zoom_or_nothing(page, moved, seen):
+    assert page.evaluate(f"(moved) => ({SEEN_OF})(moved)", moved) == seen
 
 
 def test_a_zoom_changes_bars_window_and_subtitle():
@@ -35,6 +50,7 @@ def test_a_zoom_changes_bars_window_and_subtitle():
     assert [(one["location"], one["operation"]) for one in operations] == [
         (["data"], "Assign"),
         (["layout", "xaxis", "range"], "Assign"),
+        (["layout", "xaxis", "autorange"], "Assign"),
         (["layout", "title", "subtitle", "text"], "Assign"),
     ]
 
