@@ -52,12 +52,11 @@ def connect(app: Dash, here: Here, base: str, graph: str, query: str, draw: Draw
     @app.callback(Output(graph, "figure"), Input(f"{graph}-seen", "data"), State(query, "data"),
                   prevent_initial_call=True)  # fmt: skip
     def zoom(seen: Seen, asked: str | None) -> Any:
-        if asked is None or window_of(seen, 1.0) is None:
+        if asked is None:
             return no_update
         prediction = here.answers.predict(from_query(asked, base))
         window = window_of(seen, prediction.timeline.makespan_s or 1.0)
-        assert window is not None
-        return nearer(draw(prediction, window))
+        return no_update if window is None else nearer(draw(prediction, window))
 
 
 def window_of(seen: Seen, whole_s: float) -> Window | None:

@@ -65,7 +65,7 @@ def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure"
 
 def _ticks(texts: Sequence[str]) -> dict[str, Any]:
     """Values by their places: two that differ may have the same text."""
-    step = 1 + len(texts) // MOST_TICKS
+    step = max(1, -(-len(texts) // MOST_TICKS))
     return {"tickvals": list(range(0, len(texts), step)), "ticktext": texts[::step]}
 
 

@@ -48,10 +48,14 @@ def front(frame: "pd.DataFrame", x: str, y: str) -> "pd.DataFrame":
 
 def scatter(frame: "pd.DataFrame", x: str, y: str, colour: str, all_points: bool = True) -> "go.Figure":
     """A figure whose points carry their numbers as `customdata`; crosses cannot be run, and can be left out."""
+    import pandas as pd
     import plotly.graph_objects as go
 
     points = frame.dropna(subset=[x, y])
-    dots = _dots(points if all_points else usable(points), x, y, colour)
+    points = points if all_points else usable(points)
+    (across, x_title), (up, y_title) = drawn(x, points[x]), drawn(y, points[y])
+    of = {"point": points["point"], "status": points["status"], "colour": points[colour]}
+    dots = pd.DataFrame({**of, "x": across, "y": up, "told": hover(points, x, y, colour)}, index=points.index)
     figure = go.Figure()
     for status, group in dots[dots["status"] != "ok"].groupby("status", sort=True):
         marker = {"symbol": "x-thin-open", "size": 9, "color": GREY, "line": {"width": 1.5}}
@@ -63,20 +67,11 @@ def scatter(frame: "pd.DataFrame", x: str, y: str, colour: str, all_points: bool
         name = f"Pareto front: {aim(x)}, {aim(y)}"
         figure.add_trace(go.Scatter(x=best["x"], y=best["y"], mode="lines", line=line, name=name, hoverinfo="skip"))
     laid_out(figure, 380 + _ENTRY_PX * len(figure.data), clickmode="event")
-    for update, column in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
-        update(title={"text": drawn(column, points[column])[1]}, **ticks(column))
+    for update, column, title in ((figure.update_xaxes, x, x_title), (figure.update_yaxes, y, y_title)):
+        update(title={"text": title}, **ticks(column))
         if column not in numeric(frame):
             update(type="category", categoryarray=[said("", value) for value in ordered(frame[column].astype(str))])
     return figure
-
-
-def _dots(points: "pd.DataFrame", x: str, y: str, colour: str) -> "pd.DataFrame":
-    """Points as they are drawn: point, status, x, y, colour, told."""
-    import pandas as pd
-
-    named = {"x": drawn(x, points[x])[0], "y": drawn(y, points[y])[0], "told": hover(points, x, y, colour)}
-    kept = {"point": points["point"], "status": points["status"], "colour": points[colour]}
-    return pd.DataFrame(kept | named, index=points.index)
 
 
 def _usable(figure: "go.Figure", dots: "pd.DataFrame", colour: str, by_name: bool) -> None:

@@ -74,7 +74,7 @@ def layout(here: Here, query: str) -> "Component":
             dcc.Loading(html.Div(id="compare-answer", className="answer", **{"aria-live": "polite"}), delay_show=500),
             dcc.Store(id="compare-count", data=len(questions)),
             dcc.Store(id="compare-query"),
-            zooming.store(FORM),
+            dcc.Store(id="compare-seen"),
         ]
     )  # fmt: skip
 
@@ -95,28 +95,7 @@ def connect(app: Dash, here: Here) -> None:
     """Sides come and go; what they say is compared and told in the address."""
     keep_in_address(app, "compare-query")
     stated.connect(app, FORM)
-    app.clientside_callback(
-        _SAME_SPAN,
-        Output("compare-seen", "data"),
-        Input({"timeline": FORM, "name": ALL}, "relayoutData"),
-        State({"timeline": FORM, "name": ALL}, "id"),
-        prevent_initial_call=True,
-    )
-
-    @app.callback(
-        Output({"timeline": FORM, "name": ALL}, "figure"),
-        Input("compare-seen", "data"),
-        State({"timeline": FORM, "name": ALL}, "id"),
-        State("compare-query", "data"),
-        prevent_initial_call=True,
-    )
-    def zoom(seen: zooming.Seen, ids: Sequence[Any], query: str | None) -> list[Any]:
-        window = zooming.window_of(seen, 1.0)
-        if query is None or window is None:
-            return [no_update] * len(ids)
-        sides = {name: side(here, question) for name, question in zip(NAMES, asked(here, query), strict=False)}
-        drawn = [draw(None if seen == "all" else window) for draw in drawings(sides).values()]
-        return [zooming.nearer(figure) for figure in drawn] if len(drawn) == len(ids) else [no_update] * len(ids)
+    _zoom(app, here)
 
     @app.callback(
         Output("compare-count", "data"),
@@ -157,6 +136,32 @@ def connect(app: Dash, here: Here) -> None:
         except UserError as error:
             return stated.refusal("\n".join(error.faults)), no_update, faults
         return drawn, sides_query(questions), faults
+
+
+def _zoom(app: Dash, here: Here) -> None:
+    """Timelines go together, and are drawn anew for what is seen of them."""
+    app.clientside_callback(
+        _SAME_SPAN,
+        Output("compare-seen", "data"),
+        Input({"timeline": FORM, "name": ALL}, "relayoutData"),
+        State({"timeline": FORM, "name": ALL}, "id"),
+        prevent_initial_call=True,
+    )
+
+    @app.callback(
+        Output({"timeline": FORM, "name": ALL}, "figure"),
+        Input("compare-seen", "data"),
+        State({"timeline": FORM, "name": ALL}, "id"),
+        State("compare-query", "data"),
+        prevent_initial_call=True,
+    )
+    def zoom(seen: zooming.Seen, ids: Sequence[Any], query: str | None) -> list[Any]:
+        window = zooming.window_of(seen, 1.0)
+        if query is None or window is None:
+            return [no_update] * len(ids)
+        sides = {name: side(here, question) for name, question in zip(NAMES, asked(here, query), strict=False)}
+        drawn = [draw(None if seen == "all" else window) for draw in drawings(sides).values()]
+        return [zooming.nearer(figure) for figure in drawn] if len(drawn) == len(ids) else [no_update] * len(ids)
 
 
 def side(here: Here, question: Question) -> Side:

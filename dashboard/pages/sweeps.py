@@ -87,7 +87,9 @@ def connect(app: Dash, here: Here) -> None:
     _open(app, here, home)
     _draw(app, here, home)
     _point(app, here, home)
+    _choose(app)
     _start(app, here, home)
+    _left(app, home)
 
 
 def _table(here: Here, home: Path, source: Mapping[str, str] | None) -> Table:
@@ -274,10 +276,8 @@ def describe(here: Here, home: Path, table: Table, number: int, base: str | None
     return sweep_parts.point(cells, found.page + found.question.query(), _OPENS[found.page], notes)
 
 
-def _start(app: Dash, here: Here, home: Path) -> None:
-    """A sweep in a process of its own; Cancel leaves a mark by which it ends with what is done."""
-    data, place = here.library.folder, str(home)
-    workers = max(1, min(4, (os.cpu_count() or 1) - 1))  # others keep a core
+def _choose(app: Dash) -> None:
+    """What is to be run: a shipped sweep, or axes, and a name for it unless one is typed."""
 
     @app.callback(Output("sweeps-own", "style"), Input("sweeps-shipped", "value"))
     def own(which: str) -> dict[str, str]:
@@ -287,6 +287,12 @@ def _start(app: Dash, here: Here, home: Path) -> None:
     def name(which: str, typed: str | None) -> Any:
         first = sweep_parts.NAME if which == sweep_parts.OWN else which
         return first if typed != first and typed in (None, sweep_parts.NAME, *sweeping.shipped()) else no_update
+
+
+def _start(app: Dash, here: Here, home: Path) -> None:
+    """A sweep in a process of its own; Cancel leaves a mark by which it ends with what is done."""
+    data, place = here.library.folder, str(home)
+    workers = max(1, min(4, (os.cpu_count() or 1) - 1))  # others keep a core
 
     @app.callback(
         Output("sweeps-told", "children"),
@@ -322,8 +328,6 @@ def _start(app: Dash, here: Here, home: Path) -> None:
         found = sweeping.held(Path(place), asked.name)
         told = found.told(asked.name) if found is not None else ""
         return html.P(told), asked.name if sum(done.counts.values()) else no_update
-
-    _left(app, home)
 
     @app.callback(
         Output("sweeps-stopping", "data"),

@@ -164,6 +164,20 @@ def test_bytes_stand_in_the_unit_that_they_reach_and_other_axes_name_theirs():
     )  # fmt: skip
 
 
+def test_the_title_names_the_unit_of_what_is_drawn():
+    points = frame([1.0, 2.0], [5.0, 3.0], status=["ok", "memory"]).assign(peak_memory_bytes=[2**29, 2**32])
+    figure = scatter(points, "peak_memory_bytes", "step_time_s", "tp", all_points=False)
+
+    assert (list(figure.data[0].x), figure.layout.xaxis.title.text) == ([512.0], "peak_memory_bytes in MiB")
+
+
+@pytest.mark.parametrize(("values", "named"), [(32, 32), (33, 17)])
+def test_an_axis_of_a_heat_map_names_so_many_values(values, named):
+    figure = heat(frame([1.0] * values, [1.0] * values, axis=list(range(values))), "tp", "status", "step_time_s")
+
+    assert len(figure.layout.xaxis.ticktext) == named
+
+
 def test_the_front_goes_through_its_points():
     points = frame([1.0, 2.0, 3.0], [5.0, 3.0, 4.0]).assign(peak_memory_bytes=[2**30, 2**31, 2**32])
     front = scatter(points, "peak_memory_bytes", "step_time_s", "tp").data[-1]
