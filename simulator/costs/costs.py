@@ -22,8 +22,7 @@ class Costs:
     An op is `latency_s`, never shared, then `work_s`: the time of the rest at full speed, during which it puts
     `rate_bytes_per_s[k]` on link `demand.values[k]` for each `k` of its row `row[op]` of `demand`. Rows are shared by
     ops that ask the same rates; links that ops of one lane alone cross may be left out of the rows, but `link_bytes`,
-    the bytes that all ops together put on each link, counts them. Where links are shared, `weight_bytes_per_s[r]` is
-    what an op of row r at full speed counts for: the most that it puts on one link, also on one that was left out.
+    the bytes that all ops together put on each link, counts them.
 
     `cost_class` and `provenance` index `classes` and `PROVENANCE`; `spread` is the relative standard deviation of the
     op's time. `capacity_bytes_per_s` has one entry per link. `interference[victim, aggressor]` is the speed, in
@@ -35,7 +34,6 @@ class Costs:
     row: NDArray[np.int64]
     demand: Ragged
     rate_bytes_per_s: Floats
-    weight_bytes_per_s: Floats
     capacity_bytes_per_s: Floats
     link_bytes: Floats
     link_names: tuple[str, ...]
@@ -73,7 +71,6 @@ class Costs:
             rate_bytes_per_s=np.concatenate(
                 [np.empty(0), *(rates * x for (_, rates), x in zip(demands, scale, strict=True))]
             ),
-            weight_bytes_per_s=self.weight_bytes_per_s[self.row[first_op]] * scale,
         )
 
     def pruned(self, program: Program) -> "Costs":
@@ -133,7 +130,6 @@ def by_kind(
         row=row,
         demand=links,
         rate_bytes_per_s=rates,
-        weight_bytes_per_s=np.array([max((rate for _, rate in entries), default=1.0) for entries in rows]),
         capacity_bytes_per_s=np.array(capacity_bytes_per_s, np.float64),
         link_bytes=bytes_by_link(work, row, links, rates, len(capacity_bytes_per_s)),
         link_names=tuple(f"link {i}" for i in range(len(capacity_bytes_per_s))),

@@ -182,7 +182,7 @@ class Pricing:
         self.sheet.charge(ops, [*latency, self._filling(ring, seconds), wire])
         share = ring.shares_from(island)
         watched = share > 0 if only is None else only[ring.link] & (share > 0)
-        self.sheet.demand(ops, ring.link[watched], share[watched] * rate, weight=float(share.max()) * rate)
+        self.sheet.demand(ops, ring.link[watched], share[watched] * rate)
         total = float(size.sum())
         self.sheet.carry(ring.link[~watched], share[~watched] * total)
         self.sheet.carry(memories, np.full(len(group), 2 * total))

@@ -32,7 +32,6 @@ class Sheet:
         self._row = np.zeros(len(program), np.int64)
         self._links: list[Sequence[int] | Ops] = [()]
         self._rates: list[Sequence[float] | Floats] = [()]
-        self._weights = [1.0]
         self._unwatched = np.zeros(len(capacity_bytes_per_s))
 
     def charge(self, ops: Ops, terms: Sequence[Term]) -> None:
@@ -48,14 +47,11 @@ class Sheet:
         labels = np.array([PROVENANCE.index(term.parameter.provenance) for term in terms])
         self._provenance[ops] = labels[seconds.argmax(axis=0)]
 
-    def demand(
-        self, ops: Ops, links: Sequence[int] | Ops, rates: Sequence[float] | Floats, weight: float | None = None
-    ) -> None:
-        """At full speed each of the ops puts `rates` bytes/s on `links`; sharing weighs it by the largest of them."""
+    def demand(self, ops: Ops, links: Sequence[int] | Ops, rates: Sequence[float] | Floats) -> None:
+        """At full speed each of the ops puts `rates` bytes/s on `links`."""
         self._row[ops] = len(self._links)
         self._links.append(links)
         self._rates.append(rates)
-        self._weights.append(max(rates, default=1.0) if weight is None else weight)
 
     def carry(self, links: Ops, size_bytes: Floats) -> None:
         """Bytes on links that need no watching, because the ops of one lane alone cross them."""
@@ -83,7 +79,6 @@ class Sheet:
             row=self._row,
             demand=demand,
             rate_bytes_per_s=rates,
-            weight_bytes_per_s=np.array(self._weights),
             capacity_bytes_per_s=self.capacity,
             link_bytes=watched + self._unwatched,
             link_names=link_names,

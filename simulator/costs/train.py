@@ -98,7 +98,6 @@ class _Pricer:
             row=which,
             demand=demand,
             rate_bytes_per_s=rates,
-            weight_bytes_per_s=np.array([max(price.demand.values(), default=1.0) for price in prices]),
             capacity_bytes_per_s=self.capacity,
             link_bytes=bytes_by_link(work, which, demand, rates, len(links)),
             link_names=tuple(link.name for link in links),

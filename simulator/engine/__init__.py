@@ -2,6 +2,6 @@
 
 from .deadlock import DeadlockError
 from .engine import Engine, Process, simulate
-from .sharing import max_min
+from .sharing import fair_speeds
 
-__all__ = ["DeadlockError", "Engine", "Process", "max_min", "simulate"]
+__all__ = ["DeadlockError", "Engine", "Process", "fair_speeds", "simulate"]

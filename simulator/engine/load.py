@@ -66,7 +66,7 @@ class Load:
 
 
 class Allocator:
-    """The max-min fair speeds of sets of flows, given by their rows and caps."""
+    """The fair speeds of sets of flows, given by their rows and caps."""
 
     def __init__(self, costs: Costs):
         self._costs = costs
@@ -74,8 +74,8 @@ class Allocator:
         self._asked = 0
         self._fill: sharing.Fill = sharing.fill
         demand = costs.demand
-        self._arrays = (demand.start, demand.values, costs.rate_bytes_per_s, costs.weight_bytes_per_s)
-        self._scratch = np.zeros((2, len(costs.capacity_bytes_per_s)))
+        self._arrays = (demand.start, demand.values, costs.rate_bytes_per_s)
+        self._load = np.zeros(len(costs.capacity_bytes_per_s))
 
     def speeds(self, rows: list[int], caps: list[float]) -> list[float]:
         """The speed of each flow."""
@@ -95,14 +95,14 @@ class Allocator:
         if many and self._fill is not sharing.fill:
             speeds = np.zeros(len(rows))
             capacity = self._costs.capacity_bytes_per_s
-            self._fill(np.array(rows), *self._arrays, np.array(caps), capacity, *self._scratch, speeds)
+            self._fill(np.array(rows), *self._arrays, np.array(caps), capacity, self._load, speeds)
             return [float(speed) for speed in speeds]
-        start, links, rates, top, capacity_list, room, weight = self._lists
+        start, links, rates, capacity_list, load = self._lists
         found = [0.0] * len(rows)
-        sharing.fill(rows, start, links, rates, top, caps, capacity_list, room, weight, found)
+        sharing.fill(rows, start, links, rates, caps, capacity_list, load, found)
         return found
 
     @cached_property
     def _lists(self) -> list[list[Any]]:
         """The arrays as lists, which interpreted code reads faster."""
-        return [array.tolist() for array in (*self._arrays, self._costs.capacity_bytes_per_s, *self._scratch)]
+        return [array.tolist() for array in (*self._arrays, self._costs.capacity_bytes_per_s, self._load)]

@@ -13,6 +13,7 @@ return how many ops have ended: fewer than there are is a deadlock.
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
+from .sharing import HELPERS as FILL_HELPERS
 from .sharing import TIE, fill
 
 _NEVER = float("inf")
@@ -44,7 +45,7 @@ class Work(NamedTuple):
 
 
 class Links(NamedTuple):
-    """What the op asks of links, by its row, in the columns of `sharing.fill`; `room` and `weight` are its scratch.
+    """What the op asks of links, by its row, in the columns of `sharing.fill`; `asked` is its scratch.
 
     `load` is what the active ops ask of each link at full speed; above `limit` the link is full.
     """
@@ -53,10 +54,8 @@ class Links(NamedTuple):
     start: Any
     links: Any
     rates: Any
-    top: Any
     capacity: Any
-    room: Any
-    weight: Any
+    asked: Any
     limit: Any
     load: Any
 
@@ -248,7 +247,7 @@ def _share(active: Any, cap: Any, goal: Any, links: Links) -> None:
     rows = [key // n for key in keys]
     caps = [cap[key % n] for key in keys]
     speeds = [0.0 for _ in keys]
-    fill(rows, links.start, links.links, links.rates, links.top, caps, links.capacity, links.room, links.weight, speeds)
+    fill(rows, links.start, links.links, links.rates, caps, links.capacity, links.asked, speeds)
     for f in range(len(keys)):
         goal[keys[f] % n] = speeds[f]
 
@@ -260,4 +259,5 @@ def _on_full_link(row: int, links: Links) -> bool:
     return False
 
 
-HELPERS = (fill, _enter, _settle, _cap, _share, _on_full_link)  # what `run_alone` and `run_together` call
+HELPERS = (*FILL_HELPERS, fill, _enter, _settle, _cap, _share, _on_full_link)
+"""What `run_alone` and `run_together` call."""

@@ -1,78 +1,185 @@
-"""Max-min fair sharing of links by progressive filling: a pure function, the only place where rates are decided.
+"""Bottleneck max fair sharing of links: a pure function, the only place where rates are decided.
 
-Each flow has one speed s and puts s * rate[k] bytes per second on each link it crosses. All flows raise
-r = s * max(rate) together until a link is full or a flow reaches its cap; those stop, the others go on (Bertsekas and
-Gallager, Data Networks, 2nd ed., section 6.5.2, with weights).
+Each flow has one speed s and puts s * rate[k] bytes per second on each link k that it crosses. Speeds are bottleneck
+max fair: every flow runs at its cap, or crosses a full link on which no other flow gets more bytes per second (Bonald
+and Roberts, "Multi-Resource Fairness", SIGMETRICS 2015). Flows that put one rate on all of their links share max-min
+fairly.
+
+So a full link has a level, the most bytes per second that a flow gets there, and a flow runs at the lowest of its cap
+and level / rate over its links. The level of one link follows from those of the others: links take turns until no level
+moves. Where flows crowd each other on two links in almost equal ratios, turns alone converge slowly; every third turn
+extrapolates the levels (Aitken's delta-squared process).
 
 `fill` is written with plain loops over indexable arrays so that the same lines run interpreted (few flows) and
 compiled by numba (many flows); both give the same bits.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from .compiled import compiled
 
-TIE = 1 + 1e-12  # levels this close are one level
+TIE = 1 + 1e-12  # rates this close are one rate
+_SETTLED = 1e-13  # relative change below which a level no longer moves
+_MOST_TURNS = 10_000  # random flows settle within a hundred
+_NONE = float("inf")
 
 
-def fill(
-    rows: Any,
-    start: Any,
-    links: Any,
-    rates: Any,
-    top: Any,
-    caps: Any,
-    capacity: Any,
-    room: Any,
-    weight: Any,
-    speeds: Any,
-) -> None:
+class Crossings(NamedTuple):
+    """The full links that each flow crosses: flow f crosses `link[k]` at `rate[k]`, k in `start[f]:start[f + 1]`.
+
+    `flow[k]` is the flow of crossing k, and the crossings of link l are `of_link[first[l]:first[l + 1]]`.
+    """
+
+    start: Any
+    link: Any
+    rate: Any
+    flow: Any
+    first: Any
+    of_link: Any
+
+
+class Bounds(NamedTuple):
+    """The two lowest bounds on the speed of each flow, and the full link that sets each (-1: the cap, or none)."""
+
+    lowest: Any
+    by: Any
+    second: Any
+    second_by: Any
+
+
+def fill(rows: Any, start: Any, links: Any, rates: Any, caps: Any, capacity: Any, load: Any, speeds: Any) -> None:
     """Write the speed of each flow into `speeds`.
 
-    Flow f crosses the links of row `r = rows[f]`: `links[start[r]:start[r + 1]]` at full-speed `rates` (bytes/s), the
-    largest of which is `top[r]`; `caps[f]` bounds its speed. `capacity`, and the scratch `room` and `weight`, have one
-    entry per link.
+    Flow f crosses the links of row `r = rows[f]`: `links[start[r]:start[r + 1]]` at full-speed `rates` (bytes/s);
+    `caps[f]` bounds its speed. `capacity`, and the scratch `load`, have one entry per link.
     """
-    n = len(rows)
-    for f in range(n):
-        for k in range(start[rows[f]], start[rows[f] + 1]):
-            room[links[k]] = capacity[links[k]]
-            weight[links[k]] = 0.0
-    for f in range(n):
-        speeds[f] = -1.0
-        for k in range(start[rows[f]], start[rows[f] + 1]):
-            weight[links[k]] += rates[k] / top[rows[f]]
-    left = n
-    while left > 0:
-        before = left
-        level = np.inf
-        for f in range(n):
-            if speeds[f] < 0.0:
-                level = min(level, caps[f] * top[rows[f]])
-                for k in range(start[rows[f]], start[rows[f] + 1]):
-                    level = min(level, room[links[k]] / weight[links[k]])
-        level = max(level, 0.0)
-        for f in range(n):
-            if speeds[f] < 0.0:
-                stop = caps[f] * top[rows[f]] <= level * TIE
-                for k in range(start[rows[f]], start[rows[f] + 1]):
-                    stop = stop or room[links[k]] <= level * TIE * weight[links[k]]
-                if stop:
-                    speeds[f] = -2.0
-        for f in range(n):
-            if speeds[f] == -2.0:
-                speeds[f] = min(caps[f], level / top[rows[f]])
-                left -= 1
-                for k in range(start[rows[f]], start[rows[f] + 1]):
-                    room[links[k]] -= level * rates[k] / top[rows[f]]
-                    weight[links[k]] -= rates[k] / top[rows[f]]
-        assert left < before, "every level stops a flow"
+    room = _full_links(rows, start, links, rates, caps, capacity, load)
+    crossings = _crossings(rows, start, links, rates, load, len(room))
+    bounds = Bounds([1.0 * cap for cap in caps], [-1 for _ in caps], [_NONE for _ in caps], [-1 for _ in caps])
+    level, before, earlier = [_NONE for _ in room], [_NONE for _ in room], [_NONE for _ in room]
+    for turn in range(_MOST_TURNS):
+        change = 0.0
+        for link in range(len(room)):
+            new = _level(link, room[link], crossings, bounds)
+            if new != level[link]:
+                change = max(change, abs(new - level[link]) / new if max(new, level[link]) < _NONE else 1.0)
+                level[link] = new
+                _rebound(link, level, caps, crossings, bounds)
+        if change <= _SETTLED:
+            break
+        for link in range(len(room)):
+            if turn % 3 == 2:
+                level[link] = _extrapolation(earlier[link], before[link], level[link], room[link])
+                _rebound(link, level, caps, crossings, bounds)
+            earlier[link], before[link] = before[link], level[link]
+    for f in range(len(rows)):
+        speeds[f] = bounds.lowest[f]
 
 
-def max_min(
+def _full_links(rows: Any, start: Any, links: Any, rates: Any, caps: Any, capacity: Any, load: Any) -> Any:
+    """What each link carries that flows at their caps would overfill; `load` becomes -1 - i on the i-th of these."""
+    for row in rows:
+        for k in range(start[row], start[row + 1]):
+            load[links[k]] = 0.0
+    for f in range(len(rows)):
+        for k in range(start[rows[f]], start[rows[f] + 1]):
+            load[links[k]] += caps[f] * rates[k]
+    room = [0.0]
+    room.clear()
+    for row in rows:
+        for k in range(start[row], start[row + 1]):
+            if load[links[k]] > capacity[links[k]] * TIE:
+                load[links[k]] = -1.0 - len(room)
+                room.append(capacity[links[k]])
+    return room
+
+
+def _crossings(rows: Any, start: Any, links: Any, rates: Any, load: Any, many: int) -> Any:
+    """The crossings of `many` full links, numbered in `load` by `_full_links`."""
+    link, rate, flow = [0], [0.0], [0]
+    link.clear()
+    rate.clear()
+    flow.clear()
+    begin = [0 for _ in range(len(rows) + 1)]
+    first = [0 for _ in range(many + 1)]
+    for f in range(len(rows)):
+        for k in range(start[rows[f]], start[rows[f] + 1]):
+            if load[links[k]] < 0.0 and rates[k] > 0.0:
+                link.append(int(-1.0 - load[links[k]]))
+                rate.append(rates[k])
+                flow.append(f)
+                first[link[-1] + 1] += 1
+        begin[f + 1] = len(link)
+    for i in range(many):
+        first[i + 1] += first[i]
+    of_link, free = [0 for _ in link], first.copy()
+    for k in range(len(link)):
+        of_link[free[link[k]]] = k
+        free[link[k]] += 1
+    return Crossings(begin, link, rate, flow, first, of_link)
+
+
+def _level(link: int, room: float, crossings: Crossings, bounds: Bounds) -> float:
+    """The most bytes per second that a flow may get on a link, as the other links stand; infinite if all fit."""
+    of_link = crossings.of_link[crossings.first[link] : crossings.first[link + 1]]
+    asked = [0.0 for _ in of_link]
+    total = 0.0
+    for i in range(len(of_link)):
+        f = crossings.flow[of_link[i]]
+        elsewhere = bounds.second[f] if bounds.by[f] == link else bounds.lowest[f]
+        asked[i] = elsewhere * crossings.rate[of_link[i]]
+        total += asked[i]
+    if total <= room * TIE:
+        return _NONE
+    many, level, lowered = len(asked), room / len(asked), True
+    while lowered:
+        lowered = False
+        for i in range(len(asked)):
+            if 0.0 <= asked[i] < level:  # gets all that it asks for, and leaves the rest to the others
+                room -= asked[i]
+                asked[i] = -1.0
+                many -= 1
+                lowered = True
+        level = room / many
+    return level
+
+
+def _rebound(link: int, level: Any, caps: Any, crossings: Crossings, bounds: Bounds) -> None:
+    """Bring the bounds of all flows on a link up to its level."""
+    for at in range(crossings.first[link], crossings.first[link + 1]):
+        k = crossings.of_link[at]
+        f = crossings.flow[k]
+        if link in (bounds.by[f], bounds.second_by[f]):
+            bounds.lowest[f], bounds.by[f], bounds.second[f], bounds.second_by[f] = caps[f], -1, _NONE, -1
+            for other in range(crossings.start[f], crossings.start[f + 1]):
+                _bound(f, crossings.link[other], level[crossings.link[other]] / crossings.rate[other], bounds)
+        else:
+            _bound(f, link, level[link] / crossings.rate[k], bounds)
+
+
+def _bound(f: int, link: int, speed: float, bounds: Bounds) -> None:
+    """A link bounds the speed of a flow, maybe as one of the two lowest bounds."""
+    if speed < bounds.lowest[f]:
+        bounds.second[f], bounds.second_by[f] = bounds.lowest[f], bounds.by[f]
+        bounds.lowest[f], bounds.by[f] = speed, link
+    elif speed < bounds.second[f]:
+        bounds.second[f], bounds.second_by[f] = speed, link
+
+
+def _extrapolation(earlier: float, before: float, now: float, room: float) -> float:
+    """Where three levels in a row lead, as if their steps shrank geometrically; the last of them where that fails."""
+    if not max(earlier, before, now) < _NONE:
+        return now
+    bend = (now - before) - (before - earlier)
+    found = now - (now - before) ** 2 / bend if bend != 0.0 else now
+    return found if 0.0 < found <= room else now
+
+
+HELPERS = (_full_links, _crossings, _level, _rebound, _bound, _extrapolation)  # what `fill` calls
+
+
+def fair_speeds(
     demands: Sequence[dict[int, float]], capacity: Sequence[float], caps: Sequence[float] | None = None
 ) -> list[float]:
     """The speed of each flow, given {link: bytes/s at full speed} per flow and the links' capacities.
@@ -84,11 +191,8 @@ def max_min(
         links.extend(demand)
         rates.extend(demand.values())
         start.append(len(links))
-    n = len(demands)
-    top = [max(demand.values(), default=1.0) for demand in demands]
-    speeds = [0.0] * n
-    room, weight = [0.0] * len(capacity), [0.0] * len(capacity)
-    fill(range(n), start, links, rates, top, caps or [1.0] * n, capacity, room, weight, speeds)
+    flows, load, speeds = len(demands), [0.0] * len(capacity), [0.0] * len(demands)
+    fill(range(flows), start, links, rates, caps or [1.0] * flows, capacity, load, speeds)
     return speeds
 
 
@@ -97,4 +201,4 @@ Fill = Callable[..., None]
 
 def compiled_fill() -> Fill:
     """`fill` compiled by numba, or as it is where numba is not installed."""
-    return compiled(fill)
+    return compiled(fill, HELPERS)

@@ -76,9 +76,9 @@ def _work(costs: Costs) -> Work:
 
 def _links(costs: Costs) -> Links:
     demand, capacity = costs.demand, costs.capacity_bytes_per_s
-    room, weight, load = np.zeros((3, len(capacity)))
-    columns = (costs.row, demand.start, demand.values, costs.rate_bytes_per_s, costs.weight_bytes_per_s, capacity)
-    return Links(*columns, room, weight, capacity * TIE, load)
+    asked, load = np.zeros((2, len(capacity)))
+    columns = (costs.row, demand.start, demand.values, costs.rate_bytes_per_s, capacity)
+    return Links(*columns, asked, capacity * TIE, load)
 
 
 def _crowds(program: Program, costs: Costs, disturbed: NDArray[np.bool_]) -> Crowds:

@@ -126,7 +126,7 @@ def began_s(resolved: AnyResolved, timeline: Timeline) -> float:
 
 def same_costs(one: Costs, other: Costs) -> bool:
     """Whether a simulation could not tell two costs of a Program apart."""
-    arrays = ("latency_s", "work_s", "row", "rate_bytes_per_s", "weight_bytes_per_s", "capacity_bytes_per_s",
+    arrays = ("latency_s", "work_s", "row", "rate_bytes_per_s", "capacity_bytes_per_s",
               "interference")  # fmt: skip
     pairs = [(getattr(one, name), getattr(other, name)) for name in arrays]
     return all(a.shape == b.shape and bool((a == b).all()) for a, b in pairs)

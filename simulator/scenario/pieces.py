@@ -65,7 +65,6 @@ class _Alone:
             row=np.zeros(len(self.actions), np.int64),
             demand=Ragged.of([[]]),
             rate_bytes_per_s=np.empty(0),
-            weight_bytes_per_s=np.ones(1),
         )
 
     @cached_property

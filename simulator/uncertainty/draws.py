@@ -102,5 +102,4 @@ def slowed(costs: Costs, program: Program, factor: Floats) -> Costs:
         row=row,
         demand=Ragged(np.concatenate(([0], np.cumsum(counts))), costs.demand.values[place]),
         rate_bytes_per_s=costs.rate_bytes_per_s[place] / factor[ops][of],
-        weight_bytes_per_s=np.concatenate(([1.0], costs.weight_bytes_per_s[costs.row[ops]] / factor[ops])),
     )

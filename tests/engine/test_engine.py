@@ -1,7 +1,5 @@
 """What the engine promises, one small Program per promise and one equality per test."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from runcast.simulator.costs import by_kind
@@ -167,12 +165,11 @@ def test_fill_compiled_gives_the_bits_of_fill_interpreted():
         start = np.concatenate(([0], np.cumsum([len(row) for row in rows])))
         links = np.concatenate(rows).astype(np.int64)
         rates = rng.uniform(0.1, 10, len(links))
-        top = np.array([rates[a:z].max(initial=0.0) or 1.0 for a, z in pairwise(start)])
-        given = (np.arange(n), start, links, rates, top, rng.uniform(0, 1, n), rng.uniform(1, 20, n_links))
-        scratch = (np.zeros(n_links), np.zeros(n_links))
+        given = (np.arange(n), start, links, rates, rng.uniform(0, 1, n), rng.uniform(1, 20, n_links))
+        scratch = np.zeros(n_links)
         by_python, by_numba = np.zeros(n), np.zeros(n)
-        fill(*(a.tolist() for a in given), *(a.tolist() for a in scratch), by_python)
-        compiled(*given, *scratch, by_numba)
+        fill(*(a.tolist() for a in given), scratch.tolist(), by_python)
+        compiled(*given, scratch, by_numba)
         assert by_python.tobytes() == by_numba.tobytes()
 
 

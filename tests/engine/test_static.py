@@ -130,7 +130,7 @@ def _output(script: str, **environment: str) -> str:
 def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path):
     pytest.importorskip("numba")
     script = "import numpy as np\nfrom runcast.simulator.engine import compiled, sharing\n"
-    script += "fill = compiled.compiled(sharing.fill)\nfill(*[np.zeros(0, int)] * 3, *[np.zeros(0)] * 7)\n"
+    script += "fill = sharing.compiled_fill()\nfill(*[np.zeros(0, int)] * 3, *[np.zeros(0)] * 5)\n"
     script += "print(sum(fill.stats.cache_hits.values()), compiled._is_kept(sharing.fill))"
     environment = {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     assert _output(script, **environment).split() == ["0", "True"]
