@@ -169,10 +169,11 @@ def train_figures(prediction: TrainPrediction, most_spans: int | None = None) ->
 
     timeline, report, resolved = prediction.timeline, prediction.report, prediction.resolved
     grid, end_s, fullest = resolved.plan.grid, report.step_time_s, report.peak.pipeline_rank
-    held = {rank: over_time(resolved, timeline, rank) for rank in range(grid.ranks)}
+    first = report.peak.place - fullest  # of the replicas that are fullest
+    held = {rank: over_time(resolved, timeline, first + rank) for rank in range(grid.ranks)}
     figures = {
         PIPELINE: pipeline(timeline, grid, most_spans=most_spans),
-        "Where the time goes, by rank": breakdown(report.by_rank_s),
+        "Where the time goes, by rank": breakdown(report.by_rank_s, names=report.rank_names),
         "Memory by owner": memory_by_owner(held[fullest], report.memory_bytes, end_s, fullest),
     }
     if grid.ranks > 1:

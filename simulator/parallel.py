@@ -84,6 +84,10 @@ class ParallelDims:
                 raise ValueError(f"{axis} = {place}: expected 0 to {sizes[axis] - 1}")
         return sum(place * strides[axis] for axis, place in coordinates.items())
 
+    def place(self, axis: str, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where ranks are along one of the dense axes."""
+        return np.asarray(ranks // self._strides(DENSE)[axis] % self._sizes(DENSE)[axis])
+
     def group(self, axis: str, rank: int) -> tuple[int, ...]:
         """The ranks of a rank's group along an axis, the rank itself among them."""
         rank = self._checked(rank)

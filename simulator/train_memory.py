@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .hardware import Cluster, Device
 from .lowering import Again, TrainPlan, kept_by_part
 from .lowering.assembly import ACTIONS
 from .lowering.held import Holdings
 from .lowering.summa import largest_panels
-from .program import Program
+from .program import Place, Program
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .timeline.memory import buffer_spans
@@ -29,7 +30,8 @@ class RankMemory:
     """What the devices of one pipeline rank hold when they hold most: by owner, largest first.
 
     `at_s` is when. `microbatch` is the latest forward that had begun by then, or when the device was first full if
-    that is before; -1 if none had.
+    that is before; -1 if none had. `place` is the rank's place in the Program, `device_bytes` what its smallest
+    `device` has.
     """
 
     pipeline_rank: int
@@ -37,12 +39,20 @@ class RankMemory:
     at_s: float
     microbatch: int
     held: tuple[tuple[str, float], ...]
+    place: int
+    device: str
+    device_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether its device has as much."""
+        return self.peak_bytes <= self.device_bytes
 
 
 def rank_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[RankMemory, ...]:
-    """The peak of every pipeline rank."""
+    """The peak of every pipeline rank, of replicas on unequal machines one after another."""
     activations = Activations(resolved, timeline)
-    return tuple(_peak(activations, rank) for rank in range(resolved.grid.ranks))
+    return tuple(_peak(activations, place) for place in range(len(timeline.program.places)))
 
 
 class Activations:
@@ -58,9 +68,9 @@ class Activations:
         plan, stages = resolved.plan, range(resolved.grid.stages)
         self._kept = resolved.memo.get("kept", plan, lambda: [kept_by_part(plan, stage) for stage in stages])
 
-    def of(self, rank: int) -> tuple[Floats, dict[int, Floats]]:
+    def of(self, place: int) -> tuple[Floats, dict[int, Floats]]:
         """Times, and the bytes that each stage of a pipeline rank holds from then on."""
-        own = np.flatnonzero(self._place == rank)
+        own = np.flatnonzero(self._place == place)
         times = np.unique(np.concatenate([[0.0], self._start[own], self._end[own]]))
         found = {}
         for stage in np.unique(self._stage[own]).tolist():
@@ -242,22 +252,24 @@ def _at_work(layer: Layer, again: Again, whole: bool) -> float:
     return float(dropped + max(kept.bytes for kernel in layer.all for kept in kernel.keeps))
 
 
-def over_time(resolved: ResolvedTrain, timeline: Timeline, rank: int) -> "pd.DataFrame":
+def over_time(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.DataFrame":
     """Bytes of a pipeline rank as a step function, by owner: time_s, then a column each; the last is `total`."""
     import pandas as pd
 
     activations = Activations(resolved, timeline)
-    times, held = activations.of(rank)
-    owners = {name: np.full(len(times), size) for name, size in static_bytes(resolved, rank).items()}
+    times, held = activations.of(place)
+    static = static_bytes(resolved, place % resolved.grid.ranks)
+    owners = {name: np.full(len(times), size) for name, size in static.items()}
     owners |= activations.by_part(held)
     allocated = np.sum(list(owners.values()), axis=0)
     owners["fragmentation"] = allocated * resolved.profile.value("memory.fragmentation")
     return pd.DataFrame({"time_s": times, **owners, "total": allocated + owners["fragmentation"]})
 
 
-def _peak(activations: Activations, rank: int) -> RankMemory:
+def _peak(activations: Activations, place: int) -> RankMemory:
     resolved = activations.resolved
-    times, by_stage = activations.of(rank)
+    rank = place % resolved.grid.ranks
+    times, by_stage = activations.of(place)
     at = int(np.sum(list(by_stage.values()), axis=0).argmax()) if by_stage else 0
     then = activations.by_part({stage: sizes[at : at + 1] for stage, sizes in by_stage.items()})
     held = {**static_bytes(resolved, rank), **{name: float(size[0]) for name, size in then.items() if size[0] > 0}}
@@ -265,15 +277,24 @@ def _peak(activations: Activations, rank: int) -> RankMemory:
     ordered = tuple(sorted(held.items(), key=lambda one: -one[1]))
     activated = sum(by_stage.values(), np.zeros(len(times)))
     total = sum(held.values()) + (activated - activated[at]) * (1 + resolved.profile.value("memory.fragmentation"))
-    full = int(np.argmax(total > resolved.memory_bytes)) if total[at] > resolved.memory_bytes else at
-    latest = _latest(activations.timeline, rank, float(times[full]))
-    return RankMemory(rank, sum(held.values()), float(times[at]), latest, ordered)
+    device = smallest_device(resolved.cluster, activations.timeline.program.places[place])
+    full = int(np.argmax(total > device.memory_bytes)) if total[at] > device.memory_bytes else at
+    latest = _latest(activations.timeline, place, float(times[full]))
+    return RankMemory(
+        rank, sum(held.values()), float(times[at]), latest, ordered, place, device.name, int(device.memory_bytes)
+    )
 
 
-def _latest(timeline: Timeline, rank: int, at_s: float) -> int:
-    """The micro-batch of the forward that began last at a pipeline rank, by then."""
+def smallest_device(cluster: Cluster, place: Place) -> Device:
+    """Of the GPUs of a place, the one with least memory."""
+    nodes = {id(node): node for node in (cluster.nodes[cluster.node_of(rank)] for rank in place.ranks)}
+    return min((node.device for node in nodes.values()), key=lambda device: device.memory_bytes)
+
+
+def _latest(timeline: Timeline, place: int, at_s: float) -> int:
+    """The micro-batch of the forward that began last at a place, by then."""
     program = timeline.program
     forwards = [ACTIONS.index("F"), ACTIONS.index("FB")]
-    forward = program.only_at([rank]) & np.isin(program.tags["action"], forwards) & (timeline.start_s <= at_s)
+    forward = program.only_at([place]) & np.isin(program.tags["action"], forwards) & (timeline.start_s <= at_s)
     ops = np.flatnonzero(forward)
     return int(program.tags["microbatch"][ops[timeline.start_s[ops].argmax()]]) if len(ops) else -1

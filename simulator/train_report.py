@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .costs import BUSY, PHASES
 from .insight import CriticalPath, critical_path, path_by_phase, provenance, split_by_place
+from .program import Program
 from .scenario import ResolvedTrain
 from .spending import Rates, Spending, rates
 from .timeline import Timeline
@@ -15,6 +17,8 @@ from .train_flop import model_flop
 from .train_memory import RankMemory, rank_memory
 from .training_run import TrainingRun, training_run
 from .uncertainty import interval
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,6 @@ class TrainReport:
     exposed: Mapping[str, float]
     provenance: Mapping[str, float]
     memory: tuple[RankMemory, ...]
-    memory_bytes: int
     rates: Rates
     run: TrainingRun | None
     ops: int
@@ -83,13 +86,24 @@ class TrainReport:
 
     @property
     def peak(self) -> RankMemory:
-        """The pipeline rank that needs most memory."""
-        return max(self.memory, key=lambda rank: rank.peak_bytes)
+        """The pipeline rank that needs most memory of what its device has."""
+        return max(self.memory, key=lambda rank: rank.peak_bytes / rank.device_bytes)
+
+    @property
+    def rank_names(self) -> tuple[str, ...]:
+        """Of `memory` and `by_rank_s`, what each entry is called."""
+        mixed = len(self.memory) > len({rank.pipeline_rank for rank in self.memory})
+        return tuple(f"rank {of.pipeline_rank}" + f" {of.device}" * mixed for of in self.memory)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the device of that rank has."""
+        return self.peak.device_bytes
 
     @property
     def fits(self) -> bool:
         """Whether every pipeline rank fits its device."""
-        return self.peak.peak_bytes <= self.memory_bytes
+        return all(rank.fits for rank in self.memory)
 
     @property
     def spent(self) -> Spending:
@@ -176,19 +190,30 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         tokens=tokens,
         model_flop=causal * batch.global_,
         full_flop=full * batch.global_,
-        peak_flop_per_s=min(device.peak_flop_per_s[peak_type] for device in resolved.devices),
+        peak_flop_per_s=_mean_peak(resolved),
         peak_type=peak_type,
-        split_s=dict(zip(PHASES, split.mean(axis=0).tolist(), strict=True)),
+        split_s=dict(zip(PHASES, _mean_split(split, timeline.program).tolist(), strict=True)),
         by_rank_s={phase: tuple(split[:, i].tolist()) for i, phase in enumerate(PHASES)},
         exposed=_by_phase(path, timeline, resolved),
         provenance=provenance(path, costs),
         memory=rank_memory(resolved, timeline),
-        memory_bytes=resolved.memory_bytes,
         rates=held,
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
         notes=(*resolved.notes, *held.notes),
     )
+
+
+def _mean_split(split: Floats, program: Program) -> Floats:
+    """The mean over ranks of what `split_by_place` says."""
+    ranks = np.array([len(place.ranks) for place in program.places])
+    return np.asarray(np.average(split, axis=0, weights=ranks / ranks.min()))
+
+
+def _mean_peak(resolved: ResolvedTrain) -> float:
+    """Dense peak of the computing type, the mean over GPUs."""
+    peaks = [node.device.peak_flop_per_s[resolved.peak_type] for node in resolved.cluster.nodes]
+    return float(np.average(peaks, weights=resolved.cluster.gpus_per_node))
 
 
 def _by_phase(path: CriticalPath, timeline: Timeline, resolved: ResolvedTrain) -> dict[str, float]:

@@ -54,7 +54,8 @@ def spending_rows(report: TrainReport) -> list[tuple[str, str]]:
 def memory_line(report: TrainReport) -> str:
     """Whether it fits, and which pipeline rank needs most; if not, from which micro-batch on."""
     peak, device = report.peak, format_bytes(report.memory_bytes)
-    needs = f"pipeline rank {peak.pipeline_rank} needs {format_bytes(peak.peak_bytes)} of {device}"
+    on = f" on {peak.device}" if len({rank.device for rank in report.memory}) > 1 else ""
+    needs = f"pipeline rank {peak.pipeline_rank}{on} needs {format_bytes(peak.peak_bytes)} of {device}"
     if report.fits:
         barely = "barely " * (peak.peak_bytes > _ROOMY * report.memory_bytes)
         return f"{barely}fits: {needs}"

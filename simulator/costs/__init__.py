@@ -3,12 +3,12 @@
 from .collective import RingBroadcast, ring_broadcast
 from .costs import Costs, by_kind
 from .kernels import PRODUCT_TYPE
-from .phases import BUSY, EXCHANGES, PHASES, WAITS, phase_of_lane, phase_of_op
+from .phases import BUSY, COMPUTE, EXCHANGES, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store, effective_capacity
 from .train import Price, cost_train
 from .update import cost_update
 
 __all__ = [
-    "BUSY", "EXCHANGES", "PHASES", "PRODUCT_TYPE", "WAITS", "Costs", "Price", "RingBroadcast", "Store", "by_kind",
-    "cost_train", "cost_update", "effective_capacity", "phase_of_lane", "phase_of_op", "ring_broadcast",
+    "BUSY", "COMPUTE", "EXCHANGES", "PHASES", "PRODUCT_TYPE", "WAITS", "Costs", "Price", "RingBroadcast", "Store",
+    "by_kind", "cost_train", "cost_update", "effective_capacity", "phase_of_lane", "phase_of_op", "ring_broadcast",
 ]  # fmt: skip

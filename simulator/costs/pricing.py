@@ -34,13 +34,22 @@ class Store:
 
 
 def effective_capacity(cluster: Cluster, profile: Profile) -> Floats:
-    """What each link sustains: its line rate times the profile's fraction for its kind (1 where it has none)."""
+    """What each link sustains: its line rate times what the profile of its node has for its kind (1 where nothing)."""
+    fraction = _link_fractions(cluster, profile)
+    for device, other in profile.others.items():
+        nodes = [node.device.name == device for node in cluster.nodes]
+        there = np.array([*nodes, False])[cluster.node_of_link]  # the network's links have node -1
+        fraction = np.where(there, _link_fractions(cluster, other), fraction)
+    return cluster.capacity * fraction
+
+
+def _link_fractions(cluster: Cluster, profile: Profile) -> Floats:
     fractions = {
         name.removeprefix("link_fraction."): parameter.value
         for name, parameter in profile.parameters.items()
         if name.startswith("link_fraction.")
     }
-    return cluster.capacity * np.array([fractions.get(link.kind, 1.0) for link in cluster.links])
+    return np.array([fractions.get(link.kind, 1.0) for link in cluster.links])
 
 
 @dataclass(frozen=True)

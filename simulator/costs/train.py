@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..forms import BUS_FACTOR
-from ..hardware import Cluster, limits
+from ..hardware import Cluster, Limits, limits
 from ..profile import PROVENANCE, Profile
 from ..program import Place, Program, Ragged
 from .costs import Costs, Floats, bytes_by_link
@@ -41,6 +41,19 @@ class Price:
     spread: float
     provenance: int
     demand: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Machine:
+    """One kind of node: what is known of its GPUs, and what they, their links and NICs may do."""
+
+    profile: Profile
+    limits: Limits
+    gpus: int
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        return Kernels(self.profile, self.limits)
 
 
 def cost_train(
@@ -73,10 +86,10 @@ class _Pricer:
         places: Sequence[Place],
     ):
         self.program, self.cluster, self.profile, self.actions = program, cluster, profile, actions
-        self.limits = limits(cluster)
-        self.kernels = Kernels(profile, self.limits)
+        self._machines: dict[int, _Machine] = {}  # by identity of the node
+        self._members: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._islands: dict[int, int] = {}
-        self._reaches: dict[tuple[int, ...], _Reach] = {}
+        self._reaches: dict[tuple[tuple[int, ...], int], _Reach] = {}
         self._stage = {rank: place.ranks for place in places for rank in place.ranks}
         self._uplinks = Uplinks(cluster, self._stage)
         self._kept: dict[tuple[str, tuple[int, ...]], float] = {}
@@ -84,7 +97,7 @@ class _Pricer:
     def costs(self) -> Costs:
         program = self.program
         phase = phase_of_op(program)
-        first, which = _distinct(program, phase)
+        first, which = _distinct(program, phase, self._kinds_of_place())
         prices = [self._by_software(op, PHASES[phase[op]]) for op in first.tolist()]
         work = np.array([price.seconds for price in prices])[which]
         demand = Ragged.of([list(price.demand) for price in prices])
@@ -114,7 +127,7 @@ class _Pricer:
         It moves as many bytes in that time, or what its links carry if they are no faster.
         """
         found, factor = self._price(op), self.profile.given(f"time_factor.{phase}", 1.0)
-        if phase == "tp" and self._reach(self.program.groups[self.program.group[op]]).islands > 1:
+        if phase == "tp" and self._reach(self._group(op)).islands > 1:
             factor *= self.profile.given("time_factor.tp.network", 1.0)
         besides = _BESIDES.get(self.program.kind_of(op))
         seconds = (found.seconds + (self.profile.given(besides, 0.0) if besides else 0.0)) * factor
@@ -126,41 +139,84 @@ class _Pricer:
         return effective_capacity(self.cluster, self.profile)
 
     def _price(self, op: int) -> Price:
-        kind = self.program.kind_of(op)
+        """An op takes as long as on the slowest of the machines that it stands for."""
+        kind, ranks = self.program.kind_of(op), self._ranks(op)
+        return max((self._price_at(op, kind, rank) for rank in self._one_of_each(ranks)), key=lambda one: one.seconds)
+
+    def _price_at(self, op: int, kind: str, rank: int) -> Price:
+        """Of an op as one rank does it, or takes part in it."""
         if kind in EXCHANGES:
-            return self._exchange(op, "broadcast" if kind == "reduce" else kind)  # the same ring, backwards
+            return self._exchange(op, "broadcast" if kind == "reduce" else kind, rank)  # the same ring, backwards
         if kind == "cycle":
             tick = self.profile["fusion.cycle_s"]
             return Price(tick.value, tick.spread, PROVENANCE.index(tick.provenance))
         if kind in ("h2d", "d2h"):
-            return self._copy(op, kind)
+            return self._copy(op, kind, rank)
         if kind == "host_adam":
-            return self._on_host(op)
+            return self._on_host(op, rank)
         shape = tuple(self.program.shape[op].tolist())
         if kind == "actions":
             return self.actions[shape[0]]
         dtype = self.program.dtypes[self.program.dtype[op]]
-        found = self.kernels.estimate(kind, shape, int(self.program.bytes[op]), dtype)
+        found = self._machine(rank).kernels.estimate(kind, shape, int(self.program.bytes[op]), dtype)
         return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]), {})
+
+    # Machines
+
+    def _group(self, op: int) -> tuple[int, ...]:
+        return self.program.groups[self.program.group[op]]
+
+    def _ranks(self, op: int) -> tuple[int, ...]:
+        """The ranks that an op stands for: those of an exchange, else all of its place."""
+        if self.program.kind_of(op) in EXCHANGES:
+            return self._group(op)
+        return self.program.places[self.program.lanes[self.program.lanes_of[op][0]].place].ranks
+
+    def _machine(self, rank: int) -> _Machine:
+        node = self.cluster.node_of(rank)
+        key = id(self.cluster.nodes[node])
+        if key not in self._machines:
+            profile = self.profile.on(self.cluster.device(rank).name)
+            self._machines[key] = _Machine(profile, limits(self.cluster, rank), self.cluster.gpus_per_node[node])
+        return self._machines[key]
+
+    def _one_of_each(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        """The first rank on each kind of node."""
+        if ranks not in self._members:
+            kinds = self.cluster.nodes if len(set(map(id, self.cluster.nodes))) > 1 else ()
+            first = {id(kinds[self.cluster.node_of(rank)]): rank for rank in reversed(ranks)} if kinds else {}
+            self._members[ranks] = tuple(sorted(first.values())) or ranks[:1]
+        return self._members[ranks]
+
+    def _kinds_of_place(self) -> NDArray[np.int64]:
+        """A number for the kinds of node that each place lies on: equal ops take equally long on equal kinds."""
+        kinds = dict[tuple[int, ...], int]()
+        nodes = self.cluster.nodes
+        found = [
+            kinds.setdefault(tuple(id(nodes[self.cluster.node_of(rank)]) for rank in self._one_of_each(place.ranks)),
+                             len(kinds))
+            for place in self.program.places
+        ]  # fmt: skip
+        return np.array(found, np.int64)
 
     # Exchanges
 
-    def _exchange(self, op: int, kind: str) -> Price:
-        group = self.program.groups[self.program.group[op]]
+    def _exchange(self, op: int, kind: str, rank: int) -> Price:
+        group = self._group(op)
         size = float(self.program.bytes[op])
         if len(group) == 1 or size == 0:
             return Price(0.0, 0.0, PROVENANCE.index("exact"), {})
-        reach = self._reach(group)
+        reach = self._reach(group, rank)
         remote = self.program.shape[op]
         if kind == "all_to_all" and len(remote) and reach.islands > 1:
-            near = tuple(rank for rank in group if self._island(rank) == self._island(group[0]))
+            near = tuple(other for other in group if self._island(other) == self._island(rank))
             once = self._collective(kind, group, reach, float(remote[0]) * len(group) / (len(group) - reach.nearby))
-            passed_on = self._collective(kind, near, self._reach(near), size * (len(near) > 1))
+            passed_on = self._collective(kind, near, self._reach(near, rank), size * (len(near) > 1))
             return _at_once(once, passed_on)
         return self._collective(kind, group, reach, size)
 
     def _collective(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Price:
-        """Of all ranks of a group at once; `send_recv` is of two."""
+        """Of all ranks of a group at once, as the machine of one of them would do it; `send_recv` is of two."""
         if not size:
             return Price(0.0, 0.0, PROVENANCE.index("exact"))
         features = {"bytes": size}
@@ -169,7 +225,8 @@ class _Pricer:
         if reach.islands > 1:
             features |= self._network(kind, group, reach)
         cost_class = f"{kind}.network" if kind == "send_recv" and reach.islands > 1 else kind
-        found = self.profile.estimate(cost_class, features, limits=self.limits)
+        machine = self._machine(reach.rank)
+        found = machine.profile.estimate(cost_class, features, limits=machine.limits)
         seconds = float(found.seconds[0]) + self._beyond_s(kind, len(group), reach)
         demand = self._links(kind, group, reach, size, seconds)
         return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
@@ -183,9 +240,10 @@ class _Pricer:
 
     def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""
-        each = max(self.limits.nics // self.cluster.gpus_per_node[0], 1)
-        nics = self.limits.nics * reach.nodes / reach.alike
-        nic = self.limits.nic_bytes_per_s * self._beyond_leaves(kind, group, reach)
+        machine = self._machine(reach.rank)
+        each = max(machine.limits.nics // machine.gpus, 1)
+        nics = machine.limits.nics * reach.nodes / reach.alike
+        nic = machine.limits.nic_bytes_per_s * self._beyond_leaves(kind, group, reach)
         if kind == "send_recv":
             return {"link_bytes_per_s": nic * min(each, nics)}
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
@@ -202,29 +260,31 @@ class _Pricer:
             self._islands[rank] = self.cluster.island(rank)
         return self._islands[rank]
 
-    def _reach(self, group: tuple[int, ...]) -> "_Reach":
-        if group not in self._reaches:
-            self._reaches[group] = self._reach_of(group)
-        return self._reaches[group]
+    def _reach(self, group: tuple[int, ...], rank: int | None = None) -> "_Reach":
+        """As one rank of a group sees it, the first if none is named."""
+        key = group, group[0] if rank is None else rank
+        if key not in self._reaches:
+            self._reaches[key] = self._reach_of(*key)
+        return self._reaches[key]
 
-    def _reach_of(self, group: tuple[int, ...]) -> "_Reach":
-        islands = [self._island(rank) for rank in group]
-        nearby = islands.count(islands[0])
-        stage = self._stage.get(group[0], group)
-        alike = [rank for rank in stage if self._island(rank) == islands[0]]
-        return _Reach(len(set(islands)), nearby, len({self.cluster.node_of(rank) for rank in alike}), len(alike))
+    def _reach_of(self, group: tuple[int, ...], rank: int) -> "_Reach":
+        islands, here = [self._island(one) for one in group], self._island(rank)
+        alike = [one for one in self._stage.get(rank, group) if self._island(one) == here]
+        nodes = len({self.cluster.node_of(one) for one in alike})
+        return _Reach(rank, len(set(islands)), islands.count(here), nodes, len(alike))
 
     def _links(
         self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float, seconds: float
     ) -> dict[int, float]:
-        """Bytes/s on the links of the first rank (of both ranks of a send); a link that it fills, it fills exactly."""
-        a, b = group[0], group[-1]
+        """Bytes/s on the links of one rank (of both ranks of a send); a link that it fills, it fills exactly."""
+        a, b = reach.rank, group[-1]
         if kind == "send_recv":
+            a = group[0]
             near = dict.fromkeys(self.cluster.route(self.cluster.gpu(a), self.cluster.gpu(b)), size)
             moved = near if reach.islands == 1 else self._out(a, size) | self._into(b, size)
         else:
             inside, outside = _traffic(kind, len(group), reach, size)
-            moved = dict.fromkeys(self._nvlink(group), inside)
+            moved = dict.fromkeys(self._nvlink(group, a), inside)
             if reach.islands > 1:
                 moved |= self._out(a, outside) | self._into(a, outside)
         return {link: min(b / seconds, float(self.capacity[link])) for link, b in moved.items() if b and seconds}
@@ -248,34 +308,33 @@ class _Pricer:
         near = set(self.cluster.gpus_of(self.cluster.node_of(rank)))
         return sum(nic in self.cluster.nics_of_gpu(other) for other in self._stage.get(rank, (rank,)) if other in near)
 
-    def _nvlink(self, group: tuple[int, ...]) -> tuple[int, ...]:
-        """The ports of the first rank, both ways."""
-        near = [rank for rank in group[1:] if self._island(rank) == self._island(group[0])]
+    def _nvlink(self, group: tuple[int, ...], rank: int) -> tuple[int, ...]:
+        """The ports of one rank, both ways."""
+        near = [other for other in group if other != rank and self._island(other) == self._island(rank)]
         if not near:
             return ()
-        me, peer = self.cluster.gpu(group[0]), self.cluster.gpu(near[0])
+        me, peer = self.cluster.gpu(rank), self.cluster.gpu(near[0])
         out, back = self.cluster.route(me, peer), self.cluster.route(peer, me)
         return (out[0], back[-1])
 
     # Copies
 
-    def _copy(self, op: int, kind: str) -> Price:
-        rank = self.program.groups[self.program.group[op]][0]
+    def _copy(self, op: int, kind: str, rank: int) -> Price:
         route = self.cluster.h2d_route(rank) if kind == "h2d" else self.cluster.d2h_route(rank)
         narrowest = min(route, key=lambda link: self.capacity[link])
         rate = float(self.capacity[narrowest])
-        parameter = self.profile[f"link_fraction.{self.cluster.links[narrowest].kind}"]
-        start = self.profile["h2d.latency_s"].value
+        profile = self._machine(rank).profile
+        parameter = profile[f"link_fraction.{self.cluster.links[narrowest].kind}"]
+        start = profile["h2d.latency_s"].value
         seconds = start + float(self.program.bytes[op]) / rate
         demand = dict.fromkeys(route, float(self.program.bytes[op]) / seconds)
         return Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance), demand)
 
-    def _on_host(self, op: int) -> Price:
+    def _on_host(self, op: int, rank: int) -> Price:
         """Adam on the host is bound by its memory, which GPUs of a socket share (ZeRO-Offload, arXiv 2101.06840)."""
-        rank = self.program.groups[self.program.group[op]][0]
         memory, near = self.cluster.h2d_route(rank)[0], self.cluster.gpus_of(self.cluster.node_of(rank))
         sharing = sum(self.cluster.h2d_route(other)[0] == memory for other in near)
-        parameter = self.profile[f"link_fraction.{self.cluster.links[memory].kind}"]
+        parameter = self._machine(rank).profile[f"link_fraction.{self.cluster.links[memory].kind}"]
         seconds = float(self.program.bytes[op]) * sharing / float(self.capacity[memory])
         return Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance))
 
@@ -290,12 +349,13 @@ def _at_once(one: Price, other: Price) -> Price:
 
 @dataclass(frozen=True)
 class _Reach:
-    """On how many islands a group lies, how many of its ranks are on the first, and who else is there.
+    """On how many islands a group lies, how many of its ranks are on that of one `rank`, and who else is there.
 
     `alike` are the ranks of its stage on that island, `nodes` those that they are in: what one group sends, the others
     send at the same time, through the same NICs.
     """
 
+    rank: int
     islands: int
     nearby: int
     nodes: int
@@ -310,10 +370,16 @@ def _traffic(kind: str, ranks: int, reach: _Reach, size: float) -> tuple[float, 
     return whole * (reach.nearby > 1), whole / reach.nearby
 
 
-def _distinct(program: Program, phase: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _distinct(
+    program: Program, phase: NDArray[np.int64], kind_of_place: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """One op of each set of equal ones, and the set of each op: rows are compared by a hash of 64 bits."""
     hashed = program.kind.astype(np.uint64)
-    for column in (phase, program.dtype, program.group, program.bytes):
+    columns = [phase, program.dtype, program.group, program.bytes]
+    if kind_of_place.any():
+        places = np.array([lane.place for lane in program.lanes], np.int64)
+        columns.append(kind_of_place[places[program.lanes_of.values[program.lanes_of.start[:-1]]]])
+    for column in columns:
         hashed = _mixed(hashed, column.astype(np.uint64))
     shape = program.shape
     position = np.arange(len(shape.values), dtype=np.uint64) - np.repeat(shape.start[:-1], np.diff(shape.start)).astype(

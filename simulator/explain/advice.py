@@ -69,9 +69,10 @@ def best(tried: Iterable[Tried], *subjects: str, most: int = 3) -> list[Tried]:
 
 
 def held(resolved: AnyResolved, report: AnyReport) -> tuple[int, int]:
-    """Bytes that the fullest device needs, and that the smallest has."""
-    needs = report.peak.peak_bytes if isinstance(report, TrainReport) else report.peak.bytes
-    return round(needs), resolved.memory_bytes
+    """Bytes that the fullest device needs, and that it has; of an update, that the smallest has."""
+    if isinstance(report, TrainReport):
+        return round(report.peak.peak_bytes), report.memory_bytes
+    return round(report.peak.bytes), resolved.memory_bytes
 
 
 def _tried(case: Case, one: WhatIf) -> Tried:

@@ -4,6 +4,7 @@ Ops carry the tags of their action, or of its forward where a whole pair is one 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..lowering import ACTIONS
-from ..program import Program
+from ..program import Program, Ragged
 from ..schedules import Grid
 from ..timeline import Timeline
 
@@ -45,6 +46,17 @@ class Window(NamedTuple):
     def length_s(self) -> float:
         """From one end to the other."""
         return self.end_s - self.start_s
+
+
+def of_grid(timeline: Timeline, grid: Grid) -> Timeline:
+    """Without the lanes of replicas on other machines than those that the grid is of, which come first."""
+    program = timeline.program
+    if len(program.places) == grid.ranks:
+        return timeline
+    kept = [lane for lane, at in enumerate(program.lanes) if at.place < grid.ranks]
+    order = Ragged.of([program.order[lane].tolist() for lane in kept])
+    lanes = tuple(program.lanes[lane] for lane in kept)
+    return replace(timeline, program=replace(program, places=program.places[: grid.ranks], lanes=lanes, order=order))
 
 
 def boxes(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
@@ -193,6 +205,8 @@ def windows(found: "pd.DataFrame", makespan_s: float) -> dict[str, Window]:
 def cell_ids(program: Program, grid: Grid) -> Ints:
     """The cell of each op, counted row by row; -1 for what is no part of an action."""
     stage, microbatch, action = (program.tags[tag] for tag in ("stage", "microbatch", "action"))
+    action = np.where(microbatch < grid.microbatches, action, -1)  # replicas on faster machines may have more
+    microbatch = np.minimum(microbatch, grid.microbatches - 1)
     number = np.full((grid.stages, grid.microbatches, len(ACTIONS)), -1)
     for i, cell in enumerate(chain(*grid.rows)):
         for one in cell:

@@ -14,7 +14,7 @@ ROW_PX, SHOWN = 26, 0.03
 Seconds = Mapping[str, Sequence[float]]
 
 
-def breakdown(by_rank_s: Seconds, title: str = "Where the time goes") -> "go.Figure":
+def breakdown(by_rank_s: Seconds, title: str = "Where the time goes", names: Sequence[str] = ()) -> "go.Figure":
     """A bar per pipeline rank, below them their mean, of seconds by phase; the phases of a rank sum to the step."""
     import plotly.graph_objects as go
 
@@ -22,7 +22,7 @@ def breakdown(by_rank_s: Seconds, title: str = "Where the time goes") -> "go.Fig
     ranks = max((len(values) for values in used.values()), default=0)
     step_s = sum(values[0] for values in used.values())
     ordered = [name for name in PHASE if name in used] + [name for name in used if name not in PHASE]
-    labels = [f"rank {rank}" for rank in range(ranks)] + (["mean"] if ranks > 1 else [])
+    labels = [*(names or [f"rank {rank}" for rank in range(ranks)]), *(["mean"] if ranks > 1 else [])]
     figure = go.Figure([_phase(name, _with_mean(used[name]), labels, step_s) for name in ordered])
     subtitle = f"{format_seconds(step_s)} on each rank: computing in blues, waiting in other colours"
     styled(figure, title, subtitle, ROW_PX * max(len(labels), 2), barmode="stack", bargap=0.2)

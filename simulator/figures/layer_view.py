@@ -13,7 +13,7 @@ from ..lowering import ACTIONS
 from ..schedules import Grid
 from ..timeline import Timeline
 from ..units import format_bytes, format_seconds
-from .actions import COMPUTE, UPPER, Window, boxes, cell_ids
+from .actions import COMPUTE, UPPER, Window, boxes, cell_ids, of_grid
 from .pipeline import KIND, ink
 from .theme import ACTION, BAND, LANE, styled
 
@@ -127,6 +127,7 @@ def layer_view(timeline: Timeline, grid: Grid, rank: int, title: str = "Kernels"
     """A panel per phase; times count from the start of what it shows."""
     from plotly.subplots import make_subplots
 
+    timeline = of_grid(timeline, grid)
     cells = boxes(timeline, grid)
     shown = panels(cells, rank)
     data = [kernels(timeline, grid, rank, window) for window in shown.values()]

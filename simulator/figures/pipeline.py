@@ -12,7 +12,20 @@ import numpy as np
 from ..schedules import Grid
 from ..timeline import Timeline
 from ..units import format_seconds
-from .actions import LOWER, MOST_SPANS, TRAFFIC, UPPER, Window, boxes, endings, joined, traffic, waits, windows
+from .actions import (
+    LOWER,
+    MOST_SPANS,
+    TRAFFIC,
+    UPPER,
+    Window,
+    boxes,
+    endings,
+    joined,
+    of_grid,
+    traffic,
+    waits,
+    windows,
+)
 from .theme import ACTION, BAND, LANE, TEXT, styled
 
 if TYPE_CHECKING:
@@ -47,6 +60,7 @@ def pipeline(
     """
     import plotly.graph_objects as go
 
+    timeline = of_grid(timeline, grid)
     found = boxes(timeline, grid)
     drawn, cells = joined(found, window=window_s)
     spans, bin_s = traffic(timeline, most_spans or MOST_SPANS, host, window_s)

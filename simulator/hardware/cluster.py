@@ -154,6 +154,13 @@ class Cluster:
         """Bytes per second of every link, shape `[links]`."""
         return np.array([link.bytes_per_s for link in self.links], dtype=np.float64)
 
+    @cached_property
+    def node_of_link(self) -> NDArray[np.int64]:
+        """The node of every link; -1 for those of the network."""
+        counts = np.diff(self._first_link)
+        own = np.repeat(np.arange(self.n_nodes), counts)
+        return np.concatenate([own, np.full(len(self.links) - len(own), -1)])
+
     def hbm(self, gpu: int) -> int:
         """Index of the link that stands for a GPU's memory; reads and writes share it."""
         me = self._gpu(gpu)

@@ -30,27 +30,30 @@ class Limits:
         return self.nic_bytes_per_s * self.nics
 
 
-def limits(cluster: Cluster) -> Limits:
-    """The limits of a cluster's first GPU and node."""
-    device, nics = cluster.device(0), cluster.nics_of(0)
+def limits(cluster: Cluster, gpu: int = 0) -> Limits:
+    """The limits of one GPU of a cluster, its first if none is named, and of its node."""
+    node = cluster.node_of(gpu)
+    device, nics = cluster.device(gpu), cluster.nics_of(node)
     return Limits(
         flop_per_s=device.peak_flop_per_s,
         memory_bytes_per_s=device.memory_bytes_per_s,
         sms=device.sms,
         l2_bytes=device.l2_bytes,
-        link_bytes_per_s=_link(cluster),
-        host_bytes_per_s=min((link.bytes_per_s for link in _links(cluster, cluster.h2d_route(0))), default=0.0),
+        link_bytes_per_s=_link(cluster, gpu),
+        host_bytes_per_s=min((link.bytes_per_s for link in _links(cluster, cluster.h2d_route(gpu))), default=0.0),
         nic_bytes_per_s=max((cluster.links[cluster.nic_tx(nic)].bytes_per_s for nic in nics), default=0.0),
         nics=len(nics),
     )
 
 
-def _link(cluster: Cluster) -> float:
-    """All that leaves the first GPU over NVLink, or the narrowest link to its neighbour where there is none."""
-    leaving = [link for link in cluster.links if link.kind == "nvlink" and link.name.startswith(f"{cluster.gpu(0)}>")]
-    if leaving or cluster.gpus_per_node[0] < 2:
+def _link(cluster: Cluster, gpu: int) -> float:
+    """All that leaves a GPU over NVLink, or the narrowest link to its neighbour where there is none."""
+    leaving = [link for link in cluster.links if link.kind == "nvlink" and link.name.startswith(f"{cluster.gpu(gpu)}>")]
+    near = cluster.gpus_of(cluster.node_of(gpu))
+    if leaving or len(near) < 2:
         return sum(link.bytes_per_s for link in leaving)
-    return min(link.bytes_per_s for link in _links(cluster, cluster.route(cluster.gpu(0), cluster.gpu(1))))
+    neighbour = near[1] if gpu == near[0] else near[0]
+    return min(link.bytes_per_s for link in _links(cluster, cluster.route(cluster.gpu(gpu), cluster.gpu(neighbour))))
 
 
 def _links(cluster: Cluster, route: tuple[int, ...]) -> list[Link]:

@@ -1,9 +1,10 @@
 """From a training plan to a Program: layers with their exchanges, actions of a pipeline, the end of a step."""
 
 from .assembly import ACTIONS
-from .coarse import Coarse, coarse
+from .coarse import Coarse, coarse, join_coarse
 from .kept import kept_by_part
 from .plan import Again, Sharding, Stage, TrainPlan, Types
 from .step import lower
 
-__all__ = ["ACTIONS", "Again", "Coarse", "Sharding", "Stage", "TrainPlan", "Types", "coarse", "kept_by_part", "lower"]
+__all__ = ["ACTIONS", "Again", "Coarse", "Sharding", "Stage", "TrainPlan", "Types", "coarse", "join_coarse",
+           "kept_by_part", "lower"]  # fmt: skip

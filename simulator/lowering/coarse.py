@@ -10,14 +10,14 @@ what a part takes is what lies between two moments there. Sends and the end of t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from math import cos, pi
 from typing import NamedTuple
 
 import numpy as np
 
-from ..program import Place, Program
+from ..program import Place, Program, Ragged, join
 from ..schedules.grid import Cell
 from .actions import Pass
 from .assembly import Assembly
@@ -46,6 +46,11 @@ class Part(NamedTuple):
     since: Moment | None
     until: Moment | None
 
+    def moved(self, places: int, ops: Ints) -> "Part":
+        """The same behind so many places, its ops renumbered."""
+        since, until = (at and Moment(int(ops[at.op]), at.starts) for at in (self.since, self.until))
+        return Part(self.place + places, since, until)
+
 
 @dataclass(frozen=True)
 class Coarse:
@@ -70,6 +75,27 @@ def coarse(plan: TrainPlan) -> Coarse:
     times = np.ones(len(program), np.int64)
     times[list(step.times)] = list(step.times.values())
     return Coarse(program, actions, parts, times)
+
+
+def join_coarse(steps: Sequence[Coarse]) -> Coarse:
+    """The steps of replicas on unequal machines as one; see `program.join`."""
+    if len(steps) == 1:
+        return steps[0]
+    before = [0, *accumulate(len(step.parts) for step in steps)]
+    program, numbers = join([_renumbered(step.program, by) for step, by in zip(steps, before, strict=False)])
+    actions, at = join([step.actions for step in steps], share=False)
+    places = [0, *accumulate(len(step.actions.places) for step in steps)]
+    parts = [part.moved(place, ops) for step, place, ops in zip(steps, places, at, strict=False) for part in step.parts]
+    times = np.ones(len(program), np.int64)
+    for step, own in zip(steps, numbers, strict=True):
+        times[own] = step.times
+    return Coarse(program, actions, tuple(parts), times)
+
+
+def _renumbered(program: Program, by: int) -> Program:
+    """The same Program whose parts of actions are numbered behind so many others."""
+    of_action = program.of_kind(KIND)[program.shape.row_of_value()]
+    return replace(program, shape=Ragged(program.shape.start, program.shape.values + by * of_action))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+import numpy as np
+
 from ..parallel import ParallelDims
 from ..schedules import Grid
 from ..workload import ModelSpec
@@ -91,6 +93,7 @@ class TrainPlan:
     node; None where every copy travels. `tp_exposed` is the share of an overlapped tensor-parallel exchange that runs
     before or behind its products nevertheless. `offloaded` is the share of kept activations that lies on the host.
     `shard_embedding` splits the rows of the token embedding over ranks that would else have copies (dp x cp).
+    `replicas` are the places along dp whose ranks act alike and do what this plan says; None: all of them.
     """
 
     spec: ModelSpec
@@ -109,6 +112,7 @@ class TrainPlan:
     offloaded: float = 0.0
     offload_optimizer: bool = False
     shard_embedding: bool = False
+    replicas: tuple[int, ...] | None = None
 
     @property
     def lora(self) -> bool:
@@ -158,7 +162,14 @@ class TrainPlan:
 
     def first_rank(self, pipeline_rank: int) -> int:
         """The rank that stands for all of its pipeline rank."""
-        return self.dims.rank(pp=pipeline_rank)
+        return self.dims.rank(pp=pipeline_rank, dp=self.replicas[0] if self.replicas else 0)
+
+    def ranks_of(self, pipeline_rank: int) -> tuple[int, ...]:
+        """All ranks of a pipeline rank, of these replicas."""
+        column = self.dims.table("pp")[:, pipeline_rank]
+        if self.replicas is not None:
+            column = column[np.isin(self.dims.place("dp", column), self.replicas)]
+        return tuple(column.tolist())
 
     @cached_property
     def mirrored(self) -> bool:

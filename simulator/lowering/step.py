@@ -50,9 +50,7 @@ class Step:
         self.plan = plan
         tables = Tables()
         ranks = range(plan.grid.ranks)
-        stride = plan.dims.rank(pp=1) if plan.dims.pp > 1 else 0
-        stage_ranks = _ranks_of_stage(plan)
-        places = [Place(f"pp {r}", tuple(rank + r * stride for rank in stage_ranks)) for r in ranks]
+        places = [Place(_place_name(plan, r), plan.ranks_of(r)) for r in ranks]
         self.assembly = Assembly(tables, places)
         self.writers = [ActionWriter(plan, rank, tables) for rank in ranks]
         self._kept = [kept_bytes(plan, stage) for stage in range(len(plan.stages))]
@@ -365,10 +363,9 @@ class Step:
                                 size_bytes=owned * types.weights)  # fmt: skip
 
 
-def _ranks_of_stage(plan: TrainPlan) -> tuple[int, ...]:
-    """The ranks of the first pipeline rank."""
-    table = plan.dims.table("pp")
-    return tuple(table[:, 0].tolist())
+def _place_name(plan: TrainPlan, pipeline_rank: int) -> str:
+    """Places of some replicas name the first of them."""
+    return f"pp {pipeline_rank}" if plan.replicas is None else f"pp {pipeline_rank} dp {plan.replicas[0]}"
 
 
 def _first_forward(row: Sequence[Cell]) -> dict[int, Action]:

@@ -24,7 +24,8 @@ class Profile:
     """Parameters by name, `profile["reload.tensor_s"]`, and models by cost class.
 
     `devices` are those that it is made for (none: any), `limits` their data-sheet numbers, and `about` what a report
-    tells: date, source, command, samples, environment.
+    tells: date, source, command, samples, environment. `others` are those of further devices of a mixed cluster, by
+    the name of the device.
     """
 
     name: str
@@ -33,6 +34,11 @@ class Profile:
     devices: tuple[str, ...] = ()
     limits: Limits | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, "Profile"] = field(default_factory=dict)
+
+    def on(self, device: str) -> "Profile":
+        """What is known of one device of a mixed cluster."""
+        return self.others.get(device, self)
 
     def __getitem__(self, name: str) -> Parameter:
         return self.parameters[name]
@@ -115,12 +121,14 @@ class Profile:
             name=f"{self.name} + {other.name}",
             parameters={**self.parameters, **other.parameters},
             models={**self.models, **other.models},
+            others={device: one.joined(other) for device, one in self.others.items()},
         )
 
     def stated(self, values: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters that someone states: exact."""
         said = {name: Parameter(value, 0.0, "exact", source) for name, value in values.items()}
-        return replace(self, parameters={**self.parameters, **said})
+        others = {device: one.stated(values, source) for device, one in self.others.items()}
+        return replace(self, parameters={**self.parameters, **said}, others=others)
 
     def borrowed(self, wider: float) -> "Profile":
         """The same for a sibling device: what was measured elsewhere is extrapolated here.
@@ -145,7 +153,9 @@ class Profile:
             kind: [[library, entry.to_json()] for library, entry in variants.items()]
             for kind, variants in sorted(self.models.items())
         }
-        return {"parameters": numbers, "models": models, "limits": vars(self.limits) if self.limits else None}
+        found = {"parameters": numbers, "models": models, "limits": vars(self.limits) if self.limits else None}
+        others = {device: one.to_json() for device, one in sorted(self.others.items())}
+        return found | ({"others": others} if others else {})
 
 
 def _borrowed(parameter: Parameter, wider: float) -> Parameter:

@@ -1,5 +1,6 @@
 """What a step at the coarser level costs: its actions run alone as their kernels do, with all links to themselves."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,19 +16,24 @@ from ..lowering import Coarse
 from ..lowering.coarse import KIND, TRAFFIC, Moment
 from ..lowering.piece import COMPUTE
 from ..profile import Profile
-from ..program import Program, Ragged
+from ..program import Place, Program, Ragged
 from ..timeline import Timeline
 
 
-def cost_coarse(coarse: Coarse, cluster: Cluster, profile: Profile) -> tuple[Costs, Floats]:
+def cost_coarse(
+    coarse: Coarse, cluster: Cluster, profile: Profile, places: Sequence[Place] | None = None
+) -> tuple[Costs, Floats]:
     """How long each op takes alone: a part of an action as in a run of that alone, the rest as at the finer level.
+
+    Ranks of one of `places` (those of the Program if not given) do the same at the same time.
 
     Messages and actions slow each other as messages and kernels do, in the proportions of all actions together.
     Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
     """
-    alone = _Alone(coarse.actions, cost_train(coarse.actions, cluster, profile, places=coarse.program.places))
+    places = coarse.program.places if places is None else places
+    alone = _Alone(coarse.actions, cost_train(coarse.actions, cluster, profile, places=places))
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
-    costs = cost_train(each, cluster, profile, alone.prices(coarse))
+    costs = cost_train(each, cluster, profile, alone.prices(coarse), places)
     work = costs.work_s * coarse.times
     costs = replace(
         costs,

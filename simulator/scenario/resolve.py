@@ -17,7 +17,7 @@ from ..costs import Costs, Store, cost_update
 from ..errors import UserError, fault
 from ..hardware import Cluster, Device, cluster, resolved
 from ..memo import Memo
-from ..profile import Profile, check_complete, check_devices, load_profile, load_stack, profile_for
+from ..profile import Profile, check_complete
 from ..program import Program
 from ..units import format_bytes
 from ..updates import (
@@ -35,6 +35,7 @@ from ..updates import (
     with_readers,
 )
 from ..workload import ModelSpec, Weights, weights
+from .numbers import Names, choose_profiles, devices_of, load_numbers, notes_on
 from .schema import FROM_TRAINERS, Scenario, Slow
 from .shape import shape_of
 from .transfers import Question
@@ -83,17 +84,20 @@ class Resolved:
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters together."""
-        name = self.scenario.profile or self._profile_of_device()
-        numbers = name, self.scenario.stack, *self._machines
-        joined = self.memo.get("numbers of updates", numbers, lambda: self._joined(name))
+        numbers = self.scenario.profile, self.scenario.stack, *self._machines
+        joined = self.memo.get("numbers of updates", numbers, self._joined)
         drain = self.scenario.update.drain
         return joined if drain is None else joined.stated({"pause.s": drain}, f"{self.where}: update.drain")
 
-    def _joined(self, name: str) -> Profile:
-        profile = load_profile(name, self.where)
-        check_devices(profile, [device.measured_as for device in self.devices], self.where)
-        joined = profile.joined(load_stack(self.scenario.stack, self.where))
-        check_complete(joined, self.where)
+    @cached_property
+    def profile_names(self) -> Names:
+        """The profile of each device, the slowest device first."""
+        return choose_profiles(self.devices, self.scenario.profile, self.where)
+
+    def _joined(self) -> Profile:
+        joined = load_numbers(self.profile_names, self.scenario.stack, self.where)
+        for profile in (joined, *joined.others.values()):
+            check_complete(profile, self.where)
         return joined
 
     def restated(self, values: Mapping[str, float]) -> "Resolved":
@@ -126,8 +130,8 @@ class Resolved:
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
-        """The kinds of GPU in the cluster."""
-        return tuple({node.device.name: node.device for node in self.cluster.nodes}.values())
+        """The kinds of GPU in the cluster, the slowest first."""
+        return devices_of(self.cluster)
 
     @cached_property
     def memory_bytes(self) -> int:
@@ -289,11 +293,7 @@ class Resolved:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
         if self.listed > _CONFIRMED_RANKS and not self.from_trainers:
             notes.append(f"more than {_CONFIRMED_RANKS} ranks: the time to fill the broadcast ring is unconfirmed")
-        if self.scenario.profile is None:
-            name, devices = self._profile_of_device(), ", ".join(device.name for device in self.devices)
-            known = "nothing is known of its own" if name == "generic" else "chosen by device"
-            notes.append(f"profile of {devices}: {name}; {known}")
-        return tuple(notes)
+        return (*notes, *notes_on(self.profile_names, self.scenario.profile))
 
     @cached_property
     def hash(self) -> str:
@@ -308,13 +308,6 @@ class Resolved:
             "version": version("runcast"),
         }
         return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
-
-    def _profile_of_device(self) -> str:
-        names = {profile_for(device.measured_as) for device in self.devices}
-        if len(names) > 1:
-            devices = ", ".join(device.name for device in self.devices)
-            raise UserError(fault(self.where, "profile", None, f"name one for {devices}: each has its own by default"))
-        return names.pop()
 
     def _check_parallel(self) -> None:
         tp, gpus = self.scenario.update.inference.tp, self.listed

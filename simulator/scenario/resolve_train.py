@@ -1,8 +1,9 @@
 """From a checked scenario of kind train_step to its plan, Program, costs and hash; what does not fit is found here."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from math import isqrt, log2, sqrt
@@ -13,19 +14,22 @@ from numpy.typing import NDArray
 from ..costs import EXCHANGES, Costs, cost_train
 from ..errors import UserError, fault, unknown
 from ..hardware import Cluster, Device, cluster, resolved
-from ..lowering import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, lower
+from ..lowering import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
 from ..memo import Memo
 from ..parallel import ParallelDims
-from ..profile import Profile, check_devices, load_profile, load_stack, profile_for
-from ..program import Program
+from ..profile import Profile
+from ..program import Place, Program, join
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec
 from ..workload.shard import Shard
 from .ignored import ignored, ignored_on
+from .numbers import Names, choose_profiles, devices_of, load_numbers, notes_on
 from .pieces import cost_coarse
+from .replicas import Replicas, alike, note_on, seconds_of_microbatch, share
 from .resolve import canonical, slowness_of
 from .routing import expert_islands, load_of, remote_share
 from .shape import shape_of
+from .stages import split_layers
 from .training import TrainScenario
 from .unfit import unfit, unfit_batch, unfit_run
 
@@ -62,8 +66,8 @@ class ResolvedTrain:
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
-        """The kinds of GPU in the cluster."""
-        return tuple({node.device.name: node.device for node in self.cluster.nodes}.values())
+        """The kinds of GPU in the cluster, the slowest first."""
+        return devices_of(self.cluster)
 
     @cached_property
     def peak_type(self) -> str:
@@ -84,22 +88,23 @@ class ResolvedTrain:
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters together."""
-        return self.memo.get("profile", self._numbers, self._joined)
+        names, stack = self.profile_names, self.scenario.stack
+        return self.memo.get("profile", self._numbers, lambda: load_numbers(names, stack, self.where))
+
+    @cached_property
+    def profile_names(self) -> Names:
+        """The profile of each device, the slowest device first."""
+        return choose_profiles(self.devices, self.scenario.profile, self.where)
 
     @property
     def profile_name(self) -> str:
-        """The profile that the scenario names, or that of its device."""
-        return self.scenario.profile or self._profile_of_device()
+        """The profile of the slowest device."""
+        return next(iter(self.profile_names.values()))
 
     @property
-    def _numbers(self) -> tuple[str, str, str]:
+    def _numbers(self) -> tuple[object, ...]:
         """What the profile depends on."""
-        return self.profile_name, self.scenario.stack, self.where
-
-    def _joined(self) -> Profile:
-        profile = load_profile(self._numbers[0], self.where)
-        check_devices(profile, [device.measured_as for device in self.devices], self.where)
-        return profile.joined(load_stack(self.scenario.stack, self.where))
+        return *self.profile_names.items(), self.scenario.stack, self.where
 
     def restated(self, values: Mapping[str, float]) -> "ResolvedTrain":
         """The same scenario with parameters of its profile stated anew; all that does not rest on them is shared."""
@@ -111,7 +116,7 @@ class ResolvedTrain:
     def on(self, grid: Grid) -> "ResolvedTrain":
         """The same scenario on another grid of its stages, for what does not rest on all micro-batches."""
         other = ResolvedTrain(self.scenario, self.where, self.memo)
-        own = ("cluster", "spec", "devices", "profile", "dims", "microbatches", "shard")
+        own = ("cluster", "spec", "devices", "profile", "dims", "shares", "shard")
         vars(other).update({name: value for name, value in vars(self).items() if name in own} | {"grid": grid})
         return other
 
@@ -139,10 +144,44 @@ class ResolvedTrain:
         return dims
 
     @cached_property
+    def slowness(self) -> Floats:
+        """Per rank, how many times longer its own work takes."""
+        return slowness_of(self.scenario.slow, self.cluster, self.where)
+
+    @cached_property
+    def replicas(self) -> tuple[Replicas, ...]:
+        """Data-parallel replicas by the machines that they are on, the slowest first."""
+        return alike(self.dims, self.cluster, self.slowness)
+
+    @property
     def microbatches(self) -> int:
-        """Micro-batches of a step that each rank sees."""
-        batch = self.scenario.batch
-        return batch.global_ // (batch.micro * self.dims.dp)
+        """Micro-batches of a step that each rank sees, of replicas on the slowest machines."""
+        return self.shares[0]
+
+    @cached_property
+    def shares(self) -> tuple[int, ...]:
+        """Micro-batches of each of `replicas`."""
+        batch, replicas = self.scenario.batch, self.replicas
+        even = batch.global_ // (batch.micro * self.dims.dp)
+        if batch.split == "even" or len(replicas) == 1:
+            return (even,) * len(replicas)
+        unit = self._unit(even)
+        seconds = [self._seconds_of_microbatch(of, unit) for of in replicas]
+        return share([len(of) for of in replicas], seconds, even * self.dims.dp, unit)
+
+    def _unit(self, microbatches: int) -> int:
+        """Of what the schedule takes multiples only: one more than it takes shows that."""
+        given = self.scenario.schedule
+        for unit in (1, 2):
+            with suppress(UserError):
+                self.shorter_grid(microbatches + unit)
+                return unit
+        return given.group or self.dims.pp
+
+    def _seconds_of_microbatch(self, replicas: Replicas, unit: int) -> float:
+        many = unit * -(-2 * self.dims.pp // unit)
+        program = lower(self._plan(self.shorter_grid(many), replicas))
+        return seconds_of_microbatch(program, self._cost(program), many)
 
     @cached_property
     def grid(self) -> Grid:
@@ -164,34 +203,10 @@ class ResolvedTrain:
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """Layers of each stage in model order: as given, or even, the first ones fuller."""
-        given, stages, layers = self.scenario.parallel, self.grid.stages, self.spec.num_hidden_layers
-        counts = self._counts(stages, layers) if given.layers is None else list(given.layers)
-        if len(counts) != stages or sum(counts) != layers:
-            allowed = f"{stages} numbers that sum to {layers}"
-            raise UserError(fault(self.where, "parallel.layers", list(given.layers or counts), allowed))
-        mtp = range(layers, layers + self.spec.num_nextn_predict_layers * self.scenario.model.mtp)
-        found, first = [], 0
-        for i, count in enumerate(counts):
-            last = i == stages - 1
-            found.append(Stage(tuple(range(first, first + count)), i == 0, last, tuple(mtp) if last else ()))
-            first += count
-        most, again = max(counts), self.scenario.recompute.layers
-        if again is not None and again > most:
-            raise UserError(fault(self.where, "recompute.layers", again, f"a chunk has at most {most}"))
-        return tuple(found)
+        return self._stages_of(self.grid)
 
-    def _counts(self, stages: int, layers: int) -> list[int]:
-        """As even as can be; with `embedding_as_layer` the first and last stage have one less."""
-        extra = 2 * self.scenario.parallel.embedding_as_layer
-        if layers + extra < stages:
-            allowed = f"at most {layers + extra} for the layers of {self.spec.name}"
-            vpp, pp = self.scenario.schedule.vpp, self.scenario.parallel.pp
-            key, value = ("parallel.pp", pp) if vpp is None else ("schedule.vpp", vpp)
-            raise UserError(fault(self.where, key, value, f"{stages} stages; {allowed}"))
-        counts = [(layers + extra) // stages + (i < (layers + extra) % stages) for i in range(stages)]
-        if extra:
-            counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
-        return counts
+    def _stages_of(self, grid: Grid) -> tuple[Stage, ...]:
+        return split_layers(self.scenario, self.spec, grid.stages, self.where)
 
     @cached_property
     def shard(self) -> Shard:
@@ -213,12 +228,21 @@ class ResolvedTrain:
 
     @cached_property
     def plan(self) -> TrainPlan:
-        """Everything that decides what happens."""
+        """Everything that decides what happens, of replicas on the slowest machines."""
+        return self._plan(self.grid, self.replicas[0] if len(self.replicas) > 1 else None)
+
+    @cached_property
+    def plans(self) -> tuple[TrainPlan, ...]:
+        """The same of each of `replicas`."""
+        further = zip(self.replicas[1:], self.shares[1:], strict=True)
+        return self.plan, *(replace(self.plan, grid=self.shorter_grid(count), replicas=of) for of, count in further)
+
+    def _plan(self, grid: Grid, replicas: Replicas | None) -> TrainPlan:
         scenario, given = self.scenario, self.scenario.parallel
         again, overlap = scenario.recompute, scenario.overlap
         parts = frozenset(again.modules) if again.mode == "selective" else frozenset()
         return TrainPlan(
-            spec=self.spec, dims=self.dims, grid=self.grid, stages=self.stages, shard=self.shard,
+            spec=self.spec, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
             sharding=Sharding(
                 given.zero, given.prefetch, given.reshard, given.sync_each_microbatch, self._bucket,
                 overlap.dp, overlap.params, overlap.fusion is not None,
@@ -230,6 +254,7 @@ class ResolvedTrain:
             remote_share=remote_share(scenario.experts, self.spec.moe, expert_islands(self.dims, self.cluster)),
             offloaded=scenario.offload.activations, offload_optimizer=scenario.offload.optimizer,
             shard_embedding=given.shard_embedding,
+            replicas=replicas,
         )  # fmt: skip
 
     @property
@@ -260,12 +285,15 @@ class ResolvedTrain:
             return None
         if self.scenario.parallel.zero == 3:
             raise UserError(fault(self.where, "level", "coarse", "zero = 3 gathers across actions: expected kernels"))
-        return self.memo.get("coarse", self.plan, lambda: coarse(self.plan), lambda made: len(made.program))
+        return self.memo.get("coarse", self.plans, self._made_coarse, lambda made: len(made.program))
+
+    def _made_coarse(self) -> Coarse:
+        return join_coarse([coarse(plan) for plan in self.plans])
 
     @cached_property
     def program(self) -> Program:
         """What happens."""
-        return self.coarse.program if self.coarse is not None else lower(self.plan)
+        return self.coarse.program if self.coarse is not None else join([lower(plan) for plan in self.plans])[0]
 
     @property
     def costs(self) -> Costs:
@@ -281,7 +309,7 @@ class ResolvedTrain:
     def _priced(self) -> tuple[Costs, Floats | None]:
         if self.coarse is None:
             return self._costs()
-        key = (*self._machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.plan)
+        key = (*self._machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.plans)
         return self.memo.get("costs", key, self._costs, lambda made: len(made[0].work_s))
 
     @property
@@ -297,13 +325,19 @@ class ResolvedTrain:
     @property
     def laid_out(self) -> Profile:
         """The profile, with what its numbers are for this layout."""
+        others = {device: self._laid_out(profile) for device, profile in self.profile.others.items()}
+        return replace(self._laid_out(self.profile), others=others)
+
+    def _laid_out(self, profile: Profile) -> Profile:
         stated = dict[str, float]()
         if self.tp_in_far_pipeline:
-            stated["layer.s"] = self.profile.given("layer.s", 0.0) + self._blocked_s
+            stated["layer.s"] = profile.given("layer.s", 0.0) + self._blocked_s
         if self.scenario.attention == "flash-2":
-            slower = self.profile.given("attention.flash2_factor", 1.0)
-            stated["time_factor.attention"] = self.profile.given("time_factor.attention", 1.0) * slower
-        return self.profile.stated(stated, "this layout") if stated else self.profile
+            slower = profile.given("attention.flash2_factor", 1.0)
+            stated["time_factor.attention"] = profile.given("time_factor.attention", 1.0) * slower
+        if (fusion := self.scenario.overlap.fusion) is not None:
+            stated["fusion.cycle_s"] = fusion.cycle
+        return profile.stated(stated, "this layout") if stated else profile
 
     @property
     def _blocked_s(self) -> float:
@@ -320,31 +354,44 @@ class ResolvedTrain:
 
     def _costs(self) -> tuple[Costs, Floats | None]:
         machines, profile, _ = self.cluster, self.laid_out, self.peak_type  # what is wrong with them is told first
-        if (fusion := self.scenario.overlap.fusion) is not None:
-            profile = profile.stated({"fusion.cycle_s": fusion.cycle}, "overlap.fusion.cycle")
-        mix = None
+        if self.coarse is None:
+            return self._cost(self.program), None
+        with self._faults_here():
+            costs, mix = cost_coarse(self.coarse, machines, profile, self._whole_stages)
+        return self._slowed(costs, self.program), mix
+
+    def _cost(self, program: Program) -> Costs:
+        with self._faults_here():
+            costs = cost_train(program, self.cluster, self.laid_out, places=self._whole_stages)
+        return self._slowed(costs, program)
+
+    @property
+    def _whole_stages(self) -> list[Place]:
+        """The ranks that do the same at the same time and share NICs: all of a stage, whatever machines they are on."""
+        ranks = self.dims.table("pp").T.tolist()
+        return [Place(f"pp {stage}", tuple(of)) for stage, of in enumerate(ranks)]
+
+    def _slowed(self, costs: Costs, program: Program) -> Costs:
+        """What slow nodes do themselves takes longer."""
+        for place, at in enumerate(program.places):
+            factor = float(self.slowness[list(at.ranks)].max())
+            if factor > 1:
+                costs = costs.scaled(program.only_at([place]) & ~program.of_kind(*EXCHANGES), factor)
+        return costs
+
+    @contextmanager
+    def _faults_here(self) -> Iterator[None]:
+        """Faults inside are of this scenario."""
         try:
-            if self.coarse is None:
-                costs = cost_train(self.program, machines, profile)
-            else:
-                costs, mix = cost_coarse(self.coarse, machines, profile)
+            yield
         except UserError as error:
             raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
-        slowness = slowness_of(self.scenario.slow, machines, self.where)
-        for place, at in enumerate(self.program.places):
-            factor = float(slowness[list(at.ranks)].max())
-            if factor > 1:
-                costs = costs.scaled(self.program.only_at([place]) & ~self.program.of_kind(*EXCHANGES), factor)
-        return costs, mix
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What was assumed where the scenario is silent, for the report."""
         notes = list(self.spec.assumptions)
-        if self.scenario.profile is None:
-            name, devices = self._profile_of_device(), ", ".join(device.name for device in self.devices)
-            known = "nothing is known of its own" if name == "generic" else "chosen by device"
-            notes.append(f"profile of {devices}: {name}; {known}")
+        notes += notes_on(self.profile_names, self.scenario.profile)
         if self.scenario.parallel.layers is None and self.spec.num_hidden_layers % self.grid.stages:
             counts = [len(stage.layers) for stage in self.stages]
             notes.append(
@@ -354,8 +401,8 @@ class ResolvedTrain:
             notes.append("what linear attention passes between context-parallel ranks is not counted")
         if self.scenario.offload.activations:
             notes.append("activations that are needed within the next two actions stay on the device")
-        if self.scenario.slow:
-            notes.append("a slow node slows its stage in every replica: exact for one slow node")
+        if len(self.replicas) > 1:
+            notes.append(note_on(self.replicas, self.shares, self.dims, self.cluster, self.slowness))
         return tuple(notes)
 
     @cached_property
@@ -380,9 +427,3 @@ class ResolvedTrain:
         }
         return hashlib.sha256(canonical(content).encode()).hexdigest()
 
-    def _profile_of_device(self) -> str:
-        names = {profile_for(device.measured_as) for device in self.devices}
-        if len(names) > 1:
-            devices = ", ".join(device.name for device in self.devices)
-            raise UserError(fault(self.where, "profile", None, f"name one for {devices}: each has its own by default"))
-        return names.pop()

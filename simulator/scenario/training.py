@@ -76,6 +76,9 @@ class Batch(Table):
     global_: Sequences = Field(alias="global", description="sequences per step, over all ranks")
     micro: Sequences = Field(1, description="sequences per micro-batch")
     seq_len: Tokens = Field(description="tokens per sequence")
+    split: Literal["even", "proportional"] = Field(
+        "even", description="whether replicas on unequal machines get equal numbers of sequences, or by their speed"
+    )
 
 
 class Precision(Table):

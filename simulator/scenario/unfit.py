@@ -118,6 +118,10 @@ def unmeasured(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
 
 
 def _mechanisms(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Iterator[Misfit]:
+    zero, each = scenario.parallel.zero, scenario.parallel.sync_each_microbatch
+    if scenario.batch.split == "proportional" and zero >= 2 and (zero == 3 or each):
+        allowed = "replicas meet in every micro-batch, so all have as many: zero = 0 or 1, or split = 'even'"
+        yield Misfit("batch.split", "proportional", allowed)
     if scenario.overlap.fusion is not None:
         given = scenario.overlap.fusion.model_dump()
         yield from (Misfit("overlap.fusion", given, line) for line in _fusion(scenario))

@@ -153,7 +153,18 @@ def _units(resolved: ResolvedTrain, again: Again) -> _Units:
 
 
 def _priced(resolved: ResolvedTrain, alone: TrainPlan) -> _Units:
-    tables, stage_ranks = Tables(), tuple(alone.dims.table("pp")[:, 0].tolist())
+    """On the machines of the first stage, or on those that are fastest at each op where machines differ."""
+    nodes = {id(node): i for i, node in reversed(list(enumerate(resolved.cluster.nodes)))}
+    firsts = [(resolved.cluster.gpus_of(node)[0],) for node in nodes.values()]
+    of_stage = tuple(alone.dims.table("pp")[:, 0].tolist())
+    priced = [_priced_on(resolved, alone, ranks) for ranks in (firsts if len(firsts) > 1 else [of_stage])]
+    return {
+        stage: {kind: np.min([one[stage][kind] for one in priced], axis=0) for kind in KINDS} for stage in priced[0]
+    }
+
+
+def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int, ...]) -> _Units:
+    tables = Tables()
     writer = ActionWriter(alone, 0, tables)
     passes = [(number, kind) for number in range(len(alone.stages)) for kind in KINDS]
     pieces = [writer.piece(Pass(number, kind)) for number, kind in passes]

@@ -190,7 +190,7 @@ def test_a_step_that_does_not_fit_names_stage_micro_batch_and_owner():
     step = resolved(2, 6, parallel={"pp": 2})
     report = make_train_report(step, simulate(step.program, step.costs))
     assert memory_line(report).startswith("fits: pipeline rank ")
-    small = replace(report, memory_bytes=10**9)
+    small = replace(report, memory=tuple(replace(rank, device_bytes=10**9) for rank in report.memory))
     assert not small.fits
     assert "DOES NOT FIT: pipeline rank 0 needs 1.47 GiB of 954 MiB, from micro-batch 1 on" in memory_line(small)
     assert memory_line(small).endswith("most of it context and libraries")

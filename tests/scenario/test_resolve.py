@@ -95,11 +95,14 @@ def test_a_mixed_cluster_takes_the_smallest_memory_in_any_order():
     assert sizes == [40 * GIB, 40 * GIB]
 
 
-def test_a_mixed_cluster_of_devices_with_profiles_of_their_own_must_name_one():
+def test_each_device_of_a_mixed_cluster_has_its_own_profile():
     mix = [{"base": "h20-hgx", "nodes": 1}, {"base": "h800-hgx", "nodes": 1}]
 
-    with pytest.raises(UserError, match="profile = None: name one for H20, H800"):
-        _ = resolved(cluster={"mix": mix}).profile
+    profile = resolved(cluster={"mix": mix}).profile
+
+    assert [profile.on(device).name for device in ("H20", "H800 SXM")] == [
+        "h20 + checkpoint-engine", "h800 + checkpoint-engine"
+    ]  # fmt: skip
 
 
 def test_what_the_engine_holds_counts_in_the_peak():
