@@ -17,7 +17,7 @@ from .parts import Parts
 from .shared import SharedMemory
 from .world import StoreMessages
 
-HOST_LANES = ("ps", "worker", "trainer")
+HOST_LANES = ("ps", "worker", "trainer", "meet")
 GroupKey = tuple[str, tuple[int, ...]]  # lane, ranks
 Act = Callable[[Any, int], None]
 ContentT = TypeVar("ContentT", bound=Content)

@@ -120,8 +120,8 @@ class Content(ABC):
 
     def _metas(self, tensors: Sequence[int]) -> list[Meta]:
         weights = self.resolved.weights
-        ends = np.cumsum(weights.aligned()[list(tensors)])
-        offsets = [0, *ends[:-1].tolist()]
+        sizes = weights.aligned()[list(tensors)]
+        offsets = (np.cumsum(sizes) - sizes).tolist()
         return [
             Meta(i, weights.names[i], weights.shapes[i], weights.dtypes[i], offset, self.size(i))
             for i, offset in zip(tensors, offsets, strict=True)
@@ -190,16 +190,35 @@ class TransferContent(Content):
         """Buckets hold tensors in the order of their phase: stage by stage."""
         return self._metas(self.tensors(self.buckets[bucket]).tolist())
 
+    def gathered(self, bucket: int, rank: int) -> list[Meta]:
+        """The tensors of a bucket that a trainer and its group gather, and where they lie in their buffers."""
+        return self._metas(self._gathered(self.buckets[bucket], rank).tolist())
+
     def tensors(self, bucket: Bucket) -> Counts:
         """The tensors of a bucket."""
-        first = int(bucket.phase.buckets.first_tensor[bucket.index])
-        return bucket.phase.order[first:][: bucket.tensors]
+        return bucket.phase.order[self._slice(bucket)]
 
     def group(self, rank: int, phase: Phase) -> tuple[int, ...]:
-        """The ranks that hold one copy of the stage's tensors of a phase with this one."""
+        """The ranks that hold the tensors of a phase with this one, between them."""
+        return self._groups(rank, phase)[self._place(rank, phase)]
+
+    def _groups(self, rank: int, phase: Phase) -> list[tuple[int, ...]]:
         stage = next(stage for stage in self.plan.stages if rank in stage.ranks)
-        first = stage.ranks.index(rank) // phase.group * phase.group
-        return stage.ranks[first : first + phase.group]
+        return phase.mesh.split(stage.ranks)
+
+    def _place(self, rank: int, phase: Phase) -> int:
+        return next(i for i, group in enumerate(self._groups(rank, phase)) if rank in group)
+
+    def _gathered(self, bucket: Bucket, rank: int) -> Counts:
+        """All, or where groups work apart, those of the rank's group."""
+        tensors, part = self.tensors(bucket), bucket.phase.part[self._slice(bucket)]
+        if bucket.is_everywhere or not bucket.phase.apart:
+            return tensors
+        return tensors[part == self._place(rank, bucket.phase)]
+
+    def _slice(self, bucket: Bucket) -> slice:
+        first = int(bucket.phase.buckets.first_tensor[bucket.index])
+        return slice(first, first + bucket.tensors)
 
     def phase_of(self, tensor: int) -> Phase:
         """The phase of a tensor."""
@@ -207,12 +226,12 @@ class TransferContent(Content):
         return next(phase for phase in self.plan.phases if phase.expert == expert)
 
     def trained(self, rank: int) -> Counts:
-        """The tensors of a trainer's stage, in the order of its buckets; none of any other rank."""
-        mine = [self.tensors(bucket) for bucket in self.buckets if rank in bucket.stage.ranks]
+        """The tensors that a trainer's group gathers, in the order of its buckets; none of any other rank."""
+        mine = [self._gathered(bucket, rank) for bucket in self.buckets if rank in bucket.stage.ranks]
         return np.concatenate([np.empty(0, np.int64), *mine])
 
     def shard(self, rank: int, tensor: int) -> slice:
-        """The bytes that a trainer holds of a tensor of its stage."""
+        """The bytes that a trainer holds of a tensor that its group gathers."""
         group = self.group(rank, self.phase_of(tensor))
         return share(int(self.resolved.weights.nbytes[tensor]), group.index(rank), len(group))
 

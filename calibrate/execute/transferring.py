@@ -51,7 +51,7 @@ class TransferActor(Actor[TransferContent]):
         else:
             parts = [mine]
         for access in self._accesses(op, write=True):
-            self._put_together(self._range(access), parts, self.content.metas(bucket))
+            self._put_together(self._range(access), parts, self._mine(bucket))
 
     def send_meta(self, op: int) -> None:
         """The sender tells the engines which tensors the bucket holds."""
@@ -67,13 +67,17 @@ class TransferActor(Actor[TransferContent]):
         return torch.from_numpy(self.content.of(tensor)[self.content.shard(self.rank, tensor)].copy())
 
     def _gathering(self, bucket: int) -> tuple[int, ...]:
-        """The ranks that hold a copy of the bucket's tensors with this one."""
+        """The ranks that hold these tensors with this one."""
         return self.content.group(self.rank, self.content.buckets[bucket].phase)
+
+    def _mine(self, bucket: int) -> list[Meta]:
+        """The tensors of a bucket that this rank gathers with others."""
+        return self.content.gathered(bucket, self.rank)
 
     def _packed(self, bucket: int) -> torch.Tensor:
         """This rank's shards of a bucket, one after the other; as long as on any other rank of its group."""
         packed, at = self._unpacked(bucket), 0
-        for meta in self.content.metas(bucket):
+        for meta in self._mine(bucket):
             shard = self.shards[meta.tensor]
             self.backend.copy(packed[at:][: len(shard)], shard)
             at += len(shard)
@@ -83,7 +87,7 @@ class TransferActor(Actor[TransferContent]):
     def _unpacked(self, bucket: int) -> torch.Tensor:
         """Memory for the shards of a bucket."""
         ranks = len(self._gathering(bucket))
-        most = sum(-(-meta.size // ranks) for meta in self.content.metas(bucket))
+        most = sum(-(-meta.size // ranks) for meta in self._mine(bucket))
         return torch.empty(most, dtype=torch.uint8, device=self.backend.device)
 
     def _put_together(self, target: torch.Tensor, parts: list[torch.Tensor], metas: list[Meta]) -> None:
@@ -185,7 +189,7 @@ class WriteActor(TransferActor):
         bucket = self._bucket(op)
         if targets := [target for write in self._after(op) for target in self._targets(write)]:
             gathered = self._gathered(bucket)
-            for meta in self.content.metas(bucket):
+            for meta in self._mine(bucket):
                 kept = gathered[meta.offset :][self.content.kept(targets[0], meta.tensor)]
                 self.replicas[op, meta.tensor] = torch.empty(len(kept), dtype=torch.uint8)
                 self.backend.copy(self.replicas[op, meta.tensor], kept)
@@ -194,7 +198,7 @@ class WriteActor(TransferActor):
         """Out of the replica or of what was gathered, straight to where the receiver keeps it."""
         bucket = self._bucket(op)
         for target in self._targets(op):
-            for meta in self.content.metas(bucket):
+            for meta in self._mine(bucket):
                 there = self.theirs[target][self.places[target][meta.tensor]]
                 self.backend.copy(there, self._source(op, meta, target))
 

@@ -7,7 +7,7 @@ island carries nothing.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -84,6 +84,25 @@ def ring_broadcast(cluster: Cluster, ranks: Sequence[int]) -> RingBroadcast:
         unused=tuple((where[a:b], share[a:b]) for a, b in pairwise(ends.tolist())),
         island_of=np.array([island_of[rank] for rank in ranks], np.int64),
         latency_s=_latency(cluster, islands),
+    )
+
+
+def side_by_side(rings: Sequence[RingBroadcast]) -> RingBroadcast:
+    """Rings over groups of equal size as one: all gather as many bytes, at the same time.
+
+    What several put on a link adds up. In a gather no hop is idle. Hops, islands and latency are those of the longest.
+    """
+    longest = max(rings, key=lambda ring: ring.islands)
+    link, where = np.unique(np.concatenate([ring.link for ring in rings]), return_inverse=True)
+    share = np.concatenate([ring.share for ring in rings])
+    asked = np.maximum(share, np.concatenate([ring.least for ring in rings]))
+    idle = (np.empty(0, np.int64), np.empty(0))
+    return replace(
+        longest,
+        link=link,
+        share=np.bincount(where, share, minlength=len(link)).astype(np.float64),
+        least=np.bincount(where, asked, minlength=len(link)).astype(np.float64),
+        unused=(idle,) * longest.islands,
     )
 
 

@@ -15,7 +15,7 @@ from ..hardware import Cluster
 from ..memo import Memo
 from ..profile import Parameter, Profile
 from ..program import Program
-from .collective import RingBroadcast, ring_broadcast
+from .collective import RingBroadcast, ring_broadcast, side_by_side
 from .costs import Costs, Floats
 from .routes import Route
 from .sheet import Ops, Sheet, Term
@@ -171,6 +171,15 @@ class Pricing:
         """The ring over a group."""
         return self.memo.get("ring", (self.cluster, group), lambda: ring_broadcast(self.cluster, group))
 
+    def rings(self, ranks: tuple[int, ...], each: int) -> RingBroadcast:
+        """The rings over each `each` of the ranks, as one; all gather at the same time."""
+        if each == len(ranks):
+            return self.ring(ranks)
+        groups = [ranks[first : first + each] for first in range(0, len(ranks), each)]
+        return self.memo.get(
+            "rings", (self.cluster, ranks, each), lambda: side_by_side([self.ring(group) for group in groups])
+        )
+
     def around(
         self,
         ops: Ops,
@@ -179,9 +188,13 @@ class Pricing:
         latency: Sequence[Term],
         size: Floats,
         only: NDArray[np.bool_] | None = None,
+        each: int | None = None,
     ) -> None:
-        """So many bytes round the ring of a group from an island; `only` is a mask of the links worth watching."""
-        ring, memories = self.ring(group), np.array(self.hbm)[list(group)]
+        """So many bytes round the ring of a group from an island; `only` is a mask of the links worth watching.
+
+        With `each`, the group is several of so many ranks, one after the other: the bytes go round the ring of each.
+        """
+        ring, memories = self.rings(group, each or len(group)), np.array(self.hbm)[list(group)]
         rate, slowest = ring.rate_bytes_per_s(self.capacity, island)
         narrowest = int(memories[self.capacity[memories].argmin()])
         if (through := float(self.capacity[narrowest]) / 2) < rate:

@@ -7,6 +7,8 @@ tensor and slow copies into host memory, by the byte; writes of several pairs at
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import numpy as np
+
 from .pricing import Pricing
 from .routes import peer_route, write_route
 from .sheet import Ops, Term
@@ -16,18 +18,21 @@ _PASSES = {"quantize": (1.5, True), "encode": (3.0, True), "apply": (2.0, True),
 
 
 def _gather(pricing: Pricing, ops: Ops) -> None:
-    """All-gather over the group: a launch for each tensor of which a rank holds a part, then names and slices of all.
+    """All-gather in each group: a launch for each tensor of which a rank holds a part, then names and slices of all.
 
-    Shape is (tensors, ranks of a group, tensors of which a rank holds a part).
+    Several groups gather their parts at the same time and share the links that they have in common. Shape is (tensors,
+    ranks of a group, tensors of which a rank holds a part).
     """
-    for group, own in pricing.by_group(ops):
-        launches = pricing.host("export.tensor_s", pricing.shape(own, 2))
-        host = [pricing.host("export.s"), launches, pricing.host("convert.tensor_s", pricing.shape(own, 0))]
-        if len(group) == 1:
-            pricing.sheet.charge(own, host)
-            continue
-        size = pricing.bytes(own) * (1 - 1 / len(group))
-        pricing.around(own, group, 0, [*host, pricing.fixed("broadcast.latency_s")], size)
+    for ranks, own in pricing.by_group(ops):
+        for size in np.unique(pricing.shape(own, 1)).astype(int).tolist():
+            mine = own[pricing.shape(own, 1) == size]
+            launches = pricing.host("export.tensor_s", pricing.shape(mine, 2))
+            host = [pricing.host("export.s"), launches, pricing.host("convert.tensor_s", pricing.shape(mine, 0))]
+            if size == 1:
+                pricing.sheet.charge(mine, host)
+                continue
+            received = pricing.bytes(mine) * (1 - 1 / size)
+            pricing.around(mine, ranks, 0, [*host, pricing.fixed("broadcast.latency_s")], received, each=size)
 
 
 def _replicate(pricing: Pricing, ops: Ops) -> None:

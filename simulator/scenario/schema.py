@@ -88,14 +88,27 @@ class Trainer(Table):
     cp: PositiveInt = Field(1, description="context-parallel size in training; weights do not depend on it")
     ep: PositiveInt = Field(1, description="expert-parallel size in training")
     sharded: bool | None = Field(
-        None, description="whether tensors are spread over all of them, as in FSDP (default: where tp, pp and ep are 1)"
+        None, description="whether tensors are sharded: FSDP (default: with a key below, or where tp, pp, ep are 1)"
+    )
+    shard: PositiveInt | None = Field(
+        None, description="ranks over which a tensor is sharded beside tp; others hold replicas, HSDP (default: all)"
+    )
+    expert_shard: PositiveInt | None = Field(
+        None, description="the same for tensors of experts, beside ep (default: what ep leaves of tp x shard)"
     )
 
     @model_validator(mode="after")
-    def _one_stage(self) -> "Trainer":
-        if self.sharded and self.pp > 1:
-            raise ValueError("sharded goes with pp = 1")
+    def _nothing_ignored(self) -> "Trainer":
+        if self.sharded is False and (self.shard or self.expert_shard):
+            raise ValueError("shard and expert_shard go with sharded = true")
         return self
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether tensors are sharded."""
+        if self.sharded is not None:
+            return self.sharded
+        return bool(self.shard or self.expert_shard) or self.tp * self.pp * self.ep == 1
 
 
 class Delta(Table):

@@ -53,6 +53,10 @@ class Question:
         return range(self.trainer.gpus)
 
     @property
+    def _stage_ranks(self) -> int:
+        return self.trainer.gpus // self.trainer.pp
+
+    @property
     def receivers(self) -> range:
         """The ranks that are updated."""
         if self.update.method == "colocated":
@@ -94,6 +98,7 @@ class Question:
             registers=update.registration == "new",
             new_group="process_group" in update.model_fields_set and update.process_group == "new",
             unit=self._units(sent) if update.method in _BY_LOCAL_TENSORS else None,
+            apart=update.method == "static_writes",
         )
         buffers = receive_buffers(update.method, plan)
         if buffers * plan.bucket_bytes > self.free_bytes:
@@ -104,9 +109,11 @@ class Question:
 
     def _layout(self) -> Layout:
         trainer = self.trainer
-        alone = trainer.tp * trainer.pp * trainer.ep == 1
-        sharded = alone if trainer.sharded is None else trainer.sharded
-        return Layout(trainer.tp, trainer.pp, trainer.ep, sharded)
+        if not trainer.is_sharded:
+            return Layout(trainer.tp, trainer.pp, trainer.ep)
+        shard = trainer.shard or self._stage_ranks // trainer.tp
+        beside_ep = max(trainer.tp * shard // trainer.ep, 1)
+        return Layout(trainer.tp, trainer.pp, trainer.ep, shard, trainer.expert_shard or beside_ep)
 
     def _units(self, sent: Weights) -> NDArray[np.int64]:
         """What one gather of a trainer's own tensor brings: the same matrices of one expert of each of its peers.
@@ -160,12 +167,18 @@ class Question:
             raise self._fault(key, engine, f"must divide the {len(receivers)} receiving GPUs")
         if engine % inference.tp or engine % inference.ep:
             raise self._fault("inference.ep", inference.ep, f"must divide tp = {inference.tp}, or be a multiple of it")
-        ranks, needed = trainer.gpus // trainer.pp, trainer.tp * trainer.cp
+        ranks, needed = self._stage_ranks, trainer.tp * trainer.cp
         if trainer.gpus % (trainer.pp * needed):
             product = trainer.pp * needed
             raise self._fault("trainer.gpus", trainer.gpus, f"must be a multiple of tp x pp x cp = {product}")
         if ranks % trainer.ep:
             raise self._fault("trainer.ep", trainer.ep, f"must divide the {ranks} GPUs of a pipeline stage")
+        layout = self._layout()
+        for key, size, beside in (("shard", layout.shard, "tp"), ("expert_shard", layout.expert_shard, "ep")):
+            split = getattr(layout, beside)
+            if ranks // split % size:
+                allowed = f"must divide {ranks // split}: the {ranks} GPUs of a pipeline stage / {beside} {split}"
+                raise self._fault(f"trainer.{key}", size, allowed)
 
     def _check_receiving(self) -> None:
         """Nothing is asked of receivers that they would not do."""

@@ -12,7 +12,7 @@ from typing import Any
 from ..program import Program, ProgramBuilder
 from .plan import UpdatePlan
 
-HOST_LANES = ("ps", "worker", "trainer")
+HOST_LANES = ("ps", "worker", "trainer", "meet")
 Pools = Sequence[int]
 Ops = list[int]  # one op per class of ranks, unless the text says otherwise
 

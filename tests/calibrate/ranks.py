@@ -62,6 +62,8 @@ BY_MEMORY = {
     "replica_writes_one_stage": ["update.method=replica_writes", "update.trainer={gpus=2, tp=2}"],
     "static_writes": ["update.method=static_writes"],
     "static_writes_one_stage": ["update.method=static_writes", "update.trainer={gpus=2, tp=2}"],
+    "static_writes_of_replicas": ["update.method=static_writes", "update.trainer={gpus=2, shard=1}"],
+    "static_writes_of_experts": ["update.method=static_writes", "update.trainer={gpus=2, shard=2, ep=2}"],
     "colocated": ["update.method=colocated", "update.trainer={gpus=4, pp=2, tp=2}"],
     "colocated_one_stage": ["update.method=colocated", "update.trainer={gpus=4, tp=2}", "update.messages=bucket"],
     "colocated_four_stages": ["update.method=colocated", "update.trainer={gpus=4, pp=4}", "update.messages=bucket"],

@@ -63,7 +63,9 @@ def layouts(draw: st.DrawFn, gpus: int) -> dict[str, int]:
     pp = draw(st.sampled_from([n for n in (1, 2, 4) if gpus % n == 0]))
     tp = draw(st.sampled_from([n for n in (1, 2, 4) if gpus // pp % n == 0]))
     ep = draw(st.sampled_from([n for n in (1, 2, 4, 8) if gpus // pp % n == 0]))
-    return {"gpus": gpus, "pp": pp, "tp": tp, "ep": ep}
+    left = {"shard": gpus // pp // tp, "expert_shard": gpus // pp // ep}
+    shards = {key: draw(st.sampled_from([n for n in (1, 2, 4, 8) if most % n == 0])) for key, most in left.items()}
+    return {"gpus": gpus, "pp": pp, "tp": tp, "ep": ep} | draw(st.sampled_from([{}, shards]))
 
 
 @st.composite
@@ -179,8 +181,8 @@ def gathered(plan: TransferPlan, machine: Cluster, method: str) -> Bounds:
         others = 0.0
         for phase in plan.phases:
             size = int(phase.buckets.bytes[phase.buckets.owner == number].sum()) * plan.payload.gathered
-            groups = len(stage.ranks) // phase.group if method == "static_writes" else 1
-            others += (1 - 1 / phase.group) * size / groups
+            groups = len(stage.ranks) // phase.mesh.size if method == "static_writes" else 1
+            others += (1 - 1 / phase.mesh.size) * size / groups
         found |= {f"gathered by {stage.head}": 0.999 * others / gpu(machine, stage.head, "in")}
     return {} if method == "reshard" else found
 
@@ -381,13 +383,16 @@ def ideal(
     inference: Layout = Layout(),  # noqa: B008
     payload: Payload = Payload(load=False),  # noqa: B008
     buckets: int = 8,
+    train: Layout | None = None,
+    expert: bool = False,
 ) -> tuple[Program, Costs]:
-    """Equal buckets of 1 GB; hosts take no time, links run at line rate."""
+    """Equal buckets of 1 GB, sharded over all trainers by default; hosts take no time, links run at line rate."""
     last = receivers if method == "colocated" else trainers + receivers
     plan = make_transfer(
-        np.full(buckets, GB), np.zeros(buckets, bool), np.full(buckets, -1), trainers=range(trainers),
-        receivers=range(last - receivers, last), train=Layout(sharded=True), inference=inference, bucket_bytes=GB,
-        classes=unfolded(last), payload=payload, dtype="bf16", slots=2,
+        np.full(buckets, GB), np.full(buckets, expert), np.full(buckets, -1), trainers=range(trainers),
+        receivers=range(last - receivers, last), train=train or Layout(shard=trainers, expert_shard=trainers),
+        inference=inference, bucket_bytes=GB, classes=unfolded(last), payload=payload, dtype="bf16", slots=2,
+        apart=method == "static_writes",
     )  # fmt: skip
     program = TRANSFERS[method](plan)
     return program, cost_update(program, machine, IDEAL, store)
@@ -438,6 +443,41 @@ def test_writes_of_several_pairs_share_the_links_that_they_cross():
     one, four = (ideal("static_writes", machine, n, 4, inference=layout) for n in (1, 4))
     kept = 8 * GB * SHARE
     assert [seconds_of(*one, "write"), seconds_of(*four, "write")] == pytest.approx([4 * kept / 25e9, kept / 25e9])
+
+
+TWO_NODES = cluster("dgx-h100", 3)  # two of trainers, one of engines
+GATHERS = {
+    "all ranks, in a ring through all NICs": (Layout(shard=16), False, 8 * GB * 15 / 16 / 400e9),
+    "a node each, over NVLink": (Layout(shard=8), False, 4 * GB * 7 / 8 / 450e9),
+    "two halves of each node": (Layout(shard=4), False, 2 * GB * 3 / 4 / 450e9),
+    "experts across nodes, each mesh through its NIC": (Layout(ep=8, expert_shard=2), True, GB / 2 / 50e9),
+    "experts of one rank": (Layout(ep=16), True, 0.0),
+}
+
+
+@pytest.mark.parametrize(("train", "expert", "seconds"), GATHERS.values(), ids=GATHERS)
+def test_meshes_gather_at_the_same_time_each_over_its_own_links(train, expert, seconds):
+    """Eight tensors of 1 GB on 16 trainers: m meshes gather 8/m of them each."""
+    priced = ideal("static_writes", TWO_NODES, 16, 8, train=train, expert=expert)
+    assert seconds_of(*priced, "gather") == pytest.approx(seconds)
+
+
+def test_meshes_that_share_nics_share_what_these_take():
+    """Four NICs for the eight GPUs of a node: two meshes on each."""
+    machine = cluster({"base": "dgx-h100", "nics": 4}, 3)
+    priced = ideal("static_writes", machine, 16, 8, train=Layout(ep=8, expert_shard=2), expert=True)
+    assert seconds_of(*priced, "gather") == pytest.approx(GB / 2 / 25e9)
+
+
+def test_a_gather_of_several_meshes_puts_their_bytes_on_the_links_of_all():
+    """Each of 16 ranks gets the other half of 1 GB through its own NIC, and sends its own half."""
+    program, costs = ideal("static_writes", TWO_NODES, 16, 8, train=Layout(ep=8, expert_shard=2), expert=True)
+    (op,) = np.flatnonzero(program.of_kind("gather"))
+    links, rates = costs.demand_of(op)
+    carried = dict(zip(links.tolist(), (rates * costs.work_s[op]).tolist(), strict=True))
+    nics = [TWO_NODES.nic_of(rank) for rank in range(16)]
+    ends = [end(nic) for nic in nics for end in (TWO_NODES.nic_tx, TWO_NODES.nic_rx)]
+    assert {link: carried[link] for link in ends} == pytest.approx(dict.fromkeys(ends, GB / 2))
 
 
 def test_a_write_from_a_replica_crosses_host_memory_and_not_the_source_device():

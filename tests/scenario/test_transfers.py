@@ -32,7 +32,10 @@ CHANGES = {
     "update.trainer.gpus=16": "update.trainer.gpus = 16: leaves none of 16 GPUs to receive",
     "update.trainer.cp=3": "update.trainer.gpus = 8: must be a multiple of tp x pp x cp = 12",
     "update.trainer.ep=3": "update.trainer.ep = 3: must divide the 4 GPUs of a pipeline stage",
-    "update.trainer.dp=2": "update.trainer.dp = 2: unknown key; known: cp, ep, gpus, pp, sharded, tp",
+    "update.trainer.dp=2": "update.trainer.dp = 2: unknown key; known: cp, ep, expert_shard, gpus, pp, shard, ",
+    "update.trainer.shard=0": "update.trainer.shard = 0: input should be greater than 0",
+    "update.trainer.shard=3": "update.trainer.shard = 3: must divide 2: the 4 GPUs of a pipeline stage / tp 2",
+    "update.trainer.expert_shard=2": "expert_shard = 2: must divide 1: the 4 GPUs of a pipeline stage / ep 4",
     "update.trainer={tp=2}": "update.trainer.gpus: is missing",
     "update.trainer=8": "update.trainer = 8: expected a table",
     "update.inference.gpus=9": "update.inference.gpus = 9: 8 GPUs are left beside the trainers",
@@ -63,6 +66,7 @@ CHANGES = {
     "update.load=maybe": "update.load = 'maybe': input should be a valid boolean",
 }
 SEVERAL = {
+    ("update.trainer.sharded=false", "update.trainer.shard=2"): "shard and expert_shard go with sharded = true",
     ("update.trainer.gpus=6", "update.inference.gpus=8"): "update.trainer.gpus = 6: must be a multiple of tp x pp x cp",
     (
         "update.method=relays",
@@ -152,6 +156,28 @@ def test_colocated_engines_are_on_the_trainers_gpus():
     assert plan.trainers == plan.receivers == tuple(range(8))
 
 
+MESHES = [
+    ({"gpus": 8}, (8, 8)),
+    ({"gpus": 8, "shard": 1}, (1, 1)),
+    ({"gpus": 8, "shard": 4}, (4, 4)),
+    ({"gpus": 8, "shard": 4, "ep": 2}, (4, 2)),
+    ({"gpus": 8, "shard": 4, "ep": 8}, (4, 1)),
+    ({"gpus": 8, "ep": 2, "expert_shard": 2}, (8, 2)),
+    ({"gpus": 8, "ep": 2, "sharded": True}, (8, 4)),
+    ({"gpus": 8, "tp": 2, "ep": 4, "sharded": True}, (4, 2)),
+    ({"gpus": 8, "pp": 2, "sharded": True}, (4, 4)),
+    ({"gpus": 8, "sharded": False}, (1, 1)),
+    ({"gpus": 8, "tp": 2, "ep": 8}, (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("trainer", "meshes"), MESHES, ids=str)
+def test_sharded_trainers_shard_over_all_ranks_and_experts_over_what_ep_leaves(trainer, meshes):
+    plan = plan_of("static_writes", trainer=trainer, inference={"gpus": 8})
+    dense, experts = (phase.mesh.size for phase in plan.phases)
+    assert (dense // trainer.get("tp", 1), experts) == meshes
+
+
 def test_the_default_bucket_is_512_mib_or_the_largest_tensor():
     whole = plan_of("reshard", model=PLAIN | {"largest": "3 GB"})
     assert [plan_of("reshard", model=PLAIN).bucket_bytes, whole.bucket_bytes] == [GIB // 2, 3_000_000_000 // 256 * 256]
@@ -217,6 +243,39 @@ def test_writing_what_is_kept_gains_on_broadcasts_as_experts_and_nodes_grow(meth
         assert gains[0] < 1
     else:
         assert min(gains) > 1
+
+
+def test_more_meshes_gather_faster_until_receivers_are_what_is_waited_for():
+    """16 trainers as one mesh, as one a node, as two, ..: each step has half as much to gather, and nothing else."""
+    made = [
+        resolved("static_writes", nodes=3, trainer={"gpus": 16, "shard": shard}, inference={"ep": 8})
+        for shard in (16, 8, 4, 2)
+    ]
+    timelines = [simulate(one.program, one.costs) for one in made]
+    gathering, total = ([line.busy_s("gather") for line in timelines], [line.makespan_s for line in timelines])
+    assert gathering == sorted(gathering, reverse=True)
+    assert total[0] > total[1]
+    assert gathering[0] / gathering[1] > 2
+
+
+def test_engines_of_qwen3_235b_receive_what_is_published():
+    """37.688 GB per engine GPU in FP8 (le.qun.ch, 2025-09-07): EP 8, everything else on every GPU."""
+    plan = plan_of(
+        "static_writes", cluster="h200-hgx", nodes=20, model={"preset": "qwen3-235b-a22b"}, quantize="before",
+        trainer={"gpus": 128, "ep": 16, "sharded": True}, inference={"ep": 8},
+    )  # fmt: skip
+    assert plan.kept_bytes == pytest.approx(37.688e9, rel=2e-5)
+
+
+@pytest.mark.slow
+def test_kimi_k2_is_written_in_about_the_published_time():
+    """1.233 s from 256 to 128 GPUs (arXiv 2510.27656v2, table 5), with 16 ranks to a copy of a stage and EP 8."""
+    one = resolved(
+        "static_writes", cluster="h200-hgx", nodes=48, model={"preset": "kimi-k2"}, quantize="before",
+        trainer={"gpus": 256, "pp": 2, "ep": 8, "shard": 8, "expert_shard": 2}, inference={"ep": 32},
+    )  # fmt: skip
+    timeline = simulate(one.program, one.costs)
+    assert timeline.span_of("write")[1] - timeline.span_of("stage_in")[0] == pytest.approx(1.233, rel=0.25)
 
 
 def test_flattened_buckets_beat_handles_of_tensors():

@@ -38,7 +38,7 @@ def transfer(expert: list[bool], *, train: Layout, ep: int = 1, limit: int = 1, 
 
 def test_senders_take_turns_across_phases():
     """Two buckets of other tensors, then two of experts': the third and the fourth rank send the latter."""
-    program = TRANSFERS["all_senders"](transfer([False, False, True, True], train=Layout(sharded=True)))
+    program = TRANSFERS["all_senders"](transfer([False, False, True, True], train=Layout(shard=4, expert_shard=4)))
 
     assert program.root[program.of_kind("broadcast")].tolist() == [0, 1, 2, 3]
 
@@ -50,10 +50,11 @@ def test_heads_gather_experts_when_all_else_is_loaded():
     assert simulate(program, by_kind(program, {"gather": 3.0, "broadcast": 1.0})).makespan_s == 2 * (3 + 2 * 1)
 
 
-def test_sharded_trainers_hold_parts_of_all_experts():
-    plans = [transfer([True] * 4, train=Layout(ep=4, sharded=sharded)) for sharded in (False, True)]
+def test_trainers_hold_parts_of_the_experts_at_their_place():
+    """Sharded over the ranks that ep leaves or not; without ep, parts of all experts."""
+    layouts = [Layout(ep=4), Layout(ep=2, expert_shard=2), Layout(expert_shard=4)]
 
-    assert [plan.phases[0].local_tensors for plan in plans] == [0.25, 1.0]
+    assert [transfer([True] * 4, train=layout).phases[0].local_tensors for layout in layouts] == [0.25, 0.5, 1.0]
 
 
 def test_messages_are_of_the_tensors_that_a_receiver_keeps():
@@ -76,7 +77,7 @@ def test_stages_of_colocated_trainers_exchange_shards():
 
 
 def test_the_ranks_of_a_stage_copy_in_their_shares():
-    program = TRANSFERS["static_writes"](transfer([False], train=Layout(sharded=True)))
+    program = TRANSFERS["static_writes"](transfer([False], train=Layout(shard=4, expert_shard=4)))
 
     assert bytes_of(program, "stage_in") == {256 // 4}
 

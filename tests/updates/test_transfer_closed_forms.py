@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
-from runcast.simulator.program import Program
+from runcast.simulator.program import Program, to_text
 from runcast.simulator.updates import TRANSFERS, Layout, Payload, TransferPlan, make_transfer, unfolded
 
 FEW = settings(max_examples=40, deadline=None)
@@ -31,23 +31,30 @@ def plan(
     tensors: int = 1,
     colocated: bool = False,
     payload: Payload = Payload(),  # noqa: B008
+    train: Layout | None = None,
+    experts: int = 0,
+    apart: bool = True,
 ) -> TransferPlan:
-    """Equal buckets of so many equal tensors, dealt evenly to the stages."""
+    """Equal buckets of so many equal tensors, dealt evenly to the stages; the last ones are of experts.
+
+    With a layout of trainers, each of their meshes gathers tensors of its own, if they are to work apart.
+    """
     trainers = range(pp * per_stage)
     last = len(trainers) if colocated else len(trainers) + receivers
     return make_transfer(
         np.full(buckets * tensors, 256),
-        np.zeros(buckets * tensors, bool),
+        np.arange(buckets * tensors) >= (buckets - experts) * tensors,
         np.full(buckets * tensors, -1),
         trainers=trainers,
         receivers=trainers if colocated else range(len(trainers), last),
-        train=Layout(pp=pp),
+        train=train or Layout(pp=pp),
         inference=Layout(tp=tp),
         bucket_bytes=256 * tensors,
         classes=unfolded(last),
         payload=payload,
         dtype="bf16",
         slots=slots,
+        apart=apart and train is not None,
     )
 
 
@@ -154,12 +161,17 @@ def test_of_several_shapes_all_but_the_last_are_waited_for(gather, load, write, 
 FOUR = st.fixed_dictionaries(dict.fromkeys(("stage_in", "gather", "quantize", "write"), seconds))
 
 
-def flow(n: int, slots: int, work: Mapping[str, float]) -> float:
-    """Copy in; gather and quantise, which share a host thread; write; no more than so many buckets in between."""
-    copied = gathered = 0.0
+def flow(n: int, slots: int, work: Mapping[str, float], experts: int = 0, barrier: float = 0.0) -> float:
+    """Copy in; gather and quantise, which share a host thread; write; no more than so many buckets in between.
+
+    Further `experts` buckets follow when all else is gathered, and the barrier behind that is past.
+    """
+    start = copied = gathered = 0.0
     written = [0.0]
-    for bucket in range(n):
-        copied = max(copied, written[max(bucket + 1 - slots, 0)]) + work["stage_in"]
+    for bucket in range(n + experts):
+        if experts and bucket == n:
+            start = gathered + barrier
+        copied = max(start, copied, written[max(bucket + 1 - slots, 0)]) + work["stage_in"]
         gathered = max(gathered, copied) + work["gather"] + work["quantize"]
         written.append(max(written[-1], gathered) + work["write"])
     return written[-1]
@@ -182,6 +194,38 @@ def test_static_writes_with_a_slot_per_stage_and_with_one(work, n):
     quantized = Payload(quantize="before")
     assert makespan("static_writes", plan(n, slots=3, payload=quantized), **work) == alone + (n - 1) * most
     assert makespan("static_writes", plan(n, slots=1, payload=quantized), **work) == n * alone
+
+
+@FEW
+@given(FOUR, st.integers(1, 9), st.integers(1, 4), st.sampled_from([1, 2, 4]))
+def test_meshes_share_the_rounds_of_a_stage(work, n, slots, meshes):
+    """Of n equal buckets, no fewer than meshes, m meshes gather and write m at a time: ceil(n / m) rounds."""
+    n = max(n, meshes)
+    of = plan(n, per_stage=4, slots=slots, payload=Payload(quantize="before"), train=Layout(shard=4 // meshes))
+    assert makespan("static_writes", of, **work) == flow(-(-n // meshes), slots, work)
+
+
+@FEW
+@given(FOUR, counts, counts, st.integers(1, 4), st.integers(0, 9).map(float))
+def test_all_trainers_meet_between_meshes_of_other_ranks(work, n, experts, slots, met):
+    """One mesh of two ranks, then two of one rank for experts; the barrier is beside the writes. One more ends it."""
+    quantized, train = Payload(quantize="before"), Layout(ep=2, shard=2)
+    of = plan(n + 2 * experts, per_stage=2, slots=slots, payload=quantized, train=train, experts=2 * experts)
+    assert makespan("static_writes", of, barrier=met, **work) == flow(n, slots, work, experts, met) + met
+
+
+def test_meshes_of_the_same_ranks_need_not_meet():
+    of = plan(4, per_stage=2, train=Layout(shard=2, expert_shard=2), experts=2)
+    assert makespan("static_writes", of, barrier=1.0) == 1.0
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_one_mesh_of_all_ranks_is_a_joint_gather(pp):
+    """Of a stage whose ranks hold one copy, all gather every bucket, as other methods do."""
+    train = Layout(pp=pp, shard=3, expert_shard=3)
+    plans = [plan(6 * pp, pp=pp, per_stage=3, train=train, experts=2 * pp, apart=apart) for apart in (False, True)]
+    joint, apart = (to_text(TRANSFERS["static_writes"](of)) for of in plans)
+    assert joint == apart
 
 
 @FEW

@@ -10,19 +10,31 @@ from runcast.simulator.updates.transfer import assign_targets
 MANY = settings(max_examples=100, deadline=None)
 
 
-def transfer(sizes, expert, layer, *, pp: int = 1, inference: Layout = Layout(), trainers: int = 4, limit: int = 20):  # noqa: B008
+def transfer(
+    sizes,
+    expert,
+    layer,
+    *,
+    pp: int = 1,
+    shard: int = 1,
+    inference: Layout = Layout(),  # noqa: B008
+    trainers: int = 4,
+    limit: int = 20,
+    apart: bool = False,
+):
     return make_transfer(
         256 * np.array(sizes),
         np.array(expert, bool),
         np.array(layer),
         trainers=range(trainers),
         receivers=range(trainers, trainers + inference.engine_ranks),
-        train=Layout(pp=pp),
+        train=Layout(pp=pp, shard=shard),
         inference=inference,
         bucket_bytes=256 * limit,
         classes=unfolded(trainers + inference.engine_ranks),
         payload=Payload(),
         dtype="bf16",
+        apart=apart,
     )
 
 
@@ -135,7 +147,9 @@ def test_a_receiver_keeps_its_share(layout, others, experts, walked):
 @pytest.mark.parametrize(
     ("trainers", "layout", "groups"),
     [
-        (8, Layout(sharded=True), [8, 8]),  # FSDP: all hold one copy
+        (8, Layout(shard=8, expert_shard=8), [8, 8]),  # FSDP: all hold one copy
+        (8, Layout(shard=4, ep=2, expert_shard=2), [4, 4]),  # HSDP: two copies
+        (8, Layout(tp=2, shard=4, ep=4, expert_shard=2), [8, 8]),
         (8, Layout(pp=2), [1, 1]),
         (8, Layout(tp=2), [2, 1]),
         (8, Layout(tp=2, ep=8), [2, 8]),
@@ -149,7 +163,7 @@ def test_a_stage_gathers_in_groups_that_hold_one_copy(trainers, layout, groups):
         train=layout, inference=Layout(), bucket_bytes=256, classes=unfolded(trainers + 1), payload=Payload(),
         dtype="bf16",
     )  # fmt: skip
-    assert [phase.group for phase in plan.phases] == groups
+    assert [phase.mesh.size for phase in plan.phases] == groups
     assert plan.trainers == tuple(range(trainers))
 
 
@@ -227,13 +241,28 @@ def writes(method: str, plan: TransferPlan) -> list[tuple[int, ...]]:
 
 
 def test_static_writes_reach_every_receiver_and_shift_sources():
-    plan = transfer([10] * 3, [False] * 3, [-1] * 3, limit=10, inference=Layout(tp=2))
+    plan = transfer([10] * 3, [False] * 3, [-1] * 3, shard=4, limit=10, inference=Layout(tp=2), apart=True)
     assert writes("static_writes", plan) == [(0, 4, 1, 5), (1, 4, 2, 5), (2, 4, 3, 5)]
 
 
 def test_static_writes_shift_sources_stage_by_stage():
-    plan = transfer([10] * 4, [False] * 4, [-1] * 4, pp=2, limit=10)
+    plan = transfer([10] * 4, [False] * 4, [-1] * 4, pp=2, shard=2, limit=10, apart=True)
     assert writes("static_writes", plan) == [(0, 4), (2, 4), (1, 4), (3, 4)]
+
+
+def test_every_mesh_writes_its_own_tensors_to_every_receiver():
+    """Three tensors, two meshes: both write at first, one in the second round."""
+    plan = transfer([10] * 3, [False] * 3, [-1] * 3, shard=2, limit=10, inference=Layout(tp=2), apart=True)
+    assert writes("static_writes", plan) == [(0, 4, 2, 4, 1, 5, 3, 5), (1, 4, 0, 5)]
+
+
+def test_meshes_share_the_receivers_of_a_tensor_that_is_too_large_to_deal():
+    """All gather it first: of two meshes of two ranks, each writes to two of four receivers."""
+    plan = transfer([5, 1, 1], [False] * 3, [-1] * 3, shard=2, limit=9, inference=Layout(tp=4), apart=True)
+    program = TRANSFERS["static_writes"](plan)
+    sizes = [program.bytes[program.of_kind(kind)].tolist() for kind in ("gather", "write")]
+    assert sizes == [[5 * 256, 256], [5 * 256 // 4, 256 // 4]]
+    assert writes("static_writes", plan)[0] == (0, 4, 2, 5, 1, 6, 3, 7)
 
 
 def test_a_chain_passes_on_from_receiver_to_receiver():
@@ -255,13 +284,16 @@ def test_tensors_of_one_unit_share_a_bucket():
     assert (phase.order.tolist(), phase.buckets.tensors.tolist(), phase.local_tensors) == ([0, 2, 1, 3], [2, 2], 0.5)
 
 
-def test_groups_of_static_writes_share_a_bucket():
+def test_meshes_of_static_writes_gather_at_the_same_time_and_write_what_they_have():
+    """Four equal tensors, two meshes: each copies in, gathers and writes two of them."""
     plan = make_transfer(
         np.full(4, 256), np.zeros(4, bool), np.zeros(4, int), trainers=range(4), receivers=range(4, 6),
-        train=Layout(tp=2), inference=Layout(), bucket_bytes=4 * 256, classes=unfolded(6), payload=Payload(),
-        dtype="bf16",
+        train=Layout(tp=2), inference=Layout(), bucket_bytes=2 * 256, classes=unfolded(6), payload=Payload(),
+        dtype="bf16", apart=True,
     )  # fmt: skip
     program = TRANSFERS["static_writes"](plan)
-    gathered, written = (int(np.flatnonzero(program.of_kind(kind))[0]) for kind in ("gather", "write"))
-    assert (program.bytes[gathered], program.shape[gathered].tolist()) == (2 * 256, [2, 2, 2])
-    assert (program.bytes[written], writes("static_writes", plan)) == (2 * 256, [(0, 4, 1, 5, 2, 4, 3, 5)])
+    staged, gathered, written = (np.flatnonzero(program.of_kind(kind)) for kind in ("stage_in", "gather", "write"))
+    assert program.bytes[staged].tolist() == [256]
+    assert [(program.bytes[op], program.shape[op].tolist()) for op in gathered] == [(2 * 256, [2, 2, 2])]
+    assert program.groups[program.group[gathered[0]]] == (0, 1, 2, 3)
+    assert (program.bytes[written].tolist(), writes("static_writes", plan)) == ([2 * 256], [(0, 4, 2, 4, 1, 5, 3, 5)])

@@ -1,6 +1,7 @@
 """Updates from trainers to inference engines, whoever runs them: one plan, one file per family of methods.
 
     plan         stages, buckets, what a receiver keeps
+    meshes       which ranks hold a tensor between them, which mesh gathers it
     targets      which source writes to which receivers
     writer       the ops, one method each
     broadcasts   single sender, relays, all senders, pipeline-stage heads
@@ -11,7 +12,8 @@
 
 from .broadcasts import all_senders, relays, single_sender, stage_heads
 from .colocated import colocated
-from .plan import Layout, Payload, Phase, Stage, TransferPlan, make_transfer
+from .meshes import Layout
+from .plan import Payload, Phase, Stage, TransferPlan, make_transfer
 from .storage import file_system
 from .targets import assign_targets
 from .writes import chain, replica_writes, reshard, static_writes

@@ -41,7 +41,7 @@ def _spread(writer: TransferWriter, bucket: Bucket, after: int) -> int:
     stages, sender = writer.plan.stages, bucket.stage
     if len(stages) == 1:
         return after
-    shard = round(bucket.bytes * writer.plan.payload.gathered) // bucket.phase.group
+    shard = round(bucket.bytes * writer.plan.payload.gathered) // bucket.phase.mesh.size
     return writer.bucket_op(
         "broadcast", bucket, writer.plan.trainers, "comm", [after], size_bytes=shard, shape=(bucket.tensors,),
         group=tuple(stage.head for stage in stages), root=sender.head,

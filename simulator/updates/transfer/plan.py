@@ -8,24 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..buckets import Buckets, fill_buckets
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a model is spread over ranks: tensor, pipeline and expert parallel sizes.
-
-    `sharded`, every tensor is spread over all ranks besides (FSDP).
-    """
-
-    tp: int = 1
-    pp: int = 1
-    ep: int = 1
-    sharded: bool = False
-
-    @property
-    def engine_ranks(self) -> int:
-        """Ranks of one engine: its expert-parallel group may span several tensor-parallel ones."""
-        return max(self.tp, self.ep)
+from .meshes import EVERY, Layout, Mesh, deal, join, owner_of
 
 
 @dataclass(frozen=True)
@@ -62,18 +45,33 @@ class Stage:
 class Phase:
     """Tensors that are treated alike: those of experts, and all others; stages are the owners of the buckets.
 
-    Groups of `group` consecutive ranks of a stage hold a copy of its tensors between them. Of a bucket, a receiver
-    keeps `kept_bytes` of its bytes and `kept_tensors` of its tensors; a trainer holds parts of `local_tensors` of
-    them. `order` are the tensors in the order in which buckets count them.
+    The ranks of a stage split into groups by `mesh`, each of which holds what it gathers. Where they work `apart`, each
+    gathers tensors of its own, those of which `part` says its number (or EVERY), and a bucket is what `groups` of them
+    gather at the same time, none more than `most_bytes` and `most_tensors`. Else each gathers the whole bucket.
+
+    Of a bucket, a receiver keeps `kept_bytes` of its bytes and `kept_tensors` of its tensors; a trainer holds parts of
+    `local_tensors` of those that its group gathers. `order` are the tensors in the order in which buckets count them.
     """
 
     expert: bool
-    group: int
+    mesh: Mesh
+    apart: bool
     buckets: Buckets
+    order: NDArray[np.int64]
+    part: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    most_bytes: NDArray[np.int64]
+    most_tensors: NDArray[np.int64]
     kept_bytes: float
     kept_tensors: float
     local_tensors: float
-    order: NDArray[np.int64]
+
+    def at_work(self, stage: Stage, bucket: int) -> list[tuple[int, ...]]:
+        """The groups that gather a bucket or their parts of it."""
+        first, groups = int(self.buckets.first_tensor[bucket]), self.mesh.split(stage.ranks)
+        if self.part[first] == EVERY:
+            return groups
+        return [groups[part] for part in np.unique(self.part[first:][: self.buckets.tensors[bucket]])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +110,8 @@ class TransferPlan:
 
     @property
     def n_buckets(self) -> int:
-        """Number of buckets."""
-        return sum(len(phase.buckets) for phase in self.phases)
+        """Number of buckets, also of those that are filled at the same time."""
+        return sum(int(phase.groups.sum()) for phase in self.phases)
 
     @property
     def rounds(self) -> int:
@@ -143,19 +141,22 @@ def make_transfer(
     new_group: bool = False,
     registers: bool = False,
     unit: NDArray[np.int64] | None = None,
+    apart: bool = False,
 ) -> TransferPlan:
     """Tensors of `sizes_bytes` (checkpoint order; their experts and layers beside) over stages, then into buckets.
 
     Tensors of one `unit` are gathered together and travel together; without it each is its own. A unit that is larger
-    than `bucket_bytes` has a bucket of its own.
+    than `bucket_bytes` has a bucket of its own. With `apart`, each mesh of a stage gathers tensors of its own, in
+    buckets of that size; without, all ranks that hold a copy gather it together.
     """
     stage = _stage_of(layer, train.pp)
     units = np.arange(len(sizes_bytes)) if unit is None else unit
     masks = ((~expert, False), (expert, True))
     stages = _stages(trainers, train)
-    phases = [_phase(sizes_bytes, stage, units, mask, of_experts, train, len(stages[0].ranks), inference, bucket_bytes)
+    ranks = len(stages[0].ranks)
+    phases = [_phase(sizes_bytes, stage, units, mask, of_experts, train, ranks, apart, inference, bucket_bytes)
               for mask, of_experts in masks if mask.any()]  # fmt: skip
-    largest = max(int(phase.buckets.bytes.max()) for phase in phases)
+    largest = max(int(phase.most_bytes.max()) for phase in phases)
     return TransferPlan(
         stages=stages,
         receivers=tuple(receivers),
@@ -195,30 +196,34 @@ def _phase(
     of_experts: bool,
     train: Layout,
     stage_ranks: int,
+    apart: bool,
     inference: Layout,
     bucket_bytes: int,
 ) -> Phase:
     chosen = np.flatnonzero(mask)
-    order = chosen[np.lexsort((unit[chosen], stage[chosen]))]
-    kept = 1 / (inference.engine_ranks if of_experts else inference.tp)
-    group, local = (train.ep, 1 / train.ep) if of_experts else (train.tp, 1.0)
+    mesh = train.mesh(of_experts) if apart else train.copy(of_experts)
+    meshes = stage_ranks // mesh.size if apart else 1
+    owner = owner_of(stage[chosen], deal(sizes[chosen], stage[chosen], meshes), meshes)
+    sort = np.lexsort((unit[chosen], owner))
+    order = chosen[sort]
+    joined = join(_filled(sizes[order], owner[sort], unit[order], bucket_bytes), order, meshes)
     return Phase(
         expert=of_experts,
-        group=stage_ranks if train.sharded else group,
-        buckets=_filled(sizes[order], stage[order], unit[order], bucket_bytes),
-        kept_bytes=kept,
+        mesh=mesh,
+        apart=apart,
+        **joined._asdict(),
+        kept_bytes=1 / (inference.engine_ranks if of_experts else inference.tp),
         kept_tensors=1 / inference.ep if of_experts else 1.0,
-        local_tensors=1.0 if train.sharded else local,
-        order=order,
+        local_tensors=1 / train.ep if of_experts and not apart else 1.0,
     )
 
 
 def _filled(
-    sizes: NDArray[np.int64], stage: NDArray[np.int64], unit: NDArray[np.int64], bucket_bytes: int
+    sizes: NDArray[np.int64], owner: NDArray[np.int64], unit: NDArray[np.int64], bucket_bytes: int
 ) -> Buckets:
     """Buckets of whole units, which then count tensors."""
-    first = np.flatnonzero(np.concatenate(([True], (unit[1:] != unit[:-1]) | (stage[1:] != stage[:-1]))))
+    first = np.flatnonzero(np.concatenate(([True], (unit[1:] != unit[:-1]) | (owner[1:] != owner[:-1]))))
     start = np.append(first, len(sizes))
-    buckets = fill_buckets(np.add.reduceat(sizes, first), stage[first], bucket_bytes, oversized=True)
+    buckets = fill_buckets(np.add.reduceat(sizes, first), owner[first], bucket_bytes, oversized=True)
     begins, ends = start[buckets.first_tensor], start[buckets.first_tensor + buckets.tensors]
     return replace(buckets, first_tensor=begins, tensors=ends - begins)

@@ -6,9 +6,11 @@ collectives and copies of one process. Ops of ranks that act alike are written o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ...program import Program, ProgramBuilder
+from .meshes import EVERY
 from .plan import Phase, Stage, TransferPlan
 
 Pairs = Sequence[tuple[int, int]]
@@ -51,14 +53,34 @@ class Bucket:
         return max(round(self.tensors * self.phase.kept_tensors), 1)
 
     @property
-    def local_tensors(self) -> int:
-        """Tensors of which a trainer holds a part: what one of its gathers is called for."""
-        return max(round(self.tensors * self.phase.local_tensors), 1)
+    def groups(self) -> list[tuple[int, ...]]:
+        """The groups of trainers that gather it, or their parts of it, at the same time."""
+        return self.phase.at_work(self.stage, self.index)
 
     @property
-    def groups(self) -> int:
-        """How many groups of its stage can share the work of gathering it; 1 where nothing is gathered."""
-        return len(self.stage.ranks) // self.phase.group if self.phase.group > 1 else 1
+    def is_everywhere(self) -> bool:
+        """Whether every one of them gathers all of it, to send it to some of the receivers."""
+        return bool(self.phase.part[self.phase.buckets.first_tensor[self.index]] == EVERY)
+
+    @property
+    def gatherers(self) -> tuple[int, ...]:
+        """Their ranks, group after group."""
+        return tuple(chain.from_iterable(self.groups))
+
+    @property
+    def part(self) -> int:
+        """Bytes that one of them gathers, at most."""
+        return int(self.phase.most_bytes[self.index])
+
+    @property
+    def part_tensors(self) -> int:
+        """Tensors that one of them gathers, at most."""
+        return int(self.phase.most_tensors[self.index])
+
+    @property
+    def local_tensors(self) -> int:
+        """Tensors of which a trainer holds a part: what one of its gathers is called for."""
+        return max(round(self.part_tensors * self.phase.local_tensors), 1)
 
 
 class TransferWriter:
@@ -145,33 +167,32 @@ class TransferWriter:
         *,
         into: Sequence[int] = (),
         ranks: Sequence[int] = (),
-        groups: int = 1,
     ) -> int:
         """The stage's ranks (or `ranks`) gather full tensors, rename and convert them: into send buffers of `into`.
 
-        Without `into` all of them keep what they gather. Of several `groups`, each gathers its share of the tensors.
-        Shape is (tensors, ranks of a group, tensors of which a rank holds a part); quantising and encoding before the
-        wire follow.
+        Without `into` all of them keep what they gather. The group of the op are all that gather parts of the bucket,
+        one after the other. Shape is (tensors, ranks of a group, tensors of which a rank holds a part);
+        quantising and encoding before the wire follow.
         """
         ranks = ranks or bucket.stage.ranks
         places = self.places(ranks)
-        size = round(bucket.bytes * self.plan.payload.gathered) // groups
-        shape = (-(-bucket.tensors // groups), bucket.phase.group, -(-bucket.local_tensors // groups))
+        shape = (bucket.part_tensors, bucket.phase.mesh.size, bucket.local_tensors)
         op = self._bucket_op(
-            "gather", bucket, self.lanes(places, "trainer", "comm"), after, size_bytes=size,
-            shape=shape, group=bucket.stage.ranks[: bucket.phase.group],
+            "gather", bucket, self.lanes(places, "trainer", "comm"), after,
+            size_bytes=round(bucket.part * self.plan.payload.gathered),
+            shape=shape, group=bucket.gatherers,
             acquires=acquires, writes=self.sent_from(bucket, into or ranks),
         )  # fmt: skip
-        return self.prepare(bucket, op, groups)
+        return self.prepare(bucket, op)
 
-    def prepare(self, bucket: Bucket, after: int, parts: int = 1) -> int:
-        """Quantise and encode before the wire; every rank of the stage does a bucket, or one of so many parts of it."""
+    def prepare(self, bucket: Bucket, after: int, shares: int = 1) -> int:
+        """Quantise and encode before the wire: every rank of the stage its part, or one of so many shares of that."""
         places, payload = self.places(bucket.stage.ranks), self.plan.payload
         if payload.quantize == "before":
-            size = round(bucket.bytes * payload.gathered) // parts
+            size = round(bucket.part * payload.gathered) // shares
             after = self._local("quantize", bucket, places, "trainer", [after], size)
         if payload.delta:
-            after = self._local("encode", bucket, places, "trainer", [after], bucket.bytes // parts)
+            after = self._local("encode", bucket, places, "trainer", [after], bucket.part // shares)
         return after
 
     def tell(self, bucket: Bucket, after: Sequence[int]) -> int:
@@ -267,9 +288,9 @@ class TransferWriter:
     # What they share
 
     def sent_from(self, bucket: Bucket, ranks: Sequence[int]) -> list[Range]:
-        """Where the bucket lies on the ranks that send it."""
+        """Where the bucket, or their part of it, lies on the ranks that send it."""
         table = self._send[bucket.turn // self._senders % len(self._send)]
-        return [(table[place], 0, bucket.bytes) for place in self.places(ranks)]
+        return [(table[place], 0, bucket.part) for place in self.places(ranks)]
 
     def flat(self, bucket: Bucket) -> list[Range]:
         """Where it lies on all trainers once its tensors are put together."""
@@ -310,7 +331,7 @@ class TransferWriter:
         size: int,
         releases: Slots = (),
     ) -> int:
-        shape = (bucket.tensors,)
+        shape = (bucket.part_tensors,)
         lanes = self.lanes(places, lane)
         return self._bucket_op(kind, bucket, lanes, after, size_bytes=size, shape=shape, releases=releases)
 

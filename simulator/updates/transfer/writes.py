@@ -9,7 +9,7 @@ from itertools import pairwise
 from ...program import Program
 from .plan import Stage, TransferPlan
 from .targets import Served, assign_targets
-from .writer import Bucket, Pairs, TransferWriter
+from .writer import Bucket, Pairs, Slots, TransferWriter
 
 
 def replica_writes(plan: TransferPlan) -> Program:
@@ -46,36 +46,46 @@ def _rounds(served: Served) -> Iterator[list[list[tuple[int, int]]]]:
 
 
 def static_writes(plan: TransferPlan) -> Program:
-    """H2D, gather and quantise, write: pipelined over buckets, so many in flight, with a barrier at the end.
+    """H2D, gather and quantise, write: pipelined over buckets, so many in flight on each trainer.
 
-    The groups of a stage share the tensors of a bucket: each gathers and writes its own.
+    All meshes of a stage are at work at the same time, each on tensors of its own. Where experts have other meshes, all
+    trainers meet when everything else is gathered: a barrier beside the writes, before experts are touched.
     """
     writer = TransferWriter(plan, lands=False)
-    began = writer.begin()
+    start = writer.begin()
     flight = {stage: writer.pool("in flight", stage.head, plan.slots) for stage in plan.stages}
-    done = [began]
+    mesh, gathered, done = plan.phases[0].mesh, dict[Stage, int](), [start]
     for bucket in writer.buckets():
-        slots = [flight[bucket.stage]]
+        if bucket.phase.mesh != mesh:
+            start = writer.gang("barrier", "meet", plan.trainers, list(gathered.values()))
+        mesh, slots = bucket.phase.mesh, [flight[bucket.stage]]
         staged = writer.bucket_op(
-            "stage_in", bucket, bucket.stage.ranks, "h2d", [began], acquires=slots, group=bucket.stage.ranks,
-            size_bytes=round(bucket.bytes * plan.payload.gathered) // len(bucket.stage.ranks),
+            "stage_in", bucket, bucket.stage.ranks, "h2d", [start], acquires=slots, group=bucket.gatherers,
+            size_bytes=round(bucket.part * plan.payload.gathered) // mesh.size,
         )  # fmt: skip
-        gathered = writer.gather(bucket, [staged], groups=bucket.groups)
-        lanes = writer.lanes(writer.places(bucket.stage.ranks), "write")
-        held, size = writer.sent_from(bucket, bucket.stage.ranks), bucket.kept // bucket.groups
-        pairs = _from_groups(plan, bucket)
-        done.append(writer.write(bucket, pairs, size, [gathered], lanes=lanes, reads=held, releases=slots))
+        held = gathered[bucket.stage] = writer.gather(bucket, [staged])
+        done.append(_write_parts(writer, bucket, held, slots))
     return writer.finish(done)
 
 
-def _from_groups(plan: TransferPlan, bucket: Bucket) -> list[tuple[int, int]]:
-    """Every receiver from one rank of each group, which has gathered its share; the next round shifts the ranks."""
-    ranks, size = bucket.stage.ranks, len(bucket.stage.ranks) // bucket.groups
-    return [
-        (ranks[first + (i + bucket.round) % size], target)
-        for first in range(0, len(ranks), size)
-        for i, target in enumerate(plan.receivers)
-    ]
+def _write_parts(writer: TransferWriter, bucket: Bucket, after: int, slots: Slots) -> int:
+    """What each group has gathered, from its ranks to every receiver; or of what all have, a part from each rank."""
+    ranks, pairs = bucket.stage.ranks, list(_from_groups(writer.plan, bucket))
+    size = bucket.kept * len(writer.plan.receivers) // len(pairs)
+    lanes = writer.lanes(writer.places(ranks), "write")
+    held = writer.sent_from(bucket, ranks)
+    return writer.write(bucket, pairs, size, [after], lanes=lanes, reads=held, releases=slots)
+
+
+def _from_groups(plan: TransferPlan, bucket: Bucket) -> Iterator[tuple[int, int]]:
+    """Every receiver from one rank of each group, which has gathered its part; the next round shifts the ranks.
+
+    What every group has gathered, receivers get from one group each.
+    """
+    groups, n = bucket.groups, len(bucket.groups)
+    for i, target in enumerate(plan.receivers, bucket.round):
+        turn, senders = (i // n, groups[i % n :][:1]) if bucket.is_everywhere else (i, groups)
+        yield from ((group[turn % len(group)], target) for group in senders)
 
 
 def _spread(plan: TransferPlan, bucket: Bucket) -> list[tuple[int, int]]:
@@ -95,7 +105,7 @@ def reshard(plan: TransferPlan) -> Program:
     for bucket in writer.buckets():
         senders = writer.lanes(writer.places(bucket.stage.ranks), "comm")
         lanes = [*senders, *writer.lanes(writer.receivers, f"comm from r{bucket.stage.head}")]
-        ready = writer.prepare(bucket, began, bucket.phase.group)
+        ready = writer.prepare(bucket, began, bucket.phase.mesh.size)
         kept = [writer.write(bucket, _spread(plan, bucket), bucket.kept, [ready], lanes=lanes, kind="exchange")]
         done = writer.reload(bucket, kept)
     return writer.finish([done])
