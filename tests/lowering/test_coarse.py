@@ -51,6 +51,10 @@ PLANS = {
 }  # fmt: skip
 
 
+CONTENDED = ("ep", "pairs", "dualpipe", "MTP")
+"""Plans whose gradients meet tokens on NVLink and NICs: an action's own exchanges have their links to themselves."""
+
+
 @cache
 def step(name, level, profile=None):
     gpus, micro_batches, seq, model, tables = PLANS[name]
@@ -80,7 +84,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_step_of_few_ops_takes_what_its_kernels_take(name, undisturbed):
-    assert error(name, undisturbed) == pytest.approx(0, abs=0.003)
+    assert error(name, undisturbed) == pytest.approx(0, abs=0.005 if name in CONTENDED else 0.003)
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -99,13 +103,13 @@ def shares(name, level, profile=None):
 @pytest.mark.parametrize("name", PLANS)
 def test_ranks_of_few_ops_spend_their_time_on_what_kernels_do(name, undisturbed):
     (fine, _), (few, _) = (shares(name, level, undisturbed) for level in ("kernels", "coarse"))
-    assert few == pytest.approx(fine, abs=0.005)
+    assert few == pytest.approx(fine, abs=0.01 if name in CONTENDED else 0.005)
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_what_bounds_a_step_is_the_same_at_both_levels(name):
     (_, fine), (_, few) = (shares(name, level) for level in ("kernels", "coarse"))
-    assert few == pytest.approx(fine, abs=0.02)
+    assert few == pytest.approx(fine, abs=0.03 if name in CONTENDED else 0.02)
 
 
 def sent(program):
