@@ -7,7 +7,7 @@ import numpy as np
 
 from ..hardware import Limits
 from ..profile import Estimate, Profile
-from ..workload.kernels import SUM_BYTES, visible
+from ..workload.kernels import SUM_BYTES, element_bytes, visible
 
 Shape = tuple[int, ...]
 
@@ -23,7 +23,10 @@ _MEMORY = {  # kinds of memory-bound kernels whose class has another name
     "loss_passes": "residual_add", "loss_passes_backward": "residual_add",
 }  # fmt: skip
 _TILE_ROWS = 128
-"""Judged, not measured: rows of a tile, of which each expert loses about one to rows that fill none and to tails."""
+"""Rows of a tile of grouped products (DeepGEMM aligns each expert's rows to it). An expert loses about one: half a tile
+to rows that fill none, and as much to tails. Of one, half and none, one is nearest to ai-dynamo/aiconfigurator's tables
+of H100, H200 and B200 (095f58a) at 64 to 512 rows per expert, where all are too fast.
+"""
 
 
 @dataclass(frozen=True)
@@ -74,32 +77,40 @@ class Kernels:
         return _times(found, seen / parts)
 
     def _experts(self, direction: str, shape: Shape, dtype: str) -> Estimate:
-        """Two products over the rows of all experts of a rank, as fast as dense ones but for a fraction.
+        """Two products over the rows of all experts of a rank: as fast as a dense one over their tiles, but for a
+        fraction, and no faster than the weights of the experts that have rows are read.
 
         The models of `grouped_gemm` are of serving, whose kernels gather, activate and weigh too: here that is priced
         apart. A rank's experts have even rows; where routing is not, its rows are those of the fullest one.
         """
         rows, hidden, inter, _, experts, etp, ep, matrices = shape
-        local, width = experts // ep, inter // etp
-        both = [(max(rows, 1), (matrices - 1) * width, hidden), (max(rows, 1), hidden, width)]
-        found = _sum([self._settled(direction or "gemm", _turned(direction, one, local), dtype) for one in both])
-        each = max(rows, 1) / local
-        lost = (each + _TILE_ROWS) / each / self.profile.given("grouped_gemm.sustained_fraction", 1.0)
-        held = float(matrices * hidden * width * local)
-        return self._accumulated(_times(found, lost), held) if direction == "wgrad" else _times(found, lost)
+        rows, width = max(rows, 1), inter // etp
+        filled = min(rows, experts // ep)
+        tiled = rows + filled * _TILE_ROWS
+        both = [(tiled, (matrices - 1) * width, hidden), (tiled, hidden, width)]
+        found = _sum([self._settled(direction or "gemm", _turned(direction, one, filled), dtype) for one in both])
+        found = _times(found, 1 / self.profile.given("grouped_gemm.sustained_fraction", 1.0))
+        weights = float(matrices * hidden * width * filled)
+        read_s = weights * element_bytes(dtype) / self._memory_rate
+        found = replace(found, seconds=np.maximum(found.seconds, read_s))
+        return self._accumulated(found, weights) if direction == "wgrad" else found
 
     def _accumulated(self, found: Estimate, weights: float) -> Estimate:
         """Weight gradients are added to sums in fp32: that moves more than the 16-bit result of a product."""
-        rate = self.limits.memory_bytes_per_s * self.profile.value("link_fraction.hbm")
-        return replace(found, seconds=found.seconds + (SUM_BYTES - 2) * weights / rate)
+        return replace(found, seconds=found.seconds + (SUM_BYTES - 2) * weights / self._memory_rate)
+
+    @property
+    def _memory_rate(self) -> float:
+        """Bytes/s of device memory that kernels sustain."""
+        return self.limits.memory_bytes_per_s * self.profile.value("link_fraction.hbm")
 
 
-def _turned(direction: str, product: Shape, local: int) -> Shape:
-    """m, n and k of a product's gradient; weight gradients of all local experts stand above each other."""
+def _turned(direction: str, product: Shape, experts: int) -> Shape:
+    """m, n and k of a product's gradient; weight gradients of so many experts stand above each other."""
     m, n, k = product
     if direction == "dgrad":
         return m, k, n
-    return (n * local, k, -(-m // local)) if direction == "wgrad" else product
+    return (n * experts, k, -(-m // experts)) if direction == "wgrad" else product
 
 
 def _sum(parts: list[Estimate]) -> Estimate:
