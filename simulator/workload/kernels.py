@@ -93,7 +93,7 @@ def input_gradient(kernel: Kernel) -> Kernel:
     if kernel.kind == "gemm":
         m, n, k = kernel.shape
         operands = 2 if kernel.part == "core_attn" else 1  # no weight there: both operands have gradients
-        return _like(kernel, kind="dgrad", shape=(m, operands * k, n), **gradient)
+        return _like(kernel, kind="dgrad", shape=(operands * m, k, n), **gradient)
     if kernel.kind == "attention":
         return _like(kernel, kind="attention_backward", **gradient)
     if kernel.kind == "experts":

@@ -66,6 +66,7 @@ def test_passes_over_scores(dropout, passes):
 def test_the_backward_has_four_products_and_no_weights():
     scores, softmax, context = core()
     backward = [input_gradient(kernel) for kernel in (scores, softmax, context)]
+    assert [backward[0].shape, backward[2].shape] == [(2 * ROWS, DIM, SEQ), (2 * ROWS, SEQ, DIM)]
     assert sum(map(flop, backward)) == 2 * (flop(scores) + flop(context))
     assert [weight_gradient(kernel) for kernel in (scores, softmax, context)] == [None] * 3
 
