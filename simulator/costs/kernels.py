@@ -1,13 +1,14 @@
 """How long one kernel of a training step takes, or the host to issue some: the profile, and what it leaves out."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..hardware import Limits
-from ..profile import Estimate, Profile
-from ..workload.kernels import SUM_BYTES, element_bytes, visible
+from ..profile import PROVENANCE, Estimate, Profile
+from ..workload.kernels import SUM_BYTES, aligned_bytes, element_bytes, visible
 
 Shape = tuple[int, ...]
 
@@ -22,6 +23,18 @@ _MEMORY = {  # kinds of memory-bound kernels whose class has another name
     "softmax": "residual_add", "softmax_backward": "residual_add",
     "loss_passes": "residual_add", "loss_passes_backward": "residual_add",
 }  # fmt: skip
+_ALIGNED_BYTES = 32
+_MISALIGNED = ((16, "gemm.align16_factor"), (4, "gemm.align4_factor"), (0, "gemm.align2_factor"))
+"""Where the rows of some matrix of a product start at multiples of so many bytes only: what it takes longer."""
+
+HEAD_MULTIPLE = "attention.head_multiple"
+UNALIGNED = (*(name for _, name in _MISALIGNED), HEAD_MULTIPLE)
+"""The parameters of awkward shapes; with all of them 1 every shape is as good as those that kernels are made for."""
+
+_HEAD_ALIGNED = 8
+"""Elements of a head that fused attention reads at once: other heads are copied first, padded (flash_attn_interface.py
+of Dao-AILab/flash-attention, 7153673)."""
+
 _TILE_ROWS = 128
 """Rows of a tile of grouped products (DeepGEMM aligns each expert's rows to it). An expert loses about one: half a tile
 to rows that fill none, and as much to tails. Of one, half and none, one is nearest to ai-dynamo/aiconfigurator's tables
@@ -56,7 +69,8 @@ class Kernels:
         return self.profile.estimate(cost_class, features, limits=self.limits)
 
     def _product(self, kind: str, shape: Shape, dtype: str) -> Estimate:
-        found = self._settled(kind, shape, dtype)
+        widths = shape[:2] if kind == "wgrad" else shape[1:]
+        found = self._misaligned(self._settled(kind, shape, dtype), widths, dtype)
         return self._accumulated(found, float(shape[0] * shape[1])) if kind == "wgrad" else found
 
     def _settled(self, kind: str, shape: Shape, dtype: str) -> Estimate:
@@ -67,14 +81,48 @@ class Kernels:
         settled = self.profile.given("gemm.sustained_fraction", 1.0)
         return _times(found, 1 / self.profile.given(f"gemm.sustained_fraction.{kept}", settled))
 
+    def _misaligned(self, found: Estimate, widths: Shape, dtype: str) -> Estimate:
+        """The same where rows of this many elements do not start where kernels load fastest (NVIDIA's guide "Matrix
+        Multiplication Background", arXiv 2401.14489). Tokens are never along a row. A vector has no rows.
+        """
+        aligned = min(aligned_bytes(width, dtype) for width in widths)
+        if aligned >= _ALIGNED_BYTES or 1 in widths:
+            return found
+        name = next(name for least, name in _MISALIGNED if aligned >= least)
+        return self._awkward(_times(found, self.profile.given(name, 1.0)), name)
+
+    def _awkward(self, found: Estimate, name: str) -> Estimate:
+        """Less sure, by what the parameter of an awkward shape is unsure."""
+        parameter = self.profile.parameters.get(name)
+        if parameter is None or parameter.value == 1:
+            return found
+        label = np.full_like(found.provenance, PROVENANCE.index(parameter.provenance))
+        return replace(found, spread=np.hypot(found.spread, parameter.spread), provenance=label)
+
     def _attention(self, kind: str, shape: Shape) -> Estimate:
-        """A window leaves out tiles; where a rank does a part of the queries it takes that part of the time."""
+        """A window leaves out tiles; where a rank does a part of the queries it takes that part of the time.
+
+        Heads are padded to a size that kernels are made for, and take as long as heads of that size.
+        """
         batch, seq, heads, kv_heads, qk_dim, v_dim, causal, window, parts = shape
         features = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": min(kv_heads, heads), "causal": causal}
+        multiple = self.profile.given(HEAD_MULTIPLE, 1.0)
+        padded = [math.ceil(dim / multiple) * multiple for dim in (qk_dim, v_dim)]
         direction = "forward" if kind == "attention" else "backward"
-        found = self._of(f"attention.{direction}", {**features, "head_dim": (qk_dim + v_dim) / 2})
+        found = self._of(f"attention.{direction}", {**features, "head_dim": sum(padded) / 2})
         seen = visible(seq, bool(causal), window) / visible(seq, bool(causal), 0)
-        return _times(found, seen / parts)
+        found = _times(found, seen / parts)
+        if padded == [qk_dim, v_dim]:
+            return found
+        return self._awkward(_plus(found, self._padding_s(shape, padded)), HEAD_MULTIPLE)
+
+    def _padding_s(self, shape: Shape, padded: list[float]) -> float:
+        """Seconds of writing zeros, and copying there, queries, keys, values and results that are no whole vectors."""
+        batch, seq, heads, kv_heads, *dims, _, _, parts = shape
+        if not any(dim % _HEAD_ALIGNED for dim in dims):
+            return 0.0
+        elements = batch * seq * (heads + min(kv_heads, heads)) * sum(padded) / parts
+        return float(self._of("memory.copy", {"bytes": 3 * 2 * elements, "width": max(padded)}).seconds[0])
 
     def _experts(self, direction: str, shape: Shape, dtype: str) -> Estimate:
         """Two products over the rows of all experts of a rank: as fast as a dense one over their tiles, but for a
@@ -88,7 +136,9 @@ class Kernels:
         filled = min(rows, experts // ep)
         tiled = rows + filled * _TILE_ROWS
         both = [(tiled, (matrices - 1) * width, hidden), (tiled, hidden, width)]
-        found = _sum([self._settled(direction or "gemm", _turned(direction, one, filled), dtype) for one in both])
+        kind = direction or "gemm"
+        settled = [self._settled(kind, _turned(direction, one, filled), dtype) for one in both]
+        found = _sum([self._misaligned(each, one[1:], dtype) for each, one in zip(settled, both, strict=True)])
         found = _times(found, 1 / self.profile.given("grouped_gemm.sustained_fraction", 1.0))
         weights = float(matrices * hidden * width * filled)
         read_s = weights * element_bytes(dtype) / self._memory_rate
@@ -117,6 +167,10 @@ def _sum(parts: list[Estimate]) -> Estimate:
     """One after the other; the longest one's label and spread stand for all."""
     longest = max(parts, key=lambda one: float(one.seconds.sum()))
     return replace(longest, seconds=np.sum([one.seconds for one in parts], axis=0))
+
+
+def _plus(found: Estimate, seconds: float) -> Estimate:
+    return replace(found, seconds=found.seconds + seconds)
 
 
 def _times(found: Estimate, factor: float) -> Estimate:

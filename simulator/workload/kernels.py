@@ -119,6 +119,12 @@ def element_bytes(dtype: str) -> float:
     return {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8-block": 1, "mxfp8": 1, "nvfp4": 0.5}[dtype]
 
 
+def aligned_bytes(width: int, dtype: str) -> float:
+    """The largest power of two of bytes of which rows of `width` elements are a whole number."""
+    bits = width * round(8 * element_bytes(dtype))
+    return (bits & -bits) / 8
+
+
 def _like(kernel: Kernel, **changes: object) -> Kernel:
     fields = {name: getattr(kernel, name) for name in kernel.__dataclass_fields__}
     return Kernel(**(fields | changes))

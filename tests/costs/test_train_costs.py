@@ -49,7 +49,7 @@ def test_a_group_inside_a_node_asks_for_nvlink_and_one_across_for_a_nic():
 
 def test_a_ring_takes_one_causal_step_and_halves_of_whole_ones():
     step = resolved(4, 1, parallel={"cp": 4}, batch={"seq_len": 16384})
-    sizes = {"batch": 1, "seq": 4096, "heads": 8, "kv_heads": 4, "head_dim": 8}
+    sizes = {"batch": 1, "seq": 4096, "heads": 8, "kv_heads": 4, "head_dim": 32}  # of 8, padded
     for label, direction in (("attention", "forward"), ("attention_dgrad", "backward")):
         seconds = {
             causal: step.profile.estimate(f"attention.{direction}", {**sizes, "causal": causal}).seconds[0]
