@@ -153,6 +153,14 @@ class ResolvedTrain:
         """Data-parallel replicas by the machines that they are on, the slowest first."""
         return alike(self.dims, self.cluster, self.slowness)
 
+    @cached_property
+    def trained(self) -> ModelSpec:
+        """The model's shape as software lays it out: with its vocabulary padded."""
+        if (multiple := self.scenario.parallel.pad_vocab) == 1:
+            return self.spec
+        each = -(-self.spec.vocab_size // (multiple * self.dims.tp)) * multiple
+        return replace(self.spec, vocab_size=each * self.dims.tp)
+
     @property
     def microbatches(self) -> int:
         """Micro-batches of a step that each rank sees, of replicas on the slowest machines."""
@@ -242,7 +250,7 @@ class ResolvedTrain:
         again, overlap = scenario.recompute, scenario.overlap
         parts = frozenset(again.modules) if again.mode == "selective" else frozenset()
         return TrainPlan(
-            spec=self.spec, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
+            spec=self.trained, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
             sharding=Sharding(
                 given.zero, given.prefetch, given.reshard, given.sync_each_microbatch, self._bucket,
                 overlap.dp, overlap.params, overlap.fusion is not None,

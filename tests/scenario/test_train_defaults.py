@@ -99,3 +99,27 @@ def test_other_kernels_of_attention_stay_a_default_where_sequences_are_split():
     table = {"kind": "train_step", "cluster": "dgx-h100", "batch": {"global": 8, "seq_len": 4096}}
     more = {"stack": "torchtitan", "model": {"preset": "llama3-8b"}, "parallel": {"cp": 2}}
     assert check_train(table | more).attention == "flash-2"
+
+
+@pytest.mark.parametrize(("stack", "tp", "words"), [
+    ("generic", 8, 50257), ("torchtitan", 8, 50257), ("megatron-lm", 1, 50304), ("megatron-lm", 8, 51200),
+    ("nemo", 2, 50432), ("megatron-deepspeed", 1, 50304),
+])  # fmt: skip
+def test_megatron_pads_the_vocabulary(step, stack, tp, words):
+    """To a multiple of 128 on each rank (--make-vocab-size-divisible-by); 51,200 of GPT-3 are 50,257 on eight."""
+    found = step(stack=stack, parallel={"tp": tp}, model=GPT2_WORDS)
+    assert (found.parallel.pad_vocab, padded(found)) == (1 if words == 50257 else 128, words)
+
+
+def test_a_vocabulary_that_is_padded_already_stays(step):
+    found = step(stack="megatron-lm", parallel={"tp": 8}, model={"config": CONFIG | {"vocab_size": 51200}})
+    assert padded(found) == 51200
+
+
+CONFIG = {"hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 4096}
+GPT2_WORDS = {"config": CONFIG | {"vocab_size": 50257}}
+
+
+def padded(scenario):
+    """The vocabulary that the ranks of a step hold."""
+    return ResolvedTrain(scenario).plan.spec.vocab_size
