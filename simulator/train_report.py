@@ -1,6 +1,6 @@
 """The Report of a training step: every headline number, derived once, here, with its definition."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from .training_run import TrainingRun, training_run
 from .uncertainty import interval
 
 Floats = NDArray[np.float64]
+_LEAST_LOST = 0.01
+"""Share of a step that awkward shapes cost from which on the report says so."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         rates=held,
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
-        notes=(*resolved.notes, *held.notes),
+        notes=(*resolved.notes, *_shapes(resolved, path), *held.notes),
     )
 
 
@@ -214,6 +216,21 @@ def _mean_peak(resolved: ResolvedTrain) -> float:
     """Dense peak of the computing type, the mean over GPUs."""
     peaks = [node.device.peak_flop_per_s[resolved.peak_type] for node in resolved.cluster.nodes]
     return float(np.average(peaks, weights=resolved.cluster.gpus_per_node))
+
+
+def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:
+    """What awkward shapes cost on the critical path, if that is worth a line."""
+    share = lost_to_shapes_s(resolved, path) / max(float(path.seconds.sum()), 1e-30)
+    if share >= _LEAST_LOST:
+        yield f"awkward shapes cost {share:.1%} of the step: {'; '.join(one.text for one in resolved.awkward)}"
+
+
+def lost_to_shapes_s(resolved: ResolvedTrain, path: CriticalPath) -> float:
+    """Seconds of the critical path that ops take longer because no kernel is made for their sizes."""
+    if not resolved.awkward:
+        return 0.0
+    now, neat = (costs.uncontended_s[path.ops] for costs in (resolved.costs, resolved.neat_costs))
+    return float((path.seconds * (1 - np.divide(neat, now, out=np.ones_like(now), where=now > 0))).sum())
 
 
 def _by_phase(path: CriticalPath, timeline: Timeline, resolved: ResolvedTrain) -> dict[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..hardware import Limits
 from ..profile import PROVENANCE, Estimate, Profile
-from ..workload.kernels import SUM_BYTES, aligned_bytes, element_bytes, visible
+from ..workload.kernels import ALIGNED_BYTES, SUM_BYTES, aligned_bytes, element_bytes, visible
 
 Shape = tuple[int, ...]
 
@@ -23,7 +23,6 @@ _MEMORY = {  # kinds of memory-bound kernels whose class has another name
     "softmax": "residual_add", "softmax_backward": "residual_add",
     "loss_passes": "residual_add", "loss_passes_backward": "residual_add",
 }  # fmt: skip
-_ALIGNED_BYTES = 32
 _MISALIGNED = ((16, "gemm.align16_factor"), (4, "gemm.align4_factor"), (0, "gemm.align2_factor"))
 """Where the rows of some matrix of a product start at multiples of so many bytes only: what it takes longer."""
 
@@ -86,7 +85,7 @@ class Kernels:
         Multiplication Background", arXiv 2401.14489). Tokens are never along a row. A vector has no rows.
         """
         aligned = min(aligned_bytes(width, dtype) for width in widths)
-        if aligned >= _ALIGNED_BYTES or 1 in widths:
+        if aligned >= ALIGNED_BYTES or 1 in widths:
             return found
         name = next(name for least, name in _MISALIGNED if aligned >= least)
         return self._awkward(_times(found, self.profile.given(name, 1.0)), name)

@@ -1,15 +1,17 @@
-"""What would help: the shipped what-ifs that a scenario allows, each simulated, and how much it gains per unit of work.
+"""What would help: the shipped what-ifs that a scenario allows, and padding what is awkward in the shape of its model,
+each simulated, and how much it gains per unit of work.
 
 Training steps are compared by seconds per token, so that a step of twice the sequences is no loss.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UserError
-from ..scenario import Changes, WhatIf, what_ifs
+from ..scenario import Changes, ResolvedTrain, WhatIf, what_ifs
 from ..train_report import TrainReport
+from ..workload.awkward import PADDED
 from .case import AnyReport, AnyResolved, Case
 from .sensitivity import Progress
 
@@ -51,7 +53,8 @@ class Refused:
 def advice(case: Case, progress: Progress) -> tuple[list[Tried], list[Refused]]:
     """All what-ifs of the kind of a case: those simulated, the greatest gain first, and those refused."""
     tried, refused = list[Tried](), list[Refused]()
-    asked = [one for one in what_ifs().values() if one.subject in _SUBJECTS[case.resolved.scenario.kind]]
+    shipped = [one for one in what_ifs().values() if one.subject in _SUBJECTS[case.resolved.scenario.kind]]
+    asked = [*shipped, *_paddings(case.resolved)]
     for i, one in enumerate(asked, start=1):
         progress(f"{i} of {len(asked)} what-ifs: {one.name}")
         try:
@@ -59,6 +62,16 @@ def advice(case: Case, progress: Progress) -> tuple[list[Tried], list[Refused]]:
         except UserError as error:
             refused.append(Refused(one.name, one.subject, error.faults[0]))
     return sorted(tried, key=lambda one: -one.gain), refused
+
+
+def _paddings(resolved: AnyResolved) -> Iterator[WhatIf]:
+    """For each awkward size of a model, the next one that kernels are made for."""
+    if not isinstance(resolved, ResolvedTrain):
+        return
+    model = "model.overrides" if resolved.scenario.model.preset else "model.config"
+    for one in resolved.awkward:
+        changes = {"parallel.pad_vocab": PADDED} if one.key == "vocab_size" else {f"{model}.{one.key}": one.value}
+        yield WhatIf(one.text, "plan", "a size that kernels are made for", changes)
 
 
 def best(tried: Iterable[Tried], *subjects: str, most: int = 3) -> list[Tried]:

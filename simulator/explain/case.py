@@ -19,7 +19,8 @@ from ..program import Program
 from ..report import Report, make_report
 from ..scenario import Changes, Resolved, ResolvedCycle, ResolvedTrain, changed, check_question, resolve
 from ..timeline import Timeline
-from ..train_report import TrainReport, make_train_report
+from ..train_report import TrainReport, lost_to_shapes_s, make_train_report
+from ..workload.awkward import Awkward
 
 Floats = NDArray[np.float64]
 AnyResolved = Resolved | ResolvedTrain
@@ -70,6 +71,19 @@ class Case:
     def total_s(self) -> float:
         """What is explained: the step time, or the update time."""
         return self.timeline.makespan_s - began_s(self.resolved, self.timeline)
+
+    @property
+    def awkward(self) -> tuple[Awkward, ...]:
+        """Sizes of a trained model that no kernel is made for."""
+        return self.resolved.awkward if isinstance(self.resolved, ResolvedTrain) else ()
+
+    def awkward_s(self, simulate: bool) -> float:
+        """How much shorter the total were with kernels for them: simulated, or along the critical path as it is."""
+        if not isinstance(self.resolved, ResolvedTrain) or not self.awkward:
+            return 0.0
+        if not simulate:
+            return lost_to_shapes_s(self.resolved, self.path)
+        return self.total_s - engine.simulate(self.resolved.program, self.resolved.neat_costs).makespan_s
 
     def variant(self, changes: Changes) -> "Case":
         """Another case: this one's table with changes.

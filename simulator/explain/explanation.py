@@ -18,8 +18,9 @@ class Explanation:
     """Why a step or an update takes `total_s`: its parts, what every number is worth, and what would help.
 
     The interval holds 90 %. `sensitivities` are ordered by size; `without_effect` names the numbers on which nothing
-    rests here. `tried` is ordered by gain; `refused` are the what-ifs that the scenario does not allow. `quick` left
-    out simulating numbers again and the what-ifs.
+    rests here. `tried` is ordered by gain; `refused` are the what-ifs that the scenario does not allow. `awkward` says
+    which sizes of the model no kernel is made for, and `awkward_s` how much shorter the total were if there were some.
+    `quick` left out simulating numbers again and the what-ifs.
     """
 
     name: str
@@ -36,6 +37,8 @@ class Explanation:
     without_effect: tuple[str, ...]
     tried: tuple[Tried, ...]
     refused: tuple[Refused, ...]
+    awkward: tuple[str, ...]
+    awkward_s: float
     quick: bool
 
     @property
@@ -91,6 +94,8 @@ class Explanation:
             "best_machines": [one.name for one in self.best_machines],
             "what_ifs": [one.to_json() for one in self.tried],
             "refused": [vars(one) for one in self.refused],
+            "awkward": list(self.awkward),
+            "awkward_s": self.awkward_s,
             "quick": self.quick,
         }
 
@@ -149,6 +154,8 @@ def _explanation(
         without_effect=tuple(knob.name for knob in without),
         tried=tuple(tried),
         refused=tuple(refused),
+        awkward=tuple(one.text for one in case.awkward),
+        awkward_s=case.awkward_s(simulate=not quick),
         quick=quick,
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..costs import HEAD_MULTIPLE
 from ..errors import UserError
 from ..hardware import described, described_device
 from ..profile import FACTORS
@@ -114,7 +115,7 @@ def class_knobs(resolved: AnyResolved) -> Iterator[Knob]:
     if isinstance(resolved, ResolvedTrain):
         values = {f"time_factor.{phase}": 1.0 for phase in FACTORS} | values
     for name, now in values.items():
-        if now > 0 and not name.startswith("memory."):
+        if now > 0 and not name.startswith("memory.") and name != HEAD_MULTIPLE:  # which is a count
             known = allowed(name)
             assert known is not None, f"{name} was checked when it was read"
             _, most, about = known

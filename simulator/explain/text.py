@@ -55,10 +55,20 @@ def sentences(found: Explanation) -> Iterator[str]:
     kinds = [f"{kind} {seconds / total:.1%}" for kind, seconds in parts.class_s.items() if seconds >= 0.005 * total]
     yield f"By kind of op the critical path is {', '.join(kinds)}."
     yield f"Work of host threads holds {parts.host_s / total:.1%} of the critical path."
+    if found.awkward:
+        yield f"Awkward shapes take {found.awkward_s / total:.1%} of it: {'; '.join(_awkward(found))}."
     yield from _worth(found)
     if not found.fits:
         needs, has = format_bytes(found.memory_bytes), format_bytes(found.device_memory_bytes)
         yield f"It does not fit: a device needs {needs} of {has}."
+
+
+def _awkward(found: Explanation) -> Iterator[str]:
+    """What to pad, and what that saves where it was simulated."""
+    gains = {one.name: one.gain for one in found.tried}
+    for text in found.awkward:
+        gain = gains.get(text)
+        yield text if gain is None else f"{text} ({'saves' if gain > 0 else 'costs'} {abs(gain):.1%})"
 
 
 def _exposed(found: Explanation) -> str:

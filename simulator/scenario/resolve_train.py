@@ -11,7 +11,7 @@ from math import isqrt, log2, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costs import EXCHANGES, Costs, cost_train
+from ..costs import EXCHANGES, HEAD_MULTIPLE, UNALIGNED, Costs, cost_train
 from ..errors import UserError, fault, unknown
 from ..hardware import Cluster, Device, cluster, resolved
 from ..lowering import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
@@ -21,6 +21,7 @@ from ..profile import Profile
 from ..program import Place, Program, join
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec
+from ..workload.awkward import Awkward, awkward_shapes
 from ..workload.shard import Shard
 from .ignored import ignored, ignored_on
 from .numbers import Names, choose_profiles, devices_of, load_numbers, notes_on
@@ -109,7 +110,8 @@ class ResolvedTrain:
     def restated(self, values: Mapping[str, float]) -> "ResolvedTrain":
         """The same scenario with parameters of its profile stated anew; all that does not rest on them is shared."""
         other = ResolvedTrain(self.scenario, self.where)
-        kept = {name: value for name, value in vars(self).items() if name not in ("memo", "_priced", "hash")}
+        anew = ("memo", "_priced", "hash", "neat_costs")
+        kept = {name: value for name, value in vars(self).items() if name not in anew}
         vars(other).update(kept | {"program": self.program, "profile": self.profile.stated(values, "stated")})
         return other
 
@@ -233,6 +235,16 @@ class ResolvedTrain:
             loss_passes=self.scenario.loss == "passes",
             keeps_gathered=self.scenario.memory.gathered, keeps_gate=self.scenario.memory.gate,
         )  # fmt: skip
+
+    @cached_property
+    def awkward(self) -> tuple[Awkward, ...]:
+        """Sizes of one rank that no kernel is made for."""
+        return awkward_shapes(self.trained, self.shard, round(self.profile.given(HEAD_MULTIPLE, 1.0)))
+
+    @cached_property
+    def neat_costs(self) -> Costs:
+        """The costs of the same Program if kernels were made for every size."""
+        return self.restated(dict.fromkeys(UNALIGNED, 1.0)).costs if self.awkward else self.costs
 
     @cached_property
     def plan(self) -> TrainPlan:

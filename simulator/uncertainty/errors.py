@@ -4,9 +4,9 @@ The time of an op is off by the product of
 - the factor of its phase, one error per parameter of software and device (`factors`);
 - the error of its cost class, one for all ops of the class, each as far as its own spread says (`of_class`);
 - its own error (`of_op`), independent from op to op.
-An op's spread is the first or the second kind, never both. Steps of the ledger fitted the factors, and so took in what
-kernels of a device share; there what is left of a spread differs from op to op. A device that no step ran on, phases
-without a factor, and updates have no such fit: there a spread is shared by the class.
+Steps of the ledger fitted the factors, and so took in what kernels of a device share; there what is left of a spread
+differs from op to op, but for what awkward shapes add, which no step of the ledger had. A device that no step ran on,
+phases without a factor, and updates have no such fit: there a spread is shared by the class.
 
 Beside that the uneven load of experts is one error of their phases, and the step as a whole is off by `floor`.
 """
@@ -81,8 +81,8 @@ def errors_of(resolved: Resolved | ResolvedTrain, fit: Fit | None = None) -> Err
         phase=phase,
         part=_parts(resolved, phase),
         mix=resolved.mix if resolved.mix is not None else np.zeros((0, len(PHASES))),
-        of_class=np.where(shared, costs.spread, 0.0),
-        of_op=np.where(shared, 0.0, costs.spread),
+        of_class=np.where(shared, costs.spread, _of_shapes(resolved)),
+        of_op=np.where(shared, 0.0, resolved.neat_costs.spread),
         floor=fit.floor,
     )
 
@@ -124,6 +124,12 @@ def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int6
     found = np.full(len(phase), -1, np.int64)
     found[whole] = shape.values[shape.start[:-1][whole]]
     return found
+
+
+def _of_shapes(resolved: ResolvedTrain) -> Floats:
+    """What awkward shapes add to the spread of ops: no step had such shapes, so no fit took it in."""
+    more: Floats = resolved.costs.spread**2 - resolved.neat_costs.spread**2
+    return np.sqrt(np.maximum(more, 0.0))
 
 
 def _shared(resolved: ResolvedTrain, phase: NDArray[np.int64], fit: Fit) -> NDArray[np.bool_]:

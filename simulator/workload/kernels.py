@@ -30,6 +30,7 @@ _BACKWARD_TRAFFIC = {  # kind: (kind of its backward, bytes of that per byte of 
 }
 
 
+ALIGNED_BYTES = 32  # rows of a matrix that start at multiples of it are loaded as fast as any
 SUM_BYTES = 8  # bytes of an element that a weight gradient adds to in 32 bits: read and written
 
 

@@ -282,3 +282,29 @@ def test_refusals_are_one_line(scenario, line):
         explain(scenario)
 
     assert (len(refused.value.faults), line in str(refused.value)) == (1, True)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return explain(ONE_GPU)
+
+
+def test_awkward_shapes_are_named_with_what_padding_saves(gpt2):
+    """GPT-2's 50,257 tokens: the products of the head take 4.6 times as long as padded ones."""
+    (padded,) = [one for one in gpt2.tried if one.name == "vocabulary per rank 50,257: pad to 50,304"]
+    neat_s = read_case(ONE_GPU, {"parallel.pad_vocab": 64}).total_s
+    assert (padded.changes, padded.total_s) == ({"parallel.pad_vocab": 64}, neat_s)
+    assert gpt2.awkward_s == pytest.approx(gpt2.total_s - neat_s, rel=0.02)  # 47 columns more are little
+    said = f"Awkward shapes take {gpt2.awkward_s / gpt2.total_s:.1%} of it: {padded.name} (saves {padded.gain:.1%})."
+    assert said in lines(gpt2)
+    assert gpt2.to_json()["awkward"] == [padded.name]
+
+
+def test_a_quick_look_estimates_what_awkward_shapes_cost_along_the_path(gpt2):
+    assert explain(ONE_GPU, quick=True).awkward_s == pytest.approx(gpt2.awkward_s, rel=0.01)
+
+
+def test_a_shape_that_kernels_are_made_for_has_nothing_awkward(explained):
+    _, found = explained
+    assert (found.awkward, found.awkward_s) == ((), 0.0)
+    assert not any("wkward" in line for line in lines(found))

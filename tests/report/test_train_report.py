@@ -82,7 +82,7 @@ def test_without_a_pipeline_nothing_waits_for_other_stages():
 
 def test_the_coarser_level_says_what_kernels_do():
     kernels, coarse = (
-        simulate(resolved(4, 8, parallel={"pp": 2, "tp": 2}, batch={"seq_len": 1024}, level=level).scenario).report
+        simulate(resolved(4, 8, parallel={"pp": 2, "tp": 2}, batch={"seq_len": 512}, level=level).scenario).report
         for level in ("kernels", "coarse")
     )
     assert [row[0] for row in phases(coarse)] == [row[0] for row in phases(kernels)]
@@ -91,3 +91,19 @@ def test_the_coarser_level_says_what_kernels_do():
 def test_the_loss_has_a_row_of_its_own(report):
     (row,) = (row for row in phases(report) if row[0] == "loss")
     assert row[-1] == "cross entropy"
+
+
+def of_words(vocabulary: int, level: str = "kernels") -> TrainReport:
+    """A small model whose head is a large part of it."""
+    model = {"vocab_size": vocabulary, "hidden_size": 512, "head_dim": 64}
+    return simulate(resolved(1, 1, overrides=model, batch={"seq_len": 1024}, level=level).scenario).report
+
+
+@pytest.mark.parametrize("level", ["kernels", "coarse"])
+def test_a_note_says_what_awkward_shapes_cost_and_what_to_pad(level):
+    odd, neat = of_words(20001, level), of_words(20032, level)
+    (note,) = [note for note in odd.notes if note.startswith("awkward shapes")]
+    share = float(note.split()[3].removesuffix("%")) / 100
+    assert note.endswith("of the step: vocabulary per rank 20,001: pad to 20,032")
+    assert share == pytest.approx(1 - neat.step_time_s / odd.step_time_s, abs=0.002)
+    assert not [note for note in neat.notes if "awkward" in note]

@@ -9,6 +9,9 @@ from runcast.simulator.costs import PHASES, by_kind
 from runcast.simulator.insight import CriticalPath
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.uncertainty import of_path, of_spreads
+from runcast.simulator.uncertainty.errors import errors_of
+
+from ..lowering.steps import labels, resolved
 
 Z = 1.6449
 PATH = CriticalPath(np.array([0, 1, 2]), np.array([10.0, 20.0, 40.0]))
@@ -76,3 +79,14 @@ def test_spreads_are_about_the_mean_so_the_middle_lies_below_it(errors):
     found = of_path(PATH, replace(errors, of_class=np.full(3, 1.0)), 70.0)
     variance = log(1 + (50 / 70) ** 2)
     assert sqrt(found.low_s * found.high_s) == pytest.approx(70 * exp(-variance / 2))
+
+
+def test_products_of_awkward_shapes_are_off_together():
+    """No step of the ledger had such shapes: the 30 % of their factor are one error, beside the kernels' own ones."""
+    step = resolved(1, 1, overrides={"vocab_size": 20001, "hidden_size": 512, "head_dim": 64})
+    errors, logits = errors_of(step), np.char.startswith(labels(step.program), "logits")
+    neat = errors_of(resolved(1, 1, overrides={"vocab_size": 20032, "hidden_size": 512, "head_dim": 64}))
+    assert errors.of_class[logits] == pytest.approx(0.3)
+    assert not errors.of_class[~logits].any()
+    assert not neat.of_class.any()
+    assert errors.of_op == pytest.approx(neat.of_op, rel=0.02)

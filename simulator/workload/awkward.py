@@ -1,0 +1,77 @@
+"""Awkward shapes: sizes of a model on one rank that no kernel is made for, and what to pad them to.
+
+Rows of matrices should start at whole 32 bytes, heads have a size for which fused attention has a kernel; what it costs
+where they do not is said in `costs/kernels`. Widths are padded to multiples of 64, 128 bytes of 16 bits, as NVIDIA's
+guide "Matrix Multiplication Background" advises for A100, and arXiv 2401.14489.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .kernels import ALIGNED_BYTES, aligned_bytes
+from .model import ModelSpec
+from .shard import Shard, seen
+
+PADDED, _PADDED_HEAD = 64, 32
+"""Widths, and heads without fused attention, are padded to multiples of these."""
+
+
+@dataclass(frozen=True)
+class Awkward:
+    """A size of one rank, what it is of, and the next size that kernels are made for.
+
+    `key` is the key of a Hugging Face config that says the size of the whole model, and `value` what it says padded.
+    """
+
+    of: str
+    size: int
+    padded: int
+    key: str
+    value: int
+
+    @property
+    def text(self) -> str:
+        """What to do, such as `head size 180: pad to 192`."""
+        return f"{self.of} {self.size:,}: pad to {self.padded:,}"
+
+
+def awkward_shapes(spec: ModelSpec, shard: Shard, head_multiple: int) -> tuple[Awkward, ...]:
+    """Those of a model on one rank whose fused attention takes heads of a multiple of so many elements."""
+    spec, shard = seen(spec, shard)
+    return (*_heads(spec, shard, head_multiple), *_widths(spec, shard))
+
+
+def _heads(spec: ModelSpec, shard: Shard, multiple: int) -> Iterator[Awkward]:
+    if spec.mla is None:
+        sizes = [("head size", "head_dim", spec.head_dim, 0)]
+    else:
+        rotary = spec.mla.qk_rope_head_dim
+        sizes = [("head size of queries and keys", "qk_nope_head_dim", spec.qk_head_dim, rotary),
+                 ("head size of values", "v_head_dim", spec.v_head_dim, 0)]  # fmt: skip
+    step = _PADDED_HEAD if shard.unfused else multiple
+    for of, key, size, besides in sizes:
+        awkward = not _aligned(size, shard.plain) if shard.unfused else size % multiple
+        if awkward:
+            padded = -(-size // step) * step
+            yield Awkward(of, size, padded, key, padded - besides)
+
+
+def _widths(spec: ModelSpec, shard: Shard) -> Iterator[Awkward]:
+    dense = any(not spec.is_moe(layer) for layer in range(spec.num_hidden_layers))
+    expert = spec.moe.moe_intermediate_size if spec.moe else 0
+    linear, plain = shard.linear, shard.plain
+    sizes = (
+        ("hidden size", "hidden_size", spec.hidden_size, 1, linear),
+        ("feed-forward width per rank", "intermediate_size", spec.intermediate_size * dense, shard.tp, linear),
+        ("experts' width per rank", "moe_intermediate_size", expert, shard.etp, linear),
+        ("vocabulary per rank", "vocab_size", spec.vocab_size, shard.tp, plain),
+    )
+    for of, key, whole, parts, dtype in sizes:
+        size = -(-whole // parts)
+        if size and not _aligned(size, dtype):
+            padded = -(-size // PADDED) * PADDED
+            yield Awkward(of, size, padded, key, padded * parts)
+
+
+def _aligned(width: int, dtype: str) -> bool:
+    return aligned_bytes(width, dtype) >= ALIGNED_BYTES
