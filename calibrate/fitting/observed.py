@@ -1,4 +1,5 @@
-"""Parameters from records that are no samples of a class: what ops keep of their speed beside others, settled clocks.
+"""Parameters from records that are no samples of a class: what ops keep of their speed beside others, settled clocks,
+what awkward shapes cost.
 
 **Interference.** A record of the group `interference` times a victim beside a noise, `params` naming both, and tells in
 `more` what victim and noise take alone. `interference.<victim>.<noise>` is the victim's speed beside the noise over its
@@ -9,6 +10,11 @@ on the device, `d2d` in records, is the op `copy` here, as in weight updates.
 
 **Sustained products.** `gemm.sustained_fraction` is the rate of the last third of a long run over that of its first
 second, by medians.
+
+**Awkward shapes.** A record of the group `shapes` times a kernel, and in `more` the same with its size padded.
+`gemm.align16_factor` and its like are the time of products over that of padded ones, by how their rows are aligned.
+`attention.head_multiple` is 32 where fused attention takes as long as with the padded head, and 8 where it is as much
+faster as that has fewer vectors of 8.
 
 Values are medians over cases. Spreads join the scatter over cases and that of the repeats in one, in squares.
 """
@@ -21,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from ...simulator.costs import HEAD_MULTIPLE, misaligned
 from ...simulator.profile import Z90
 
 Record = Mapping[str, Any]
@@ -64,7 +71,8 @@ def observed(records: Iterable[Record]) -> Entries:
     known = [record for record in records if _usable(record)]
     interference = [record for record in known if record["group"] == "interference"]
     kept = [*_stated(interference), *_probed(interference)]
-    return dict(sorted({**_interference(kept), **_sustained(known)}.items()))
+    shapes = [record for record in known if record["group"] == "shapes"]
+    return dict(sorted({**_interference(kept), **_sustained(known), **_misaligned(shapes), **_heads(shapes)}.items()))
 
 
 def _usable(record: Record) -> bool:
@@ -215,6 +223,61 @@ def _while(seconds: Sequence[float], holds: Callable[[float, float], bool]) -> l
         found += [one] if holds(before, total) else []
         before += one
     return found or [seconds[-1]]
+
+
+def _misaligned(records: Iterable[Record]) -> Entries:
+    """The factors of products whose rows are not aligned."""
+    kept: dict[str, list[Kept]] = {}
+    for record in records:
+        widths = _sizes(record, "n", "k")
+        name = misaligned(widths, "bf16") if widths else None
+        if name is not None and (longer := _longer(record)) is not None:
+            kept.setdefault(name, []).append(longer)
+    how = "time of products over that of padded ones"
+    return {name: _factor(seen, how, max(statistics.median(one.value for one in seen), 1.0))
+            for name, seen in kept.items()}  # fmt: skip
+
+
+def _heads(records: Iterable[Record]) -> Entries:
+    """What fused attention pads heads of whole vectors to."""
+    seen, fewer = list[Kept](), list[float]()
+    for record in records:
+        sizes = _sizes(record, "head_dim", "padded_head_dim")
+        whole = bool(sizes) and sizes[0] % 8 == 0 and str(record["case"]).startswith("attention")
+        if whole and (longer := _longer(record)) is not None:
+            seen.append(longer)
+            fewer.append(sizes[0] / sizes[1])
+    if not seen:
+        return {}
+    apart = {
+        32.0: [abs(math.log(one.value)) for one in seen],
+        8.0: [abs(math.log(one.value / share)) for one, share in zip(seen, fewer, strict=True)],
+    }
+    multiple = min(apart, key=lambda value: statistics.median(apart[value]))
+    return {HEAD_MULTIPLE: _factor(seen, "time of fused attention over that with padded heads", multiple)}
+
+
+def _sizes(record: Record, *names: str) -> list[int]:
+    """Parameters that are sizes, or none where one is missing or no size."""
+    found = [record.get("params", {}).get(name) for name in names]
+    sizes = [size for size in found if type(size) is int and size > 0]
+    return sizes if len(sizes) == len(names) else []
+
+
+def _longer(record: Record) -> Kept | None:
+    """How many times as long a record's kernel takes as its padded twin."""
+    padded = record.get("more", {}).get("padded_s")
+    if not _possible(padded):
+        return None
+    value = _seconds(record) / padded
+    return Kept(record["case"], "padded", value, _scatter(record["samples"]), _case(record), _file(record))
+
+
+def _factor(seen: Sequence[Kept], how: str, value: float) -> dict[str, Any]:
+    """An entry with the scatter of the ratios that it rests on."""
+    cases = {one.case: one for one in seen}
+    scatter = statistics.median(one.scatter for one in seen)
+    return _written(value, _spread([one.value for one in seen], scatter), "measured", f"{how}; {_told(seen, cases)}")
 
 
 def _ratio(alone: Any, beside: Any) -> float | None:

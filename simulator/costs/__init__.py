@@ -2,7 +2,7 @@
 
 from .collective import RingBroadcast, ring_broadcast
 from .costs import Costs, by_kind
-from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED
+from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, misaligned
 from .phases import BUSY, COMPUTE, EXCHANGES, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store, effective_capacity
 from .train import Price, cost_train
@@ -10,6 +10,6 @@ from .update import cost_update
 
 __all__ = [
     "BUSY", "COMPUTE", "EXCHANGES", "HEAD_MULTIPLE", "PHASES", "PRODUCT_TYPE", "UNALIGNED", "WAITS", "Costs", "Price",
-    "RingBroadcast", "Store", "by_kind", "cost_train", "cost_update", "effective_capacity", "phase_of_lane",
-    "phase_of_op", "ring_broadcast",
+    "RingBroadcast", "Store", "by_kind", "cost_train", "cost_update", "effective_capacity", "misaligned",
+    "phase_of_lane", "phase_of_op", "ring_broadcast",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """How long one kernel of a training step takes, or the host to issue some: the profile, and what it leaves out."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,6 +39,14 @@ _TILE_ROWS = 128
 to rows that fill none, and as much to tails. Of one, half and none, one is nearest to ai-dynamo/aiconfigurator's tables
 of H100, H200 and B200 (095f58a) at 64 to 512 rows per expert, where all are too fast.
 """
+
+
+def misaligned(widths: Sequence[int], dtype: str) -> str | None:
+    """The parameter of products whose rows have so many elements; None if all are whole 32 bytes, and of vectors."""
+    aligned = min(aligned_bytes(width, dtype) for width in widths)
+    if aligned >= ALIGNED_BYTES or 1 in widths:
+        return None
+    return next(name for least, name in _MISALIGNED if aligned >= least)
 
 
 @dataclass(frozen=True)
@@ -82,13 +90,10 @@ class Kernels:
 
     def _misaligned(self, found: Estimate, widths: Shape, dtype: str) -> Estimate:
         """The same where rows of this many elements do not start where kernels load fastest (NVIDIA's guide "Matrix
-        Multiplication Background", arXiv 2401.14489). Tokens are never along a row. A vector has no rows.
+        Multiplication Background", arXiv 2401.14489). Tokens are never along a row.
         """
-        aligned = min(aligned_bytes(width, dtype) for width in widths)
-        if aligned >= ALIGNED_BYTES or 1 in widths:
-            return found
-        name = next(name for least, name in _MISALIGNED if aligned >= least)
-        return self._awkward(_times(found, self.profile.given(name, 1.0)), name)
+        name = misaligned(widths, dtype)
+        return found if name is None else self._awkward(_times(found, self.profile.given(name, 1.0)), name)
 
     def _awkward(self, found: Estimate, name: str) -> Estimate:
         """Less sure, by what the parameter of an awkward shape is unsure."""

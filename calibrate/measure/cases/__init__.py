@@ -14,6 +14,7 @@ _FAMILIES = (
     "handles",
     "gemm",
     "attention",
+    "shapes",
     "membound",
     "moe",
     "overheads",

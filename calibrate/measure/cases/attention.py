@@ -20,7 +20,9 @@ from ..timing import Prepare, cold
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
+    """Sequences, query heads and those of keys and values, tokens, and the size of a head."""
+
     batch: int
     heads: int
     kv_heads: int
@@ -80,25 +82,24 @@ def cases(facts: Facts) -> Iterator[Case]:
         quick_ones = {*_QUICK_SHAPES, *(scattered[:_SCATTERED_QUICK] if backend != "cudnn" else ())}
         for shape in dict.fromkeys([*_shapes(), *scattered]):
             quick = shape in quick_ones
-            yield _case("forward", shape, backend, cold(_forward(shape)), 1.0, quick)
-            yield _case("backward", shape, backend, cold(_backward(shape)), 2.5, quick)
+            yield from (_case(direction, shape, backend, quick) for direction in PASSES)
 
 
-def _shapes() -> Iterator[_Shape]:
+def _shapes() -> Iterator[Shape]:
     for numbers in _SHAPES:
         batch, _, _, seq, _ = numbers
-        yield _Shape(*numbers)
+        yield Shape(*numbers)
         if batch == 1 and seq <= _FULL_UP_TO:
-            yield _Shape(*numbers, causal=False)
-    yield from (_Shape(*numbers, kv_expanded=True) for numbers in _EXPANDED)
+            yield Shape(*numbers, causal=False)
+    yield from (Shape(*numbers, kv_expanded=True) for numbers in _EXPANDED)
 
 
-def _scattered(count: int) -> list[_Shape]:
+def _scattered(count: int) -> list[Shape]:
     """Always the same draws: up to 2^17 tokens in all, and a product of at most 0.3 PFLOP."""
-    draw, found = random.Random(0), list[_Shape]()
+    draw, found = random.Random(0), list[Shape]()
     while len(found) < count:
         heads = draw.choice((4, 8, 12, 16, 24, 32, 40, 64, 96, 128))
-        shape = _Shape(
+        shape = Shape(
             batch=2 ** draw.randint(0, 7),
             heads=heads,
             kv_heads=draw.choice([kv for kv in (1, 2, 4, 8, heads) if heads % kv == 0]),
@@ -111,19 +112,19 @@ def _scattered(count: int) -> list[_Shape]:
     return found
 
 
-_QUICK_SHAPES = tuple(_Shape(*numbers) for numbers in _QUICK)
+_QUICK_SHAPES = tuple(Shape(*numbers) for numbers in _QUICK)
 
 
-def _case(direction: str, shape: _Shape, backend: str, measure: Measure, flops: float, quick: bool) -> Case:
-    """`flops` is how often the forward's FLOP are done: backward multiplies five times where forward does twice."""
+def _case(direction: str, shape: Shape, backend: str, quick: bool) -> Case:
     backwards = direction == "backward"
+    flops, make = PASSES[direction]
     moved = 2 * shape.elements * (2 if backwards else 1)  # backward: also the gradients of all four
     features = {name: float(value) for name, value in asdict(shape).items() if name != "kv_expanded"}
     return Case(
         "attention",
         direction,
         {**asdict(shape), "dtype": "bf16", "backend": backend},
-        _with(backend, measure),
+        with_backend(backend, cold(make(shape))),
         cost_class=f"attention.{direction}",
         features={**features, "kv_heads": float(shape.keys)},
         library=f"torch {backend}",
@@ -135,7 +136,7 @@ def _case(direction: str, shape: _Shape, backend: str, measure: Measure, flops: 
     )
 
 
-def _forward(shape: _Shape) -> Prepare:
+def _forward(shape: Shape) -> Prepare:
     def prepare(bench: Bench) -> Act:
         attend, _ = _attention(bench, shape)
         return attend
@@ -143,7 +144,7 @@ def _forward(shape: _Shape) -> Prepare:
     return prepare
 
 
-def _backward(shape: _Shape) -> Prepare:
+def _backward(shape: Shape) -> Prepare:
     def prepare(bench: Bench) -> Act:
         attend, inputs = _attention(bench, shape)
         result = attend()
@@ -153,7 +154,7 @@ def _backward(shape: _Shape) -> Prepare:
     return prepare
 
 
-def _attention(bench: Bench, shape: _Shape) -> tuple[Callable[[], torch.Tensor], list[torch.Tensor]]:
+def _attention(bench: Bench, shape: Shape) -> tuple[Callable[[], torch.Tensor], list[torch.Tensor]]:
     """Inputs need gradients, so that forward keeps what backward needs."""
     heads = (shape.heads, shape.keys, shape.keys)
     inputs = [bench.rand(shape.batch, h, shape.seq, shape.head_dim).requires_grad_() for h in heads]
@@ -161,10 +162,13 @@ def _attention(bench: Bench, shape: _Shape) -> tuple[Callable[[], torch.Tensor],
     return lambda: functional.scaled_dot_product_attention(*inputs, **options), inputs
 
 
+PASSES: dict[str, tuple[float, Callable[[Shape], Prepare]]] = {"forward": (1.0, _forward), "backward": (2.5, _backward)}
+"""How often each does the forward's FLOP (backward multiplies five times where forward does twice), and how."""
+
 _BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 
-def _with(backend: str, measure: Measure) -> Measure:
+def with_backend(backend: str, measure: Measure) -> Measure:
     """This backend and no other during the whole measurement: choosing it in every call would cost host time."""
 
     def measured(bench: Bench) -> Measurement:

@@ -49,11 +49,11 @@ def cases(facts: Facts) -> Iterator[Case]:
     """Weights of real models and small ones, 16 to 16384 tokens, and a few around full waves of the SMs."""
     for index, weight in enumerate(_grid((*_SMALL_WEIGHTS, *_WEIGHTS), _TOKENS)):
         quick = index % _QUICK_EVERY[facts.kind] == 0
-        yield from (_case(direction, weight, "bf16", quick=quick) for direction in _LAYOUTS)
+        yield from (_case(direction, weight, "bf16", quick=quick) for direction in LAYOUTS)
     for m in _around_waves(facts.sms):
         yield _case("forward", (m, 4096, 4096), "bf16", wave=True)
     for m, n, k in _grid(_GRADIENT_WEIGHTS, (256, 2048, 8192)):
-        yield from (_case(direction, (m, n, k), "fp16") for direction in _LAYOUTS)
+        yield from (_case(direction, (m, n, k), "fp16") for direction in LAYOUTS)
         yield _case("forward", (m, n, k), "tf32" if facts.cuda else "fp32")  # a CPU has no tf32
     if facts.fp8:
         yield from _fp8_cases(_QUICK_EVERY[facts.kind])
@@ -73,9 +73,9 @@ def _shape_of(direction: str, m: int, n: int, k: int) -> _Shape:
 
 
 def _case(direction: str, weight: _Shape, dtype: str, wave: bool = False, quick: bool = False) -> Case:
-    prepare = _PREPARE[direction](*weight, _TYPES[dtype])
+    prepare = PREPARE[direction](*weight, _TYPES[dtype])
     measure = _under(_tf32, cold(prepare)) if dtype == "tf32" else cold(prepare)
-    params = {"layout": _LAYOUTS[direction], **({"wave": True} if wave else {})}
+    params = {"layout": LAYOUTS[direction], **({"wave": True} if wave else {})}
     return _of(direction, weight, dtype, params, measure, quick=quick)
 
 
@@ -131,8 +131,8 @@ def _wgrad(m: int, n: int, k: int, dtype: torch.dtype) -> Prepare:
     return prepare
 
 
-_LAYOUTS = {"forward": "NT", "dgrad": "NN", "wgrad": "TN"}
-_PREPARE: dict[str, Callable[[int, int, int, torch.dtype], Prepare]] = {
+LAYOUTS = {"forward": "NT", "dgrad": "NN", "wgrad": "TN"}
+PREPARE: dict[str, Callable[[int, int, int, torch.dtype], Prepare]] = {
     "forward": _forward,
     "dgrad": _dgrad,
     "wgrad": _wgrad,

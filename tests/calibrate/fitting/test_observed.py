@@ -204,3 +204,48 @@ def test_records_of_another_device_are_not_taken(fit, capsys):
     with pytest.raises(SystemExit):
         cli.main(["calibrate", "fit", "s.jsonl", "-o", "other.json", "--device", "H200"])
     assert capsys.readouterr().err == "error: no samples of H200 SXM; there are some of H100 SXM\n"
+
+
+def odd(us, padded_us=100.0, case="forward", **params):
+    """A record of an awkward shape that takes `us` microseconds, and padded so many."""
+    return {
+        "group": "shapes", "case": case, "params": params, "samples": [us] * 5, "cost_class": "",
+        "more": {"padded_s": padded_us * 1e-6}, "device": "H100 SXM", "source": "s.jsonl:9",
+    }  # fmt: skip
+
+
+def test_products_of_each_alignment_take_so_much_longer_than_padded_ones():
+    """By the least aligned of both widths; the medians over shapes and directions."""
+    records = [odd(350.0, n=50257, k=2048), odd(150.0, n=4100, k=4096), odd(170.0, n=4096, k=4098),
+               odd(190.0, n=4100, k=4096, case="wgrad"), odd(105.0, n=4104, k=4096)]  # fmt: skip
+    assert values(observed(records)) == {
+        "gemm.align16_factor": 1.05, "gemm.align2_factor": 3.5, "gemm.align4_factor": 1.7
+    }  # fmt: skip
+
+
+def test_no_awkward_product_is_faster_than_a_padded_one():
+    assert values(observed([odd(98.0, n=4104, k=4096)])) == {"gemm.align16_factor": 1.0}
+
+
+@pytest.mark.parametrize(("us", "multiple"), [(100.0, 32.0), (104.0, 32.0), (85.0, 8.0), (83.0, 8.0)])
+def test_heads_that_take_as_long_as_padded_ones_are_padded(us, multiple):
+    """80 elements take as long as 96, or five sixths of that; 180 are no whole vectors and say nothing."""
+    records = [odd(us, case="attention_forward", head_dim=80, padded_head_dim=96),
+               odd(150.0, case="attention_forward", head_dim=180, padded_head_dim=192)]  # fmt: skip
+    assert values(observed(records)) == {"attention.head_multiple": multiple}
+
+
+@pytest.mark.parametrize("record", [
+    odd(150.0, n="many", k=4096), odd(150.0, n=4096, k=4096), odd(150.0, n=4100), odd(150.0, n=True, k=4100),
+    odd(150.0, matrices=64, seq=2048, head_dim=73, padded_head_dim=80, case="scores"),
+    odd(150.0, padded_us=-1.0, n=4100, k=4096),
+])  # fmt: skip
+def test_shapes_that_say_nothing_tell_nothing(record):
+    assert observed([record]) == {}
+
+
+def test_factors_of_awkward_shapes_are_parameters_with_their_source():
+    entries = observed([odd(150.0, n=4100, k=4096), odd(160.0, n=4100, k=4096, case="dgrad")])
+    assert parameters("this test", entries)["gemm.align4_factor"].provenance == "measured"
+    told = "time of products over that of padded ones; 2 records of 2 cases in s.jsonl"
+    assert entries["gemm.align4_factor"]["source"] == told

@@ -1,0 +1,129 @@
+"""Awkward shapes, each beside the next one that kernels are made for: products whose rows do not start at whole 32
+bytes, as vocabularies and widths have them that nobody padded, and fused attention with heads of odd sizes.
+
+Both are timed in one visit, one behind the other; `more` has the seconds of the padded one, `padded_s`. None is a
+sample of a class, as forms know no alignment: what pairs say becomes `gemm.align16_factor` and its like, and
+`attention.head_multiple`.
+"""
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+import torch
+
+from ..bench import Bench
+from ..case import Act, Case, Measure, Measurement
+from ..facts import Facts
+from ..timing import Prepare, cold
+from .attention import PASSES, Shape, with_backend
+from .gemm import LAYOUTS, PREPARE
+
+_WEIGHTS = {  # outputs, inputs: one more than whole 32 bytes of 16 bits, two, four and eight
+    "cuda": (
+        *((50257, 2048), (50258, 2048), (50260, 2048), (50264, 2048)),
+        *((4097, 4096), (4098, 4096), (4100, 4096), (4104, 4096)),
+        *((4096, 4097), (4096, 4098), (4096, 4100), (4096, 4104)),
+        *((3600, 900), (1368, 2048), (2048, 1368), (6283, 4096)),
+    ),
+    "cpu": ((1025, 512), (1026, 512), (1028, 512), (1032, 512), (512, 1025), (512, 1032)),
+}
+_QUICK_WEIGHTS = ((50257, 2048), (4100, 4096), (4096, 4097), (4096, 4104), (1028, 512), (512, 1025), (512, 1032))
+_TOKENS = {"cuda": (512, 4096), "cpu": (128,)}
+_ALIGNED = 16  # elements of 16 bits in 32 bytes
+
+_BATCHED = {"cuda": (64, 2048), "cpu": (4, 256)}  # matrices, tokens of a sequence
+_BATCHED_HEADS = (65, 66, 68, 72, 73, 90, 100, 104, 180)
+
+_HEADS = {72: 96, 80: 96, 104: 128, 112: 128, 120: 128, 180: 192, 184: 192, 208: 256}  # FlashAttention's next one
+_QUICK_HEADS = (80, 112, 180)
+
+
+def cases(facts: Facts) -> Iterator[Case]:
+    """Linear layers in all directions, products of single heads as attention without a fused kernel has them, and
+    fused attention, each with its padded twin.
+    """
+    most = max(_TOKENS[facts.kind])
+    for n, k in _WEIGHTS[facts.kind]:
+        for m in _TOKENS[facts.kind]:
+            quick = (n, k) in _QUICK_WEIGHTS and m == most
+            yield from (_linear(direction, m, n, k, quick) for direction in LAYOUTS)
+    for size in _BATCHED_HEADS:
+        yield from (_batched(name, *_BATCHED[facts.kind], size) for name in ("scores", "context"))
+    for backend in ("flash", "cudnn") if facts.cuda else ("default",):
+        for size in _HEADS:
+            yield from (_attention(direction, facts, size, backend) for direction in PASSES)
+
+
+def padded(size: int) -> int:
+    """The next width of whole 32 bytes."""
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def _linear(direction: str, m: int, n: int, k: int, quick: bool) -> Case:
+    prepare = PREPARE[direction]
+    neat = padded(n), padded(k)
+    params = {"m": m, "n": n, "k": k, "dtype": "bf16", "layout": LAYOUTS[direction]}
+    return Case(
+        "shapes",
+        direction,
+        {**params, "padded_n": neat[0], "padded_k": neat[1]},
+        _pair(cold(prepare(m, n, k, torch.bfloat16)), cold(prepare(m, *neat, torch.bfloat16))),
+        flop=2.0 * m * n * k,
+        bytes=2.0 * (m * k + n * k + m * n),
+        footprint_bytes=2.0 * (m * k + n * k + m * n) + 4.0 * max(m * k, n * k, m * n),  # random numbers are fp32 first
+        quick=quick,
+    )
+
+
+def _batched(name: str, matrices: int, seq: int, size: int) -> Case:
+    """Of each head `scores` [seq, size] x [size, seq] or `context` [seq, seq] x [seq, size]."""
+    elements = matrices * seq * (seq + 2 * size)
+    return Case(
+        "shapes",
+        name,
+        {"matrices": matrices, "seq": seq, "head_dim": size, "dtype": "bf16", "padded_head_dim": padded(size)},
+        _pair(*(cold(_product(name, matrices, seq, one)) for one in (size, padded(size)))),
+        flop=2.0 * matrices * seq * seq * size,
+        bytes=2.0 * elements,
+        footprint_bytes=2.0 * elements + 4.0 * matrices * seq * max(seq, size),
+    )
+
+
+def _product(name: str, matrices: int, seq: int, size: int) -> Prepare:
+    def prepare(bench: Bench) -> Act:
+        values = bench.rand(matrices, seq, size)
+        if name == "scores":
+            return lambda: values @ values.transpose(1, 2)
+        weights = bench.rand(matrices, seq, seq)
+        return lambda: weights @ values
+
+    return prepare
+
+
+def _attention(direction: str, facts: Facts, size: int, backend: str) -> Case:
+    shape = Shape(1, 32, 8, 4096, size) if facts.cuda else Shape(1, 4, 2, 256, size)
+    of_forward, make = PASSES[direction]
+    twins = (cold(make(one)) for one in (shape, replace(shape, head_dim=_HEADS[size])))
+    moved = 2 * shape.elements * (2 if direction == "backward" else 1)
+    return Case(
+        "shapes",
+        f"attention_{direction}",
+        {**asdict(shape), "dtype": "bf16", "backend": backend, "padded_head_dim": _HEADS[size]},
+        with_backend(backend, _pair(*twins)),
+        library=f"torch {backend}",
+        flop=of_forward * shape.flop,
+        bytes=moved,
+        footprint_bytes=4 * moved,
+        quick=size in _QUICK_HEADS and backend != "cudnn",
+    )
+
+
+def _pair(awkward: Measure, neat: Measure) -> Measure:
+    """The awkward one, and how long the padded one takes."""
+
+    def measured(bench: Bench) -> Measurement:
+        found, twin = awkward(bench), neat(bench)
+        return replace(found, more={**found.more, "padded_s": statistics.median(twin.samples_s)})
+
+    return measured
