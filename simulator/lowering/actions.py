@@ -14,7 +14,7 @@ from ..workload.kernels import Kernels
 from ..workload.states import Held
 from .held import Holdings, Share, exchanges
 from .layers import After, LayerWriter, gradients
-from .piece import HOST, Piece, PieceWriter, Tables
+from .piece import HOST, LayerPass, Piece, PieceWriter, Tables
 from .plan import TrainPlan
 from .summa import GridWriter
 
@@ -61,7 +61,8 @@ class ActionWriter:
         for step in steps:
             step()
         ends = [list(chain(*ops)) for ops in zip_longest(*(script.ends for script in scripts), fillvalue=[])]
-        return w.piece([script.heads for script in scripts], [script.tail for script in scripts], ends)
+        heads, tails = [script.heads for script in scripts], [script.tail for script in scripts]
+        return w.piece(heads, tails, ends, [script.passes for script in scripts])
 
 
 class _Script:
@@ -76,6 +77,7 @@ class _Script:
         self._ends: list[After] = []
         self._there: set[int] = set()
         self._held_back: int | None = None
+        self._passes: dict[int, LayerPass] = {}
         self._bucket: dict[str, tuple[int, Share]] = {}
         self._host, self._launches = -1, 0
 
@@ -83,6 +85,11 @@ class _Script:
     def ends(self) -> list[After]:
         """What its layers end with, last one first; the last one's head or embedding is its own."""
         return [self.tail, *reversed(self._ends[:-1])]
+
+    @property
+    def passes(self) -> list[LayerPass]:
+        """Its layers, in the order in which they run."""
+        return list(self._passes.values())
 
     @cached_property
     def steps(self) -> list[Callable[[], None]]:
@@ -124,16 +131,21 @@ class _Script:
     def _forward(self, _position: int, number: int) -> list[Callable[[], None]]:
         on = self.layers
         return [
-            lambda: self._run(on.attention, number, [*self._issued(number), *self._gathered(number)]),
+            lambda: self._begin(number),
             lambda: self._run(on.dispatch, number),
             lambda: self._run(on.mlp, number),
             lambda: self._run(on.combine, number),
             lambda: self._close(number),
         ]
 
+    def _begin(self, number: int) -> None:
+        extra = [*self._issued(number), *self._gathered(number)]
+        self._enter(number)
+        self._run(self.layers.attention, number, extra)
+
     def _close(self, number: int) -> None:
         self._run(self.layers.after, number)
-        self._ends.append(list(self.tail))
+        self._leave(number)
 
     def _backward(self, position: int, number: int) -> list[Callable[[], None]]:
         on, weights, last = self.layers, self.one.kind == "B", position == 0
@@ -145,8 +157,21 @@ class _Script:
             lambda: self._end_back(number, weights, last),
         ]
 
+    def _enter(self, number: int) -> None:
+        """The next op is a layer's first; the embedding belongs to the layer behind it."""
+        embedded = self.one.kind == "F" and not self._passes and self.heads
+        first = self.heads[0] if embedded else len(self.w)
+        self._passes[number] = LayerPass(number, first, (), first)
+
+    def _leave(self, number: int) -> None:
+        """A layer is done, but for weight gradients that are held back."""
+        self._ends.append(list(self.tail))
+        found = self._passes[number]
+        self._passes[number] = found._replace(tails=tuple(self.tail), last=max(found.last, *self.tail))
+
     def _begin_back(self, position: int, number: int) -> None:
         extra = [*self._issued(number), *self._gathered(number)]
+        self._enter(number)
         if self.plan.again.whole(position):
             self._run(self.layers.forward, number, extra)
             extra = []
@@ -159,7 +184,7 @@ class _Script:
             self._held_back = number
         if last or not self.plan.hold_wgrad:
             self._write_held_back()
-        self._ends.append(list(self.tail))
+        self._leave(number)
 
     def _write_held_back(self) -> None:
         """Attention's weight gradients; held back, they run beside the first exchange of the layer after theirs."""
@@ -177,6 +202,7 @@ class _Script:
             self._launched(began)
             if len(self.w) > began:
                 self.tail = [len(self.w) - 1]
+                self._passes[number] = LayerPass(number, began, tuple(self.tail), self.tail[0])
             self._reduce_layer(number)
 
         return [write]
@@ -196,8 +222,11 @@ class _Script:
         began = len(self.w)
         write(number)
         self._launched(began)
-        if len(self.w) > began and not self.plan.hold_wgrad:
-            self.tail = [*self.tail, len(self.w) - 1]
+        if (last := len(self.w) - 1) < began:
+            return
+        self._passes[number] = self._passes[number]._replace(last=last)
+        if not self.plan.hold_wgrad:
+            self.tail = [*self.tail, last]
 
     def _head_at(self, began: int) -> None:
         """The first op of an action waits for its input."""

@@ -57,13 +57,14 @@ class Assembly:
         group: tuple[int, ...] = (),
         stage: int = -1,
         microbatch: int = -1,
+        layer: int = -1,
         action: str | None = None,
     ) -> int:
         """Add one op on lanes (place, name) of any places; returns its number."""
         op, t = self._count, self.tables
         row = (t.kinds(kind), t.labels(name or kind), t.dtypes(dtype), t.groups(group))
         tag = -1 if action is None else ACTIONS.index(action)
-        self._single.append((*row, round(size_bytes), stage, microbatch, tag))
+        self._single.append((*row, round(size_bytes), stage, microbatch, layer, tag))
         self._single_at.append(op)
         self._shapes.append(tuple(shape))
         self._on += [(self._lane(place, t.lanes(lane)), op) for place, lane in lanes]
@@ -142,7 +143,8 @@ class Assembly:
         rows = np.array(self._single, np.int64).T
         for name, row in zip(_COLUMNS, rows[:5], strict=True):
             columns[name][at] = row
-        tags["stage"][at], tags["microbatch"][at], tags["action"][at] = rows[5], rows[6], rows[7]
+        for name, row in zip(_TAGS, rows[5:], strict=True):
+            tags[name][at] = row
         columns["lane"][at] = -1
 
     def _ragged_of(self, field: str, singles: Sequence[Sequence[int]]) -> Ragged:

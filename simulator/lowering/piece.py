@@ -6,7 +6,7 @@ what waits for it are its `heads` and `tails`. Tables of names, groups and types
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,22 @@ class Tables:
     lanes: Table = field(default_factory=Table)
 
 
+class LayerPass(NamedTuple):
+    """One layer in an action, by ops: the first one, those that it ends with, the last one that uses its activations.
+
+    In a backward that is the last weight gradient, which may be computed behind the layer's end.
+    """
+
+    layer: int
+    first: int
+    tails: tuple[int, ...]
+    last: int
+
+    def moved(self, by: int) -> "LayerPass":
+        """The same where ops have numbers that are larger by so much."""
+        return LayerPass(self.layer, self.first + by, tuple(op + by for op in self.tails), self.last + by)
+
+
 @dataclass(frozen=True)
 class Piece:
     """Columns as in a Program, one entry per op; `deps` number ops of the same piece.
@@ -53,6 +69,7 @@ class Piece:
     wait for its input and `tails` are its output. `marks` are ops by name, for what hangs on to the middle of a piece:
     `("grads", layer)` behind which a layer's gradients are sent, `("weights", layer)` what first needs its weights.
     `ends` are what layers end with, last one first; `gathers` wait for ends of pieces before: op, and which one.
+    `layers` are, of each action, its layers in the order in which they run.
     """
 
     kind: Ints
@@ -70,6 +87,7 @@ class Piece:
     marks: dict[tuple[str, int], int]
     ends: tuple[tuple[int, ...], ...]
     gathers: tuple[tuple[int, int], ...]
+    layers: tuple[tuple[LayerPass, ...], ...]
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -136,13 +154,17 @@ class PieceWriter:
         self._shapes[op] = tuple(shape)
 
     def piece(
-        self, heads: Iterable[Sequence[int]], tails: Iterable[Sequence[int]], ends: Iterable[Sequence[int]] = ()
+        self,
+        heads: Iterable[Sequence[int]],
+        tails: Iterable[Sequence[int]],
+        ends: Iterable[Sequence[int]] = (),
+        layers: Iterable[Sequence[LayerPass]] = (),
     ) -> Piece:
-        """What was written, with heads and tails of each of its actions, and the ends of its layers."""
+        """What was written, with heads, tails and layers of each of its actions, and the ends of its layers."""
         columns = np.array(self._rows, np.int64).reshape(-1, 8).T
         kind, label, dtype, group, lane, size, layer, action = (np.ascontiguousarray(column) for column in columns)
         return Piece(
             kind, label, dtype, group, lane, size, layer, action, Ragged.of(self._shapes), Ragged.of(self._deps),
             tuple(map(tuple, heads)), tuple(map(tuple, tails)), self._marks,
-            tuple(map(tuple, ends)), tuple(self._gathers),
+            tuple(map(tuple, ends)), tuple(self._gathers), tuple(map(tuple, layers)),
         )  # fmt: skip
