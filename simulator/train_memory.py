@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .hardware import Cluster, Device
-from .lowering import Again, TrainPlan, kept_by_part
+from .lowering import Again, TrainPlan, buffer_parts
 from .lowering.assembly import ACTIONS
 from .lowering.held import Holdings
 from .lowering.summa import largest_panels
@@ -63,44 +63,35 @@ class Activations:
         buffers = timeline.program.buffers
         self._start, self._end = buffer_spans(timeline)
         self._place = np.array([buffer.place for buffer in buffers], np.int64)
-        self._stage = _stages(timeline.program)
         self._bytes = np.array([buffer.bytes for buffer in buffers], np.float64)
-        plan, stages = resolved.plan, range(resolved.grid.stages)
-        self._kept = resolved.memo.get("kept", plan, lambda: [kept_by_part(plan, stage) for stage in stages])
+        self._parts = resolved.memo.get("kept", resolved.plan, lambda: buffer_parts(resolved.plan))
+        self._names = list(self._parts)
+        number = {name: i for i, name in enumerate(self._names)}
+        self._name = np.array([number[buffer.name] for buffer in buffers], np.int64)
 
-    def of(self, place: int) -> tuple[Floats, dict[int, Floats]]:
-        """Times, and the bytes that each stage of a pipeline rank holds from then on."""
+    def of(self, place: int) -> tuple[Floats, dict[str, Floats]]:
+        """Times, and the bytes that buffers of each name hold on a pipeline rank from then on."""
         own = np.flatnonzero(self._place == place)
         times = np.unique(np.concatenate([[0.0], self._start[own], self._end[own]]))
         found = {}
-        for stage in np.unique(self._stage[own]).tolist():
-            of_stage = own[self._stage[own] == stage]
-            size, n = self._bytes[of_stage], len(times)
-            came = np.bincount(np.searchsorted(times, self._start[of_stage]), size, minlength=n)
-            went = np.bincount(np.searchsorted(times, self._end[of_stage]), size, minlength=n)
-            found[stage] = np.cumsum(came - went)
+        for name in np.unique(self._name[own]).tolist():
+            alike = own[self._name[own] == name]
+            size, n = self._bytes[alike], len(times)
+            came = np.bincount(np.searchsorted(times, self._start[alike]), size, minlength=n)
+            went = np.bincount(np.searchsorted(times, self._end[alike]), size, minlength=n)
+            found[self._names[name]] = np.cumsum(came - went)
         return times, found
 
-    def by_part(self, held: Mapping[int, Floats]) -> dict[str, Floats]:
-        """The same by part of the layer: every micro-batch of a stage keeps the same parts."""
+    def by_part(self, held: Mapping[str, Floats]) -> dict[str, Floats]:
+        """The same by part of the layer: buffers of a name consist of the same parts."""
         found: dict[str, Floats] = {}
-        for stage, sizes in held.items():
-            parts = self._kept[stage]
+        for name, sizes in held.items():
+            parts = self._parts[name]
             total = sum(parts.values()) or 1
             for part, size in parts.items():
                 key = f"activations: {part}"
                 found[key] = found.get(key, 0.0) + sizes * (size / total)
         return found
-
-
-def _stages(program: Program) -> NDArray[np.int64]:
-    """The stage of each buffer: of the op that writes it, as the one that frees it may be a pair with another stage."""
-    op, access = program.accesses.row_of_value(), program.accesses.values
-    buffer = np.array([one.buffer for one in program.access_table], np.int64)[access]
-    writes = np.array([one.write for one in program.access_table], bool)[access]
-    found = np.full(len(program.buffers), -1)
-    found[buffer[writes]] = program.tags["stage"][op[writes]]
-    return found
 
 
 def static_bytes(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
@@ -269,13 +260,13 @@ def over_time(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.Da
 def _peak(activations: Activations, place: int) -> RankMemory:
     resolved = activations.resolved
     rank = place % resolved.grid.ranks
-    times, by_stage = activations.of(place)
-    at = int(np.sum(list(by_stage.values()), axis=0).argmax()) if by_stage else 0
-    then = activations.by_part({stage: sizes[at : at + 1] for stage, sizes in by_stage.items()})
+    times, by_name = activations.of(place)
+    at = int(np.sum(list(by_name.values()), axis=0).argmax()) if by_name else 0
+    then = activations.by_part({name: sizes[at : at + 1] for name, sizes in by_name.items()})
     held = {**static_bytes(resolved, rank), **{name: float(size[0]) for name, size in then.items() if size[0] > 0}}
     held["fragmentation"] = sum(held.values()) * resolved.profile.value("memory.fragmentation")
     ordered = tuple(sorted(held.items(), key=lambda one: -one[1]))
-    activated = sum(by_stage.values(), np.zeros(len(times)))
+    activated = sum(by_name.values(), np.zeros(len(times)))
     total = sum(held.values()) + (activated - activated[at]) * (1 + resolved.profile.value("memory.fragmentation"))
     device = smallest_device(resolved.cluster, activations.timeline.program.places[place])
     full = int(np.argmax(total > device.memory_bytes)) if total[at] > device.memory_bytes else at

@@ -2,9 +2,11 @@
 
 from .assembly import ACTIONS
 from .coarse import Coarse, coarse, join_coarse
-from .kept import kept_by_part
+from .kept import buffer_parts, kept_by_part
 from .plan import Again, Sharding, Stage, TrainPlan, Types
 from .step import lower
 
-__all__ = ["ACTIONS", "Again", "Coarse", "Sharding", "Stage", "TrainPlan", "Types", "coarse", "join_coarse",
-           "kept_by_part", "lower"]  # fmt: skip
+__all__ = [
+    "ACTIONS", "Again", "Coarse", "Sharding", "Stage", "TrainPlan", "Types", "buffer_parts", "coarse", "join_coarse",
+    "kept_by_part", "lower",
+]  # fmt: skip

@@ -3,12 +3,14 @@
 An action that sends gradients on their way, or whose layers wait for weights, is a few ops in a row: it is cut where a
 bucket is ready and where a layer first needs its weights, and the real messages hang on to the cuts. Of many cuts some
 are kept, closest at both ends, where messages or kernels that nothing hides lie: what is ready between two goes at the
-later one, and what waits between two waits at the earlier one.
+later one, and what waits between two waits at the earlier one. Where activations are offloaded it is cut between all
+its layers too, as their copies hang on to these.
 
 `coarse` gives the step and, as a second Program, the distinct actions kernel by kernel, each at a place of its own:
 what a part takes is what lies between two moments there. Sends and the end of the step are those of the finer level.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -22,7 +24,7 @@ from ..schedules.grid import Cell
 from .actions import Pass
 from .assembly import Assembly
 from .held import LANES
-from .piece import COMPUTE, Ints, Piece
+from .piece import COMPUTE, Ints, LayerPass, Piece
 from .plan import TrainPlan
 from .step import Placed, Step
 
@@ -101,13 +103,14 @@ def _renumbered(program: Program, by: int) -> Program:
 @dataclass(frozen=True)
 class _Cut:
     """A piece as parts in a row, numbered from `first`: what each sends behind it, at which one each layer waits, and
-    behind which one it has its gradients where another rank waits for them.
+    behind which one it has its gradients where another rank waits for them. Of each action, its layers by parts.
     """
 
     first: int
     sends: tuple[tuple[int, ...], ...]
     weights: Mapping[int, int]
     grads: Mapping[int, int]
+    layers: tuple[tuple[LayerPass, ...], ...]
 
 
 class _CoarseStep(Step):
@@ -159,9 +162,10 @@ class _CoarseStep(Step):
         last = sent[-1][0] if sent else parts[-1]
         weights, grads = ({layer: parts[i] for layer, i in at.items()} for at in (cut.weights, cut.grads))
         return [
-            Placed(parts[:1], parts[-1:], parts[0], last, weights if one.kind == "F" else {}, grads, sent)
-            for one in cell
-        ]
+            Placed(parts[:1], parts[-1:], parts[0], last, weights if one.kind == "F" else {}, grads, sent,
+                   tuple(layer.moved(parts[0]) for layer in layers))
+            for one, layers in zip(cell, cut.layers, strict=True)
+        ]  # fmt: skip
 
     def _waiting(self, rank: int, kind: str, stage: int) -> list[int]:
         """The units of a stage whose weights are on their way: those of its first forward."""
@@ -181,7 +185,8 @@ class _CoarseStep(Step):
         head = min((op for ops in piece.heads for op in ops), default=0)
         waits = {Moment(op, True) for op in ready.values() if op > head}
         goes = {Moment(op, False) for op in started.values()}
-        moments = sorted(waits | goes, key=lambda at: (at.op, not at.starts))
+        passes = piece.layers if self.plan.offloaded else tuple(() for _ in piece.layers)
+        moments = sorted(waits | goes | _between(passes, head), key=_issued)
         behind = {moment: i for i, moment in enumerate(moments)}
         sends: list[list[int]] = [[] for _ in range(len(moments) + 1)]
         for message, op in messages.items():
@@ -190,7 +195,7 @@ class _CoarseStep(Step):
         grads = {layer: behind[Moment(started[op], False)] for layer, op in has.items()}
         first, ends = len(self._parts), [None, *moments, None]
         self._parts += [Part(place, since, until) for since, until in pairwise(ends)]
-        return _Cut(first, tuple(map(tuple, sends)), weights, grads)
+        return _Cut(first, tuple(map(tuple, sends)), weights, grads, _by_parts(passes, moments))
 
     def _send_gradients(
         self, rank: int, piece: Piece, messages: Sequence[int], after: int
@@ -211,6 +216,35 @@ class _CoarseStep(Step):
                 self.times[op] = times
             made.append((op, t.lanes.values[lane], int(piece.layer[max(messages)])))
         return made
+
+
+def _issued(at: Moment) -> tuple[int, bool]:
+    """Moments are in the order of their ops, and ops start before they end."""
+    return at.op, not at.starts
+
+
+def _between(passes: Iterable[Sequence[LayerPass]], head: int) -> set[Moment]:
+    """Where layers begin, and where the last one of an action ends."""
+    starts = {Moment(one.first, True) for layers in passes for one in layers if one.first > head}
+    return starts | {Moment(max(layers[-1].tails), False) for layers in passes if layers}
+
+
+def _by_parts(
+    passes: Iterable[Sequence[LayerPass]], moments: Sequence[Moment]
+) -> tuple[tuple[LayerPass, ...], ...]:
+    """Layers whose ops are numbers of the parts between moments."""
+    keys = [_issued(at) for at in moments]
+
+    def ends(op: int) -> int:
+        return bisect_left(keys, (op, True))
+
+    return tuple(
+        tuple(
+            LayerPass(one.layer, bisect_right(keys, (one.first, False)), (ends(max(one.tails)),), ends(one.last))
+            for one in layers
+        )
+        for layers in passes
+    )
 
 
 def _messages(piece: Piece, lanes: Sequence[int]) -> dict[int, int]:

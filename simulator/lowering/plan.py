@@ -91,7 +91,8 @@ class TrainPlan:
 
     `remote_share` is the share of dispatched bytes that leave the node, where the dispatcher sends a token once per
     node; None where every copy travels. `tp_exposed` is the share of an overlapped tensor-parallel exchange that runs
-    before or behind its products nevertheless. `offloaded` is the share of kept activations that lies on the host.
+    before or behind its products nevertheless. `offloaded` is the share of what layers keep that lies on the host,
+    `offload_slots` how many layers of it are staged on the device in each direction.
     `shard_embedding` splits the rows of the token embedding over ranks that would else have copies (dp x cp).
     `replicas` are the places along dp whose ranks act alike and do what this plan says; None: all of them.
     """
@@ -110,6 +111,7 @@ class TrainPlan:
     hold_wgrad: bool = False
     remote_share: float | None = None
     offloaded: float = 0.0
+    offload_slots: int = 2
     offload_optimizer: bool = False
     shard_embedding: bool = False
     replicas: tuple[int, ...] | None = None

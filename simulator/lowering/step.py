@@ -17,8 +17,9 @@ from ..schedules.grid import Cell
 from .actions import ActionWriter, Pass
 from .assembly import Assembly
 from .held import LANES, Share, exchanges
-from .kept import kept_bytes
-from .piece import COMPUTE, D2H, H2D, HOST, Piece, Tables
+from .kept import resident_bytes, stage_buffer
+from .offload import Offload
+from .piece import COMPUTE, D2H, H2D, HOST, LayerPass, Piece, Tables
 from .plan import TrainPlan
 
 _AGREED_BYTES = 4  # the sum of squares of all gradients
@@ -41,6 +42,7 @@ class Placed:
     weights: Mapping[int, int]  # by layer, what first needs its weights
     grads: Mapping[int, int]  # by layer, behind what its gradients are there
     sends: Sequence[tuple[int, str, int]]  # where two ranks do so at once, what sends gradients: op, lane, layer
+    layers: tuple[LayerPass, ...]
 
 
 class Step:
@@ -53,14 +55,12 @@ class Step:
         places = [Place(_place_name(plan, r), plan.ranks_of(r)) for r in ranks]
         self.assembly = Assembly(tables, places)
         self.writers = [ActionWriter(plan, rank, tables) for rank in ranks]
-        self._kept = [kept_bytes(plan, stage) for stage in range(len(plan.stages))]
+        self._kept = [resident_bytes(plan, stage) for stage in range(len(plan.stages))]
         self._first = [plan.first_rank(rank) for rank in ranks]
         self._ended: list[list[list[int]]] = [[] for _ in ranks]  # what the layers so far end with, last one first
         self._done: dict[Action, Placed] = {}
         self._reducing: dict[tuple[int, int], list[Placed]] = {}  # by rank and stage
         self._sent: dict[Action, int] = {}
-        self._offloaded: dict[Action, int] = {}
-        self._onloaded: dict[tuple[int, int], int] = {}
 
     def program(self) -> Program:
         """All of it."""
@@ -70,6 +70,7 @@ class Step:
         self._connect()
         self._meet()
         self._hold_activations()
+        self._offload()
         self._tied_embedding()
         self._finish()
         return self.assembly.program()
@@ -77,25 +78,16 @@ class Step:
     # Actions
 
     def _row(self, rank: int, row: Sequence[Cell], gathered: dict[int, list[int]]) -> None:
-        firsts, lasts, leaving = _first_forward(row), _last_gradient(row), self._leaving(row)
-        ends: list[list[int]] = []
+        firsts, lasts = _first_forward(row), _last_gradient(row)
         for cell in row:
             passes = tuple(self._pass(action, firsts, lasts) for action in cell)
-            back = [action for action in cell if action.kind in "BI" and (action.stage, action.microbatch) in leaving]
-            onloads = {action: self._onload(rank, action, ends) for action in back}
-            placed = self.place(rank, cell, passes)
-            for action, its, one in zip(cell, passes, placed, strict=True):
+            for action, its, one in zip(cell, passes, self.place(rank, cell, passes), strict=True):
                 self._done[action] = one
                 if its.reduce:
                     self._reducing.setdefault((rank, action.stage), []).append(one)
                 if action.kind == "F":
                     self._wait_for_weights(one, gathered)
-                    if (action.stage, action.microbatch) in leaving:
-                        self._offloaded[action] = self._copy(rank, D2H, action, one.tails)
-                elif (onload := onloads.get(action)) is not None:
-                    self.assembly.wait(one.heads[0], [onload])
                 self._send(rank, action, one)
-            ends.append([op for one in placed for op in one.tails])
 
     def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...]) -> list[Placed]:
         """Put the actions of a cell at a rank."""
@@ -111,9 +103,10 @@ class Step:
         self._ended[rank] = [[first + op for op in ops] for ops in piece.ends] + ended[: self.plan.sharding.prefetch]
         last, sends = first + len(piece) - 1, self._sends(piece, first) if self.plan.mirrored else ()
         return [
-            Placed([first + op for op in heads], [first + op for op in tails], first, last, weights, grads, sends)
-            for heads, tails in zip(piece.heads, piece.tails, strict=True)
-        ]
+            Placed([first + op for op in heads], [first + op for op in tails], first, last, weights, grads, sends,
+                   tuple(one.moved(first) for one in layers))
+            for heads, tails, layers in zip(piece.heads, piece.tails, piece.layers, strict=True)
+        ]  # fmt: skip
 
     def _sends(self, piece: Piece, first: int) -> list[tuple[int, str, int]]:
         lanes = {self.assembly.tables.lanes(name): name for name in (*LANES, "fusion")}
@@ -187,20 +180,12 @@ class Step:
     # Activations
 
     def _hold_activations(self) -> None:
-        """What a forward keeps, until its backward has ended; a share of it lies on the host in between."""
+        """What a forward keeps on the device, until its backward has ended."""
         for action, one in self._done.items():
-            if action.kind != "F":
-                continue
-            size = self._kept[action.stage]
-            rank = self.plan.grid.rank_of(action.stage, action.microbatch)
-            first, last = self._first_op(one), self._last_gradient_op(action)
-            away = round(size * self.plan.offloaded) if action in self._offloaded else 0
-            name = f"activations of stage {action.stage}"
-            if size - away:
-                self.assembly.hold(name, rank, size - away, first, last)
-            if away:
-                self.assembly.hold(name, rank, away, first, self._offloaded[action])
-                self.assembly.hold(name, rank, away, self._onloaded[action.stage, action.microbatch], last)
+            if action.kind == "F" and (size := self._kept[action.stage]):
+                rank = self.plan.grid.rank_of(action.stage, action.microbatch)
+                first, last = self._first_op(one), self._last_gradient_op(action)
+                self.assembly.hold(stage_buffer(action.stage), rank, size, first, last)
 
     def _first_op(self, one: Placed) -> int:
         return one.heads[0] if one.heads else one.first
@@ -210,27 +195,11 @@ class Step:
         done = self._done[Action(action.stage, kind, action.microbatch)]
         return done.tails[-1] if done.tails else done.last
 
-    def _leaving(self, row: Sequence[Cell]) -> set[tuple[int, int]]:
-        """Of which stage and micro-batch activations go to the host: they leave beside the next cell and come back
-        beside the one before their backward, so there must be two in between for anything to be gained.
-        """
-        at = {action: i for i, cell in enumerate(row) for action in cell}
-        back = [(action, i) for action, i in at.items() if action.kind in "BI" and self.plan.offloaded]
-        return {(stage, mb) for (stage, _, mb), i in back if i - at[Action(stage, "F", mb)] > 2}
-
-    def _onload(self, rank: int, action: Action, ends: Sequence[list[int]]) -> int:
-        """Activations come back beside the action before the one that needs them."""
-        away = self._offloaded[Action(action.stage, "F", action.microbatch)]
-        copy = self._copy(rank, H2D, action, [away, *ends[-2]])
-        self._onloaded[action.stage, action.microbatch] = copy
-        return copy
-
-    def _copy(self, rank: int, lane: str, action: Action, after: Iterable[int]) -> int:
-        name, size = "offload" if lane == D2H else "onload", self.plan.offloaded * self._kept[action.stage]
-        return self.assembly.op(
-            lane, [(rank, lane)], after, name=name, size_bytes=size, group=(self._first[rank],),
-            stage=action.stage, microbatch=action.microbatch,
-        )  # fmt: skip
+    def _offload(self) -> None:
+        """What a forward keeps on the host in between."""
+        for rank, row in enumerate(self.plan.grid.rows if self.plan.offloaded else ()):
+            done = [(action, self._done[action].layers) for cell in row for action in cell]
+            Offload(self.plan, self.assembly, rank).write(done)
 
     # Weights and gradients
 

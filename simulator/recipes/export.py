@@ -262,5 +262,7 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield f"precision.moments = '{precision.moments}': needs parallel.zero = 1"
     if (share := offload.activations * spec.num_hidden_layers) != round(share):
         yield f"offload.activations = {offload.activations:g}: whole layers are offloaded"
+    if "slots" in offload.model_fields_set:
+        yield f"offload.slots = {offload.slots}: how much is staged is the software's"
     if spec.moe and scenario.experts.routing != "balanced":
         yield f"experts.routing = '{scenario.experts.routing}': the router decides"

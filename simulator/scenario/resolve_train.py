@@ -272,8 +272,8 @@ class ResolvedTrain:
             again=Again(parts, again.mode == "full", again.layers),
             overlap_tp=overlap.tp, tp_exposed=overlap.tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
             remote_share=remote_share(scenario.experts, self.spec.moe, expert_islands(self.dims, self.cluster)),
-            offloaded=scenario.offload.activations, offload_optimizer=scenario.offload.optimizer,
-            shard_embedding=given.shard_embedding,
+            offloaded=scenario.offload.activations, offload_slots=scenario.offload.slots,
+            offload_optimizer=scenario.offload.optimizer, shard_embedding=given.shard_embedding,
             replicas=replicas,
         )  # fmt: skip
 
@@ -420,7 +420,8 @@ class ResolvedTrain:
         if self.spec.linear_attention and self.dims.cp > 1:
             notes.append("what linear attention passes between context-parallel ranks is not counted")
         if self.scenario.offload.activations:
-            notes.append("activations that are needed within the next two actions stay on the device")
+            slots = self.scenario.offload.slots
+            notes.append(f"offload: the last {slots} layers before a backward, heads and MTP layers stay on the device")
         if len(self.replicas) > 1:
             notes.append(note_on(self.replicas, self.shares, self.dims, self.cluster, self.slowness))
         return tuple(notes)

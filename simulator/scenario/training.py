@@ -113,8 +113,15 @@ class Recompute(Table):
 class Offload(Table):
     """What lies in host memory meanwhile."""
 
-    activations: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="share of kept activations")
+    activations: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="share of what layers keep")
+    slots: PositiveInt = Field(2, description="activations: layers that are staged on the device in each direction")
     optimizer: bool = Field(False, description="whether the optimizer's states and its step are on the host")
+
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> "Offload":
+        if "slots" in self.model_fields_set and not self.activations:
+            raise ValueError("slots goes with activations above 0")
+        return self
 
 
 class Fusion(Table):

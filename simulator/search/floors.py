@@ -23,7 +23,7 @@ from ..costs import cost_train
 from ..lowering import Again, Stage, TrainPlan
 from ..lowering.actions import ActionWriter, Pass
 from ..lowering.assembly import Assembly
-from ..lowering.kept import kept_bytes
+from ..lowering.kept import resident_bytes
 from ..lowering.piece import COMPUTE, HOST, Piece, Tables
 from ..program import Place
 from ..scenario import ResolvedTrain
@@ -91,8 +91,7 @@ def _kept(plan: TrainPlan) -> list[float]:
     for number, stage in enumerate(plan.stages):
         alike = (tuple(id(plan.layer(layer)) for layer in stage.layers), stage.embedding, stage.head, len(stage.mtp))
         if alike not in found:
-            size = kept_bytes(plan, number)
-            found[alike] = size - round(size * plan.offloaded)
+            found[alike] = resident_bytes(plan, number)
         stage_kept = found[alike]
         found[number] = stage_kept
     return [found[number] for number in range(len(plan.stages))]

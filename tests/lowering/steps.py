@@ -73,6 +73,13 @@ def costs(program: Program, seconds: Mapping[str, float]) -> Costs:
     return replace(of_kind, work_s=np.array(work))
 
 
+def seconds(forward: float = 1.0, inward: float = 2.0, weights: float = 0.0, **others: float) -> dict[str, float]:
+    """A layer's forward, input gradient and weight gradient; further labels or kinds by name, _ for a space."""
+    return {"attention": forward, "attention_dgrad": inward, "proj_wgrad": weights} | {
+        name.replace("__", " "): value for name, value in others.items()
+    }
+
+
 def run(program: Program, seconds: Mapping[str, float]) -> Timeline:
     """When what happens at these seconds."""
     return simulate(program, costs(program, seconds))

@@ -16,14 +16,7 @@ from runcast.simulator.lowering.assembly import Assembly
 from runcast.simulator.lowering.piece import Tables
 from runcast.simulator.program import Place, Program
 
-from .steps import LAYERS, MOE, costs, labels, makespan, ops, program, resolved, run
-
-
-def seconds(forward=1.0, inward=2.0, weights=0.0, **others):
-    """A layer's forward, input gradient and weight gradient; further labels or kinds by name, _ for a space."""
-    return {"attention": forward, "attention_dgrad": inward, "proj_wgrad": weights} | {
-        name.replace("__", " "): value for name, value in others.items()
-    }
+from .steps import LAYERS, MOE, costs, labels, makespan, ops, program, resolved, run, seconds
 
 
 def test_one_gpu_takes_the_sum_of_its_kernels():
@@ -208,47 +201,6 @@ def test_a_recomputed_network_gathers_its_tokens_again():
     assert len(ops(made, lane="tp")) - len(ops(plain, lane="tp")) == LAYERS
     order = [label for label in labels(made).tolist() if label in ("mlp_norm", "up", "up_dgrad", "input_norm")]
     assert order[2 * LAYERS :][LAYERS:] == ["mlp_norm", "up", "up_dgrad", "input_norm"] * LAYERS
-
-
-# Offload
-
-
-def stall_by_hand(micro_batches, forward, backward, copy):
-    """GPipe on one rank: a micro-batch leaves behind its forward, and may come back once the last but one cell ends."""
-    cells = [("F", mb) for mb in range(micro_batches)] + [("B", mb) for mb in gpipe_backwards(micro_batches)]
-    at = {cell: i for i, cell in enumerate(cells)}
-    end, out_free, in_free, gone = [], 0.0, 0.0, {}
-    for i, (kind, mb) in enumerate(cells):
-        start = end[-1] if end else 0.0
-        moved = at["B", mb] - at["F", mb] > 2
-        if kind == "B" and moved:
-            in_free = max(in_free, gone[mb], end[i - 2]) + copy
-            start = max(start, in_free)
-        end.append(start + (forward if kind == "F" else backward))
-        if kind == "F" and moved:
-            gone[mb] = out_free = max(out_free, end[-1]) + copy
-    return max(end[-1], out_free)
-
-
-def gpipe_backwards(micro_batches):
-    """In the order of the schedule."""
-    row = resolved(1, micro_batches, schedule={"name": "gpipe"}).grid.rows[0]
-    return [action.microbatch for cell in row for action in cell if action.kind == "B"]
-
-
-@pytest.mark.parametrize("copy", [0.5, 4.0, 4.5, 12.0, 40.0])
-def test_offload_stalls_by_what_its_window_does_not_hide(copy):
-    made = program(1, 5, schedule={"name": "gpipe"}, offload={"activations": 1.0})
-    took = makespan(made, seconds(1, 2, 0, d2h=copy, h2d=copy))
-    assert took == stall_by_hand(5, LAYERS, 2 * LAYERS, copy)
-    if copy <= 8:
-        assert took == 5 * 3 * LAYERS + max(0, copy - LAYERS)  # what a forward does not hide, once
-
-
-def test_what_is_needed_at_once_stays():
-    made = program(2, 4, parallel={"pp": 2}, offload={"activations": 0.5})
-    gone = {(int(made.tags["stage"][op]), int(made.tags["microbatch"][op])) for op in ops(made, label="offload")}
-    assert gone == {(0, 1), (0, 2)}
 
 
 # Pairs
