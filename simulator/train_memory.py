@@ -158,16 +158,21 @@ def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
         compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
         trained=learned if plan.lora else None,
     )  # fmt: skip
+    if plan.types.layers < plan.types.weights:
+        states = replace(states, weights=states.weights - round(_in_layers(holdings) * plan.types.weights))
     if plan.sharding.each_microbatch:
         return states
     return replace(states, gradients=round(sum(learned) * plan.types.gradients))
 
 
+def _in_layers(holdings: Holdings) -> int:
+    """Parameters of layers, without embedding and head."""
+    return sum(sum(holdings.layer(n)) for stage in holdings.stages for n in (*stage.layers, *stage.mtp))
+
+
 def _quantized(resolved: ResolvedTrain, holdings: Holdings) -> float:
     """Copies of the weights of layers that products in 8 or 4 bits read."""
-    each = copies_each(resolved.scenario.precision.compute, resolved.plan.sharding.level)
-    numbers = [n for stage in holdings.stages for n in (*stage.layers, *stage.mtp)]
-    return each * sum(sum(holdings.layer(number)) for number in numbers)
+    return copies_each(resolved.scenario.precision.compute, resolved.plan.sharding.level) * _in_layers(holdings)
 
 
 def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
@@ -209,7 +214,8 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
     sends = 2 * peers * shard.own_tokens * hidden * shard.wide
     gathered = (shard.tp > 1 and shard.sequence_parallel) * shard.tokens * hidden * shard.wide
     moe = plan.spec.moe
-    routed = 2 * shard.own_tokens * moe.num_experts_per_tok * hidden * shard.wide * shard.load if moe else 0.0
+    each = shard.dispatched + shard.wide
+    routed = shard.own_tokens * moe.num_experts_per_tok * hidden * each * shard.load if moe else 0.0
     panels = largest_panels(plan, rank) if shard.side > 1 else 0.0
     fused = plan.sharding.fused * plan.sharding.bucket * plan.types.reduced
     return float(sends + gathered + routed * (shard.ep > 1) + panels + fused)

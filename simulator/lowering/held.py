@@ -117,6 +117,15 @@ class Holdings:
         norms = sum(stage.head for stage in self.stages) * spec.norm_params()
         return norms + sum(layer_replicated(spec, number, tp=tp) for number in numbers)
 
+    def weight_bytes(self, number: int, share: Share) -> float:
+        """Bytes of the weights of a share of a unit, embedding and head apart from its layer."""
+        types = self.plan.types
+        if self.plan.lora or number < 0:
+            return share.parameters * types.weights
+        own = self.layer(number)
+        of_layer = own.expert if share.lane == "edp" else own.dense
+        return of_layer * types.layers + (share.parameters - of_layer) * types.weights
+
     def shares(self, held: Held) -> list[Share]:
         """Dense and expert parameters with the groups that they are reduced over."""
         dims, first = self.plan.dims, self.plan.first_rank(self.pipeline_rank)

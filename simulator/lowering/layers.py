@@ -55,7 +55,7 @@ class LayerWriter:
 
     def dispatch(self, number: int, after: Sequence[int]) -> After:
         """Tokens go to their experts."""
-        return self._to_experts(self.layer(number), after, "dispatch")
+        return self._to_experts(self.layer(number), after, "dispatch", self.shard.dispatched)
 
     def mlp(self, number: int, after: Sequence[int]) -> After:
         """Experts and shared experts, or the dense network."""
@@ -89,7 +89,7 @@ class LayerWriter:
 
     def combine_back(self, number: int, after: Sequence[int]) -> After:
         """They go to the experts."""
-        return self._to_experts(self.layer(number), after, "combine_back")
+        return self._to_experts(self.layer(number), after, "combine_back", self.shard.dispatched)
 
     def mlp_back(self, number: int, after: Sequence[int]) -> After:
         """Through the dense network or the experts, what was dropped made again first."""
@@ -146,7 +146,8 @@ class LayerWriter:
 
     def _experts_again(self, layer: Layer, after: Sequence[int]) -> After:
         """Routing, experts and their exchanges once more."""
-        done = self._to_experts(layer, self.w.compute(self._again(layer, layer.mlp_in), after), "dispatch again")
+        done = self.w.compute(self._again(layer, layer.mlp_in), after)
+        done = self._to_experts(layer, done, "dispatch again", self.shard.dispatched)
         done = self.w.compute(self._again(layer, layer.experts), self._over_etp(layer, "all_gather", done))
         done = self._over_etp(layer, "reduce_scatter", done)
         done = self._to_experts(layer, self._once_more(layer, layer.mlp, self._hidden, done), "combine again")
@@ -352,27 +353,27 @@ class LayerWriter:
 
     # Experts
 
-    def _to_experts(self, layer: Layer, after: Sequence[int], name: str) -> After:
+    def _to_experts(self, layer: Layer, after: Sequence[int], name: str, each: float = 0) -> After:
+        """Tokens between ranks, of `each` bytes an element if that is not what activations have."""
         if not layer.experts or self.shard.ep == 1:
             return list(after)
-        sent = self._dispatched
+        sent = self._copies * (each or self.shard.wide)
         remote = self.plan.remote_share
         shape = () if remote is None else (round(sent * remote),)
         return [self.w.op("all_to_all", "ep", after, name=name, size_bytes=sent, shape=shape, group=self._groups["ep"])]
 
     @property
-    def _dispatched(self) -> float:
-        """Bytes of the copies of a rank's own tokens, one per expert that they go to."""
+    def _copies(self) -> float:
+        """Elements of the copies of a rank's own tokens, one per expert that they go to."""
         moe = self.plan.spec.moe
         assert moe is not None
-        width = self.plan.spec.hidden_size * self.shard.wide
-        return self.shard.own_tokens * moe.num_experts_per_tok * width * self.shard.load
+        return self.shard.own_tokens * moe.num_experts_per_tok * self.plan.spec.hidden_size * self.shard.load
 
     def _over_etp(self, layer: Layer, kind: str, after: Sequence[int]) -> After:
         """Ranks that share experts see each other's tokens, and add up what each made of them."""
         if not layer.experts or self.shard.etp == 1:
             return list(after)
-        size = self._dispatched * self.shard.etp
+        size = self._copies * self.shard.wide * self.shard.etp
         return [self.w.op(kind, "etp", after, name=f"etp {kind}", size_bytes=size, group=self._groups["etp"])]
 
 

@@ -68,20 +68,24 @@ class Sharding:
 
 @dataclass(frozen=True)
 class Types:
-    """Bytes of an element: weights as they are gathered, gradients as they travel, as kept, moments, master copy."""
+    """Bytes of an element: weights as they are gathered, gradients as they travel, as kept, moments, master copy.
+
+    `layers` are weights of layers, which may be held and gathered in 8 bits where those of embedding and head are not.
+    """
 
     weights: float = 2
     reduced: float = 4
     gradients: float = 4
     moments: float = 4
     master: float = 4
+    layers: float = 2
 
     @property
     def updated(self) -> float:
         """What Adam reads and writes of a parameter: its gradient; both moments and the weight that is updated, twice;
         and the weight that is made of a master copy, once.
         """
-        weight = 2 * self.master + self.weights if self.master else 2 * self.weights
+        weight = 2 * self.master + self.layers if self.master else 2 * self.layers
         return self.gradients + 2 * 2 * self.moments + weight
 
 

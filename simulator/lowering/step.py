@@ -213,13 +213,13 @@ class Step:
         for stage in self.plan.grid.stages_of(rank):
             for number, held in holdings.units(self.plan.stages[stage]):
                 shares = holdings.shares(holdings.trained(number, held))
-                found[number] = [self._gather(rank, share, ()) for share in shares if len(share.group) > 1]
+                found[number] = [self._gather(rank, number, share, ()) for share in shares if len(share.group) > 1]
         return found
 
-    def _gather(self, rank: int, share: Share, after: Iterable[int]) -> int:
+    def _gather(self, rank: int, number: int, share: Share, after: Iterable[int]) -> int:
         return self.assembly.op(
             "all_gather", [(other, share.lane) for other in self._alike(rank)], after, name="gather weights",
-            size_bytes=share.parameters * self.plan.types.weights, group=share.group,
+            size_bytes=self.writers[rank].holdings.weight_bytes(number, share), group=share.group,
         )  # fmt: skip
 
     def _wait_for_weights(self, one: Placed, gathered: dict[int, list[int]]) -> None:
@@ -273,20 +273,20 @@ class Step:
         done = [self._update(rank, owned[rank], agreed) for rank in ranks]
         if plan.sharding.level in (1, 2) and not plan.sharding.overlap_weights:
             for rank in self._leaders:
-                for share in self._trained_shares(rank):
+                for number, share in self._trained_shares(rank):
                     if len(share.group) > 1:
-                        self._gather(rank, share, [done[other] for other in self._alike(rank)])
+                        self._gather(rank, number, share, [done[other] for other in self._alike(rank)])
 
-    def _trained_shares(self, rank: int) -> list[Share]:
+    def _trained_shares(self, rank: int) -> list[tuple[int, Share]]:
         """What of each unit of a rank is reduced, over whom."""
         holdings = self.writers[rank].holdings
         units = [unit for stage in self.plan.grid.stages_of(rank) for unit in holdings.units(self.plan.stages[stage])]
-        return [share for number, held in units for share in holdings.shares(holdings.trained(number, held))]
+        return [(number, share) for number, held in units for share in holdings.shares(holdings.trained(number, held))]
 
     def _reduce_late(self, rank: int) -> None:
         """Gradients travel behind the last backward."""
         ends = self._ends(self._alike(rank))
-        for share in self._trained_shares(rank):
+        for _, share in self._trained_shares(rank):
             for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
                 lanes = [(other, share.lane) for other in self._alike(rank)]
                 self.assembly.op(kind, lanes, ends, name="reduce gradients", size_bytes=size, group=group)

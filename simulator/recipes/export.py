@@ -155,6 +155,8 @@ def _precision(scenario: TrainScenario) -> Iterator[str]:
         yield "--accumulate-allreduce-grads-in-fp32"
     elif precision.compute not in ("fp16", "fp32") and precision.gradients == "bf16":
         yield "--grad-reduce-in-bf16"
+    if precision.weights is not None:
+        yield "--fp8-param-gather"
     if precision.moments != "fp32" and scenario.parallel.zero:
         yield "--use-precision-aware-optimizer"
         yield f"--exp-avg-dtype {precision.moments}"
@@ -258,6 +260,10 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "precision.gradients = 'bf16': gradients of FP32 models are FP32"
     if not precision.master:
         yield "precision.master = false: the optimizer keeps weights in FP32"
+    if precision.dispatch != "bf16":
+        yield f"precision.dispatch = '{precision.dispatch}': in which type tokens travel is the dispatcher's"
+    for module, stored in precision.activations.model_dump(exclude_none=True).items():
+        yield f"precision.activations.{module} = '{stored}': inputs are kept as the software has it"
     if precision.moments != "fp32" and not p.zero:
         yield f"precision.moments = '{precision.moments}': needs parallel.zero = 1"
     if (share := offload.activations * spec.num_hidden_layers) != round(share):

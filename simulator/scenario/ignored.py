@@ -13,12 +13,17 @@ from .routing import expert_islands
 from .training import Experts, TrainScenario
 from .unfit import Misfit, has_dense_layers, unmeasured
 
+_EIGHT_BITS = ("fp8", "fp8-block", "mxfp8")
+
 
 def ignored(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
     """The faults that the scenario and its model tell, one line each."""
     if spec.moe is None and scenario.experts != Experts():
         yield f"{where}: experts: {spec.name} has none"
-    found = (*_parallel(scenario, spec), *_overlap(scenario), *_recompute(scenario, spec), *_memory(scenario))
+    found = (
+        *_parallel(scenario, spec), *_precision(scenario, spec), *_overlap(scenario), *_recompute(scenario, spec),
+        *_memory(scenario),
+    )  # fmt: skip
     yield from (fault(where, *misfit) for misfit in found)
 
 
@@ -63,6 +68,23 @@ def _parallel(scenario: TrainScenario, spec: ModelSpec) -> Iterator[Misfit]:
         yield Misfit("parallel.cp_type", given.cp_type, "goes with cp above 1")
     if given.embedding_as_layer and given.layers is not None:
         yield Misfit("parallel.embedding_as_layer", True, "layers are given: leave one of the two out")
+
+
+def _precision(scenario: TrainScenario, spec: ModelSpec) -> Iterator[Misfit]:
+    given, parallel = scenario.precision, scenario.parallel
+    if given.weights is not None and (given.compute not in _EIGHT_BITS or parallel.zero == 3 or scenario.lora):
+        allowed = f"goes with compute = {' or '.join(_EIGHT_BITS)}, zero below 3 and no [lora]"
+        yield Misfit("precision.weights", given.weights, allowed)
+    if given.dispatch != "bf16" and (spec.moe is None or parallel.ep == 1):
+        yield Misfit("precision.dispatch", given.dispatch, "goes with experts and ep above 1")
+    for module, stored in given.activations.model_dump(exclude_none=True).items():
+        key = f"precision.activations.{module}"
+        if given.compute in ("fp32", "tf32"):
+            yield Misfit(key, stored, f"goes with tokens in 16 bits, not with compute = {given.compute!r}")
+        if module in ("expert_fc1", "moe_act") and spec.moe is None:
+            yield Misfit(key, stored, f"{spec.name} has no experts")
+        if module == "mlp_act" and not has_dense_layers(spec):
+            yield Misfit(key, stored, f"{spec.name} has no layers without experts")
 
 
 def _overlap(scenario: TrainScenario) -> Iterator[Misfit]:

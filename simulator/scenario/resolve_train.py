@@ -234,6 +234,8 @@ class ResolvedTrain:
             unfused=unfused, dropout=unfused and self.scenario.attention_dropout,
             loss_passes=self.scenario.loss == "passes",
             keeps_gathered=self.scenario.memory.gathered, keeps_gate=self.scenario.memory.gate,
+            stored=tuple(self.scenario.precision.activations.model_dump(exclude_none=True).items()),
+            dispatch=self.scenario.precision.dispatch if self.scenario.precision.dispatch != "bf16" else "",
         )  # fmt: skip
 
     @cached_property
@@ -284,6 +286,7 @@ class ResolvedTrain:
         return Types(
             weights=weights, reduced=_BYTES[given.reduce or given.gradients], gradients=_BYTES[given.gradients],
             moments=_BYTES[given.moments], master=4.0 if given.master and weights < 4 else 0.0,
+            layers=_BYTES[given.weights] if given.weights else weights,
         )  # fmt: skip
 
     @property

@@ -82,6 +82,18 @@ class Batch(Table):
     )
 
 
+Stored = Literal["bf16", "fp8", "e5m6"]
+
+
+class Activations(Table):
+    """Types in which inputs of modules lie from the forward to the backward: 8 bits and 12 have scales beside."""
+
+    attn_proj: Stored | None = Field(None, description="of the product behind attention, whose backward reads it too")
+    mlp_act: Stored | None = Field(None, description="of the activation of dense networks")
+    expert_fc1: Stored | None = Field(None, description="of the first product of experts")
+    moe_act: Stored | None = Field(None, description="of the activation of experts, the shared ones too")
+
+
 class Precision(Table):
     """What is computed and kept in which type."""
 
@@ -92,6 +104,15 @@ class Precision(Table):
     reduce: Literal["fp32", "bf16"] | None = Field(None, description="type in which they travel (default: gradients')")
     moments: Literal["fp32", "bf16", "fp8"] = Field("fp32", description="type of the optimizer's moments")
     master: bool = Field(True, description="whether the optimizer keeps weights in fp32")
+    weights: Literal["fp8"] | None = Field(
+        None, description="type of layers' weights where no 16-bit ones are held (default: those, and copies)"
+    )
+    dispatch: Literal["bf16", "fp8"] = Field(
+        "bf16", description="type in which tokens go to experts, and the gradients of what those gave"
+    )
+    activations: Activations = Field(
+        default=Activations(), description="types in which inputs are kept (default: as products read them, or bf16)"
+    )
 
 
 class Recompute(Table):

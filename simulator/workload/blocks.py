@@ -166,7 +166,8 @@ def _scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: in
     """Attention of a rank's heads over whole sequences, in as many kernels as a ring has steps.
 
     Log-sum-exps are kept in fp32, and the output: once where the backward of attention and the next product read the
-    same one. A ring has no windows (nor has Transformer Engine's): a layer with one gathers keys and values.
+    same one, as they do where it is stated how the product's input is kept. A ring has no windows (nor has Transformer
+    Engine's): a layer with one gathers keys and values.
     Its first step is causal over the rank's own tokens, which lie at both ends of a sequence; of each other block it
     sees half without a mask: all keys for the later half of its queries, or the earlier half of keys for all of them.
     """
@@ -182,8 +183,9 @@ def _scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: in
     else:
         parts = shard.cp
     shape = (shard.batch, seq, heads, kv_heads, qk_dim, v_dim, 1, window, parts)
-    next_reads = shard.wide if spec.output_gate else shard.narrow
-    own = shard.wide if ulysses or next_reads < shard.wide else 0
+    next_reads = shard.wide if spec.output_gate else shard.kept("attn_proj", shard.narrow)
+    shared = "attn_proj" in dict(shard.stored) or next_reads == shard.wide
+    own = 0 if shared and not ulysses else shard.wide
     kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))
     first = Kernel("attention", "attention", "core_attn", shape, shard.plain)
     half = replace(first, shape=(*shape[:-3], 0, 0, 2))
@@ -201,7 +203,7 @@ def _unfused(spec: ModelSpec, shard: Shard, heads: int) -> Kernels:
     scores, out = rows * seq, rows * spec.v_head_dim
     passes, keeps = (6 * wide + 1, (wide, 1, wide)) if shard.dropout else (4 * wide, (wide,))
     kept = tuple(Kept("core_attn", scores * each) for each in keeps)
-    read = (Kept("proj", round(out * (wide if spec.output_gate else shard.narrow))),)
+    read = (Kept("proj", round(out * (wide if spec.output_gate else shard.kept("attn_proj", shard.narrow)))),)
     return (
         Kernel("gemm", "scores", "core_attn", (rows, seq, spec.qk_head_dim), plain, trained=False),
         Kernel("softmax", "softmax", "core_attn", (seq,), shard.dtype, scores * passes, kept),
@@ -217,7 +219,8 @@ def _attention(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
     qk_norm = (_memory("rms_norm", "qk_norm", "qkv", dim, turned, 2, shard, turned * shard.wide),)
     rope = (_memory("rope", "rope", "qkv", dim, turned, 2, shard),)
     gated = tokens * heads * dim
-    gate = (_memory("gate", "output_gate", "activation", dim, gated, 3, shard, gated * shard.narrow),)
+    read = gated * shard.kept("attn_proj", shard.narrow)
+    gate = (_memory("gate", "output_gate", "activation", dim, gated, 3, shard, read),)
     return (
         *_gemm(shard, "qkv", "qkv", tokens, width, spec.hidden_size, "qkv", tokens * width * shard.wide),
         *(qk_norm if spec.qk_norm else ()),
@@ -269,6 +272,7 @@ def _linear_attention(spec: ModelSpec, linear: LinearAttention, shard: Shard) ->
     key_dim, value_dim = linear.key_head_dim, linear.value_head_dim
     rows, wide, value_bytes = tokens * heads, shard.plain, tokens * value * shard.wide
     shapes = {"chunks": (rows, _SCAN_CHUNK, 2 * key_dim + value_dim), "state": (rows, value_dim, 2 * key_dim)}
+    read = shard.kept("attn_proj", shard.narrow)
     keeps = {"chunks": Kept("core_attn", rows * _SCAN_CHUNK * shard.wide), "state": Kept("proj", value_bytes)}
     products = [
         Kernel("gemm", name, "core_attn", shape, wide, keeps=(keeps[name],), trained=False)
@@ -278,7 +282,7 @@ def _linear_attention(spec: ModelSpec, linear: LinearAttention, shard: Shard) ->
         *_gemm(shard, "qkv", "qkv", tokens, into, hidden, "qkv", tokens * into * shard.wide),
         _memory("scan", "convolution", "core_attn", qkv, tokens * qkv, 2, shard, tokens * qkv * shard.wide),
         *products,
-        _memory("gate", "output_gate", "activation", value, tokens * value, 3, shard, tokens * value * shard.narrow),
+        _memory("gate", "output_gate", "activation", value, tokens * value, 3, shard, tokens * value * read),
         *_gemm(shard, "proj", "proj", tokens, hidden, value, "proj"),
     )
 
@@ -289,8 +293,9 @@ def _ffn(spec: ModelSpec, shard: Shard, part: str, tokens: int, inter: int) -> K
     kind = "swiglu" if spec.gated_ffn else "gelu"
     activated = tokens * inter
     kept = activated * (shard.narrow + shard.wide * (shard.keeps_gate and spec.gated_ffn))
+    stored = shard.kept("mlp_act" if part == "mlp" else "moe_act", shard.wide)
     return (
-        *_gemm(shard, "up", part, tokens, up * inter, hidden, "up", up * activated * shard.wide),
+        *_gemm(shard, "up", part, tokens, up * inter, hidden, "up", up * activated * stored),
         _memory(kind, "activation", "activation", inter, activated, up + 1, shard, kept),
         *_gemm(shard, "down", part, tokens, hidden, inter, "down"),
     )
@@ -332,8 +337,9 @@ def _experts(spec: ModelSpec, moe: Moe, shard: Shard) -> Kernels:
         rows, hidden, inter, moe.num_experts_per_tok, moe.n_routed_experts, shard.etp, shard.ep, up + 1
     )  # fmt: skip
     made = rows * inter / shard.etp
+    stored, activated = shard.kept("expert_fc1", shard.narrow), shard.kept("moe_act", shard.wide)
     keeps = (
-        Kept("moe", round(rows * hidden * shard.narrow + up * made * shard.wide)),
+        Kept("moe", round(rows * hidden * stored + up * made * activated)),
         Kept("activation", round(made * shard.narrow)),
     )
     return (

@@ -5,6 +5,10 @@ from dataclasses import dataclass, replace
 from .kernels import element_bytes
 from .model import ModelSpec
 
+_SCALE = 4 / 128  # bytes of an element's share of its scale: one in fp32 for 128 of a row (arXiv 2412.19437, 3.3.2)
+STORED = {"bf16": 2.0, "fp8": 1 + _SCALE, "e5m6": 1.5 + _SCALE}
+"""Bytes of an element of an activation that is kept or sent in a type of its own; E5M6 has 12 bits."""
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -15,7 +19,9 @@ class Shard:
     `unfused` attention has kernels of its own for scores and softmax, with `dropout` between them and values if so.
     `loss_passes`: the loss is made by one pass over the logits after another, in fp32.
     `keeps_gathered` keeps what is gathered over tp whole, in place of a rank's own part; `keeps_gate` keeps a gate's
-    activation beside its product.
+    activation beside its product. `stored` are types in which the inputs of modules lie until the backward: of the
+    product behind attention (attn_proj), of an activation (mlp_act, moe_act), of experts' first product (expert_fc1).
+    `dispatch` is the type in which tokens go to experts, that of all else if none is given.
     `side` is that of a grid of tp = side x side ranks, which split sequences and widths; 1 where tp splits widths.
     """
 
@@ -38,6 +44,8 @@ class Shard:
     loss_passes: bool = False
     keeps_gathered: bool = False
     keeps_gate: bool = False
+    stored: tuple[tuple[str, str], ...] = ()
+    dispatch: str = ""
 
     @property
     def tokens(self) -> int:
@@ -58,6 +66,16 @@ class Shard:
     def narrow(self) -> float:
         """Bytes of an element of what a matrix product reads."""
         return min(element_bytes(self.linear), self.wide)
+
+    def kept(self, module: str, otherwise: float) -> float:
+        """Bytes of an element of a module's input until the backward, where none is stated `otherwise`."""
+        stored = dict(self.stored).get(module)
+        return otherwise if stored is None else STORED[stored]
+
+    @property
+    def dispatched(self) -> float:
+        """Bytes of an element of a token on its way to experts."""
+        return STORED[self.dispatch] if self.dispatch else self.wide
 
     @property
     def plain(self) -> str:

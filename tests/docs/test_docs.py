@@ -69,8 +69,8 @@ def test_links_of_the_readme_lead_somewhere():
 
 TABLES = (
     Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Length, TrainScenario, training.Parallel,
-    training.Schedule, training.Batch, training.Precision, training.Recompute, training.Offload, training.Overlap,
-    training.Fusion, training.Experts, training.Memory, training.Lora, training.Run,
+    training.Schedule, training.Batch, training.Precision, training.Activations, training.Recompute, training.Offload,
+    training.Overlap, training.Fusion, training.Experts, training.Memory, training.Lora, training.Run,
 )  # fmt: skip
 
 

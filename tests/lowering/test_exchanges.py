@@ -149,6 +149,18 @@ def test_tokens_go_to_experts_and_back_four_times():
     assert len(ops(made, label="dispatch")) == len(ops(made, label="combine_back")) == 3 * LAYERS
 
 
+def test_tokens_may_go_to_experts_in_8_bits_and_come_back_in_16():
+    """Forward dispatch, and its like of the backward, which takes gradients to experts; scales go with them."""
+    made = program(4, 3, MOE, parallel={"ep": 4}, precision={"dispatch": "fp8"})
+    elements = SEQ * TOP_K * HIDDEN
+    there, back = (
+        Counter(int(made.bytes[op]) for label in ways for op in ops(made, label=label))
+        for ways in (("dispatch", "combine_back"), ("combine", "dispatch_back"))
+    )
+    assert there == {elements + elements // 128 * 4: 2 * LAYERS * 3}
+    assert back == {2 * elements: 2 * LAYERS * 3}
+
+
 def test_sequence_parallel_ranks_send_their_own_tokens_to_experts():
     made = program(4, 1, MOE, parallel={"ep": 4, "tp": 2, "etp": 1})
     assert table(made, "ep") == {("all_to_all", SEQ // 2 * TOP_K * HIDDEN * 2): 4 * LAYERS}

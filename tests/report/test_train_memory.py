@@ -23,6 +23,7 @@ from ..lowering.steps import (
     SEQ,
     TABLE,
     WORDS,
+    ops,
     resolved,
 )
 
@@ -86,6 +87,16 @@ def test_copies_in_8_bits_are_of_layers_alone_and_beside_bf16():
     sharded = resolved(4, precision={"compute": "fp8"}, parallel={"zero": 3})
     assert "quantized copies" not in static_bytes(sharded, 0)
     assert sharded.plan.types.weights == 2
+
+
+def test_layers_may_have_weights_in_8_bits_alone():
+    given = {"precision": {"compute": "fp8-block", "weights": "fp8"}, "parallel": {"zero": 1}}
+    step = resolved(4, **given)
+    found = static_bytes(step, 0)
+    assert (found["weights"], found["quantized copies"]) == (2 * (2 * TABLE + HIDDEN), 2 * LAYERS * LAYER)
+    assert found["master weights"] == pytest.approx(PARAMETERS, abs=8)  # 4 bytes on each of 4 ranks
+    sizes = [int(step.program.bytes[op]) for op in ops(step.program, label="gather weights")]
+    assert sizes == [LAYER + 2 * TABLE, LAYER, LAYER, LAYER + 2 * (TABLE + HIDDEN)]
 
 
 def test_tensor_and_pipeline_parallel_ranks_hold_their_part():

@@ -195,6 +195,26 @@ def test_8_bits_are_kept_where_a_product_reads_them():
     assert ours["core_attn"] == 2 * sbh + 4 * 64 * SEQ
 
 
+def test_what_enters_the_product_behind_attention_is_kept_once_in_the_type_that_is_stated():
+    """12 bits and a scale in 32 for 128 elements, in place of a byte and of the two that attention's backward reads."""
+    spec, sbh = gpt(64, 6144), SEQ * 6144
+    for linear in ("bf16", "fp8"):
+        ours = kept(layer(spec, 0, Shard(1, SEQ, linear=linear, stored=(("attn_proj", "e5m6"),))))
+        assert (ours["proj"], ours["core_attn"]) == ((12 + 32 / 128) / 8 * sbh, 4 * 64 * SEQ)
+
+
+def test_inputs_of_networks_and_experts_are_kept_in_the_types_that_are_stated():
+    """DeepSeek-V3: experts read 8 copies of a token, 7168 wide; they and the shared one activate 2 x 2048."""
+    tokens, spec, byte = 4096, preset("deepseek-v3"), 1 + 4 / 128
+    stored = Shard(1, tokens, stored=(("mlp_act", "fp8"), ("expert_fc1", "fp8"), ("moe_act", "fp8")))
+    dense, sparse = (kept(layer(spec, number, stored)) for number in (0, 5))
+    assert dense["mlp"] == 2 * 18432 * tokens * byte
+    assert sparse["moe"] == 8 * tokens * (7168 + 2 * 2048) * byte
+    assert sparse["shared_experts"] == 2 * 2048 * tokens * byte
+    plain = kept(layer(spec, 5, Shard(1, tokens)))
+    assert {part for part in plain if plain[part] != sparse[part]} == {"moe", "shared_experts"}
+
+
 def test_exchanging_heads_keeps_attentions_output_on_both_sides():
     spec, sbh = gpt(64, 6144), SEQ * 6144 // 4
     ours = kept(layer(spec, 0, Shard(1, SEQ, cp=4, cp_type="ulysses")))
