@@ -104,7 +104,7 @@ class Step:
         last, sends = first + len(piece) - 1, self._sends(piece, first) if self.plan.mirrored else ()
         return [
             Placed([first + op for op in heads], [first + op for op in tails], first, last, weights, grads, sends,
-                   tuple(one.moved(first) for one in layers))
+                   tuple(one.moved(first) for one in layers) if self.plan.offloaded else ())
             for heads, tails, layers in zip(piece.heads, piece.tails, piece.layers, strict=True)
         ]  # fmt: skip
 

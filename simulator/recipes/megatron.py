@@ -211,6 +211,11 @@ def _precision(given: Given, zero: int) -> dict[str, Any]:
         given.notes.assumed.append("precision.gradients = bf16: fp16 gradients, which take as many bytes")
     if (moments := _moments(given, zero)) != "fp32":
         found["moments"] = moments
+    if given.switch("fp8_param_gather"):
+        if compute in FP8.values() and zero < 3:
+            found["weights"] = "fp8"
+        else:
+            given.notes.not_modelled.append("--fp8-param-gather: weights in 8 bits go with FP8 products and no FSDP")
     return found
 
 

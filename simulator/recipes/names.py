@@ -17,7 +17,7 @@ SWITCHES = frozenset(
     overlap_grad_reduce overlap_param_gather tp_comm_overlap overlap_p2p_comm overlap_moe_expert_parallel_comm
     delay_wgrad_compute account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split bf16 fp16
     grad_reduce_in_bf16 grad_reduce_in_fp32 use_precision_aware_optimizer recompute_activations
-    optimizer_cpu_offload cpu_offloading geglu moe_enable_deepep
+    optimizer_cpu_offload cpu_offloading geglu moe_enable_deepep fp8_param_gather
 """)
 )
 
@@ -57,6 +57,7 @@ ALIASES = {
     "use_custom_fsdp": "use_megatron_fsdp",
     "use_mcore_fsdp": "use_megatron_fsdp",
     "fp8": "fp8_format",
+    "fp8_param": "fp8_param_gather",
     "fp4": "fp4_format",
     "bucket_size": "ddp_bucket_size",
     "optimizer_offload": "optimizer_cpu_offload",
@@ -172,8 +173,6 @@ NOT_MODELLED = {
     "no_align_param_gather": "when gathers start is the software stack's",
     "no_align_grad_reduce": "when reductions start is the software stack's",
     "overlap_param_gather_with_optimizer_step": "gathers run beside the first forward, not beside the optimizer",
-    "fp8_param_gather": "new weights are gathered in the type of activations",
-    "fp8_param": "new weights are gathered in the type of activations",
     "reuse_grad_buf_for_mxfp8_param_ag": "buffers are as the software stack has them",
     "main_grads_dtype": "gradients are kept as --grad-reduce-in-bf16 says",
     "main_params_dtype": "the optimizer's own weights are fp32",
