@@ -274,6 +274,13 @@ def test_the_parts_that_a_rank_holds_are_those_of_its_layers():
     assert max(ratios) == pytest.approx(min(ratios))
 
 
+@pytest.mark.parametrize(("nodes", "level", "says"), [(2, "coarse", 1), (2, "kernels", 0), (1, "coarse", 0)])
+def test_the_coarser_level_says_where_copies_meet_exchanges_between_nodes(nodes, level, says):
+    model, ep = {"preset": "qwen3-30b-a3b"}, 8 * nodes
+    step = real(model=model, nodes=nodes, parallel={"ep": ep}, offload={"activations": 1.0}, level=level)
+    assert len([note for note in step.notes if note.startswith("level = coarse")]) == says
+
+
 def test_slots_go_with_activations():
     with pytest.raises(UserError, match="slots goes with activations above 0"):
         check_train(REAL | {"offload": {"slots": 3}})
