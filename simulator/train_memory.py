@@ -12,7 +12,7 @@ from .lowering import Again, TrainPlan, buffer_parts
 from .lowering.assembly import ACTIONS
 from .lowering.held import Holdings
 from .lowering.summa import largest_panels
-from .program import Place, Program
+from .program import Place
 from .scenario import ResolvedTrain
 from .timeline import Timeline
 from .timeline.memory import buffer_spans
