@@ -8,7 +8,7 @@ speed alone, `interference.<noise>.<victim>` the noise's own, 1 at most. Where n
 and where one collective was not, the measured all-reduce. What a collective itself loses, `occupy` cannot tell. A copy
 on the device, `d2d` in records, is the op `copy` here, as in weight updates.
 
-**Sustained products.** `gemm.sustained_fraction` is the rate of the last third of a long run over that of its first
+**Sustained products.** `gemm.training_rate` is the rate of the last third of a long run over that of its first
 second, by medians.
 
 **Awkward shapes.** A record of the group `shapes` times a kernel, and in `more` the same with its size padded.
@@ -200,7 +200,7 @@ def _sustained(records: Iterable[Record]) -> Entries:
     source = f"{seconds}; {_told(kept, {one.case: one for one in kept})}"
     between = statistics.stdev(math.log(one.value) for one in kept) if len(kept) > 1 else 0.0
     spread = max(math.hypot(between, scatter), _LEAST_SPREAD)
-    return {"gemm.sustained_fraction": _written(value, spread, "measured", source)}
+    return {"gemm.training_rate": _written(value, spread, "measured", source)}
 
 
 def _settled(record: Record) -> Kept | None:

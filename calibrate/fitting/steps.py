@@ -1,7 +1,7 @@
 """Parameters of software stacks and devices, fitted to the ledger of training steps.
 
 What is free is how much longer than its profile says a phase takes with some software (`time_factor.<phase>`), host
-work per layer, and how far a device's products fall behind once its clocks have settled. A stack rests on another one:
+work per layer, and how fast a device's GEMMs are in training. A stack rests on another one:
 its factor is its base's times its own, and each has a prior, ln(factor / stated) ~ N(0, spread). So a stack with few
 rows stays near its base, one without rows is its base, and leaving a stack out needs no rule of its own. A base has
 factors of its own where rows of two others move them, or its own do: what rows of one stack say is said of that
@@ -9,8 +9,8 @@ stack. Devices rest on each other as their profiles do, in the same way.
 
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
-simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Clocks of
-products, `layer.tp_s` and `network.exchange_s` move a part of phases: how large that is, a simulation with a small
+simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Rates of
+GEMMs, `layer.tp_s` and `network.exchange_s` move a part of phases: how large that is, a simulation with a small
 change of each says (`weigh`). What is wrong with slopes the next simulation corrects: exchanges behind kernels slow
 these, a far pipeline's host waits for exchanges too, and at the coarser level the host's seconds are only those that it
 takes longer than its device. Rows that are left out are simulated with what the others gave.
@@ -56,10 +56,10 @@ SMALL = 0.02
 _MOVES = 0.01
 """The least slope with which a row counts as one that a parameter moves."""
 
-_SUSTAINED = "gemm.sustained_fraction"
-_OWN_FRACTION = ("fp8", "fp4")
-"""Types whose products settle at a fraction of their own."""
-_GROUPED = "grouped_gemm.sustained_fraction"
+_RATE = "gemm.training_rate"
+_OWN_RATE = ("fp8", "fp4")
+"""Types whose GEMMs have a rate of their own."""
+_GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
 
 
@@ -120,9 +120,9 @@ class Design:
 
     def _of_device(self, row: int, case: Case) -> Iterator[Term]:
         own = self._type(case)
-        moved = [("gemm", _SUSTAINED + own, -1.0), ("experts", _SUSTAINED + own, -1.0), ("experts", _GROUPED, -1.0)]
+        moved = [("gemm", _RATE + own, -1.0), ("experts", _RATE + own, -1.0), ("experts", _GROUPED, -1.0)]
         if own:
-            moved.append(("gemm", _SUSTAINED, 0.0))
+            moved.append(("gemm", _RATE, 0.0))
         if case.resolved.scenario.attention == "flash-2":
             moved.append(("attention", _FLASH2, 1.0))
         for phase, name, power in moved:
@@ -133,7 +133,7 @@ class Design:
     def _type(case: Case) -> str:
         computed = case.resolved.scenario.precision.compute
         kept = PRODUCT_TYPE.get(computed, computed)
-        return f".{kept}" if kept in _OWN_FRACTION else ""
+        return f".{kept}" if kept in _OWN_RATE else ""
 
     def _at(self, of: str, name: str, phase: str) -> int:
         key = (of, name)
@@ -159,8 +159,8 @@ class Design:
         """A parameter as the file of its stack or profile would have it: with all that it rests on."""
         chain, read = (_devices(of, name), _of_profile) if of_device(name) else (stack_chain(of), _of_stack)
         places = [self._index[one, name] for one in chain if (one, name) in self._index]
-        if name.startswith(f"{_SUSTAINED}.") and name not in read(of) and not u[places].any():
-            return self.value(of, _SUSTAINED, u)  # a type of which nothing is known settles as 16-bit products do
+        if name.startswith(f"{_RATE}.") and name not in read(of) and not u[places].any():
+            return self.value(of, _RATE, u)  # a type of which nothing is known trains as 16-bit GEMMs do
         return _value(read(of), name) * float(np.exp(u[places].sum()))
 
     def adds(self, at: int, u: Floats) -> bool:
@@ -180,7 +180,7 @@ class Design:
     def partial(self, rows: Rows) -> dict[str, list[int]]:
         """Parameters that move a part of a phase, and the rows where those phases take time."""
         every = dict.fromkeys(free.name for free in self.free)
-        names = [name for name in every if name in (_BLOCKED, _EXCHANGE) or "sustained" in name]
+        names = [name for name in every if name in (_BLOCKED, _EXCHANGE) or "training_rate" in name]
         share = {name: self._share(name, rows) for name in names}
         return {name: np.flatnonzero(share[name] > _MOVES).tolist() for name in names}
 

@@ -77,16 +77,16 @@ class Kernels:
 
     def _product(self, kind: str, shape: Shape, dtype: str) -> Estimate:
         widths = shape[:2] if kind == "wgrad" else shape[1:]
-        found = self._misaligned(self._settled(kind, shape, dtype), widths, dtype)
+        found = self._misaligned(self._in_training(kind, shape, dtype), widths, dtype)
         return self._accumulated(found, float(shape[0] * shape[1])) if kind == "wgrad" else found
 
-    def _settled(self, kind: str, shape: Shape, dtype: str) -> Estimate:
-        """Profiles hold short measurements; hours of products let clocks settle where power and heat allow."""
+    def _in_training(self, kind: str, shape: Shape, dtype: str) -> Estimate:
+        """Profiles hold short measurements; in training clocks settle, and other kernels and casts are around."""
         m, n, k = shape
         kept = PRODUCT_TYPE.get(dtype, dtype)
         found = self._of(f"gemm.{kept}{_SUFFIX[kind]}", {"m": m, "n": n, "k": k})
-        settled = self.profile.given("gemm.sustained_fraction", 1.0)
-        return _times(found, 1 / self.profile.given(f"gemm.sustained_fraction.{kept}", settled))
+        rate = self.profile.given("gemm.training_rate", 1.0)
+        return _times(found, 1 / self.profile.given(f"gemm.training_rate.{kept}", rate))
 
     def _misaligned(self, found: Estimate, widths: Shape, dtype: str) -> Estimate:
         """The same where rows of this many elements do not start where kernels load fastest (NVIDIA's guide "Matrix
@@ -141,9 +141,9 @@ class Kernels:
         tiled = rows + filled * _TILE_ROWS
         both = [(tiled, (matrices - 1) * width, hidden), (tiled, hidden, width)]
         kind = direction or "gemm"
-        settled = [self._settled(kind, _turned(direction, one, filled), dtype) for one in both]
-        found = _sum([self._misaligned(each, one[1:], dtype) for each, one in zip(settled, both, strict=True)])
-        found = _times(found, 1 / self.profile.given("grouped_gemm.sustained_fraction", 1.0))
+        plain = [self._in_training(kind, _turned(direction, one, filled), dtype) for one in both]
+        found = _sum([self._misaligned(each, one[1:], dtype) for each, one in zip(plain, both, strict=True)])
+        found = _times(found, 1 / self.profile.given("grouped_gemm.training_rate", 1.0))
         weights = float(matrices * hidden * width * filled)
         read_s = weights * element_bytes(dtype) / self._memory_rate
         found = replace(found, seconds=np.maximum(found.seconds, read_s))

@@ -83,10 +83,11 @@ OPTIONAL = {
         for phase in FACTORS
     },
     "time_factor.tp.network": (0.05, 50.0, "the same of tp, more where its groups go over several nodes"),
-    "gemm.sustained_fraction": (0.1, 2.0, "rate of products in long runs, clocks settled, over that of short ones"),
-    "gemm.sustained_fraction.fp8": (0.1, 2.0, "the same of 8-bit products, if they differ"),
-    "gemm.sustained_fraction.fp4": (0.1, 2.0, "the same of 4-bit products, if they differ"),
-    "grouped_gemm.sustained_fraction": (0.1, 3.0, "the same of products of experts, in training instead of in serving"),
+    "gemm.training_rate": (0.1, 5.0, "rate of GEMMs in training over that of the short measurements of the profile: "
+                                     "clocks settle, casts are fused, libraries are tuned"),
+    "gemm.training_rate.fp8": (0.1, 5.0, "the same of 8-bit GEMMs, if they differ"),
+    "gemm.training_rate.fp4": (0.1, 5.0, "the same of 4-bit GEMMs, if they differ"),
+    "grouped_gemm.training_rate": (0.1, 5.0, "the same of experts' GEMMs, over that of dense ones"),
     "gemm.align16_factor": (1.0, 20.0, "time of products with rows of an odd multiple of 16 bytes, over even ones"),
     "gemm.align4_factor": (1.0, 20.0, "the same of rows of a multiple of 4 or 8 bytes only"),
     "gemm.align2_factor": (1.0, 20.0, "the same of rows of an odd number of 16-bit elements, or of bytes"),

@@ -12,9 +12,9 @@ from ..files import beside
 from ..profile import FACTORS, Parameter, Profile, load_profile, load_stack
 from ..scenario import ResolvedTrain
 
-_SUSTAINED = "gemm.sustained_fraction"
-_OWN_FRACTION = ("fp8", "fp4")
-_GROUPED = "grouped_gemm.sustained_fraction"
+_RATE = "gemm.training_rate"
+_OWN_RATE = ("fp8", "fp4")
+_GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
 
 
@@ -70,7 +70,7 @@ def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[
 def _of_device(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
     computed = resolved.scenario.precision.compute
     kept = PRODUCT_TYPE.get(computed, computed)
-    own = f"{_SUSTAINED}.{kept}" if kept in _OWN_FRACTION else _SUSTAINED
+    own = f"{_RATE}.{kept}" if kept in _OWN_RATE else _RATE
     for phase, name in (("gemm", own), ("experts", own), ("experts", _GROUPED)):
         yield from _to_first_stated(chain, name, phase, -1.0)
     if resolved.scenario.attention == "flash-2":

@@ -58,7 +58,7 @@ def test_experts_without_rows_are_not_read():
 def test_well_filled_experts_lose_a_tile_each(profile, each):
     """With hundreds of rows each they take as long as one dense product over all rows, and 128 rows more per expert."""
     local, hidden, inter = 16, 4096, 1536
-    fraction = PROFILES[profile].given("grouped_gemm.sustained_fraction", 1.0)
+    fraction = PROFILES[profile].given("grouped_gemm.training_rate", 1.0)
     dense = sum(
         float(kernels(profile).estimate("gemm", shape, 0, "bf16").seconds[0])
         for shape in ((each * local, 2 * inter, hidden), (each * local, hidden, inter))
@@ -113,7 +113,7 @@ def higher(size):
 @pytest.mark.parametrize("kind", PRODUCTS)
 def test_products_with_aligned_rows_take_what_the_profile_says_for_any_number_of_tokens(kind):
     """The tables that profiles are fitted to have weights of whole 64 bytes, and odd numbers of tokens."""
-    settled = PROFILES["h100-sxm"].given("gemm.sustained_fraction", 1.0)
+    settled = PROFILES["h100-sxm"].given("gemm.training_rate", 1.0)
     shape = (4001, 4112, 2064) if kind != "wgrad" else (4112, 2064, 4001)
     suffix = {"gemm": "", "dgrad": ".dgrad", "wgrad": ".wgrad"}[kind]
     plain = PROFILES["h100-sxm"].estimate(f"gemm.bf16{suffix}", dict(zip("mnk", shape, strict=True)))

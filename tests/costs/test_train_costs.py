@@ -125,7 +125,7 @@ def test_a_slower_exchange_moves_as_many_bytes():
 
 def test_settled_clocks_slow_products_of_their_type():
     step = resolved(1)
-    settled = {"gemm.sustained_fraction": 0.8, "gemm.sustained_fraction.fp8": 0.5}
+    settled = {"gemm.training_rate": 0.8, "gemm.training_rate.fp8": 0.5}
     costs = cost_train(step.program, step.cluster, step.profile.stated(settled, "a test"))
     gemm = step.program.of_kind("gemm")
     assert costs.work_s[gemm] == pytest.approx(step.costs.work_s[gemm] / 0.8)

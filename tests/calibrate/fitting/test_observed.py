@@ -155,7 +155,7 @@ def sustained(samples, **params):
 
 def test_settled_clocks_against_the_first_second():
     fresh, falling, settled = [1e5] * 10, [1.1e5] * 20, [1.25e5] * 80
-    entry = observed([sustained(fresh + falling + settled)])["gemm.sustained_fraction"]
+    entry = observed([sustained(fresh + falling + settled)])["gemm.training_rate"]
     told = "rate of the last third of a run over that of its first 1 s; 1 record of 1 case in s.jsonl"
     assert entry == {"value": 0.8, "spread": 0.02, "provenance": "measured", "source": told}
 
@@ -163,7 +163,7 @@ def test_settled_clocks_against_the_first_second():
 def test_a_sample_may_be_one_of_several_products():
     run = [1e3] * 100 + [2e3] * 500
     assert observed([sustained(run)]) == {}  # 1.1 s
-    assert observed([sustained(run, per_sample=10)])["gemm.sustained_fraction"]["value"] == 0.5
+    assert observed([sustained(run, per_sample=10)])["gemm.training_rate"]["value"] == 0.5
 
 
 def test_a_run_that_was_disturbed_tells_nothing_of_clocks():
@@ -188,7 +188,7 @@ def fit(tmp_path, monkeypatch, capsys):
 
 def test_they_stand_in_the_profile(fit):
     known, _ = fit([beside("gemm", "h2d"), sustained([1e5] * 100)])
-    assert (known["interference.gemm.h2d"].value, known["gemm.sustained_fraction"].value) == (0.8, 1.0)
+    assert (known["interference.gemm.h2d"].value, known["gemm.training_rate"].value) == (0.8, 1.0)
     assert known["interference.all_gather.gemm"].provenance == "assumed"  # the base's
 
 

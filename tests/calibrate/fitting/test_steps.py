@@ -71,9 +71,9 @@ def test_products_of_experts_and_16_bit_products_of_8_bit_steps_have_clocks_too(
     design, rows = watched
     slopes = design.slopes(rows, rows.u)[[case.key for case in cases].index(MOE)]
     gemm, experts = (slopes[at(design, "generic", f"time_factor.{phase}")] for phase in ("gemm", "experts"))
-    eight = slopes[at(design, "h100-sxm", "gemm.sustained_fraction.fp8")]
+    eight = slopes[at(design, "h100-sxm", "gemm.training_rate.fp8")]
     assert -gemm - experts < eight < -experts
-    assert slopes[at(design, "h100-sxm", "gemm.sustained_fraction")] < -0.05
+    assert slopes[at(design, "h100-sxm", "gemm.training_rate")] < -0.05
 
 
 def test_what_one_stack_says_is_said_of_that_stack(cases, watched):
@@ -117,7 +117,7 @@ def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
     for row, case in enumerate(cases):
         loaded = load_profile(case.resolved.profile_name).joined(load_stack(case.stack))
         used = design.values(row, u)
-        plain = loaded.given("gemm.sustained_fraction", 1.0)
+        plain = loaded.given("gemm.training_rate", 1.0)
         otherwise = {name: plain if name.startswith("gemm.") else 1.0 for name in used}
         assert {name: loaded.given(name, otherwise[name]) for name in used} == pytest.approx(used, rel=1e-3)
     follows = tables["stacks"]["pytorch-fsdp"]["time_factor.host"]
