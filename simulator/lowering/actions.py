@@ -386,12 +386,8 @@ class _Script:
 
     def _send(self, number: int, size: int, share: Share, after: Sequence[int]) -> None:
         """Sharded gradients are scattered, replicated ones all-reduced; hybrid sharding does both."""
-        sharding, buckets = self.plan.sharding, 1
-        if sharding.by_tensor:
-            buckets = self.plan.tensors(number, experts=share.lane == "edp")
-        elif sharding.level < 3:
-            whole, rest = divmod(size, sharding.bucket)
-            buckets = max(whole + (sharding.fused and rest > 0), 1)
+        sharding = self.plan.sharding
+        buckets = sharding.messages(size, self.plan.tensors(number, experts=share.lane == "edp"))
         for kind, group, total in exchanges(share._replace(parameters=size), sharding.level, self.plan.types.reduced):
             after = [
                 self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)

@@ -167,6 +167,15 @@ class _CoarseStep(Step):
             for one, layers in zip(cell, cut.layers, strict=True)
         ]  # fmt: skip
 
+    def reduce(
+        self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
+        messages: int,
+    ) -> None:  # fmt: skip
+        """All messages as one op."""
+        op = self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size, group=group)
+        if messages > 1:
+            self.times[op] = messages
+
     def _waiting(self, rank: int, kind: str, stage: int) -> list[int]:
         """The units of a stage whose weights are on their way: those of its first forward."""
         sharding = self.plan.sharding

@@ -65,6 +65,15 @@ class Sharding:
     fused: bool = False
     by_tensor: bool = False
 
+    def messages(self, parameters: int, tensors: int) -> int:
+        """Into how many messages gradients that are ready together are cut, of so many tensors."""
+        if self.by_tensor:
+            return tensors
+        if self.level >= 3:
+            return 1
+        whole, rest = divmod(parameters, self.bucket)
+        return max(whole + (self.fused and rest > 0), 1)
+
 
 @dataclass(frozen=True)
 class Types:

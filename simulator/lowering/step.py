@@ -5,7 +5,7 @@ direction on both sides. Behind its last action a rank waits for its gradients, 
 updates the parameters that it owns, and gathers those of others, unless the next step does that under its forward.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -286,10 +286,31 @@ class Step:
     def _reduce_late(self, rank: int) -> None:
         """Gradients travel behind the last backward."""
         ends = self._ends(self._alike(rank))
-        for _, share in self._trained_shares(rank):
+        for share, messages in self._late(rank):
             for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
                 lanes = [(other, share.lane) for other in self._alike(rank)]
-                self.assembly.op(kind, lanes, ends, name="reduce gradients", size_bytes=size, group=group)
+                self.reduce(kind, lanes, ends, group, size, messages)
+
+    def _late(self, rank: int) -> Iterator[tuple[Share, int]]:
+        """What travels there, in how many messages: a tensor each, or the buckets of torch's DistributedDataParallel,
+        which has them whenever they travel, or all in one (Megatron-LM: `bucket_size = None` without overlap).
+        """
+        sharding, shares = self.plan.sharding, self._trained_shares(rank)
+        if sharding.by_tensor:
+            yield from ((share, self.plan.tensors(of, experts=share.lane == "edp")) for of, share in shares)
+            return
+        for lane in dict.fromkeys(share.lane for _, share in shares):
+            alike = [share for _, share in shares if share.lane == lane]
+            whole = alike[0]._replace(parameters=sum(share.parameters for share in alike))
+            yield whole, 1 if sharding.level else sharding.messages(whole.parameters, 1)
+
+    def reduce(
+        self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
+        messages: int,
+    ) -> None:  # fmt: skip
+        """Write gradients of so many bytes as messages in a row."""
+        for _ in range(messages):
+            self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size / messages, group=group)
 
     def _sum_replicated(self, rank: int) -> None:
         """Behind what data-parallel ranks reduce: gradients that tensor-parallel ranks made of their own tokens."""

@@ -109,8 +109,13 @@ def test_buckets_travel_beside_the_last_backward():
     assert makespan(made, seconds(1, 2, 1, reduce__gradients=2.0)) == alone + 2  # shorter than a layer: the last one
     longer = makespan(made, seconds(1, 2, 1, reduce__gradients=5.0))
     assert longer == alone - (LAYERS - 1) * 3 + LAYERS * 5  # all stand behind each other from the first on
-    late = program(4, 3, parallel={"zero": 0}, bucket=1, overlap={"dp": False})
-    assert makespan(late, seconds(1, 2, 1, reduce__gradients=2.0)) == alone + 2 * LAYERS
+
+
+@pytest.mark.parametrize(("zero", "bucket", "messages"), [(0, 10**9, 1), (0, 50_000, 4), (1, 50_000, 1)])
+def test_late_gradients_travel_in_buckets_of_torch_or_in_one_message(zero, bucket, messages):
+    late = program(4, 3, parallel={"zero": zero}, bucket=bucket, overlap={"dp": False})
+    sent = makespan(late, seconds(1, 2, 1, reduce__gradients=2.0)) - 3 * LAYERS * 4
+    assert sent == 2 * messages
 
 
 def test_accumulated_gradients_travel_once():
