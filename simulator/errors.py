@@ -19,10 +19,26 @@ class UserError(ValueError):
         self.faults = faults
 
 
-def fault(where: str, key: str, value: object, allowed: str) -> str:
+class Fault(str):
+    """The line for one fault; the key, its value and what is allowed are known apart, too."""
+
+    key: str
+    value: object
+    allowed: str
+
+    def __new__(cls, line: str, key: str, value: object, allowed: str) -> "Fault":  # noqa: D102
+        self = super().__new__(cls, line)
+        self.key, self.value, self.allowed = key, value, allowed
+        return self
+
+    def __getnewargs__(self) -> tuple[str, str, object, str]:  # type: ignore[override]  # workers send them
+        return str(self), self.key, self.value, self.allowed
+
+
+def fault(where: str, key: str, value: object, allowed: str) -> Fault:
     """The line for one fault: file (or flag), key, value and what is allowed."""
     place = f"{where}: {key}" if key else where
-    return f"{place} = {_short(repr(value))}: {allowed}"
+    return Fault(f"{place} = {_short(repr(value))}: {allowed}", key, value, allowed)
 
 
 def unknown(where: str, key: str, value: str, known: Iterable[str]) -> UserError:

@@ -174,11 +174,11 @@ def _question(resolved: Resolved) -> str:
 
 def _layouts(resolved: Resolved) -> str:
     """Trainers and engines with their parallel sizes."""
-    trainer, inference = resolved.scenario.update.trainer, resolved.scenario.update.inference
-    assert trainer is not None
+    trainer, inference = resolved.trainer, resolved.scenario.update.inference
     sizes = [f"{name.upper()}{size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(trainer, name)) > 1]
     engine = [f"TP{inference.tp}", *([f"EP{inference.ep}"] if inference.ep > 1 else [])]
-    return f"{trainer.gpus} trainers {' '.join([*sizes, ''])}to {len(resolved.plan.receivers)} GPUs {' '.join(engine)}"
+    sources, targets = len(resolved.trainers), len(resolved.plan.receivers)
+    return f"{sources} trainers {' '.join([*sizes, ''])}to {targets} GPUs {' '.join(engine)}"
 
 
 def _host_share(path: CriticalPath, timeline: Timeline) -> float:

@@ -1,17 +1,17 @@
 """The second interpreter of a Program: every rank is a process, every op does the real thing, every span is measured.
 
-    parts         what one rank does of each op, and what it waits for on this and on other ranks
-    lanes         one thread per lane runs them in lane order and takes the time
-    acts          what every rank has and does: memory, process groups, the check that bytes arrived
-    serving       what the ops of an update by parameter servers do: copies, collectives, messages
-    transferring  what those of an update from trainers do, one class per way of the bytes
-    content       the bytes that travel, who holds which, and what must be where in the end
-    shared        memory that other ranks read or write
-    backend       the device: host memory with Gloo, or CUDA with NCCL (untested so far)
-    memory        whether this machine has the memory that its ranks need
-    launch        all ranks as processes of this machine
-    world         which rank this is, how all join, signals and messages between them
-    clock         one time for all ranks
-    measured      all ranks' spans as one table, a Timeline and files
-    run           all of it, in one rank
+parts         what one rank does of each op, and what it waits for on this and on other ranks
+lanes         one thread per lane runs them in lane order and takes the time
+acts          what every rank has and does: memory, process groups, the check that bytes arrived
+serving       what the ops of an update by parameter servers do: copies, collectives, messages
+transferring  what those of an update from trainers do, one class per way of the bytes
+content       the bytes that travel, who holds which, and what must be where in the end
+shared        memory that other ranks read or write
+backend       the device: host memory with Gloo, or CUDA with NCCL (untested so far)
+memory        whether this machine has the memory that its ranks need
+launch        all ranks as processes of this machine
+world         which rank this is, how all join, signals and messages between them
+clock         one time for all ranks
+measured      all ranks' spans as one table, a Timeline and files
+run           all of it, in one rank
 """

@@ -8,6 +8,7 @@ from ..errors import UserError
 from ..hardware import described, resolved
 from ..predict import AnyPrediction, TrainPrediction
 from ..scenario import ResolvedCycle
+from ..scenario.schema import FOR_PEOPLE
 from ..workload import ModelSpec
 
 _NAMES = ("base", "node", "about")
@@ -17,7 +18,7 @@ _NAMES = ("base", "node", "about")
 def inputs_of(prediction: AnyPrediction) -> dict[str, object]:
     """Keys as `--set` takes them; below `cluster` and `model` what the names stand for, the names themselves too."""
     given = prediction.resolved
-    said = given.scenario.model_dump(mode="json", by_alias=True, exclude={"name", "cluster"})
+    said = given.scenario.model_dump(mode="json", by_alias=True, exclude={*FOR_PEOPLE, "cluster"})
     found = dict(_flat(said))
     found |= _machines(given.scenario.cluster, given.scenario.nodes, given.where)
     if found["profile"] is None:  # that of the device; a joined profile is called by it and by its stack

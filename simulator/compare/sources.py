@@ -56,10 +56,7 @@ class Given:
         """
         where = str(self.path)
         named = [what_if(name, "--what-if", "").changes for name in self.what_ifs]
-        table = read_toml(self.path)
-        for changes in (parsed(self.changes), *named):
-            table = changed(table, changes, where)
-        return check_question(table, where)
+        return check_question(changed(read_toml(self.path), [parsed(self.changes), *named], where), where)
 
     def check(self, flag: str = "--set") -> None:
         """Raise a UserError if something is to change that is no scenario."""

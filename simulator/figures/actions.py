@@ -118,9 +118,7 @@ def waits(timeline: Timeline, grid: Grid, shortest_s: float = 0.0) -> "pd.DataFr
     return pd.DataFrame(found, columns=["rank", "start_s", "end_s", "name"])
 
 
-def joined(
-    found: "pd.DataFrame", most: int = MOST_BOXES, window: Window | None = None
-) -> tuple["pd.DataFrame", int]:
+def joined(found: "pd.DataFrame", most: int = MOST_BOXES, window: Window | None = None) -> tuple["pd.DataFrame", int]:
     """Boxes for drawing, with `last` and `count`, and how many cells share one (1: none do).
 
     Beyond `most`, actions of the same kind and chunk in so many cells that follow each other are one box that runs from

@@ -119,7 +119,7 @@ def checked(
         UserError: one line for each unknown key, each missing key and each value that is not allowed.
     """
     values: dict[str, Any] = {}
-    faults = []
+    faults: list[str] = []
     for key, value in raw.items():
         try:
             values[key] = _check(key, checks)(value)

@@ -238,9 +238,7 @@ def _between(passes: Iterable[Sequence[LayerPass]], head: int) -> set[Moment]:
     return starts | {Moment(max(layers[-1].tails), False) for layers in passes if layers}
 
 
-def _by_parts(
-    passes: Iterable[Sequence[LayerPass]], moments: Sequence[Moment]
-) -> tuple[tuple[LayerPass, ...], ...]:
+def _by_parts(passes: Iterable[Sequence[LayerPass]], moments: Sequence[Moment]) -> tuple[tuple[LayerPass, ...], ...]:
     """Layers whose ops are numbers of the parts between moments."""
     keys = [_issued(at) for at in moments]
 

@@ -78,6 +78,15 @@ def stack_defaults(name: str, where: str = "stack") -> dict[str, Any]:
     Raises:
         UserError: no such stack.
     """
+    return dict(_shipped_defaults(name)) if name in _shipped("stacks") else _defaults(name, where)
+
+
+@cache
+def _shipped_defaults(name: str) -> dict[str, Any]:
+    return _defaults(name, "stack")
+
+
+def _defaults(name: str, where: str) -> dict[str, Any]:
     _load("stacks", name, where, "stack")  # refuses what it should, such as stacks that rest on each other
     file, content = _found("stacks", name, where, "stack")
     below = stack_defaults(content["base"], file) if "base" in content else {}
@@ -138,7 +147,7 @@ def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:
     others = [device for device in devices if profile.devices and device not in profile.devices]
     if others:
         made_for = f"is made for {', '.join(profile.devices)}, not for {', '.join(others)}"
-        raise UserError(fault(where, "profile", profile.name, f"{made_for}; use {profile_for(others[0])}"))
+        raise UserError(fault(where, "profile", profile.name, f"{made_for}, whose profile is {profile_for(others[0])}"))
 
 
 @cache

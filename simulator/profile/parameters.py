@@ -83,8 +83,12 @@ OPTIONAL = {
         for phase in FACTORS
     },
     "time_factor.tp.network": (0.05, 50.0, "the same of tp, more where its groups go over several nodes"),
-    "gemm.training_rate": (0.1, 5.0, "rate of GEMMs in training over that of the short measurements of the profile: "
-                                     "clocks settle, casts are fused, libraries are tuned"),
+    "gemm.training_rate": (
+        0.1,
+        5.0,
+        "rate of GEMMs in training over that of the short measurements of the profile: "
+        "clocks settle, casts are fused, libraries are tuned",
+    ),
     "gemm.training_rate.fp8": (0.1, 5.0, "the same of 8-bit GEMMs, if they differ"),
     "gemm.training_rate.fp4": (0.1, 5.0, "the same of 4-bit GEMMs, if they differ"),
     "grouped_gemm.training_rate": (0.1, 5.0, "the same of experts' GEMMs, over that of dense ones"),
@@ -150,7 +154,7 @@ def _faults(file: str, name: str, entry: Any) -> list[str]:
     if not isinstance(entry, dict) or set(entry) != {"value", "spread", "provenance", "source"}:
         return [fault(file, name, entry, "expected value, spread, provenance and source")]
     low, high, meaning = known
-    found = []
+    found: list[str] = []
     if not within(entry["value"], low, high):
         found.append(fault(file, f"{name}.value", entry["value"], f"expected {low:g} to {high:g} ({meaning})"))
     if not within(entry["spread"], 0.0, 5.0):

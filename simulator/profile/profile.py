@@ -103,9 +103,7 @@ class Profile:
             return parameter
         return replace(parameter, spread=parameter.spread + growth, provenance="extrapolated")
 
-    def _of_like(
-        self, kind: str, ratio: Ratio, features: Mapping[str, object], limits: Limits | None
-    ) -> Estimate:
+    def _of_like(self, kind: str, ratio: Ratio, features: Mapping[str, object], limits: Limits | None) -> Estimate:
         """The estimate of the class that another one is a multiple of; equal forms lend their coefficients only."""
         lender = self.model(ratio.like)
         if isinstance(lender, Model) and (borrower := lender.lent(kind)):

@@ -73,9 +73,7 @@ class _Join:
     def program(self) -> Program:
         """All of it."""
         programs = self.programs
-        places, buffers, accesses, pools = (
-            self._offsets(of) for of in ("places", "buffers", "access_table", "pools")
-        )
+        places, buffers, accesses, pools = (self._offsets(of) for of in ("places", "buffers", "access_table", "pools"))
         return Program(
             places=tuple(chain.from_iterable(one.places for one in programs)),
             lanes=tuple(self._moved("lanes", "place", places)),

@@ -2,20 +2,18 @@
 
 A change is a key with dots into tables, and a value that takes the key's place, or `{ times = 2 }`, which multiplies
 what the key says. Keys below `cluster` change a machine whatever names it: `cluster.nic`, `cluster.device.memory`.
+Keys that lose their meaning by a change are left out (`adapt`).
 """
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
-
-from pydantic import BaseModel
 
 from ..errors import UserError, fault
 from ..hardware import described, described_device
 from ..units import times
-from .schema import Scenario
-from .schemas import SCHEMAS
+from .adapt import adapt
+from .needs import silence
 
 Changes = Mapping[str, Any]
 """Values by key; later keys see what earlier ones did."""
@@ -36,38 +34,24 @@ def parsed(lines: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def changed(table: Mapping[str, Any], changes: Changes, where: str) -> dict[str, Any]:
-    """A copy of the table with the changes.
+def changed(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where: str) -> dict[str, Any]:
+    """A copy of the table with the changes, or with several tables of them, one after the other.
+
+    What the table says and the changes make meaningless is left out, and `notes` of the copy say so.
 
     Raises:
         UserError: a key leads through something that is no table, or what is to be multiplied is no quantity.
     """
     copy = _copied(table)
-    for key, value in changes.items():
+    steps = [changes] if isinstance(changes, Mapping) else changes
+    for key, value in (change for step in steps for change in step.items()):
         _apply(copy, key, value, where)
-    return copy
-
-
-@cache
-def _defaults(kind: Any) -> Mapping[str, Any]:
-    """What keys mean where a scenario of this kind is silent, for those that have one meaning."""
-    return _defaults_of(SCHEMAS.get(kind, Scenario))
-
-
-def _defaults_of(table: type[BaseModel]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, field in table.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found[field.alias or name] = _defaults_of(field.annotation)
-        elif not field.is_required():
-            found[field.alias or name] = field.get_default(call_default_factory=True)
-    return found
+    return adapt(table, copy, {key for step in steps for key in step}, where)
 
 
 def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
     *path, last = key.split(".")
-    kind = table.get("kind")
-    known = _defaults(kind if isinstance(kind, str) else None)  # what holds where the table is silent
+    known = silence(table.get("kind"))
     for depth, part in enumerate(path):
         known = _open(tuple(path[: depth + 1]), table, known, where)
         inner = table.setdefault(part, {})

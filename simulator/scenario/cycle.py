@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from ..cycle import LARGEST_TAIL
-from .schema import Model, Scenario, Seconds, Size, Slow, Table, Update
+from .schema import FROM_TRAINERS, Model, Scenario, Seconds, Size, Slow, Table, Trainer, Update
 
 _MOST_TOKENS = 10**9
 Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
@@ -49,21 +49,11 @@ class Cycle(Table):
     release: Seconds = Field(0.0, description="colocated: time to free the KV cache and put engines to sleep after it")
 
     @model_validator(mode="after")
-    def _nothing_ignored(self) -> "Cycle":
-        given = self.model_fields_set
-        if "staleness" in given and self.mode != "asynchronous":
-            raise ValueError("staleness goes with mode = 'asynchronous'")
+    def _goes_together(self) -> "Cycle":
         if self.mode == "asynchronous" and self.placement == "colocated":
             raise ValueError("mode = 'asynchronous' needs placement = 'disaggregated': one set of GPUs takes turns")
-        for key in sorted({"state", "kv_alloc", "release"} & given):
-            if self.placement != "colocated":
-                raise ValueError(f"{key} goes with placement = 'colocated'")
-        if "trainer_gpus" in given and self.placement != "disaggregated":
-            raise ValueError("trainer_gpus goes with placement = 'disaggregated'")
-        if self.pause is not None and self.placement != "disaggregated":
-            raise ValueError("pause goes with placement = 'disaggregated'")
-        if self.pause is not None and (self.update_time is None or self.pause > self.update_time):
-            raise ValueError("pause goes with update_time, and is at most that")
+        if self.pause is not None and self.update_time is not None and self.pause > self.update_time:
+            raise ValueError("pause is at most update_time")
         return self
 
     @property
@@ -130,19 +120,12 @@ class Rollout(Table):
         0.0, description="keep: time per token that a request has, to rebuild its KV cache under the new weights"
     )
 
-    @model_validator(mode="after")
-    def _nothing_ignored(self) -> "Rollout":
-        if "recompute_time" in self.model_fields_set and self.interrupt != "keep":
-            raise ValueError("recompute_time goes with interrupt = 'keep'")
-        if self.max_tokens is not None and self.length.kind == "fixed":
-            raise ValueError("max_tokens is for lengths that vary")
-        return self
-
 
 class CycleScenario(Table):
     """One question about an RL cycle. The content hash names its results."""
 
     name: str = Field("unnamed", description="a title for people; not part of the hash")
+    notes: tuple[str, ...] = Field((), description="lines that the report repeats; not part of the hash")
     kind: Literal["rl_cycle"] = Field(description="what is simulated")
     cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
     nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
@@ -157,23 +140,22 @@ class CycleScenario(Table):
     rollout: Rollout = Field(description="what is generated in a step")
 
     @model_validator(mode="after")
-    def _nothing_ignored(self) -> "CycleScenario":
-        given = self.model_fields_set
+    def _goes_together(self) -> "CycleScenario":
         if self.cycle.update_time is None and self.model is None:
             raise ValueError("give the model whose update is simulated, or cycle.update_time")
-        if self.cycle.update_time is not None:
-            for key in sorted({"model", "update", "slow", "fold"} & given):
-                raise ValueError(f"{key} is for an update that is simulated, not given as cycle.update_time")
-            for key in sorted({"profile", "stack"} & given):
-                if self.cycle.state is None:
-                    raise ValueError(f"{key} is for an update that is simulated, or for cycle.state")
         if self.update.drain is not None:
             raise ValueError("update.drain is not for a cycle, whose requests are simulated; see rollout.interrupt")
         if self.update.method == "colocated" and self.cycle.placement != "colocated":
             raise ValueError("update.method = 'colocated' goes with cycle.placement = 'colocated'")
-        if "interrupt" in self.rollout.model_fields_set and not self.cycle.bound:
-            raise ValueError("rollout.interrupt is for rollouts beside training: cycle.staleness of 1 or more")
         return self
+
+    @property
+    def _update(self) -> Update:
+        """The update, from as many trainers as the cycle has where it does not say how many."""
+        trainer, gpus = self.update.trainer or Trainer(), self.cycle.trainer_gpus
+        if self.update.method not in FROM_TRAINERS or gpus is None or trainer.gpus is not None:
+            return self.update
+        return self.update.model_copy(update={"trainer": trainer.model_copy(update={"gpus": gpus})})
 
     def weight_update(self) -> Scenario:
         """The update alone: the same scenario with kind weight_update."""
@@ -186,7 +168,7 @@ class CycleScenario(Table):
             profile=self.profile,
             stack=self.stack,
             model=self.model,
-            update=self.update,
+            update=self._update,
             slow=self.slow,
             fold=self.fold,
         )

@@ -36,7 +36,7 @@ from ..updates import (
 )
 from ..workload import ModelSpec, Weights, weights
 from .numbers import Names, choose_profiles, devices_of, load_numbers, notes_on
-from .schema import FROM_TRAINERS, Scenario, Slow
+from .schema import FOR_PEOPLE, FROM_TRAINERS, Scenario, Slow, Storage, Trainer
 from .shape import shape_of
 from .transfers import Question
 
@@ -207,21 +207,31 @@ class Resolved:
     @cached_property
     def plan(self) -> UpdatePlan | TransferPlan:
         """Who holds what, in which buckets."""
-        if self.from_trainers:
-            return self._transfer().plan()
-        return self.served_plan
+        return self._transfer.plan() if self.from_trainers else self.served_plan
 
     @property
     def from_trainers(self) -> bool:
         """Whether the update starts at trainers, not at parameter servers beside the engines."""
         return self.scenario.update.method in FROM_TRAINERS
 
+    @property
+    def trainer(self) -> Trainer:
+        """How the GPUs are laid out at which an update from trainers starts."""
+        return self._transfer.trainer
+
+    @property
+    def trainers(self) -> range:
+        """Those GPUs."""
+        return self._transfer.trainers
+
+    @cached_property
     def _transfer(self) -> Question:
         return Question(
             scenario=self.scenario,
             spec=self.spec,
             stored=self.weights,
             gpus=self.cluster.n_gpus,
+            gpus_per_node=min(self.cluster.gpus_per_node),
             free_bytes=self.free_bytes,
             classes=self.classes,
             dtype=self.dtype,
@@ -281,14 +291,18 @@ class Resolved:
 
     @property
     def _store(self) -> Store | None:
-        storage = self.scenario.update.storage
-        return Store(storage.write, storage.read) if storage is not None else None
+        if self.scenario.update.method != "file_system":
+            return None
+        storage = self.scenario.update.storage or Storage()
+        return Store(storage.write, storage.read)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What was assumed where the scenario is silent, for the report."""
-        notes = list(self.spec.assumptions) if self.spec is not None else []
+        notes = [*self.scenario.notes, *(self.spec.assumptions if self.spec is not None else ())]
         update = self.scenario.update
+        if self.from_trainers:
+            notes += self._transfer.notes
         if not self.from_trainers and update.free_memory is None and update.inference.memory_utilization is None:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
         if self.listed > _CONFIRMED_RANKS and not self.from_trainers:
@@ -298,7 +312,7 @@ class Resolved:
     @cached_property
     def hash(self) -> str:
         """Names the result: everything that the prediction rests on, and the engine's version."""
-        names = {"name", "cluster", "model", "profile", "stack", "fold"}  # what they stand for counts, not they
+        names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack", "fold"}  # what they stand for counts, not they
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),
             "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),

@@ -127,7 +127,7 @@ class ResolvedCycle:
 
     def trainer_gpus(self, updated: int) -> int:
         """GPUs that train and do nothing else: those that are given, or what the update leaves of the cluster."""
-        cycle, trainer, others = self.scenario.cycle, self.scenario.update.trainer, self.cluster.n_gpus - updated
+        cycle, others = self.scenario.cycle, self.cluster.n_gpus - updated
         if cycle.placement == "colocated":
             if others:
                 raise self._fault("cycle.placement", cycle.placement, f"the update leaves {others} GPUs out")
@@ -135,7 +135,8 @@ class ResolvedCycle:
         if cycle.trainer_gpus is None and not others:
             allowed = "say how many GPUs train: the update reaches all of the cluster's, so all of them roll out"
             raise self._fault("cycle.trainer_gpus", None, allowed)
-        train = others if trainer is None else trainer.gpus
+        sends = self.update is not None and self.update.from_trainers
+        train = len(self.update.trainers) if self.update is not None and sends else others
         if train and cycle.trainer_gpus not in (None, train):
             raise self._fault("cycle.trainer_gpus", cycle.trainer_gpus, f"{train} GPUs train, as the update has it")
         return cycle.trainer_gpus or train
@@ -159,7 +160,7 @@ class ResolvedCycle:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What was assumed where the scenario is silent, for the report."""
-        notes = list(self.update.notes) if self.update is not None else []
+        notes = [*self.scenario.notes, *(self.update.notes if self.update is not None else ())]
         if self.scenario.cycle.placement == "colocated" and self.scenario.cycle.state is None:
             notes.append("no trainer state is offloaded or onloaded; see cycle.state")
         if self.scenario.rollout.interrupt == "keep" and not self.scenario.rollout.recompute_time:

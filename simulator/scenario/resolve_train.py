@@ -29,6 +29,7 @@ from .pieces import cost_coarse
 from .replicas import Replicas, alike, note_on, seconds_of_microbatch, share
 from .resolve import canonical, slowness_of
 from .routing import expert_islands, load_of, remote_share
+from .schema import FOR_PEOPLE
 from .shape import shape_of
 from .stages import split_layers
 from .training import TrainScenario
@@ -423,7 +424,7 @@ class ResolvedTrain:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What was assumed where the scenario is silent, for the report."""
-        notes = list(self.spec.assumptions)
+        notes = [*self.scenario.notes, *self.spec.assumptions]
         notes += notes_on(self.profile_names, self.scenario.profile)
         if self.scenario.parallel.layers is None and self.spec.num_hidden_layers % self.grid.stages:
             counts = [len(stage.layers) for stage in self.stages]
@@ -444,7 +445,7 @@ class ResolvedTrain:
     @cached_property
     def hash(self) -> str:
         """Names the result: everything that the prediction rests on, and the engine's version."""
-        names = {"name", "cluster", "model", "profile", "stack"}  # what they stand for counts, not they
+        names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack"}  # what they stand for counts, not they
         if self.scenario.run is None:
             names.add("run")  # a step has the hash that it had before there were runs
         content = {
@@ -462,4 +463,3 @@ class ResolvedTrain:
             "version": version("runcast"),
         }
         return hashlib.sha256(canonical(content).encode()).hexdigest()
-

@@ -26,11 +26,6 @@ Bucket = Annotated[PositiveInt | Literal["tensor"], _whole("elements", 40_000_00
 Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "mlp", "moe", "shared_experts"]
 
 
-def _goes_with(key: str, needed: str, table: str) -> ValueError:
-    """`--set` takes no key out of a file, but it replaces a table."""
-    return ValueError(f"{key} goes with {needed}: leave {key} out, or set the whole table: {table}")
-
-
 class Parallel(Table):
     """How the model and the batch lie on the GPUs; dp follows from the GPUs."""
 
@@ -53,14 +48,6 @@ class Parallel(Table):
     shard_embedding: bool = Field(False, description="whether rows of the token embedding are split over dp and cp")
     layers: tuple[NonNegativeInt, ...] | None = Field(None, description="layers per stage, in model order")
     embedding_as_layer: bool = Field(False, description="whether embedding and head count as layers in the split")
-
-    @model_validator(mode="after")
-    def _nothing_ignored(self) -> "Parallel":
-        for keys, least in ((("prefetch", "reshard", "shard"), 3), (("sync_each_microbatch",), 2)):
-            for key in keys:
-                if key in self.model_fields_set and self.zero < least:
-                    raise ValueError(f"{key} goes with zero = {'3' if least == 3 else '2 or 3'}")
-        return self
 
 
 class Schedule(Table):
@@ -122,14 +109,6 @@ class Recompute(Table):
     modules: tuple[Part, ...] = Field(("core_attn",), description="selective: which parts of a layer")
     layers: PositiveInt | None = Field(None, description="full: layers per chunk that are recomputed (default: all)")
 
-    @model_validator(mode="after")
-    def _nothing_ignored(self) -> "Recompute":
-        if "modules" in self.model_fields_set and self.mode != "selective":
-            raise _goes_with("modules", "mode = 'selective'", f"recompute = {{mode = '{self.mode}'}}")
-        if self.layers is not None and self.mode != "full":
-            raise _goes_with("layers", "mode = 'full'", f"recompute = {{mode = '{self.mode}'}}")
-        return self
-
 
 class Offload(Table):
     """What lies in host memory meanwhile."""
@@ -137,12 +116,6 @@ class Offload(Table):
     activations: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="share of what layers keep")
     slots: PositiveInt = Field(2, description="activations: layers that are staged on the device in each direction")
     optimizer: bool = Field(False, description="whether the optimizer's states and its step are on the host")
-
-    @model_validator(mode="after")
-    def _nothing_ignored(self) -> "Offload":
-        if "slots" in self.model_fields_set and not self.activations:
-            raise ValueError("slots goes with activations above 0")
-        return self
 
 
 class Fusion(Table):
@@ -165,12 +138,6 @@ class Overlap(Table):
     wgrad: bool = Field(False, description="weight gradients are held back to run beside communication")
     fusion: Fusion | None = Field(None, description="zero 0: gradients wait for a coordinator's tick and travel fused")
 
-    @model_validator(mode="after")
-    def _nothing_ignored(self) -> "Overlap":
-        if "tp_exposed" in self.model_fields_set and not self.tp:
-            raise ValueError("tp_exposed goes with tp = true")
-        return self
-
 
 class Experts(Table):
     """How tokens go to experts."""
@@ -183,15 +150,6 @@ class Experts(Table):
     )
     nodes_per_token: PositiveInt | None = Field(None, description="deepep: most nodes that one token is sent to")
     capacity: Annotated[float, Field(gt=0)] | None = Field(None, description="capacity factor; tokens beyond drop")
-
-    @model_validator(mode="after")
-    def _nothing_ignored(self) -> "Experts":
-        for key in ("zipf", "histogram"):
-            if key in self.model_fields_set and self.routing != key:
-                raise _goes_with(key, f"routing = '{key}'", f"experts = {{routing = '{self.routing}'}}")
-        if self.nodes_per_token is not None and self.dispatcher != "deepep":
-            raise ValueError("nodes_per_token goes with dispatcher = 'deepep'")
-        return self
 
 
 class Memory(Table):
@@ -253,6 +211,7 @@ class TrainScenario(Table):
     """One training step. The content hash names its results."""
 
     name: str = Field("unnamed", description="a title for people; not part of the hash")
+    notes: tuple[str, ...] = Field((), description="lines that the report repeats; not part of the hash")
     kind: Literal["train_step"] = Field(description="what is simulated")
     cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
     nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
@@ -280,9 +239,3 @@ class TrainScenario(Table):
     level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
     slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
     run: Run | None = Field(None, description="how long, and for how much, the whole run goes")
-
-    @model_validator(mode="after")
-    def _nothing_ignored(self) -> "TrainScenario":
-        if "attention_dropout" in self.model_fields_set and self.attention != "unfused":
-            raise ValueError("attention_dropout goes with attention = 'unfused'")
-        return self

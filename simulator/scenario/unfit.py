@@ -129,15 +129,9 @@ def _mechanisms(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) ->
         yield from (Misfit("parallel.shard_embedding", True, line) for line in _embedding(scenario, spec))
     if scenario.parallel.tp_2d:
         yield from (Misfit("parallel.tp_2d", True, line) for line in _grid(scenario, spec, dims))
-    if scenario.attention == "unfused" and (dims.cp > 1 or scenario.parallel.tp_2d):
-        yield Misfit("attention", "unfused", "scores are not split over ranks by cp or tp_2d: flash with these")
 
 
 def _fusion(scenario: TrainScenario) -> Iterator[str]:
-    if scenario.parallel.zero:
-        yield f"Horovod all-reduces whole gradients: zero = 0, not {scenario.parallel.zero}"
-    if not scenario.overlap.dp:
-        yield "gradients travel beside the backward: overlap.dp = true"
     if scenario.bucket is not None:
         yield "its threshold takes the place of bucket: leave that out"
     if scenario.level != "kernels":

@@ -1,8 +1,8 @@
 """The search: enumerate, refuse, bound, and simulate what is left, best bound first.
 
-    space ─rules─> points ─screen─> plans with bounds ─best first─> simulated ─> Pareto set, best ones
-             cuts          refused,                    beaten
-                           too large
+space ─rules─> points ─screen─> plans with bounds ─best first─> simulated ─> Pareto set, best ones
+         cuts          refused,                    beaten
+                       too large
 """
 
 from collections import Counter

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..errors import UserError, fault, unknown
 from ..hardware import Cluster
-from ..scenario import TrainScenario, changed, check_question, parsed
-from ..scenario.schema import Scenario
+from ..scenario import TrainScenario, changed, check_values, parsed
+from ..scenario.schema import FOR_PEOPLE, FROM_TRAINERS, Scenario
 from ..schedules import SCHEDULES
 from ..sweep.keys import check_key
 from ..workload import ModelSpec
@@ -25,7 +25,7 @@ NO_ZERO_3 = (
 _NAMED: Mapping[str, Values] = {"schedule": {"name": "1f1b"}, "recompute": {"mode": "none"}}
 """What tables of a user say by default, as plans are told by it."""
 _SMALLEST_BUCKET = 2**28
-_QUESTION = ("name", "kind", "cluster", "nodes", "model", "level", "profile", "stack")
+_QUESTION = (*FOR_PEOPLE, "kind", "cluster", "nodes", "model", "level", "profile", "stack")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def update_space(table: Mapping[str, Any], scenario: Scenario, machines: Cluster
     most = int(min(node.device.memory_bytes for node in machines.nodes))
     sizes = [_SMALLEST_BUCKET << i for i in range(64) if _SMALLEST_BUCKET << i <= most]
     axes = [Axis("update.bucket", tuple(sorted({*sizes, *([update.bucket] if update.bucket else [])})))]
-    if update.trainer is None:
+    if update.method not in FROM_TRAINERS:
         axes.append(Axis("update.pipeline", ("two_stage", "three_stage", "serial")))
         if update.method == "p2p":
             axes.append(Axis("update.readers", ("assigned", "one")))
@@ -141,7 +141,8 @@ def update_space(table: Mapping[str, Any], scenario: Scenario, machines: Cluster
         axes.append(Axis("update.method", _FROM_TRAINERS if known else (update.method,)))
         if update.inference.gpus is None and update.method != "colocated":
             steps = range(each, gpus, each) if gpus > each else divisors(gpus)[:-1]
-            axes.append(Axis("update.trainer.gpus", tuple(sorted({*steps, update.trainer.gpus}))))
+            own = {update.trainer.gpus} if update.trainer is not None and update.trainer.gpus is not None else set()
+            axes.append(Axis("update.trainer.gpus", tuple(sorted({*steps, *own}))))
     return _as_wanted(Space(tuple(axes)), wanted, table)
 
 
@@ -230,7 +231,7 @@ def _check_value(flag: str, key: str, value: Any, table: Mapping[str, Any], coun
     if key == "parallel.zero" and value == 3:
         raise UserError(fault(flag, key, value, NO_ZERO_3))
     try:
-        check_question(changed(table, {key: value}, flag), flag)
+        check_values(changed(table, {key: value}, flag), flag)
     except UserError as error:
         own = [
             line for line in error.faults if line.startswith((f"{flag}: {key} ", f"{flag}: {key}.", f"{flag}: {key}:"))

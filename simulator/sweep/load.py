@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from ..errors import UserError, fault, unknown
 from ..files import beside, read_toml
 from ..scenario import SCHEMAS, WhatIf, changed, checked, parsed, what_ifs
-from ..scenario.schema import Table
+from ..scenario.schema import FOR_PEOPLE, Table
 from ..scenario.what_ifs import read_what_if
 from .axes import Axis, Grid, Step, overwritten
 from .constraints import Constraint, check_unit, read_constraint
@@ -208,5 +208,5 @@ def _check_columns(axes: Sequence[Axis], kind: str, where: str) -> None:
     columns = [column for axis in axes for column in axis.columns if column != "what_if"]
     for column in columns:
         check_key(kind, column, where, "axes.key")
-        if column in ("kind", "name"):
+        if column in ("kind", *FOR_PEOPLE):
             raise UserError(fault(where, "axes.key", column, "is the same for all points of a sweep"))

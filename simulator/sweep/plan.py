@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import UserError
 from ..scenario import check_question, resolve
 from ..scenario.resolve import canonical
+from ..scenario.schema import FOR_PEOPLE
 from ..units import format_bytes
 from .axes import Grid, Step
 from .constraints import Constraint, values_in_row
@@ -68,7 +69,7 @@ class Sweep:
     def digest(self) -> str:
         """Names the sweep: what its points are and what they rest on, with the engine's version."""
         content = {
-            "base": {key: value for key, value in self.base.items() if key != "name"},
+            "base": {key: value for key, value in self.base.items() if key not in FOR_PEOPLE},
             "resolved": _resolved_hash(self.base, self.base_where),
             "axes": [(axis.columns, [_said(step) for step in axis.steps]) for axis in self.grid.axes],
             "files": named_files([step.changes for axis in self.grid.axes for step in axis.steps], self.base_where),

@@ -11,6 +11,7 @@ from ..memo import Memo
 from ..predict import simulate
 from ..scenario import AnyScenario, Changes, changed, check_question
 from ..scenario.resolve import canonical
+from ..scenario.schema import FOR_PEOPLE
 from .columns import flat_columns
 from .constraints import Constraint
 from .keys import value_of
@@ -67,15 +68,12 @@ class Work:
         Raises:
             UserError: it cannot be changed so.
         """
-        table = dict(self.base)
-        for some in changes:
-            table = changed(table, some, self.where)
-        return table
+        return changed(self.base, changes, self.where)
 
     def asked(self, changes: Sequence[Changes]) -> str:
         """The digest of the base with the changes, less its name; of what cannot be changed so, of the changes."""
         try:
-            said: Any = {key: value for key, value in self.table(changes).items() if key != "name"}
+            said: Any = {key: value for key, value in self.table(changes).items() if key not in FOR_PEOPLE}
         except UserError:
             said = [self.base, [list(some.items()) for some in changes]]
         return hashlib.sha256(canonical(said).encode()).hexdigest()[:16]

@@ -125,9 +125,7 @@ def _by_rounds(rows: NDArray[np.int64]) -> Buckets:
     return Buckets(*rows[np.lexsort((rows[:, 1], rows[:, 2]))].T)
 
 
-def _fill_owner(
-    rank: int, first: int, last: int, end: NDArray[np.int64], bucket_bytes: int
-) -> list[tuple[int, ...]]:
+def _fill_owner(rank: int, first: int, last: int, end: NDArray[np.int64], bucket_bytes: int) -> list[tuple[int, ...]]:
     rows: list[tuple[int, ...]] = []
     start, base = first, end[first]
     while start < last:

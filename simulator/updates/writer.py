@@ -72,9 +72,7 @@ class UpdateWriter:
         """Of one op per class, the one on the bucket's root."""
         return ops[self.classes.index(self._class_of[self._root(bucket)])]
 
-    def h2d(
-        self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, acquires: Pools = ()
-    ) -> int:
+    def h2d(self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, acquires: Pools = ()) -> int:
         """The root takes a bucket from pinned host memory into its H2D buffer, or into an IPC half.
 
         From its own by a copy; in P2P mode from the owner's by an RDMA read, in which the owner has no part. With

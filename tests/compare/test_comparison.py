@@ -131,7 +131,9 @@ def test_what_terms_leave_of_a_total_is_a_term():
 
 
 def test_the_comparison_in_words():
-    assert list(lines(compare(A, B)))[2:] == """
+    assert (
+        list(lines(compare(A, B)))[2:]
+        == """
 inputs that differ:
 key    A  B
 nodes  1  2
@@ -147,6 +149,7 @@ A takes 10 s, B 8.5 s: 1.5 s less (-15.0%)
 most of it is tp (-2 s) and dp (-1 s); pipeline (+1.5 s) the other way
 the 90 % intervals, 9 s to 11 s and 8 s to 9.5 s, overlap: within the uncertainty of the predictions
 """.splitlines()
+    )
 
 
 def test_the_comparison_as_csv():

@@ -140,9 +140,7 @@ def test_nothing_that_is_trained_on_is_older_than_the_bound(any_plan):
 def test_training_begins_when_its_batch_is_there_and_ends_before_the_next(any_plan):
     run = run_cycle(any_plan)
     trained = run.timeline.program.of_kind("train")
-    batch_end_s = [
-        max(one.end_s for one in run.requests if one.batch == step) for step in range(any_plan.steps)
-    ]
+    batch_end_s = [max(one.end_s for one in run.requests if one.batch == step) for step in range(any_plan.steps)]
 
     assert (run.timeline.start_s[trained] >= batch_end_s).all()
     assert (run.timeline.start_s[trained][1:] >= run.step_end_s[:-1]).all()

@@ -38,9 +38,7 @@ def test_an_address_that_asks_nothing_asks_the_pages_own():
     assert explain.asked(Here(Library()), "") == (Question(explain.BASE), {})
 
 
-@pytest.mark.parametrize(
-    "query", ["?base=none", "?base=tiny-2ranks&cluster=../x", "?base=rl-async-glm-4.5-air-h100"]
-)
+@pytest.mark.parametrize("query", ["?base=none", "?base=tiny-2ranks&cluster=../x", "?base=rl-async-glm-4.5-air-h100"])
 def test_an_address_that_cannot_be_followed_is_told_above_the_pages_own(query):
     with pytest.raises(UserError, match="address"):
         explain.asked(Here(Library()), query)

@@ -140,9 +140,7 @@ def step_time(folder, **changes):
 
 def answers(page, text):
     """Waits until the first number of the answer is this one."""
-    page.wait_for_function(
-        "text => document.querySelector('.number dd')?.firstChild?.textContent === text", arg=text
-    )
+    page.wait_for_function("text => document.querySelector('.number dd')?.firstChild?.textContent === text", arg=text)
     return True
 
 

@@ -64,7 +64,7 @@ def test_the_fusion_buffer_is_held():
 @pytest.mark.parametrize(
     ("tables", "line"),
     [
-        ({"parallel": {"zero": 1}}, "Horovod all-reduces whole gradients: zero = 0, not 1"),
+        ({"parallel": {"zero": 1}}, "goes with parallel.zero = 0, not 1"),
         ({"overlap": {"dp": False}}, "overlap.dp = true"),
         ({"bucket": 1000}, "takes the place of bucket"),
         ({"level": "coarse"}, "level = 'kernels'"),

@@ -260,9 +260,13 @@ def test_the_coarser_level_takes_as_long_and_holds_as_much(plan, share):
 @pytest.mark.parametrize(("pp", "share"), [(1, 0.8), (2, 0.8), (8, 0.6)])
 def test_memory_falls_with_any_number_of_stages(pp, share):
     plain, away = (real(parallel={"pp": pp}, offload=given) for given in ({}, {"activations": 1.0}))
-    held = [max(
-        sum(size for name, size in one.held if name.startswith("activations"))
-        for one in rank_memory(of, simulate(of.program, of.costs))) for of in (plain, away)]
+    held = [
+        max(
+            sum(size for name, size in one.held if name.startswith("activations"))
+            for one in rank_memory(of, simulate(of.program, of.costs))
+        )
+        for of in (plain, away)
+    ]
     assert held[1] < share * held[0]
 
 

@@ -79,5 +79,5 @@ def test_by_default_six_tenths_are_exposed():
 
 
 def test_a_share_without_overlap_is_refused():
-    with pytest.raises(UserError, match="overlap: tp_exposed goes with tp = true"):
+    with pytest.raises(UserError, match=r"overlap.tp_exposed = 0.5: goes with overlap.tp = true"):
         resolved(2, parallel={"tp": 2}, overlap={"tp_exposed": 0.5})

@@ -229,7 +229,7 @@ def test_a_library_that_is_not_there_is_one_line_with_those_that_are():
 
 def test_another_device_is_refused():
     assert faults(check_devices, profile(), ["H100 SXM", "B200"], "s.toml") == (
-        "s.toml: profile = 'mine': is made for H100 SXM, not for B200; use generic",
+        "s.toml: profile = 'mine': is made for H100 SXM, not for B200, whose profile is generic",
     )
 
 

@@ -16,7 +16,9 @@ def replica(rank: int, microbatches: int) -> Program:
 
 def test_a_shared_collective_is_one_op_that_waits_for_all():
     joined, _ = join([replica(0, 1), replica(1, 2)])
-    assert to_text(joined) == """\
+    assert (
+        to_text(joined)
+        == """\
 runcast program 1
 place "r0" 0
 place "r1" 1
@@ -35,6 +37,7 @@ order 1: 1
 order 2: 3 4 5
 order 3: 1
 """
+    )
 
 
 def test_numbers_say_which_op_became_which():

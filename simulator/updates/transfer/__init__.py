@@ -1,13 +1,13 @@
 """Updates from trainers to inference engines, whoever runs them: one plan, one file per family of methods.
 
-    plan         stages, buckets, what a receiver keeps
-    meshes       which ranks hold a tensor between them, which mesh gathers it
-    targets      which source writes to which receivers
-    writer       the ops, one method each
-    broadcasts   single sender, relays, all senders, pipeline-stage heads
-    writes       through a replica in host memory, by a static plan, resharding, a chain
-    colocated    on the same GPUs, by handles
-    storage      through a file system
+plan         stages, buckets, what a receiver keeps
+meshes       which ranks hold a tensor between them, which mesh gathers it
+targets      which source writes to which receivers
+writer       the ops, one method each
+broadcasts   single sender, relays, all senders, pipeline-stage heads
+writes       through a replica in host memory, by a static plan, resharding, a chain
+colocated    on the same GPUs, by handles
+storage      through a file system
 """
 
 from .broadcasts import all_senders, relays, single_sender, stage_heads

@@ -218,9 +218,7 @@ def _phase(
     )
 
 
-def _filled(
-    sizes: NDArray[np.int64], owner: NDArray[np.int64], unit: NDArray[np.int64], bucket_bytes: int
-) -> Buckets:
+def _filled(sizes: NDArray[np.int64], owner: NDArray[np.int64], unit: NDArray[np.int64], bucket_bytes: int) -> Buckets:
     """Buckets of whole units, which then count tensors."""
     first = np.flatnonzero(np.concatenate(([True], (unit[1:] != unit[:-1]) | (owner[1:] != owner[:-1]))))
     start = np.append(first, len(sizes))

@@ -126,4 +126,3 @@ def _pair(kind: str, before: Case, after: Case, seconds: Seconds) -> Mapping[str
         "sign_right": (predicted - 1) * (measured - 1) > 0 if counts else None,
         "effect_share": (predicted - 1) / (measured - 1) if counts else None,
     }  # fmt: skip
-

@@ -12,9 +12,7 @@ HEADER = (
     "peak_mem_gib,mem_convention"
 )
 ROW = (
-    "a,here,nanotron,,dense,8,1024,4096,8,8,32000,2048,,,,"
-    "H100-SXM-80GB,8,16,2,1,2,,4,,1,32,bf16,none,1f1b,,zero1,0.5,"
-    ","
+    "a,here,nanotron,,dense,8,1024,4096,8,8,32000,2048,,,,H100-SXM-80GB,8,16,2,1,2,,4,,1,32,bf16,none,1f1b,,zero1,0.5,,"
 )
 
 

@@ -1,0 +1,136 @@
+"""What a change leaves of a scenario: keys that it makes meaningless are left out, and `notes` say which and why.
+
+A key that the change itself sets stays, and is refused where it does not fit: the user has said it. So does a key that
+had no meaning before: a file that contradicts itself is not mended.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import UserError, fault
+from ..memo import Memo
+from .check import check_question
+from .defaults import with_defaults
+from .needs import NEEDS, RIVALS, Said, value_at
+from .pins import PINS, Moved
+from .resolving import resolve
+
+_MAY_GO = {need.key for need in NEEDS} | {pin.key for pin in PINS} | {key for rivals in RIVALS for key in rivals}
+
+
+def adapt(before: Mapping[str, Any], after: dict[str, Any], keys: Collection[str], where: str) -> dict[str, Any]:
+    """The table `after`, which changes of `keys` made of `before`, less what lost its meaning by them."""
+    if not keys or before.get("kind") != after.get("kind"):
+        return after
+    kept = {key for key in Said(before).given if key in _MAY_GO and not _sets(keys, key)}
+    change = _Change(before, after, kept, where)
+    while (lost := next(change.lost(), None)) is not None:
+        kept.remove(lost.key)
+        _leave_out(after, lost)
+    return after
+
+
+def _sets(keys: Collection[str], key: str) -> bool:
+    """Whether changes of these keys set this one, something in it, or the table around it."""
+    return any(f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in keys)
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """A key that lost its meaning, why, and what of its value has one."""
+
+    key: str
+    why: str
+    rest: Any = None
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A table before and after changes, and the keys that may be left out."""
+
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    kept: Collection[str]
+    where: str
+    memo: Memo = field(default_factory=Memo)
+
+    def lost(self) -> Iterator[_Lost]:
+        """What lost its meaning; the last ones are asked for only where there are no others."""
+        if self.kept:
+            yield from self._unmet()
+            yield from self._displaced()
+            yield from self._unfit()
+
+    def _unmet(self) -> Iterator[_Lost]:
+        """Keys that no longer have what they go with."""
+        was, said = self._said(self.before), self._said(self.after)
+        for need in NEEDS:
+            if need.key in self.kept and need.fails(said) and not need.fails(was):
+                yield _Lost(need.key, need.words(said))
+
+    def _displaced(self) -> Iterator[_Lost]:
+        """Keys whose place others take."""
+        for rivals in RIVALS:
+            given = [key for key in rivals if value_at(self.after, key)]
+            new = [key for key in given if key not in self.kept]
+            yield from (_Lost(key, f"{new[0]} is given") for key in given if new and key in self.kept)
+
+    def _unfit(self) -> Iterator[_Lost]:
+        """Keys whose values do not fit what they were chosen for."""
+        said = [pin for pin in PINS if pin.key in self.kept and value_at(self.after, pin.key) is not None]
+        pins = [pin for pin in said if self._moves(pin.of)]
+        if not pins:
+            return
+        try:
+            now = resolve(check_question(self.after, self.where), self.where, self.memo)
+        except UserError:
+            return  # told when the scenario is asked for
+        moved = Moved(self.before, self.after, now)
+        for pin in pins:
+            if faults := pin.faults(moved):
+                value = value_at(self.after, pin.key)
+                yield _Lost(pin.key, faults[0].allowed, _rest(value, [one.value for one in faults]))
+
+    def _moves(self, keys: Iterable[str]) -> bool:
+        """Whether the changes give any of these keys another value."""
+        before, after = _with_tables(self.before), _with_tables(self.after)
+        return any(value_at(before, key) != value_at(after, key) for key in keys)
+
+    def _said(self, table: Mapping[str, Any]) -> Said:
+        """What a table says with its stack's defaults, if there is such a stack."""
+        try:
+            return Said(with_defaults(table, self.where) if table.get("kind") == "train_step" else table)
+        except UserError:
+            return Said(table)
+
+
+def _with_tables(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with a cluster, and its device, as tables of changes to what they name."""
+    said = table.get("cluster")
+    cluster = dict(said) if isinstance(said, Mapping) else {"base": said}
+    if isinstance(cluster.get("device"), str):
+        cluster["device"] = {"base": cluster["device"]}
+    return {**table, "cluster": cluster}
+
+
+def _rest(value: Any, refused: Collection[Any]) -> Any:
+    """Of a list, the values that are not refused."""
+    if not isinstance(value, list) or not all(one in value for one in refused):
+        return None
+    return [one for one in value if one not in refused] or None
+
+
+def _leave_out(table: dict[str, Any], lost: _Lost) -> None:
+    """Take the key out, or leave what has a meaning of its value, and note it."""
+    *path, last = lost.key.split(".")
+    inner = table
+    for part in path:
+        inner = inner[part]
+    note = str(fault("left out", lost.key, inner.pop(last), lost.why))
+    if lost.rest is not None:
+        inner[last] = lost.rest
+        note += f"; {lost.rest} stays"
+    notes = table.get("notes", [])
+    if isinstance(notes, list) and note not in notes:
+        table["notes"] = [*notes, note]

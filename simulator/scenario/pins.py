@@ -1,0 +1,108 @@
+"""Values that are chosen for a machine, a model or a plan: a change of that leaves them out if checks then refuse them.
+
+What a key goes with, whatever the machine and the model, is in `needs`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Fault, UserError, fault
+from .needs import value_at
+from .resolve import Resolved
+from .resolve_cycle import ResolvedCycle
+from .resolve_train import ResolvedTrain
+from .resolving import AnyResolved
+from .schema import FROM_TRAINERS
+from .training import Activations
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A scenario before and after a change as tables, and what it stands for now."""
+
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    now: AnyResolved
+
+    @property
+    def update(self) -> Resolved | None:
+        """The weight update that is simulated, if one is."""
+        found = self.now.update if isinstance(self.now, ResolvedCycle) else self.now
+        return found if isinstance(found, Resolved) else None
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A key, those that its value is chosen for, and the check that refuses it where it does not fit them."""
+
+    key: str
+    of: tuple[str, ...]
+    check: Callable[[Moved], object]
+
+    def faults(self, moved: Moved) -> list[Fault]:
+        """What the check says against the value."""
+        try:
+            self.check(moved)
+        except UserError as error:
+            return [line for line in error.faults if isinstance(line, Fault) and line.key == self.key]
+        return []
+
+
+def _axes(moved: Moved) -> object:
+    return moved.now.dims if isinstance(moved.now, ResolvedTrain) else None
+
+
+def _stages(moved: Moved) -> object:
+    return moved.now.stages if isinstance(moved.now, ResolvedTrain) else None
+
+
+def _profile(moved: Moved) -> object:
+    return moved.now.profile
+
+
+def _plan(moved: Moved) -> object:
+    return moved.update.plan if moved.update is not None else None
+
+
+def _overrides(moved: Moved) -> None:
+    preset, overrides = value_at(moved.before, "model.preset"), value_at(moved.after, "model.overrides")
+    raise UserError(fault("", "model.overrides", overrides, f"written for {preset}"))
+
+
+def _bucket(moved: Moved) -> object:
+    was, now = (value_at(table, "update.method") in FROM_TRAINERS for table in (moved.before, moved.after))
+    if was == now:
+        return _plan(moved)
+    why = "sized for parameter servers" if now else "sized for buckets of trainers"
+    keys = ("update.bucket", "update.max_bucket")
+    raise UserError(*(fault("", key, value_at(moved.after, key), why) for key in keys))
+
+
+_DEVICE = (
+    "cluster.base", "cluster.node", "cluster.mix", "cluster.device.base", "cluster.device.like", "cluster.device.memory"
+)  # fmt: skip
+_GPUS = ("cluster.base", "cluster.node", "cluster.mix", "cluster.gpus_per_node", "nodes")
+_STAGES = ("model", "parallel.pp", "schedule.name", "schedule.vpp")
+_SPLIT = (*_GPUS, "update.method", "update.inference", "update.trainer")
+
+PINS = (
+    Pin("profile", _DEVICE, _profile),
+    Pin("model.overrides", ("model.preset",), _overrides),
+    Pin("recompute.modules", ("model",), _axes),
+    Pin("parallel.ep", ("model",), _axes),
+    Pin("parallel.etp", ("model",), _axes),
+    Pin("experts", ("model",), _axes),
+    *(Pin(f"precision.activations.{module}", ("model",), _axes) for module in Activations.model_fields),
+    Pin("experts.nodes_per_token", (*_GPUS, "parallel.ep", "parallel.etp"), _axes),
+    Pin("parallel.dp", (*_GPUS, "parallel.tp", "parallel.cp", "parallel.pp"), _axes),
+    Pin("parallel.layers", _STAGES, _stages),
+    Pin("recompute.layers", _STAGES, _stages),
+    Pin("update.ranks", _GPUS, _plan),
+    Pin("update.trainer.gpus", _SPLIT, _plan),
+    Pin("update.inference.gpus", _SPLIT, _plan),
+    Pin("update.free_memory", _DEVICE, _plan),
+    Pin("update.bucket", ("model", *_DEVICE, "update.method"), _bucket),
+    Pin("update.max_bucket", ("update.method",), _bucket),
+)
+"""In the order in which they are asked: what is wrong with the first may hide what is wrong with others."""
