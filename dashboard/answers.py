@@ -61,7 +61,7 @@ class Answers:
         with self._predicting:
             memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
-            key = given.name, resolved.hash  # files of one content may have two names
+            key = given.name, given.notes, resolved.hash  # what equal predictions may be told with
             return self._kept.get(key, lambda: predicted(resolved), _ops)
 
 

@@ -1,7 +1,8 @@
 """A form that asks a question: fields beside an answer, the question in the address, faults beside their fields.
 
 A page says which fields it has and how it draws numbers and figures; this wires them. Numbers come first, figures are
-drawn by a callback of their own, so that a slider answers at once.
+drawn by a callback of their own, so that a slider answers at once. Where a change of one field leaves out what another
+one shows, that one then shows what is asked.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update, set_props
 
 from ..simulator.errors import UserError
 from ..simulator.predict import AnyPrediction
-from ..simulator.scenario import changed
+from ..simulator.scenario import changed, value_at
 from . import downloads, fields, parts
 from .fields import Field
 from .page import Here
@@ -28,25 +29,17 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 
 
-def _nothing(_: Values, __: Values) -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Form:
     """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first.
 
-    `first(values, given)` says which tables of a scenario are replaced before the fields' own changes, where what it
-    says does not go with what is given; those tables are `replaced`. `onward` are links to other pages that take
-    the same question.
+    `onward` are links to other pages that take the same question.
     """
 
     name: str
     kind: str
     base: str
     groups: Mapping[str, Sequence[Field]]
-    first: Callable[[Values, Values], Mapping[str, Any]] = _nothing
-    replaced: Sequence[str] = ()
     onward: "Sequence[Callable[[Question], Component]]" = ()
 
     @property
@@ -73,12 +66,11 @@ class Form:
             return html.Div([parts.unread(error), self._drawn(here, Question(self.base))])
 
     def _drawn(self, here: Here, question: Question) -> "Component":
-        table = _with_changes(here, question)
+        shown = self._shown(_with_changes(here, question))
         base = dmc.Select(
             id=f"{self.name}-base", label="Scenario", data=here.library.of_kind(self.kind), value=question.base,
             searchable=True, allowDeselect=False,
         )  # fmt: skip
-        shown = {key: one.shown(fields.said(table, key)) for key, one in self.fields.items()}
         groups = [self._group(caption, group, shown) for caption, group in self.groups.items()]
         numbers = html.Div(id=f"{self.name}-numbers", className="answer", **{"aria-live": "polite"})
         figures = html.Div(id=f"{self.name}-figures")
@@ -88,6 +80,7 @@ class Form:
                 html.Div([_waited_for(numbers), _waited_for(figures)]),
                 dcc.Store(id=f"{self.name}-query"),
                 dcc.Store(id=f"{self.name}-asked", data=dict(question.changes)),
+                dcc.Store(id=f"{self.name}-followed", data=self._followed(here, question, shown)),
             ],
             className="asking",
         )
@@ -108,20 +101,25 @@ class Form:
             Output(f"{self.name}-query", "data"),
             Output(f"{self.name}-figures", "className"),
             fields.faults_of(self.name),
+            Output(f"{self.name}-followed", "data"),
             State(f"{self.name}-base", "value"),
             *fields.inputs(self.name),
             State(f"{self.name}-asked", "data"),
+            State(f"{self.name}-followed", "data"),
         )
-        def answer(base: str, values: list[Any], marks: list[Any], asked: Mapping[str, Any]) -> tuple[Any, ...]:
+        def answer(
+            base: str, values: list[Any], marks: list[Any], asked: Values, followed: Values
+        ) -> tuple[Any, ...]:
             keys = [one["id"]["key"] for one in ctx.inputs_list[0]]
             given = {key: value if mark is None else mark for key, value, mark in zip(keys, values, marks, strict=True)}
             try:
-                question = self._asked(here, base, given, asked)
+                question = self._asked(here, base, given, asked, followed)
                 drawn = numbers(here.answers.predict(question))
             except UserError as error:
-                by_key, others = fields.told(error, keys)
-                return refusal(others, bool(by_key)), no_update, "stale", [by_key.get(key) for key in keys]
-            return [*drawn, *self._leads(question)], question.query(), "", [None] * len(keys)
+                by_key, _ = fields.told(error, keys)
+                return self._refusal(error), no_update, "stale", [by_key.get(key) for key in keys], no_update
+            followed = self._follow(here, question, given)
+            return [*drawn, *self._leads(question)], question.query(), "", [None] * len(keys), followed
 
         @app.callback(Output(f"{self.name}-figures", "children"), Input(f"{self.name}-query", "data"))
         def draw(query: str | None) -> Any:
@@ -151,16 +149,46 @@ class Form:
         says = self.fields[key].applies
         return says is None or says(given)
 
-    def _asked(self, here: Here, base: str, given: Values, asked: Values) -> Question:
-        """The fields' changes to a scenario, and those of the address that have no field."""
-        table = here.answers.values(Question(base))
-        given = {key: value for key, value in given.items() if self._applies(key, given)}
-        given = fields.read(self.fields, given)
-        first = self.first(table, given)
-        gone = {*self.fields, *self.replaced}
-        kept = {key: value for key, value in asked.items() if key not in gone and key.partition(".")[0] not in first}
-        own = fields.changes(self.fields, changed(table, first, "form"), given)
-        return Question(base).changed({**first, **kept, **own})
+    def _asked(self, here: Here, base: str, given: Values, asked: Values, followed: Values) -> Question:
+        """The changes of the address that have no field, as far as they still mean something, and the fields' own.
+
+        A field that shows what follows from others, as it was `followed` before, changes nothing.
+        """
+        table, where = here.library.scenario(base)
+        kept = {key: value for key, value in asked.items() if key not in self.fields}
+        values = here.answers.values(Question(base, kept))
+        told = {key: value for key, value in given.items() if self._applies(key, given)}
+        told = {key: value for key, value in told.items() if key not in followed or followed[key] != value}
+        own = fields.changes(self.fields, values, fields.read(self.fields, told))
+        after = changed(changed(table, kept, where), own, where)
+        left = {key: value for key in kept if (value := value_at(after, key)) is not None}
+        return Question(base).changed({**left, **own})
+
+    def _shown(self, values: Values) -> dict[str, Any]:
+        """What the fields show of a scenario."""
+        return {key: one.shown(value_at(values, key)) for key, one in self.fields.items()}
+
+    def _follow(self, here: Here, question: Question, given: Values) -> dict[str, Any]:
+        """Fields that nobody changed show what is asked; those that thereby show something else than the base."""
+        shown = self._shown(here.answers.values(question))
+        moved = ctx.triggered_id["key"] if isinstance(ctx.triggered_id, Mapping) else None
+        for key, field in self.fields.items():
+            free = key not in question.changes and key != moved and not field.pasted and self._applies(key, given)
+            if free and given.get(key) not in (shown[key], "" if shown[key] is None else shown[key]):
+                told = {"checked" if field.switch else "value": "" if shown[key] is None else shown[key]}
+                set_props({"form": self.name, "key": key}, told)
+        return self._followed(here, question, shown)
+
+    def _followed(self, here: Here, question: Question, shown: Values) -> dict[str, Any]:
+        """What fields show beside the base's own without a change of theirs: it follows from others."""
+        base = self._shown(here.answers.values(Question(question.base)))
+        return {key: value for key, value in shown.items() if key not in question.changes and value != base[key]}
+
+    def _refusal(self, error: UserError) -> "Component":
+        """Every fault in full, with the caption and label of its field: the field itself may be out of sight."""
+        labels = {one.key: f"{caption}, {one.label}" for caption, group in self.groups.items() for one in group}
+        lines = [html.P(line) for line in fields.called(error, labels)]
+        return dmc.Alert(lines, title="This cannot be simulated", color="red", className="refusal")
 
 
 def _waited_for(part: Any) -> "Component":
@@ -172,8 +200,11 @@ def _waited_for(part: Any) -> "Component":
 
 
 def _with_changes(here: Here, question: Question) -> Values:
-    """What a question says, be it allowed or not, over what its scenario says where it is silent."""
-    table = here.answers.values(Question(question.base))
+    """What a question says, or where that is not allowed, its changes over what its scenario says."""
+    try:
+        return here.answers.values(question)
+    except UserError:
+        table = here.answers.values(Question(question.base))
     try:
         return changed(table, question.changes, "address")
     except UserError:
@@ -191,9 +222,3 @@ def draw_anew(app: Dash, base: str) -> None:
         Input(base, "value"),
         prevent_initial_call=True,
     )
-
-
-def refusal(lines: Sequence[str], beside: bool) -> "Component":
-    """What an answer says where there is none."""
-    said = list(lines) + (["see the fields that are marked"] if beside else [])
-    return dmc.Alert([html.P(line) for line in said], title="This cannot be simulated", color="red")

@@ -4,7 +4,7 @@ A form is a list of Fields. Its inputs have ids {"form": form, "key": key}, so t
 another tells each what is wrong with it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, html
 
 from ..simulator.errors import UserError
+from ..simulator.scenario import value_at
 from ..simulator.units import parse
 from .pasted import pasted, pasted_text
 
@@ -104,8 +105,8 @@ def read(fields: Mapping[str, Field], given: Mapping[str, Any]) -> dict[str, Any
 
 def changes(fields: Mapping[str, Field], table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say something else than the values of the scenario do; empty ones say nothing."""
-    shown = {key: fields[key].shown(said(table, key)) for key in given if not fields[key].pasted}
-    shown |= {key: said(table, key) for key in given if fields[key].pasted}
+    shown = {key: fields[key].shown(value_at(table, key)) for key in given if not fields[key].pasted}
+    shown |= {key: value_at(table, key) for key in given if fields[key].pasted}
     return {key: value for key, value in given.items() if value not in (None, "") and value != shown[key]}
 
 
@@ -148,23 +149,21 @@ def connect_sizes(app: Dash, form: str) -> None:
     )
 
 
-def said(table: Mapping[str, Any], key: str) -> Any:
-    """What a table says of a key with dots; None if nothing."""
-    value: Any = table
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
 def told(error: UserError, keys: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     """Faults by the field that they are about, and those about none."""
-    by_key: dict[str, str] = {}
-    others = []
+    found = list(_by_key(error, list(keys)))
+    by_key = {key: rest.lstrip(" =:") for key, rest in found if key is not None}
+    return by_key, [rest for key, rest in found if key is None]
+
+
+def called(error: UserError, labels: Mapping[str, str]) -> list[str]:
+    """All faults, with labels in place of the keys that have one."""
+    return [rest if key is None else f"{labels[key]}{rest}" for key, rest in _by_key(error, labels)]
+
+
+def _by_key(error: UserError, keys: Iterable[str]) -> Iterator[tuple[str | None, str]]:
+    """Each fault without its file: the key of a field with what follows it, or all of what is about none."""
     for line in error.faults:
-        _, _, rest = line.partition(": ")
+        rest = line.partition(": ")[2] or line
         key = next((key for key in keys if rest.startswith((f"{key} =", f"{key}:"))), None)
-        if key is None:
-            others.append(rest or line)
-        else:
-            by_key[key] = rest.removeprefix(key).lstrip(" =:")
-    return by_key, others
+        yield key, rest if key is None else rest.removeprefix(key)

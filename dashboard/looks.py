@@ -60,7 +60,8 @@ class Looks:
             UserError: as `case_of`, and whatever the simulator refuses.
         """
         case = case_of(self.library, question)
-        key = case.resolved.scenario.name, case.resolved.hash  # files of one content may have two names
+        said = case.resolved.scenario
+        key = said.name, said.notes, case.resolved.hash  # what equal looks may be told with
         with self._looking:
             return self._kept.get(key, lambda: _looked(case), lambda look: look.ops)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..simulator.errors import UserError, unknown
 from ..simulator.scenario import Changes, changed, check_question, resolve, what_ifs
+from ..simulator.scenario.schema import FOR_PEOPLE
 from ..simulator.sweep import Sweep, Work, load_sweep
 from .figures.sweep_columns import axes
 from .library import REPORT, Library
@@ -258,7 +259,8 @@ def _difference(table: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str
     replaced = {top: target[top] for top in tops if isinstance(target.get(top), Mapping)}
     changes = {key: value for key, value in want.items() if have.get(key) != value}
     changes |= {key: value for key, value in defaults.items() if value is not None}
-    kept = {key: value for key, value in changes.items() if key.partition(".")[0] not in {*replaced, "name", "kind"}}
+    apart = {*replaced, *FOR_PEOPLE, "kind"}
+    kept = {key: value for key, value in changes.items() if key.partition(".")[0] not in apart}
     return {**replaced, **kept}
 
 

@@ -32,15 +32,6 @@ def _is_named(given: Mapping[str, Any]) -> bool:
     return not given.get("model.config")
 
 
-def _model(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A scenario's model gives way to a pasted config, and a config to a named model, with all that is said of it."""
-    own = values.get("model", {})
-    if (config := given.get("model.config")) and config != own.get("config"):
-        return {"model": {"config": config}}
-    name = given.get("model.preset")
-    return {"model": {"preset": name}} if name and name != own.get("preset") else {}
-
-
 FORM = Form(
     "training",
     "train_step",
@@ -76,8 +67,6 @@ FORM = Form(
             Field("offload.activations", "Offloaded share", share=True),
         ),
     },
-    first=_model,
-    replaced=("model",),
     onward=(explain_link, onward),
 )
 

@@ -5,19 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from ...simulator.errors import UserError
 from ...simulator.figures import gantt
 from ...simulator.figures.actions import Window
 from ...simulator.hardware import cluster_names
 from ...simulator.predict import AnyPrediction, Prediction
 from ...simulator.profile import stack_names
-from ...simulator.scenario.schema import FROM_TRAINERS
+from ...simulator.scenario.schema import FROM_TRAINERS, SERVED
 from ...simulator.units import format_bytes, format_energy, format_rate, format_seconds, format_usd
 from ...simulator.workload import preset_names
 from .. import buckets, parts, zooming
 from ..ask import Form
 from ..buckets import Curve
-from ..fields import Field, said
+from ..fields import Field
 from ..figures.update_buckets import bucket_curve
 from ..figures.update_memory import device_memory, held
 from ..figures.update_phases import phases
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 ABOUT = "How long new weights take into the engines, for how long these stand still, and which bucket is best."
 GANTT = "update-gantt"
-SERVED = ("broadcast", "p2p")
-_KEPT = ("update.free_memory", "update.inference.memory_utilization", "update.inference.tp")
-"""What an update by any method may say."""
 
 
 def from_trainers(given: Mapping[str, Any]) -> bool:
@@ -60,32 +56,6 @@ def apart(given: Mapping[str, Any]) -> bool:
     return from_trainers(given) and given.get("update.method") != "colocated"
 
 
-def crossed(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Another method than the scenario's has a table of its own: keys of one are refused by another.
-
-    Raises:
-        UserError: trainers send, and nobody says how many.
-    """
-    method = given.get("update.method")
-    if method == said(values, "update.method"):
-        return {}
-    kept: dict[str, Any] = {"method": method, "inference": {}}
-    for key in _KEPT:
-        if (value := said(values, key)) is not None:
-            table = kept["inference"] if ".inference." in key else kept
-            table[key.rpartition(".")[2]] = value
-    if not from_trainers(given):
-        return {"update": kept}
-    gpus = given.get("update.trainer.gpus")
-    if gpus in (None, ""):
-        raise UserError("form: update.trainer.gpus: say how many of the GPUs train")
-    if by_files(given):
-        kept["storage"] = {end: given.get(f"update.storage.{end}") for end in ("write", "read")}
-        if not all(kept["storage"].values()):
-            raise UserError("form: update.storage.write: say what the file system takes and gives, such as 20 GB/s")
-    return {"update": kept | {"trainer": {"gpus": gpus}}}
-
-
 FORM = Form(
     "update",
     "weight_update",
@@ -102,24 +72,22 @@ FORM = Form(
             Field("update.pipeline", "Pipeline", options=("two_stage", "three_stage", "serial"), applies=served),
             Field("update.ranks", "Ranks updated", whole=True, applies=by_p2p),
             Field("update.quantize", "To FP8", options=("none", "before", "after"), applies=from_trainers),
-            Field("update.storage.write", "File system takes", applies=by_files),
-            Field("update.storage.read", "File system gives", applies=by_files),
+            Field("update.storage.write", "File system takes", "empty: 20 GB/s", applies=by_files),
+            Field("update.storage.read", "File system gives", "empty: 40 GB/s", applies=by_files),
         ),
         "Bucket": (Field(buckets.KEY, "Bucket size", size=True),),
         "Engines": (
             Field("update.inference.tp", "Tensor", whole=True),
             Field("update.inference.ep", "Expert", whole=True, applies=from_trainers),
-            Field("update.inference.gpus", "GPUs", whole=True, applies=apart),
+            Field("update.inference.gpus", "GPUs", "empty: all others", whole=True, applies=apart),
         ),
         "Trainers": (
-            Field("update.trainer.gpus", "GPUs", whole=True, applies=from_trainers),
+            Field("update.trainer.gpus", "GPUs", "empty: half of all", whole=True, applies=apart),
             Field("update.trainer.tp", "Tensor", whole=True, applies=from_trainers),
             Field("update.trainer.pp", "Pipeline", whole=True, applies=from_trainers),
             Field("update.trainer.ep", "Expert", whole=True, applies=from_trainers),
         ),
     },
-    first=crossed,
-    replaced=("update",),
     onward=(explain_link, onward),
 )
 

@@ -9,15 +9,18 @@ from playwright.sync_api import expect
 from runcast.dashboard import buckets
 from runcast.dashboard.answers import Answers
 from runcast.dashboard.buckets import Curve
-from runcast.dashboard.fields import size_text, told
+from runcast.dashboard.fields import size_text
 from runcast.dashboard.figures.update_buckets import bucket_curve
 from runcast.dashboard.figures.update_memory import device_memory, held
 from runcast.dashboard.figures.update_phases import phases
 from runcast.dashboard.library import Library
-from runcast.dashboard.pages.update import FORM, asked, crossed
+from runcast.dashboard.page import Here
+from runcast.dashboard.pages.update import FORM, asked
 from runcast.dashboard.question import Question
 from runcast.simulator import simulate
 from runcast.simulator.errors import UserError
+from runcast.simulator.scenario import value_at
+from runcast.simulator.scenario.schema import FROM_TRAINERS, SERVED
 from runcast.simulator.units import format_seconds, parse
 
 TINY = ("tiny-2ranks", "tiny-p2p", "tiny-stage-heads", "tiny-colocated")
@@ -43,30 +46,32 @@ def test_a_size_is_written_as_a_person_would(size, text):
 # Methods --------------------------------------------------------------------------------------------------------------
 
 
-def test_another_method_is_asked_with_a_table_of_its_own(answers):
-    values = answers.values(Question("tiny-2ranks"))
-    changes = crossed(values, {"update.method": "single_sender", "update.trainer.gpus": 1})
-    report = answers.predict(Question("tiny-2ranks", {**changes, "update.inference.tp": 1})).report
-
-    assert (changes["update"]["method"], "pipeline" in changes["update"], report.gpus) == ("single_sender", False, 1)
+@pytest.fixture(scope="module")
+def here() -> Here:
+    return Here(Library())
 
 
-def test_the_same_method_replaces_nothing(answers):
-    assert crossed(answers.values(Question("tiny-p2p")), {"update.method": "p2p"}) == {}
+def asked_with(here, base, **fields):
+    """What the form asks where fields of a scenario get other values."""
+    values = here.answers.values(Question(base))
+    shown = {key: one.shown(value_at(values, key)) for key, one in FORM.fields.items()}
+    return FORM._asked(here, base, shown | {f"update.{key}": value for key, value in fields.items()}, {}, {})
 
 
-@pytest.mark.parametrize(
-    ("given", "key"),
-    [
-        ({"update.method": "relays"}, "update.trainer.gpus"),
-        ({"update.method": "file_system", "update.trainer.gpus": 1}, "update.storage.write"),
-    ],
-)
-def test_what_a_method_lacks_is_asked_beside_its_field(answers, given, key):
-    with pytest.raises(UserError) as refused:
-        crossed(answers.values(Question("tiny-2ranks")), given)
+@pytest.mark.parametrize("method", [*SERVED, *FROM_TRAINERS])
+@pytest.mark.parametrize("base", ["tiny-4ranks", "tiny-stage-heads"])
+def test_every_method_answers_at_once(here, base, method):
+    question = asked_with(here, base, method=method)
 
-    assert list(told(refused.value, FORM.fields)[0]) == [key]
+    assert set(question.changes) <= {"update.method"}
+    assert here.answers.predict(question).report.update_time_s > 0
+
+
+def test_as_many_train_as_receive_where_nobody_says_how_many(here):
+    prediction = here.answers.predict(asked_with(here, "tiny-4ranks", method="relays"))
+
+    assert (len(prediction.resolved.trainers), len(prediction.resolved.plan.receivers)) == (2, 2)
+    assert "2 of the 4 GPUs train; see update.trainer.gpus" in prediction.report.notes
 
 
 @pytest.mark.parametrize("method", ["broadcast", "p2p", "relays", "chain", "colocated", "file_system"])
@@ -227,18 +232,46 @@ def test_a_bucket_beyond_memory_is_refused_beside_its_field(page):
     expect(page.locator(".mantine-TextInput-error")).to_contain_text("at most 28.8 GiB fit")
 
 
-def test_a_method_from_trainers_shows_their_fields_and_asks_how_many(page):
+def choose(page, label, option):
+    page.get_by_role("textbox", name=label).click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def test_a_method_from_trainers_shows_their_fields_and_answers(page):
     page.goto("/update?base=tiny-4ranks")
     page.wait_for_selector(UPDATE)
-    page.get_by_role("textbox", name="Method").click()
-    page.get_by_role("option", name="single_sender").click()
+    choose(page, "Method", "single_sender")
+    page.wait_for_url("**/update?base=tiny-4ranks&update.method=single_sender")
     gpus = page.locator('input[id*="update.trainer.gpus"]')
-    gpus.wait_for(state="visible")
-    page.wait_for_selector(".mantine-NumberInput-error")
-    gpus.fill("2")
-    page.wait_for_url(re.compile("single_sender"))
 
+    expect(gpus).to_be_visible()
+    expect(page.get_by_text("2 of the 4 GPUs train")).to_be_visible()
     assert page.locator('input[id*="update.pipeline"]').is_visible() is False
+
+
+def test_a_field_whose_value_is_left_out_shows_so_and_comes_back_with_what_it_goes_with(page):
+    page.goto("/update?base=glm-4.5-air-8xh800")
+    page.wait_for_selector(UPDATE)
+    bucket = page.locator(BUCKET).first
+    expect(bucket).to_have_value("3.02 GiB")
+    choose(page, "Method", "colocated")
+    page.wait_for_url("**/update?base=glm-4.5-air-8xh800&update.method=colocated")
+    expect(bucket).to_have_value("")
+    choose(page, "Method", "broadcast")
+    page.wait_for_url("**/update?base=glm-4.5-air-8xh800")
+
+    expect(bucket).to_have_value("3.02 GiB")
+
+
+def test_every_fault_stands_in_sight_with_the_name_of_its_field(page):
+    page.goto("/update?base=tiny-stage-heads")
+    page.wait_for_selector("#update-gantt .js-plotly-plot")
+    page.locator('input[id*="update.trainer.gpus"]').fill("8")
+    alert = page.get_by_role("alert")
+
+    expect(alert).to_have_text(re.compile("Trainers, GPUs = 8: there are 4 GPUs"))
+    page.evaluate("window.scrollTo(0, 900)")
+    expect(alert).to_be_in_viewport()
 
 
 def test_a_curve_grows_until_it_is_done_and_pictures_are_kept(page, pictured):
