@@ -210,9 +210,11 @@ class Design:
         of = np.array([free.of for free in self.free])
         found = np.zeros(len(self.free), bool)
         for mine, owners in ((device, self._devices), (~device, self._stacks)):
-            there = list(dict.fromkeys(owners[kept].tolist()))
-            moved = np.array([self._moves[kept & (owners == owner)].any(axis=0) for owner in there])
-            own = moved & (np.array(there)[:, None] == of)
+            there = list(dict.fromkeys(owners[kept].tolist()))  # none, where all rows are left out at once
+            moved = np.zeros((len(there), len(of)), bool)
+            for place, owner in enumerate(there):
+                moved[place] = self._moves[kept & (owners == owner)].any(axis=0)
+            own = moved & (np.array(there, of.dtype)[:, None] == of)
             found |= mine & ((moved.sum(axis=0) > 1) | own.any(axis=0))
         return found & self._differs
 

@@ -1,6 +1,6 @@
 """Predictions beside measurements: every row of a table predicted, and how far off each group of rows is."""
 
-from .hold import hold_against
+from .hold import check_predicted, hold_against
 from .kinds import KINDS, validate_samples
 from .ledger import Ledger, read_ledger
 from .rows import predict_samples
@@ -17,6 +17,7 @@ __all__ = [
     "StepLedger",
     "Validation",
     "check_outputs",
+    "check_predicted",
     "errors_by",
     "hold_against",
     "lines",

@@ -50,6 +50,14 @@ def hold_against(
     return found, text.lines(found)
 
 
+def check_predicted(found: Found) -> None:
+    """Raise UserError if no row at all has a prediction; it says why the first one has none."""
+    ledger = found.ledger if isinstance(found, Comparison) else found
+    if not ledger.predicted:
+        line, reason = next(iter(ledger.reasons.items()))
+        raise UserError(f"{ledger.path}: no row can be predicted; line {line}: {reason}")
+
+
 def _steps(rows: Path | None, against: Path | None, tolerance: str | None) -> tuple[Found, Iterator[str]]:
     if against is None:
         if tolerance is not None:

@@ -31,6 +31,11 @@ class Ledger:
     reasons: Mapping[int, str]
     parameters: int
 
+    @property
+    def predicted(self) -> int:
+        """How many rows have a prediction."""
+        return len(self.table)
+
     @cached_property
     def worst_first(self) -> pd.DataFrame:
         """The rows by absolute error."""

@@ -35,6 +35,16 @@ class Validation:
     sha256: str
     seen: Mapping[str, str]
 
+    @property
+    def path(self) -> Path:
+        """The file of rows."""
+        return self.rows.path
+
+    @property
+    def predicted(self) -> int:
+        """How many rows have a prediction."""
+        return int(self.overall["predicted"])
+
     @cached_property
     def overall(self) -> dict[str, Any]:
         """The scores of all rows, of which those that were left out count as not predicted."""

@@ -33,10 +33,13 @@ def validate(
         str | None, typer.Option(help="With --against: how far a prediction may move; default 0.5%.")
     ] = None,
 ) -> None:
-    """Predict measured training steps, weight updates, collectives and kernels, and print how far off they are."""
+    """Predict measured training steps, weight updates, collectives and kernels, and print how far off they are.
+
+    Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
+    """
     from ..files import write_by_suffix
     from ..outputs import Outputs
-    from ..validate import Comparison, check_outputs, hold_against
+    from ..validate import Comparison, check_outputs, check_predicted, hold_against
 
     outputs = Outputs(json=json, csv=csv)
     outputs.check()
@@ -48,5 +51,6 @@ def validate(
         write_by_suffix(csv, found.to_csv())
     outputs.write_json(text)
     outputs.tell(text, lines)
+    check_predicted(found)
     if isinstance(found, Comparison) and found.moved:
         raise typer.Exit(1)

@@ -278,12 +278,13 @@ def test_files_are_written_and_named(table: Any, profile: Any, runcast: Any, tmp
     )
 
 
-def test_nothing_predicted_is_no_mistake(table: Any, profile: Any, runcast: Any) -> None:
+def test_nothing_predicted_is_told_and_fails(table: Any, profile: Any, runcast: Any) -> None:
     rows = table("copy.h2d,H200 SXM,1,1e-3")
-    code, out, _ = runcast("--kind", "copy", "--rows", rows, "--profile", profile())
-    assert (code, [line for line in out.splitlines() if line.startswith("total")]) == (
-        0,
+    code, out, err = runcast("--kind", "copy", "--rows", rows, "--profile", profile())
+    assert (code, [line for line in out.splitlines() if line.startswith("total")], err.count("\n")) == (
+        2,
         ["total: 1 rows, 0 predicted, 0 scored"],
+        1,
     )
 
 

@@ -48,6 +48,11 @@ class StepLedger:
         """The rows that have a measured time."""
         return self.table[self.table["error"].notna()]
 
+    @property
+    def predicted(self) -> int:
+        """How many rows have a prediction."""
+        return len(self.table)
+
     @cached_property
     def worst_first(self) -> pd.DataFrame:
         """All predicted rows by absolute error, those without one last."""

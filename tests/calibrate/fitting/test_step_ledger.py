@@ -62,6 +62,17 @@ def test_every_row_has_its_errors_with_groups_left_out(few, found):
     assert {tuple(errors) for errors in found["left_out"].values()} == {("group", "stack", "source")}
 
 
+def test_of_a_table_of_one_row_what_is_stated_is_left(few, tmp_path):
+    """Whatever is left out of one row is all of it."""
+    with few.open(newline="") as file:
+        write(tmp_path / "rows.csv", list(csv.DictReader(file))[:1])
+    found = fit_steps(tmp_path / "rows.csv", tell=lambda line: None)
+    (case,) = usable(tmp_path / "rows.csv")
+    stated = case.answer(memory=False).seconds / case.seconds - 1
+
+    assert list(found["left_out"][case.key].values()) == pytest.approx([stated] * 3, abs=1e-4)
+
+
 def test_a_table_without_times_is_refused(few, tmp_path):
     rows = list(csv.DictReader(few.open(newline="")))
     write(tmp_path / "rows.csv", [row | {"iter_time_s": ""} for row in rows])
