@@ -107,9 +107,7 @@ class Form:
             State(f"{self.name}-asked", "data"),
             State(f"{self.name}-followed", "data"),
         )
-        def answer(
-            base: str, values: list[Any], marks: list[Any], asked: Values, followed: Values
-        ) -> tuple[Any, ...]:
+        def answer(base: str, values: list[Any], marks: list[Any], asked: Values, followed: Values) -> tuple[Any, ...]:
             keys = [one["id"]["key"] for one in ctx.inputs_list[0]]
             given = {key: value if mark is None else mark for key, value, mark in zip(keys, values, marks, strict=True)}
             try:

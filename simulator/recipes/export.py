@@ -1,4 +1,4 @@
-"""From a training scenario to the arguments of Megatron-LM, and what of it they cannot say."""
+"""From a training scenario to the arguments of Megatron-LM; a plan that they cannot say is refused."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,23 +25,35 @@ _SCHEDULES = ("1f1b", "interleaved", "interleaved-overlap")
 
 @dataclass(frozen=True)
 class Exported:
-    """Lines of arguments, and a line for each thing that they do not say."""
+    """Lines of arguments, a line for each key that they do not say, and for each that no argument decides.
+
+    Only the nearest arguments leave something unsaid: they are of another plan.
+    """
 
     lines: tuple[str, ...]
-    unsaid: tuple[str, ...]
+    unsaid: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([*self.lines, *(f"# not said: {line}" for line in self.unsaid)])
+        comments = [f"# another plan than asked for: {line}" for line in self.unsaid]
+        return "\n".join([*comments, *self.lines, *(f"# no argument decides {line}" for line in self.undecided)])
 
 
-def export_megatron(scenario: TrainScenario, where: str = "scenario") -> Exported:
+def export_megatron(scenario: TrainScenario, where: str = "scenario", *, nearest: bool = False) -> Exported:
     """The arguments with which Megatron-LM would train as the scenario says.
 
+    With `nearest`, those of the nearest plan that it can be told, where it has one: keys that have no argument are left
+    out, and `unsaid` says so.
+
     Raises:
-        UserError: no arguments say this model, schedule or order; one line each.
+        UserError: no arguments say this model, schedule or order, or what a key of the scenario says; one line each.
     """
     spec, gpus = _spec(scenario, where), cluster(scenario.cluster, scenario.nodes, where).n_gpus
-    if faults := list(_impossible(scenario, where, gpus)):
+    faults, unsaid = list(_impossible(scenario, where, gpus)), tuple(_unsaid(scenario, spec))
+    if not nearest and unsaid:
+        faults += [f"{where}: {line}" for line in unsaid]
+        faults.append(f"{where}: Megatron-LM has no arguments for this plan; --nearest prints those of the nearest one")
+    if faults:
         raise UserError(*faults)
     parts = (
         arguments_of(spec, where),
@@ -53,7 +65,7 @@ def export_megatron(scenario: TrainScenario, where: str = "scenario") -> Exporte
         _overlap(scenario),
         _experts(scenario, spec, gpus // scenario.nodes),
     )
-    return Exported(tuple(line for part in parts for line in part), tuple(_unsaid(scenario, spec)))
+    return Exported(tuple(line for part in parts for line in part), unsaid, tuple(_undecided(scenario)))
 
 
 def _spec(scenario: TrainScenario, where: str) -> ModelSpec:
@@ -224,9 +236,9 @@ def _expert_nodes(scenario: TrainScenario, gpus_per_node: int) -> int:
 def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
     """What the scenario says and no argument does, so that Megatron-LM does otherwise."""
     p, overlap, precision, offload = scenario.parallel, scenario.overlap, scenario.precision, scenario.offload
-    if p.pp > 1 and scenario.schedule.name == "1f1b" and overlap.pp:
+    if _overlaps_plain_sends(scenario) and "pp" in overlap.model_fields_set:
         yield "overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only"
-    if p.zero in (1, 2) and overlap.params and not overlap.dp:
+    if _gathers_alone(scenario) and "params" in overlap.model_fields_set:
         yield "overlap.params = true: needs overlap.dp = true"
     if p.shard_embedding:
         yield "parallel.shard_embedding = true: data-parallel ranks have copies"
@@ -236,18 +248,6 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "bucket = 'tensor': gradients travel in buckets of elements"
     if scenario.recompute.mode == "selective" and "activation" in scenario.recompute.modules and spec.moe is None:
         yield "recompute.modules activation: moe_act is of experts, and this model has none"
-    if scenario.loss == "passes":
-        yield "loss = 'passes': leave out --cross-entropy-loss-fusion"
-    if scenario.attention == "flash-2":
-        yield "attention = 'flash-2': which kernels run is the installation's"
-    if scenario.memory.gathered or scenario.memory.gate or scenario.memory.gradients or scenario.memory.buckets:
-        yield "memory: what is kept is the software's"
-    if scenario.attention == "unfused":
-        yield "attention = 'unfused': --attention-backend and dropout of scores are not written"
-    if overlap.tp and not (p.tp > 1 and p.sequence_parallel):
-        yield "overlap.tp = true: needs tensor and sequence parallelism"
-    if "tp_exposed" in overlap.model_fields_set:
-        yield f"overlap.tp_exposed = {overlap.tp_exposed:g}: how much of it is exposed is measured, not set"
     if p.zero == 3 and not p.reshard:
         yield "parallel.reshard = false: weights are dropped after the forward"
     if p.zero == 3 and p.prefetch != 1:
@@ -268,7 +268,36 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield f"precision.moments = '{precision.moments}': needs parallel.zero = 1"
     if (share := offload.activations * spec.num_hidden_layers) != round(share):
         yield f"offload.activations = {offload.activations:g}: whole layers are offloaded"
-    if "slots" in offload.model_fields_set:
-        yield f"offload.slots = {offload.slots}: how much is staged is the software's"
-    if spec.moe and scenario.experts.routing != "balanced":
-        yield f"experts.routing = '{scenario.experts.routing}': the router decides"
+
+
+def _undecided(scenario: TrainScenario) -> Iterator[str]:
+    """What is the installation's or the data's, and what a silent scenario leaves to Megatron-LM."""
+    overlap = scenario.overlap
+    if _overlaps_plain_sends(scenario) and "pp" not in overlap.model_fields_set:
+        yield "overlap.pp, on which the scenario is silent: sends of interleaved pipelines alone are overlapped"
+    if _gathers_alone(scenario) and "params" not in overlap.model_fields_set:
+        yield "overlap.params, on which the scenario is silent: it needs overlap.dp = true"
+    if scenario.loss == "passes":
+        yield "loss = 'passes': leave out --cross-entropy-loss-fusion"
+    if scenario.attention == "flash-2":
+        yield "attention = 'flash-2': which kernels run is the installation's"
+    if scenario.attention == "unfused":
+        yield "attention = 'unfused': --attention-backend and dropout of scores are not written"
+    if scenario.memory.gathered or scenario.memory.gate or scenario.memory.gradients or scenario.memory.buckets:
+        yield "memory: what is kept is the software's"
+    if "tp_exposed" in overlap.model_fields_set:
+        yield f"overlap.tp_exposed = {overlap.tp_exposed:g}: how much of it is exposed is measured, not set"
+    if "slots" in scenario.offload.model_fields_set:
+        yield f"offload.slots = {scenario.offload.slots}: how much is staged is the software's"
+    if scenario.experts.routing != "balanced":
+        yield f"experts.routing = '{scenario.experts.routing}': the router does"
+
+
+def _overlaps_plain_sends(scenario: TrainScenario) -> bool:
+    return scenario.parallel.pp > 1 and scenario.schedule.name == "1f1b" and scenario.overlap.pp
+
+
+def _gathers_alone(scenario: TrainScenario) -> bool:
+    """Whether weights would be gathered beside the forward, but gradients not reduced beside the backward."""
+    overlap = scenario.overlap
+    return scenario.parallel.zero in (1, 2) and overlap.params and not overlap.dp

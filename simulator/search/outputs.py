@@ -52,13 +52,14 @@ def winner_table(found: Found, folder: Path | None = None) -> dict[str, Any]:
 
 
 def megatron_text(found: Found) -> str:
-    """The best plan as arguments of Megatron-LM, or why it has none, as a comment."""
+    """The best plan as arguments of Megatron-LM, or why it has none, as comments: never those of another plan."""
     scenario = check_question(winner_table(found), found.where)
     assert isinstance(scenario, TrainScenario)
     try:
         return f"{export_megatron(scenario, found.where)}\n"
     except UserError as error:
-        return "".join(f"# no arguments of Megatron-LM say this plan: {line}\n" for line in error.faults)
+        lines = [line.removeprefix(f"{found.where}: ") for line in error.faults]
+        return "".join(f"# {line}\n" for line in ["runcast plan export winner.toml:", *lines])
 
 
 def write_found(found: Found, folder: Path) -> list[Path]:

@@ -89,11 +89,17 @@ def _print_recipe(recipe: "Recipe") -> None:
 def export_recipe_file(
     scenario: Annotated[Path, typer.Argument(help="Scenario file of kind train_step (TOML).")],
     to: Annotated[str, typer.Option(help="Whose arguments: megatron.")] = "megatron",
+    nearest: Annotated[
+        bool, typer.Option("--nearest", help="Those of the nearest plan, headed by what it leaves out.")
+    ] = False,
 ) -> None:
-    """Print the arguments with which another tool trains as a scenario says."""
+    """Print the arguments with which another tool trains as a scenario says.
+
+    A plan that they cannot say is refused.
+    """
     from ..errors import UserError, fault
     from ..recipes import export_megatron, load_training
 
     if to != "megatron":
         raise UserError(fault("--to", "", to, "expected megatron"))
-    typer.echo(str(export_megatron(load_training(scenario), str(scenario))))
+    typer.echo(str(export_megatron(load_training(scenario), str(scenario), nearest=nearest)))

@@ -1,12 +1,14 @@
 """Megatron-LM's arguments: what each says, what does not go together, and that export and import invert each other."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from runcast.simulator.errors import UserError
-from runcast.simulator.recipes import export_megatron, read_recipe, scenario_table
+from runcast.simulator.recipes import export_megatron, import_recipe, load_training, read_recipe, scenario_table
 from runcast.simulator.recipes.names import KNOWN, NOT_MODELLED, SWITCHES, UNTIMED, VALUED
-from runcast.simulator.scenario import check_train
+from runcast.simulator.scenario import ResolvedTrain, check_train
 
 SMALL = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
@@ -228,12 +230,12 @@ def test_what_no_argument_says_is_a_fault(change, line):
         export_megatron(check_train(scenario | change, "r"))
 
 
-def test_mechanisms_of_others_are_comments():
+def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
                 "parallel": {"zero": 0, "shard_embedding": True}, "overlap": {"fusion": {}},
                 "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
 
-    assert export_megatron(check_train(scenario, "r")).unsaid == (
+    assert export_megatron(check_train(scenario, "r"), nearest=True).unsaid == (
         "parallel.shard_embedding = true: data-parallel ranks have copies",
         "overlap.fusion: buckets of gradients wait for no tick",
     )
@@ -245,7 +247,7 @@ def test_what_no_argument_says_of_attention_and_of_overlap_is_told():
         "batch": {"global": 8, "seq_len": 2048}, "attention": "unfused", "overlap": {"tp": True, "tp_exposed": 0.5},
     }  # fmt: skip
 
-    assert export_megatron(check_train(scenario, "r")).unsaid == (
+    assert export_megatron(check_train(scenario, "r")).undecided == (
         "attention = 'unfused': --attention-backend and dropout of scores are not written",
         "overlap.tp_exposed = 0.5: how much of it is exposed is measured, not set",
     )
@@ -257,7 +259,7 @@ def test_megatron_recomputes_activations_of_experts_alone():
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "recompute": recompute,
                 "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
     said = [
-        export_megatron(check_train(scenario | {"model": {"preset": name}}, "r"))
+        export_megatron(check_train(scenario | {"model": {"preset": name}}, "r"), nearest=True)
         for name in ("llama3-8b", "mixtral-8x7b")
     ]
     modules = [next(line for line in one.lines if "recompute-modules" in line) for one in said]
@@ -268,14 +270,49 @@ def test_megatron_recomputes_activations_of_experts_alone():
     )
 
 
-def test_what_export_leaves_out_is_a_comment():
-    scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"pp": 2},
-                "batch": {"global": 8, "seq_len": 2048}, "precision": {"master": False}}  # fmt: skip
+PLAIN = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"pp": 2},
+         "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
 
-    assert str(export_megatron(check_train(scenario, "r"))).splitlines()[-2:] == [
-        "# not said: overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only",
-        "# not said: precision.master = false: the optimizer keeps weights in FP32",
-    ]
+
+def test_a_plan_that_no_arguments_say_is_refused_with_all_that_they_do_not_say():
+    scenario = check_train({**PLAIN, "precision": {"master": False}, "overlap": {"pp": True}}, "r")
+    with pytest.raises(UserError) as refused:
+        export_megatron(scenario, "r")
+
+    assert refused.value.faults == (
+        "r: overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only",
+        "r: precision.master = false: the optimizer keeps weights in FP32",
+        "r: Megatron-LM has no arguments for this plan; --nearest prints those of the nearest one",
+    )
+
+
+def test_the_nearest_plan_is_headed_by_what_it_leaves_out():
+    exported = str(export_megatron(check_train({**PLAIN, "precision": {"master": False}}, "r"), nearest=True))
+
+    assert exported.startswith(
+        "# another plan than asked for: precision.master = false: the optimizer keeps weights in FP32\n--num-layers"
+    )
+
+
+def test_on_what_a_scenario_is_silent_megatron_decides():
+    assert export_megatron(check_train(PLAIN, "r")).undecided == (
+        "overlap.pp, on which the scenario is silent: sends of interleaved pipelines alone are overlapped",
+    )
+
+
+EXPORTED = ("gpt3-175b-1024xa100", "kimi-k2-4096xh800", "llama3-8b-8xh100", "qwen3-30b-a3b-16xh100")
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_what_is_not_refused_keeps_the_same_in_memory(name, tmp_path):
+    scenario = load_training(Path(f"data/scenarios/train-{name}.toml"))
+    (tmp_path / "a.sh").write_text(str(export_megatron(scenario)))
+    import_recipe(tmp_path / "a.sh", tmp_path / "a.toml", scenario.cluster, scenario.nodes)
+    asked, again = (ResolvedTrain(one).plan for one in (scenario, load_training(tmp_path / "a.toml")))
+
+    assert (again.dims, again.stages, again.again, again.offloaded, again.sharding.level) == (
+        asked.dims, asked.stages, asked.again, asked.offloaded, asked.sharding.level,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

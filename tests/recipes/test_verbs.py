@@ -40,6 +40,18 @@ def test_export_prints_arguments(here, capsys):
     assert "--num-virtual-stages-per-pipeline-rank 5\n" in out
 
 
+def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for(here, capsys):
+    """Megatron-LM recomputes the activations of experts alone, so that its nearest plan needs more memory."""
+    scenario = Path(__file__).parents[2] / "data/scenarios/train-llama3-70b-64xh100.toml"
+    refused, nearest = run(capsys, "export", scenario), run(capsys, "export", scenario, "--nearest")
+
+    assert (refused[:2], refused[2].count("\n")) == ((2, ""), 2)
+    assert "recompute.modules activation: moe_act is of experts, and this model has none" in refused[2]
+    assert (nearest[0], nearest[2]) == (0, "")
+    assert nearest[1].startswith("# another plan than asked for: recompute.modules activation: moe_act is of experts")
+    assert "--recompute-modules layernorm\n" in nearest[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -67,6 +67,16 @@ def test_a_winner_that_megatron_has_no_arguments_for_says_so(tmp_path):
     assert "schedule.name = 'zb-h1'" in (tmp_path / "winner.megatron.txt").read_text()
 
 
+def test_no_arguments_of_another_plan_than_the_winner_are_written(tmp_path):
+    recompute = {"mode": "selective", "modules": ["activation"]}
+    wanted = Wanted(("1f1b",), fix={"parallel.pp": 1, "parallel.cp": 1, "recompute": recompute})
+    write_found(search(DENSE, wanted=wanted, check=0, workers=1), tmp_path)
+    lines = (tmp_path / "winner.megatron.txt").read_text().splitlines()
+
+    assert [line for line in lines if not line.startswith("# ")] == []
+    assert "# recompute.modules activation: moe_act is of experts, and this model has none" in lines
+
+
 def test_tables_have_a_row_per_plan_and_per_member_of_the_pareto_set(tmp_path):
     found = ONE["dense"]
     write_found(found, tmp_path)
