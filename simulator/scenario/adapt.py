@@ -12,8 +12,8 @@ from ..errors import UserError, fault
 from ..memo import Memo
 from .check import check_question
 from .defaults import with_defaults
-from .needs import NEEDS, RIVALS, Said, value_at
-from .pins import PINS, Moved
+from .needs import NEEDS, RIVALS, Values, value_at
+from .pins import PINS, Change
 from .resolving import resolve
 
 _MAY_GO = {need.key for need in NEEDS} | {pin.key for pin in PINS} | {key for rivals in RIVALS for key in rivals}
@@ -23,9 +23,9 @@ def adapt(before: Mapping[str, Any], after: dict[str, Any], keys: Collection[str
     """The table `after`, which changes of `keys` made of `before`, less what lost its meaning by them."""
     if not keys or before.get("kind") != after.get("kind"):
         return after
-    kept = {key for key in Said(before).given if key in _MAY_GO and not _sets(keys, key)}
-    change = _Change(before, after, kept, where)
-    while (lost := next(change.lost(), None)) is not None:
+    kept = {key for key in Values(before).given if key in _MAY_GO and not _sets(keys, key)}
+    compared = _Comparison(before, after, kept, where)
+    while (lost := next(compared.lost(), None)) is not None:
         kept.remove(lost.key)
         _leave_out(after, lost)
     return after
@@ -46,7 +46,7 @@ class _Lost:
 
 
 @dataclass(frozen=True)
-class _Change:
+class _Comparison:
     """A table before and after changes, and the keys that may be left out."""
 
     before: Mapping[str, Any]
@@ -64,10 +64,10 @@ class _Change:
 
     def _unmet(self) -> Iterator[_Lost]:
         """Keys that no longer have what they go with."""
-        was, said = self._said(self.before), self._said(self.after)
+        was, now = self._values(self.before), self._values(self.after)
         for need in NEEDS:
-            if need.key in self.kept and need.fails(said) and not need.fails(was):
-                yield _Lost(need.key, need.words(said))
+            if need.key in self.kept and need.fails(now) and not need.fails(was):
+                yield _Lost(need.key, need.words(now))
 
     def _displaced(self) -> Iterator[_Lost]:
         """Keys whose place others take."""
@@ -78,17 +78,17 @@ class _Change:
 
     def _unfit(self) -> Iterator[_Lost]:
         """Keys whose values do not fit what they were chosen for."""
-        said = [pin for pin in PINS if pin.key in self.kept and value_at(self.after, pin.key) is not None]
-        pins = [pin for pin in said if self._moves(pin.of)]
+        pins = [pin for pin in PINS if pin.key in self.kept and value_at(self.after, pin.key) is not None]
+        pins = [pin for pin in pins if self._moves(pin.of)]
         if not pins:
             return
         try:
             now = resolve(check_question(self.after, self.where), self.where, self.memo)
         except UserError:
             return  # told when the scenario is asked for
-        moved = Moved(self.before, self.after, now)
+        change = Change(self.before, self.after, now)
         for pin in pins:
-            if faults := pin.faults(moved):
+            if faults := pin.faults(change):
                 value = value_at(self.after, pin.key)
                 yield _Lost(pin.key, faults[0].allowed, _rest(value, [one.value for one in faults]))
 
@@ -97,18 +97,18 @@ class _Change:
         before, after = _with_tables(self.before), _with_tables(self.after)
         return any(value_at(before, key) != value_at(after, key) for key in keys)
 
-    def _said(self, table: Mapping[str, Any]) -> Said:
-        """What a table says with its stack's defaults, if there is such a stack."""
+    def _values(self, table: Mapping[str, Any]) -> Values:
+        """The values of a table with its stack's defaults, if there is such a stack."""
         try:
-            return Said(with_defaults(table, self.where) if table.get("kind") == "train_step" else table)
+            return Values(with_defaults(table, self.where) if table.get("kind") == "train_step" else table)
         except UserError:
-            return Said(table)
+            return Values(table)
 
 
 def _with_tables(table: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same with a cluster, and its device, as tables of changes to what they name."""
-    said = table.get("cluster")
-    cluster = dict(said) if isinstance(said, Mapping) else {"base": said}
+    named = table.get("cluster")
+    cluster = dict(named) if isinstance(named, Mapping) else {"base": named}
     if isinstance(cluster.get("device"), str):
         cluster["device"] = {"base": cluster["device"]}
     return {**table, "cluster": cluster}

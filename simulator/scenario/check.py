@@ -7,9 +7,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from ..errors import UserError, fault, hint
+from . import needs
 from .cycle import CycleScenario
 from .defaults import with_defaults
-from .needs import refused
 from .schema import Scenario
 from .schemas import SCHEMAS, AnyScenario
 from .training import TrainScenario
@@ -57,7 +57,7 @@ def _whole(schema: type[_Asked], table: Mapping[str, Any], where: str) -> _Asked
     _check_no_sweep(table, where)
     filled = _filled(schema, table, where)
     found = checked(schema, _tuples(filled), where)
-    if faults := refused(filled, where):
+    if faults := needs.faults(filled, where):
         raise UserError(*faults)
     return found
 

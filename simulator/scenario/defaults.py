@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..profile import stack_defaults
-from .needs import Said, unmet
+from .needs import Values, unmet
 
 
 def with_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def with_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     stack = table.get("stack", "generic")
     added = _added(table, stack_defaults(stack, where)) if isinstance(stack, str) else {}
     filled = _filled(table, added)
-    while needless := _needless(Said(filled)) & added.keys():
+    while needless := _needless(Values(filled)) & added.keys():
         added = {key: value for key, value in added.items() if key not in needless}
         filled = _filled(table, added)
     return filled
@@ -33,7 +33,7 @@ def _added(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
             found[key] = value
         elif isinstance(table.get(key, {}), Mapping):
             found |= {f"{key}.{name}": item for name, item in value.items()}
-    given = Said(table)
+    given = Values(table)
     whole = ("recompute",) if "recompute" in table else ()  # half of one and half of the other is neither
     return {key: value for key, value in found.items() if not given.gives(key) and not key.startswith(whole)}
 
@@ -46,14 +46,14 @@ def _filled(table: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any
     return filled
 
 
-def _needless(said: Said) -> set[str]:
+def _needless(values: Values) -> set[str]:
     """Keys that say nothing beside the others."""
-    return {need.key for need in unmet(said)} | {key for key, says in _CONDITIONS.items() if not says(said)}
+    return {need.key for need in unmet(values)} | {key for key, says in _CONDITIONS.items() if not says(values)}
 
 
-_CONDITIONS: Mapping[str, Callable[[Said], bool]] = {
-    "bucket": lambda said: said["parallel.zero"] in (1, 2),  # torch and FSDP have their own
-    "memory.gradients": lambda said: said["parallel.zero"] in (0, 1),
-    "overlap.dp": lambda said: not said.gives("overlap.fusion"),
+_CONDITIONS: Mapping[str, Callable[[Values], bool]] = {
+    "bucket": lambda values: values["parallel.zero"] in (1, 2),  # torch and FSDP have their own
+    "memory.gradients": lambda values: values["parallel.zero"] in (0, 1),
+    "overlap.dp": lambda values: not values.gives("overlap.fusion"),
 }
 """What a file may say anywhere, and a stack does not say everywhere."""

@@ -18,7 +18,7 @@ from .training import Activations
 
 
 @dataclass(frozen=True)
-class Moved:
+class Change:
     """A scenario before and after a change as tables, and what it stands for now."""
 
     before: Mapping[str, Any]
@@ -38,45 +38,45 @@ class Pin:
 
     key: str
     of: tuple[str, ...]
-    check: Callable[[Moved], object]
+    check: Callable[[Change], object]
 
-    def faults(self, moved: Moved) -> list[Fault]:
+    def faults(self, change: Change) -> list[Fault]:
         """What the check says against the value."""
         try:
-            self.check(moved)
+            self.check(change)
         except UserError as error:
             return [line for line in error.faults if isinstance(line, Fault) and line.key == self.key]
         return []
 
 
-def _axes(moved: Moved) -> object:
-    return moved.now.dims if isinstance(moved.now, ResolvedTrain) else None
+def _axes(change: Change) -> object:
+    return change.now.dims if isinstance(change.now, ResolvedTrain) else None
 
 
-def _stages(moved: Moved) -> object:
-    return moved.now.stages if isinstance(moved.now, ResolvedTrain) else None
+def _stages(change: Change) -> object:
+    return change.now.stages if isinstance(change.now, ResolvedTrain) else None
 
 
-def _profile(moved: Moved) -> object:
-    return moved.now.profile
+def _profile(change: Change) -> object:
+    return change.now.profile
 
 
-def _plan(moved: Moved) -> object:
-    return moved.update.plan if moved.update is not None else None
+def _plan(change: Change) -> object:
+    return change.update.plan if change.update is not None else None
 
 
-def _overrides(moved: Moved) -> None:
-    preset, overrides = value_at(moved.before, "model.preset"), value_at(moved.after, "model.overrides")
+def _overrides(change: Change) -> None:
+    preset, overrides = value_at(change.before, "model.preset"), value_at(change.after, "model.overrides")
     raise UserError(fault("", "model.overrides", overrides, f"written for {preset}"))
 
 
-def _bucket(moved: Moved) -> object:
-    was, now = (value_at(table, "update.method") in FROM_TRAINERS for table in (moved.before, moved.after))
+def _bucket(change: Change) -> object:
+    was, now = (value_at(table, "update.method") in FROM_TRAINERS for table in (change.before, change.after))
     if was == now:
-        return _plan(moved)
+        return _plan(change)
     why = "sized for parameter servers" if now else "sized for buckets of trainers"
     keys = ("update.bucket", "update.max_bucket")
-    raise UserError(*(fault("", key, value_at(moved.after, key), why) for key in keys))
+    raise UserError(*(fault("", key, value_at(change.after, key), why) for key in keys))
 
 
 _DEVICE = (

@@ -12,7 +12,7 @@ from runcast.simulator.files import read_toml
 from runcast.simulator.memo import Memo
 from runcast.simulator.profile import stack_names
 from runcast.simulator.scenario import SCHEMAS, changed, check_question, resolve, value_at
-from runcast.simulator.scenario.needs import NEEDS, RIVALS, refused
+from runcast.simulator.scenario.needs import NEEDS, RIVALS, faults
 from runcast.simulator.scenario.pins import PINS
 from runcast.simulator.schedules import SCHEDULES
 from runcast.simulator.sweep.keys import is_key
@@ -190,7 +190,7 @@ def test_every_key_with_a_need_is_a_key():
 
 @pytest.mark.parametrize("stack", stack_names())
 def test_no_default_of_a_stack_is_refused(stack):
-    assert refused({**DENSE, "stack": stack}, "a.toml") == []
+    assert faults({**DENSE, "stack": stack}, "a.toml") == []
     for table in (DENSE, made(DENSE, parallel={"tp": 1, "zero": 3}), made(DENSE, parallel={"cp": 2, "zero": 0})):
         check_question({**table, "stack": stack})
 

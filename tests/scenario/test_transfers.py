@@ -67,7 +67,7 @@ SEVERAL = {
     (
         "update.trainer.sharded=false",
         "update.trainer.shard=2",
-    ): "shard = 2: does not go with update.trainer.sharded = false",
+    ): "shard = 2: does not go with update.trainer",
     ("update.trainer.gpus=6", "update.inference.gpus=8"): "update.trainer.gpus = 6: must be a multiple of tp x pp x cp",
     (
         "update.method=relays",
