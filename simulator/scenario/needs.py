@@ -236,7 +236,7 @@ NEEDS: tuple[Need, ...] = (
         _not_with(f"precision.activations.{module}", "precision.compute", "fp32", "tf32", why=": tokens are in 16 bits")
         for module in Activations.model_fields
     ),
-    Need("offload.slots", lambda values: bool(values["offload.activations"]), lambda _: "goes with offload.activations"),
+    Need("offload.slots", lambda values: values["offload.activations"] != 0, lambda _: "goes with offload.activations"),
     _goes_with("recompute.modules", "recompute.mode", "selective"),
     _goes_with("recompute.layers", "recompute.mode", "full"),
     _goes_with("overlap.params", "parallel.zero", 1, 2),

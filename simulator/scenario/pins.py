@@ -13,7 +13,6 @@ from .resolve import Resolved
 from .resolve_cycle import ResolvedCycle
 from .resolve_train import ResolvedTrain
 from .resolving import AnyResolved
-from .schema import FROM_TRAINERS
 from .training import Activations
 
 
@@ -70,15 +69,6 @@ def _overrides(change: Change) -> None:
     raise UserError(fault("", "model.overrides", overrides, f"written for {preset}"))
 
 
-def _bucket(change: Change) -> object:
-    was, now = (value_at(table, "update.method") in FROM_TRAINERS for table in (change.before, change.after))
-    if was == now:
-        return _plan(change)
-    why = "sized for parameter servers" if now else "sized for buckets of trainers"
-    keys = ("update.bucket", "update.max_bucket")
-    raise UserError(*(fault("", key, value_at(change.after, key), why) for key in keys))
-
-
 _DEVICE = (
     "cluster.base", "cluster.node", "cluster.mix", "cluster.device.base", "cluster.device.like", "cluster.device.memory"
 )  # fmt: skip
@@ -102,7 +92,6 @@ PINS = (
     Pin("update.trainer.gpus", _SPLIT, _plan),
     Pin("update.inference.gpus", _SPLIT, _plan),
     Pin("update.free_memory", _DEVICE, _plan),
-    Pin("update.bucket", ("model", *_DEVICE, "update.method"), _bucket),
-    Pin("update.max_bucket", ("update.method",), _bucket),
+    Pin("update.bucket", ("model", *_DEVICE, "update.method"), _plan),
 )
 """In the order in which they are asked: what is wrong with the first may hide what is wrong with others."""

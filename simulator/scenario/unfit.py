@@ -159,8 +159,8 @@ def _grid(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Itera
     kinds = {"experts": spec.moe, "latent attention": spec.mla, "linear attention": spec.linear_attention}
     if held := [name for name, there in kinds.items() if there]:
         yield f"{spec.name} has {' and '.join(held)}: dense models with plain attention only"
-    if dims.cp > 1 or scenario.lora is not None or scenario.overlap.tp:
-        yield "neither with cp above 1, nor with lora, nor with overlap.tp, which it has of its own"
+    if dims.cp > 1 or scenario.lora is not None:
+        yield "neither with cp above 1, nor with lora"
     sizes = {"hidden size": spec.hidden_size, "width of the network": spec.intermediate_size}
     for name, size in {**sizes, "heads": spec.num_attention_heads, "batch.micro": batch.micro}.items():
         if size % q:

@@ -202,3 +202,33 @@ def test_a_pasted_config_is_answered(page, folder):
     table = read_toml(folder / "mine.toml") | {"model": {"config": CONFIG}}
 
     assert answers(page, format_seconds(simulate(check_question(table)).report.step_time_s))
+
+
+def choose(page, label, option):
+    page.get_by_role("textbox", name=label, exact=True).click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def test_a_field_whose_value_is_left_out_is_empty_until_it_means_something_again(page):
+    address = "/training?base=train-llama3-70b-64xh100&level=coarse"
+    page.goto(address)
+    chunks = page.get_by_label("Chunks per rank")
+    expect(chunks).to_have_value("5")
+    choose(page, "Schedule", "zb-v")
+    page.wait_for_url("**&schedule.name=zb-v&level=coarse")
+    expect(chunks).to_have_value("")
+    expect(page.get_by_text("left out: schedule.vpp = 5")).to_be_visible()
+    choose(page, "Schedule", "interleaved")
+    page.wait_for_url(f"**{address}")
+
+    expect(chunks).to_have_value("5")
+
+
+@pytest.mark.parametrize("mode", ["none", "full"])
+def test_recomputation_is_chosen_without_a_fault(page, mode):
+    page.goto("/training?base=train-llama3-70b-64xh100&level=coarse")
+    page.wait_for_selector(".number")
+    choose(page, "Recomputation", mode)
+    page.wait_for_url(f"**&recompute.mode={mode}")
+
+    expect(page.get_by_role("alert")).to_have_count(0)

@@ -249,20 +249,6 @@ def test_a_method_from_trainers_shows_their_fields_and_answers(page):
     assert page.locator('input[id*="update.pipeline"]').is_visible() is False
 
 
-def test_a_field_whose_value_is_left_out_shows_so_and_comes_back_with_what_it_goes_with(page):
-    page.goto("/update?base=glm-4.5-air-8xh800")
-    page.wait_for_selector(UPDATE)
-    bucket = page.locator(BUCKET).first
-    expect(bucket).to_have_value("3.02 GiB")
-    choose(page, "Method", "colocated")
-    page.wait_for_url("**/update?base=glm-4.5-air-8xh800&update.method=colocated")
-    expect(bucket).to_have_value("")
-    choose(page, "Method", "broadcast")
-    page.wait_for_url("**/update?base=glm-4.5-air-8xh800")
-
-    expect(bucket).to_have_value("3.02 GiB")
-
-
 def test_every_fault_stands_in_sight_with_the_name_of_its_field(page):
     page.goto("/update?base=tiny-stage-heads")
     page.wait_for_selector("#update-gantt .js-plotly-plot")

@@ -152,7 +152,6 @@ def test_columns_over_nodes_pay_for_the_network():
         ({"parallel": {"tp": 4, "sequence_parallel": True}}, "sequence_parallel = false"),
         ({"parallel": {"tp": 4}, "model": MOE}, "has experts: dense models with plain attention only"),
         ({"parallel": {"tp": 4, "cp": 2}}, "neither with cp above 1"),
-        ({"parallel": {"tp": 4}, "overlap": {"tp": True}}, "nor with overlap.tp"),
         ({"parallel": {"tp": 4}, "batch": {"micro": 1}}, "batch.micro = 1: must be a multiple of the grid's side, 2"),
         ({"parallel": {"tp": 4}, "overrides": {"intermediate_size": 129}}, "width of the network = 129"),
         ({"parallel": {"tp": 4}, "model": {"preset": "deepseek-v3", "overrides": {}}}, "experts and latent attention"),
@@ -163,6 +162,11 @@ def test_what_a_grid_does_not_go_with(tables, line):
     batch = {"micro": 2, "global": 16, **tables.pop("batch", {})}
     with pytest.raises(UserError, match=rf"parallel.tp_2d = True: .*{line}"):
         assert resolved(8, parallel=parallel, batch=batch, **tables).plan
+
+
+def test_a_grid_has_an_overlap_of_its_own():
+    with pytest.raises(UserError, match=r"overlap.tp = True: does not go with parallel.tp_2d = true"):
+        resolved(8, parallel={"tp": 4, "tp_2d": True}, overlap={"tp": True})
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved", "dualpipe-v"])
