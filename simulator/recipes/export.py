@@ -9,7 +9,7 @@ from ..parallel import ORDER
 from ..scenario import TrainScenario, shape_of
 from ..workload import ModelSpec
 from .megatron import CP_TYPES, MODULES, OF_EXPERTS, ORDER_PP_INSIDE, SHARDING
-from .shapes import arguments_of
+from .shapes import PADDING, arguments_of
 
 _COMPUTE = {
     "fp32": (),
@@ -100,6 +100,8 @@ def _parallel(scenario: TrainScenario, spec: ModelSpec, gpus: int) -> Iterator[s
     yield f"--pipeline-model-parallel-size {p.pp}"
     if p.tp > 1 and p.sequence_parallel:
         yield "--sequence-parallel"
+    if p.pad_vocab != PADDING:
+        yield f"--make-vocab-size-divisible-by {p.pad_vocab}"
     if p.cp > 1:
         yield f"--context-parallel-size {p.cp}"
         yield f"--cp-comm-type {next(name for name, kind in CP_TYPES.items() if kind == p.cp_type)}"

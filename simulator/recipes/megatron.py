@@ -9,7 +9,7 @@ from .arguments import read_arguments
 from .given import Given
 from .pipelines import read_pipeline
 from .recipe import Machine, Notes, Recipe
-from .shapes import Shape, read_shape
+from .shapes import Shape, padding, read_shape
 
 ORDER_PP_INSIDE = "tp-cp-ep-pp-dp"  # --use-tp-pp-dp-mapping
 CP_TYPES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses"}
@@ -116,6 +116,7 @@ def _check_grid(given: Given, sizes: dict[str, int], machine: Machine, experts: 
 def _parallel(given: Given, sizes: dict[str, int], zero: int, stage: int, shape: Shape) -> dict[str, Any]:
     tp, cp, pp, ep = (sizes[axis] for axis in ("tp", "cp", "pp", "ep"))
     found: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "ep": ep, "zero": zero}
+    found["pad_vocab"] = padding(given)
     if shape.spec.moe and sizes["etp"] != tp:
         found["etp"] = sizes["etp"]
     if given.switch("use_tp_pp_dp_mapping"):

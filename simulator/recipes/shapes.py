@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..workload import ModelSpec, from_hf_config, preset, preset_names
 from .given import Given
 
-_PADDING = 128  # --make-vocab-size-divisible-by
+PADDING = 128  # --make-vocab-size-divisible-by
 _GPT2_VOCABULARY = 50257
 _UNSAID = "vocab_size"
 _MTP = "num_nextn_predict_layers"
@@ -43,20 +43,18 @@ def read_shape(given: Given, tp: int) -> Shape | None:
         return None
     if known is not None:
         config[_UNSAID] = preset(known).vocab_size
-    padded = _padded(given, config[_UNSAID], tp)
-    config[_UNSAID] = padded
     try:
         spec = from_hf_config(config, given.where)
     except UserError as error:
         given.notes.faults.extend(error.faults)
         return None
-    return Shape(spec, _named(known, config, padded), None) if known else Shape(spec, {}, config)
+    return Shape(spec, _named(known, config), None) if known else Shape(spec, {}, config)
 
 
-def _named(known: str, config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
-    """The preset, with what differs from it in vocabulary and multi-token prediction."""
+def _named(known: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The preset, with what differs from it in multi-token prediction."""
     spec, mtp = preset(known), config.get(_MTP, 0)
-    changes = {_UNSAID: vocabulary} if vocabulary != spec.vocab_size else {}
+    changes = {}
     if mtp not in (0, spec.num_nextn_predict_layers):
         changes[_MTP] = mtp
     named: dict[str, Any] = {"preset": known} | ({"overrides": changes} if changes else {})
@@ -196,18 +194,14 @@ def _vocabulary(given: Given) -> int | None:
     return None
 
 
-def _padded(given: Given, vocabulary: int, tp: int) -> int:
-    """Megatron-LM pads the vocabulary; we follow where tensor parallelism could not split it otherwise."""
-    if vocabulary % tp == 0:
-        return vocabulary
-    padded = _multiple(given, vocabulary, tp)
-    given.notes.assumed.append(f"vocab_size = {padded}: {vocabulary} padded, as tp = {tp} does not divide it")
-    return padded
-
-
 def _multiple(given: Given, vocabulary: int, tp: int) -> int:
-    multiple = given.whole("make_vocab_size_divisible_by", _PADDING) * tp
+    multiple = padding(given) * tp
     return -(-vocabulary // multiple) * multiple
+
+
+def padding(given: Given) -> int:
+    """The multiple to which Megatron-LM pads the vocabulary on each rank."""
+    return 1 if given.has("padded_vocab_size") else given.whole("make_vocab_size_divisible_by", PADDING)
 
 
 def _preset_of(config: Mapping[str, Any], given: Given, tp: int) -> str | None:

@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from runcast.simulator.errors import UserError
 from runcast.simulator.recipes.arguments import read_arguments
@@ -63,6 +63,7 @@ def test_nothing_is_run(tmp_path):
     assert not mark.exists()
 
 
+@example("a.:1")
 @given(st.text(alphabet="-abT=$(){}[]:'\"\\\n #;|&`,. 1", max_size=60))
 def test_any_text_is_read_or_refused(text):
     with suppress(UserError):
