@@ -67,7 +67,7 @@ class RingBroadcast:
 
 def ring_broadcast(cluster: Cluster, ranks: Sequence[int]) -> RingBroadcast:
     """The ring over `ranks` (GPU numbers) of a cluster."""
-    islands = [_ring_order(cluster, island) for island in islands_of(cluster, ranks)]
+    islands = [ring_order(cluster, island) for island in islands_of(cluster, ranks)]
     hops = [list(_between(cluster, a, b)) for a, b in pairwise([islands[-1], *islands])] if len(islands) > 1 else [[]]
     leaving = [_leaving(cluster, island) if len(islands) > 1 else {} for island in islands]
     inside = [entry for island, left in zip(islands, leaving, strict=True) for entry in _inside(cluster, island, left)]
@@ -123,14 +123,14 @@ def islands_of(cluster: Cluster, ranks: Sequence[int]) -> list[list[int]]:
     return list(islands.values())
 
 
-def _ring_order(cluster: Cluster, island: list[int]) -> list[int]:
+def ring_order(cluster: Cluster, island: list[int]) -> list[int]:
     """The order in which a ring visits an island: along NVLink wires where these make a ring, else as numbered.
 
     Of all rings over wires, one whose narrowest wire is widest, as NCCL's search prefers.
     """
     if not _wired(cluster, island):
         return island
-    wires = {(a, b): _wire_bytes_per_s(cluster, a, b) for a, b in permutations(island, 2)}
+    wires = {(a, b): nvlink_bytes_per_s(cluster, a, b) for a, b in permutations(island, 2)}
     for width in sorted({rate for rate in wires.values() if rate > 0}, reverse=True):
         ring = _cycle([island[0]], set(island[1:]), {pair for pair, rate in wires.items() if rate >= width})
         if ring:
@@ -142,11 +142,11 @@ def _wired(cluster: Cluster, island: list[int]) -> bool:
     """Whether NVLink joins some neighbours in this island directly but not all."""
     if not 2 < len(island) <= 16:
         return False
-    rates = [_wire_bytes_per_s(cluster, a, b) for a, b in pairwise([island[-1], *island])]
+    rates = [nvlink_bytes_per_s(cluster, a, b) for a, b in pairwise([island[-1], *island])]
     return not all(rates) and len(cluster.nvlink_domain(island[0])) > 1
 
 
-def _wire_bytes_per_s(cluster: Cluster, a: int, b: int) -> float:
+def nvlink_bytes_per_s(cluster: Cluster, a: int, b: int) -> float:
     """Rate of the NVLink route from GPU a to GPU b; 0 if the route takes anything else."""
     route = [cluster.links[link] for link in cluster.route(cluster.gpu(a), cluster.gpu(b))]
     return min(link.bytes_per_s for link in route) if all(link.kind == "nvlink" for link in route) else 0.0

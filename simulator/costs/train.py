@@ -12,15 +12,15 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..forms import BUS_FACTOR
 from ..hardware import Cluster, Limits, limits
-from ..profile import PROVENANCE, Profile
+from ..profile import PROVENANCE, Estimate, Profile
 from ..program import Place, Program, Ragged
 from .costs import Costs, Floats, bytes_by_link
 from .kernels import Kernels
 from .phases import EXCHANGES, PHASES, phase_of_op
 from .pricing import effective_capacity
 from .uplinks import Uplinks
+from .wires import Sent, Wires, inside_bytes, sent_bytes, wires_of, wires_of_message
 
 _FAMILY = {  # whose interference a kind of op takes and makes
     **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
@@ -54,6 +54,9 @@ class _Machine:
     @cached_property
     def kernels(self) -> Kernels:
         return Kernels(self.profile, self.limits)
+
+    def estimate(self, kind: str, features: Mapping[str, float]) -> Estimate:
+        return self.profile.estimate(kind, features, limits=self.limits)
 
 
 def cost_train(
@@ -93,6 +96,7 @@ class _Pricer:
         self._stage = {rank: place.ranks for place in places for rank in place.ranks}
         self._uplinks = Uplinks(cluster, self._stage)
         self._kept: dict[tuple[str, tuple[int, ...]], float] = {}
+        self._crossed: dict[tuple[bool, tuple[int, ...], int], Wires] = {}
 
     def costs(self) -> Costs:
         program = self.program
@@ -219,17 +223,36 @@ class _Pricer:
         """Of all ranks of a group at once, as the machine of one of them would do it; `send_recv` is of two."""
         if not size:
             return Price(0.0, 0.0, PROVENANCE.index("exact"))
-        features = {"bytes": size}
-        if kind != "send_recv":
-            features |= {"gpus": float(len(group))}
-        if reach.islands > 1:
-            features |= self._network(kind, group, reach)
-        cost_class = f"{kind}.network" if kind == "send_recv" and reach.islands > 1 else kind
-        machine = self._machine(reach.rank)
-        found = machine.profile.estimate(cost_class, features, limits=machine.limits)
+        wires, sent = self._wires(kind, group, reach), self._sent(kind, group, reach, size)
+        found = self._slowest_part(kind, group, reach, size)
         seconds = float(found.seconds[0]) + self._beyond_s(kind, len(group), reach)
-        demand = self._links(kind, group, reach, size, seconds)
+        seconds = max(seconds, wires.least_s(sent.port_least, sent.nics, self.cluster.capacity))
+        # A link that it fills, it fills exactly: sums made by a switch send less than a ring.
+        moved = wires.bytes(sent.port, sent.nics).items()
+        demand = {link: min(moved_bytes / seconds, float(self.capacity[link])) for link, moved_bytes in moved}
         return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
+
+    @staticmethod
+    def _sent(kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Sent:
+        if kind == "send_recv":
+            return Sent(size, size, size)
+        return sent_bytes(kind, len(group), reach.islands, reach.nearby, size)
+
+    def _slowest_part(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Estimate:
+        """Over several islands: between them, or inside each, whichever takes longer."""
+        machine = self._machine(reach.rank)
+        features = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
+        if reach.islands == 1:
+            return machine.estimate(kind, features)
+        features |= self._network(kind, group, reach)
+        if kind == "send_recv":
+            return machine.estimate("send_recv.network", features)
+        between = machine.estimate(kind, features)
+        if reach.nearby == 1:
+            return between
+        near = {"bytes": inside_bytes(kind, len(group), reach.nearby, size), "gpus": float(reach.nearby)}
+        inside = machine.estimate(kind, near)
+        return max(between, inside, key=lambda part: float(part.seconds[0]))
 
     def _beyond_s(self, kind: str, ranks: int, reach: "_Reach") -> float:
         """What networks with slower messages add: to an exchange, and to each step of its ring, or of its tree."""
@@ -273,49 +296,16 @@ class _Pricer:
         nodes = len({self.cluster.node_of(one) for one in alike})
         return _Reach(rank, len(set(islands)), islands.count(here), nodes, len(alike))
 
-    def _links(
-        self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float, seconds: float
-    ) -> dict[int, float]:
-        """Bytes/s on the links of one rank (of both ranks of a send); a link that it fills, it fills exactly."""
-        a, b = reach.rank, group[-1]
-        if kind == "send_recv":
-            a = group[0]
-            near = dict.fromkeys(self.cluster.route(self.cluster.gpu(a), self.cluster.gpu(b)), size)
-            moved = near if reach.islands == 1 else self._out(a, size) | self._into(b, size)
-        else:
-            inside, outside = _traffic(kind, len(group), reach, size)
-            moved = dict.fromkeys(self._nvlink(group, a), inside)
-            if reach.islands > 1:
-                moved |= self._out(a, outside) | self._into(a, outside)
-        return {link: min(b / seconds, float(self.capacity[link])) for link, b in moved.items() if b and seconds}
-
-    def _out(self, rank: int, size: float) -> dict[int, float]:
-        """Bytes on the links from a GPU to the network, spread over its NICs, which carry those of its like too."""
-        nics = self.cluster.nics_of_gpu(rank)
-        each = size / len(nics)
-        inside = {link: each for nic in nics for link in self.cluster.nic_out_route(rank, nic)}
-        return inside | {self.cluster.nic_tx(nic): each * self._through(rank, nic) for nic in nics}
-
-    def _into(self, rank: int, size: float) -> dict[int, float]:
-        """The same from the network to a GPU."""
-        nics = self.cluster.nics_of_gpu(rank)
-        each = size / len(nics)
-        inside = {link: each for nic in nics for link in self.cluster.nic_in_route(rank, nic)}
-        return inside | {self.cluster.nic_rx(nic): each * self._through(rank, nic) for nic in nics}
-
-    def _through(self, rank: int, nic: str) -> int:
-        """How many ranks of a stage, which do the same at the same time, a NIC serves."""
-        near = set(self.cluster.gpus_of(self.cluster.node_of(rank)))
-        return sum(nic in self.cluster.nics_of_gpu(other) for other in self._stage.get(rank, (rank,)) if other in near)
-
-    def _nvlink(self, group: tuple[int, ...], rank: int) -> tuple[int, ...]:
-        """The ports of one rank, both ways."""
-        near = [other for other in group if other != rank and self._island(other) == self._island(rank)]
-        if not near:
-            return ()
-        me, peer = self.cluster.gpu(rank), self.cluster.gpu(near[0])
-        out, back = self.cluster.route(me, peer), self.cluster.route(peer, me)
-        return (out[0], back[-1])
+    def _wires(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> Wires:
+        """The links that one rank of a collective crosses (both ranks of a send)."""
+        key = (kind == "send_recv", group, reach.rank)
+        if key not in self._crossed:
+            if kind == "send_recv":
+                self._crossed[key] = wires_of_message(self.cluster, group[0], group[-1], self._stage)
+            else:
+                stage = self._stage.get(reach.rank, (reach.rank,))
+                self._crossed[key] = wires_of(self.cluster, group, reach.rank, stage, reach.islands)
+        return self._crossed[key]
 
     # Copies
 
@@ -360,14 +350,6 @@ class _Reach:
     nearby: int
     nodes: int
     alike: int
-
-
-def _traffic(kind: str, ranks: int, reach: _Reach, size: float) -> tuple[float, float]:
-    """Bytes that one rank puts on its NVLink port and on its NIC."""
-    if kind == "all_to_all":
-        return size * (reach.nearby - 1) / ranks, size * (ranks - reach.nearby) / ranks
-    whole = float(BUS_FACTOR[kind](np.array([float(ranks)]))[0]) * size
-    return whole * (reach.nearby > 1), whole / reach.nearby
 
 
 def _distinct(

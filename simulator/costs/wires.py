@@ -1,0 +1,141 @@
+"""The wires that a rank of an exchange crosses: which ones, how many bytes on each, and the least time that those take.
+
+A collective over nodes contains that of one node. Of G gathered bytes a rank's share of the NICs brings G/g less its
+own, for g ranks in its node; the other G (g - 1)/g pass its NVLink port, as many as if all of G lay in the node. So it
+is for a reduce-scatter, an all-reduce (one after the other) and, all but 1/g, for a broadcast.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..forms import BUS_FACTOR
+from ..hardware import Cluster
+from .collective import nvlink_bytes_per_s, ring_order
+
+Shares = Mapping[int, float]
+"""By link, the bytes on it over those that a rank sends."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Bytes that one rank sends, and receives as many: through its port in the node, and through its NICs.
+
+    `port_least` is what no algorithm can do without.
+    """
+
+    port: float
+    nics: float
+    port_least: float
+
+
+def sent_bytes(kind: str, ranks: int, islands: int, nearby: int, size: float) -> Sent:
+    """Of a collective of this nccl-tests size over so many islands, `nearby` of its ranks on each.
+
+    Sums of two nodes cross the NICs once each way, by NCCL's trees (NVIDIA/nccl#209), and those of one node may be made
+    by its switch, so that bytes pass a port once (NVLink SHARP): then bus bandwidth exceeds the line rate.
+    """
+    if kind == "all_to_all":
+        inside = size * (nearby - 1) / ranks
+        return Sent(inside, size * (ranks - nearby) / ranks, inside)
+    inside = _bus_factor(kind, nearby) * size * (nearby > 1)
+    through = 1.0 if kind == "all_reduce" and islands == 2 else _bus_factor(kind, ranks)
+    least = size * (nearby > 1) if kind == "all_reduce" else inside
+    return Sent(inside, through * size / nearby * (islands > 1), least)
+
+
+def inside_bytes(kind: str, ranks: int, nearby: int, size: float) -> float:
+    """The nccl-tests size of the collective in one node that one over several contains."""
+    return size * nearby / ranks if kind == "all_to_all" else size
+
+
+def _bus_factor(kind: str, ranks: int) -> float:
+    return float(BUS_FACTOR[kind](np.array([float(ranks)]))[0])
+
+
+@dataclass(frozen=True)
+class Wires:
+    """Links that a rank crosses inside its island and beyond it, with their shares of what it sends there."""
+
+    inside: Shares = field(default_factory=dict)
+    beyond: Shares = field(default_factory=dict)
+
+    def bytes(self, inside: float, beyond: float) -> dict[int, float]:
+        """On each link, where a rank sends so much; a PCIe port may carry both."""
+        both = ((self.inside, inside), (self.beyond, beyond))
+        found: dict[int, float] = {}
+        for shares, size in both:
+            for link, share in shares.items():
+                found[link] = found.get(link, 0.0) + share * size
+        return {link: size for link, size in found.items() if size}
+
+    def least_s(self, inside: float, beyond: float, line: NDArray[np.float64]) -> float:
+        """Seconds in which the narrowest of them carries it at its line rate."""
+        return max((size / float(line[link]) for link, size in self.bytes(inside, beyond).items()), default=0.0)
+
+
+def wires_of(cluster: Cluster, group: Sequence[int], me: int, stage: Sequence[int], islands: int) -> Wires:
+    """Those of one rank of a collective; the others of its `stage` do the same at the same time."""
+    home = cluster.island(me)
+    near = [rank for rank in group if rank != me and cluster.island(rank) == home]
+    beyond = {**_out(cluster, me, stage), **_into(cluster, me, stage)} if islands > 1 else {}
+    return Wires(_ports(cluster, me, near), beyond)
+
+
+def wires_of_message(cluster: Cluster, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
+    """Those of a message from one rank to another: through NICs where no other way leads there."""
+    if cluster.island(a) == cluster.island(b):
+        return Wires(inside=dict.fromkeys(cluster.route(cluster.gpu(a), cluster.gpu(b)), 1.0))
+    return Wires(beyond=_out(cluster, a, stages.get(a, (a,))) | _into(cluster, b, stages.get(b, (b,))))
+
+
+def _ports(cluster: Cluster, me: int, near: Sequence[int]) -> dict[int, float]:
+    """Where bytes leave and enter a GPU inside its island: its wires to the others, by their rates.
+
+    They are NVLink where that joins a ring of all of them, else those to where it does not lead.
+    """
+    if not near:
+        return {}
+    ring = ring_order(cluster, [me, *near])
+    joined = all(nvlink_bytes_per_s(cluster, a, b) for a, b in pairwise([*ring, me]))
+    peers = [rank for rank in near if bool(nvlink_bytes_per_s(cluster, me, rank)) == joined] or near
+    out = {cluster.route(cluster.gpu(me), cluster.gpu(peer))[0] for peer in peers}
+    back = {cluster.route(cluster.gpu(peer), cluster.gpu(me))[-1] for peer in peers}
+    return {link: share for links in (out, back) for link, share in _by_rate(cluster, links)}
+
+
+def _by_rate(cluster: Cluster, links: set[int]) -> Iterator[tuple[int, float]]:
+    total = sum(float(cluster.capacity[link]) for link in links)
+    yield from ((link, float(cluster.capacity[link]) / total) for link in sorted(links))
+
+
+def _out(cluster: Cluster, rank: int, stage: Sequence[int]) -> dict[int, float]:
+    """From a GPU to the network, spread over its NICs, which carry what others of its stage send too."""
+    found: dict[int, float] = {}
+    nics = cluster.nics_of_gpu(rank)
+    for nic, through in _sharing(cluster, rank, stage):
+        own, *shared = cluster.nic_out_route(rank, nic)
+        found[own] = found.get(own, 0.0) + 1 / len(nics)
+        found |= dict.fromkeys((*shared, cluster.nic_tx(nic)), through / len(nics))
+    return found
+
+
+def _into(cluster: Cluster, rank: int, stage: Sequence[int]) -> dict[int, float]:
+    """The same from the network to a GPU."""
+    found: dict[int, float] = {}
+    nics = cluster.nics_of_gpu(rank)
+    for nic, through in _sharing(cluster, rank, stage):
+        *shared, own = cluster.nic_in_route(rank, nic)
+        found[own] = found.get(own, 0.0) + 1 / len(nics)
+        found |= dict.fromkeys((*shared, cluster.nic_rx(nic)), through / len(nics))
+    return found
+
+
+def _sharing(cluster: Cluster, rank: int, stage: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """The NICs of a rank, each with the number of ranks of the stage that it serves."""
+    near = set(cluster.gpus_of(cluster.node_of(rank)))
+    served = [set(cluster.nics_of_gpu(other)) for other in stage if other in near]
+    yield from ((nic, sum(nic in nics for nics in served)) for nic in cluster.nics_of_gpu(rank))
