@@ -10,7 +10,7 @@ stack. Devices rest on each other as their profiles do, in the same way.
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
 simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Rates of
-GEMMs, `layer.tp_s` and `network.exchange_s` move a part of phases: how large that is, a simulation with a small
+GEMMs, `layer.tp_s` and `exchange.s` move a part of phases: how large that is, a simulation with a small
 change of each says (`weigh`). What is wrong with slopes the next simulation corrects: exchanges behind kernels slow
 these, a far pipeline's host waits for exchanges too, and at the coarser level the host's seconds are only those that it
 takes longer than its device. Rows that are left out are simulated with what the others gave.
@@ -38,7 +38,7 @@ SOURCE_POWER = -0.35
 
 _BLOCKED = "layer.tp_s"
 _FAR = "time_factor.tp.network"
-_EXCHANGE = "network.exchange_s"
+_EXCHANGE = "exchange.s"
 
 SPREADS = {
     "gemm": 0.07, "attention": 0.2, "experts": 0.2, "memory": 0.2, "loss": 0.25, "optimizer": 0.35, "tp": 0.2,

@@ -17,6 +17,7 @@ from ..profile import Parameter, Profile
 from ..program import Program
 from .collective import RingBroadcast, ring_broadcast, side_by_side
 from .costs import Costs, Floats
+from .networks import Networks, networks_of
 from .routes import Route
 from .sheet import Ops, Sheet, Term
 
@@ -35,20 +36,23 @@ class Store:
 
 def effective_capacity(cluster: Cluster, profile: Profile) -> Floats:
     """What each link sustains: its line rate times what the profile of its node has for its kind (1 where nothing)."""
-    fraction = _link_fractions(cluster, profile)
+    fraction = _link_fractions(cluster, profile, 0)
     for device, other in profile.others.items():
         nodes = [node.device.name == device for node in cluster.nodes]
         there = np.array([*nodes, False])[cluster.node_of_link]  # the network's links have node -1
-        fraction = np.where(there, _link_fractions(cluster, other), fraction)
+        first = cluster.gpus_of(nodes.index(True))[0] if any(nodes) else 0
+        fraction = np.where(there, _link_fractions(cluster, other, first), fraction)
     return cluster.capacity * fraction
 
 
-def _link_fractions(cluster: Cluster, profile: Profile) -> Floats:
+def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
+    """On nodes like that of a rank; NICs reach more or less than on the network that the profile was measured on."""
     fractions = {
         name.removeprefix("link_fraction."): parameter.value
         for name, parameter in profile.parameters.items()
         if name.startswith("link_fraction.")
     }
+    fractions["nic"] = min(fractions.get("nic", 1.0) * networks_of(cluster, profile, rank).network.rate, 1.0)
     return np.array([fractions.get(link.kind, 1.0) for link in cluster.links])
 
 
@@ -67,6 +71,11 @@ class Pricing:
         """What every link sustains; behind those of the cluster, what the store takes and gives."""
         own, store = effective_capacity(self.cluster, self.profile), self.store
         return own if store is None else np.append(own, [store.write_bytes_per_s, store.read_bytes_per_s])
+
+    @cached_property
+    def networks(self) -> Networks:
+        """How the network between nodes differs from the one that the profile was measured on."""
+        return networks_of(self.cluster, self.profile)
 
     @property
     def link_names(self) -> tuple[str, ...]:
@@ -106,7 +115,14 @@ class Pricing:
 
     def of_link(self, link: int, **features: object) -> Parameter:
         """What a link sustains, for ops with these features."""
-        return self.profile.beyond(f"link_fraction.{self.cluster.links[link].kind}", features)
+        kind = self.cluster.links[link].kind
+        found = self.profile.beyond(f"link_fraction.{kind}", features)
+        return self.networks.of_nic(found) if kind == "nic" else found
+
+    @property
+    def one_sided_nic(self) -> Parameter:
+        """What one-sided reads and writes reach of a NIC's line rate."""
+        return self.networks.of_nic(self.profile["rdma.nic_fraction"])
 
     # What ops say
 
@@ -162,7 +178,7 @@ class Pricing:
     def one_sided(self) -> Floats:
         """What RDMA sustains on each link: on a NIC its own fraction of the line rate, elsewhere what anything does."""
         nic = np.array([link.kind == "nic" for link in self.cluster.links])
-        rdma = self.cluster.capacity * self.profile.value("rdma.nic_fraction")
+        rdma = self.cluster.capacity * min(self.profile.value("rdma.nic_fraction") * self.networks.network.rate, 1.0)
         return np.where(nic, rdma, self.capacity[: len(nic)])
 
     # Rings
@@ -213,9 +229,23 @@ class Pricing:
         """What filling the ring adds to the transfer: both overlap, so their p-norm less the transfer."""
         inside, between = ring.hops()
         hop, node_hop = self.profile["broadcast.hop_s"], self.profile["broadcast.node_hop_s"]
-        filling = inside * hop.value + between * (node_hop.value + ring.latency_s)
+        filling = inside * hop.value + between * (node_hop.value + self.wires_s(ring))
         filled = (seconds**_PIPELINE_NORM + filling**_PIPELINE_NORM) ** (1 / _PIPELINE_NORM)
-        return Term(filled - seconds, node_hop if between else hop)
+        return Term(filled - seconds, self._between(node_hop) if between else hop)
+
+    def wires_s(self, ring: RingBroadcast) -> float:
+        """Seconds of a message from island to island: on the cluster's wires, with what the network's numbers say."""
+        message = self.profile.parameters.get("network.message_s")
+        if message is None or ring.islands == 1:
+            return ring.latency_s
+        nic = self.cluster.nics_of(0)[0]
+        ends = (self.cluster.links[link].latency_s for link in (self.cluster.nic_tx(nic), self.cluster.nic_rx(nic)))
+        return ring.latency_s + message.value - sum(ends)
+
+    def _between(self, step: Parameter) -> Parameter:
+        """What a step of a ring between islands rests on: the message of a network that was not measured."""
+        message = "network.message_s"
+        return self.networks.parameters[message] if message in self.networks.differing else step
 
     def _of_ring(self, ring: RingBroadcast, link: int, size: Floats) -> Parameter:
         """The fraction of the link that bounds a ring: inside an island, or between several."""

@@ -7,7 +7,6 @@ op asks for the links of that rank: its NIC and PCIe lanes, its NVLink port.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from ..profile import PROVENANCE, Estimate, Profile
 from ..program import Place, Program, Ragged
 from .costs import Costs, Floats, bytes_by_link
 from .kernels import Kernels
+from .networks import Networks
 from .phases import EXCHANGES, PHASES, phase_of_op
 from .pricing import effective_capacity
 from .uplinks import Uplinks
@@ -54,6 +54,10 @@ class _Machine:
     @cached_property
     def kernels(self) -> Kernels:
         return Kernels(self.profile, self.limits)
+
+    @cached_property
+    def networks(self) -> Networks:
+        return Networks(self.profile, self.limits)
 
     def estimate(self, kind: str, features: Mapping[str, float]) -> Estimate:
         return self.profile.estimate(kind, features, limits=self.limits)
@@ -225,7 +229,7 @@ class _Pricer:
             return Price(0.0, 0.0, PROVENANCE.index("exact"))
         wires, sent = self._wires(kind, group, reach), self._sent(kind, group, reach, size)
         found = self._slowest_part(kind, group, reach, size)
-        seconds = float(found.seconds[0]) + self._beyond_s(kind, len(group), reach)
+        seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
         seconds = max(seconds, wires.least_s(sent.port_least, sent.nics, self.cluster.capacity))
         # A link that it fills, it fills exactly: sums made by a switch send less than a ring.
         moved = wires.bytes(sent.port, sent.nics).items()
@@ -246,20 +250,19 @@ class _Pricer:
             return machine.estimate(kind, features)
         features |= self._network(kind, group, reach)
         if kind == "send_recv":
-            return machine.estimate("send_recv.network", features)
-        between = machine.estimate(kind, features)
+            return machine.networks.estimate("send_recv.network", features)
+        between = machine.networks.estimate(kind, features)
         if reach.nearby == 1:
             return between
         near = {"bytes": inside_bytes(kind, len(group), reach.nearby, size), "gpus": float(reach.nearby)}
         inside = machine.estimate(kind, near)
         return max(between, inside, key=lambda part: float(part.seconds[0]))
 
-    def _beyond_s(self, kind: str, ranks: int, reach: "_Reach") -> float:
-        """What networks with slower messages add: to an exchange, and to each step of its ring, or of its tree."""
+    def _stall_s(self, kind: str, reach: "_Reach") -> float:
+        """What software adds to a collective between nodes."""
         if reach.islands == 1 or kind in ("send_recv", "all_to_all"):
             return 0.0
-        steps = 2 * log2(reach.islands) if kind == "all_reduce" else ranks - 1
-        return self.profile.given("network.exchange_s", 0.0) + steps * self.profile.given("network.hop_s", 0.0)
+        return self.profile.given("exchange.s", 0.0)
 
     def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""

@@ -50,7 +50,7 @@ def _replicate(pricing: Pricing, ops: Ops) -> None:
 
 def _write(pricing: Pricing, ops: Ops) -> None:
     """One-sided, between the pairs of the group. Shape is (messages, whether from host memory)."""
-    basis = {"nic": pricing.profile["rdma.nic_fraction"]}
+    basis = {"nic": pricing.one_sided_nic}
     for group, own in pricing.by_group(ops):
         pairs = list(zip(group[::2], group[1::2], strict=True))
         for host in (False, True):
@@ -63,7 +63,7 @@ def _write(pricing: Pricing, ops: Ops) -> None:
 
 def _forward(pricing: Pricing, ops: Ops) -> None:
     """One-sided from device to device, as UCX does it: over NVLink inside a node."""
-    basis = {"nic": pricing.profile["rdma.nic_fraction"], "nvlink": pricing.profile["link_fraction.nvlink"]}
+    basis = {"nic": pricing.one_sided_nic, "nvlink": pricing.profile["link_fraction.nvlink"]}
     for (source, target), own in pricing.by_group(ops):
         route = peer_route(pricing.cluster, source, target)
         pricing.along(own, [route], [pricing.fixed("rdma.latency_s")], pricing.one_sided, basis)
@@ -76,7 +76,10 @@ def _exchange(pricing: Pricing, ops: Ops) -> None:
         routes = [peer_route(cluster, a, b) for a, b in zip(group[::2], group[1::2], strict=True)]
         messages = pricing.shape(own, 0) - 1
         latency = [pricing.fixed("broadcast.latency_s"), pricing.fixed("broadcast.message_s", messages)]
-        basis = {kind: pricing.profile[f"link_fraction.{kind}"] for kind in ("nic", "nvlink")}
+        basis = {
+            "nic": pricing.networks.of_nic(pricing.profile["link_fraction.nic"]),
+            "nvlink": pricing.profile["link_fraction.nvlink"],
+        }
         pricing.along(own, routes, latency, pricing.capacity, basis)
 
 

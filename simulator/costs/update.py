@@ -95,7 +95,7 @@ def _agree(pricing: Pricing, ops: Ops) -> None:
     for group, own in pricing.by_group(ops):
         ring = pricing.ring(group)
         doublings = float(np.log2(ring.islands))
-        wires = Term(2 * doublings * ring.latency_s, pricing.profile["agree.doubling_s"])
+        wires = Term(2 * doublings * pricing.wires_s(ring), pricing.profile["agree.doubling_s"])
         terms = [pricing.fixed("agree.latency_s"), pricing.fixed("agree.doubling_s", doublings), wires]
         pricing.sheet.charge(own, terms)
 
@@ -110,7 +110,7 @@ def _h2d(pricing: Pricing, ops: Ops) -> None:
 def _read(pricing: Pricing, ops: Ops) -> None:
     """RDMA from the owner's host memory to the receiver's device; the shape holds the owner."""
     owners = pricing.shape(ops, 0).astype(np.int64)
-    basis = {"nic": pricing.profile["rdma.nic_fraction"]}
+    basis = {"nic": pricing.one_sided_nic}
     for root, own in pricing.by_root(ops):
         for owner in np.unique(owners[np.isin(ops, own)]).tolist():
             mine = own[np.isin(own, ops[owners == owner])]

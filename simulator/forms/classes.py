@@ -47,7 +47,10 @@ FEATURES = {
     "matrices": "matrices of an expert: 3 with a gate, else 2",
     "count": "items of one call",
 }
-"""Every feature, and what it means; all are numbers."""
+"""Every feature of a sample, and what it means; all are numbers."""
+
+BEYOND_SAMPLES = {"hop_s": "seconds that a message between nodes takes beyond one on the network that was measured"}
+"""Features that only questions have; 0 if not given."""
 
 ZERO_BASED = ("causal", "skew")
 """Features that may be zero; their ranges have no doublings."""
@@ -68,7 +71,7 @@ class CostClass:
 
     `filled` names a feature that need not be given, and what stands for it on some hardware.
     `hold_out` says how its error is measured, and `core` (all, if None) on which rows the headline error is quoted;
-    with `fit_core` the coefficients are fitted to those rows alone.
+    with `fit_core` the coefficients are fitted to those rows alone. `asked` are features that only questions have.
     With `curves` there is a measured curve over bytes per number of GPUs. `rates` are the chip's own that a form reads.
     """
 
@@ -82,6 +85,7 @@ class CostClass:
     core: Rows | None = None
     fit_core: bool = False
     rates: Callable[[Limits], tuple[float, ...]] = lambda _limits: ()
+    asked: tuple[str, ...] = ()
 
     @property
     def size(self) -> str:
@@ -102,8 +106,9 @@ class CostClass:
         missing = [name for name in self.features if name not in given]
         if missing:
             raise UserError(f"{self.meaning}: {missing[0]}: missing; expected {', '.join(self.features)}")
-        arrays = np.broadcast_arrays(*(np.asarray(given.get(name, np.nan), np.float64) for name in self.names))
-        x = {name: np.atleast_1d(array) for name, array in zip(self.names, arrays, strict=True)}
+        stated = {name: given.get(name, np.nan) for name in self.names} | {n: given.get(n, 0.0) for n in self.asked}
+        arrays = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in stated.values()))
+        x = {name: np.atleast_1d(array) for name, array in zip(stated, arrays, strict=True)}
         if self.filled is not None:
             name, rate = self.filled
             x[name] = np.where(np.isnan(x[name]), rate(limits), x[name])
@@ -112,7 +117,7 @@ class CostClass:
 
     def _check(self, x: Columns) -> None:
         for name, values in x.items():
-            good = np.isfinite(values) & ((values >= 0) if name in ZERO_BASED else (values > 0))
+            good = np.isfinite(values) & ((values > 0) | (name in self.asked) | (values == 0) & (name in ZERO_BASED))
             if not good.all():
                 raise UserError(fault(self.meaning, name, float(values[~good][0]), "expected a number above zero"))
         for fewer, more in (("nodes", "gpus"), ("kv_heads", "heads")):
@@ -154,7 +159,7 @@ def across_nodes(kind: str, x: Mapping[str, object]) -> tuple[str, Mapping[str, 
             raise UserError(f"{kind}: nodes: some are 1 and some more; ask for {kind} and {kind}.network apart")
         kind, x = (f"{kind}.network", x) if several.all() else (kind, {k: v for k, v in x.items() if k != "nodes"})
     found = cost_class(kind)
-    unknown = [name for name in x if found is not None and name not in found.names]
+    unknown = [name for name in x if found is not None and name not in (*found.names, *found.asked)]
     if found is not None and unknown:
         raise UserError(f"{kind}: {unknown[0]}: unknown feature; expected {', '.join(found.names)}")
     return kind, x
@@ -188,7 +193,8 @@ def _network(op: str) -> CostClass:
     forms = {"all_reduce": all_reduce_network, "all_to_all": all_to_all_network}
     form = forms[op]() if op in forms else ring_network(op)
     axes = {**_columns("bytes", "nodes", "network_bytes_per_s"), "gpus_per_node": lambda x: x["gpus"] / x["nodes"]}
-    return CostClass(f"{op} over nodes", ("bytes", "gpus", "nodes"), form, axes, _NETWORK, core=_not_two_nodes)
+    features, asked = ("bytes", "gpus", "nodes"), tuple(BEYOND_SAMPLES)
+    return CostClass(f"{op} over nodes", features, form, axes, _NETWORK, core=_not_two_nodes, asked=asked)
 
 
 def _not_two_nodes(x: Columns) -> NDArray[np.bool_]:
@@ -215,9 +221,9 @@ def _grouped(dtype: str) -> CostClass:
     return CostClass(f"experts' feed-forward in {dtype}", features, form, axes, rates=_chip(dtype))
 
 
-def _link(meaning: str, rate: Rate) -> CostClass:
+def _link(meaning: str, rate: Rate, asked: tuple[str, ...] = ()) -> CostClass:
     axes, filled = _columns("bytes", "link_bytes_per_s"), ("link_bytes_per_s", rate)
-    return CostClass(meaning, ("bytes",), LINK, axes, filled, hold_out=HOLD_ALTERNATE)
+    return CostClass(meaning, ("bytes",), LINK, axes, filled, hold_out=HOLD_ALTERNATE, asked=asked)
 
 
 def _memory(kernel: str) -> CostClass:
@@ -236,7 +242,9 @@ _CLASSES: dict[str, CostClass] = {
     **{op: _collective(op) for op in BUS_FACTOR},
     **{f"{op}.network": _network(op) for op in BUS_FACTOR},
     "send_recv": _link("send and receive in one node", _LINK[1]),
-    "send_recv.network": _link("send and receive between nodes", lambda limits: limits.nic_bytes_per_s),
+    "send_recv.network": _link(
+        "send and receive between nodes", lambda limits: limits.nic_bytes_per_s, tuple(BEYOND_SAMPLES)
+    ),
     **{
         f"gemm.{dtype}{suffix}": _gemm(dtype, layout)
         for dtype in DTYPES

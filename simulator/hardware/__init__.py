@@ -8,6 +8,7 @@ from .cluster import Cluster
 from .device import DTYPES, Device
 from .devices import described_device, device, device_names
 from .fabric import Fabric
+from .files import networks
 from .graph import Link, Wire, attached, duplex, half_duplex, oneway
 from .limits import Limits, limits
 from .node import Node, NodeShape, build
@@ -33,6 +34,7 @@ __all__ = [
     "duplex",
     "half_duplex",
     "limits",
+    "networks",
     "oneway",
     "resolved",
 ]

@@ -21,13 +21,15 @@ class Fabric:
 
     `rail`: NIC k of every node in a pod ends in the pod's leaf k. `leaf`: all NICs of a node end in one leaf.
     `single`: no network. A leaf has `leaf_radix` ports, of which its uplinks take the share that `oversubscription`
-    (NIC bandwidth over uplink bandwidth of one leaf) leaves them.
+    (NIC bandwidth over uplink bandwidth of one leaf) leaves them. `network` is its kind in data/networks.toml; empty if
+    nothing is known of it.
     """
 
     kind: FabricKind = "rail"
     oversubscription: float = 1.0
     leaf_radix: int = 64
     switch_latency_s: float = 0.0
+    network: str = ""
 
     @property
     def down_ports(self) -> int:

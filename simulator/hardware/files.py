@@ -32,8 +32,21 @@ def tables(folder: str) -> Mapping[str, Table]:
 
 @cache
 def wires() -> Table:
-    """PCIe generations, link latencies and networks."""
+    """PCIe generations and link latencies."""
     return MappingProxyType(read_toml(_ROOT / "wires.toml"))
+
+
+@cache
+def networks() -> Table:
+    """Kinds of network by name: `base`, `source`, `date` and `parameters`, as data/networks.toml has them."""
+    return MappingProxyType(read_toml(files("runcast.data") / "networks.toml"))
+
+
+def network_value(kind: str, name: str) -> float:
+    """A number of a kind of network, or of the one that it rests on."""
+    table = networks()[kind]
+    entry = table["parameters"].get(name)
+    return float(entry["value"]) if entry is not None else network_value(table["base"], name)
 
 
 def _name(entry: Any) -> str:

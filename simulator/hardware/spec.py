@@ -19,11 +19,10 @@ from .node import NodeShape
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One kind of node in a cluster, everything resolved; `network` names the latencies that were used."""
+    """One kind of node in a cluster, everything resolved."""
 
     shape: NodeShape
     fabric: Fabric
-    network: str
 
 
 def _wires(value: Any) -> tuple[tuple[int, int, int], ...]:
@@ -65,7 +64,7 @@ _CHECKS: dict[str, Check] = {
     "nics": count(0, 1024),
     "nic": quantity("bytes_per_s"),
     "nic_attach": one_of(lambda: ("switch", "socket")),
-    "network": one_of(lambda: files.wires()["network"]),
+    "network": one_of(files.networks),
     "fabric": one_of(lambda: FABRICS),
     "oversubscription": number(1, MOST),
     "leaf_radix": count(2),
@@ -91,7 +90,7 @@ def node_spec(changes: Mapping[str, Any], where: str, prefix: str) -> NodeSpec:
     faults = _conflicts(values, where, prefix)
     if faults:
         raise UserError(*faults)
-    return NodeSpec(_shape(values, where, prefix), _fabric(values), values["network"])
+    return NodeSpec(_shape(values, where, prefix), _fabric(values))
 
 
 def merged(changes: Mapping[str, Any], where: str, prefix: str) -> dict[str, Any]:
@@ -135,7 +134,7 @@ def _conflicts(v: Mapping[str, Any], where: str, prefix: str) -> list[str]:
 def _shape(v: Mapping[str, Any], where: str, prefix: str) -> NodeShape:
     wires = files.wires()
     latency = {kind: parse(x["value"], "seconds") for kind, x in wires["latency"].items()}
-    network = wires["network"][v["network"]]
+    switch_s = files.network_value(v["network"], "network.switch_s")
     return NodeShape(
         name=v["node"],
         device=device(v["device"], where, f"{prefix}device"),
@@ -158,8 +157,8 @@ def _shape(v: Mapping[str, Any], where: str, prefix: str) -> NodeShape:
         socket_latency_s=latency["socket"],
         nics=v["nics"],
         nic_bytes_per_s=v["nic"],
-        nic_latency_s=parse(network["nic_latency"]["value"], "seconds"),
-        switch_latency_s=parse(network["switch_latency"]["value"], "seconds"),
+        nic_latency_s=files.network_value(v["network"], "network.message_s") - switch_s,
+        switch_latency_s=switch_s,
         nic_attach=v["nic_attach"],
         host_power_w=v.get("host_power"),
     )
@@ -171,6 +170,5 @@ def _pcie(generation: int) -> float:
 
 
 def _fabric(v: Mapping[str, Any]) -> Fabric:
-    network = files.wires()["network"][v["network"]]
-    latency = parse(network["switch_latency"]["value"], "seconds")
-    return Fabric(v["fabric"], v["oversubscription"], v["leaf_radix"], latency)
+    switch_s = files.network_value(v["network"], "network.switch_s")
+    return Fabric(v["fabric"], v["oversubscription"], v["leaf_radix"], switch_s, v["network"])

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import UserError, fault, unknown
 from ..files import beside, read_json, read_toml
+from ..hardware import networks
 from ..hardware.checks import Check, anything, checked, names, number, one_of, table, text
 from .entries import read_limits, read_models
 from .model import Ratio
@@ -37,6 +38,7 @@ _KEYS: dict[str, Check] = {
     "name": text,
     "base": text,
     "wider": number(0, 2),
+    "network": one_of(networks),
     "devices": names,
     "date": anything,
     "source": text,
@@ -48,7 +50,7 @@ _KEYS: dict[str, Check] = {
     "models": table,
     "defaults": table,
 }
-_ABOUT = ("date", "source", "command", "samples", "environment", "base", "wider")
+_ABOUT = ("date", "source", "command", "samples", "environment", "base", "wider", "network")
 
 
 def load_profile(name: str, where: str = "profile", *, fitted: bool = True) -> Profile:
@@ -70,6 +72,19 @@ def load_stack(name: str, where: str = "stack", *, fitted: bool = True) -> Profi
     that stack is laid over both.
     """
     return _load("stacks", name, where, "stack", fitted=fitted)
+
+
+def load_network(kind: str, *, fitted: bool = True) -> Profile:
+    """What is known of a kind of network (data/networks.toml), and what the ledger says of it unless `fitted` is false.
+
+    Raises:
+        KeyError: there is no such kind.
+    """
+    table, file = networks()[kind], f"networks.toml: {kind}"
+    below = load_network(table["base"], fitted=fitted).parameters if "base" in table else {}
+    known = fitted_parameters("networks").get(kind, {}) if fitted else {}
+    about = {key: table[key] for key in _ABOUT if key in table}
+    return Profile(kind, {**below, **parameters(file, table["parameters"]), **known}, about=about)
 
 
 def stack_defaults(name: str, where: str = "stack") -> dict[str, Any]:
@@ -191,8 +206,13 @@ def _over(base: Profile, content: Mapping[str, Any], name: str, file: str) -> Pr
         models=models,
         devices=content.get("devices", base.devices),
         limits=limits,
-        about={key: content[key] for key in _ABOUT if key in content},
+        about=_measured_on(base) | {key: content[key] for key in _ABOUT if key in content},
     )
+
+
+def _measured_on(base: Profile) -> dict[str, Any]:
+    """What a file rests on was measured on the same network, unless it says otherwise."""
+    return {"network": base.about["network"]} if "network" in base.about else {}
 
 
 def _check_ratios(models: Models, file: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..hardware import Cluster, Device
-from ..profile import Profile, check_devices, load_profile, load_stack, profile_for
+from ..profile import Profile, check_devices, load_network, load_profile, load_stack, profile_for
 
 Names = Mapping[str, str]
 """The name of a profile by the name of a device, the slowest device first."""
@@ -37,8 +37,10 @@ def choose_profiles(devices: Sequence[Device], named: str | None, where: str) ->
     return own | dict.fromkeys(fitting, named)
 
 
-def load_numbers(names: Names, stack: str, where: str) -> Profile:
-    """The profile of the slowest device joined with the stack; those of other devices are in it (`Profile.on`).
+def load_numbers(names: Names, network: str, stack: str, where: str) -> Profile:
+    """The profile of the slowest device, joined with a kind of network, if one is known, and the stack.
+
+    Those of other devices are in it (`Profile.on`).
 
     Raises:
         UserError: a file cannot be read, or says what is not allowed.
@@ -46,7 +48,10 @@ def load_numbers(names: Names, stack: str, where: str) -> Profile:
     loaded = {name: load_profile(name, where) for name in dict.fromkeys(names.values())}
     first, *_ = names.values()
     others = {device: loaded[name] for device, name in names.items() if name != first}
-    return replace(loaded[first], others=others).joined(load_stack(stack, where))
+    joined = replace(loaded[first], others=others)
+    if network:
+        joined = joined.joined(load_network(network))
+    return joined.joined(load_stack(stack, where))
 
 
 def notes_on(names: Names, named: str | None) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..costs import Costs, Store, cost_update
+from ..costs import Costs, Store, cost_update, networks_of
 from ..errors import UserError, fault
 from ..hardware import Cluster, Device, cluster, resolved
 from ..memo import Memo
@@ -95,7 +95,7 @@ class Resolved:
         return choose_profiles(self.devices, self.scenario.profile, self.where)
 
     def _joined(self) -> Profile:
-        joined = load_numbers(self.profile_names, self.scenario.stack, self.where)
+        joined = load_numbers(self.profile_names, self.cluster.fabric.network, self.scenario.stack, self.where)
         for profile in (joined, *joined.others.values()):
             check_complete(profile, self.where)
         return joined
@@ -307,7 +307,11 @@ class Resolved:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
         if self.listed > _CONFIRMED_RANKS and not self.from_trainers:
             notes.append(f"more than {_CONFIRMED_RANKS} ranks: the time to fill the broadcast ring is unconfirmed")
-        return (*notes, *notes_on(self.profile_names, self.scenario.profile))
+        notes += notes_on(self.profile_names, self.scenario.profile)
+        network = networks_of(self.cluster, self.profile).note(self.cluster.fabric.network)
+        if network and self.cluster.n_nodes > 1:
+            notes.append(network)
+        return tuple(notes)
 
     @cached_property
     def hash(self) -> str:

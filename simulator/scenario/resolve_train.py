@@ -11,7 +11,7 @@ from math import isqrt, log2, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costs import EXCHANGES, HEAD_MULTIPLE, UNALIGNED, Costs, cost_train
+from ..costs import EXCHANGES, HEAD_MULTIPLE, UNALIGNED, Costs, Networks, cost_train, networks_of
 from ..errors import UserError, fault, unknown
 from ..hardware import Cluster, Device, cluster, resolved
 from ..lowering import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
@@ -90,8 +90,8 @@ class ResolvedTrain:
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters together."""
-        names, stack = self.profile_names, self.scenario.stack
-        return self.memo.get("profile", self._numbers, lambda: load_numbers(names, stack, self.where))
+        names, network, stack = self.profile_names, self.cluster.fabric.network, self.scenario.stack
+        return self.memo.get("profile", self._numbers, lambda: load_numbers(names, network, stack, self.where))
 
     @cached_property
     def profile_names(self) -> Names:
@@ -106,7 +106,12 @@ class ResolvedTrain:
     @property
     def _numbers(self) -> tuple[object, ...]:
         """What the profile depends on."""
-        return *self.profile_names.items(), self.scenario.stack, self.where
+        return *self.profile_names.items(), self.cluster.fabric.network, self.scenario.stack, self.where
+
+    @property
+    def networks(self) -> Networks:
+        """How its exchanges between nodes differ from those that the profile was measured on."""
+        return networks_of(self.cluster, self.profile)
 
     def restated(self, values: Mapping[str, float]) -> "ResolvedTrain":
         """The same scenario with parameters of its profile stated anew; all that does not rest on them is shared."""
@@ -382,7 +387,7 @@ class ResolvedTrain:
         """
         slowest = sqrt(1 + log2(len(self.cluster.nodes)))
         exchanges = 4 if self.shard.sequence_parallel else 2  # gathers and scatters, or all-reduces
-        waits = self.profile.given("network.exchange_s", 0.0) * exchanges * self.tp_between_nodes
+        waits = self.profile.given("exchange.s", 0.0) * exchanges * self.tp_between_nodes
         each = self.profile.given("layer.tp_s", 0.0)
         return each * self.dims.tp * slowest + waits / self.profile.given("time_factor.host", 1.0)
 
@@ -426,6 +431,9 @@ class ResolvedTrain:
         """What was assumed where the scenario is silent, for the report."""
         notes = [*self.scenario.notes, *self.spec.assumptions]
         notes += notes_on(self.profile_names, self.scenario.profile)
+        network = self.networks.note(self.cluster.fabric.network)
+        if network and self.cluster.n_nodes > 1:
+            notes.append(network)
         if self.scenario.parallel.layers is None and self.spec.num_hidden_layers % self.grid.stages:
             counts = [len(stage.layers) for stage in self.stages]
             notes.append(

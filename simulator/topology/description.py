@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import UserError, fault
 from ..hardware.checks import quantity
-from ..hardware.files import Table, find, plain, tables, wires
+from ..hardware.files import Table, find, networks, plain, tables
 from .identify import chosen_device
 from .layout import Layout, evenly
 from .nvlink import NvLink, nvlink
@@ -240,6 +240,6 @@ def _check_rate(rate: str) -> None:
 
 def check_network(network: str | None) -> None:
     """Refuse a network that the catalogue does not know."""
-    known = wires()["network"]
+    known = networks()
     if network is not None and network not in known:
         raise UserError(fault("--network", "", network, f"expected one of {', '.join(known)}"))

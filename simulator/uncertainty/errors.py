@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costs import PHASES, Costs, phase_of_op
+from ..costs import EXCHANGES, PHASES, Costs, phase_of_op
 from ..profile import FACTORS
 from ..scenario import Resolved, ResolvedTrain
 from .factors import Fit, factor_covariance, shipped_fit
@@ -133,8 +133,16 @@ def _of_shapes(resolved: ResolvedTrain) -> Floats:
 
 
 def _shared(resolved: ResolvedTrain, phase: NDArray[np.int64], fit: Fit) -> NDArray[np.bool_]:
-    """Ops whose spread no fit took in: of a device without steps, or of a phase without a factor."""
+    """Ops whose spread no fit took in: of a device without steps, a phase without a factor, or another network."""
     if resolved.profile_name not in fit.heard:
         return np.ones(len(phase), bool)
     without = np.array([name not in (*FACTORS, "coarse") for name in PHASES])
-    return without[phase]
+    return without[phase] | (_between_nodes(resolved) if resolved.networks.differing else False)
+
+
+def _between_nodes(resolved: ResolvedTrain) -> NDArray[np.bool_]:
+    """Exchanges of ranks on several nodes (or NVLink domains)."""
+    program = resolved.program
+    island = {rank: resolved.cluster.island(rank) for group in program.groups for rank in group}
+    several = [len({island[rank] for rank in group}) > 1 for group in program.groups]
+    return np.array([*several, False])[program.group] & program.of_kind(*EXCHANGES)  # no group is -1

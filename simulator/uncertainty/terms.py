@@ -62,9 +62,9 @@ def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[
         yield from _stating(chain, "layer.tp_s", "host", 1.0)
     if resolved.tp_between_nodes:
         yield from _down(chain, "time_factor.tp.network", "tp", 1.0)
-        yield from _stating(chain, "network.exchange_s", "tp", 0.5)
+        yield from _stating(chain, "exchange.s", "tp", 0.5)
     for phase in ("dp", "fsdp"):
-        yield from _stating(chain, "network.exchange_s", phase, 0.5)
+        yield from _stating(chain, "exchange.s", phase, 0.5)
 
 
 def _of_device(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:

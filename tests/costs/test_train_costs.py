@@ -158,7 +158,7 @@ def test_tensor_parallel_groups_over_nodes_have_a_factor_more(order, factor):
 
 def test_exchanges_between_nodes_take_longer_and_a_far_pipeline_waits_for_them():
     step = resolved(32, 1, parallel={"tp": 2, "pp": 2, "order": "dp-cp-ep-tp-pp"})
-    slower = step.restated({"network.exchange_s": 0.01, "time_factor.host": 5.0})
+    slower = step.restated({"exchange.s": 0.01, "time_factor.host": 5.0})
     host = step.restated({"time_factor.host": 5.0})
     exchanges, issue = ops(step.program, label="tp all_gather"), step.program.of_kind("issue")
     assert slower.costs.work_s[exchanges] - step.costs.work_s[exchanges] == pytest.approx(0.01)

@@ -35,6 +35,7 @@ def test_columns_have_one_length_and_the_line_rate_of_the_hardware():
         "gpus": [16, 16, 16],
         "nodes": [2, 2, 2],
         "network_bytes_per_s": [400e9, 400e9, 400e9],
+        "hop_s": [0, 0, 0],
     }
 
 

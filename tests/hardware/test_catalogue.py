@@ -237,7 +237,7 @@ def test_mixed_node_types() -> None:
         ("h20-hgx", 2049, r"^s.toml: nodes = 2049: 16392 GPUs; at most 16384 are supported yet$"),
         ("h20-hgx", 10**30, r"s.toml: nodes = 10+: 80+ GPUs; at most 16384 are supported yet$"),
         ({"mix": [{"base": "gh200", "nodes": 10**9}]}, 10**9, r"s.toml: nodes = 10+: 10+ GPUs; at most 16384"),
-        ({"base": "h20-hgx", "network": "token-ring"}, 1, r"expected one of infiniband, roce, efa, ethernet"),
+        ({"base": "h20-hgx", "network": "token-ring"}, 1, r"expected one of infiniband, roce, efa, efa-1, ethernet"),
         ({"base": "h20-hgx", "oversubscription": 0}, 1, r"oversubscription = 0: expected a number, at least 1"),
         ({"base": "h20-hgx", "pcie_gen": 7}, 1, r"pcie_gen = 7: expected one of 3, 4, 5, 6"),
         ({"base": "h20-hgx", "device": "h300"}, 1, r"s.toml: cluster.device = 'h300': unknown; did you mean "),

@@ -13,8 +13,8 @@ from runcast.simulator.scenario import ResolvedTrain, check_train
 SMALL = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
     "--num-query-groups 8 --swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
-    "--untie-embeddings-and-output-weights --vocab-size 128256 --make-vocab-size-divisible-by 1 --seq-length 8192 --micro-batch-size 1 "
-    "--global-batch-size 128 --bf16 "
+    "--untie-embeddings-and-output-weights --vocab-size 128256 --make-vocab-size-divisible-by 1 --seq-length 8192 "
+    "--micro-batch-size 1 --global-batch-size 128 --bf16 "
 )
 MOE = SMALL + "--num-experts 8 --moe-router-topk 2 "
 

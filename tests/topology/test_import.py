@@ -82,7 +82,7 @@ def test_the_command_prints_what_was_assumed(topo, capsys):
         (["--device", "h100", "--format", "xml"], "topo.txt: is no topology; expected the matrix of"),
         (
             ["--device", "h100", "--network", "token"],
-            "--network = 'token': expected one of infiniband, roce, efa, ethernet",
+            "--network = 'token': expected one of infiniband, roce, efa, efa-1, ethernet",
         ),
         (["--device", "h101"], "--device = 'h101': unknown; known: a100"),
     ],

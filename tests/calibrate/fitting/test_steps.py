@@ -50,7 +50,7 @@ def at(design, of, name):
 
 @pytest.mark.parametrize("key", [DENSE, MOE, SIXTEEN, BLOCKED, FAR])
 def test_slopes_are_those_of_simulations(cases, watched, key):
-    """To 2 % of a row's time: exchanges that are hidden slow kernels a little, which no critical path says.
+    """To 3 % of a row's time: exchanges that are hidden slow kernels a little, which no critical path says.
 
     But for the host of a far pipeline whose groups are on several nodes: it also waits for exchanges.
     """
@@ -63,7 +63,7 @@ def test_slopes_are_those_of_simulations(cases, watched, key):
     both = [{**values, name: values[name] * np.exp(by)} for name in own for by in (SMALL, -SMALL)]
     seconds = np.log([cases[row].answer(changed, memory=False).seconds for changed in both]).reshape(-1, 2)
     difference = dict(zip(own, (seconds[:, 0] - seconds[:, 1]) / 2 / SMALL, strict=True))
-    assert own == pytest.approx(difference, abs=0.02)
+    assert own == pytest.approx(difference, abs=0.03)
     assert max(difference.values()) > 0.2
 
 

@@ -1,0 +1,137 @@
+"""How the network between nodes differs from the one that a profile was measured on: slower messages, lower rates.
+
+A profile's models of exchanges between nodes are those of one kind of network, InfiniBand for all that ship. Of every
+kind data/networks.toml says what a message takes and what share of the NICs' line rate collectives reach. The
+difference of the messages and the ratio of the shares carry a model over, for steps and updates alike.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import exp, hypot, inf, log
+
+import numpy as np
+
+from ..hardware import Cluster, Limits, limits
+from ..profile import PROVENANCE, Estimate, Parameter, Profile, load_network
+from ..units import format_seconds
+
+MEASURED_ON = "infiniband"
+"""The network of profiles that do not name theirs."""
+
+_EXTRAPOLATED, _ASSUMED = PROVENANCE.index("extrapolated"), PROVENANCE.index("assumed")
+
+
+@dataclass(frozen=True)
+class Network:
+    """The numbers of data/networks.toml by name: `here`, and `there`, where the profile was measured."""
+
+    here: Mapping[str, float]
+    there: Mapping[str, float]
+    nic_bytes_per_s: float
+
+    @property
+    def hop_s(self) -> float:
+        """Seconds that a message takes longer here; below zero where it was measured on a slower network."""
+        return self._more("network.message_s")
+
+    @property
+    def peer_s(self) -> float:
+        """Seconds that each peer in another node adds to an all-to-all."""
+        return self._more("network.peer_s")
+
+    @property
+    def rate(self) -> float:
+        """What a NIC reaches here over what it reaches there; hosts that work on every byte bound it."""
+        per_byte = self.here.get("network.byte_s", 0.0) * self.nic_bytes_per_s
+        fraction = min(self.here["network.nic_fraction"], 1 / per_byte if per_byte else inf)
+        return fraction / self.there["network.nic_fraction"]
+
+    def _more(self, name: str) -> float:
+        return self.here.get(name, 0.0) - self.there.get(name, 0.0)
+
+
+class Networks:
+    """Exchanges between nodes by a profile's models, on the network that its `network.` parameters describe."""
+
+    def __init__(self, profile: Profile, limits: Limits):
+        there = load_network(str(profile.about.get("network", MEASURED_ON))).parameters
+        said = {name: number for name, number in profile.parameters.items() if name.startswith("network.")}
+        self.profile, self.limits = profile, limits
+        self.parameters: Mapping[str, Parameter] = {**there, **said}
+        self.network = Network(_values(self.parameters), _values(there), limits.nic_bytes_per_s)
+
+    @property
+    def differing(self) -> list[str]:
+        """The numbers that are others here than where the profile was measured."""
+        there = self.network.there
+        return [name for name, number in self.parameters.items() if number.value != there.get(name, 0.0)]
+
+    def estimate(self, kind: str, features: Mapping[str, float]) -> Estimate:
+        """Of ops between nodes; what the network's numbers may be off by counts as far as it changes their seconds.
+
+        What the ledger of steps fitted is not sure by the same numbers, and counts with its factors.
+
+        Raises:
+            UserError: the profile has no such class, or a feature is missing or impossible.
+        """
+        found = self._on(self.network, kind, features)
+        off = {name: self._effect(name, kind, features, found) for name in self.differing}
+        if not off:
+            return found
+        most = max(off, key=lambda name: off[name])
+        label = _ASSUMED if self.parameters[most].provenance == "assumed" else _EXTRAPOLATED
+        spread = np.hypot(found.spread, hypot(*off.values()))
+        return replace(found, spread=spread, provenance=np.maximum(found.provenance, label))
+
+    def of_nic(self, share: Parameter) -> Parameter:
+        """A share of a NIC's line rate there, as sure as it is here."""
+        number = self.parameters[self._bounding]
+        if self._bounding not in self.differing:
+            return share
+        label = "assumed" if "assumed" in (number.provenance, share.provenance) else "extrapolated"
+        return replace(share, spread=hypot(share.spread, number.spread), provenance=label)
+
+    @property
+    def _bounding(self) -> str:
+        """The number that NICs' rate rests on."""
+        line = self.network.here["network.nic_fraction"] / self.network.there["network.nic_fraction"]
+        return "network.nic_fraction" if self.network.rate == line else "network.byte_s"
+
+    def note(self, kind: str) -> str | None:
+        """What a report says of a network that is not the one that was measured."""
+        if not self.differing:
+            return None
+        message, rate = self.parameters["network.message_s"], self.parameters[self._bounding]
+        reach = self.network.rate * self.network.there["network.nic_fraction"]
+        return (
+            f"network {kind}; the profile was measured on {self.profile.about.get('network', MEASURED_ON)}: "
+            f"a message takes {format_seconds(message.value)} ({message.provenance}, ±{message.spread:.0%}), "
+            f"NICs reach {reach:.0%} of their line rate ({rate.provenance}, ±{rate.spread:.0%})"
+        )
+
+    def _effect(self, name: str, kind: str, features: Mapping[str, float], found: Estimate) -> float:
+        """By how much ln(seconds) changes if a number is a standard deviation off."""
+        number = self.parameters[name]
+        if number.provenance == "fitted":
+            return 0.0
+        here = {**self.network.here, name: number.value * exp(number.spread)}
+        other = self._on(replace(self.network, here=here), kind, features)
+        return abs(log(float(other.seconds[0] / found.seconds[0])))
+
+    def _on(self, network: Network, kind: str, features: Mapping[str, float]) -> Estimate:
+        line = "link_bytes_per_s" if kind == "send_recv.network" else "network_bytes_per_s"
+        asked = {**features, line: features[line] * network.rate, "hop_s": network.hop_s}
+        found = self.profile.estimate(kind, asked, limits=self.limits)
+        if kind != "all_to_all" or not network.peer_s:
+            return found
+        peers = features["gpus"] * (1 - 1 / features["nodes"])
+        return replace(found, seconds=found.seconds + network.peer_s * peers)
+
+
+def _values(numbers: Mapping[str, Parameter]) -> dict[str, float]:
+    return {name: number.value for name, number in numbers.items()}
+
+
+def networks_of(cluster: Cluster, profile: Profile, rank: int = 0) -> Networks:
+    """As nodes like that of a rank see it."""
+    return Networks(profile, limits(cluster, rank))
