@@ -23,15 +23,15 @@ from ...simulator.costs import PHASES
 from ...simulator.errors import UserError
 from ...simulator.files import digest, read_json
 from ...simulator.insight import Z90
-from ...simulator.profile import load_profile, load_stack
 from ...simulator.uncertainty import Fit, Term, terms_of
 from ...simulator.uncertainty.errors import ROUTED
 from ...simulator.uncertainty.factors import split_covariance
 from ...simulator.validate.steps import Case
 from .crew import Crew
+from .owners import OWNERS, owner_of
 from .repeats import run_to_run
 from .step_ledger import groups_of, usable
-from .steps import DEVICE_SPREAD, NU, SIGMA, SPREADS, Bools, Design, Floats, of_device
+from .steps import DEVICE_SPREAD, NU, SIGMA, SPREADS, Bools, Design, Floats
 
 _MOVES = 0.01
 """The least slope with which a row tells of a parameter."""
@@ -93,8 +93,8 @@ def fit_of(slopes: Slopes, kept: Bools, apart: Mapping[str, float]) -> Fit:
     return Fit(covariance, {key: at for at, key in enumerate(keys)}, apart, frozenset(heard))
 
 
-def _heads(case: Case) -> tuple[str, str]:
-    return case.stack, case.resolved.profile_name
+def _heads(case: Case) -> tuple[str, ...]:
+    return tuple(owner.of_case(case) for owner in OWNERS)
 
 
 def priors(slopes: Slopes) -> dict[str, float]:
@@ -117,8 +117,8 @@ def apart_of(slopes: Slopes) -> dict[str, float]:
 
 
 def _moved(of: str, name: str) -> float:
-    """ln of a stack's or device's own factor: what the fit found of it over what it found of its base."""
-    load: Callable[..., Any] = load_profile if of_device(name) else load_stack
+    """ln of a stack's, device's or network's own factor: what the fit found of it over what it found of its base."""
+    load = owner_of(name).load
     base = load(of).about.get("base")
     return _found(load, of, name) - (_found(load, base, name) if base else 0.0)
 

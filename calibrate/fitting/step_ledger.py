@@ -11,7 +11,8 @@ from ...simulator.errors import UserError
 from ...simulator.files import digest
 from ...simulator.validate.steps import Case, read_cases
 from .crew import Crew
-from .steps import NU, SIGMA, SMALL, Design, Floats, Rows, of_device
+from .owners import OWNERS, owner_of
+from .steps import NU, SIGMA, SMALL, Design, Floats, Rows
 
 PASSES = 5
 FOLDS = 8
@@ -139,12 +140,12 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
 
 
 def _entries(found: Found, moved: Sequence[tuple[int, float, float]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Parameters as files of stacks and profiles have them: each with all that it rests on."""
-    tables: dict[str, dict[str, dict[str, Any]]] = {"stacks": {}, "profiles": {}}
+    """Parameters as files of stacks, profiles and networks have them: each with all that it rests on."""
+    tables: dict[str, dict[str, dict[str, Any]]] = {owner.table: {} for owner in OWNERS}
     for at, (free, (rows, deviation, error)) in enumerate(zip(found.design.free, moved, strict=True)):
         if not found.design.adds(at, found.rows.u):
             continue
-        table = tables["profiles" if of_device(free.name) else "stacks"]
+        table = tables[owner_of(free.name).table]
         told = f"{rows} training steps of the ledger, whose median error is {error:.1%}"
         table.setdefault(free.of, {})[free.name] = {
             "value": float(f"{found.design.value(free.of, free.name, found.rows.u):.4g}"),

@@ -1,7 +1,8 @@
 """Parameters of software stacks and devices, fitted to the ledger of training steps.
 
 What is free is how much longer than its profile says a phase takes with some software (`time_factor.<phase>`), host
-work per layer, and how fast a device's GEMMs are in training. A stack rests on another one:
+work per layer, how fast a device's GEMMs are in training, and what a kind of network adds to an exchange. A stack rests
+on another one:
 its factor is its base's times its own, and each has a prior, ln(factor / stated) ~ N(0, spread). So a stack with few
 rows stays near its base, one without rows is its base, and leaving a stack out needs no rule of its own. A base has
 factors of its own where rows of two others move them, or its own do: what rows of one stack say is said of that
@@ -10,22 +11,23 @@ stack. Devices rest on each other as their profiles do, in the same way.
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
 simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Rates of
-GEMMs, `layer.tp_s` and `exchange.s` move a part of phases: how large that is, a simulation with a small
-change of each says (`weigh`). What is wrong with slopes the next simulation corrects: exchanges behind kernels slow
-these, a far pipeline's host waits for exchanges too, and at the coarser level the host's seconds are only those that it
-takes longer than its device. Rows that are left out are simulated with what the others gave.
+GEMMs, `layer.tp_s`, `exchange.s` and `network.message_s` move a part of phases: how large that is, a simulation with a
+small change of each says (`weigh`). What is wrong with slopes the next simulation corrects: exchanges behind kernels
+slow these, a far pipeline's host waits for exchanges too, and at the coarser level the host's seconds are only those
+that it takes longer than its device. Rows that are left out are simulated with what the others gave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...simulator.costs import PHASES, PRODUCT_TYPE
-from ...simulator.profile import FACTORS, Parameter, load_profile, load_stack, stack_chain
+from ...simulator.profile import FACTORS, Parameter
 from ...simulator.validate.steps import Case
+from .owners import DEVICE, NETWORK, OWNERS, SOFTWARE, owner_of
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -39,11 +41,12 @@ SOURCE_POWER = -0.35
 _BLOCKED = "layer.tp_s"
 _FAR = "time_factor.tp.network"
 _EXCHANGE = "exchange.s"
+_MESSAGE = "network.message_s"
 
 SPREADS = {
     "gemm": 0.07, "attention": 0.2, "experts": 0.2, "memory": 0.2, "loss": 0.25, "optimizer": 0.35, "tp": 0.2,
     "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6,
-    _BLOCKED: 0.6, _FAR: 0.4, _EXCHANGE: 0.6,
+    _BLOCKED: 0.6, _FAR: 0.4, _EXCHANGE: 0.6, _MESSAGE: 0.35,
 }  # fmt: skip
 """How far software is from its base, by phase or parameter: of three floors, 1.7 times as far from what is stated."""
 
@@ -65,7 +68,7 @@ _FLASH2 = "attention.flash2_factor"
 
 @dataclass(frozen=True)
 class Free:
-    """A free parameter: of which stack or profile, and how far it is from what is stated there."""
+    """A free parameter: of which stack, profile or network, and how far it is from what is stated there."""
 
     of: str
     name: str
@@ -87,12 +90,10 @@ class Design:
     def __init__(self, cases: Sequence[Case]):
         self.cases = cases
         self.measured = np.array([case.cells.number("iter_time_s") for case in cases])
-        self.chains = {case.stack: stack_chain(case.stack) for case in cases}
         self._index: dict[tuple[str, str], int] = {}
         self.free: list[Free] = []
         self.weight = self._weights()
-        self._stacks = np.array([case.stack for case in cases])
-        self._devices = np.array([case.resolved.profile_name for case in cases])
+        self._of = {owner: np.array([owner.of_case(case) for case in cases]) for owner in OWNERS}
         terms = [term for row, case in enumerate(cases) for term in self._terms(row, case)]
         self.row, self.phase, self.at = np.array([term[:3] for term in terms], np.int64).T
         self.power = np.array([term[3] for term in terms])  # of parts of a phase, until they are weighed
@@ -104,18 +105,19 @@ class Design:
         return (many / np.median(many)) ** SOURCE_POWER
 
     def _terms(self, row: int, case: Case) -> Iterator[Term]:
-        chain = self.chains[case.stack]
+        chain = SOFTWARE.bases(case.stack)
         for phase in FACTORS:
             name = f"time_factor.{phase}"
             yield from ((row, PHASES.index(phase), self._at(of, name, phase), 1.0) for of in chain)
         if case.resolved.tp_in_far_pipeline:
-            stating = [of for of in chain if _BLOCKED in _of_stack(of)]
+            stating = [of for of in chain if _BLOCKED in SOFTWARE.stated(of)]
             yield from ((row, PHASES.index("host"), self._at(of, _BLOCKED, ""), 1.0) for of in stating)
         if case.resolved.tp_between_nodes:
             yield from ((row, PHASES.index("tp"), self._at(of, _FAR, ""), 1.0) for of in chain)
         far = ("tp", "dp", "fsdp") if case.resolved.tp_between_nodes else ("dp", "fsdp")
-        stating = [of for of in chain if _EXCHANGE in _of_stack(of)]
+        stating = [of for of in chain if _EXCHANGE in SOFTWARE.stated(of)]
         yield from ((row, PHASES.index(phase), self._at(of, _EXCHANGE, ""), 0.5) for phase in far for of in stating)
+        yield from self._of_network(row, case, (*far, "pipeline"))
         yield from self._of_device(row, case)
 
     def _of_device(self, row: int, case: Case) -> Iterator[Term]:
@@ -126,8 +128,14 @@ class Design:
         if case.resolved.scenario.attention == "flash-2":
             moved.append(("attention", _FLASH2, 1.0))
         for phase, name, power in moved:
-            for device in _devices(case.resolved.profile_name, name):
+            for device in DEVICE.chain(case.resolved.profile_name, name):
                 yield row, PHASES.index(phase), self._at(device, name, ""), power
+
+    def _of_network(self, row: int, case: Case, far: Sequence[str]) -> Iterator[Term]:
+        """What a message takes, on other networks than the profile was measured on."""
+        if _MESSAGE in case.resolved.networks.differing:
+            for kind in NETWORK.chain(NETWORK.of_case(case), _MESSAGE):
+                yield from ((row, PHASES.index(phase), self._at(kind, _MESSAGE, ""), 0.2) for phase in far)
 
     @staticmethod
     def _type(case: Case) -> str:
@@ -149,26 +157,24 @@ class Design:
         return np.array([free.spread for free in self.free])
 
     def values(self, row: int, u: Floats) -> dict[str, float]:
-        """The parameters of a row's profile and stack."""
-        case = self.cases[row]
+        """The parameters of a row's profile, stack and network."""
         names = dict.fromkeys(self.free[at].name for at in self.at[self.row == row].tolist())
-        owner = {name: case.resolved.profile_name if of_device(name) else case.stack for name in names}
-        return {name: self.value(of, name, u) for name, of in owner.items()}
+        return {name: self.value(str(self._of[owner_of(name)][row]), name, u) for name in names}
 
     def value(self, of: str, name: str, u: Floats) -> float:
-        """A parameter as the file of its stack or profile would have it: with all that it rests on."""
-        chain, read = (_devices(of, name), _of_profile) if of_device(name) else (stack_chain(of), _of_stack)
-        places = [self._index[one, name] for one in chain if (one, name) in self._index]
-        if name.startswith(f"{_RATE}.") and name not in read(of) and not u[places].any():
+        """A parameter as the file of its owner would have it: with all that it rests on."""
+        owner = owner_of(name)
+        places = [self._index[one, name] for one in owner.chain(of, name) if (one, name) in self._index]
+        if name.startswith(f"{_RATE}.") and name not in owner.stated(of) and not u[places].any():
             return self.value(of, _RATE, u)  # a type of which nothing is known trains as 16-bit GEMMs do
-        return _value(read(of), name) * float(np.exp(u[places].sum()))
+        return _value(owner.stated(of), name) * float(np.exp(u[places].sum()))
 
     def adds(self, at: int, u: Floats) -> bool:
         """Whether a file must tell a parameter: it moved, or its own file's number hides what moved below it."""
         of, name = self.free[at].of, self.free[at].name
-        if u[at] or of_device(name) or not _states(of, name):
+        if u[at] or owner_of(name) is not SOFTWARE or not SOFTWARE.states(of, name):
             return bool(u[at])
-        return self.value(of, name, u) != _of_stack(of)[name].value
+        return self.value(of, name, u) != SOFTWARE.stated(of)[name].value
 
     def predicted(self, rows: Rows, u: Floats) -> tuple[Floats, Floats]:
         """Seconds of each row and phase, and by phase, with other parameters than those of the simulation."""
@@ -180,7 +186,7 @@ class Design:
     def partial(self, rows: Rows) -> dict[str, list[int]]:
         """Parameters that move a part of a phase, and the rows where those phases take time."""
         every = dict.fromkeys(free.name for free in self.free)
-        names = [name for name in every if name in (_BLOCKED, _EXCHANGE) or "training_rate" in name]
+        names = [name for name in every if name in (_BLOCKED, _EXCHANGE, _MESSAGE) or "training_rate" in name]
         share = {name: self._share(name, rows) for name in names}
         return {name: np.flatnonzero(share[name] > _MOVES).tolist() for name in names}
 
@@ -206,14 +212,14 @@ class Design:
 
     def known(self, kept: Bools) -> Bools:
         """Which parameters these rows tell about: what a row of its own moves, or rows of two that rest on it."""
-        device = np.array([of_device(free.name) for free in self.free])
+        owners = np.array([OWNERS.index(owner_of(free.name)) for free in self.free])
         of = np.array([free.of for free in self.free])
         found = np.zeros(len(self.free), bool)
-        for mine, owners in ((device, self._devices), (~device, self._stacks)):
-            there = list(dict.fromkeys(owners[kept].tolist()))  # none, where all rows are left out at once
-            moved = np.zeros((len(there), len(of)), bool)
-            for place, owner in enumerate(there):
-                moved[place] = self._moves[kept & (owners == owner)].any(axis=0)
+        for place, owner in enumerate(OWNERS):
+            mine, names = owners == place, self._of[owner]
+            there = list(dict.fromkeys(names[kept].tolist()))
+            moved = np.array([self._moves[kept & (names == name)].any(axis=0) for name in there], bool)
+            moved = moved.reshape(len(there), len(of))  # where no row is kept, too
             own = moved & (np.array(there, of.dtype)[:, None] == of)
             found |= mine & ((moved.sum(axis=0) > 1) | own.any(axis=0))
         return found & self._differs
@@ -221,7 +227,7 @@ class Design:
     @cached_property
     def _differs(self) -> Bools:
         """Devices whose own kernels are FlashAttention-2's have no factor for it."""
-        own = [(free.name != _FLASH2 or _value(_of_profile(free.of), _FLASH2) != 1.0) for free in self.free]
+        own = [(free.name != _FLASH2 or _value(DEVICE.stated(free.of), _FLASH2) != 1.0) for free in self.free]
         return np.array(own)
 
     def solved(self, rows: Rows, kept: Bools, start: Floats, steps: int = 20) -> Floats:
@@ -268,47 +274,5 @@ class Design:
         return np.where(known, found, 0.0)
 
 
-def _states(of: str, name: str) -> bool:
-    """Whether the file of a stack or profile itself has this parameter, not only what it rests on."""
-    if of_device(name):
-        below, read = _profile_chain(of)[1:], _of_profile
-    else:
-        below, read = stack_chain(of)[1:], _of_stack
-    own, theirs = read(of).get(name), read(below[0]).get(name) if below else None
-    return own is not None and (theirs is None or (own.value, own.source) != (theirs.value, theirs.source))
-
-
-@cache
-def _of_stack(name: str) -> Mapping[str, Parameter]:
-    """What the files of a stack and its bases say, without what a fit has found."""
-    return load_stack(name, fitted=False).parameters
-
-
-@cache
-def _of_profile(name: str) -> Mapping[str, Parameter]:
-    """The same of a profile."""
-    return load_profile(name, fitted=False).parameters
-
-
-@cache
-def _devices(profile: str, name: str) -> list[str]:
-    """Those whose factors make a profile's: itself and what it rests on, down to the first that states a number."""
-    chain = _profile_chain(profile)
-    stating = [place for place, one in enumerate(chain) if _states(one, name)]
-    return chain[: stating[0] + 1] if stating else chain
-
-
-@cache
-def _profile_chain(name: str) -> list[str]:
-    """A profile and those that it rests on, itself first."""
-    base = load_profile(name, fitted=False).about.get("base")
-    return [name, *(_profile_chain(base) if base else [])]
-
-
 def _value(stated: Mapping[str, Parameter], name: str) -> float:
     return stated[name].value if name in stated else 1.0
-
-
-def of_device(name: str) -> bool:
-    """Whether a parameter belongs to a device, not to software."""
-    return name.startswith(("gemm.", "grouped_gemm.", "attention."))

@@ -16,6 +16,7 @@ _RATE = "gemm.training_rate"
 _OWN_RATE = ("fp8", "fp4")
 _GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
+_MESSAGE = "network.message_s"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
         _chain(resolved.scenario.stack, where, "stack")))  # fmt: skip
     devices = resolved.memo.get("devices", (resolved.profile_name, where), lambda: tuple(
         _chain(resolved.profile_name, where, "profile")))  # fmt: skip
-    return (*_of_software(resolved, stacks), *_of_device(resolved, devices))
+    return (*_of_software(resolved, stacks), *_of_device(resolved, devices), *_of_network(resolved))
 
 
 def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
@@ -65,6 +66,15 @@ def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[
         yield from _stating(chain, "exchange.s", "tp", 0.5)
     for phase in ("dp", "fsdp"):
         yield from _stating(chain, "exchange.s", phase, 0.5)
+
+
+def _of_network(resolved: ResolvedTrain) -> Iterator[Term]:
+    """Messages of a network that the ledger tells of; those of others count with the ops that they are part of."""
+    message = resolved.networks.parameters[_MESSAGE]
+    if _MESSAGE not in resolved.networks.differing or message.provenance != "fitted":
+        return
+    for phase in ("tp", "dp", "fsdp", "pipeline") if resolved.tp_between_nodes else ("dp", "fsdp", "pipeline"):
+        yield Term(PHASES.index(phase), resolved.cluster.fabric.network, _MESSAGE, 0.2)
 
 
 def _of_device(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:

@@ -24,7 +24,9 @@ def ledger(stacks: list[str], weight: float = 400.0) -> Slopes:
     by_phase[:, PHASES.index("gemm")] = 1.0
     keys = [("base", NAME), *((stack, NAME) for stack in dict.fromkeys(stacks))]
     slopes = np.array([[float(of in ("base", stack)) for of, _ in keys] for stack in stacks])
-    cases: list[Any] = [SimpleNamespace(stack=stack, resolved=SimpleNamespace(profile_name="d")) for stack in stacks]
+    machines = SimpleNamespace(fabric=SimpleNamespace(network="n"))
+    resolved = SimpleNamespace(profile_name="d", cluster=machines)
+    cases: list[Any] = [SimpleNamespace(stack=stack, resolved=resolved) for stack in stacks]
     terms = [[Term(PHASES.index("gemm"), of, NAME, 1.0) for of in (stack, "base")] for stack in stacks]
     nothing = np.zeros(rows)
     return Slopes(cases, terms, keys, by_phase, slopes, nothing, nothing, np.full(rows, weight))

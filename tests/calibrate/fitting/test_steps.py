@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from runcast.calibrate.fitting.crew import Crew
+from runcast.calibrate.fitting.owners import NETWORK, owner_of
 from runcast.calibrate.fitting.step_ledger import Found, _entries, _simulated, _watch
-from runcast.calibrate.fitting.steps import SMALL, Design, Rows, of_device
-from runcast.simulator.profile import load, load_profile, load_stack
+from runcast.calibrate.fitting.steps import SMALL, Design, Rows
+from runcast.simulator.profile import load, load_network, load_profile, load_stack
 from runcast.simulator.profile.parameters import parameters
 from runcast.simulator.validate.steps import read_cases, shipped
 
@@ -115,7 +116,8 @@ def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
     entries = {folder: {of: parameters(of, table) for of, table in tables[folder].items()} for folder in tables}
     monkeypatch.setattr(load, "fitted_parameters", lambda folder="stacks": entries[folder])
     for row, case in enumerate(cases):
-        loaded = load_profile(case.resolved.profile_name).joined(load_stack(case.stack))
+        kind = NETWORK.of_case(case)
+        loaded = load_profile(case.resolved.profile_name).joined(load_network(kind)).joined(load_stack(case.stack))
         used = design.values(row, u)
         plain = loaded.given("gemm.training_rate", 1.0)
         otherwise = {name: plain if name.startswith("gemm.") else 1.0 for name in used}
@@ -123,4 +125,18 @@ def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
     follows = tables["stacks"]["pytorch-fsdp"]["time_factor.host"]
     assert follows["value"] == pytest.approx(4.0 * np.exp(0.5), rel=1e-3)
     assert "no training step" in follows["source"]
-    assert all(of_device(name) for table in tables["profiles"].values() for name in table)
+    assert all(owner_of(name).table == of for of in tables for table in tables[of].values() for name in table)
+
+
+def test_messages_are_free_on_networks_that_the_profile_was_not_measured_on(cases, watched):
+    design, rows = watched
+    place = at(design, "efa", "network.message_s")
+    ran = {cases[row].stack for row in design.row[design.at == place].tolist()}
+    assert ran == {"nanotron"}  # the others' machines have InfiniBand
+    assert design.slopes(rows, rows.u)[:, place].max() > 0
+    assert not any(free.name == "network.message_s" and free.of != "efa" for free in design.free)
+
+
+def test_rows_of_none_tell_nothing(cases, watched):
+    design, _ = watched
+    assert not design.known(np.zeros(len(cases), bool)).any()

@@ -1,0 +1,60 @@
+"""Whose a fitted parameter is: software's, a device's, or a kind of network's. Each rests on another of its kind."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from ...simulator.profile import Parameter, Profile, load_network, load_profile, load_stack
+from ...simulator.validate.steps import Case
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A kind of owner: its table in a file of fitted parameters, which one a row has, and how one is read by name.
+
+    With `own` the factor of a base counts only as far as the first file that states a number; else all of them do.
+    """
+
+    table: str
+    of_case: Callable[[Case], str]
+    load: Callable[..., Profile]
+    own: bool = True
+
+    def chain(self, of: str, name: str) -> list[str]:
+        """Those whose factors make a parameter of one of them: itself and what it rests on."""
+        every = self.bases(of)
+        stating = [place for place, one in enumerate(every) if self.states(one, name)] if self.own else []
+        return every[: stating[0] + 1] if stating else every
+
+    def bases(self, of: str) -> list[str]:
+        """One of them and those that it rests on, itself first."""
+        base = _unfitted(self, of).about.get("base")
+        return [of, *(self.bases(base) if base else [])]
+
+    def stated(self, of: str) -> Mapping[str, Parameter]:
+        """What its file and those below say, without what a fit has found."""
+        return _unfitted(self, of).parameters
+
+    def states(self, of: str, name: str) -> bool:
+        """Whether its own file has this parameter, not only what it rests on."""
+        below = self.bases(of)[1:2]
+        own, theirs = self.stated(of).get(name), self.stated(below[0]).get(name) if below else None
+        return own is not None and (theirs is None or (own.value, own.source) != (theirs.value, theirs.source))
+
+
+@cache
+def _unfitted(owner: Owner, of: str) -> Profile:
+    return owner.load(of, fitted=False)
+
+
+SOFTWARE = Owner("stacks", lambda case: case.stack, load_stack, own=False)
+DEVICE = Owner("profiles", lambda case: case.resolved.profile_name, load_profile)
+NETWORK = Owner("networks", lambda case: case.resolved.cluster.fabric.network, load_network)
+OWNERS = (SOFTWARE, DEVICE, NETWORK)
+
+
+def owner_of(name: str) -> Owner:
+    """Whose a parameter of this name is."""
+    if name.startswith(("gemm.", "grouped_gemm.", "attention.")):
+        return DEVICE
+    return NETWORK if name.startswith("network.") else SOFTWARE
