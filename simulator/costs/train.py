@@ -35,12 +35,16 @@ _BESIDES = {"adamw": "optimizer.s", "issue": "layer.s"}
 
 @dataclass(frozen=True)
 class Price:
-    """Of one distinct op; `provenance` indexes PROVENANCE, `demand` is bytes/s by link at full speed."""
+    """Of one distinct op; `provenance` indexes PROVENANCE, `demand` is bytes/s by link at full speed.
+
+    `least_s` is what the wires that it crosses take at their line rates, with any software.
+    """
 
     seconds: float
     spread: float
     provenance: int
     demand: Mapping[int, float] = field(default_factory=dict)
+    least_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,14 +136,17 @@ class _Pricer:
     def _by_software(self, op: int, phase: str) -> Price:
         """How long an op takes with this software: a multiple of what the profile says and of host work besides.
 
-        It moves as many bytes in that time, or what its links carry if they are no faster.
+        No software sends bytes faster than its wires carry them. It moves as many bytes in that time, or what its links
+        carry if they are no faster.
         """
         found, factor = self._price(op), self.profile.given(f"time_factor.{phase}", 1.0)
         if phase == "tp" and self._reach(self._group(op)).islands > 1:
             factor *= self.profile.given("time_factor.tp.network", 1.0)
         besides = _BESIDES.get(self.program.kind_of(op))
-        seconds = (found.seconds + (self.profile.given(besides, 0.0) if besides else 0.0)) * factor
-        demand = {link: min(rate / factor, float(self.capacity[link])) for link, rate in found.demand.items()}
+        usual = (found.seconds + (self.profile.given(besides, 0.0) if besides else 0.0)) * factor
+        seconds = max(usual, found.least_s)
+        slower = seconds / found.seconds if found.demand else 1.0
+        demand = {link: min(rate / slower, float(self.capacity[link])) for link, rate in found.demand.items()}
         return replace(found, seconds=seconds, demand=demand)
 
     @cached_property
@@ -230,11 +237,12 @@ class _Pricer:
         wires, sent = self._wires(kind, group, reach), self._sent(kind, group, reach, size)
         found = self._slowest_part(kind, group, reach, size)
         seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
-        seconds = max(seconds, wires.least_s(sent.port_least, sent.nics, self.cluster.capacity))
+        least = wires.least_s(sent.port_least, sent.nics, self.cluster.capacity)
+        seconds = max(seconds, least)
         # A link that it fills, it fills exactly: sums made by a switch send less than a ring.
         moved = wires.bytes(sent.port, sent.nics).items()
         demand = {link: min(moved_bytes / seconds, float(self.capacity[link])) for link, moved_bytes in moved}
-        return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand)
+        return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand, least)
 
     @staticmethod
     def _sent(kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Sent:

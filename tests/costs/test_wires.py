@@ -177,3 +177,13 @@ def test_rings_of_updates_beat_no_wire_and_gain_nothing_from_nodes(name, nodes, 
 
     assert (rings[1].shares_from(0) * rates[1] <= there.capacity[rings[1].link] * (1 + 1e-9)).all()
     assert rates[1] <= rates[0] * (1 + 1e-9)
+
+
+def test_no_software_beats_a_wire():
+    """A factor below one is software that is better than what was measured."""
+    there, faster = machines("dgx-h100", 1), profile("dgx-h100").stated({"time_factor.dp": 0.1}, "a test")
+    b = ProgramBuilder()
+    b.op("all_gather", [b.lane(b.place("stage", range(8)), "dp")], size_bytes=2**32, group=tuple(range(8)))
+    costs = cost_train(b.build(), there, faster)
+
+    assert costs.work_s[0] == pytest.approx(2**32 * 7 / 8 / 450e9)
