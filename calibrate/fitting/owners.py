@@ -1,10 +1,11 @@
-"""Whose a fitted parameter is: software's, a device's, or a kind of network's. Each rests on another of its kind."""
+"""Whose a fitted parameter is: software's, a device's, a network's or an architecture's. Each rests on its like."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-from ...simulator.profile import Parameter, Profile, load_network, load_profile, load_stack
+from ...simulator.profile import Parameter, Profile, load_architecture, load_network, load_profile, load_stack
 from ...simulator.validate.steps import Case
 
 
@@ -28,8 +29,12 @@ class Owner:
 
     def bases(self, of: str) -> list[str]:
         """One of them and those that it rests on, itself first."""
-        base = _unfitted(self, of).about.get("base")
+        base = self.about(of).get("base")
         return [of, *(self.bases(base) if base else [])]
+
+    def about(self, of: str) -> Mapping[str, Any]:
+        """What its file tells of itself, such as its base."""
+        return _unfitted(self, of).about
 
     def stated(self, of: str) -> Mapping[str, Parameter]:
         """What its file and those below say, without what a fit has found."""
@@ -50,11 +55,13 @@ def _unfitted(owner: Owner, of: str) -> Profile:
 SOFTWARE = Owner("stacks", lambda case: case.stack, load_stack, own=False)
 DEVICE = Owner("profiles", lambda case: case.resolved.profile_name, load_profile)
 NETWORK = Owner("networks", lambda case: case.resolved.cluster.fabric.network, load_network)
-OWNERS = (SOFTWARE, DEVICE, NETWORK)
+ARCHITECTURE = Owner("architectures", lambda case: case.resolved.spec.architecture, load_architecture)
+OWNERS = (SOFTWARE, DEVICE, NETWORK, ARCHITECTURE)
 
 
 def owner_of(name: str) -> Owner:
     """Whose a parameter of this name is."""
     if name.startswith(("gemm.", "grouped_gemm.", "attention.")):
         return DEVICE
-    return NETWORK if name.startswith("network.") else SOFTWARE
+    heads = {"network": NETWORK, "architecture": ARCHITECTURE}
+    return heads.get(name.partition(".")[0], SOFTWARE)

@@ -31,7 +31,7 @@ from .crew import Crew
 from .owners import OWNERS, owner_of
 from .repeats import run_to_run
 from .step_ledger import groups_of, usable
-from .steps import DEVICE_SPREAD, NU, SIGMA, SPREADS, Bools, Design, Floats
+from .steps import NU, SIGMA, Bools, Design, Floats, spread_of
 
 _MOVES = 0.01
 """The least slope with which a row tells of a parameter."""
@@ -68,7 +68,7 @@ def slopes_of(path: Path) -> Slopes:
     found = [answers[row] for row in range(len(cases))]
     seconds = np.array([answer.seconds for answer in found])
     by_phase = np.array([answer.phase_s for answer in found]) / seconds[:, None]
-    terms = [terms_of(case.resolved) for case in cases]
+    terms = [[term for term in terms_of(case.resolved) if term.stated is None] for case in cases]
     keys = list(dict.fromkeys((term.of, term.name) for row in terms for term in row))
     at = {key: place for place, key in enumerate(keys)}
     by_parameter = np.zeros((len(cases), len(keys)))
@@ -94,13 +94,15 @@ def fit_of(slopes: Slopes, kept: Bools, apart: Mapping[str, float]) -> Fit:
 
 
 def _heads(case: Case) -> tuple[str, ...]:
-    return tuple(owner.of_case(case) for owner in OWNERS)
+    return (*(owner.of_case(case) for owner in OWNERS), *(device.name for device in case.resolved.devices))
 
 
 def priors(slopes: Slopes) -> dict[str, float]:
-    """How far the fit lets parameters be from what they rest on."""
-    phases = {name: SPREADS.get(name, SPREADS.get(name.removeprefix("time_factor."))) for _, name in slopes.keys}
-    return {name: DEVICE_SPREAD if spread is None else spread for name, spread in phases.items()}
+    """How far the fit lets parameters be from what they rest on; of devices, the farthest."""
+    found: dict[str, float] = {}
+    for of, name in slopes.keys:
+        found[name] = max(found.get(name, 0.0), spread_of(of, name))
+    return found
 
 
 def apart_of(slopes: Slopes) -> dict[str, float]:

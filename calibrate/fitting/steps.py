@@ -24,10 +24,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.costs import PHASES, PRODUCT_TYPE
+from ...simulator.costs import OF_LAYERS, PHASES, PRODUCT_TYPE
 from ...simulator.profile import FACTORS, Parameter
 from ...simulator.validate.steps import Case
-from .owners import DEVICE, NETWORK, OWNERS, SOFTWARE, owner_of
+from .owners import ARCHITECTURE, DEVICE, NETWORK, OWNERS, SOFTWARE, owner_of
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -50,8 +50,8 @@ SPREADS = {
 }  # fmt: skip
 """How far software is from its base, by phase or parameter: of three floors, 1.7 times as far from what is stated."""
 
-DEVICE_SPREAD = 0.15
-"""How far a device is from the one that its profile rests on."""
+OTHER_SPREAD = 0.15
+"""How far a device of another generation is from the one that it rests on, and an architecture from its parts."""
 
 SMALL = 0.02
 """Change of ln(parameter) that shows what it moves."""
@@ -64,6 +64,7 @@ _OWN_RATE = ("fp8", "fp4")
 """Types whose GEMMs have a rate of their own."""
 _GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
+_ARCHITECTURE = "architecture.factor"
 
 
 @dataclass(frozen=True)
@@ -108,17 +109,19 @@ class Design:
         chain = SOFTWARE.bases(case.stack)
         for phase in FACTORS:
             name = f"time_factor.{phase}"
-            yield from ((row, PHASES.index(phase), self._at(of, name, phase), 1.0) for of in chain)
+            yield from ((row, PHASES.index(phase), self._at(of, name), 1.0) for of in chain)
         if case.resolved.tp_in_far_pipeline:
             stating = [of for of in chain if _BLOCKED in SOFTWARE.stated(of)]
-            yield from ((row, PHASES.index("host"), self._at(of, _BLOCKED, ""), 1.0) for of in stating)
+            yield from ((row, PHASES.index("host"), self._at(of, _BLOCKED), 1.0) for of in stating)
         if case.resolved.tp_between_nodes:
-            yield from ((row, PHASES.index("tp"), self._at(of, _FAR, ""), 1.0) for of in chain)
+            yield from ((row, PHASES.index("tp"), self._at(of, _FAR), 1.0) for of in chain)
         far = ("tp", "dp", "fsdp") if case.resolved.tp_between_nodes else ("dp", "fsdp")
         stating = [of for of in chain if _EXCHANGE in SOFTWARE.stated(of)]
-        yield from ((row, PHASES.index(phase), self._at(of, _EXCHANGE, ""), 0.5) for phase in far for of in stating)
+        yield from ((row, PHASES.index(phase), self._at(of, _EXCHANGE), 0.5) for phase in far for of in stating)
         yield from self._of_network(row, case, (*far, "pipeline"))
         yield from self._of_device(row, case)
+        if of := ARCHITECTURE.of_case(case):
+            yield from ((row, PHASES.index(phase), self._at(of, _ARCHITECTURE), 1.0) for phase in OF_LAYERS)
 
     def _of_device(self, row: int, case: Case) -> Iterator[Term]:
         own = self._type(case)
@@ -129,13 +132,13 @@ class Design:
             moved.append(("attention", _FLASH2, 1.0))
         for phase, name, power in moved:
             for device in DEVICE.chain(case.resolved.profile_name, name):
-                yield row, PHASES.index(phase), self._at(device, name, ""), power
+                yield row, PHASES.index(phase), self._at(device, name), power
 
     def _of_network(self, row: int, case: Case, far: Sequence[str]) -> Iterator[Term]:
         """What a message takes, on other networks than the profile was measured on."""
         if _MESSAGE in case.resolved.networks.differing:
             for kind in NETWORK.chain(NETWORK.of_case(case), _MESSAGE):
-                yield from ((row, PHASES.index(phase), self._at(kind, _MESSAGE, ""), 0.2) for phase in far)
+                yield from ((row, PHASES.index(phase), self._at(kind, _MESSAGE), 0.2) for phase in far)
 
     @staticmethod
     def _type(case: Case) -> str:
@@ -143,12 +146,11 @@ class Design:
         kept = PRODUCT_TYPE.get(computed, computed)
         return f".{kept}" if kept in _OWN_RATE else ""
 
-    def _at(self, of: str, name: str, phase: str) -> int:
+    def _at(self, of: str, name: str) -> int:
         key = (of, name)
         if key not in self._index:
             self._index[key] = len(self.free)
-            spread = SPREADS.get(name, SPREADS.get(phase, DEVICE_SPREAD))
-            self.free.append(Free(of, name, spread))
+            self.free.append(Free(of, name, spread_of(of, name)))
         return self._index[key]
 
     @cached_property
@@ -272,6 +274,18 @@ class Design:
         aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
         found: Floats = np.linalg.lstsq(matrix, aim, rcond=None)[0]
         return np.where(known, found, 0.0)
+
+
+def spread_of(of: str, name: str) -> float:
+    """How far a parameter of a stack, device, network or architecture is from what it rests on.
+
+    Siblings of a device are no farther from it than its models are when they are carried over (`wider`).
+    """
+    spread = SPREADS.get(name, SPREADS.get(name.removeprefix("time_factor.")))
+    if spread is not None:
+        return spread
+    wider = DEVICE.about(of).get("wider", OTHER_SPREAD) if owner_of(name) is DEVICE else OTHER_SPREAD
+    return min(float(wider), OTHER_SPREAD)
 
 
 def _value(stated: Mapping[str, Parameter], name: str) -> float:

@@ -4,13 +4,13 @@ from .collective import RingBroadcast, ring_broadcast
 from .costs import Costs, by_kind
 from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, misaligned
 from .networks import Networks, networks_of
-from .phases import BUSY, COMPUTE, EXCHANGES, PHASES, WAITS, phase_of_lane, phase_of_op
+from .phases import BUSY, COMPUTE, EXCHANGES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store, effective_capacity
 from .train import Price, cost_train
 from .update import cost_update
 
 __all__ = [
-    "BUSY", "COMPUTE", "EXCHANGES", "HEAD_MULTIPLE", "PHASES", "PRODUCT_TYPE", "UNALIGNED", "WAITS", "Costs",
-    "Networks", "Price", "RingBroadcast", "Store", "by_kind", "cost_train", "cost_update", "effective_capacity",
-    "misaligned", "networks_of", "phase_of_lane", "phase_of_op", "ring_broadcast",
+    "BUSY", "COMPUTE", "EXCHANGES", "HEAD_MULTIPLE", "OF_LAYERS", "PHASES", "PRODUCT_TYPE", "UNALIGNED", "WAITS",
+    "Costs", "Networks", "Price", "RingBroadcast", "Store", "by_kind", "cost_train", "cost_update",
+    "effective_capacity", "misaligned", "networks_of", "phase_of_lane", "phase_of_op", "ring_broadcast",
 ]  # fmt: skip

@@ -13,6 +13,9 @@ COMPUTE = "compute"
 """The lane of a rank's kernels."""
 
 BUSY = ("gemm", "attention", "experts", "memory", "loss", "optimizer", "coarse")
+OF_LAYERS = ("gemm", "attention", "experts", "memory")
+"""Phases whose kernels an architecture may have of its own."""
+
 WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")
 PHASES = (*BUSY, *WAITS)
 

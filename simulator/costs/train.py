@@ -17,7 +17,7 @@ from ..program import Place, Program, Ragged
 from .costs import Costs, Floats, bytes_by_link
 from .kernels import Kernels
 from .networks import Networks
-from .phases import EXCHANGES, PHASES, phase_of_op
+from .phases import EXCHANGES, OF_LAYERS, PHASES, phase_of_op
 from .pricing import effective_capacity
 from .uplinks import Uplinks
 from .wires import Sent, Wires, inside_bytes, sent_bytes, wires_of, wires_of_message
@@ -142,6 +142,8 @@ class _Pricer:
         found, factor = self._price(op), self.profile.given(f"time_factor.{phase}", 1.0)
         if phase == "tp" and self._reach(self._group(op)).islands > 1:
             factor *= self.profile.given("time_factor.tp.network", 1.0)
+        if phase in OF_LAYERS:
+            factor *= self.profile.given("architecture.factor", 1.0)
         besides = _BESIDES.get(self.program.kind_of(op))
         usual = (found.seconds + (self.profile.given(besides, 0.0) if besides else 0.0)) * factor
         seconds = max(usual, found.least_s)

@@ -80,11 +80,30 @@ def load_network(kind: str, *, fitted: bool = True) -> Profile:
     Raises:
         KeyError: there is no such kind.
     """
-    table, file = networks()[kind], f"networks.toml: {kind}"
-    below = load_network(table["base"], fitted=fitted).parameters if "base" in table else {}
-    known = fitted_parameters("networks").get(kind, {}) if fitted else {}
+    return _of_table("networks", networks(), kind, fitted)
+
+
+def load_architecture(name: str, *, fitted: bool = True) -> Profile:
+    """The same of an architecture of models (data/architectures.toml).
+
+    Raises:
+        KeyError: there is no such architecture.
+    """
+    return _of_table("architectures", _architectures(), name, fitted)
+
+
+@cache
+def _architectures() -> dict[str, Any]:
+    return read_toml(files("runcast.data") / "architectures.toml")
+
+
+def _of_table(owners: str, tables: Mapping[str, Any], name: str, fitted: bool) -> Profile:
+    table = tables[name]
+    below = _of_table(owners, tables, table["base"], fitted).parameters if "base" in table else {}
+    own = parameters(f"{owners}.toml: {name}", table["parameters"])
+    known = fitted_parameters(owners).get(name, {}) if fitted else {}
     about = {key: table[key] for key in _ABOUT if key in table}
-    return Profile(kind, {**below, **parameters(file, table["parameters"]), **known}, about=about)
+    return Profile(name, {**below, **own, **known}, about=about)
 
 
 def stack_defaults(name: str, where: str = "stack") -> dict[str, Any]:

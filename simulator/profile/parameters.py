@@ -97,6 +97,7 @@ OPTIONAL = {
     "gemm.align2_factor": (1.0, 20.0, "the same of rows of an odd number of 16-bit elements, or of bytes"),
     "attention.head_multiple": (1.0, 256.0, "elements that fused attention pads heads to a multiple of"),
     "attention.flash2_factor": (0.5, 5.0, "time of FlashAttention-2's kernels over that of the device's own"),
+    "architecture.factor": (0.1, 10.0, "time of the kernels of an architecture's layers over that of their parts"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
     "network.message_s": (0.0, 1.0, "a message between two nodes under one leaf switch"),
     "network.switch_s": (0.0, 1.0, "each further switch on its way"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..hardware import Cluster, Device
-from ..profile import Profile, check_devices, load_network, load_profile, load_stack, profile_for
+from ..profile import Profile, check_devices, load_architecture, load_network, load_profile, load_stack, profile_for
 
 Names = Mapping[str, str]
 """The name of a profile by the name of a device, the slowest device first."""
@@ -37,8 +37,8 @@ def choose_profiles(devices: Sequence[Device], named: str | None, where: str) ->
     return own | dict.fromkeys(fitting, named)
 
 
-def load_numbers(names: Names, network: str, stack: str, where: str) -> Profile:
-    """The profile of the slowest device, joined with a kind of network, if one is known, and the stack.
+def load_numbers(names: Names, network: str, architecture: str, stack: str, where: str) -> Profile:
+    """The profile of the slowest device, joined with a kind of network and an architecture, if known, and the stack.
 
     Those of other devices are in it (`Profile.on`).
 
@@ -51,6 +51,8 @@ def load_numbers(names: Names, network: str, stack: str, where: str) -> Profile:
     joined = replace(loaded[first], others=others)
     if network:
         joined = joined.joined(load_network(network))
+    if architecture:
+        joined = joined.joined(load_architecture(architecture))
     return joined.joined(load_stack(stack, where))
 
 

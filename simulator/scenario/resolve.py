@@ -95,7 +95,7 @@ class Resolved:
         return choose_profiles(self.devices, self.scenario.profile, self.where)
 
     def _joined(self) -> Profile:
-        joined = load_numbers(self.profile_names, self.cluster.fabric.network, self.scenario.stack, self.where)
+        joined = load_numbers(self.profile_names, self.cluster.fabric.network, "", self.scenario.stack, self.where)
         for profile in (joined, *joined.others.values()):
             check_complete(profile, self.where)
         return joined

@@ -90,8 +90,7 @@ class ResolvedTrain:
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters together."""
-        names, network, stack = self.profile_names, self.cluster.fabric.network, self.scenario.stack
-        return self.memo.get("profile", self._numbers, lambda: load_numbers(names, network, stack, self.where))
+        return self.memo.get("profile", self._numbers, lambda: load_numbers(self.profile_names, *self._joined))
 
     @cached_property
     def profile_names(self) -> Names:
@@ -106,7 +105,12 @@ class ResolvedTrain:
     @property
     def _numbers(self) -> tuple[object, ...]:
         """What the profile depends on."""
-        return *self.profile_names.items(), self.cluster.fabric.network, self.scenario.stack, self.where
+        return *self.profile_names.items(), *self._joined
+
+    @property
+    def _joined(self) -> tuple[str, str, str, str]:
+        """What is joined with the profiles of devices."""
+        return self.cluster.fabric.network, self.spec.architecture, self.scenario.stack, self.where
 
     @property
     def networks(self) -> Networks:

@@ -26,9 +26,9 @@ class Fit:
 
     `covariance` is that of ln(parameter) by `index` of (stack or profile, parameter), shape [parameters, parameters];
     `apart` is how far ln(parameter) of a stack or device is from that of what it rests on, by parameter. `heard` are
-    the stacks and profiles that rows of the ledger ran with. `scale` multiplies what the fit left open, `routing` is
-    how far the time of experts and their exchanges is off because tokens choose experts unevenly, `floor` is how far a
-    configuration is from its stack's factors, and `run_to_run` how far from itself when it is run again.
+    the stacks, profiles and devices that rows of the ledger ran with. `scale` multiplies what the fit left open,
+    `routing` is how far the time of experts and their exchanges is off because tokens choose experts unevenly, `floor`
+    is how far a configuration is from its stack's factors, and `run_to_run` how far from itself when it is run again.
     """
 
     covariance: Floats
@@ -87,7 +87,12 @@ def _new(terms: Sequence[Term], fit: Fit) -> Floats:
 
 
 def _unseen(terms: Sequence[Term], fit: Fit) -> list[Term]:
-    return [term for term in terms if term.stated is not None or (term.of, term.name) not in fit.index]
+    """What a user's file states or no row told, and data sheets of devices that no row ran on."""
+    return [
+        term
+        for term in terms
+        if (term.of not in fit.heard if term.stated is not None else (term.of, term.name) not in fit.index)
+    ]
 
 
 def _unheard(terms: Sequence[Term], fit: Fit) -> list[Term]:

@@ -6,9 +6,11 @@ its own, and so for devices. An error in one of them is one error wherever that 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import hypot, log2
 
-from ..costs import PHASES, PRODUCT_TYPE
+from ..costs import OF_LAYERS, PHASES, PRODUCT_TYPE
 from ..files import beside
+from ..hardware import Device, Limits
 from ..profile import FACTORS, Parameter, Profile, load_profile, load_stack
 from ..scenario import ResolvedTrain
 
@@ -17,6 +19,12 @@ _OWN_RATE = ("fp8", "fp4")
 _GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
 _MESSAGE = "network.message_s"
+
+_SIBLING, _PER_DOUBLING = 0.08, 0.17
+"""How far kernels of a device are from those of the one whose profile serves it: a sibling of its generation, and more
+for each doubling of the rate that differs most. Models of H100 asked for samples of H200 need 0.08, for those of B200
+and A100, 1.2 and 1.7 doublings away, 0.25 (docs/profiles.md, borrowed models).
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,10 @@ def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
         _chain(resolved.scenario.stack, where, "stack")))  # fmt: skip
     devices = resolved.memo.get("devices", (resolved.profile_name, where), lambda: tuple(
         _chain(resolved.profile_name, where, "profile")))  # fmt: skip
-    return (*_of_software(resolved, stacks), *_of_device(resolved, devices), *_of_network(resolved))
+    return (
+        *_of_software(resolved, stacks), *_of_device(resolved, devices), *data_sheets(resolved),
+        *_of_network(resolved), *_of_architecture(resolved),
+    )  # fmt: skip
 
 
 def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
@@ -77,14 +88,45 @@ def _of_network(resolved: ResolvedTrain) -> Iterator[Term]:
         yield Term(PHASES.index(phase), resolved.cluster.fabric.network, _MESSAGE, 0.2)
 
 
+def _of_architecture(resolved: ResolvedTrain) -> Iterator[Term]:
+    if resolved.spec.architecture:
+        for phase in OF_LAYERS:
+            yield Term(PHASES.index(phase), resolved.spec.architecture, "architecture.factor", 1.0)
+
+
 def _of_device(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
-    computed = resolved.scenario.precision.compute
-    kept = PRODUCT_TYPE.get(computed, computed)
+    kept = _type_of_gemms(resolved)
     own = f"{_RATE}.{kept}" if kept in _OWN_RATE else _RATE
     for phase, name in (("gemm", own), ("experts", own), ("experts", _GROUPED)):
         yield from _to_first_stated(chain, name, phase, -1.0)
     if resolved.scenario.attention == "flash-2":
         yield from _to_first_stated(chain, _FLASH2, "attention", 1.0)
+
+
+def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
+    """Devices that a data sheet alone tells from the one whose profile serves them."""
+    for device in resolved.devices:
+        far = _doublings(device, resolved.profile.on(device.name).limits, _type_of_gemms(resolved))
+        if device.like is not None and far:
+            spread = hypot(_SIBLING, _PER_DOUBLING * far)
+            for phase, name in (("gemm", "gemm"), ("experts", "gemm"), ("attention", "attention")):
+                yield Term(PHASES.index(phase), device.name, name, 1.0, spread)
+
+
+def _doublings(device: Device, served: Limits | None, dtype: str) -> float:
+    """Of the rate that differs most from that of the device that was measured, of GEMMs and of memory."""
+    if served is None:
+        return 0.0
+    rates = [(device.memory_bytes_per_s, served.memory_bytes_per_s)]
+    if dtype in device.peak_flop_per_s and dtype in served.flop_per_s:
+        rates.append((device.peak_flop_per_s[dtype], served.flop_per_s[dtype]))
+    return max(abs(log2(here / there)) for here, there in rates)
+
+
+def _type_of_gemms(resolved: ResolvedTrain) -> str:
+    """The type of the models of its GEMMs."""
+    computed = resolved.scenario.precision.compute
+    return PRODUCT_TYPE.get(computed, computed)
 
 
 def _down(chain: tuple[_Link, ...], name: str, phase: str, power: float) -> Iterator[Term]:

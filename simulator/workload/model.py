@@ -167,6 +167,11 @@ class ModelSpec:
         """Width of one head of v, hence of what each head gives to the output projection."""
         return self.mla.v_head_dim if self.mla else self.head_dim
 
+    @property
+    def architecture(self) -> str:
+        """Its kernels' entry in data/architectures.toml; empty where they are those of every transformer."""
+        return "sinks" if self.attention_sinks else "mla" if self.mla else ""
+
     def is_moe(self, layer: int) -> bool:
         """Whether a layer routes to experts; an MTP layer is built like the last layer of the stack."""
         return self.moe is not None and min(layer, self.num_hidden_layers - 1) in self.moe.layers

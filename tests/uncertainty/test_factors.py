@@ -1,5 +1,6 @@
 """What the fit left open of software and devices becomes errors of phases; what it has not seen is less sure."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,29 @@ def test_a_users_stack_is_as_sure_as_it_says(tmp_path):
     own = tmp_path / "mine.toml"
     own.write_text(f'schema = 2\nname = "mine"\nbase = "generic"\n[parameters]\n{factors}\n')
     assert log_width(f"stack={own}") < log_width("stack=generic")
+
+
+def test_a_data_sheet_says_less_than_steps_on_the_device():
+    sheet = "cluster={ base = 'dgx-h100', device = { base = 'h100-sxm', name = 'mine', memory_bytes_per_s = '4 TB/s' } }"
+    assert log_width(sheet) > 1.2 * log_width()
+
+
+def test_the_farther_a_data_sheet_the_less_it_says():
+    rates = ("4 TB/s", "5 TB/s", "7 TB/s")
+    widths = [log_width("cluster={ base = 'dgx-h100', device = { base = 'h100-sxm', name = 'mine', "
+                        f"memory_bytes_per_s = '{rate}' }} }}") for rate in rates]  # fmt: skip
+    assert widths == sorted(widths)
+
+
+def test_a_data_sheet_with_the_rates_of_a_device_is_that_device():
+    memory = "cluster={ base = 'dgx-h100', device = { base = 'h100-sxm', name = 'mine', memory = '94 GB' } }"
+    assert log_width(memory) == log_width()
+
+
+def test_a_device_that_rows_ran_on_is_no_data_sheet():
+    far = Term(GEMM, "A100 SXM 40GB", "gemm", 1.0, 0.2)
+    heard = replace(FIT, heard=FIT.heard | {"A100 SXM 40GB"})
+    assert factor_covariance([far], FIT)[GEMM, GEMM] > factor_covariance([far], heard)[GEMM, GEMM] == 0
 
 
 def test_the_shipped_errors_are_of_the_shipped_ledger():

@@ -25,7 +25,8 @@ def ledger(stacks: list[str], weight: float = 400.0) -> Slopes:
     keys = [("base", NAME), *((stack, NAME) for stack in dict.fromkeys(stacks))]
     slopes = np.array([[float(of in ("base", stack)) for of, _ in keys] for stack in stacks])
     machines = SimpleNamespace(fabric=SimpleNamespace(network="n"))
-    resolved = SimpleNamespace(profile_name="d", cluster=machines)
+    spec, device = SimpleNamespace(architecture=""), SimpleNamespace(name="d")
+    resolved = SimpleNamespace(profile_name="d", cluster=machines, spec=spec, devices=(device,))
     cases: list[Any] = [SimpleNamespace(stack=stack, resolved=resolved) for stack in stacks]
     terms = [[Term(PHASES.index("gemm"), of, NAME, 1.0) for of in (stack, "base")] for stack in stacks]
     nothing = np.zeros(rows)

@@ -5,7 +5,7 @@ cancels. Cells are compared as they stand; an empty one is not known and makes n
 name those that ran.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -50,7 +50,15 @@ def _fp8(cells: Cells) -> float | None:
     return 0 if name == "bf16" else 1 if "fp8" in name else None
 
 
-KINDS = {
+_GPU = ("gpu", "gpu_mem_gb", "nic_gbps", "nics_per_node")
+"""What tells a device from its sibling, and the servers that it is sold in."""
+
+
+def _sibling(first: str, second: str) -> Callable[[Cells], float | None]:
+    return lambda cells: {first: 0, second: 1}.get(cells.text("gpu").partition("-")[0])
+
+
+KINDS: Mapping[str, tuple[Callable[[Cells], float | None], tuple[str, ...]]] = {
     "recompute": (_recompute, ("recompute",)),
     "sequence parallelism": (_sequence_parallel, ("sp",)),
     "interleaving": (_chunks, ("vpp", "schedule")),
@@ -58,6 +66,8 @@ KINDS = {
     "fp8": (_fp8, ("precision",)),
     "overlap of dp": (lambda cells: float(cells.has("overlap_dp")), ("overlap_dp",)),
     "overlap of tp": (lambda cells: float(cells.has("overlap_tp")), ("overlap_tp",)),
+    "GB300 for GB200": (_sibling("GB200", "GB300"), _GPU),
+    "B300 for B200": (_sibling("B200", "B300"), _GPU),
 }
 """Kinds of pairs: how far a row has gone (None: it does not say), and the columns that may differ, the named first."""
 

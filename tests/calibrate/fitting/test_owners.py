@@ -1,7 +1,7 @@
 """Whose a fitted parameter is, and on which others its owner rests."""
 
 import pytest
-from runcast.calibrate.fitting.owners import DEVICE, NETWORK, SOFTWARE, owner_of
+from runcast.calibrate.fitting.owners import ARCHITECTURE, DEVICE, NETWORK, SOFTWARE, owner_of
 
 
 @pytest.mark.parametrize(
@@ -10,9 +10,10 @@ from runcast.calibrate.fitting.owners import DEVICE, NETWORK, SOFTWARE, owner_of
         ("time_factor.gemm", SOFTWARE),
         ("time_factor.tp.network", SOFTWARE),
         ("exchange.s", SOFTWARE),
-        ("gemm.sustained_fraction.fp8", DEVICE),
+        ("gemm.training_rate.fp8", DEVICE),
         ("attention.flash2_factor", DEVICE),
         ("network.message_s", NETWORK),
+        ("architecture.factor", ARCHITECTURE),
     ],
 )
 def test_a_parameter_has_one_owner(name, owner):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from runcast.calibrate.fitting.crew import Crew
-from runcast.calibrate.fitting.owners import NETWORK, owner_of
+from runcast.calibrate.fitting.owners import ARCHITECTURE, NETWORK, owner_of
 from runcast.calibrate.fitting.step_ledger import Found, _entries, _simulated, _watch
 from runcast.calibrate.fitting.steps import SMALL, Design, Rows
-from runcast.simulator.profile import load, load_network, load_profile, load_stack
+from runcast.simulator.profile import load, load_architecture, load_network, load_profile, load_stack
 from runcast.simulator.profile.parameters import parameters
 from runcast.simulator.validate.steps import read_cases, shipped
 
@@ -118,6 +118,8 @@ def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
     for row, case in enumerate(cases):
         kind = NETWORK.of_case(case)
         loaded = load_profile(case.resolved.profile_name).joined(load_network(kind)).joined(load_stack(case.stack))
+        if of := ARCHITECTURE.of_case(case):
+            loaded = loaded.joined(load_architecture(of))
         used = design.values(row, u)
         plain = loaded.given("gemm.training_rate", 1.0)
         otherwise = {name: plain if name.startswith("gemm.") else 1.0 for name in used}
