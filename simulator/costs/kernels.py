@@ -78,7 +78,9 @@ class Kernels:
     def _product(self, kind: str, shape: Shape, dtype: str) -> Estimate:
         widths = shape[:2] if kind == "wgrad" else shape[1:]
         found = self._misaligned(self._in_training(kind, shape, dtype), widths, dtype)
-        return self._accumulated(found, float(shape[0] * shape[1])) if kind == "wgrad" else found
+        if kind == "wgrad":
+            return self._accumulated(found, float(shape[0] * shape[1]))
+        return self._quantized(found, float(shape[0] * shape[2]), dtype)
 
     def _in_training(self, kind: str, shape: Shape, dtype: str) -> Estimate:
         """Profiles hold short measurements; in training clocks settle, and other kernels and casts are around."""
@@ -147,11 +149,21 @@ class Kernels:
         weights = float(matrices * hidden * width * filled)
         read_s = weights * element_bytes(dtype) / self._memory_rate
         found = replace(found, seconds=np.maximum(found.seconds, read_s))
-        return self._accumulated(found, weights) if direction == "wgrad" else found
+        if direction == "wgrad":
+            return self._accumulated(found, weights)
+        inner = (matrices - 1) * width + hidden if direction == "dgrad" else hidden + width
+        return self._quantized(found, float(rows * inner), dtype)
 
     def _accumulated(self, found: Estimate, weights: float) -> Estimate:
         """Weight gradients are added to sums in fp32: that moves more than the 16-bit result of a product."""
         return replace(found, seconds=found.seconds + (SUM_BYTES - 2) * weights / self._memory_rate)
+
+    def _quantized(self, found: Estimate, elements: float, dtype: str) -> Estimate:
+        """What enters a product in 8 or 4 bits is read in 16 and written twice, along rows for this product and along
+        columns for the weight gradient ("Handling transposes", Transformer Engine's guide). Weights are kept.
+        """
+        narrow = element_bytes(dtype)
+        return found if narrow >= 2 else _plus(found, (2 + 2 * narrow) * elements / self._memory_rate)
 
     @property
     def _memory_rate(self) -> float:

@@ -134,7 +134,12 @@ def test_products_pay_for_the_least_aligned_row(dtype, width, factor, weight):
     other = -(-width // aligned) * aligned  # of as many tiles
     shape, neat = ((4096, width, 4096), (4096, other, 4096)) if weight == "outputs" else (
         (4096, 4096, width), (4096, 4096, other))  # fmt: skip
-    assert product_s(*shape, dtype=dtype) / product_s(*neat, dtype=dtype) == pytest.approx(factor, rel=0.02)
+    assert uncast_s(*shape, dtype) / uncast_s(*neat, dtype) == pytest.approx(factor, rel=0.02)
+
+
+def uncast_s(m, n, k, dtype):
+    """Without what it takes to cast what enters a product in 8 bits."""
+    return product_s(m, n, k, dtype=dtype) - (dtype == "fp8") * 4 * m * k / kernels()._memory_rate
 
 
 def test_awkward_shapes_are_less_sure_and_say_that_they_are_extrapolated():
@@ -201,3 +206,30 @@ def test_heads_that_are_no_multiple_of_8_are_copied_first():
     elements = 8192 * (2 * 32 + 2 * 8) * 192
     copied = PROFILES["h100-sxm"].estimate("memory.copy", {"bytes": 6 * elements, "width": 192}).seconds[0]
     assert attention(180).seconds[0] == pytest.approx(attention(192).seconds[0] + copied)
+
+
+@pytest.mark.parametrize(("kind", "bytes_moved"), [("gemm", 4.0), ("dgrad", 4.0), ("wgrad", 0.0)])
+def test_what_enters_a_product_in_8_bits_is_cast_along_rows_and_columns(kind, bytes_moved):
+    """Read in 16 bits, written twice in 8; weight gradients find both there."""
+    one, (m, n, k) = kernels(), (4096, 8192, 2048)
+    plain = one._in_training(kind, (m, n, k), "fp8").seconds[0]
+    if kind == "wgrad":
+        plain = one._accumulated(one._in_training(kind, (m, n, k), "fp8"), m * n).seconds[0]
+
+    cast_s = float(one.estimate(kind, (m, n, k), 0, "fp8").seconds[0] - plain)
+
+    assert cast_s == pytest.approx(bytes_moved * m * k / one._memory_rate)
+
+
+@pytest.mark.parametrize("kind", ["gemm", "experts"])
+def test_8_bits_save_less_where_products_are_small(kind):
+    """Casts grow with one side of a product, and its FLOP with all three."""
+
+    def saved(width):
+        if kind == "gemm":
+            both = [kernels().estimate(kind, (8192, width, width), 0, dtype).seconds[0] for dtype in ("bf16", "fp8")]
+        else:
+            both = [experts_s(65536, 8, width, width, dtype=dtype) for dtype in ("bf16", "fp8")]
+        return 1 - float(both[1] / both[0])
+
+    assert saved(1024) < saved(4096) < saved(8192)
