@@ -12,8 +12,7 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.errors import UserError
 from runcast.simulator.lowering.kept import kept_by_part, kept_bytes, offloaded_bytes
 from runcast.simulator.program import validate
-from runcast.simulator.scenario import ResolvedTrain
-from runcast.simulator.scenario import check_train
+from runcast.simulator.scenario import ResolvedTrain, check_train
 from runcast.simulator.timeline.memory import peaks
 from runcast.simulator.train_memory import rank_memory
 
@@ -286,5 +285,5 @@ def test_the_coarser_level_says_where_copies_meet_exchanges_between_nodes(nodes,
 
 
 def test_slots_go_with_activations():
-    with pytest.raises(UserError, match="slots = 3: goes with offload.activations"):
+    with pytest.raises(UserError, match=r"slots = 3: goes with offload\.activations"):
         check_train(REAL | {"offload": {"slots": 3}})

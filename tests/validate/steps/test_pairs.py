@@ -1,8 +1,14 @@
 """Pairs of rows that differ in one choice alone."""
 
+from pathlib import Path
+
+import pandas as pd
 import pytest
-from runcast.simulator.validate.steps import read_cases
+from runcast.simulator import simulate
+from runcast.simulator.validate.steps import read_cases, shipped
 from runcast.simulator.validate.steps.pairs import pairs_of, scores_of_pairs
+
+STEP = Path(__file__).parents[3] / "data/scenarios/train-llama3-70b-64xh100.toml"
 
 
 @pytest.fixture
@@ -63,3 +69,46 @@ def test_scores_are_of_the_effects_that_count(pairs):
     scores = scores_of_pairs(found).set_index("kind").loc["all"].tolist()
 
     assert scores == pytest.approx([3, 2, 0.5, 1.0])
+
+
+SIBLINGS = {  # published steps of equal configuration, the device that came first first: seconds of both
+    ("GB300 for GB200", "Llama-2-70B", 72): 0.863, ("GB300 for GB200", "Llama-3-70B", 64): 0.954,
+    ("GB300 for GB200", "Llama-3.1-405B", 128): 0.882, ("GB300 for GB200", "Qwen3-30B-A3B", 8): 0.821,
+    ("GB300 for GB200", "GPT-OSS-120B", 64): 0.846, ("B300 for B200", "Llama-3-8B", 8): 1.007,
+    ("B300 for B200", "GPT-OSS-120B", 64): 0.863,
+}  # fmt: skip
+"""Later device over earlier one; of several releases the one that gains most."""
+
+
+@pytest.fixture(scope="module")
+def siblings():
+    """Of the shipped ledger, with the predictions that are kept beside it."""
+    kept = pd.read_csv(shipped().with_name("training_predictions.csv")).set_index("id")["predicted_s"]
+    cases = [case for case in read_cases(shipped()) if case.seconds and case.key in kept.index]
+    pairs = pairs_of(cases, {case.line: (case.cells.number("iter_time_s"), kept[case.key]) for case in cases})
+    return pairs[pairs["kind"].isin(["GB300 for GB200", "B300 for B200"])]
+
+
+def test_siblings_are_compared_wherever_both_were_published(siblings):
+    measured = siblings.groupby(["kind", "model", "gpus"])["measured_ratio"].min()
+    assert measured.to_dict() == {pair: pytest.approx(ratio, abs=1e-3) for pair, ratio in SIBLINGS.items()}
+
+
+def test_a_sibling_that_was_measured_faster_is_predicted_faster(siblings):
+    counted = siblings[siblings["counts"]]
+    wrong = counted[~counted["sign_right"].astype(bool)]
+    assert wrong[["kind", "model", "before_line", "after_line"]].to_numpy().tolist() == []
+
+
+@pytest.mark.parametrize("compute", ["bf16", "fp8"])
+@pytest.mark.parametrize(
+    ("earlier", "later", "nodes"), [("dgx-b200", "b300-hgx", 8), ("gb200-nvl72", "gb300-nvl72", 16)]
+)
+def test_a_later_sibling_of_equal_peak_is_no_slower(earlier, later, nodes, compute):
+    """A dense model, of which no row set the rates of the later device."""
+
+    def step_s(cluster):
+        changes = ["level=coarse", f"cluster={cluster}", f"nodes={nodes}", f"precision.compute={compute}"]
+        return simulate(STEP, changes).report.step_time_s
+
+    assert step_s(later) <= step_s(earlier) * 1.002
