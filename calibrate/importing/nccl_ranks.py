@@ -1,7 +1,7 @@
 """How many ranks took part, read off busbw / algbw = f(op, n): posts leave out command lines and lists of ranks.
 
 f is 2(n-1)/n for an all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all (nccl-tests, doc/PERFORMANCE.md);
-for broadcast and send and receive it is 1 and says nothing.
+for broadcast, reduce and send and receive it is 1 and says nothing.
 """
 
 import numpy as np
@@ -14,6 +14,7 @@ from .printed import Printed
 Pairs = list[tuple[Printed, Printed]]
 """algbw and busbw of each row."""
 
+_SAYS_NOTHING = ("broadcast", "reduce")
 _MOST = 1 << 16
 _AGREE = 0.5
 """Share of the rows that must allow a stated count; one odd row is no contradiction."""
@@ -26,7 +27,8 @@ def inferred_ranks(op: str, pairs: Pairs, file: str) -> int:
         UserError: the ratio says nothing for this op, or several counts or none agree with all rows.
     """
     counts = np.arange(1, _MOST + 1)
-    fit = counts[_allowed(op, counts, pairs).all(axis=0)] if op != "broadcast" and op in BUS_FACTOR else counts
+    telling = op in BUS_FACTOR and op not in _SAYS_NOTHING
+    fit = counts[_allowed(op, counts, pairs).all(axis=0)] if telling else counts
     if len(fit) == 1:
         return int(fit[0])
     raise UserError(f"{file}: does not say how many ranks ran{_candidates(fit)}; give --gpus")

@@ -14,6 +14,7 @@ OPS = {
     "alltoall": "all_to_all",
     "all_to_all": "all_to_all",
     "broadcast": "broadcast",
+    "reduce": "reduce",
     "sendrecv": "send_recv",
     "send_recv": "send_recv",
 }

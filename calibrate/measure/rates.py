@@ -17,6 +17,7 @@ BUS_FACTOR: dict[str, Callable[[int], float]] = {
     "all_to_all": _all_but_own,
     "all_to_all_skewed": _all_but_own,
     "broadcast": lambda _gpus: 1.0,
+    "reduce": lambda _gpus: 1.0,
 }
 """Bytes through the busiest link over bytes, by collective."""
 
@@ -34,7 +35,7 @@ def bandwidths(name: str, gpus: int, size_bytes: float, seconds: float) -> tuple
     - reduce-scatter is the half that adds, all-gather the half that assigns: busbw = algbw (n-1)/n, with S the array of
       all ranks
     - all-to-all: a rank keeps 1/n of the S that it sends: busbw = algbw (n-1)/n
-    - broadcast: all of S leaves the root, whose link is alone: busbw = algbw
+    - broadcast: all of S leaves the root, whose link is alone: busbw = algbw; so it does into the root of a reduce
     """
     algbw = size_bytes / seconds
     return algbw, algbw * BUS_FACTOR[name](gpus)

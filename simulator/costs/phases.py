@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ..forms import BUS_FACTOR
 from ..program import Program
 
-EXCHANGES = (*BUS_FACTOR, "reduce", "send_recv")
+EXCHANGES = (*BUS_FACTOR, "send_recv")
 """Kinds of ops between ranks."""
 
 COMPUTE = "compute"

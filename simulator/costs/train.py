@@ -163,7 +163,7 @@ class _Pricer:
     def _price_at(self, op: int, kind: str, rank: int) -> Price:
         """Of an op as one rank does it, or takes part in it."""
         if kind in EXCHANGES:
-            return self._exchange(op, "broadcast" if kind == "reduce" else kind, rank)  # the same ring, backwards
+            return self._exchange(op, kind, rank)
         if kind == "cycle":
             tick = self.profile["fusion.cycle_s"]
             return Price(tick.value, tick.spread, PROVENANCE.index(tick.provenance))

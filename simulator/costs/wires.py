@@ -2,7 +2,7 @@
 
 A collective over nodes contains that of one node. Of G gathered bytes a rank's share of the NICs brings G/g less its
 own, for g ranks in its node; the other G (g - 1)/g pass its NVLink port, as many as if all of G lay in the node. So it
-is for a reduce-scatter, an all-reduce (one after the other) and, all but 1/g, for a broadcast.
+is for a reduce-scatter, an all-reduce (one after the other) and, all but 1/g, for a broadcast or a reduce to one rank.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Collectives: in one node, between nodes, and the bytes that each puts through the busiest link.
 
-Sizes are those of nccl-tests: the buffer of an all-reduce or broadcast, the total gathered, the total input of a
-reduce-scatter, the total that a rank sends in an all-to-all. x = S f(op, n) passes the busiest link (nccl-tests,
+Sizes are those of nccl-tests: the buffer of an all-reduce, broadcast or reduce, the total gathered, the total input of
+a reduce-scatter, the total that a rank sends in an all-to-all. x = S f(op, n) passes the busiest link (nccl-tests,
 doc/PERFORMANCE.md). NCCL's own tuner constants choose algorithms well but are a poor clock, so both forms are fitted.
 """
 
@@ -18,6 +18,7 @@ BUS_FACTOR: dict[str, Callable[[Floats], Floats]] = {
     "reduce_scatter": lambda n: (n - 1) / n,
     "all_to_all": lambda n: (n - 1) / n,
     "broadcast": np.ones_like,
+    "reduce": np.ones_like,
 }
 """Bytes through the busiest link over nccl-tests size, for n ranks; what its bus bandwidth is defined by."""
 

@@ -9,7 +9,7 @@ from ..profile import Profile, load_profile, profile_for
 from .rows import predict_samples, unpredicted
 
 KINDS: dict[str, tuple[str, ...]] = {
-    "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"),
+    "collective": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv"),
     "gemm": ("gemm",),
     "attention": ("attention",),
     "grouped_gemm": ("grouped_gemm",),

@@ -15,7 +15,7 @@ from runcast.simulator.scenario import ResolvedTrain, check_train
 
 MACHINES = ["a100-40-hgx", "b300-hgx", "dgx-2", "dgx-a100", "dgx-b200", "dgx-h100", "dgx-v100", "gb200-nvl72",
             "gb300-nvl72", "h100-roce", "h20-hgx", "h800-hgx", "l40s-pcie", "p5-h100-efa"]  # fmt: skip
-KINDS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+KINDS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
 SIZES = st.floats(10, 34).map(lambda power: int(2**power))
 MORE_NICS = ["dgx-h100", "dgx-b200", "dgx-a100", "h800-hgx", "l40s-pcie"]
 
@@ -54,7 +54,7 @@ def least_s(kind: str, there: Cluster, nodes: int, size: int) -> float:
         out = [link for link in there.links if link.kind == "nvlink" and link.name.startswith("n0.gpu0>")]
         port = sum(link.bytes_per_s for link in out)
     nics = sum(there.capacity[there.nic_tx(nic)] for nic in there.nics_of(0)) / each
-    inside = {"all_reduce": size, "broadcast": size, "all_to_all": size * (each - 1) / ranks}.get(
+    inside = {"all_reduce": size, "broadcast": size, "reduce": size, "all_to_all": size * (each - 1) / ranks}.get(
         kind, size * (each - 1) / each
     )
     outside = size * (nodes - 1) / nodes if kind == "all_to_all" else size * (ranks - 1) / ranks / each

@@ -32,6 +32,7 @@ def bound(kind, name):
         ("reduce_scatter", 1 / 2, 7 / 8, 15 / 16),
         ("all_to_all", 1 / 2, 7 / 8, 15 / 16),
         ("broadcast", 1, 1, 1),
+        ("reduce", 1, 1, 1),
     ],
 )
 def test_bus_factors_are_those_of_nccl_tests(op, of_two, of_eight, of_sixteen):

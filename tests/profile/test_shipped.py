@@ -94,7 +94,7 @@ def test_what_a_derived_profile_borrows_is_extrapolated_and_less_sure(name):
 PRODUCT = {"m": 8192, "n": 4096, "k": 4096}
 SEQUENCE = {"batch": 1, "seq": 8192, "heads": 32, "kv_heads": 8, "head_dim": 128, "causal": 1}
 EXPERTS = {"tokens": 8192, "hidden": 4096, "inter": 1536, "topk": 8, "experts": 128, "tp": 1, "ep": 8}
-OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 STEP = {
     **{f"gemm.{dtype}{layout}": PRODUCT for dtype in ("bf16", "fp16") for layout in ("", ".dgrad", ".wgrad")},
     **{f"attention.{direction}": SEQUENCE for direction in ("forward", "backward")},
