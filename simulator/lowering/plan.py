@@ -119,7 +119,7 @@ class TrainPlan:
     types: Types = Types()
     again: Again = Again()
     overlap_tp: bool = False
-    tp_exposed: float = 0.6
+    tp_exposed: float = 1.0
     overlap_pp: bool = True
     hold_wgrad: bool = False
     remote_share: float | None = None

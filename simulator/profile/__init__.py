@@ -22,7 +22,7 @@ from .load import (
     stack_names,
 )
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
-from .parameters import FACTORS, PARAMETERS, PROVENANCE, READ_OFF, Parameter, parameters
+from .parameters import FACTORS, PARAMETERS, PROVENANCE, READ_OFF, TP_EXPOSED, Parameter, parameters
 from .profile import Profile
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "PROVENANCE",
     "READ_OFF",
     "SCHEMA",
+    "TP_EXPOSED",
     "Z90",
     "Band",
     "Entry",

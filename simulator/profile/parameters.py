@@ -77,6 +77,8 @@ FACTORS = ("gemm", "attention", "experts", "memory", "loss", "optimizer",
            "tp", "cp", "ep", "dp", "fsdp", "pipeline", "host")  # fmt: skip
 """Phases of a training step of which software may say that they take longer, or shorter, than the profile says."""
 
+TP_EXPOSED = "tp.exposed_fraction"
+
 OPTIONAL = {
     **{
         f"time_factor.{phase}": (0.05, 50.0, f"time of {phase} in a training step over what the profile says")
@@ -98,6 +100,7 @@ OPTIONAL = {
     "attention.head_multiple": (1.0, 256.0, "elements that fused attention pads heads to a multiple of"),
     "attention.flash2_factor": (0.5, 5.0, "time of FlashAttention-2's kernels over that of the device's own"),
     "architecture.factor": (0.1, 10.0, "time of the kernels of an architecture's layers over that of their parts"),
+    TP_EXPOSED: (0.0, 1.0, "share of an overlapped tensor-parallel exchange that its GEMMs do not hide"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
     "network.message_s": (0.0, 1.0, "a message between two nodes under one leaf switch"),
     "network.switch_s": (0.0, 1.0, "each further switch on its way"),

@@ -287,7 +287,7 @@ def _undecided(scenario: TrainScenario) -> Iterator[str]:
         yield "attention = 'unfused': --attention-backend and dropout of scores are not written"
     if scenario.memory.gathered or scenario.memory.gate or scenario.memory.gradients or scenario.memory.buckets:
         yield "memory: what is kept is the software's"
-    if "tp_exposed" in overlap.model_fields_set:
+    if overlap.tp_exposed is not None:
         yield f"overlap.tp_exposed = {overlap.tp_exposed:g}: how much of it is exposed is measured, not set"
     if "slots" in scenario.offload.model_fields_set:
         yield f"offload.slots = {scenario.offload.slots}: how much is staged is the software's"

@@ -17,7 +17,7 @@ from ..hardware import Cluster, Device, cluster, resolved
 from ..lowering import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
 from ..memo import Memo
 from ..parallel import ParallelDims
-from ..profile import Profile
+from ..profile import TP_EXPOSED, Profile
 from ..program import Place, Program, join
 from ..schedules import SCHEDULES, Grid, build
 from ..workload import ModelSpec
@@ -282,12 +282,18 @@ class ResolvedTrain:
             ),
             types=self._types,
             again=Again(parts, again.mode == "full", again.layers),
-            overlap_tp=overlap.tp, tp_exposed=overlap.tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
+            overlap_tp=overlap.tp, tp_exposed=self._tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
             remote_share=remote_share(scenario.experts, self.spec.moe, expert_islands(self.dims, self.cluster)),
             offloaded=scenario.offload.activations, offload_slots=scenario.offload.slots,
             offload_optimizer=scenario.offload.optimizer, shard_embedding=given.shard_embedding,
             replicas=replicas,
         )  # fmt: skip
+
+    @property
+    def _tp_exposed(self) -> float:
+        """What the scenario says, or the stack: the share of an overlapped exchange that its products do not hide."""
+        said = self.scenario.overlap.tp_exposed
+        return self.profile.given(TP_EXPOSED, 1.0) if said is None else said
 
     @property
     def _types(self) -> Types:

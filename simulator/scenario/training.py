@@ -131,8 +131,8 @@ class Overlap(Table):
     dp: bool = Field(True, description="gradients are reduced beside the last backward")
     params: bool = Field(True, description="zero 1, 2: new weights are gathered beside the first forward")
     tp: bool = Field(False, description="tensor-parallel collectives run beside their products")
-    tp_exposed: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.6, description="tp: share of each exchange's bytes that runs before or behind its products nevertheless"
+    tp_exposed: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="tp: share of each exchange's bytes that runs before or behind its products nevertheless"
     )
     pp: bool = Field(True, description="sends between stages do not hold the compute lane")
     wgrad: bool = Field(False, description="weight gradients are held back to run beside communication")

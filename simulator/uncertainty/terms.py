@@ -11,7 +11,7 @@ from math import hypot, log2
 from ..costs import OF_LAYERS, PHASES, PRODUCT_TYPE
 from ..files import beside
 from ..hardware import Device, Limits
-from ..profile import FACTORS, Parameter, Profile, load_profile, load_stack
+from ..profile import FACTORS, TP_EXPOSED, Parameter, Profile, load_profile, load_stack
 from ..scenario import ResolvedTrain
 
 _RATE = "gemm.training_rate"
@@ -75,6 +75,8 @@ def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[
     if resolved.tp_between_nodes:
         yield from _down(chain, "time_factor.tp.network", "tp", 1.0)
         yield from _stating(chain, "exchange.s", "tp", 0.5)
+    if resolved.scenario.overlap.tp and resolved.scenario.overlap.tp_exposed is None:
+        yield Term(PHASES.index("tp"), chain[0].of, TP_EXPOSED, 1.0, resolved.profile[TP_EXPOSED].spread)
     for phase in ("dp", "fsdp"):
         yield from _stating(chain, "exchange.s", phase, 0.5)
 

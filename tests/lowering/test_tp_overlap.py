@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from runcast.simulator.engine import simulate
 from runcast.simulator.errors import UserError
+from runcast.simulator.profile import TP_EXPOSED, load_stack
+from runcast.simulator.uncertainty.terms import terms_of
 
 from .steps import HIDDEN, LAYERS, MOE, SEQ, costs, labels, ops, program, resolved
 
@@ -81,3 +83,16 @@ def test_by_default_six_tenths_are_exposed():
 def test_a_share_without_overlap_is_refused():
     with pytest.raises(UserError, match=r"overlap.tp_exposed = 0.5: goes with overlap.tp = true"):
         resolved(2, parallel={"tp": 2}, overlap={"tp_exposed": 0.5})
+
+
+def test_a_stack_says_how_much_is_exposed_where_the_scenario_does_not():
+    stack = load_stack("generic")[TP_EXPOSED]
+    silent = resolved(2, parallel={"tp": 2}, overlap={"tp": True})
+    assert silent.plan.tp_exposed == stack.value
+    assert [term.stated for term in terms_of(silent) if term.name == TP_EXPOSED] == [stack.spread]
+
+
+def test_a_share_that_the_scenario_states_is_exact():
+    stating = resolved(2, parallel={"tp": 2}, overlap={"tp": True, "tp_exposed": 0.4})
+    assert stating.plan.tp_exposed == 0.4
+    assert [term for term in terms_of(stating) if term.name == TP_EXPOSED] == []

@@ -24,7 +24,7 @@ def test_lines_are_toml_or_text(line, key, value):
     ("changes", "expected"),
     [
         ({"batch.micro": {"times": 2}}, {"batch": {"global": 8, "micro": 4}}),
-        ({"overlap.tp_exposed": {"times": 0.5}}, {"overlap": {"tp_exposed": 0.3}}),
+        ({"experts.zipf": {"times": 0.5}}, {"experts": {"zipf": 0.5}}),
         ({"batch.micro": {"times": 0.5}}, {"batch": {"global": 8, "micro": 1}}),
         ({"bucket": "1 MiB", "bucket.": 1}, None),
         ({"cluster.nic": {"times": 2}}, {"cluster": {"base": "dgx-h100", "nic": "800 Gb/s"}}),
