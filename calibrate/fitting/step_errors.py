@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 from ...simulator.costs import PHASES
 from ...simulator.errors import UserError
 from ...simulator.files import digest, read_json
-from ...simulator.insight import Z90
+from ...simulator.profile import Z90
 from ...simulator.uncertainty import Fit, Term, terms_of
 from ...simulator.uncertainty.errors import ROUTED
 from ...simulator.uncertainty.factors import split_covariance

@@ -1,6 +1,6 @@
 """Why a prediction is what it is: the critical path, what it rests on, how sure it is."""
 
-from .critical_path import Z90, CriticalPath, by_group, critical_path, provenance
+from .critical_path import CriticalPath, by_group, critical_path, provenance
 from .split import path_by_phase, split_by_place
 
-__all__ = ["Z90", "CriticalPath", "by_group", "critical_path", "path_by_phase", "provenance", "split_by_place"]
+__all__ = ["CriticalPath", "by_group", "critical_path", "path_by_phase", "provenance", "split_by_place"]

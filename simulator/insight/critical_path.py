@@ -13,8 +13,6 @@ from ..costs import Costs
 from ..profile import PROVENANCE
 from ..timeline import Timeline
 
-Z90 = 1.6449  # two-sided 90 % of a normal distribution
-
 
 @dataclass(frozen=True, eq=False)
 class CriticalPath:

@@ -7,6 +7,7 @@ spread grows with every doubling beyond, by what extrapolating was seen to cost 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, Floats, c
 from ..hardware import Limits
 from .parameters import PROVENANCE
 
-Z90 = 1.645
+Z90 = NormalDist().inv_cdf(0.95)
 """A 90 % interval reaches this many standard deviations of log(seconds) to both sides."""
 
 _OTHER_CHIP = 0.1

@@ -9,7 +9,8 @@ from math import exp, log1p, sqrt
 
 import numpy as np
 
-from ..insight import Z90, CriticalPath, critical_path
+from ..insight import CriticalPath, critical_path
+from ..profile import Z90
 from ..scenario import Resolved, ResolvedTrain
 from ..timeline import Timeline
 from .errors import Errors, errors_of

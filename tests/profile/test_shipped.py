@@ -11,7 +11,7 @@ from runcast.simulator import UserError
 from runcast.simulator.forms import BUS_FACTOR, cost_class
 from runcast.simulator.forms.gemm import peak
 from runcast.simulator.hardware import cluster, device, limits
-from runcast.simulator.profile import Model, load_profile, profile_for, profile_names
+from runcast.simulator.profile import Z90, Model, load_profile, profile_for, profile_names
 
 FITTED = ("a100-sxm", "b200-sxm", "gb200", "h100-sxm", "h200-sxm")
 DERIVED = ("b300", "gb300", "h20", "h800", "l40s", "v100")
@@ -221,4 +221,4 @@ def test_an_interval_is_told_in_seconds():
     answer = load_profile("h100-sxm").estimate("gemm.bf16", PRODUCT)
     low, high = answer.interval()
 
-    assert float(high[0] / low[0]) == pytest.approx(math.exp(2 * 1.645 * answer.spread[0]))
+    assert float(high[0] / low[0]) == pytest.approx(math.exp(2 * Z90 * answer.spread[0]))

@@ -13,7 +13,7 @@ from runcast.simulator.uncertainty.errors import errors_of
 
 from ..lowering.steps import labels, resolved
 
-Z = 1.6449
+Z = 1.6448536
 PATH = CriticalPath(np.array([0, 1, 2]), np.array([10.0, 20.0, 40.0]))
 
 

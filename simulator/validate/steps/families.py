@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...insight import Z90
+from ...profile import Z90
 from ..coverage import count, held, verdict
 from ..summary import of_errors
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from runcast.calibrate.fitting.errors import bands, growth, held_out
 from runcast.simulator.forms import cost_class
+from runcast.simulator.profile import Z90
 
 MEMORY, LINK = cost_class("memory.add"), cost_class("send_recv")
 SIZES = 2.0 ** np.arange(12, 31)
@@ -93,7 +94,7 @@ def test_nine_of_ten_fresh_rows_lie_in_the_90_percent_interval(sigma, seed, made
         for _ in range(2)
     )
     asked = fit("send_recv", measured).estimate({"bytes": fresh["bytes"].to_numpy()})
-    inside = np.abs(np.log(asked.seconds / fresh["seconds"])) <= 1.645 * asked.spread
+    inside = np.abs(np.log(asked.seconds / fresh["seconds"])) <= Z90 * asked.spread
     assert 0.85 <= inside.mean() <= 0.95
 
 
@@ -122,12 +123,12 @@ def test_a_band_of_many_rows_has_a_spread_of_its_own():
     missed = np.concatenate([np.full(40, 0.1645), np.full(10, 0.5)])
     few, many = bands(LINK, columns([*small, *large]), missed)[::-1]
     assert many.spread == pytest.approx(0.1)
-    assert few.spread == pytest.approx(np.quantile(missed, 0.9) / 1.645)
+    assert few.spread == pytest.approx(np.quantile(missed, 0.9) / Z90)
 
 
 def test_a_bias_is_part_of_the_spread():
     (band,) = bands(LINK, columns(np.full(50, 1.0)), np.full(50, -0.3))
-    assert (band.errors.bias, band.spread) == (pytest.approx(np.expm1(-0.3)), pytest.approx(0.3 / 1.645))
+    assert (band.errors.bias, band.spread) == (pytest.approx(np.expm1(-0.3)), pytest.approx(0.3 / Z90))
 
 
 # ---- beyond the range
@@ -146,7 +147,7 @@ def test_growth_is_what_leaving_the_top_out_was_seen_to_cost():
     assert found["bytes"] == 0.05  # one size is left: nothing to learn from
     sizes[0] = 0.5
     found = growth(LINK, columns(sizes) | {"link_bytes_per_s": np.ones(100)}, np.ones(100), 0.1, Watched(np.e))
-    assert found == {"bytes": pytest.approx((1 / 1.645 - 0.1) / 4), "link_bytes_per_s": 0.1}
+    assert found == {"bytes": pytest.approx((1 / Z90 - 0.1) / 4), "link_bytes_per_s": 0.1}
 
 
 def test_growth_over_ranks_leaves_the_most_of_them_out(made, fit):
