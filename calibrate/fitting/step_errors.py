@@ -68,12 +68,12 @@ def slopes_of(path: Path) -> Slopes:
     found = [answers[row] for row in range(len(cases))]
     seconds = np.array([answer.seconds for answer in found])
     by_phase = np.array([answer.phase_s for answer in found]) / seconds[:, None]
-    terms = [[term for term in terms_of(case.resolved) if term.stated is None] for case in cases]
-    keys = list(dict.fromkeys((term.of, term.name) for row in terms for term in row))
+    terms = [terms_of(case.resolved) for case in cases]
+    keys = list(dict.fromkeys((term.of, term.name) for row in terms for term in row if term.stated is None))
     at = {key: place for place, key in enumerate(keys)}
     by_parameter = np.zeros((len(cases), len(keys)))
     for row, its in enumerate(terms):
-        for term in its:
+        for term in (term for term in its if term.stated is None):
             by_parameter[row, at[term.of, term.name]] += term.power * by_phase[row, term.phase]
     error = np.log(seconds / np.array([case.cells.number("iter_time_s") for case in cases]))
     weight = Design(cases).weight * (NU + 1) / (NU + (error / SIGMA) ** 2) / SIGMA**2

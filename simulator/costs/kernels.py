@@ -34,11 +34,8 @@ _HEAD_ALIGNED = 8
 """Elements of a head that fused attention reads at once: other heads are copied first, padded (flash_attn_interface.py
 of Dao-AILab/flash-attention, 7153673)."""
 
-_TILE_ROWS = 128
-"""Rows of a tile of grouped products (DeepGEMM aligns each expert's rows to it). An expert loses about one: half a tile
-to rows that fill none, and as much to tails. Of one, half and none, one is nearest to ai-dynamo/aiconfigurator's tables
-of H100, H200 and B200 (095f58a) at 64 to 512 rows per expert, where all are too fast.
-"""
+_TILE_ROWS = "grouped_gemm.tile_rows"
+"""The parameter of what experts lose to tiles that they do not fill."""
 
 
 def misaligned(widths: Sequence[int], dtype: str) -> str | None:
@@ -132,7 +129,9 @@ class Kernels:
 
     def _experts(self, direction: str, shape: Shape, dtype: str) -> Estimate:
         """Two products over the rows of all experts of a rank: as fast as a dense one over their tiles, but for a
-        fraction, and no faster than the weights of the experts that have rows are read.
+        fraction, and no faster than the weights of the experts that have rows are read. What an expert loses to tiles
+        that it does not fill is as unsure as its parameter (NVIDIA's guide "Matrix Multiplication Background": tile
+        quantization).
 
         The models of `grouped_gemm` are of serving, whose kernels gather, activate and weigh too: here that is priced
         apart. A rank's experts have even rows; where routing is not, its rows are those of the fullest one.
@@ -140,7 +139,8 @@ class Kernels:
         rows, hidden, inter, _, experts, etp, ep, matrices = shape
         rows, width = max(rows, 1), inter // etp
         filled = min(rows, experts // ep)
-        tiled = rows + filled * _TILE_ROWS
+        lost = filled * round(self.profile.given(_TILE_ROWS, 0.0))
+        tiled = rows + lost
         both = [(tiled, (matrices - 1) * width, hidden), (tiled, hidden, width)]
         kind = direction or "gemm"
         plain = [self._in_training(kind, _turned(direction, one, filled), dtype) for one in both]
@@ -148,11 +148,16 @@ class Kernels:
         found = _times(found, 1 / self.profile.given("grouped_gemm.training_rate", 1.0))
         weights = float(matrices * hidden * width * filled)
         read_s = weights * element_bytes(dtype) / self._memory_rate
-        found = replace(found, seconds=np.maximum(found.seconds, read_s))
+        found = self._by_tiles(replace(found, seconds=np.maximum(found.seconds, read_s)), lost / tiled)
         if direction == "wgrad":
             return self._accumulated(found, weights)
         inner = (matrices - 1) * width + hidden if direction == "dgrad" else hidden + width
         return self._quantized(found, float(rows * inner), dtype)
+
+    def _by_tiles(self, found: Estimate, share: float) -> Estimate:
+        """Less sure by what that share of the rows is unsure, which tiles add."""
+        tile = self.profile.parameters.get(_TILE_ROWS)
+        return found if tile is None else replace(found, spread=np.hypot(found.spread, share * tile.spread))
 
     def _accumulated(self, found: Estimate, weights: float) -> Estimate:
         """Weight gradients are added to sums in fp32: that moves more than the 16-bit result of a product."""

@@ -94,6 +94,7 @@ OPTIONAL = {
     "gemm.training_rate.fp8": (0.1, 5.0, "the same of 8-bit GEMMs, if they differ"),
     "gemm.training_rate.fp4": (0.1, 5.0, "the same of 4-bit GEMMs, if they differ"),
     "grouped_gemm.training_rate": (0.1, 5.0, "the same of experts' GEMMs, over that of dense ones"),
+    "grouped_gemm.tile_rows": (0.0, 1024.0, "rows that an expert's GEMMs lose to tiles that it does not fill"),
     "gemm.align16_factor": (1.0, 20.0, "time of products with rows of an odd multiple of 16 bytes, over even ones"),
     "gemm.align4_factor": (1.0, 20.0, "the same of rows of a multiple of 4 or 8 bytes only"),
     "gemm.align2_factor": (1.0, 20.0, "the same of rows of an odd number of 16-bit elements, or of bytes"),

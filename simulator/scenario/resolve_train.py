@@ -392,14 +392,12 @@ class ResolvedTrain:
     def _blocked_s(self) -> float:
         """Of a pass over a layer in a far pipeline: host work for each rank of a tensor-parallel group, and waiting.
 
-        The work is times sqrt(1 + log2(nodes)), as the slowest of n grows with the root of log n; the waiting is for
-        exchanges between nodes, which no host factor makes longer.
+        The waiting is for exchanges between nodes, which no host factor makes longer.
         """
-        slowest = sqrt(1 + log2(len(self.cluster.nodes)))
         exchanges = 4 if self.shard.sequence_parallel else 2  # gathers and scatters, or all-reduces
         waits = self.profile.given("exchange.s", 0.0) * exchanges * self.tp_between_nodes
-        each = self.profile.given("layer.tp_s", 0.0)
-        return each * self.dims.tp * slowest + waits / self.profile.given("time_factor.host", 1.0)
+        work = self.profile.given("layer.tp_s", 0.0) * _slowest_of(len(self.cluster.nodes))
+        return work * self.dims.tp + waits / self.profile.given("time_factor.host", 1.0)
 
     def _costs(self) -> tuple[Costs, Floats | None]:
         machines, profile, _ = self.cluster, self.laid_out, self.peak_type  # what is wrong with them is told first
@@ -481,3 +479,12 @@ class ResolvedTrain:
             "version": version("runcast"),
         }
         return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def _slowest_of(nodes: int) -> float:
+    """How much longer than one of them the slowest of n nodes takes: sqrt(1 + log2 n), 1 for one.
+
+    The largest of n equal normal errors lies sqrt(2 ln n) deviations above the mean (Cramér, Mathematical Methods of
+    Statistics, 28.6), so its growth is that of sqrt(log n); how large it is, `layer.tp_s` is fitted to.
+    """
+    return sqrt(1 + log2(nodes))

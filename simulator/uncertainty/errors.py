@@ -20,7 +20,7 @@ from ..costs import EXCHANGES, PHASES, Costs, phase_of_op
 from ..profile import FACTORS
 from ..scenario import Resolved, ResolvedTrain
 from .factors import Fit, factor_covariance, shipped_fit
-from .terms import data_sheets, terms_of
+from .terms import Term, data_sheets, terms_of
 
 Floats = NDArray[np.float64]
 
@@ -104,19 +104,21 @@ def of_spreads(costs: Costs) -> Errors:
 
 def phase_covariance(resolved: ResolvedTrain, fit: Fit) -> Floats:
     """Of software, device and the load of experts."""
-    given = resolved.profile_name, resolved.scenario.stack, resolved.where
-    devices = tuple((device.name, device.like) for device in resolved.devices)
-    layout = (resolved.scenario.precision.compute, resolved.scenario.attention, resolved.tp_in_far_pipeline,
-              resolved.tp_between_nodes)  # fmt: skip
+    terms = (*terms_of(resolved), *_strange(resolved, fit))
     if fit is not shipped_fit():
-        return _phase_covariance(resolved, fit)
-    return resolved.memo.get("phase covariance", (*given, *layout, *devices), lambda: _phase_covariance(resolved, fit))
+        return _phase_covariance(terms, fit)
+    return resolved.memo.get("phase covariance", terms, lambda: _phase_covariance(terms, fit))
 
 
-def _phase_covariance(resolved: ResolvedTrain, fit: Fit) -> Floats:
+def _phase_covariance(terms: tuple[Term, ...], fit: Fit) -> Floats:
     routed = np.array([fit.routing * (phase in ROUTED) for phase in PHASES])
-    found: Floats = factor_covariance(terms_of(resolved), fit) + np.outer(routed, routed)
+    found: Floats = factor_covariance(terms, fit) + np.outer(routed, routed)
     return found
+
+
+def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
+    """Data sheets of devices that no row ran on."""
+    return [term for term in data_sheets(resolved) if term.of not in fit.heard]
 
 
 def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,7 +137,7 @@ def _of_shapes(resolved: ResolvedTrain) -> Floats:
 
 def _shared(resolved: ResolvedTrain, phase: NDArray[np.int64], fit: Fit) -> NDArray[np.bool_]:
     """Ops whose spread no fit took in: of a device without steps, a phase without a factor, or another network."""
-    if resolved.profile_name not in fit.heard or any(term.of not in fit.heard for term in data_sheets(resolved)):
+    if resolved.profile_name not in fit.heard or _strange(resolved, fit):
         return np.ones(len(phase), bool)
     without = np.array([name not in (*FACTORS, "coarse") for name in PHASES])
     return without[phase] | (_between_nodes(resolved) if resolved.networks.differing else False)

@@ -87,12 +87,7 @@ def _new(terms: Sequence[Term], fit: Fit) -> Floats:
 
 
 def _unseen(terms: Sequence[Term], fit: Fit) -> list[Term]:
-    """What a user's file states or no row told, and data sheets of devices that no row ran on."""
-    return [
-        term
-        for term in terms
-        if (term.of not in fit.heard if term.stated is not None else (term.of, term.name) not in fit.index)
-    ]
+    return [term for term in terms if term.stated is not None or (term.of, term.name) not in fit.index]
 
 
 def _unheard(terms: Sequence[Term], fit: Fit) -> list[Term]:

@@ -62,8 +62,8 @@ def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
     devices = resolved.memo.get("devices", (resolved.profile_name, where), lambda: tuple(
         _chain(resolved.profile_name, where, "profile")))  # fmt: skip
     return (
-        *_of_software(resolved, stacks), *_of_device(resolved, devices), *data_sheets(resolved),
-        *_of_network(resolved), *_of_architecture(resolved),
+        *_of_software(resolved, stacks), *_of_device(resolved, devices), *_of_network(resolved),
+        *_of_architecture(resolved),
     )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """What one kernel of a training step takes: laws that hold for every shape, and closed forms."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -233,3 +235,15 @@ def test_8_bits_save_less_where_products_are_small(kind):
         return 1 - float(both[1] / both[0])
 
     assert saved(1024) < saved(4096) < saved(8192)
+
+
+@pytest.mark.parametrize(("each", "lost"), [(128, 1 / 2), (384, 1 / 4)])
+def test_experts_are_less_sure_by_the_share_of_rows_that_tiles_add(each, lost):
+    one = kernels()
+    tile = one.profile["grouped_gemm.tile_rows"]
+    exact = {"grouped_gemm.tile_rows": replace(tile, spread=0.0)}
+    certain = replace(one.profile, parameters={**one.profile.parameters, **exact})
+    shape = (16 * each, 4096, 1536, 1, 16, 1, 1, 3)
+    here, there = (float(of.estimate("experts", shape, 0, "bf16").spread[0])
+                   for of in (one, replace(one, profile=certain)))  # fmt: skip
+    assert here**2 - there**2 == pytest.approx((lost * tile.spread) ** 2)

@@ -9,7 +9,9 @@ from runcast.simulator import simulate
 from runcast.simulator.costs import PHASES
 from runcast.simulator.files import digest
 from runcast.simulator.predict import TrainPrediction
+from runcast.simulator.scenario import load_question, resolve
 from runcast.simulator.uncertainty import Fit, Term, factor_covariance, shipped_fit
+from runcast.simulator.uncertainty.errors import phase_covariance
 from runcast.simulator.validate.steps import shipped
 
 STEP = Path(__file__).parents[2] / "data/scenarios/train-llama3-8b-8xh100.toml"
@@ -96,9 +98,9 @@ def test_a_data_sheet_with_the_rates_of_a_device_is_that_device():
 
 
 def test_a_device_that_rows_ran_on_is_no_data_sheet():
-    far = Term(GEMM, "A100 SXM 40GB", "gemm", 1.0, 0.2)
-    heard = replace(FIT, heard=FIT.heard | {"A100 SXM 40GB"})
-    assert factor_covariance([far], FIT)[GEMM, GEMM] > factor_covariance([far], heard)[GEMM, GEMM] == 0
+    resolved = resolve(load_question(STEP, [sheet("memory_bytes_per_s = '4 TB/s'")]))
+    known = replace(shipped_fit(), heard=shipped_fit().heard | {"mine"})
+    assert phase_covariance(resolved, known)[GEMM, GEMM] < phase_covariance(resolved, shipped_fit())[GEMM, GEMM]
 
 
 def test_the_shipped_errors_are_of_the_shipped_ledger():
