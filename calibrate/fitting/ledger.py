@@ -23,6 +23,7 @@ from ...simulator.errors import UserError
 from ...simulator.files import digest
 from ...simulator.profile import Parameter, load_stack, stack_chain
 from ...simulator.validate.updates import Case, free_in_ledger, read_cases
+from .owners import statements
 
 SIGMA = 0.08
 """Relative scatter of rows about a good model: published times are single runs, to two or three digits."""
@@ -154,6 +155,7 @@ def fit_ledger(path: Path) -> dict[str, Any]:
     chains = {case.stack: stack_chain(case.stack) for case in cases}
     found = fit(cases, chains, free_in_ledger())
     by_model = left_out(cases, chains, found, [case.model for case in cases])
+    tables = {"stacks": _entries(cases, chains, found)}
     by_system = left_out(cases, chains, found, [case.cells["system"] for case in cases])
     return {
         "about": {
@@ -165,7 +167,8 @@ def fit_ledger(path: Path) -> dict[str, Any]:
             "sigma": SIGMA,
             "nu": NU,
         },
-        "stacks": _entries(cases, chains, found),
+        **tables,
+        "stated": statements(tables),
         "left_out": {
             case.key: {"model": round(float(model), 4), "system": round(float(system), 4)}
             for case, model, system in zip(cases, by_model, by_system, strict=True)

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...simulator.profile import Parameter, Profile, load_architecture, load_network, load_profile, load_stack
+from ...simulator.profile import (
+    Parameter,
+    Profile,
+    load_architecture,
+    load_network,
+    load_profile,
+    load_stack,
+    stated_by,
+)
 from ...simulator.validate.steps import Case
 
 
@@ -65,3 +73,17 @@ def owner_of(name: str) -> Owner:
         return DEVICE
     heads = {"network": NETWORK, "architecture": ARCHITECTURE}
     return heads.get(name.partition(".")[0], SOFTWARE)
+
+
+def statements(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, dict[str, float]]]:
+    """What the files of fitted owners state of parameters that a fit of their kind moves.
+
+    Whoever loads them sees by it whether a file says something else since.
+    """
+    return {table: found for table, fits in tables.items() if (found := _stated(table, fits))}
+
+
+def _stated(table: str, fits: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    moved = {name for entries in fits.values() for name in entries}
+    own = {of: {name: value for name, value in stated_by(table, of).items() if name in moved} for of in fits}
+    return {of: values for of, values in own.items() if values}

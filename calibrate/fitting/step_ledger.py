@@ -11,7 +11,7 @@ from ...simulator.errors import UserError
 from ...simulator.files import digest
 from ...simulator.validate.steps import Case, read_cases
 from .crew import Crew
-from .owners import OWNERS, owner_of
+from .owners import OWNERS, owner_of, statements
 from .steps import NU, SIGMA, SMALL, Design, Floats, Rows
 
 PASSES = 5
@@ -121,6 +121,7 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
     """
     found = fit_all(path, tell=tell)
     cases, moved = found.design.cases, found.design.moved(found.rows)
+    tables = _entries(found, moved)
     return {
         "about": {
             "command": "runcast calibrate stacks --kind train_step",
@@ -131,7 +132,8 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
             "sigma": SIGMA,
             "nu": NU,
         },
-        **_entries(found, moved),
+        **tables,
+        "stated": statements(tables),
         "left_out": {
             case.key: {name: round(float(error[row]), 4) for name, error in found.left_out.items()}
             for row, case in enumerate(cases)

@@ -20,6 +20,7 @@ from .load import (
     stack_chain,
     stack_defaults,
     stack_names,
+    stated_by,
 )
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
 from .parameters import FACTORS, PARAMETERS, PROVENANCE, READ_OFF, TP_EXPOSED, Parameter, parameters
@@ -58,6 +59,7 @@ __all__ = [
     "stack_chain",
     "stack_defaults",
     "stack_names",
+    "stated_by",
     "write_limits",
     "write_models",
 ]

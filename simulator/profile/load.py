@@ -1,7 +1,7 @@
 """Reading profile and stack files: shipped ones by name, a user's by path, laid over the base that they name."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -57,7 +57,7 @@ def load_profile(name: str, where: str = "profile", *, fitted: bool = True) -> P
     """A shipped device profile by name, or one from a .json or .toml file; `where` is the file that names it.
 
     What the ledger of training steps says of a shipped profile is laid over what its file says, unless `fitted` is
-    false.
+    false. A number that the file has stated otherwise since the fit stands.
 
     Raises:
         UserError: no such profile, or a key or value that is not allowed; one line each.
@@ -80,7 +80,7 @@ def load_network(kind: str, *, fitted: bool = True) -> Profile:
     Raises:
         KeyError: there is no such kind.
     """
-    return _of_table("networks", networks(), kind, fitted)
+    return _of_table("networks", kind, fitted)
 
 
 def load_architecture(name: str, *, fitted: bool = True) -> Profile:
@@ -89,7 +89,7 @@ def load_architecture(name: str, *, fitted: bool = True) -> Profile:
     Raises:
         KeyError: there is no such architecture.
     """
-    return _of_table("architectures", _architectures(), name, fitted)
+    return _of_table("architectures", name, fitted)
 
 
 @cache
@@ -97,11 +97,15 @@ def _architectures() -> dict[str, Any]:
     return read_toml(files("runcast.data") / "architectures.toml")
 
 
-def _of_table(owners: str, tables: Mapping[str, Any], name: str, fitted: bool) -> Profile:
-    table = tables[name]
-    below = _of_table(owners, tables, table["base"], fitted).parameters if "base" in table else {}
+_TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {"networks": networks, "architectures": _architectures}
+"""Owners of parameters that are tables of one file."""
+
+
+def _of_table(owners: str, name: str, fitted: bool) -> Profile:
+    table = _TABLES[owners]()[name]
+    below = _of_table(owners, table["base"], fitted).parameters if "base" in table else {}
     own = parameters(f"{owners}.toml: {name}", table["parameters"])
-    known = fitted_parameters(owners).get(name, {}) if fitted else {}
+    known = _fitted_over(owners, name) if fitted else {}
     about = {key: table[key] for key in _ABOUT if key in table}
     return Profile(name, {**below, **own, **known}, about=about)
 
@@ -144,11 +148,41 @@ def stack_chain(name: str) -> list[str]:
 def fitted_parameters(folder: str = "stacks") -> Mapping[str, Mapping[str, Parameter]]:
     """By shipped stack (or profile), the parameters that were fitted to the ledgers of data/validation."""
     found: dict[str, dict[str, Parameter]] = {}
+    for file, content in _fits():
+        for of, entries in content.get(folder, {}).items():
+            found.setdefault(of, {}).update(parameters(file, entries))
+    return found
+
+
+def stated_by(folder: str, name: str) -> dict[str, float]:
+    """What the file, or table, of a shipped owner of parameters states itself: value by parameter."""
+    content = _TABLES[folder]()[name] if folder in _TABLES else _content(folder, name)
+    return {key: entry["value"] for key, entry in content.get("parameters", {}).items()}
+
+
+@cache
+def _stated_at_fit(folder: str) -> Mapping[str, Mapping[str, float]]:
+    """The same as it was when the ledgers were fitted, of parameters that some fit moves."""
+    found: dict[str, dict[str, float]] = {}
+    for _, content in _fits():
+        for of, values in content.get("stated", {}).get(folder, {}).items():
+            found.setdefault(of, {}).update(values)
+    return found
+
+
+def _fitted_over(folder: str, of: str) -> dict[str, Parameter]:
+    """What the ledgers say of one of them, but for what its own file states and did not when they were fitted."""
+    known = fitted_parameters(folder).get(of, {})
+    now, then = stated_by(folder, of), _stated_at_fit(folder).get(of, {})
+    return {name: fit for name, fit in known.items() if now.get(name) == then.get(name)}
+
+
+def _fits() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The files of fitted parameters that there are, those of training steps last."""
     for name in ("weight_update_fit.json", "training_fit.json"):
         file = files("runcast.data") / "validation" / name
-        for of, entries in (_read(file) if file.is_file() else {}).get(folder, {}).items():
-            found.setdefault(of, {}).update(parameters(str(file), entries))
-    return found
+        if file.is_file():
+            yield str(file), _read(file)
 
 
 def check_complete(profile: Profile, where: str) -> None:
@@ -210,7 +244,7 @@ def _load(
         below = _load(folder, content["base"], file, "base", (*above, place), fitted=fitted)
         base = below.borrowed(content.get("wider", 0.0))
     said = _over(base, content, name, file)
-    known = fitted_parameters(folder).get(name, {}) if fitted and name in _shipped(folder) else {}
+    known = _fitted_over(folder, name) if fitted and name in _shipped(folder) else {}
     return replace(said, parameters={**said.parameters, **known})
 
 
