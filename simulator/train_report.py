@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .costs import BUSY, PHASES
-from .insight import CriticalPath, critical_path, path_by_phase, provenance, split_by_place
+from .insight import CriticalPath, critical_path, path_by_phase, provenance, slowed_lines, slowed_s, split_by_place
 from .program import Program
 from .scenario import ResolvedTrain
 from .spending import Rates, Spending, rates
@@ -30,8 +30,9 @@ class TrainReport:
     `split_s[phase]` is the mean over pipeline ranks of the seconds that their compute lane is busy with a class of
     kernels or waits for something; they sum to the step. At the coarser level an action's seconds are split as they
     are when it runs alone. `bubble_fraction` is the share that it waits for other stages.
-    `exposed` is the critical path by the same names. MFU is model FLOP, recomputation not counted, over the dense peak
-    of the computing type: `mfu` counts what a causal mask leaves, `mfu_full` whole squares of attention.
+    `exposed` is the critical path by the same names, `slowed_s` how much longer kernels, exchanges and copies on it
+    take because of what runs beside them. MFU is model FLOP, recomputation not counted, over the dense peak of the
+    computing type: `mfu` counts what a causal mask leaves, `mfu_full` whole squares of attention.
     """
 
     name: str
@@ -49,6 +50,7 @@ class TrainReport:
     split_s: Mapping[str, float]
     by_rank_s: Mapping[str, tuple[float, ...]]
     exposed: Mapping[str, float]
+    slowed_s: Mapping[str, float]
     provenance: Mapping[str, float]
     memory: tuple[RankMemory, ...]
     rates: Rates
@@ -150,6 +152,7 @@ class TrainReport:
             "split_s": dict(self.split_s),
             "split_by_rank_s": {name: list(values) for name, values in self.by_rank_s.items()},
             "exposed": dict(self.exposed),
+            "slowed_s": dict(self.slowed_s),
             "bound_by": self.bound_by,
             "provenance": dict(self.provenance),
             "peak_memory_bytes": round(self.peak.peak_bytes),
@@ -180,6 +183,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     split = split_by_place(timeline, mix=resolved.mix)
     peak_type = resolved.peak_type
     tokens, run = batch.global_ * batch.seq_len, resolved.scenario.run
+    slowed = slowed_s(path, timeline.program, costs)
     causal, full = resolved.memo.get("flop", plan, lambda: (model_flop(plan, 1), model_flop(plan, 1, causal=False)))
     return TrainReport(
         name=resolved.scenario.name,
@@ -197,12 +201,13 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         split_s=dict(zip(PHASES, _mean_split(split, timeline.program).tolist(), strict=True)),
         by_rank_s={phase: tuple(split[:, i].tolist()) for i, phase in enumerate(PHASES)},
         exposed=_by_phase(path, timeline, resolved),
+        slowed_s=slowed,
         provenance=provenance(path, costs),
         memory=rank_memory(resolved, timeline),
         rates=held,
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
-        notes=(*resolved.notes, *_shapes(resolved, path), *held.notes),
+        notes=(*resolved.notes, *_shapes(resolved, path), *slowed_lines(slowed, step), *held.notes),
     )
 
 

@@ -25,7 +25,8 @@ class Parts:
     for, of an update its critical path. `path_s` is the critical path by phase, `class_s` by kind of op.
     `exposed_s` is communication in `split_s`: waits for exchanges of tp, cp, ep, dp and fsdp, or the copies, broadcasts
     and writes of an update; `exposed_path_s` is that on the critical path, sends between stages counted too.
-    `bubble_s` is waiting for other stages (None: an update), `host_s` the work of host threads on the critical path.
+    `bubble_s` is waiting for other stages (None: an update), `host_s` the work of host threads on the critical path,
+    `slowed_s` how much longer ops on that of a step take because of what runs beside them.
     """
 
     split_s: Mapping[str, float]
@@ -35,10 +36,11 @@ class Parts:
     exposed_path_s: float
     bubble_s: float | None
     host_s: float
+    slowed_s: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return vars(self) | {name: dict(getattr(self, name)) for name in ("split_s", "path_s", "class_s")}
+        return vars(self) | {name: dict(getattr(self, name)) for name in ("split_s", "path_s", "class_s", "slowed_s")}
 
 
 def parts_of(case: Case) -> Parts:
@@ -60,6 +62,7 @@ def _of_step(report: TrainReport, classes: Mapping[str, float]) -> Parts:
         exposed_path_s=_sum(report.exposed, (*_AXES, "pipeline")),
         bubble_s=report.split_s["pipeline"],
         host_s=report.exposed.get("host", 0.0),
+        slowed_s=report.slowed_s,
     )
 
 
@@ -76,6 +79,7 @@ def _of_update(case: Case, classes: Mapping[str, float]) -> Parts:
         exposed_path_s=moved,
         bubble_s=None,
         host_s=_host_s(case),
+        slowed_s={},
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..insight import slowed_lines
 from ..tables import aligned
 from ..units import digits_apart, format_bytes, format_seconds
 from .advice import Tried
@@ -55,6 +56,7 @@ def sentences(found: Explanation) -> Iterator[str]:
     kinds = [f"{kind} {seconds / total:.1%}" for kind, seconds in parts.class_s.items() if seconds >= 0.005 * total]
     yield f"By kind of op the critical path is {', '.join(kinds)}."
     yield f"Work of host threads holds {parts.host_s / total:.1%} of the critical path."
+    yield from (f"{line[0].upper()}{line[1:]}." for line in slowed_lines(parts.slowed_s, total))
     if found.awkward:
         yield f"Awkward shapes take {found.awkward_s / total:.1%} of it: {'; '.join(_awkward(found))}."
     yield from _worth(found)
