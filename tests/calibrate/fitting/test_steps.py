@@ -73,7 +73,7 @@ def test_products_of_experts_and_16_bit_products_of_8_bit_steps_have_clocks_too(
     slopes = design.slopes(rows, rows.u)[[case.key for case in cases].index(MOE)]
     gemm, experts = (slopes[at(design, "generic", f"time_factor.{phase}")] for phase in ("gemm", "experts"))
     eight = slopes[at(design, "h100-sxm", "gemm.training_rate.fp8")]
-    assert -gemm - experts < eight < -experts
+    assert -gemm - experts < eight < -0.9 * experts  # casts of what enters them do not go with the rate
     assert slopes[at(design, "h100-sxm", "gemm.training_rate")] < -0.05
 
 
