@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from ..errors import UserError, fault
 from ..files import beside, read_toml
 from . import files
 from .cluster import Cluster
-from .node import Node, build
+from .node import Node, NodeShape, build
 from .spec import NodeSpec, merged, node_spec
 
 Spec = str | Mapping[str, Any]
@@ -27,7 +28,8 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
 
     A mapping names a `base` (or a `node`) and changes any of its keys, such as
     `{ base = "h20-hgx", nics = 4, nic = "200 Gb/s", network = "roce" }`, or lists node types as
-    `{ mix = [{ base = "dgx-h100", nodes = 2 }, { base = "dgx-a100", nodes = 1 }] }`; the first sets the fabric.
+    `{ mix = [{ base = "dgx-h100", nodes = 2 }, { base = "dgx-a100", nodes = 1 }] }`; the first sets the fabric, and
+    equal neighbours share NVLink domains as if they were listed in one entry.
 
     Raises:
         UserError: an unknown name or key, or a value that is not allowed; one line each.
@@ -37,10 +39,17 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
     if parts[0][0].fabric.kind == "single" and nodes > 1:
         raise UserError(fault(where, "nodes", nodes, 'fabric "single" has no network; use 1 node, or another fabric'))
     _check_size(parts, nodes, where)
-    stamped: list[Node] = []
-    for part, count in parts:
-        stamped += [build(part.shape)] * count
-    return Cluster(stamped, parts[0][0].fabric)
+    return Cluster(_built(parts), parts[0][0].fabric)
+
+
+def _built(parts: Sequence[tuple[NodeSpec, int]]) -> list[Node]:
+    """Every node; equal ones are one object, wherever they are listed."""
+    shapes: list[NodeShape] = []
+    for part, _ in parts:
+        if part.shape not in shapes:
+            shapes.append(part.shape)
+    kinds = [build(shape) for shape in shapes]
+    return [kinds[shapes.index(part.shape)] for part, count in parts for _ in range(count)]
 
 
 def resolved(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, Any]:
@@ -68,7 +77,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def _parts(spec: Spec, nodes: int, where: str) -> list[tuple[NodeSpec, int]]:
-    """Each kind of node with its count."""
+    """Each kind of node with its count; equal neighbours are one entry however they are listed."""
     table, where, prefix = _table(spec, where)
     if "mix" not in table:
         return [(node_spec(table, where, prefix), nodes)]
@@ -77,7 +86,8 @@ def _parts(spec: Spec, nodes: int, where: str) -> list[tuple[NodeSpec, int]]:
         raise UserError(fault(where, f"{prefix}mix", mix, "expected only a list of { base, nodes, ... }"))
     parts = [_part(part, where, f"{prefix}mix[{i}].") for i, part in enumerate(mix)]
     _check_total(parts, nodes, where)
-    return parts
+    alike = groupby(parts, key=lambda entry: entry[0])
+    return [(part, sum(count for _, count in entries)) for part, entries in alike]
 
 
 def _part(part: Mapping[str, Any], where: str, prefix: str) -> tuple[NodeSpec, int]:

@@ -123,6 +123,20 @@ def test_a_what_if_without_nvlink() -> None:
     assert machine.nvlink_domain(0) == (0,)
 
 
+def test_equal_nodes_listed_one_by_one_share_their_rack() -> None:
+    listed = {"mix": [{"base": "gb200-nvl72", "nodes": 1}, {"base": "gb200-nvl72", "nodes": 2}]}
+
+    assert cluster(listed, 3).nvlink_domain(0) == tuple(range(12))
+    assert resolved(listed, 3) == resolved("gb200-nvl72", 3)
+
+
+def test_equal_nodes_are_one_kind_wherever_they_are_listed() -> None:
+    mix = [{"base": base, "nodes": 1} for base in ("dgx-h100", "dgx-a100", "dgx-h100")]
+
+    first, other, last = cluster({"mix": mix}, 3).nodes
+    assert first is last and first is not other
+
+
 def test_a_user_may_bring_another_device() -> None:
     assert cluster({"base": "dgx-h100", "device": "H200"}, 1).device(7) is device("h200")
 
