@@ -1,0 +1,53 @@
+"""More to do never takes less time."""
+
+import pytest
+from hypothesis import given
+
+from .plans import SPARSE, steps, updates
+from .predict import law, resolved, seconds
+
+MORE = {
+    "longer sequences": {"batch.seq_len": {"times": 2}},
+    "more layers": {"model.overrides.num_hidden_layers": {"times": 2}},
+    "more micro-batches": {"batch.global": {"times": 2}},
+    "larger micro-batches": {"batch.micro": 2, "batch.global": {"times": 2}},
+}
+
+
+def check_more(table, more):
+    now = seconds(resolved(table))
+
+    for name in more:
+        assert seconds(resolved(table, MORE[name])) >= now * (1 - 1e-9), name
+
+
+@law(8)
+@given(table=steps())
+def test_more_work_takes_no_less_time(table):
+    check_more(table, MORE)
+
+
+@law(8)
+@given(table=steps(models=SPARSE, seq=(32, 64, 128, 256)))
+def test_more_tokens_of_an_expert_take_no_less_time(table):
+    check_more(table, ["longer sequences", "larger micro-batches"])
+
+
+@law(8)
+@given(table=updates())
+def test_more_layers_take_no_less_time_to_send(table):
+    check_more(table, ["more layers"])
+
+
+@pytest.mark.slow
+@law(150)
+@given(table=steps())
+def test_more_work_takes_no_less_time_in_many_steps(table):
+    check_more(table, MORE)
+
+
+@pytest.mark.slow
+@law(100)
+@given(table=steps(models=SPARSE, seq=(32, 64, 128, 256)))
+def test_more_tokens_of_an_expert_take_no_less_time_in_many_steps(table):
+    check_more(table, ["longer sequences", "larger micro-batches"])
