@@ -81,10 +81,11 @@ def _from_trainers(draw: st.DrawFn, gpus: int, sparse: bool) -> dict[str, Any]:
     """Half of the GPUs train, or all where engines are on them."""
     tp, ep = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4] if sparse else [1]))
     pp = draw(st.sampled_from([1, 1, 2])) if gpus > 8 else 1
-    trainer = {"tp": draw(st.sampled_from([1, 2, 4])), "pp": pp, "ep": ep}
+    method = draw(st.sampled_from(FROM_TRAINERS))
+    trainers = gpus if method == "colocated" else gpus // 2
     return {
-        "method": (method := draw(st.sampled_from(FROM_TRAINERS))),
+        "method": method,
         "bucket": draw(st.sampled_from(["256 MiB", "2 GiB"])),
-        "trainer": trainer if method == "colocated" else {"gpus": gpus // 2, **trainer},
+        "trainer": {"gpus": trainers, "tp": draw(st.sampled_from([1, 2, 4])), "pp": pp, "ep": ep},
         "inference": {"tp": tp, "ep": draw(st.sampled_from([1, 2, 4] if sparse else [1]))},
     }

@@ -5,7 +5,7 @@ Three laws, from exact to bounded:
 - No op takes longer when it runs alone.
 - Nor does the whole where links are never shared: lanes keep their order, so it is the longest path over the ops.
 - Where links are shared, the whole may grow. Graham's anomalies (Bounds on multiprocessing timing anomalies, 1969) have
-  their like in fair sharing: what a faster link lets go ahead takes a share of another link from what the end waits for.
+  their like in fair sharing: what a faster link lets go ahead takes a share of another from what the end waits for.
   FSDP trainers that feed a chain of engines: at half of NVLink's rate their gathers leave room on the NICs; at its full
   rate they ask for all of them, and the chain's hop between nodes, which all wait for, gets half a NIC.
 """
@@ -20,7 +20,7 @@ FASTER = {
     "nic": {"cluster.nic": {"times": 2}},
     "nvlink": {"cluster.nvlink_bytes_per_s": {"times": 2}},
     "memory": {"cluster.device.memory_bytes_per_s": {"times": 1.3}},
-    "flops": {"cluster.device.peak_flop_per_s.bf16": {"times": 1.3}, "cluster.device.peak_flop_per_s.fp16": {"times": 1.3}},
+    "flops": {f"cluster.device.peak_flop_per_s.{dtype}": {"times": 1.3} for dtype in ("bf16", "fp16")},
 }
 WITH_NVLINK = tuple(name for name in CLUSTERS if name != "l40s-pcie")
 LATENCIES = ("latency_s", "hop_s", "message_s")
