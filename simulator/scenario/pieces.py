@@ -1,14 +1,18 @@
-"""What a step at the coarser level costs: its actions run alone as their kernels do, with all links to themselves."""
+"""What a step at the coarser level costs: its actions run alone as their kernels do, with all links to themselves.
 
-from collections.abc import Sequence
+Beside messages they are slower: by what their kernels take of each other, and by what their exchanges take of links.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine
-from ..costs import PHASES, Costs, Price, cost_train
+from ..costs import EXCHANGES, PHASES, Costs, Price, cost_train
 from ..costs.costs import Floats, bytes_by_link
 from ..hardware import Cluster
 from ..insight import split_by_place
@@ -27,7 +31,7 @@ def cost_coarse(
 
     Ranks of one of `places` (those of the Program if not given) do the same at the same time.
 
-    Messages and actions slow each other as messages and kernels do, in the proportions of all actions together.
+    Messages and actions slow each other as messages do kernels and other exchanges, in the proportions of all actions.
     Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
     """
     places = coarse.program.places if places is None else places
@@ -39,9 +43,19 @@ def cost_coarse(
         costs,
         work_s=work,
         link_bytes=bytes_by_link(work, costs.row, costs.demand, costs.rate_bytes_per_s, len(costs.link_names)),
-        interference=alone.interference(costs, profile),
+        interference=alone.interference(coarse.program, costs, profile),
     )
     return costs, alone.mix[[place for place, _, _ in coarse.parts]]
+
+
+class _Inside(NamedTuple):
+    """Exchanges in the actions of a stage that ask the same of links: their row of demand and share of the actions'
+    seconds, and how much of that time the actions wait for them.
+    """
+
+    row: int
+    share: float
+    exposed: float
 
 
 @dataclass(frozen=True)
@@ -122,18 +136,85 @@ class _Alone:
     def _at(self, moment: Moment) -> float:
         return float((self._run.start_s if moment.starts else self._run.end_s)[moment.op])
 
-    def interference(self, costs: Costs, profile: Profile) -> Floats:
-        """Of a step's costs, actions as the mean of what their kernels take and make; exchanges in them do neither."""
+    def interference(self, program: Program, costs: Costs, profile: Profile) -> Floats:
+        """Of a step's costs, actions as the mean of what their kernels and exchanges take and make."""
         factors = costs.interference.copy()
         busy = (self._run.end_s - self._run.start_s) * self._on(COMPUTE)
         shares = np.bincount(self.costs.cost_class, busy) / max(float(self._seconds.sum()), 1e-30)
         kinds = [(self.costs.classes[i], share) for i, share in enumerate(shares.tolist()) if share]
-        own = costs.classes.index(KIND)
+        own, (longer, lost) = costs.classes.index(KIND), self._crowding(program, costs)
         for i, other in enumerate(costs.classes):
             taken = [(share, _kept(profile, kind, other)) for kind, share in kinds]
-            factors[own, i] = 1 / (1 + sum(share * (1 / kept - 1) for share, kept in taken))
-            factors[i, own] = 1 + sum(share * (_kept(profile, other, kind) - 1) for kind, share in kinds)
+            factors[own, i] = 1 / (1 + longer[i] + sum(share * (1 / kept - 1) for share, kept in taken))
+            factors[i, own] = 1 - lost[i] + sum(share * (_kept(profile, other, kind) - 1) for kind, share in kinds)
         return factors
+
+    def _crowding(self, program: Program, costs: Costs) -> tuple[Floats, Floats]:
+        """What exchanges inside actions and ops beside these slow each other on links that both cross.
+
+        By class of the ops beside: how much longer actions take, over their seconds, and the share of its speed that
+        the op loses. Means over ops by their seconds: an exchange that is slowed crowds the other as much longer.
+        """
+        classes = len(costs.classes)
+        longer, lost, total = (np.zeros(classes) for _ in range(3))
+        for ranks, row, of, seconds in _beside(program, costs):
+            total[of] += seconds
+            for inside in self._exchanges.get(ranks, ()):
+                rates = _by_link(*self.costs.demand_row(inside.row)), _by_link(*costs.demand_row(row))
+                mine, other = _speeds(*rates, costs.capacity_bytes_per_s)
+                longer[of] += seconds * inside.share * inside.exposed * (1 / mine - 1)
+                lost[of] += seconds * inside.share / mine * (1 - other)
+        longer /= np.maximum(total, 1e-30)
+        return longer, lost / np.maximum(total, 1e-30) / (1 + longer)
+
+    @cached_property
+    def _exchanges(self) -> Mapping[tuple[int, ...], list[_Inside]]:
+        """Those in the actions of each stage, by its ranks."""
+        stages = [place.ranks for place in self.actions.places]
+        return {ranks: self._inside([i for i, of in enumerate(stages) if of == ranks]) for ranks in set(stages)}
+
+    def _inside(self, places: list[int]) -> list[_Inside]:
+        ops = self.actions.of_kind(*EXCHANGES) & ~self._on(*TRAFFIC) & np.isin(self._place, places)
+        spent = np.bincount(self.costs.row[ops], (self._run.end_s - self._run.start_s)[ops])
+        waits = self.mix[places][:, [PHASES.index(name) for name in _AXES]].sum(axis=1) @ self._seconds[places]
+        exposed = min(float(waits) / max(float(spent.sum()), 1e-30), 1.0)
+        total = max(float(self._seconds[places].sum()), 1e-30)
+        return [_Inside(row, seconds / total, exposed) for row, seconds in enumerate(spent.tolist()) if seconds]
+
+
+_AXES = ("tp", "cp", "ep")
+"""Phases that wait for exchanges inside actions."""
+
+
+def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, int, float]]:
+    """What runs beside actions and asks for links: the ranks of its place, row of demand, class, and seconds in all."""
+    lanes, op = program.lanes_of, program.lanes_of.row_of_value()
+    asks = (np.diff(costs.demand.start)[costs.row[op]] > 0) & (costs.work_s[op] > 0)
+    place = np.array([lane.place for lane in program.lanes], np.int64)[lanes.values]
+    keys = np.stack([place, costs.row[op], costs.cost_class[op]])[:, asks]
+    distinct, which = np.unique(keys, axis=1, return_inverse=True)
+    seconds = np.bincount(which.ravel(), costs.work_s[op][asks])
+    rows = zip(*distinct.tolist(), seconds.tolist(), strict=True)
+    return [(program.places[at].ranks, row, of, total) for at, row, of, total in rows]
+
+
+def _by_link(links: NDArray[np.int64], rates: Floats) -> dict[int, float]:
+    return dict(zip(links.tolist(), rates.tolist(), strict=True))
+
+
+def _speeds(mine: Mapping[int, float], other: Mapping[int, float], capacity: Floats) -> tuple[float, float]:
+    """What two flows keep of their speeds that put these bytes per second on links, where some are full: a fair half,
+    or what the other one leaves.
+    """
+    kept = 1.0, 1.0
+    for link in mine.keys() & other.keys():
+        room = float(capacity[link]) * (1 + 1e-9)
+        if mine[link] + other[link] > room:
+            kept = (
+                min(kept[0], max(room / 2, room - other[link]) / mine[link]),
+                min(kept[1], max(room / 2, room - mine[link]) / other[link]),
+            )
+    return kept
 
 
 def _kept(profile: Profile, victim: str, aggressor: str) -> float:

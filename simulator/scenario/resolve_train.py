@@ -359,17 +359,7 @@ class ResolvedTrain:
     @property
     def tp_between_nodes(self) -> bool:
         """Whether a tensor-parallel group is on several nodes (or NVLink domains)."""
-        return self._between_nodes("tp")
-
-    def _between_nodes(self, axis: str) -> bool:
-        return len({self.cluster.island(rank) for rank in self.dims.group(axis, 0)}) > 1
-
-    @property
-    def _exchanges_meet_copies(self) -> bool:
-        """Whether layers exchange something between nodes on lanes that copies from the host take too."""
-        into = {link for nic in self.cluster.nics_of_gpu(0) for link in self.cluster.nic_in_route(0, nic)}
-        shared = into & set(self.cluster.h2d_route(0))
-        return bool(shared) and any(self._between_nodes(axis) for axis in ("tp", "cp", "ep", "etp"))
+        return len({self.cluster.island(rank) for rank in self.dims.group("tp", 0)}) > 1
 
     @property
     def laid_out(self) -> Profile:
@@ -452,8 +442,6 @@ class ResolvedTrain:
         if self.scenario.offload.activations:
             slots = self.scenario.offload.slots
             notes.append(f"offload: the last {slots} layers before a backward, heads and MTP layers stay on the device")
-            if self.scenario.level == "coarse" and self._exchanges_meet_copies:
-                notes.append("level = coarse: copies and exchanges between nodes do not slow each other, as they would")
         if len(self.replicas) > 1:
             notes.append(note_on(self.replicas, self.shares, self.dims, self.cluster, self.slowness))
         return tuple(notes)

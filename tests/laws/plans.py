@@ -17,6 +17,7 @@ def steps(
     draw: st.DrawFn,
     clusters: tuple[str, ...] = CLUSTERS,
     nodes: tuple[int, ...] = (1, 2, 4),
+    stacks: tuple[str, ...] = STACKS,
     models: tuple[str, ...] = DENSE + SPARSE,
     pp: tuple[int, ...] = (1, 1, 2, 4),
     zero: tuple[int, ...] = (0, 1, 1, 2, 3),
@@ -38,7 +39,7 @@ def steps(
     if model in SPARSE and dp > 1:
         parallel["ep"] = draw(st.sampled_from([size for size in (1, 2, 4, 8) if dp % size == 0]))
     return {
-        "kind": "train_step", "cluster": name, "nodes": many, "stack": draw(st.sampled_from(STACKS)),
+        "kind": "train_step", "cluster": name, "nodes": many, "stack": draw(st.sampled_from(stacks)),
         "model": {"preset": model, "overrides": {"num_hidden_layers": layers}},
         "parallel": parallel,
         "schedule": {"name": schedule, **({"vpp": CHUNKS[schedule]} if schedule in CHUNKS else {})},
