@@ -16,7 +16,7 @@ from .timeline import Timeline
 from .train_flop import model_flop
 from .train_memory import RankMemory, rank_memory
 from .training_run import TrainingRun, training_run
-from .uncertainty import interval
+from .uncertainty import interval, size_notes
 
 Floats = NDArray[np.float64]
 _LEAST_LOST = 0.01
@@ -207,7 +207,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         rates=held,
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
-        notes=(*resolved.notes, *_shapes(resolved, path), *slowed_lines(slowed, step), *held.notes),
+        notes=(*resolved.notes, *_notes(resolved, path, slowed), *held.notes),
     )
 
 
@@ -221,6 +221,13 @@ def _mean_peak(resolved: ResolvedTrain) -> float:
     """Dense peak of the computing type, the mean over GPUs."""
     peaks = [node.device.peak_flop_per_s[resolved.peak_type] for node in resolved.cluster.nodes]
     return float(np.average(peaks, weights=resolved.cluster.gpus_per_node))
+
+
+def _notes(resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float]) -> Iterator[str]:
+    """What the simulation shows, or leaves out."""
+    yield from _shapes(resolved, path)
+    yield from slowed_lines(slowed, float(path.seconds.sum()))
+    yield from size_notes(resolved.profile, resolved.dims.world_size)
 
 
 def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:

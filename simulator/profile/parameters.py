@@ -102,6 +102,8 @@ OPTIONAL = {
     "attention.flash2_factor": (0.5, 5.0, "time of FlashAttention-2's kernels over that of the device's own"),
     "architecture.factor": (0.1, 10.0, "time of the kernels of an architecture's layers over that of their parts"),
     TP_EXPOSED: (0.0, 1.0, "share of an overlapped tensor-parallel exchange that its GEMMs do not hide"),
+    "scale.doubling_fraction": (0.0, 0.5, "what a step may take longer for each doubling of GPUs beyond scale.gpus"),
+    "scale.gpus": (1.0, 1e6, "GPUs of a typical row that factors are fitted to"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
     "network.message_s": (0.0, 1.0, "a message between two nodes under one leaf switch"),
     "network.switch_s": (0.0, 1.0, "each further switch on its way"),

@@ -13,6 +13,7 @@ from ..files import beside
 from ..hardware import Device, Limits
 from ..profile import FACTORS, TP_EXPOSED, Parameter, Profile, load_profile, load_stack
 from ..scenario import ResolvedTrain
+from .size import size_error
 
 _RATE = "gemm.training_rate"
 _OWN_RATE = ("fp8", "fp4")
@@ -63,7 +64,7 @@ def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
         _chain(resolved.profile_name, where, "profile")))  # fmt: skip
     return (
         *_of_software(resolved, stacks), *_of_device(resolved, devices), *_of_network(resolved),
-        *_of_architecture(resolved),
+        *_of_architecture(resolved), *_of_size(resolved),
     )  # fmt: skip
 
 
@@ -94,6 +95,12 @@ def _of_architecture(resolved: ResolvedTrain) -> Iterator[Term]:
     if resolved.spec.architecture:
         for phase in OF_LAYERS:
             yield Term(PHASES.index(phase), resolved.spec.architecture, "architecture.factor", 1.0)
+
+
+def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
+    """One error of all phases, which grows with the number of GPUs."""
+    if error := size_error(resolved.profile, resolved.dims.world_size):
+        yield from (Term(PHASES.index(phase), "all", "scale.doubling_fraction", 1.0, error) for phase in FACTORS)
 
 
 def _of_device(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
