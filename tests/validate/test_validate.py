@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from runcast.simulator import UserError, cli
+from runcast.simulator.profile import Z90
 from runcast.simulator.validate import Validation, lines, validate
 
 HEADER = "cost_class,device,bytes,seconds"
@@ -216,7 +217,7 @@ def test_csv_says_for_each_row_what_was_predicted_or_why_not(table: Any, profile
     left_out, found = cells(validate(rows, "copy", profile()))
     added = [float(found[name]) for name in ("predicted_s", "signed_error", "interval_low_s", "interval_high_s")]
     assert (added, found["provenance"], left_out["predicted_s"], left_out["reason"]) == (
-        pytest.approx([1e-3, 0.25, 1e-3 * exp(-0.1645), 1e-3 * exp(0.1645)]),
+        pytest.approx([1e-3, 0.25, 1e-3 * exp(-0.1 * Z90), 1e-3 * exp(0.1 * Z90)]),
         "fitted",
         "",
         "bytes: expected a number greater than zero",
