@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from ...simulator.profile import (
+    SIBLING_WIDER,
     Parameter,
     Profile,
     load_architecture,
@@ -65,6 +66,11 @@ DEVICE = Owner("profiles", lambda case: case.resolved.profile_name, load_profile
 NETWORK = Owner("networks", lambda case: case.resolved.cluster.fabric.network, load_network)
 ARCHITECTURE = Owner("architectures", lambda case: case.resolved.spec.architecture, load_architecture)
 OWNERS = (SOFTWARE, DEVICE, NETWORK, ARCHITECTURE)
+
+
+def siblings(device: str) -> list[str]:
+    """Of a device and those that it rests on, the ones of the generation of what they rest on."""
+    return [of for of in DEVICE.bases(device) if DEVICE.about(of).get("wider", 1.0) <= SIBLING_WIDER]
 
 
 def owner_of(name: str) -> Owner:

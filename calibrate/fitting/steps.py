@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ...simulator.costs import OF_LAYERS, PHASES, PRODUCT_TYPE
 from ...simulator.profile import FACTORS, Parameter
 from ...simulator.validate.steps import Case
-from .owners import ARCHITECTURE, DEVICE, NETWORK, OWNERS, SOFTWARE, owner_of
+from .owners import ARCHITECTURE, DEVICE, NETWORK, OWNERS, SOFTWARE, owner_of, siblings
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -53,6 +53,9 @@ SPREADS = {
 OTHER_SPREAD = 0.15
 """How far a device of another generation is from the one that it rests on, and an architecture from its parts."""
 
+GROUPED_SPREAD = 0.3
+"""How far GEMMs of experts are from dense ones in training: profiles have those of serving, which are other kernels."""
+
 SMALL = 0.02
 """Change of ln(parameter) that shows what it moves."""
 
@@ -65,6 +68,8 @@ _OWN_RATE = ("fp8", "fp4")
 _GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
 _ARCHITECTURE = "architecture.factor"
+_CLOCK = "gemm.clock"
+"""What a device's GEMMs of all types have in common beside its sibling's: clocks and power. No file has it alone."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,8 @@ class Design:
         for phase, name, power in moved:
             for device in DEVICE.chain(case.resolved.profile_name, name):
                 yield row, PHASES.index(phase), self._at(device, name), power
+        for device in siblings(case.resolved.profile_name):
+            yield from ((row, PHASES.index(phase), self._at(device, _CLOCK), -1.0) for phase in ("gemm", "experts"))
 
     def _of_network(self, row: int, case: Case, far: Sequence[str]) -> Iterator[Term]:
         """What a message takes, on other networks than the profile was measured on."""
@@ -161,19 +168,26 @@ class Design:
     def values(self, row: int, u: Floats) -> dict[str, float]:
         """The parameters of a row's profile, stack and network."""
         names = dict.fromkeys(self.free[at].name for at in self.at[self.row == row].tolist())
+        names.pop(_CLOCK, None)
         return {name: self.value(str(self._of[owner_of(name)][row]), name, u) for name in names}
 
     def value(self, of: str, name: str, u: Floats) -> float:
         """A parameter as the file of its owner would have it: with all that it rests on."""
         owner = owner_of(name)
-        places = [self._index[one, name] for one in owner.chain(of, name) if (one, name) in self._index]
+        places = self._places(owner.chain(of, name), name)
         if name.startswith(f"{_RATE}.") and name not in owner.stated(of) and not u[places].any():
             return self.value(of, _RATE, u)  # a type of which nothing is known trains as 16-bit GEMMs do
-        return _value(owner.stated(of), name) * float(np.exp(u[places].sum()))
+        clocks = self._places(siblings(of), _CLOCK) if name.startswith(_RATE) else []
+        return _value(owner.stated(of), name) * float(np.exp(u[places].sum() + u[clocks].sum()))
+
+    def _places(self, owners: Sequence[str], name: str) -> list[int]:
+        return [self._index[of, name] for of in owners if (of, name) in self._index]
 
     def adds(self, at: int, u: Floats) -> bool:
         """Whether a file must tell a parameter: it moved, or its own file's number hides what moved below it."""
         of, name = self.free[at].of, self.free[at].name
+        if name == _CLOCK or name.startswith(_RATE):
+            return name != _CLOCK and bool(u[[at, *self._places(siblings(of), _CLOCK)]].any())
         if u[at] or owner_of(name) is not SOFTWARE or not SOFTWARE.states(of, name):
             return bool(u[at])
         return self.value(of, name, u) != SOFTWARE.stated(of)[name].value
@@ -284,6 +298,8 @@ def spread_of(of: str, name: str) -> float:
     spread = SPREADS.get(name, SPREADS.get(name.removeprefix("time_factor.")))
     if spread is not None:
         return spread
+    if name == _GROUPED:
+        return OTHER_SPREAD if siblings(of)[:1] == [of] else GROUPED_SPREAD
     wider = DEVICE.about(of).get("wider", OTHER_SPREAD) if owner_of(name) is DEVICE else OTHER_SPREAD
     return min(float(wider), OTHER_SPREAD)
 

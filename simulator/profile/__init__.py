@@ -8,6 +8,7 @@ and the only thing that measuring and predicting share.
 from .entries import read_limits, read_models, write_limits, write_models
 from .load import (
     SCHEMA,
+    SIBLING_WIDER,
     check_complete,
     check_devices,
     fitted_parameters,
@@ -32,6 +33,7 @@ __all__ = [
     "PROVENANCE",
     "READ_OFF",
     "SCHEMA",
+    "SIBLING_WIDER",
     "TP_EXPOSED",
     "Z90",
     "Band",

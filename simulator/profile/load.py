@@ -50,6 +50,9 @@ _KEYS: dict[str, Check] = {
     "models": table,
     "defaults": table,
 }
+SIBLING_WIDER = 0.1
+"""A profile that is carried over from a device of its generation is no wider (docs/profiles.md, borrowed models)."""
+
 _ABOUT = ("date", "source", "command", "samples", "environment", "base", "wider", "network")
 
 

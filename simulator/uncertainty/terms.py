@@ -11,7 +11,7 @@ from math import hypot, log2
 from ..costs import OF_LAYERS, PHASES, PRODUCT_TYPE
 from ..files import beside
 from ..hardware import Device, Limits
-from ..profile import FACTORS, TP_EXPOSED, Parameter, Profile, load_profile, load_stack
+from ..profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_profile, load_stack
 from ..scenario import ResolvedTrain
 from .size import size_error
 
@@ -20,6 +20,7 @@ _OWN_RATE = ("fp8", "fp4")
 _GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
 _MESSAGE = "network.message_s"
+_CLOCK = "gemm.clock"
 
 _SIBLING, _PER_DOUBLING = 0.08, 0.17
 """How far kernels of a device are from those of the one whose profile serves it: a sibling of its generation, and more
@@ -49,6 +50,7 @@ class _Link:
     of: str
     own: dict[str, Parameter]
     shipped: bool
+    sibling: bool
 
 
 def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
@@ -108,6 +110,8 @@ def _of_device(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Te
     own = f"{_RATE}.{kept}" if kept in _OWN_RATE else _RATE
     for phase, name in (("gemm", own), ("experts", own), ("experts", _GROUPED)):
         yield from _to_first_stated(chain, name, phase, -1.0)
+    for phase in ("gemm", "experts"):
+        yield from (Term(PHASES.index(phase), link.of, _CLOCK, -1.0) for link in chain if link.sibling and link.shipped)
     if resolved.scenario.attention == "flash-2":
         yield from _to_first_stated(chain, _FLASH2, "attention", 1.0)
 
@@ -173,7 +177,7 @@ def _chain(name: str, where: str, kind: str) -> Iterator[_Link]:
         file = where if shipped else str(beside(name, where))
         base = here.about.get("base")
         below = load(base, file, fitted=False) if base else None
-        yield _Link(name, _own(here, below), shipped)
+        yield _Link(name, _own(here, below), shipped, here.about.get("wider", 1.0) <= SIBLING_WIDER)
         name, where, here = str(base), file, below
 
 

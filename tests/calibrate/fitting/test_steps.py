@@ -13,11 +13,12 @@ from runcast.simulator.validate.steps import read_cases, shipped
 DENSE, MOE, SIXTEEN = "torchtitan-1d15bccfcd", "nvidia_dgxc-05c7876c47", "simumax_b200-6c4a45a060"  # fp8, fp8, bf16
 BLOCKED = "hf_ultrascale-66a25fcacf"  # tensor parallelism in a pipeline over nodes
 FAR = "hf_ultrascale-2e978fe71c"  # and over nodes itself
+SIBLING = "nvidia_megatron_bridge-56f7996c01"  # B300, of whose GEMMs in 16 bits only GPT-OSS tells
 KEYS = (
     DENSE, MOE, SIXTEEN, BLOCKED, FAR,
     "mosaic_llmfoundry-f25237a6cd", "nvidia_dgxc-2c7e132ede", "nvidia_dgxc-af4caea272",
     "megatron2020_tex-2fb2376f18", "vtrain_multi-0bc9127df0", "mlperf_nvidia-c2b6e86d4e",
-    "nvidia_megatron_bridge-738b681900", "nvidia_megatron_bridge-021e255ffa",
+    "nvidia_megatron_bridge-738b681900", "nvidia_megatron_bridge-021e255ffa", SIBLING,
 )  # fmt: skip
 
 
@@ -104,6 +105,15 @@ def test_flash_attention_2_is_a_factor_where_it_is_not_the_devices_own(cases, wa
     assert not known[at(design, "a100-sxm", name)]
     row = [case.key for case in cases].index("mosaic_llmfoundry-f25237a6cd")
     assert design.values(row, np.zeros(len(design.free)))[name] == 1.0  # whatever an older fit found
+
+
+def test_what_a_sibling_has_of_its_own_moves_gemms_of_all_types(cases, watched):
+    design, _ = watched
+    row, u = [case.key for case in cases].index(SIBLING), np.zeros(len(design.free))
+    u[at(design, "b300", "gemm.clock")] = 0.1
+    rate = "gemm.training_rate"
+    assert design.values(row, u)[rate] == pytest.approx(design.values(row, 0 * u)[rate] * np.exp(0.1))
+    assert [design.adds(at(design, "b300", name), u) for name in (rate, "gemm.clock")] == [True, False]
 
 
 def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
