@@ -12,7 +12,7 @@ from runcast.dashboard.measured import DEVICE, SOFTWARE, Measured
 from runcast.dashboard.pages import calibration
 from runcast.dashboard.pages.calibration import Shown, class_of, classes, device, shown, software
 from runcast.simulator.errors import UserError
-from runcast.simulator.profile import Parameter, load_profile, load_stack
+from runcast.simulator.profile import Z90, Parameter, load_profile, load_stack
 
 SIZES = 2.0 ** np.arange(12, 28)
 
@@ -123,7 +123,7 @@ def test_a_stack_says_what_it_rests_on_and_how_many_were_fitted():
 def test_a_factor_has_an_interval_of_ninety_percent():
     (trace,) = factor_dots({"time_factor.gemm": Parameter(2.0, 0.1, "fitted", "x")}).data
     low, high = trace.customdata[0]
-    assert (low, high) == (pytest.approx(2 / np.exp(0.1645)), pytest.approx(2 * np.exp(0.1645)))
+    assert (low, high) == (pytest.approx(2 / np.exp(0.1 * Z90)), pytest.approx(2 * np.exp(0.1 * Z90)))
 
 
 def test_the_page_shows_what_the_profile_says(page):

@@ -46,7 +46,7 @@ def test_without_overlap_nothing_is_slowed():
 
 
 def test_the_line_names_what_takes_longer_from_one_per_cent_on():
-    line, = slowed_lines({"kernels": 3.0, "exchanges": 1.0, "copies": 0.01}, 100.0)
+    (line,) = slowed_lines({"kernels": 3.0, "exchanges": 1.0, "copies": 0.01}, 100.0)
     assert line == (
         "ops on the critical path take 4.0% of the step longer because of what runs beside them: "
         "kernels beside exchanges and copies (3.0%), exchanges beside kernels, or beside others on the same link (1.0%)"

@@ -71,7 +71,8 @@ def updates(draw: st.DrawFn, clusters: tuple[str, ...] = CLUSTERS, nodes: tuple[
 def _served(draw: st.DrawFn) -> dict[str, Any]:
     method = draw(st.sampled_from(SERVED))
     return {
-        "method": method, "bucket": draw(st.sampled_from(["2 GiB", "4 GiB"])),
+        "method": method,
+        "bucket": draw(st.sampled_from(["2 GiB", "4 GiB"])),
         "pipeline": draw(st.sampled_from(["two_stage", "serial"] + ["three_stage"] * (method == "broadcast"))),
         "inference": {"tp": draw(st.sampled_from([1, 2, 4]))},
         **({"ranks": draw(st.sampled_from([4, 8]))} if method == "p2p" else {}),

@@ -120,7 +120,7 @@ def test_bands_without_rows_are_left_out_and_the_first_still_begins_at_zero():
 
 def test_a_band_of_many_rows_has_a_spread_of_its_own():
     small, large = np.full(40, 2.0**10), np.full(10, 2.0**30)
-    missed = np.concatenate([np.full(40, 0.1645), np.full(10, 0.5)])
+    missed = np.concatenate([np.full(40, 0.1 * Z90), np.full(10, 0.5)])
     few, many = bands(LINK, columns([*small, *large]), missed)[::-1]
     assert many.spread == pytest.approx(0.1)
     assert few.spread == pytest.approx(np.quantile(missed, 0.9) / Z90)

@@ -101,7 +101,8 @@ def test_a_sibling_that_was_measured_faster_is_predicted_faster(siblings):
 
 
 OPEN = pytest.mark.xfail(
-    strict=True, reason="rows of GPT-OSS alone tell of B300's GEMMs in 16 bits: dense steps come out 3 % slower than B200's"
+    strict=True,
+    reason="rows of GPT-OSS alone tell of B300's GEMMs in 16 bits: dense steps come out 3 % slower than B200's",
 )
 
 
