@@ -204,7 +204,7 @@ def test_offload_never_raises_what_a_rank_holds(step, slots, copy):
     shares = [peaks(timed(with_offload(step, activations=share, slots=slots), copy)) for share in (0.0, 0.5, 1.0)]
     for none, half, whole in zip(*shares, strict=True):
         assert max(half.bytes, whole.bytes) <= none.bytes
-        if copy == 0:  # slower ones hold more of what is on its way
+        if copy == 0 and slots == 1:  # slower copies and more slots hold more of what is on its way
             assert whole.bytes <= half.bytes
 
 
