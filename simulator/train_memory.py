@@ -180,7 +180,7 @@ def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
     if plan.sharding.level < 3:
         return 0.0
     units = sorted((sum(unit) for _, unit in holdings.own), reverse=True)
-    at_once = units[: 1 + plan.sharding.prefetch] if plan.sharding.reshard else units
+    at_once = units[: 1 + plan.sharding.most_ahead] if plan.sharding.reshard else units
     return sum(at_once) * plan.types.weights
 
 

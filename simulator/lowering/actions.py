@@ -173,7 +173,7 @@ class _Script:
         extra = [*self._issued(number), *self._gathered(number)]
         self._enter(number)
         if self.plan.again.whole(position):
-            self._run(self.layers.forward, number, extra)
+            self._run(self.layers.forward_again, number, extra)
             extra = []
         self._run(self.layers.after_back, number, extra)
         self._write_held_back()
@@ -342,7 +342,8 @@ class _Script:
         if sharding.level < 3 or number in self._there or not (sharding.reshard or self.one.first):
             return []
         self._there.add(number)
-        self.w.layer, back = number, len(self._ends) - 1 - sharding.prefetch
+        ahead = sharding.prefetch if self.one.kind == "F" else sharding.prefetch_backward
+        self.w.layer, back = number, len(self._ends) - 1 - ahead
         after = self._ends[back] if back >= 0 else []
         found = [
             self.w.op("all_gather", "fsdp", after, name="gather weights", group=share.group,

@@ -9,6 +9,7 @@ Bytes are nccl-tests': of what is gathered or reduced in all, of what a rank sen
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from ..workload.blocks import Layer
 from ..workload.kernels import ATTENTIONS, Kernel, Kernels, input_gradient, weight_gradient
@@ -143,6 +144,20 @@ class LayerWriter:
         return done
 
     # Recomputation
+
+    def forward_again(self, number: int, after: Sequence[int]) -> After:
+        """A whole layer, or what its last product reads (torch.utils.checkpoint.set_checkpoint_early_stop).
+
+        It is run to its end where gradients need more: of routing weights, or of a norm behind.
+        """
+        layer = self.layer(number)
+        if not self.plan.again.early_stop or any(kernel.kind != "residual_add" for kernel in layer.after):
+            return self.forward(number, after)
+        last = [kernel.name for kernel in layer.mlp if kernel.kind == "gemm"][-1]
+        read = tuple(takewhile(lambda kernel: kernel.name != last, layer.mlp))
+        done = self.attention(number, after)
+        gathers = self.shard.tp > 1 and self.shard.sequence_parallel
+        return self._plain(read, self._tp("all_gather", self._hidden, done) if gathers else done)
 
     def _experts_again(self, layer: Layer, after: Sequence[int]) -> After:
         """Routing, experts and their exchanges once more."""

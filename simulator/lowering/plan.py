@@ -33,11 +33,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Again:
-    """What the backward computes again: parts of every layer, or whole layers, the first `layers` of a stage."""
+    """What the backward computes again: parts of every layer, or whole layers, the first `layers` of a stage.
+
+    With `early_stop` a whole layer ends with what its last product reads: no gradient needs what that product gives.
+    """
 
     parts: frozenset[str] = frozenset()
     full: bool = False
     layers: int | None = None
+    early_stop: bool = False
 
     def whole(self, position: int) -> bool:
         """Whether the layer at this position of its stage is recomputed whole."""
@@ -48,15 +52,17 @@ class Again:
 class Sharding:
     """ZeRO: what is sharded over data-parallel ranks, and how it travels.
 
-    `level` is 0 to 3. From 3 on weights are gathered `prefetch` layers ahead and dropped again if `reshard`;
-    `each_microbatch` says whether gradients are reduced after each backward. `bucket` is elements of a gradient bucket,
-    `overlap_grads` and `overlap_weights` whether buckets travel beside the last backward and the first forward.
-    With `fused`, which is Horovod's way, a bucket waits for a tick of a coordinator, and is never larger than `bucket`.
-    `by_tensor`: each layer's gradients go by themselves, a message of each tensor.
+    `level` is 0 to 3. From 3 on weights are gathered `prefetch` layers ahead in forwards, `prefetch_backward` in
+    backwards, and dropped again if `reshard`; `each_microbatch` says whether gradients are reduced after each backward.
+    `bucket` is elements of a gradient bucket, `overlap_grads` and `overlap_weights` whether buckets travel beside the
+    last backward and the first forward. With `fused`, which is Horovod's way, a bucket waits for a tick of a
+    coordinator, and is never larger than `bucket`. `by_tensor`: each layer's gradients go by themselves, a message of
+    each tensor.
     """
 
     level: int = 1
     prefetch: int = 1
+    prefetch_backward: int = 1
     reshard: bool = True
     each_microbatch: bool = True
     bucket: int = 40_000_000
@@ -64,6 +70,11 @@ class Sharding:
     overlap_weights: bool = True
     fused: bool = False
     by_tensor: bool = False
+
+    @property
+    def most_ahead(self) -> int:
+        """Units whose weights are gathered ahead, at most."""
+        return max(self.prefetch, self.prefetch_backward)
 
     def messages(self, parameters: int, tensors: int) -> int:
         """Into how many messages gradients that are ready together are cut, of so many tensors."""

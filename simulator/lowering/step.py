@@ -100,7 +100,7 @@ class Step:
         ended = self._ended[rank]
         for op, end in piece.gathers:
             self.assembly.wait(first + op, ended[end] if end < len(ended) else ())
-        self._ended[rank] = [[first + op for op in ops] for ops in piece.ends] + ended[: self.plan.sharding.prefetch]
+        self._ended[rank] = [[first + op for op in ops] for ops in piece.ends] + ended[: self.plan.sharding.most_ahead]
         last, sends = first + len(piece) - 1, self._sends(piece, first) if self.plan.mirrored else ()
         return [
             Placed([first + op for op in heads], [first + op for op in tails], first, last, weights, grads, sends,

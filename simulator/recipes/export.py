@@ -254,6 +254,10 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
         yield "parallel.reshard = false: weights are dropped after the forward"
     if p.zero == 3 and p.prefetch != 1:
         yield f"parallel.prefetch = {p.prefetch}: how far ahead weights are gathered"
+    if p.zero == 3 and p.prefetch_backward not in (None, p.prefetch):
+        yield f"parallel.prefetch_backward = {p.prefetch_backward}: how far ahead weights are gathered"
+    if scenario.recompute.early_stop:
+        yield "recompute.early_stop = true: checkpoints are reentrant, and run whole layers"
     if p.zero >= 2 and not p.sync_each_microbatch:
         yield "parallel.sync_each_microbatch = false: gradients are reduced each micro-batch"
     if precision.reduce not in (None, precision.gradients):

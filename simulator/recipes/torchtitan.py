@@ -265,14 +265,15 @@ def _recompute(config: Config, spec: ModelSpec, schedule: Mapping[str, Any], pp:
     option = config.raw("selective_ac_option", "activation_checkpoint.selective_ac_option")
     if mode == "memory_budget":
         config.fault("activation_checkpoint.mode", mode, "expected none, selective or full")
+    stops = {"early_stop": True} if config.flag(False, "activation_checkpoint.early_stop") else {}
     if mode == "full":
-        return {"mode": "full"}
+        return {"mode": "full", **stops}
     if mode != "selective":
         return {}
     if isinstance(option, int | str) and str(option).isdigit() and int(option) > 0:
         chunks = pp * schedule.get("vpp", 2 if schedule.get("name") in _TWO_CHUNKS else 1)
         layers = max(spec.num_hidden_layers // chunks // int(option), 1)
-        return {"mode": "full", "layers": layers}
+        return {"mode": "full", "layers": layers, **stops}
     line = "selective by operation: norms and activations are computed again, half of the matrix products are not"
     config.notes.not_modelled.append(line)
     return {"mode": "selective", "modules": ["layernorm", "activation"]}

@@ -222,7 +222,10 @@ NEEDS: tuple[Need, ...] = (
     _goes_beside("model.largest", "model.bytes"),
     _goes_beside("model.overrides", "model.preset"),
     # A training step
-    *(_goes_with(f"parallel.{key}", "parallel.zero", 3) for key in ("shard", "prefetch", "reshard")),
+    *(
+        _goes_with(f"parallel.{key}", "parallel.zero", 3)
+        for key in ("shard", "prefetch", "prefetch_backward", "reshard")
+    ),
     _goes_with("parallel.sync_each_microbatch", "parallel.zero", 2, 3),
     _if_split("parallel.cp_type", "parallel.cp"),
     Need("schedule.vpp", _chunks_fit, _own_chunks),
@@ -238,7 +241,7 @@ NEEDS: tuple[Need, ...] = (
     ),
     Need("offload.slots", lambda values: values["offload.activations"] != 0, lambda _: "goes with offload.activations"),
     _goes_with("recompute.modules", "recompute.mode", "selective"),
-    _goes_with("recompute.layers", "recompute.mode", "full"),
+    *(_goes_with(f"recompute.{key}", "recompute.mode", "full") for key in ("layers", "early_stop")),
     _goes_with("overlap.params", "parallel.zero", 1, 2),
     _over_tp("overlap.tp"),
     _not_with("overlap.tp", "parallel.tp_2d", True, why=", which has an overlap of its own", applies=bool),

@@ -276,12 +276,12 @@ class ResolvedTrain:
         return TrainPlan(
             spec=self.trained, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
             sharding=Sharding(
-                given.zero, given.prefetch, given.reshard, given.sync_each_microbatch, self._bucket,
-                overlap.dp, overlap.params, overlap.fusion is not None,
+                given.zero, given.prefetch, given.ahead_in_backward, given.reshard, given.sync_each_microbatch,
+                self._bucket, overlap.dp, overlap.params, overlap.fusion is not None,
                 scenario.bucket == "tensor" and given.zero < 3,
             ),
             types=self._types,
-            again=Again(parts, again.mode == "full", again.layers),
+            again=Again(parts, again.mode == "full", again.layers, again.early_stop),
             overlap_tp=overlap.tp, tp_exposed=self._tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
             remote_share=remote_share(scenario.experts, self.spec.moe, expert_islands(self.dims, self.cluster)),
             offloaded=scenario.offload.activations, offload_slots=scenario.offload.slots,

@@ -40,6 +40,9 @@ class Parallel(Table):
     zero: Literal[0, 1, 2, 3] = Field(1, description="what is sharded over dp: 1 optimizer, 2 gradients, 3 weights")
     shard: PositiveInt | None = Field(None, description="zero 3: ranks over which weights are sharded (default: all)")
     prefetch: NonNegativeInt = Field(1, description="zero 3: units whose weights are gathered ahead")
+    prefetch_backward: NonNegativeInt | None = Field(
+        None, description="the same in backwards; 0 is FSDP's BACKWARD_POST (default: as prefetch)"
+    )
     reshard: bool = Field(True, description="zero 3: whether weights are dropped after the forward")
     sync_each_microbatch: bool = Field(True, description="zero 2, 3: whether gradients are reduced each micro-batch")
     order: str = Field("tp-cp-ep-dp-pp", description="axes from the nearest ranks to the farthest")
@@ -48,6 +51,11 @@ class Parallel(Table):
     shard_embedding: bool = Field(False, description="whether rows of the token embedding are split over dp and cp")
     layers: tuple[NonNegativeInt, ...] | None = Field(None, description="layers per stage, in model order")
     embedding_as_layer: bool = Field(False, description="whether embedding and head count as layers in the split")
+
+    @property
+    def ahead_in_backward(self) -> int:
+        """Units whose weights are gathered ahead in backwards."""
+        return self.prefetch if self.prefetch_backward is None else self.prefetch_backward
 
 
 class Schedule(Table):
@@ -108,6 +116,9 @@ class Recompute(Table):
     mode: Literal["none", "selective", "full"] = Field("none", description="how much")
     modules: tuple[Part, ...] = Field(("core_attn",), description="selective: which parts of a layer")
     layers: PositiveInt | None = Field(None, description="full: layers per chunk that are recomputed (default: all)")
+    early_stop: bool = Field(
+        False, description="full: whether dense layers stop before their last product (PyTorch 2.1, not reentrant)"
+    )
 
 
 class Offload(Table):

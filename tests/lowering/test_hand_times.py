@@ -4,6 +4,7 @@ F and B of a layer are put on its attention kernels, the weight gradient on that
 whatever else a layer has take nothing.
 """
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,7 @@ from runcast.simulator.lowering.assembly import Assembly
 from runcast.simulator.lowering.piece import Tables
 from runcast.simulator.program import Place, Program
 
-from .steps import LAYERS, MOE, costs, labels, makespan, ops, program, resolved, run, seconds
+from .steps import DENSE, LAYERS, MOE, costs, labels, makespan, ops, program, resolved, run, seconds
 
 
 def test_one_gpu_takes_the_sum_of_its_kernels():
@@ -176,6 +177,22 @@ def test_full_recomputation_takes_the_forward_once_more(layers, again):
     assert of_layers[1] == {
         label: round(count * (1 + share * (label in forward))) for label, count in of_layers[0].items()
     }
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_recomputation_that_stops_early_leaves_out_the_last_product_and_what_is_behind(tp):
+    made, whole = (
+        program(2, 3, parallel={"tp": tp}, recompute={"mode": "full", "early_stop": early}) for early in (True, False)
+    )
+    fewer = Counter(labels(whole).tolist()) - Counter(labels(made).tolist())
+    each = 3 * LAYERS
+    assert fewer == Counter({"down": each, "residual": each} | ({"tp reduce_scatter": each} if tp > 1 else {}))
+
+
+@pytest.mark.parametrize("model", [MOE, {"preset": "gemma2-9b", "overrides": DENSE["overrides"]}])
+def test_recomputation_does_not_stop_where_more_is_needed(model):
+    early = program(2, 3, model, recompute={"mode": "full", "early_stop": True})
+    assert labels(early).tolist() == labels(program(2, 3, model, recompute={"mode": "full"})).tolist()
 
 
 def test_selective_recomputation_repeats_what_it_names():

@@ -34,6 +34,15 @@ def test_the_first_weights_of_a_backward_come_under_the_last_layer_of_the_forwar
     assert timeline.start_s[first] == {0: 5.0, 1: 3.25, 2: 2.25, 100: 1.0}[ahead]
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_backwards_have_a_distance_of_their_own(ahead):
+    """PyTorch's BACKWARD_POST: the next unit is gathered when the gradients of the one at work are there."""
+    made = program(4, 1, parallel={"zero": 3, "prefetch": 1, "prefetch_backward": ahead})
+    timeline = run(made, {"attention": 1.0, "attention_dgrad": 2.0, "gather weights": 0.25})
+    found = timeline.start_s[ops(made, label="gather weights")[LAYERS:]].tolist()
+    assert found == {0: [4.25, 6.5, 8.75, 11.0], 1: [3.25, 4.25, 6.25, 8.25], 2: [2.5, 3.25, 4.25, 6.25]}[ahead]
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 2, 100])
 def test_as_much_is_gathered_however_far_ahead(ahead):
     made = program(4, 3, parallel={"zero": 3, "prefetch": ahead})
