@@ -18,6 +18,8 @@ from ..units import format_seconds
 MEASURED_ON = "infiniband"
 """The network of profiles that do not name theirs."""
 
+_RINGS = ("all_gather", "reduce_scatter", "broadcast", "reduce")
+
 _EXTRAPOLATED, _ASSUMED = PROVENANCE.index("extrapolated"), PROVENANCE.index("assumed")
 
 
@@ -35,6 +37,11 @@ class Network:
         return self._more("network.message_s")
 
     @property
+    def step_s(self) -> float:
+        """The same of a step of a ring, which takes a message at least: it waits for what the host before it sent."""
+        return _step(self.here) - _step(self.there)
+
+    @property
     def peer_s(self) -> float:
         """Seconds that each peer in another node adds to an all-to-all."""
         return self._more("network.peer_s")
@@ -42,7 +49,11 @@ class Network:
     @property
     def rate(self) -> float:
         """What a NIC reaches here over what it reaches there; hosts that work on every byte bound it."""
-        per_byte = self.here.get("network.byte_s", 0.0) * self.nic_bytes_per_s
+        return self.rate_of(self.nic_bytes_per_s)
+
+    def rate_of(self, nic_bytes_per_s: float) -> float:
+        """The same of a NIC of another line rate."""
+        per_byte = self.here.get("network.byte_s", 0.0) * nic_bytes_per_s
         fraction = min(self.here["network.nic_fraction"], 1 / per_byte if per_byte else inf)
         return fraction / self.there["network.nic_fraction"]
 
@@ -120,12 +131,17 @@ class Networks:
 
     def _on(self, network: Network, kind: str, features: Mapping[str, float]) -> Estimate:
         line = "link_bytes_per_s" if kind == "send_recv.network" else "network_bytes_per_s"
-        asked = {**features, line: features[line] * network.rate, "hop_s": network.hop_s}
+        hop_s = network.step_s if kind in _RINGS else network.hop_s
+        asked = {**features, line: features[line] * network.rate, "hop_s": hop_s}
         found = self.profile.estimate(kind, asked, limits=self.limits)
         if kind != "all_to_all" or not network.peer_s:
             return found
         peers = features["gpus"] * (1 - 1 / features["nodes"])
         return replace(found, seconds=found.seconds + network.peer_s * peers)
+
+
+def _step(numbers: Mapping[str, float]) -> float:
+    return max(numbers.get("network.step_s", 0.0), numbers["network.message_s"])
 
 
 def _values(numbers: Mapping[str, Parameter]) -> dict[str, float]:

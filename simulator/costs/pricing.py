@@ -52,8 +52,16 @@ def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
         for name, parameter in profile.parameters.items()
         if name.startswith("link_fraction.")
     }
-    fractions["nic"] = min(fractions.get("nic", 1.0) * networks_of(cluster, profile, rank).network.rate, 1.0)
-    return np.array([fractions.get(link.kind, 1.0) for link in cluster.links])
+    nics = _of_nics(cluster, networks_of(cluster, profile, rank), fractions.get("nic", 1.0))
+    return np.where(nics > 0, nics, [fractions.get(link.kind, 1.0) for link in cluster.links])
+
+
+def _of_nics(cluster: Cluster, networks: Networks, share: float) -> Floats:
+    """What each NIC reaches of its line rate, where the measured one reaches a share; 0 for other links."""
+    return np.array([
+        min(share * networks.network.rate_of(link.bytes_per_s), 1.0) if link.kind == "nic" else 0.0
+        for link in cluster.links
+    ])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,9 +185,8 @@ class Pricing:
     @cached_property
     def one_sided(self) -> Floats:
         """What RDMA sustains on each link: on a NIC its own fraction of the line rate, elsewhere what anything does."""
-        nic = np.array([link.kind == "nic" for link in self.cluster.links])
-        rdma = self.cluster.capacity * min(self.profile.value("rdma.nic_fraction") * self.networks.network.rate, 1.0)
-        return np.where(nic, rdma, self.capacity[: len(nic)])
+        nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
+        return np.where(nics > 0, nics * self.cluster.capacity, self.capacity[: len(nics)])
 
     # Rings
 

@@ -9,6 +9,7 @@ from ..errors import UserError, fault
 from ..files import beside, read_toml
 from . import files
 from .cluster import Cluster
+from .fabric import Fabric
 from .node import Node, NodeShape, build
 from .spec import NodeSpec, merged, node_spec
 
@@ -28,18 +29,26 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
 
     A mapping names a `base` (or a `node`) and changes any of its keys, such as
     `{ base = "h20-hgx", nics = 4, nic = "200 Gb/s", network = "roce" }`, or lists node types as
-    `{ mix = [{ base = "dgx-h100", nodes = 2 }, { base = "dgx-a100", nodes = 1 }] }`; the first sets the fabric, and
-    equal neighbours share NVLink domains as if they were listed in one entry.
+    `{ mix = [{ base = "dgx-h100", nodes = 2 }, { base = "dgx-a100", nodes = 1 }] }`; they are on one kind of network,
+    with the smallest leaves of all, and equal neighbours share NVLink domains as if they were listed in one entry.
 
     Raises:
         UserError: an unknown name or key, or a value that is not allowed; one line each.
     """
     _check_nodes(nodes, where, "nodes")
     parts = _parts(spec, nodes, where)
-    if parts[0][0].fabric.kind == "single" and nodes > 1:
+    fabrics = [part.fabric for part, _ in parts]
+    if nodes > 1 and any(fabric.kind == "single" for fabric in fabrics):
         raise UserError(fault(where, "nodes", nodes, 'fabric "single" has no network; use 1 node, or another fabric'))
+    if len(kinds := sorted({fabric.network for fabric in fabrics})) > 1:
+        raise UserError(fault(where, "mix", kinds, "expected one kind of network: set network in each entry"))
     _check_size(parts, nodes, where)
-    return Cluster(_built(parts), parts[0][0].fabric)
+    return Cluster(_built(parts), min(fabrics, key=_reach))
+
+
+def _reach(fabric: Fabric) -> tuple[bool, float, int, float]:
+    """Of two fabrics the one that brings nodes less near to each other comes first."""
+    return fabric.kind == "rail", -fabric.oversubscription, fabric.leaf_radix, -fabric.switch_latency_s
 
 
 def _built(parts: Sequence[tuple[NodeSpec, int]]) -> list[Node]:

@@ -106,6 +106,7 @@ OPTIONAL = {
     "scale.gpus": (1.0, 1e6, "GPUs of a typical row that factors are fitted to"),
     "optimizer.s": (0.0, 10.0, "host work around an optimizer step: agreeing, logging, the next batch"),
     "network.message_s": (0.0, 1.0, "a message between two nodes under one leaf switch"),
+    "network.step_s": (0.0, 1.0, "a step of a ring from one node to the next, if it takes longer than a message"),
     "network.switch_s": (0.0, 1.0, "each further switch on its way"),
     "network.nic_fraction": (0.01, 1.0, "rate of long collectives over the line rate of the NICs"),
     "network.byte_s": (0.0, 1e-6, "host work per byte through a NIC, which bounds its rate"),

@@ -219,6 +219,12 @@ def test_host_memory_of_each_node() -> None:
     assert [machine.host_memory_bytes(node) for node in range(2)] == [512 * 10**9, 1500 * 10**9]
 
 
+def test_mixed_nodes_are_on_the_smallest_leaves_wherever_they_are_listed() -> None:
+    mix = [{"base": base, "nodes": 1} for base in ("dgx-h100", "dgx-a100", "dgx-v100")]
+    fabrics = [cluster({"mix": listed}, 3).fabric for listed in (mix, mix[::-1])]
+    assert [(one.kind, one.leaf_radix) for one in fabrics] == [("leaf", 36)] * 2
+
+
 def test_mixed_node_types() -> None:
     mix = {"mix": [{"base": "dgx-h100", "nodes": 2}, {"base": "gb200-nvl72", "nodes": 1}]}
     assert cluster(mix, 3).gpus_per_node == (8, 8, 4)
@@ -272,6 +278,11 @@ def test_mixed_node_types() -> None:
             ]
         ),
         ("h20-hgx", 0, r"s.toml: nodes = 0: expected a whole number, at least 1"),
+        (
+            {"mix": [{"base": "dgx-h100", "nodes": 1}, {"base": "p5-h100-efa", "nodes": 1}]},
+            2,
+            r"s.toml: mix = \['efa', 'infiniband'\]: expected one kind of network: set network in each entry",
+        ),
         ({"mix": [{"base": "h20-hgx", "nodes": 2}]}, 3, r"s.toml: nodes = 3: the nodes of `mix` add up to 2"),
         ({"mix": [{"base": "h20-hgx"}]}, 1, r"s.toml: cluster.mix\[0\].nodes = None: expected a whole number"),
         ("gone.toml", 1, r"^gone.toml: no such file"),

@@ -32,6 +32,23 @@ def test_the_order_of_nodes_changes_nothing(parallel, other, level):
     assert seconds(step(*nodes, **given)) == pytest.approx(seconds(step(*reversed(nodes), **given)), rel=1e-12)
 
 
+TCP = {"base": "dgx-h100", "nodes": 1, "network": "ethernet"}
+
+
+@pytest.mark.parametrize("tables", [
+    {"kind": "train_step", "model": {"preset": "llama3-8b"}, "batch": {"global": 32, "seq_len": 4096}, "recompute": {"mode": "full"}},
+    {"kind": "weight_update", "model": {"preset": "qwen3-30b-a3b"}, "stack": "checkpoint-engine"},
+], ids=["step", "update"])  # fmt: skip
+def test_each_nic_has_what_kernel_tcp_leaves_it_wherever_it_is_listed(tables):
+    """Hosts bound NICs of 400 Gb/s, not those of 25."""
+    mix = [TCP | {"nic": rate} for rate in ("400 Gb/s", "25 Gb/s")]
+    found = [
+        simulate(check_question({**tables, "cluster": {"mix": listed}, "nodes": 2})).timeline.makespan_s
+        for listed in (mix, mix[::-1])
+    ]
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
 def test_an_even_split_takes_what_the_slowest_machines_take():
     mixed, slowest = seconds(step(H100, A100)), seconds(step({**A100, "nodes": 2}))
     assert mixed == pytest.approx(slowest, rel=0.01)
