@@ -52,6 +52,11 @@ def alike(dims: ParallelDims, machines: Cluster, slowness: Floats) -> tuple[Repl
     return tuple(sorted(map(tuple, classes.values()), key=lambda of: (float(speed[np.isin(at, of)].min()), of)))
 
 
+def differ(machines: Cluster, slowness: Floats) -> bool:
+    """Whether ranks are on several kinds of machines."""
+    return bool(_kinds(machines, slowness).any())
+
+
 def _kinds(machines: Cluster, slowness: Floats) -> Ints:
     """A number for the node type and the slowness of every rank."""
     nodes = dict.fromkeys(map(id, machines.nodes))

@@ -26,9 +26,9 @@ from ..workload.shard import Shard
 from .ignored import ignored, ignored_on
 from .numbers import Names, choose_profiles, devices_of, load_numbers, notes_on
 from .pieces import cost_coarse
-from .replicas import Replicas, alike, note_on, seconds_of_microbatch, share
+from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share
 from .resolve import canonical, slowness_of
-from .routing import expert_islands, load_of, remote_share
+from .routing import expert_islands, load_of, rank_share, remote_share
 from .schema import FOR_PEOPLE
 from .shape import shape_of
 from .stages import split_layers
@@ -184,6 +184,9 @@ class ResolvedTrain:
         batch, replicas = self.scenario.batch, self.replicas
         even = batch.global_ // (batch.micro * self.dims.dp)
         if batch.split == "even" or len(replicas) == 1:
+            if batch.split != "even" and differ(self.cluster, self.slowness):
+                allowed = f"expected even: no replica is on faster machines, or they are of more than {MOST} kinds"
+                raise UserError(fault(self.where, "batch.split", batch.split, allowed))
             return (even,) * len(replicas)
         unit = self._unit(even)
         seconds = [self._seconds_of_microbatch(of, unit) for of in replicas]
@@ -273,6 +276,7 @@ class ResolvedTrain:
         scenario, given = self.scenario, self.scenario.parallel
         again, overlap = scenario.recompute, scenario.overlap
         parts = frozenset(again.modules) if again.mode == "selective" else frozenset()
+        islands = expert_islands(self.dims, self.cluster)
         return TrainPlan(
             spec=self.trained, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
             sharding=Sharding(
@@ -283,7 +287,8 @@ class ResolvedTrain:
             types=self._types,
             again=Again(parts, again.mode == "full", again.layers, again.early_stop),
             overlap_tp=overlap.tp, tp_exposed=self._tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
-            remote_share=remote_share(scenario.experts, self.spec.moe, expert_islands(self.dims, self.cluster)),
+            remote_share=remote_share(scenario.experts, self.spec.moe, islands),
+            rank_share=rank_share(scenario.experts, self.spec.moe, self.dims.ep, islands),
             offloaded=scenario.offload.activations, offload_slots=scenario.offload.slots,
             offload_optimizer=scenario.offload.optimizer, shard_embedding=given.shard_embedding,
             replicas=replicas,

@@ -36,7 +36,7 @@ TCP = {"base": "dgx-h100", "nodes": 1, "network": "ethernet"}
 
 
 @pytest.mark.parametrize("tables", [
-    {"kind": "train_step", "model": {"preset": "llama3-8b"}, "batch": {"global": 32, "seq_len": 4096}, "recompute": {"mode": "full"}},
+    STEP | {"batch": {"global": 32, "seq_len": 4096}},
     {"kind": "weight_update", "model": {"preset": "qwen3-30b-a3b"}, "stack": "checkpoint-engine"},
 ], ids=["step", "update"])  # fmt: skip
 def test_each_nic_has_what_kernel_tcp_leaves_it_wherever_it_is_listed(tables):
@@ -88,6 +88,15 @@ def test_folded_is_what_every_replica_by_itself_gives(parallel):
     vars(unfolded)["replicas"] = tuple((place,) for place in range(unfolded.dims.dp))
     assert len(unfolded.program.places) > len(folded.program.places)
     assert seconds(unfolded) == pytest.approx(seconds(folded), rel=1e-12)
+
+
+@pytest.mark.parametrize(("nodes", "tables"), [
+    ([{**H100, "nodes": 18}], {"slow": [{"node": node, "factor": 1 + node / 50} for node in range(18)]}),
+    ([H100, A100], {"parallel": {"tp": 8, "pp": 2}}),
+], ids=["18 kinds", "a stage each"])  # fmt: skip
+def test_a_split_by_speed_needs_replicas_that_differ(nodes, tables):
+    with pytest.raises(UserError, match=r"batch.split = 'proportional': expected even: no replica is on faster machines"):
+        seconds(step(*nodes, sequences=2 * 144, split="proportional", **tables))
 
 
 def test_slow_nodes_that_do_not_meet_in_a_pipeline_do_not_add_up():
