@@ -372,9 +372,9 @@ class LayerWriter:
         """Tokens between ranks, of `each` bytes an element if that is not what activations have."""
         if not layer.experts or self.shard.ep == 1:
             return list(after)
-        sent = self._copies * (each or self.shard.wide)
-        remote = self.plan.remote_share
-        shape = () if remote is None else (round(sent * remote),)
+        copies = self._copies * (each or self.shard.wide)
+        sent, remote = copies * self.plan.rank_share, self.plan.remote_share
+        shape = () if remote is None else (round(copies * remote),)
         return [self.w.op("all_to_all", "ep", after, name=name, size_bytes=sent, shape=shape, group=self._groups["ep"])]
 
     @property

@@ -113,12 +113,13 @@ class Types:
 class TrainPlan:
     """One training step.
 
-    `remote_share` is the share of dispatched bytes that leave the node, where the dispatcher sends a token once per
-    node; None where every copy travels. `tp_exposed` is the share of an overlapped tensor-parallel exchange that runs
-    before or behind its products nevertheless. `offloaded` is the share of what layers keep that lies on the host,
-    `offload_slots` how many layers of it are staged on the device in each direction.
-    `shard_embedding` splits the rows of the token embedding over ranks that would else have copies (dp x cp).
-    `replicas` are the places along dp whose ranks act alike and do what this plan says; None: all of them.
+    `rank_share` is the share of a token's copies, one per expert, that the dispatcher sends; `remote_share` is the
+    share of all copies that leave the node, where a token is sent there once; None where those sent do so. `tp_exposed`
+    is the share of an overlapped tensor-parallel exchange that runs before or behind its products nevertheless.
+    `offloaded` is the share of what layers keep that lies on the host, `offload_slots` how many layers of it are staged
+    on the device in each direction. `shard_embedding` splits the rows of the token embedding over ranks that would else
+    have copies (dp x cp). `replicas` are the places along dp whose ranks act alike and do what this plan says; None:
+    all of them.
     """
 
     spec: ModelSpec
@@ -133,6 +134,7 @@ class TrainPlan:
     tp_exposed: float = 1.0
     overlap_pp: bool = True
     hold_wgrad: bool = False
+    rank_share: float = 1.0
     remote_share: float | None = None
     offloaded: float = 0.0
     offload_slots: int = 2

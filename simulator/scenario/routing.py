@@ -1,5 +1,7 @@
 """How unevenly tokens go to experts, and how many of their copies leave the node: from a rule to two numbers."""
 
+from math import comb
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,16 +60,35 @@ def expert_islands(dims: ParallelDims, machines: Cluster) -> int:
     return len({machines.island(rank) for rank in dims.group("ep", 0)})
 
 
+def rank_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> float:
+    """Share of a token's copies that travel when each rank is sent one, whatever experts of its own it goes to.
+
+    Limited routing leaves a token the ranks of `nodes_per_token` nodes (DeepEP, whose layout says for each token which
+    ranks it goes to: `is_token_in_rank`).
+    """
+    if moe is None or given.dispatcher == "alltoall":
+        return 1.0
+    limit = min(given.nodes_per_token or nodes, nodes) / nodes
+    open_to_it = round(limit * ranks)
+    return _reached(open_to_it, round(limit * moe.n_routed_experts), moe.num_experts_per_tok) / moe.num_experts_per_tok
+
+
 def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:
     """Share of a token's copies that cross between nodes when each node is sent one copy; None where all travel.
 
-    With evenly spread experts a token reaches (nodes - 1)(1 - (1 - 1/nodes)^k) other nodes; limited routing reaches at
-    most `nodes_per_token` nodes, its own among them as often as any (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+    Limited routing reaches at most `nodes_per_token` nodes, its own among them as often as any (DeepSeek-V3, arXiv
+    2412.19437, section 2.1.2).
     """
     if moe is None or nodes == 1 or given.dispatcher == "alltoall":
         return None
-    top_k = moe.num_experts_per_tok
-    reached = (nodes - 1) * (1 - (1 - 1 / nodes) ** top_k)
-    if given.nodes_per_token is not None:
-        reached = min(reached, given.nodes_per_token * (nodes - 1) / nodes)
-    return reached / top_k
+    reached = _reached(nodes, moe.n_routed_experts, moe.num_experts_per_tok)
+    return min(reached, given.nodes_per_token or nodes) * (nodes - 1) / nodes / moe.num_experts_per_tok
+
+
+def _reached(places: int, experts: int, chosen: int) -> float:
+    """On how many of so many places the chosen experts lie, on average: any of them as often, as many on each place.
+
+    The mean of a hypergeometric choice: a place has none of them with C(experts - own, chosen) / C(experts, chosen).
+    """
+    own = experts // places
+    return places * (1 - comb(experts - own, chosen) / comb(experts, chosen))

@@ -157,7 +157,7 @@ class Experts(Table):
     zipf: Annotated[float, Field(gt=0, le=4)] = Field(1.0, description="zipf: the exponent")
     histogram: tuple[Annotated[float, Field(ge=0)], ...] = Field((), description="histogram: share of each expert")
     dispatcher: Literal["alltoall", "deepep"] = Field(
-        "alltoall", description="a copy of a token per expert, or one per node (DeepEP)"
+        "alltoall", description="a copy of a token per expert, or one per rank and one between nodes (DeepEP)"
     )
     nodes_per_token: PositiveInt | None = Field(None, description="deepep: most nodes that one token is sent to")
     capacity: Annotated[float, Field(gt=0)] | None = Field(None, description="capacity factor; tokens beyond drop")

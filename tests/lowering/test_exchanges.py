@@ -179,6 +179,16 @@ def test_deepep_says_what_leaves_the_node():
     assert inside.shape[ops(inside, label="dispatch")[0]].size == 0
 
 
+def test_deepep_sends_a_rank_one_copy():
+    """Two experts of eight, on two ranks: 4 in 7 second choices of a token lie on the other rank."""
+    sent = [
+        int(made.bytes[ops(made, label="dispatch")[0]])
+        for name in ("alltoall", "deepep")
+        for made in [program(2, 1, MOE, parallel={"ep": 2}, experts={"dispatcher": name})]
+    ]
+    assert sent == [SEQ * TOP_K * HIDDEN * 2, round(SEQ * (1 + 4 / 7) * HIDDEN * 2)]
+
+
 def test_experts_are_reduced_over_ranks_that_hold_the_same_ones():
     made = program(8, 1, MOE, parallel={"ep": 4})
     of = {len(made.groups[made.group[op]]): int(made.bytes[op]) for op in ops(made, label="reduce gradients")}
