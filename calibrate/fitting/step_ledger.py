@@ -61,6 +61,8 @@ def fit_all(path: Path, passes: int = PASSES, tell: Callable[[str], None] = prin
             tell(f"pass {turn}: {_told(rows.seconds / design.measured - 1)}")
             change = design.solved(rows, np.ones(len(cases), bool), rows.u) - rows.u
             rows = _simulated(design, crew, rows.u + np.clip(change, -_MOST_CHANGE, _MOST_CHANGE))
+            if turn == passes // 2:
+                _watch(design, crew, rows)
         tell(f"fitted: {_told(rows.seconds / design.measured - 1)}")
         left_out = {}
         for name, groups in groups_of(cases).items():

@@ -11,8 +11,10 @@ stack. Devices rest on each other as their profiles do, in the same way.
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
 simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Rates of
-GEMMs, `layer.tp_s`, `exchange.s` and `network.message_s` move a part of phases: how large that is, a simulation with a
-small change of each says (`weigh`). What is wrong with slopes the next simulation corrects: exchanges behind kernels
+GEMMs, `layer.tp_s`, `exchange.s`, `network.message_s` and factors of exchanges, which cannot shorten what their wires
+take, move a part of phases: how large that is, a simulation with a
+small change of each says (`weigh`), before the first pass and again half-way: a slope at the start says little of where
+a rate ends up far from it. What is wrong with slopes the next simulation corrects: exchanges behind kernels
 slow these, a far pipeline's host waits for exchanges too, and at the coarser level the host's seconds are only those
 that it takes longer than its device. Rows that are left out are simulated with what the others gave.
 """
@@ -42,19 +44,23 @@ _BLOCKED = "layer.tp_s"
 _FAR = "time_factor.tp.network"
 _EXCHANGE = "exchange.s"
 _MESSAGE = "network.message_s"
+_STEP = "network.step_s"
+_GROUPED = "grouped_gemm.training_rate"
+_OF_EXCHANGES = (_EXCHANGE, _FAR, *(f"time_factor.{phase}" for phase in ("tp", "cp", "ep", "dp", "fsdp", "pipeline")))
 
 SPREADS = {
     "gemm": 0.07, "attention": 0.2, "experts": 0.2, "memory": 0.2, "loss": 0.25, "optimizer": 0.35, "tp": 0.2,
     "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6,
-    _BLOCKED: 0.6, _FAR: 0.4, _EXCHANGE: 0.6, _MESSAGE: 0.35,
+    _BLOCKED: 0.6, _FAR: 0.4, _EXCHANGE: 0.6, _MESSAGE: 0.35, _STEP: 0.35, _GROUPED: 0.05,
 }  # fmt: skip
-"""How far software is from its base, by phase or parameter: of three floors, 1.7 times as far from what is stated."""
+"""How far software is from its base, by phase or parameter: of three floors, 1.7 times as far from what is stated.
+
+A device's rate of experts' GEMMs is near that of dense ones: it and software's factor of experts make one product, and
+what all rows have in common is software's.
+"""
 
 OTHER_SPREAD = 0.15
 """How far a device of another generation is from the one that it rests on, and an architecture from its parts."""
-
-GROUPED_SPREAD = 0.3
-"""How far GEMMs of experts are from dense ones in training: profiles have those of serving, which are other kernels."""
 
 SMALL = 0.02
 """Change of ln(parameter) that shows what it moves."""
@@ -65,7 +71,6 @@ _MOVES = 0.01
 _RATE = "gemm.training_rate"
 _OWN_RATE = ("fp8", "fp4")
 """Types whose GEMMs have a rate of their own."""
-_GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
 _ARCHITECTURE = "architecture.factor"
 _CLOCK = "gemm.clock"
@@ -143,9 +148,10 @@ class Design:
 
     def _of_network(self, row: int, case: Case, far: Sequence[str]) -> Iterator[Term]:
         """What a message takes, on other networks than the profile was measured on."""
-        if _MESSAGE in case.resolved.networks.differing:
-            for kind in NETWORK.chain(NETWORK.of_case(case), _MESSAGE):
-                yield from ((row, PHASES.index(phase), self._at(kind, _MESSAGE), 0.2) for phase in far)
+        for name in (_MESSAGE, _STEP):
+            if name in case.resolved.networks.differing:
+                for kind in NETWORK.chain(NETWORK.of_case(case), name):
+                    yield from ((row, PHASES.index(phase), self._at(kind, name), 0.2) for phase in far)
 
     @staticmethod
     def _type(case: Case) -> str:
@@ -202,7 +208,9 @@ class Design:
     def partial(self, rows: Rows) -> dict[str, list[int]]:
         """Parameters that move a part of a phase, and the rows where those phases take time."""
         every = dict.fromkeys(free.name for free in self.free)
-        names = [name for name in every if name in (_BLOCKED, _EXCHANGE, _MESSAGE) or "training_rate" in name]
+        names = [
+            name for name in every if name in (_BLOCKED, _MESSAGE, _STEP, *_OF_EXCHANGES) or "training_rate" in name
+        ]
         share = {name: self._share(name, rows) for name in names}
         return {name: np.flatnonzero(share[name] > _MOVES).tolist() for name in names}
 
@@ -298,8 +306,6 @@ def spread_of(of: str, name: str) -> float:
     spread = SPREADS.get(name, SPREADS.get(name.removeprefix("time_factor.")))
     if spread is not None:
         return spread
-    if name == _GROUPED:
-        return OTHER_SPREAD if siblings(of)[:1] == [of] else GROUPED_SPREAD
     wider = DEVICE.about(of).get("wider", OTHER_SPREAD) if owner_of(name) is DEVICE else OTHER_SPREAD
     return min(float(wider), OTHER_SPREAD)
 

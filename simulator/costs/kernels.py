@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..forms.gemm import peak
 from ..hardware import Limits
 from ..profile import PROVENANCE, Estimate, Profile
 from ..workload.kernels import ALIGNED_BYTES, SUM_BYTES, aligned_bytes, element_bytes, visible
@@ -85,7 +86,15 @@ class Kernels:
         kept = PRODUCT_TYPE.get(dtype, dtype)
         found = self._of(f"gemm.{kept}{_SUFFIX[kind]}", {"m": m, "n": n, "k": k})
         rate = self.profile.given("gemm.training_rate", 1.0)
-        return _times(found, 1 / self.profile.given(f"gemm.training_rate.{kept}", rate))
+        return self._at_most_peak(
+            _times(found, 1 / self.profile.given(f"gemm.training_rate.{kept}", rate)), shape, dtype
+        )
+
+    def _at_most_peak(self, found: Estimate, shape: Shape, dtype: str) -> Estimate:
+        """No product is faster than the device's units for its type, whatever was fitted."""
+        m, n, k = shape
+        least = 2.0 * m * n * k / peak(self.limits, PRODUCT_TYPE.get(dtype, dtype))
+        return replace(found, seconds=np.maximum(found.seconds, least))
 
     def _misaligned(self, found: Estimate, widths: Shape, dtype: str) -> Estimate:
         """The same where rows of this many elements do not start where kernels load fastest (NVIDIA's guide "Matrix
@@ -146,6 +155,7 @@ class Kernels:
         plain = [self._in_training(kind, _turned(direction, one, filled), dtype) for one in both]
         found = _sum([self._misaligned(each, one[1:], dtype) for each, one in zip(plain, both, strict=True)])
         found = _times(found, 1 / self.profile.given("grouped_gemm.training_rate", 1.0))
+        found = self._at_most_peak(found, (rows, matrices * hidden, width), dtype)
         weights = float(matrices * hidden * width * filled)
         read_s = weights * element_bytes(dtype) / self._memory_rate
         found = self._by_tiles(replace(found, seconds=np.maximum(found.seconds, read_s)), lost / tiled)

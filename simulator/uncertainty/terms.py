@@ -19,7 +19,8 @@ _RATE = "gemm.training_rate"
 _OWN_RATE = ("fp8", "fp4")
 _GROUPED = "grouped_gemm.training_rate"
 _FLASH2 = "attention.flash2_factor"
-_MESSAGE = "network.message_s"
+_MESSAGE, _STEP = "network.message_s", "network.step_s"
+_BETWEEN = ("dp", "fsdp", "pipeline")
 _CLOCK = "gemm.clock"
 
 _SIBLING, _PER_DOUBLING = 0.08, 0.17
@@ -86,11 +87,10 @@ def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[
 
 def _of_network(resolved: ResolvedTrain) -> Iterator[Term]:
     """Messages of a network that the ledger tells of; those of others count with the ops that they are part of."""
-    message = resolved.networks.parameters[_MESSAGE]
-    if _MESSAGE not in resolved.networks.differing or message.provenance != "fitted":
-        return
-    for phase in ("tp", "dp", "fsdp", "pipeline") if resolved.tp_between_nodes else ("dp", "fsdp", "pipeline"):
-        yield Term(PHASES.index(phase), resolved.cluster.fabric.network, _MESSAGE, 0.2)
+    networks, far = resolved.networks, ("tp", "dp", "fsdp", "pipeline") if resolved.tp_between_nodes else _BETWEEN
+    for name in (_MESSAGE, _STEP):
+        if name in networks.differing and networks.parameters[name].provenance == "fitted":
+            yield from (Term(PHASES.index(phase), resolved.cluster.fabric.network, name, 0.2) for phase in far)
 
 
 def _of_architecture(resolved: ResolvedTrain) -> Iterator[Term]:

@@ -50,6 +50,18 @@ def test_experts_with_a_row_each_read_all_their_weights(kind, dtype):
     assert read_s <= experts_s(local, local, hidden, inter, kind, dtype) <= 2.5 * read_s
 
 
+@pytest.mark.parametrize("kind", [*DIRECTIONS, "gemm", "dgrad", "wgrad"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_no_product_beats_its_device(kind, dtype):
+    """Whatever a fit says of rates in training."""
+    fast = dict.fromkeys(("gemm.training_rate", "gemm.training_rate.fp8", "grouped_gemm.training_rate"), 5.0)
+    profile = PROFILES["h100-sxm"].stated(fast, "a test")
+    shape = (2**16, 4096, 16384, 8, 8, 1, 1, 3) if kind in DIRECTIONS else (2**14, 2**13, 3 * 2**15)
+    found = Kernels(profile, profile.limits).estimate(kind, shape, 0, dtype)
+    flop = 2 * 3 * 2**16 * 4096 * 16384
+    assert found.seconds[0] >= flop / profile.limits.flop_per_s[dtype]
+
+
 def test_experts_without_rows_are_not_read():
     """Of 64 experts eight have a row: they take as long as eight experts with a row each."""
     assert experts_s(8, local=64) == pytest.approx(experts_s(8, local=8))

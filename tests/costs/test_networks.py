@@ -76,6 +76,18 @@ def test_hosts_bound_what_a_nic_carries_over_kernel_tcp():
     assert narrow.network.rate * 0.93 == pytest.approx(0.6)
 
 
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+def test_a_step_of_a_ring_waits_for_the_host_before_it(kind):
+    """Three steps lead to another node; of those behind the first 16 ranks the transfer may hide a part."""
+    stated = {"network.message_s": 9e-6}
+    features = {"bytes": 1.0, "gpus": 32.0, "nodes": 4.0, "network_bytes_per_s": 4e11}
+    short, long = (
+        float(on("efa", P5, **stated, **{"network.step_s": step}).estimate(kind, features).seconds[0])
+        for step in (1e-6, 18e-6)
+    )
+    assert 3 * 9e-6 * 15 / 31 < long - short < 3 * 9e-6
+
+
 def test_peers_in_other_nodes_cost_an_all_to_all():
     features = {"bytes": 1e6, "gpus": 64.0, "nodes": 8.0, "network_bytes_per_s": 4e11}
     there, here = (float(on(kind).estimate("all_to_all", features).seconds[0]) for kind in ("infiniband", "efa"))

@@ -160,7 +160,7 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
     _say_flags(words, cells, table)
     if parallel.get("ep", 1) == 1:
         table.pop("experts", None)
-    elif cells.text("arch") in software.get("deepep", ()) and parallel["ep"] > cells.whole("nvlink_domain", 8):
+    elif gpu.startswith(tuple(software.get("deepep", {}).get(cells.text("model"), ()))):
         table.setdefault("experts", {"dispatcher": "deepep"})
     return table, tuple(_assumed(cells, chunks, known, software))
 

@@ -28,6 +28,7 @@ def parallel_of(cells: Cells, software: Mapping[str, Any], vpp: int) -> dict[str
     found: dict[str, Any] = {"tp": tp, "cp": cells.positive("cp", 1), "pp": pp, "zero": ZERO[mode]}
     moe = cells.text("arch").startswith("moe")
     found["sequence_parallel"] = tp > 1 if moe else cells.flag("sp", tp > 1)
+    found |= software.get("parallel", {})
     if mode == "fsdp_grad_op":
         found["reshard"] = False
     if moe:
@@ -97,8 +98,11 @@ def recompute_of(cells: Cells, software: Mapping[str, Any]) -> dict[str, Any] | 
         CellError: a word that nobody explains.
     """
     kind = cells.text("recompute")
-    if not kind or kind in ("none", "full"):
+    if not kind or kind == "none":
         return {"mode": kind} if kind else None
+    if kind == "full":
+        word = software.get("early_stop")
+        return {"mode": kind} | ({} if word is None or word not in cells.text("extra_flags") else {"early_stop": True})
     if kind == "selective":
         latent = ["mla_up_proj"] if cells.text("arch") == "moe_mla" else None
         modules = latent or software.get("selective")

@@ -39,9 +39,9 @@ def cases():
 
 @pytest.fixture(scope="module")
 def watched(cases):
-    """A Design that knows which rows each parameter moves, and its first simulation."""
+    """A Design that knows which rows each parameter moves, and a simulation with factors below one."""
     design = Design(cases)
-    rows = _simulated(design, Here(cases), np.zeros(len(design.free)))
+    rows = _simulated(design, Here(cases), np.full(len(design.free), -0.05))
     _watch(design, Here(cases), rows)
     return design, rows
 

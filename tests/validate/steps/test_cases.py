@@ -5,10 +5,10 @@ from runcast.simulator.errors import UserError
 from runcast.simulator.validate.steps import read_cases, shipped
 
 HEADER = (
-    "id,framework,sw_version,arch,layers,hidden,ffn_hidden,heads,kv_heads,vocab,seq_len,n_experts,topk,moe_ffn,gpu,"
-    "gpus_per_node,n_gpus,tp,pp,vpp,dp,ep,mbs,gbs,precision,recompute,schedule,dp_mode,iter_time_s"
+    "id,framework,sw_version,model,arch,layers,hidden,ffn_hidden,heads,kv_heads,vocab,seq_len,n_experts,topk,moe_ffn,gpu,"
+    "gpus_per_node,n_gpus,tp,pp,vpp,dp,ep,mbs,gbs,precision,recompute,schedule,dp_mode,extra_flags,iter_time_s"
 )
-ROW = "a,nanotron,,dense,8,1024,4096,8,8,32000,2048,,,,H100-SXM-80GB,8,16,2,2,,4,,1,32,bf16,none,1f1b,zero1,1.5"
+ROW = "a,nanotron,,m,dense,8,1024,4096,8,8,32000,2048,,,,H100-SXM-80GB,8,16,2,2,,4,,1,32,bf16,none,1f1b,zero1,,1.5"
 
 
 @pytest.fixture
@@ -62,6 +62,30 @@ def test_what_a_source_says_elsewhere_is_taken_for_its_row(case):
     scenarios = [case(**moe, id=key).scenario for key in ("another", "nvidia_automodel-4a4b647522")]
     assert [found["parallel"]["ep"] for found in scenarios] == [8, 64]
     assert [found.get("recompute") for found in scenarios] == [None, {"mode": "none"}]
+
+
+FSDP = {"dp": "16", "tp": "1", "pp": "1", "dp_mode": "fsdp_full", "recompute": "full", "schedule": "fsdp"}
+
+
+@pytest.mark.parametrize(("framework", "flags", "again", "ahead"), [
+    ("llm-foundry/Composer FSDP", "MP mode DEFAULT; precision label amp_bf16", {"mode": "full", "early_stop": True}, 0),
+    ("llm-foundry/Composer FSDP", "MP mode PURE; precision label bf16", {"mode": "full"}, 0),
+    ("torchtitan FSDP2", "compile", {"mode": "full", "early_stop": True}, None),
+])  # fmt: skip
+def test_what_fsdp_gathers_ahead_and_when_it_stops_is_the_software_s(case, framework, flags, again, ahead):
+    found = case(**FSDP, framework=framework, extra_flags=flags).scenario
+    assert (found["recompute"], found["parallel"].get("prefetch_backward")) == (again, ahead)
+
+
+@pytest.mark.parametrize(("model", "gpu", "dispatcher"), [
+    ("DeepSeek-V3", "H100-SXM-80GB", "deepep"), ("Qwen3-30B-A3B", "H100-SXM-80GB", None),
+    ("Qwen3-30B-A3B", "B300-SXM-270GB", "deepep"), ("Qwen3-235B-A22B", "B300-SXM-270GB", None),
+    ("GPT-OSS-120B", "GB200-NVL72-186GB", None),
+])  # fmt: skip
+def test_the_dispatcher_is_that_of_the_model_on_the_gpu(case, model, gpu, dispatcher):
+    moe = {"arch": "moe", "n_experts": "128", "topk": "4", "moe_ffn": "2880", "ep": "8", "framework": "Megatron-Bridge"}
+    found = case(**moe, model=model, gpu=gpu, schedule="1f1b", vpp="1").scenario
+    assert found.get("experts", {}).get("dispatcher") == dispatcher
 
 
 def test_a_row_that_stands_twice_is_refused(tmp_path):
