@@ -17,7 +17,7 @@ MORE = {
 def check_more(table, more):
     """Exact; but where weights are sharded, gathers go beside other exchanges, and longer kernels move them apart.
 
-    A scheduling anomaly (Graham 1969): with twice the tokens one step of a host that is late anyhow was 0.005 % shorter.
+    A scheduling anomaly (Graham 1969): with twice the tokens one step of a late host was 0.005 % shorter.
     """
     now, off = seconds(resolved(table)), 1e-3 if table["parallel"].get("zero") == 3 else 1e-9
 
