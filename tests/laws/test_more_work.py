@@ -19,7 +19,7 @@ def check_more(table, more):
 
     A scheduling anomaly (Graham 1969): with twice the tokens one step of a late host was 0.005 % shorter.
     """
-    now, off = seconds(resolved(table)), 1e-3 if table["parallel"].get("zero") == 3 else 1e-9
+    now, off = seconds(resolved(table)), 1e-3 if table.get("parallel", {}).get("zero") == 3 else 1e-9
 
     for name in more:
         assert seconds(resolved(table, MORE[name])) >= now * (1 - off), name
