@@ -2,21 +2,20 @@
 
 What is free is how much longer than its profile says a phase takes with some software (`time_factor.<phase>`), host
 work per layer, how fast a device's GEMMs are in training, and what a kind of network adds to an exchange. A stack rests
-on another one:
-its factor is its base's times its own, and each has a prior, ln(factor / stated) ~ N(0, spread). So a stack with few
-rows stays near its base, one without rows is its base, and leaving a stack out needs no rule of its own. A base has
-factors of its own where rows of two others move them, or its own do: what rows of one stack say is said of that
-stack. Devices rest on each other as their profiles do, in the same way.
+on another one: its factor is its base's times its own, and each has a prior, ln(factor / stated) ~ N(0, spread). So a
+stack with few rows stays near its base, one without rows is its base, and leaving a stack out needs no rule of its own.
+A base has factors of its own where rows of two others move them, or its own do: what rows of one stack say is said of
+that stack. Devices rest on each other as their profiles do, in the same way.
 
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
 the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
 simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Rates of
 GEMMs, `layer.tp_s`, `exchange.s`, `network.message_s` and factors of exchanges, which cannot shorten what their wires
-take, move a part of phases: how large that is, a simulation with a
-small change of each says (`weigh`), before the first pass and again half-way: a slope at the start says little of where
-a rate ends up far from it. What is wrong with slopes the next simulation corrects: exchanges behind kernels
-slow these, a far pipeline's host waits for exchanges too, and at the coarser level the host's seconds are only those
-that it takes longer than its device. Rows that are left out are simulated with what the others gave.
+take, move a part of phases: how large that is, a simulation with a small change of each says (`weigh`), before the
+first pass and again half-way: a slope at the start says little of where a rate ends up far from it. What is wrong with
+slopes the next simulation corrects: exchanges behind kernels slow these, a far pipeline's host waits for exchanges too,
+and at the coarser level the host's seconds are only those that it takes longer than its device. Rows that are left out
+are simulated with what the others gave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -183,10 +183,10 @@ class ResolvedTrain:
         """Micro-batches of each of `replicas`."""
         batch, replicas = self.scenario.batch, self.replicas
         even = batch.global_ // (batch.micro * self.dims.dp)
+        if batch.split != "even" and len(replicas) == 1 and differ(self.cluster, self.slowness):
+            allowed = f"expected even: no replica is on faster machines, or they are of more than {MOST} kinds"
+            raise UserError(fault(self.where, "batch.split", batch.split, allowed))
         if batch.split == "even" or len(replicas) == 1:
-            if batch.split != "even" and differ(self.cluster, self.slowness):
-                allowed = f"expected even: no replica is on faster machines, or they are of more than {MOST} kinds"
-                raise UserError(fault(self.where, "batch.split", batch.split, allowed))
             return (even,) * len(replicas)
         unit = self._unit(even)
         seconds = [self._seconds_of_microbatch(of, unit) for of in replicas]

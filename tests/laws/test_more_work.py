@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from .plans import SPARSE, steps, updates
-from .predict import law, resolved, seconds
+from .predict import law, resolved, seconds, unshared_s
 
 MORE = {
     "longer sequences": {"batch.seq_len": {"times": 2}},
@@ -15,14 +15,17 @@ MORE = {
 
 
 def check_more(table, more):
-    """Exact; but where weights are sharded, gathers go beside other exchanges, and longer kernels move them apart.
+    """Exact where no link is shared, and 0.1 % where links are: longer kernels also move exchanges apart.
 
-    A scheduling anomaly (Graham 1969): with twice the tokens one step of a late host was 0.005 % shorter.
+    A scheduling anomaly (Graham 1969) of gathers that meet other exchanges: with twice the tokens one step of a late
+    host was 0.005 % shorter, and in order with links a thousand times as wide.
     """
-    now, off = seconds(resolved(table)), 1e-3 if table.get("parallel", {}).get("zero") == 3 else 1e-9
+    now, off = resolved(table), 1e-3 if table.get("parallel", {}).get("zero") == 3 else 1e-9
 
     for name in more:
-        assert seconds(resolved(table, MORE[name])) >= now * (1 - off), name
+        then = resolved(table, MORE[name])
+        assert seconds(then) >= seconds(now) * (1 - off), name
+        assert unshared_s(then.program, then.costs) >= unshared_s(now.program, now.costs) * (1 - 1e-9), name
 
 
 @law(8)

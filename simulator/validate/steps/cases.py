@@ -160,9 +160,14 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
     _say_flags(words, cells, table)
     if parallel.get("ep", 1) == 1:
         table.pop("experts", None)
-    elif gpu.startswith(tuple(software.get("deepep", {}).get(cells.text("model"), ()))):
+    elif gpu.startswith(_deepep_gpus(words, cells)):
         table.setdefault("experts", {"dispatcher": "deepep"})
     return table, tuple(_assumed(cells, chunks, known, software))
+
+
+def _deepep_gpus(words: Mapping[str, Any], cells: Cells) -> tuple[str, ...]:
+    """How the names of the GPUs begin on which tokens of a row's model go to a rank once."""
+    return tuple(words["deepep"].get(cells.text("framework"), {}).get(cells.text("model"), ()))
 
 
 def _sequences(cells: Cells) -> int:

@@ -6,7 +6,6 @@ from statistics import median
 import pytest
 from runcast.simulator.validate.steps import read_cases, shipped
 
-GPUS = ("A100-SXM-40GB", "A100-SXM-80GB", "H100-SXM-80GB")
 TOKENS = (0, 8192, 16384, 32768, 1 << 30)
 
 
