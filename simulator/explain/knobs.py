@@ -85,7 +85,7 @@ def turned(case: Case, some: Sequence[Knob], better: bool) -> AnyResolved:
     if some[0].subject == "machine":
         (knob,) = some
         return case.on_machine({knob.name: {"times": knob.factor(better)}})
-    return case.resolved.restated({knob.name: knob.value(better) for knob in some})
+    return case.resolved.scaled({knob.name: knob.value(better) / knob.now for knob in some})
 
 
 def machine_knobs(cluster: Any, where: str) -> Iterator[Knob]:

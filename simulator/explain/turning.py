@@ -34,10 +34,10 @@ def turn(case: Case, asked: Mapping[Knob, float], simulate: bool = True) -> Turn
             raise UserError(f"{knob.name} = {factor * knob.now:g}: expected more than 0 and at most {knob.most:g}")
     resolved = case.resolved
     machine = {knob.name: {"times": factor} for knob, factor in asked.items() if knob.subject == "machine"}
-    values = {knob.name: knob.now * factor for knob, factor in asked.items() if knob.subject == "class"}
+    factors = {knob.name: factor for knob, factor in asked.items() if knob.subject == "class"}
     if machine:
         resolved = case.on_machine(machine)
-    if values:
-        resolved = resolved.restated(values)
+    if factors:
+        resolved = resolved.scaled(factors)
     first_s = case.total_s + first_order_s(case, resolved.costs)
     return Turned(case.total_s, first_s, case.simulated_s(resolved) if simulate else None)

@@ -128,6 +128,14 @@ class Profile:
         others = {device: one.stated(values, source) for device, one in self.others.items()}
         return replace(self, parameters={**self.parameters, **said}, others=others)
 
+    def scaled(self, factors: Mapping[str, float], source: str) -> "Profile":
+        """This profile with parameters times a factor, those of each device its own; what none states counts as 1."""
+        said = {
+            name: Parameter(self.given(name, 1.0) * factor, 0.0, "exact", source) for name, factor in factors.items()
+        }
+        others = {device: one.scaled(factors, source) for device, one in self.others.items()}
+        return replace(self, parameters={**self.parameters, **said}, others=others)
+
     def borrowed(self, wider: float) -> "Profile":
         """The same for a sibling device: what was measured elsewhere is extrapolated here.
 

@@ -101,10 +101,18 @@ class Resolved:
         return joined
 
     def restated(self, values: Mapping[str, float]) -> "Resolved":
-        """The same scenario with parameters of its profile stated anew; all that does not rest on them is shared."""
+        """The same scenario with parameters of its profile stated anew, for all devices alike."""
+        return self._with(self.profile.stated(values, "stated"))
+
+    def scaled(self, factors: Mapping[str, float]) -> "Resolved":
+        """The same scenario with parameters of its profile times a factor, those of each device its own."""
+        return self._with(self.profile.scaled(factors, "stated"))
+
+    def _with(self, profile: Profile) -> "Resolved":
+        """With another profile; all that does not rest on it is shared."""
         other = Resolved(self.scenario, self.where)
         kept = {name: value for name, value in vars(self).items() if name not in ("memo", "profile", "costs", "hash")}
-        vars(other).update(kept | {"program": self.program, "profile": self.profile.stated(values, "stated")})
+        vars(other).update(kept | {"program": self.program, "profile": profile})
         return other
 
     @property

@@ -118,11 +118,19 @@ class ResolvedTrain:
         return networks_of(self.cluster, self.profile)
 
     def restated(self, values: Mapping[str, float]) -> "ResolvedTrain":
-        """The same scenario with parameters of its profile stated anew; all that does not rest on them is shared."""
+        """The same scenario with parameters of its profile stated anew, for all devices alike."""
+        return self._with(self.profile.stated(values, "stated"))
+
+    def scaled(self, factors: Mapping[str, float]) -> "ResolvedTrain":
+        """The same scenario with parameters of its profile times a factor, those of each device its own."""
+        return self._with(self.profile.scaled(factors, "stated"))
+
+    def _with(self, profile: Profile) -> "ResolvedTrain":
+        """With another profile; all that does not rest on it is shared."""
         other = ResolvedTrain(self.scenario, self.where)
         anew = ("memo", "_priced", "hash", "neat_costs")
         kept = {name: value for name, value in vars(self).items() if name not in anew}
-        vars(other).update(kept | {"program": self.program, "profile": self.profile.stated(values, "stated")})
+        vars(other).update(kept | {"program": self.program, "profile": profile})
         return other
 
     def on(self, grid: Grid) -> "ResolvedTrain":

@@ -32,6 +32,16 @@ def test_the_order_of_nodes_changes_nothing(parallel, other, level):
     assert seconds(step(*nodes, **given)) == pytest.approx(seconds(step(*reversed(nodes), **given)), rel=1e-12)
 
 
+def test_a_factor_leaves_each_device_its_own_number():
+    """`explain` turned the rates of all devices to one value."""
+    name, mixed = "gemm.training_rate", step(H100, A100)
+    own = {device: one.given(name, 1.0) for device, one in mixed.profile.others.items()}
+    found = mixed.scaled({name: 1.1}).profile
+
+    assert own and set(own.values()) != {mixed.profile.given(name, 1.0)}
+    assert {device: one.given(name, 1.0) / 1.1 for device, one in found.others.items()} == pytest.approx(own)
+
+
 TCP = {"base": "dgx-h100", "nodes": 1, "network": "ethernet"}
 
 
