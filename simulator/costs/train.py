@@ -226,11 +226,17 @@ class _Pricer:
         reach = self._reach(group, rank)
         remote = self.program.shape[op]
         if kind == "all_to_all" and len(remote) and reach.islands > 1:
-            near = tuple(other for other in group if self._island(other) == self._island(rank))
-            once = self._collective(kind, group, reach, float(remote[0]) * len(group) / (len(group) - reach.nearby))
-            passed_on = self._collective(kind, near, self._reach(near, rank), size * (len(near) > 1))
-            return _at_once(once, passed_on)
+            return self._passed_on(group, reach, float(remote[0]), size)
         return self._collective(kind, group, reach, size)
+
+    def _passed_on(self, group: tuple[int, ...], reach: "_Reach", remote: float, size: float) -> Price:
+        """Bytes that go to each island once, and are passed on inside it meanwhile; a PCIe port may carry both."""
+        near = tuple(other for other in group if self._island(other) == self._island(reach.rank))
+        once = self._collective("all_to_all", group, reach, remote * len(group) / (len(group) - reach.nearby))
+        inside = self._collective("all_to_all", near, self._reach(near, reach.rank), size * (len(near) > 1))
+        port = sent_bytes("all_to_all", len(near), 1, len(near), size).port
+        wires = self._wires("all_to_all", group, reach)
+        return self._over(wires, Sent(port, remote, port), max(once, inside, key=lambda price: price.seconds))
 
     def _collective(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Price:
         """Of all ranks of a group at once, as the machine of one of them would do it; `send_recv` is of two."""
@@ -239,12 +245,16 @@ class _Pricer:
         wires, sent = self._wires(kind, group, reach), self._sent(kind, group, reach, size)
         found = self._slowest_part(kind, group, reach, size)
         seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
+        return self._over(wires, sent, Price(seconds, float(found.spread[0]), int(found.provenance[0])))
+
+    def _over(self, wires: Wires, sent: Sent, alone: Price) -> Price:
+        """A price with what it asks of its wires, and no less time than those take."""
         least = wires.least_s(sent.port_least, sent.nics, self.cluster.capacity)
-        seconds = max(seconds, least)
+        seconds = max(alone.seconds, least)
         # A link that it fills, it fills exactly: sums made by a switch send less than a ring.
         moved = wires.bytes(sent.port, sent.nics).items()
         demand = {link: min(moved_bytes / seconds, float(self.capacity[link])) for link, moved_bytes in moved}
-        return Price(seconds, float(found.spread[0]), int(found.provenance[0]), demand, least)
+        return Price(seconds, alone.spread, alone.provenance, demand, least)
 
     @staticmethod
     def _sent(kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Sent:
@@ -340,14 +350,6 @@ class _Pricer:
         parameter = self._machine(rank).profile[f"link_fraction.{self.cluster.links[memory].kind}"]
         seconds = float(self.program.bytes[op]) * sharing / float(self.capacity[memory])
         return Price(seconds, parameter.spread, PROVENANCE.index(parameter.provenance))
-
-
-def _at_once(one: Price, other: Price) -> Price:
-    """Two exchanges beside each other as one that ends with the slower of them."""
-    slower = max(one, other, key=lambda price: price.seconds)
-    shares = [(link, rate * p.seconds / slower.seconds) for p in (one, other) for link, rate in p.demand.items()]
-    links = dict.fromkeys(link for link, _ in shares)
-    return replace(slower, demand={of: max(rate for link, rate in shares if link == of) for of in links})
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ A replica is what lies at one place along dp. Replicas whose ranks are on equal 
 once; those of other machines are places of their own in the Program, and meet in the exchanges that they share.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -92,19 +93,28 @@ def share(sizes: Sequence[int], seconds: Sequence[float], total: int, unit: int 
     `sizes` are the replicas of each class, `seconds` what a micro-batch takes there, and `total` the micro-batches of
     all replicas together. Every replica gets a multiple of `unit`; equal numbers must make up the total.
     """
-    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
-    for i, (replicas, each_s) in enumerate(zip(sizes, seconds, strict=True)):
-        found: dict[int, tuple[float, tuple[int, ...]]] = {}
-        for done, (latest, counts) in best.items():
-            most = (total - done) // (replicas * unit)
-            last = i == len(sizes) - 1
-            for units in range(most if last else 1, most + 1) if most else ():
-                count = units * unit
-                one = max(latest, count * each_s), (*counts, count)
-                reached = done + replicas * count
-                found[reached] = min(one, found.get(reached, one))
-        best = found
-    return best[total][1]
+    units_s, units = [each_s * unit for each_s in seconds], total // unit
+    ends = sorted({many * unit_s for size, unit_s in zip(sizes, units_s, strict=True)
+                   for many in range(1, units // size + 1)})  # fmt: skip
+    soonest = bisect_left(ends, 1, key=lambda end: _sums(sizes, units_s, units, end)[0] >> units)
+    sums, counts, left = _sums(sizes, units_s, units, ends[soonest]), [], units
+    for size, rest in zip(sizes, sums[1:], strict=True):
+        counts.append(next(many for many in range(1, left // size + 1) if rest >> left - many * size & 1))
+        left -= counts[-1] * size
+    return tuple(many * unit for many in counts)
+
+
+def _sums(sizes: Sequence[int], units_s: Sequence[float], units: int, end: float) -> list[int]:
+    """What classes from each one on can take until then, all replicas of a class equally many: bit i is for i units."""
+    found = [1]
+    for size, unit_s in zip(reversed(sizes), reversed(units_s), strict=True):
+        most = bisect_right(range(1, units // size + 1), end, key=unit_s.__mul__)
+        bits, done = (found[0] << size if most else 0), 1
+        while done < most:
+            bits |= bits << min(done, most - done) * size
+            done *= 2
+        found.insert(0, bits & (2 << units) - 1)
+    return found
 
 
 def seconds_of_microbatch(program: Program, costs: Costs, microbatches: int) -> float:

@@ -71,6 +71,19 @@ def test_deepep_takes_less_time_than_a_copy_per_expert():
     assert priced(once, "dispatch")[0][0] >= priced(inside, "dispatch")[0][0]  # nodes pass copies on over NVLink
 
 
+def test_a_port_carries_what_deepep_sends_out_and_what_it_passes_on():
+    given = {"parallel": {"ep": 16}, "cluster": "l40s-pcie", "experts": {"dispatcher": "deepep"}}
+    step = resolved(16, 1, MOE, overrides={"num_experts": 32, "num_experts_per_tok": 8}, **given)
+    program, costs = step.program, step.costs
+    op = ops(program, label="dispatch")[0]
+    rates = dict(zip(*costs.demand_of(op), strict=True))
+    port = costs.link_names.index("n0.gpu0>pcie0")
+    moved = float(program.shape[op][0]) + float(program.bytes[op]) * 7 / 8
+
+    assert rates[port] * costs.work_s[op] == pytest.approx(moved)
+    assert costs.work_s[op] >= moved / step.cluster.capacity[port]
+
+
 @pytest.mark.parametrize(("experts", "load"), [
     ({}, 1.0),
     ({"capacity": 0.5}, 0.5),

@@ -37,11 +37,12 @@ def steps(
     levels = [level for level in zero if level < 3 or stages == 1]
     parallel: dict[str, Any] = {"tp": tp, "pp": stages, "zero": draw(st.sampled_from(levels))}
     if model in SPARSE and dp > 1:
-        parallel["ep"] = draw(st.sampled_from([size for size in (1, 2, 4, 8) if dp % size == 0]))
+        parallel["ep"] = draw(st.sampled_from([size for size in (1, 2, 4, 8, 16) if dp % size == 0]))
+    routed = {"experts": {"dispatcher": draw(st.sampled_from(["alltoall", "deepep"]))}} if "ep" in parallel else {}
     return {
         "kind": "train_step", "cluster": name, "nodes": many, "stack": draw(st.sampled_from(stacks)),
         "model": {"preset": model, "overrides": {"num_hidden_layers": layers}},
-        "parallel": parallel,
+        "parallel": parallel, **routed,
         "schedule": {"name": schedule, **({"vpp": CHUNKS[schedule]} if schedule in CHUNKS else {})},
         "batch": {"global": dp * microbatches, "seq_len": draw(st.sampled_from(seq))},
         "recompute": {"mode": draw(st.sampled_from(["none", "selective", "full"]))},
