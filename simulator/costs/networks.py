@@ -80,7 +80,7 @@ class Networks:
     def estimate(self, kind: str, features: Mapping[str, float]) -> Estimate:
         """Of ops between nodes; what the network's numbers may be off by counts as far as it changes their seconds.
 
-        What the ledger of steps fitted is not sure by the same numbers, and counts with its factors.
+        Numbers that the ledger of steps fitted have a spread of their own, which counts with its factors.
 
         Raises:
             UserError: the profile has no such class, or a feature is missing or impossible.

@@ -136,8 +136,8 @@ class _Pricer:
     def _by_software(self, op: int, phase: str) -> Price:
         """How long an op takes with this software: a multiple of what the profile says and of host work besides.
 
-        No software sends bytes faster than its wires carry them: a factor below 1 is of what it takes beyond that. It
-        moves as many bytes in that time, or what its links carry if they are no faster.
+        No software sends bytes faster than its wires carry them. It moves as many bytes in that time, or what its links
+        carry if they are no faster.
         """
         found, factor = self._price(op), self.profile.given(f"time_factor.{phase}", 1.0)
         if phase == "tp" and self._reach(self._group(op)).islands > 1:
@@ -146,7 +146,7 @@ class _Pricer:
             factor *= self.profile.given("architecture.factor", 1.0)
         besides = _BESIDES.get(self.program.kind_of(op))
         usual, least = found.seconds + (self.profile.given(besides, 0.0) if besides else 0.0), found.least_s
-        seconds = usual * factor if factor > 1 else least + (usual - least) * factor
+        seconds = max(usual * factor, min(usual, least))
         slower = seconds / found.seconds if found.demand else 1.0
         demand = {link: min(rate / slower, float(self.capacity[link])) for link, rate in found.demand.items()}
         return replace(found, seconds=seconds, demand=demand)

@@ -179,8 +179,8 @@ def test_rings_of_updates_beat_no_wire_and_gain_nothing_from_nodes(name, nodes, 
     assert rates[1] <= rates[0] * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("factor", [0.1, 0.5])
-def test_software_shortens_what_a_collective_takes_beyond_its_wires(factor):
+@pytest.mark.parametrize("factor", [0.1, 0.9])
+def test_software_shortens_a_collective_to_what_its_wires_take(factor):
     """A factor below one is software that is better than what was measured."""
     there, b = machines("dgx-h100", 1), ProgramBuilder()
     b.op("all_gather", [b.lane(b.place("stage", range(8)), "dp")], size_bytes=2**32, group=tuple(range(8)))
@@ -189,5 +189,5 @@ def test_software_shortens_what_a_collective_takes_beyond_its_wires(factor):
         float(cost_train(program, there, profile("dgx-h100").stated({"time_factor.dp": f}, "a test")).work_s[0])
         for f in (1.0, factor)
     )
-    assert usual > wires_s
-    assert with_software == pytest.approx(wires_s + factor * (usual - wires_s))
+    assert 0.1 * usual < wires_s < 0.9 * usual
+    assert with_software == pytest.approx(max(wires_s, factor * usual))

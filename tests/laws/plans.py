@@ -36,9 +36,12 @@ def steps(
     microbatches = stages * draw(st.sampled_from([1, 2, 4]))
     levels = [level for level in zero if level < 3 or stages == 1]
     parallel: dict[str, Any] = {"tp": tp, "pp": stages, "zero": draw(st.sampled_from(levels))}
+    ep = 1
     if model in SPARSE and dp > 1:
-        parallel["ep"] = draw(st.sampled_from([size for size in (1, 2, 4, 8, 16) if dp % size == 0]))
-    routed = {"experts": {"dispatcher": draw(st.sampled_from(["alltoall", "deepep"]))}} if "ep" in parallel else {}
+        most = 8 if model == "mixtral-8x7b" else 16  # which has no more experts
+        ep = draw(st.sampled_from([size for size in (1, 2, 4, 8, 16) if dp % size == 0 and size <= most]))
+        parallel["ep"] = ep
+    routed = {"experts": {"dispatcher": draw(st.sampled_from(["alltoall", "deepep"]))}} if ep > 1 else {}
     return {
         "kind": "train_step", "cluster": name, "nodes": many, "stack": draw(st.sampled_from(stacks)),
         "model": {"preset": model, "overrides": {"num_hidden_layers": layers}},

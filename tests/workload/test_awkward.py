@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from runcast.simulator.engine import simulate
+from runcast.simulator.scenario import ResolvedTrain, check_train
 from runcast.simulator.workload.awkward import awkward_shapes
 from runcast.simulator.workload.model import ModelSpec
 from runcast.simulator.workload.presets import preset
@@ -60,3 +62,22 @@ def test_experts_are_cut_by_their_own_tensor_parallelism(width, expected):
 def test_eight_bits_want_twice_as_many_columns():
     odd = replace(NEAT, intermediate_size=4 * 1008)  # 1,008 bytes on a rank: a multiple of 16, not of 32
     assert (texts(odd), texts(odd, linear="fp8")) == ([], ["feed-forward width per rank 1,008: pad to 1,024"])
+
+
+def seconds_per_flop(width, heads, cluster):
+    """Of four layers on TP4, but for a constant."""
+    sizes = {
+        "hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": heads, "head_dim": width // heads,
+        "num_key_value_heads": heads, "num_hidden_layers": 4, "vocab_size": 51200,
+    }  # fmt: skip
+    step = ResolvedTrain(check_train({
+        "kind": "train_step", "cluster": cluster, "nodes": 1, "model": {"preset": "gpt3-175b", "overrides": sizes},
+        "parallel": {"tp": 4}, "batch": {"global": 2, "seq_len": 2048},
+    }))  # fmt: skip
+    return simulate(step.program, step.costs).makespan_s / width**2
+
+
+@pytest.mark.parametrize(("cluster", "least"), [("dgx-a100", 1.004), ("dgx-h100", 1.008)])
+def test_a_model_14400_wide_is_not_predicted_like_one_14336_wide(cluster, least):
+    """3,600 columns are 28.1 tiles of 128, and heads of 180 are padded to 192; 28 and 128 are whole."""
+    assert seconds_per_flop(14400, 80, cluster) >= least * seconds_per_flop(14336, 112, cluster)

@@ -158,6 +158,9 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
     if cells.text("task") == "lora":
         table["lora"] = words["lora"]
     _say_flags(words, cells, table)
+    if schedule.get("name", "interleaved") == "interleaved" and _overlaps_experts(words, cells):
+        table["schedule"] = {"name": "interleaved-overlap", "vpp": chunks}
+        table["overlap"]["wgrad"] = True
     if parallel.get("ep", 1) == 1:
         table.pop("experts", None)
     elif gpu.startswith(_deepep_gpus(words, cells)):
@@ -168,6 +171,16 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
 def _deepep_gpus(words: Mapping[str, Any], cells: Cells) -> tuple[str, ...]:
     """How the names of the GPUs begin on which tokens of a row's model go to a rank once."""
     return tuple(words["deepep"].get(cells.text("framework"), {}).get(cells.text("model"), ()))
+
+
+def _overlaps_experts(words: Mapping[str, Any], cells: Cells) -> bool:
+    """Whether a forward and a backward run side by side, so that exchanges of experts of one hide under the other."""
+    if cells.has("overlap_ep"):
+        return cells.flag("overlap_ep", False)
+    return any(
+        all(cells.text(column).startswith(tuple(starts)) for column, starts in recipe.items())
+        for recipe in words["overlap_ep"]
+    )
 
 
 def _sequences(cells: Cells) -> int:

@@ -88,6 +88,22 @@ def test_the_dispatcher_is_that_of_the_model_on_the_gpu(case, model, gpu, dispat
     assert found.get("experts", {}).get("dispatcher") == dispatcher
 
 
+@pytest.mark.parametrize(("changes", "schedule"), [
+    ({"sw_version": "25.11"}, {"name": "interleaved-overlap", "vpp": 4}),
+    ({"sw_version": "25.09"}, {"name": "interleaved", "vpp": 4}),
+    ({"sw_version": "25.11", "overlap_ep": "0"}, {"name": "interleaved", "vpp": 4}),
+    ({"sw_version": "25.09", "overlap_ep": "1"}, {"name": "interleaved-overlap", "vpp": 4}),
+    ({"sw_version": "25.09", "overlap_ep": "1", "pp": "1", "vpp": ""}, {"name": "interleaved-overlap", "vpp": 1}),
+    ({"sw_version": "25.09", "overlap_ep": "1", "vpp": ""}, {"name": "1f1b"}),
+])  # fmt: skip
+def test_exchanges_of_experts_are_beside_work_where_the_row_or_its_recipe_says_so(case, changes, schedule):
+    """Megatron wants virtual stages for that if there is a pipeline."""
+    moe = {"arch": "moe", "n_experts": "128", "topk": "8", "moe_ffn": "1536", "ep": "8", "framework": "Megatron-Bridge"}
+    row = moe | {"model": "Qwen3-235B-A22B", "gpu": "H100-SXM-80GB", "schedule": "interleaved", "pp": "8", "vpp": "4"}
+    found = case(**row | changes).scenario
+    assert (found["schedule"], "wgrad" in found["overlap"]) == (schedule, "overlap" in schedule["name"])
+
+
 def test_a_row_that_stands_twice_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"{HEADER}\n{ROW}\n{ROW}\n")
