@@ -1,6 +1,7 @@
 """What a step at the coarser level costs: its actions run alone as their kernels do, with all links to themselves.
 
-Beside messages they are slower: by what their kernels take of each other, and by what their exchanges take of links.
+Beside messages they are slower: by what their kernels take of each other, and by what their exchanges take of links. Of
+links that messages cross they ask in the step what their exchanges move there, as a mean over their seconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -129,8 +130,26 @@ class _Alone:
         for place, since, until in coarse.parts:
             reached = reached if since else 0.0
             to = max(self._at(until) if until else float(self._ends[place]), reached)
-            found.append(Price((to - reached) * float(longer[place]), float(spread[place]), int(most[place])))
+            took = (to - reached) * float(longer[place])
+            asked = self._asked[place] if took else {}
+            found.append(Price(took, float(spread[place]), int(most[place]), asked))
             reached = to
+        return found
+
+    @cached_property
+    def _asked(self) -> list[dict[int, float]]:
+        """Of each action: bytes per second on links that messages cross too, as a mean over its seconds."""
+        messages = self._on(*TRAFFIC)
+        inside = self.actions.of_kind(*EXCHANGES) & ~messages
+        rows = np.unique(self.costs.row[messages]).tolist()
+        crossed = {link for row in rows for link in self.costs.demand_row(row)[0].tolist()}
+        found: list[dict[int, float]] = [{} for _ in self.actions.places]
+        places = self._place[inside]
+        shares = self.costs.uncontended_s[inside] / self._seconds[places]
+        for row, place, share in zip(self.costs.row[inside].tolist(), places.tolist(), shares.tolist(), strict=True):
+            for link, rate in _by_link(*self.costs.demand_row(row)).items():
+                if link in crossed:
+                    found[place][link] = found[place].get(link, 0.0) + rate * share
         return found
 
     def _at(self, moment: Moment) -> float:
@@ -189,7 +208,7 @@ _AXES = ("tp", "cp", "ep")
 def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, int, float]]:
     """What runs beside actions and asks for links: the ranks of its place, row of demand, class, and seconds in all."""
     lanes, op = program.lanes_of, program.lanes_of.row_of_value()
-    asks = (np.diff(costs.demand.start)[costs.row[op]] > 0) & (costs.work_s[op] > 0)
+    asks = (np.diff(costs.demand.start)[costs.row[op]] > 0) & (costs.work_s[op] > 0) & ~program.of_kind(KIND)[op]
     place = np.array([lane.place for lane in program.lanes], np.int64)[lanes.values]
     keys = np.stack([place, costs.row[op], costs.cost_class[op]])[:, asks]
     distinct, which = np.unique(keys, axis=1, return_inverse=True)
