@@ -83,7 +83,8 @@ def _finite(value: float, allowed: str) -> float:
 def format_bytes(value: float) -> str:
     """Bytes as a reader sizes memory: `5.89 GiB`."""
     unit, size = memory_unit(value)
-    return f"{value / size:.3g} {unit}" if size > 1 else f"{value:.0f} B"
+    number = value / size
+    return f"{number:,.0f} {unit}" if size == 1 or abs(number) >= 999.5 else f"{number:.3g} {unit}"
 
 
 def memory_unit(value: float) -> tuple[str, float]:

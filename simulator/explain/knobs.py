@@ -29,7 +29,8 @@ _CLUSTER = {
     "host_memory_bytes_per_s": "bandwidth of host memory",
     "socket_bytes_per_s": "rate between CPU sockets",
 }
-_MORE_IS_BETTER = ("link_fraction.", "interference.")
+_MORE_IS_BETTER = ("link_fraction.", "interference.", "copy.hbm_fraction", "rdma.nic_fraction", "network.nic_fraction",
+                   "gemm.training_rate", "grouped_gemm.training_rate")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def class_knobs(resolved: AnyResolved) -> Iterator[Knob]:
 
 
 def _more_is_better(name: str) -> bool:
-    return name.startswith(_MORE_IS_BETTER) or "_fraction" in name
+    return name.startswith(_MORE_IS_BETTER)
 
 
 def _unit(name: str) -> str:

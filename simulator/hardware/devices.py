@@ -91,6 +91,7 @@ def _over_base(changes: Mapping[str, Any], where: str, prefix: str) -> dict[str,
 
 def _build(raw: Mapping[str, Any], where: str, prefix: str) -> Device:
     v = checked(files.plain(raw), _CHECKS, where, prefix, optional=("aliases", "price_usd_per_hour", "like"))
+    like = files.find("devices", v["like"], where, f"{prefix}like")[1]["name"] if "like" in v else None
     peaks = checked(files.plain(v["peak_flop_per_s"]), _PEAKS, where, f"{prefix}peak_flop_per_s.", optional=DTYPES)
     return Device(
         name=v["name"],
@@ -103,5 +104,5 @@ def _build(raw: Mapping[str, Any], where: str, prefix: str) -> Device:
         copy_engines=v["copy_engines"],
         power_w=v["power"],
         price_usd_per_hour=v.get("price_usd_per_hour"),
-        like=v.get("like"),
+        like=like,
     )

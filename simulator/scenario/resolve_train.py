@@ -192,7 +192,7 @@ class ResolvedTrain:
         batch, replicas = self.scenario.batch, self.replicas
         even = batch.global_ // (batch.micro * self.dims.dp)
         if batch.split != "even" and len(replicas) == 1 and differ(self.cluster, self.slowness):
-            allowed = f"expected even: no replica is on faster machines, or they are of more than {MOST} kinds"
+            allowed = f"expected even: all replicas are on equally fast machines, or on more than {MOST} kinds of them"
             raise UserError(fault(self.where, "batch.split", batch.split, allowed))
         if batch.split == "even" or len(replicas) == 1:
             return (even,) * len(replicas)

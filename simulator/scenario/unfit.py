@@ -113,8 +113,8 @@ def unmeasured(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
     devices = {node.device.name: node.device.measured_as for node in machines.nodes}
     names = [name for name, measured in devices.items() if profile_for(measured) == "generic"]
     if names and scenario.profile is None:
-        allowed = f"no profile is made for {' and '.join(names)}: give one that you have measured as profile"
-        yield Misfit("cluster", scenario.cluster, allowed)
+        allowed = "no profile is made for it: say what it is `like`, or give one that you have measured as profile"
+        yield Misfit("cluster.device", " and ".join(names), allowed)
 
 
 def _mechanisms(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Iterator[Misfit]:

@@ -55,6 +55,13 @@ def knob_of(case, name):
     return next(knob for knob in knobs(case) if knob.name == name)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_called_better_makes_nothing_longer(kind):
+    case = read_case(KINDS[kind], {})
+    later = {knob.name: first_order_s(case, turned(case, [knob], True).costs) for knob in knobs(case)}
+    assert {name: by for name, by in later.items() if by > 1e-6 * case.total_s} == {}
+
+
 def test_twice_the_time_of_products_moves_a_step_on_one_gpu_by_their_share():
     case = read_case(ONE_GPU, {})
     slower = case.resolved.restated({"time_factor.gemm": 2 * case.resolved.profile.given("time_factor.gemm", 1.0)})

@@ -1,9 +1,9 @@
-"""Durations as text: as many digits as tell them apart."""
+"""Durations as text: as many digits as tell them apart; bytes without powers of ten."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.units import digits_apart, format_seconds
+from runcast.simulator.units import digits_apart, format_bytes, format_seconds
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,14 @@ from runcast.simulator.units import digits_apart, format_seconds
 )
 def test_digits_of_a_duration(value, digits, text):
     assert format_seconds(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(512, "512 B"), (1000 * 2**20, "1,000 MiB"), (999.6 * 2**20, "1,000 MiB"), (5.888 * 2**30, "5.89 GiB")],
+)
+def test_bytes_as_a_reader_sizes_memory(value, text):
+    assert format_bytes(value) == text
 
 
 @pytest.mark.parametrize(("other", "digits"), [(16.04, 3), (20.0, 3), (15.96, 4), (16.03, 4)])

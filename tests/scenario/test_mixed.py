@@ -106,7 +106,7 @@ def test_folded_is_what_every_replica_by_itself_gives(parallel):
     ([H100, A100], {"parallel": {"tp": 8, "pp": 2}}),
 ], ids=["18 kinds", "a stage each"])  # fmt: skip
 def test_a_split_by_speed_needs_replicas_that_differ(nodes, tables):
-    with pytest.raises(UserError, match=r"split = .proportional.: expected even: no replica is on faster machines"):
+    with pytest.raises(UserError, match=r"split = .proportional.: expected even: all replicas are on equally fast"):
         seconds(step(*nodes, sequences=2 * 144, split="proportional", **tables))
 
 
