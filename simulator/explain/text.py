@@ -29,6 +29,9 @@ def lines(found: Explanation) -> Iterator[str]:
     yield from _aligned(PART_COLUMNS, part_rows(found))
     for subject, title in _SUBJECTS.items():
         shown = [one for one in found.sensitivities if one.knob.subject == subject]
+        if not shown:
+            yield from ("", f"{title}: none that counts")
+            continue
         yield from ("", f"{title}, 10 % better and worse: the {found.what} changes by")
         yield from _aligned(KNOB_COLUMNS, knob_rows(shown[:_SHOWN]))
         yield from _left_out(shown)

@@ -315,3 +315,10 @@ def test_a_shape_that_kernels_are_made_for_has_nothing_awkward(explained):
     _, found = explained
     assert (found.awkward, found.awkward_s) == ((), 0.0)
     assert not any("wkward" in line for line in lines(found))
+
+
+def test_a_mix_of_nodes_has_no_numbers_of_one_machine():
+    mix = [{"base": "dgx-h100", "nodes": 1, "gpus_per_node": 1}, {"base": "dgx-a100", "nodes": 1, "gpus_per_node": 1}]
+    batch = {"global": 8, "micro": 4, "seq_len": 1024}
+    found = explain(ONE_GPU | {"cluster": {"mix": mix}, "nodes": 2, "batch": batch}, quick=True)
+    assert "numbers of the machine: none that counts" in list(lines(found))
