@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from ..simulator.errors import UserError, fault
-from ..simulator.forms import band_name
+from ..simulator.answers.validate import errors_by, predict_samples
+from ..simulator.base.errors import UserError, fault
+from ..simulator.formats.samples import Samples
 from ..simulator.profile import Model, Profile
-from ..simulator.samples import Samples
-from ..simulator.validate import errors_by, predict_samples
+from ..simulator.profile.forms import band_name
 
 _COLUMNS = {
     "cost_class": "class",

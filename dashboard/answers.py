@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from ..simulator.memo import Kept, Memo
+from ..simulator.answers.sweep.named import named_files
+from ..simulator.base.memo import Kept, Memo
 from ..simulator.predict import AnyPrediction, CyclePrediction, predicted
 from ..simulator.scenario import AnyScenario, changed, check_question, resolve
-from ..simulator.sweep.named import named_files
 from .library import Library
 from .question import Question
 

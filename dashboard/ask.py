@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update, set_props
 
-from ..simulator.errors import UserError
+from ..simulator.base.errors import UserError
 from ..simulator.predict import AnyPrediction
 from ..simulator.scenario import changed, value_at
 from . import downloads, fields, parts

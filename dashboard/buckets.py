@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..simulator.errors import UserError
+from ..simulator.base.errors import UserError
 from ..simulator.predict import Prediction
-from ..simulator.scenario import Resolved
-from ..simulator.updates import TransferPlan, UpdatePlan
-from ..simulator.updates.transfer import receive_buffers
+from ..simulator.systems.weight_update.lower import TransferPlan, UpdatePlan
+from ..simulator.systems.weight_update.lower.transfer import receive_buffers
+from ..simulator.systems.weight_update.resolve import Resolved
 from .answers import Answers
 from .question import Question
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dash import html
 from flask import Flask, Response, request
 
-from ..simulator.errors import UserError, unknown
+from ..simulator.base.errors import UserError, unknown
 from ..simulator.scenario import changed, to_toml
 from ..simulator.timeline.table import spans_csv
 from ..simulator.timeline.trace import trace

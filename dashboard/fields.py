@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, html
 
-from ..simulator.errors import UserError
+from ..simulator.base.errors import UserError
+from ..simulator.base.units import parse
 from ..simulator.scenario import value_at
-from ..simulator.units import parse
 from .pasted import pasted, pasted_text
 
 if TYPE_CHECKING:

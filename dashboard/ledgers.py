@@ -14,16 +14,16 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ..simulator.errors import UserError
-from ..simulator.files import read_toml
-from ..simulator.samples import read_table
-from ..simulator.validate.coverage import count, coverage, verdict
-from ..simulator.validate.ledger import SCORES, Ledger, read_ledger
-from ..simulator.validate.steps import StepLedger, restored, shipped
-from ..simulator.validate.steps.families import ERRORS, inside
-from ..simulator.validate.steps.families import FAMILIES as STEP_FAMILIES
-from ..simulator.validate.steps.known import known_of
-from ..simulator.validate.summary import of_errors
+from ..simulator.answers.validate.coverage import count, coverage, verdict
+from ..simulator.answers.validate.ledger import SCORES, Ledger, read_ledger
+from ..simulator.answers.validate.steps import StepLedger, restored, shipped
+from ..simulator.answers.validate.steps.families import ERRORS, inside
+from ..simulator.answers.validate.steps.families import FAMILIES as STEP_FAMILIES
+from ..simulator.answers.validate.steps.known import known_of
+from ..simulator.answers.validate.summary import of_errors
+from ..simulator.base.errors import UserError
+from ..simulator.base.files import read_toml
+from ..simulator.formats.samples import read_table
 
 if TYPE_CHECKING:
     import pandas as pd

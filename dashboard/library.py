@@ -10,8 +10,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from ..simulator.errors import UserError, fault, unknown
-from ..simulator.files import read_toml
+from ..simulator.base.errors import UserError, fault, unknown
+from ..simulator.base.files import read_toml
 
 REPORT = "report.csv"
 """The file by which a folder is known as a sweep's."""

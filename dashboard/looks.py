@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from ..simulator.explain import Case, Explanation, Knob, Turned, explained, first_look, knobs, make_case, turn
-from ..simulator.memo import Kept, Memo
+from ..simulator.answers.explain import Case, Explanation, Knob, Turned, explained, first_look, knobs, make_case, turn
+from ..simulator.base.memo import Kept, Memo
 from ..simulator.scenario import changed
 from .library import Library
 from .question import Question

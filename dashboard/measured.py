@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..simulator.errors import UserError, unknown
-from ..simulator.files import read_json, read_toml
+from ..simulator.base.errors import UserError, unknown
+from ..simulator.base.files import read_json, read_toml
+from ..simulator.formats.samples import Samples, joined, read_samples
 from ..simulator.profile import Profile, load_profile, load_stack, profile_names, stack_names
-from ..simulator.samples import Samples, joined, read_samples
 
 DEVICE, SOFTWARE = "profile", "stack"
 _SAMPLES = ("*.csv", "*.csv.gz", "*.jsonl", "*.jsonl.gz")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from ..simulator.errors import UserError
+from ..simulator.base.errors import UserError
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from ..simulator.errors import UserError, fault
-from ..simulator.workload import read_keys
+from ..simulator.base.errors import UserError, fault
+from ..simulator.models import read_keys
 
 MOST_PASTED = 16_000
 """Characters of one text: configs have some 2,000, and an address must hold it."""

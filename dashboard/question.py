@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from ..simulator.errors import UserError, fault
+from ..simulator.base.errors import UserError, fault
 from ..simulator.scenario import parsed, toml_value
 
 MOST_CHARACTERS = 32_000

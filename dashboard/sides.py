@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from dash import html
 
-from ..simulator.errors import UserError
+from ..simulator.base.errors import UserError
 from .question import MOST_CHARACTERS, Question, from_query
 
 NAMES = ("a", "b", "c", "d")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, Dash, Input, Output, State, html, no_update
 
-from ..simulator.errors import UserError, fault
+from ..simulator.base.errors import UserError, fault
 from ..simulator.scenario import parsed, what_ifs
 from . import fields
 from .library import Library

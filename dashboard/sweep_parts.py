@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from ..simulator.sweep.results import MAIN
+from ..simulator.answers.sweep.results import MAIN
 from . import parts
 from .figures.sweep_columns import axes, numeric, words
 from .grid import grid as grid_of

@@ -16,10 +16,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..simulator.errors import UserError, fault, unknown
-from ..simulator.files import write_atomic
+from ..simulator.answers.sweep import Engine, Progress, Sweep, Swept, load_sweep, run_sweep
+from ..simulator.base.errors import UserError, fault, unknown
+from ..simulator.base.files import write_atomic
 from ..simulator.scenario import to_toml
-from ..simulator.sweep import Engine, Progress, Sweep, Swept, load_sweep, run_sweep
 from .library import Library
 from .question import Question
 

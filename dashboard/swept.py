@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..simulator.errors import UserError, unknown
+from ..simulator.answers.sweep import Sweep, Work, load_sweep
+from ..simulator.base.errors import UserError, unknown
 from ..simulator.scenario import Changes, changed, check_question, resolve, what_ifs
-from ..simulator.scenario.schema import FOR_PEOPLE
-from ..simulator.sweep import Sweep, Work, load_sweep
+from ..simulator.systems.tables import FOR_PEOPLE
 from .figures.sweep_columns import axes
 from .library import REPORT, Library
 from .page import Here

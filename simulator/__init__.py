@@ -9,21 +9,25 @@ from typing import Any
 if "." not in __name__:
     raise ImportError("import runcast.simulator, not simulator: a bare import gives different classes")
 
+from .old_names import keep_old_names
+
 _PUBLIC = {
     "CyclePrediction": ".predict",
-    "CycleReport": ".cycle_report",
-    "CycleScenario": ".scenario",
+    "CycleReport": ".systems.rl_cycle.report",
+    "CycleScenario": ".systems.rl_cycle.scenario",
     "Prediction": ".predict",
-    "Report": ".report",
-    "Scenario": ".scenario",
+    "Report": ".systems.weight_update.report",
+    "Scenario": ".systems.weight_update.scenario",
     "TrainPrediction": ".predict",
-    "TrainReport": ".train_report",
-    "TrainScenario": ".scenario",
-    "UserError": ".errors",
+    "TrainReport": ".systems.train_step.report",
+    "TrainScenario": ".systems.train_step.scenario",
+    "UserError": ".base.errors",
     "load_scenario": ".scenario",
     "simulate": ".predict",
 }
 __all__ = sorted(_PUBLIC)
+
+keep_old_names()
 
 
 def __getattr__(name: str) -> Any:

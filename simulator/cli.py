@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from .errors import UserError
+from .base.errors import UserError
 
 
 def main(arguments: list[str] | None = None) -> None:

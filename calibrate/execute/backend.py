@@ -5,7 +5,7 @@ from typing import Protocol
 
 import torch
 
-from ...simulator.errors import UserError
+from ...simulator.base.errors import UserError
 
 
 class Backend(Protocol):

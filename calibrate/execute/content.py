@@ -9,18 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.errors import UserError
-from ...simulator.scenario import Resolved
-from ...simulator.updates import Buckets, TransferPlan
-from ...simulator.updates.transfer import Phase
-from ...simulator.updates.transfer.writer import Bucket, TransferWriter
+from ...simulator.base.errors import UserError
+from ...simulator.systems.weight_update.lower import Buckets, TransferPlan
+from ...simulator.systems.weight_update.lower.transfer import Phase
+from ...simulator.systems.weight_update.lower.transfer.writer import Bucket, TransferWriter
+from ...simulator.systems.weight_update.methods import SERVED, methods
+from ...simulator.systems.weight_update.resolve import Resolved
 
 Bytes = NDArray[np.uint8]
 Counts = NDArray[np.int64]
-SERVED = ("broadcast", "p2p")
-FROM_TRAINERS = (
-    "single_sender", "relays", "all_senders", "stage_heads", "replica_writes", "static_writes", "colocated"
-)  # fmt: skip
+NOT_EXECUTED = ("reshard", "chain", "file_system")
+FROM_TRAINERS = methods(lambda method: method.from_trainers and method.name not in NOT_EXECUTED)
 
 
 class Meta(NamedTuple):

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...simulator.compare.spans import SPANS, SUMMARY
-from ...simulator.errors import UserError
-from ...simulator.files import write_atomic
+from ...simulator.answers.compare.spans import SPANS, SUMMARY
+from ...simulator.base.errors import UserError
+from ...simulator.base.files import write_atomic
+from ...simulator.base.units import format_seconds
 from ...simulator.timeline import Timeline
-from ...simulator.units import format_seconds
 from .lanes import Stamp
 from .parts import Parts
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...simulator.errors import UserError
-from ...simulator.scenario import Resolved
-from ...simulator.units import format_bytes
+from ...simulator.base.errors import UserError
+from ...simulator.base.units import format_bytes
+from ...simulator.systems.weight_update.resolve import Resolved
 from .content import content_of
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of the container that this process is in

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from ...simulator.errors import UserError
+from ...simulator.base.errors import UserError
 from ...simulator.program import Program
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ...simulator.scenario import Resolved
+from ...simulator.systems.weight_update.resolve import Resolved
 from .acts import Actor
 from .backend import Backend
 from .clock import Clock, common_clock

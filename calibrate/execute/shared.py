@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...simulator.errors import UserError
+from ...simulator.base.errors import UserError
 from .world import World
 
 

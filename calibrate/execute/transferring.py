@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
+from ...simulator.systems.weight_update.methods import methods
 from .acts import Act, Actor, GroupKey
 from .backend import Backend
 from .content import Meta, TransferContent, share
@@ -315,5 +316,5 @@ ACTORS: Mapping[str, type[TransferActor]] = {
     "static_writes": StagedWriteActor,
     "colocated": ColocatedActor,
 }
-MAPS_MEMORY = ("replica_writes", "static_writes", "colocated")
+MAPS_MEMORY = methods(lambda method: not method.buffers)
 """Methods in which ranks map memory that others own."""

@@ -14,7 +14,7 @@ from threading import local
 from typing import Any
 from uuid import uuid4
 
-from ...simulator.errors import UserError
+from ...simulator.base.errors import UserError
 
 TIMEOUT = timedelta(minutes=10)  # of a collective or a signal: longer means that a rank is lost
 PATIENCE_S = 10  # for the first rank of a machine to say what is wrong, and for its launcher to end the others

@@ -11,14 +11,14 @@ from typing import Any
 
 import pandas as pd
 
-from ...simulator.errors import UserError
-from ...simulator.files import digest, read_json, read_toml, write_atomic
-from ...simulator.forms import cost_class
+from ...simulator.answers.validate import predict_samples
+from ...simulator.base.errors import UserError
+from ...simulator.base.files import digest, read_json, read_toml, write_atomic
+from ...simulator.formats.samples import Samples, read_samples
 from ...simulator.hardware import Cluster, cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
 from ...simulator.profile import Profile, load_profile, parameters, read_models
-from ...simulator.samples import Samples, read_samples
-from ...simulator.validate import predict_samples
+from ...simulator.profile.forms import cost_class
 from .errors import WEAK
 from .profile import Origin, fit_profile
 

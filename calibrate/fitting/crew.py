@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.validate.steps import Answer, Case, read_cases
+from ...simulator.answers.validate.steps import Answer, Case, read_cases
 
 Floats = NDArray[np.float64]
 _mine: dict[str, Case] = {}  # by key, of a process of the crew: a worker's only memory between two calls

@@ -9,8 +9,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.forms import HOLD_ALTERNATE, HOLD_GROUPS, LINK, Columns, CostClass, Floats
 from ...simulator.profile import Z90, Band, errors_of
+from ...simulator.profile.forms import HOLD_ALTERNATE, HOLD_GROUPS, LINK, Columns, CostClass, Floats
 
 Mask = NDArray[np.bool_]
 Predict = Callable[[Mask], Floats]

@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from ...simulator.forms import Columns, CostClass, Curve, Floats
-from ...simulator.forms import cost_class as find_class
+from ...simulator.formats.samples import features_of
 from ...simulator.hardware import Limits
 from ...simulator.profile import Errors, Model, errors_of
-from ...simulator.samples import features_of
+from ...simulator.profile.forms import Columns, CostClass, Curve, Floats
+from ...simulator.profile.forms import cost_class as find_class
 from .errors import Mask, bands, growth, held_out
 from .solve import solve
 

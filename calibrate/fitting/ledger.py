@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.errors import UserError
-from ...simulator.files import digest
+from ...simulator.answers.validate.updates import Case, free_in_ledger, read_cases
+from ...simulator.base.errors import UserError
+from ...simulator.base.files import digest
 from ...simulator.profile import Parameter, load_stack, stack_chain
-from ...simulator.validate.updates import Case, free_in_ledger, read_cases
 from .owners import statements
 
 SIGMA = 0.08

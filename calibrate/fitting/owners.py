@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ...simulator.answers.validate.steps import Case
 from ...simulator.profile import (
     SIBLING_WIDER,
     Parameter,
@@ -15,7 +16,6 @@ from ...simulator.profile import (
     load_stack,
     stated_by,
 )
-from ...simulator.validate.steps import Case
 
 
 @dataclass(frozen=True)

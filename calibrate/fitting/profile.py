@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...simulator.errors import UserError
-from ...simulator.forms import FEATURES
+from ...simulator.base.errors import UserError
+from ...simulator.formats.samples import Samples
 from ...simulator.hardware import Limits
 from ...simulator.profile import SCHEMA, Entry, write_limits, write_models
-from ...simulator.samples import Samples
+from ...simulator.profile.forms import FEATURES
 from .fit import fit_model
 from .observed import observed
 from .parameters import parameters_of

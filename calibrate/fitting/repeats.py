@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...simulator.validate.steps import Case
-from ...simulator.validate.steps.pairs import OUTCOMES
+from ...simulator.answers.validate.steps import Case
+from ...simulator.answers.validate.steps.pairs import OUTCOMES
 
 
 def run_to_run(cases: Sequence[Case]) -> tuple[float, int]:

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from scipy.optimize import least_squares
 
-from ...simulator.forms import Coefficients, Columns, Floats, Form
 from ...simulator.hardware import Limits
+from ...simulator.profile.forms import Coefficients, Columns, Floats, Form
 
 _MOST_ROWS = 1500
 """More rows do not change a fit of a dozen coefficients, but cost time; a seeded choice of them stands for all."""

@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from ...simulator.answers.validate.steps import Case
+from ...simulator.base.errors import UserError
+from ...simulator.base.files import digest, read_json
 from ...simulator.costs import PHASES
-from ...simulator.errors import UserError
-from ...simulator.files import digest, read_json
 from ...simulator.profile import Z90
-from ...simulator.uncertainty import Fit, Term, terms_of
-from ...simulator.uncertainty.errors import ROUTED
+from ...simulator.systems.train_step.errors import ROUTED
+from ...simulator.systems.train_step.terms import terms_of
+from ...simulator.uncertainty import Fit, Term
 from ...simulator.uncertainty.factors import split_covariance
-from ...simulator.validate.steps import Case
 from .crew import Crew
 from .owners import OWNERS, owner_of
 from .repeats import run_to_run

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...simulator.errors import UserError
-from ...simulator.files import digest
-from ...simulator.validate.steps import Case, read_cases
+from ...simulator.answers.validate.steps import Case, read_cases
+from ...simulator.base.errors import UserError
+from ...simulator.base.files import digest
 from .crew import Crew
 from .owners import OWNERS, owner_of, statements
 from .steps import NU, SIGMA, SMALL, Design, Floats, Rows

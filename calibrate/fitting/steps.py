@@ -25,9 +25,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ...simulator.answers.validate.steps import Case
 from ...simulator.costs import OF_LAYERS, PHASES, PRODUCT_TYPE
 from ...simulator.profile import FACTORS, Parameter
-from ...simulator.validate.steps import Case
 from .owners import ARCHITECTURE, DEVICE, NETWORK, OWNERS, SOFTWARE, owner_of, siblings
 
 Floats = NDArray[np.float64]

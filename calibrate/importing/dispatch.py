@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...simulator.errors import UserError
-from ...simulator.files import read_text
-from ...simulator.samples import Samples, joined
+from ...simulator.base.errors import UserError
+from ...simulator.base.files import read_text
+from ...simulator.formats.samples import Samples, joined
 from . import nccl_json, nccl_text, nvbandwidth_json, nvbandwidth_text, perftest_json, perftest_text
 from .found import Found
 from .lines import clean_lines

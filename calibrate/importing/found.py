@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from ...simulator.errors import UserError
-from ...simulator.samples import Samples, checked
+from ...simulator.base.errors import UserError
+from ...simulator.formats.samples import Samples, checked
 
 Place = int | str
 """A line of a text, or the path of a value in a JSON file."""

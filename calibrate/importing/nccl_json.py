@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...simulator.errors import UserError
+from ...simulator.base.errors import UserError
 from .found import Found
 from .nccl_run import Listed, Row, Run, Timing
 from .options import Options

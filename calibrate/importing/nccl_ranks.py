@@ -7,8 +7,8 @@ for broadcast, reduce and send and receive it is 1 and says nothing.
 import numpy as np
 import numpy.typing as npt
 
-from ...simulator.errors import UserError
-from ...simulator.forms.collective import BUS_FACTOR
+from ...simulator.base.errors import UserError
+from ...simulator.profile.forms.collective import BUS_FACTOR
 from .printed import Printed
 
 Pairs = list[tuple[Printed, Printed]]

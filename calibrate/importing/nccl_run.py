@@ -7,7 +7,7 @@ Times are in us and bandwidths in GB/s of 1e9, so time x algbw = size / 1000.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...simulator.errors import UserError, fault
+from ...simulator.base.errors import UserError, fault
 from .found import Found, Place
 from .nccl_ranks import check_ranks, inferred_ranks
 from .options import OPS, Options, device_of

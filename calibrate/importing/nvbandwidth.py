@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...simulator.errors import UserError
+from ...simulator.base.errors import UserError
 from .found import Found, Place
 from .options import Options, device_of
 from .printed import from_json

@@ -7,7 +7,7 @@ whose cells are texts. Most releases do not list the GPUs; where a list of names
 from collections.abc import Mapping
 from typing import Any
 
-from ...simulator.errors import UserError
+from ...simulator.base.errors import UserError
 from .found import Found
 from .nvbandwidth import Matrix, Setup, add_copies
 from .options import Options

@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from ...simulator.errors import UserError, fault, unknown
+from ...simulator.base.errors import UserError, fault, unknown
+from ...simulator.base.units import parse
 from ...simulator.hardware import device
-from ...simulator.units import parse
 
 OPS = {
     "all_reduce": "all_reduce",

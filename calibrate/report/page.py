@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from ...simulator.answers.validate.beside import NOT_FITTED, scored
 from ...simulator.figures.profile import predicted_lines, residual_bands
 from ...simulator.figures.profile_lines import FAMILIES, bands, lines, models_of, size_axis
 from ...simulator.figures.profile_samples import IN_SAMPLE, scored_samples
 from ...simulator.figures.sections import Section, sections_html
+from ...simulator.formats.samples import Samples
 from ...simulator.profile import Profile
-from ...simulator.samples import Samples
-from ...simulator.validate.beside import NOT_FITTED, scored
 from ..fitting.errors import WEAK
 from . import tables
 from .samples import tables as sample_tables

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from ...simulator.figures import Table
+from ...simulator.formats.samples import Samples
 from ...simulator.profile import Profile
-from ...simulator.samples import Samples
 from ..check import check_profile
 
 

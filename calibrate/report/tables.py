@@ -1,11 +1,11 @@
 """Tables of the page about a Profile: where it comes from, its errors, and what in it is assumed."""
 
+from ...simulator.base.units import format_seconds
 from ...simulator.figures import Table
 from ...simulator.figures.profile_lines import models_of
 from ...simulator.figures.sections import Marked
-from ...simulator.forms import quantity
 from ...simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
-from ...simulator.units import format_seconds
+from ...simulator.profile.forms import quantity
 from ..fitting.errors import WEAK
 
 _SURE = ("assumed", "extrapolated", "datasheet", "fitted", "interpolated", "measured", "exact")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ...simulator.scenario import Resolved
+    from ...simulator.systems.weight_update.resolve import Resolved
     from ..execute.measured import Measured
     from ..execute.world import World
 
@@ -64,7 +64,7 @@ def _prepared(
     scenario: Path, changes: list[str], out: Path | None, device: Device, world: "World | None" = None
 ) -> "Resolved":
     """The scenario, once everything is checked that can be before ranks meet; without a world all will be here."""
-    from ...simulator.compare.spans import unfolded
+    from ...simulator.answers.compare.spans import unfolded
     from ..execute.measured import check_folder
     from ..execute.memory import check_memory
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...simulator.errors import UserError, fault
+from ...simulator.base.errors import UserError, fault
 
 if TYPE_CHECKING:
-    from ...simulator.samples import Samples
+    from ...simulator.formats.samples import Samples
 
 
 class Column(StrEnum):
@@ -38,8 +38,8 @@ def import_(
     What a log says itself needs no flag. A flag wins over the log, but a count of ranks that contradicts the bandwidths
     and a test that is not the log's are refused. Hosts, addresses and environment variables are never written.
     """
-    from ...simulator.files import write_atomic
-    from ...simulator.samples import to_csv
+    from ...simulator.base.files import write_atomic
+    from ...simulator.formats.samples import to_csv
     from ..importing import Network, Options, import_logs
 
     if output.exists() and any(log.exists() and log.samefile(output) for log in logs):
@@ -60,7 +60,7 @@ def import_(
 
 
 def _bytes(text: str) -> float:
-    from ...simulator.units import parse
+    from ...simulator.base.units import parse
 
     try:
         value = parse(text, "bytes")

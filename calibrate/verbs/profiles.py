@@ -64,7 +64,7 @@ def stacks(
     """Fit the parameters of software stacks to a ledger, and leave models, systems or whole stacks out."""
     import json
 
-    from ...simulator.files import write_atomic
+    from ...simulator.base.files import write_atomic
 
     found = _fitted(kind, rows)
     write_atomic(str(out), (json.dumps(found, indent=1) + "\n").encode())
@@ -80,8 +80,8 @@ def errors(
     """Estimate how sure predictions of training steps are, from the ledger that their stacks were fitted to."""
     import json
 
-    from ...simulator.files import write_atomic
-    from ...simulator.validate import steps
+    from ...simulator.answers.validate import steps
+    from ...simulator.base.files import write_atomic
     from ..fitting.step_errors import fit_errors
 
     found = fit_errors(rows or steps.shipped(), tell=typer.echo)
@@ -91,8 +91,8 @@ def errors(
 
 
 def _fitted(kind: str, rows: Path | None) -> dict[str, Any]:
-    from ...simulator.errors import unknown
-    from ...simulator.validate import steps, updates
+    from ...simulator.answers.validate import steps, updates
+    from ...simulator.base.errors import unknown
     from ..fitting.ledger import fit_ledger
     from ..fitting.step_ledger import fit_steps
 
@@ -110,11 +110,11 @@ def check(
     library: Annotated[str | None, typer.Option(help="Score this library's models, not each row's own.")] = None,
 ) -> None:
     """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
-    from ...simulator.errors import UserError
-    from ...simulator.files import digest
+    from ...simulator.answers.validate.seen import fitted_on
+    from ...simulator.base.errors import UserError
+    from ...simulator.base.files import digest
+    from ...simulator.formats.samples import read_samples
     from ...simulator.profile import load_profile
-    from ...simulator.samples import read_samples
-    from ...simulator.validate.seen import fitted_on
     from ..check import check_profile
 
     loaded, read = load_profile(profile), read_samples(samples)
@@ -137,8 +137,8 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("profile.html"),
 ) -> None:
     """Write one HTML page: measured against fitted, residuals, what is extrapolated, environment."""
+    from ...simulator.formats.samples import read_samples
     from ...simulator.profile import load_profile
-    from ...simulator.samples import read_samples
     from ..report import write_report
 
     read = read_samples(samples) if samples else None
@@ -147,7 +147,7 @@ def report(
 
 
 def _print_dropped(dropped: "list[str] | tuple[str, ...]") -> None:
-    from ...simulator.samples import summed
+    from ...simulator.formats.samples import summed
 
     for line in summed(dropped):
         typer.echo(f"left out: {line}")

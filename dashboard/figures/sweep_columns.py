@@ -5,8 +5,8 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ...simulator.base.units import format_named, memory_unit
 from ...simulator.figures.theme import FONT, GRID, TEXT
-from ...simulator.units import format_named, memory_unit
 
 if TYPE_CHECKING:
     import pandas as pd

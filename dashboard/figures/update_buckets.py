@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures.theme import GRID, PALETTE, styled
-from ...simulator.units import format_bytes, format_seconds
 from ..buckets import Curve
 
 if TYPE_CHECKING:

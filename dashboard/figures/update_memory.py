@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...simulator.base.units import format_bytes
 from ...simulator.figures.theme import PALETTE, styled
 from ...simulator.predict import Prediction
 from ...simulator.timeline import peaks
-from ...simulator.units import format_bytes
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

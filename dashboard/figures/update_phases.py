@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from ...simulator.base.units import format_seconds
 from ...simulator.figures.theme import PALETTE, styled
-from ...simulator.report import Report
-from ...simulator.units import format_seconds
+from ...simulator.systems.weight_update.report import Report
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -4,9 +4,9 @@ from html import escape
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from ...simulator.base.units import format_seconds
 from ...simulator.figures.profile import GREY, Axis, ticks_of
 from ...simulator.figures.theme import GRID, PALETTE, styled
-from ...simulator.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,15 +9,15 @@ from urllib.parse import parse_qsl, urlencode
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, dcc, html
 
-from ...simulator.errors import UserError
+from ...simulator.answers.validate.beside import scored
+from ...simulator.base.errors import UserError
+from ...simulator.base.units import format_seconds
 from ...simulator.figures.profile import predicted_lines, residual_bands
 from ...simulator.figures.profile_lines import FAMILIES, bands, family, lines, models_of, size_axis
 from ...simulator.figures.profile_samples import scored_samples
-from ...simulator.forms import quantity
 from ...simulator.profile import PROVENANCE, Model, Parameter, Profile, Ratio, stack_chain, stack_names
+from ...simulator.profile.forms import quantity
 from ...simulator.profile.parameters import allowed
-from ...simulator.units import format_seconds
-from ...simulator.validate.beside import scored
 from .. import grid, parts
 from ..figures.calibration_factors import factor_dots
 from ..measured import DEVICE, SOFTWARE, Measured

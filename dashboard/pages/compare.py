@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...simulator.compare import Comparison, Side, compare, side_of
-from ...simulator.compare.page import Draw, timelines
-from ...simulator.compare.text import input_rows, inputs_title, metric_rows, sentences, signed, term_rows
-from ...simulator.errors import UserError
+from ...simulator.answers.compare import Comparison, Side, compare, side_of
+from ...simulator.answers.compare.page import Draw, timelines
+from ...simulator.answers.compare.text import input_rows, inputs_title, metric_rows, sentences, signed, term_rows
+from ...simulator.base.errors import UserError
+from ...simulator.base.units import format_seconds
 from ...simulator.figures.difference import difference
-from ...simulator.units import format_seconds
 from .. import downloads, parts, stated, zooming
 from ..page import Here, Page
 from ..question import Question, written

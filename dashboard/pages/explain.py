@@ -12,11 +12,11 @@ from urllib.parse import parse_qsl, urlencode
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...simulator.errors import UserError
-from ...simulator.explain import Explanation, Knob, Turned, text
-from ...simulator.explain.page import bars
+from ...simulator.answers.explain import Explanation, Knob, Turned, text
+from ...simulator.answers.explain.page import bars
+from ...simulator.base.errors import UserError
+from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import tornado, waterfall
-from ...simulator.units import format_bytes, format_seconds
 from .. import downloads, parts, stated
 from ..library import Library
 from ..looks import Look, Looks, weighed

@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl, urlencode
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from ...simulator.errors import UserError, unknown
-from ...simulator.sweep import InProcess, Pool, Progress
-from ...simulator.sweep.results import MAIN
+from ...simulator.answers.sweep import InProcess, Pool, Progress
+from ...simulator.answers.sweep.results import MAIN
+from ...simulator.base.errors import UserError, unknown
 from .. import grid, parts, sweep_parts, sweeping, swept
 from ..figures.sweep_columns import axes, numeric, plain
 from ..figures.sweep_heat import heat

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 from dash import Dash, html
 
+from ...simulator.answers.simulate.outputs import PIPELINE, train_figures
+from ...simulator.base.units import format_bytes, format_energy, format_seconds, format_usd
 from ...simulator.figures import pipeline
 from ...simulator.figures.actions import Window
 from ...simulator.hardware import cluster_names
-from ...simulator.outputs import PIPELINE, train_figures
+from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, TrainPrediction
 from ...simulator.profile import stack_names
 from ...simulator.schedules import SCHEDULES
-from ...simulator.units import format_bytes, format_energy, format_seconds, format_usd
-from ...simulator.workload import preset_names
 from .. import parts, zooming
 from ..ask import Form
 from ..fields import Field

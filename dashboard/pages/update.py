@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from ...simulator.base.units import format_bytes, format_energy, format_rate, format_seconds, format_usd
 from ...simulator.figures import gantt
 from ...simulator.figures.actions import Window
 from ...simulator.hardware import cluster_names
+from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, Prediction
 from ...simulator.profile import stack_names
-from ...simulator.scenario.schema import FROM_TRAINERS, SERVED
-from ...simulator.units import format_bytes, format_energy, format_rate, format_seconds, format_usd
-from ...simulator.workload import preset_names
+from ...simulator.systems.weight_update.methods import FROM_TRAINERS, SERVED
 from .. import buckets, parts, zooming
 from ..ask import Form
 from ..buckets import Curve

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...simulator.errors import UserError
+from ...simulator.base.errors import UserError
 from .. import grid, parts
 from ..figures.validation_coverage import coverage_bars
 from ..figures.validation_scatter import scatter

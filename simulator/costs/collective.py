@@ -60,6 +60,25 @@ class RingBroadcast:
         slowest = int(rates.argmin())
         return float(rates[slowest]), int(self.link[slowest])
 
+    def bounds(self, capacity: Floats) -> list[tuple[float, int]]:
+        """`rate_bytes_per_s` for a root in each of the islands."""
+        everywhere = np.where(self.share > 1e-12, np.maximum(self.share, self.least), 0.0)
+        with np.errstate(divide="ignore"):
+            rates = capacity[self.link] / everywhere
+        at = int(rates.argmin())
+        usual = float(rates[at]), int(self.link[at])
+        return [
+            self.rate_bytes_per_s(capacity, island) if at in places else usual  # elsewhere links only gain
+            for island, (places, _) in enumerate(self.unused)
+        ]
+
+    def carried(self, size_bytes: Floats) -> Floats:
+        """Bytes on each of `link` if roots in each island send so many."""
+        found = self.share * size_bytes.sum()
+        for island, (places, shares) in enumerate(self.unused):
+            np.subtract.at(found, places, shares * size_bytes[island])
+        return np.asarray(np.where(found > 1e-12 * size_bytes.sum(), found, 0.0))
+
     def hops(self) -> tuple[int, int]:
         """Hops inside islands and between them, from the root to the last rank."""
         return len(self.island_of) - self.islands, self.islands - 1

@@ -6,24 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..forms.gemm import peak
+from ..base.op_kinds import ATTENTION, EXPERTS, MEMORY, PRODUCT, op_kind
 from ..hardware import Limits
+from ..models.kernels import ALIGNED_BYTES, SUM_BYTES, aligned_bytes, element_bytes, visible
 from ..profile import PROVENANCE, Estimate, Profile
-from ..workload.kernels import ALIGNED_BYTES, SUM_BYTES, aligned_bytes, element_bytes, visible
+from ..profile.forms.gemm import peak
 
 Shape = tuple[int, ...]
 
-_SUFFIX = {"gemm": "", "dgrad": ".dgrad", "wgrad": ".wgrad"}
 PRODUCT_TYPE = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 """The type of a product's model, of recipes that scale their operands in other ways."""
 
-_MEMORY = {  # kinds of memory-bound kernels whose class has another name
-    "rope": "copy", "gelu": "copy", "gelu_backward": "residual_add", "embed": "permute", "embed_backward": "permute",
-    "route": "residual_add", "gate": "residual_add", "scan": "residual_add", "combine": "permute",
-    "cross_entropy_backward": "residual_add", "grad_norm": "residual_add",
-    "softmax": "residual_add", "softmax_backward": "residual_add",
-    "loss_passes": "residual_add", "loss_passes_backward": "residual_add",
-}  # fmt: skip
 _MISALIGNED = ((16, "gemm.align16_factor"), (4, "gemm.align4_factor"), (0, "gemm.align2_factor"))
 """Where the rows of some matrix of a product start at multiples of so many bytes only: what it takes longer."""
 
@@ -60,15 +53,17 @@ class Kernels:
         Raises:
             UserError: the profile has no model for it.
         """
-        if kind in _SUFFIX:
+        of = op_kind(kind)
+        if of.form == PRODUCT:
             return self._product(kind, shape, dtype)
-        if kind.startswith("attention"):
-            return self._attention(kind, shape)
-        if kind.startswith("experts"):
-            return self._experts(kind.removeprefix("experts").removeprefix("_"), shape, dtype)
-        if kind == "issue":
+        if of.form == ATTENTION:
+            return self._attention(of.model, shape)
+        if of.form == EXPERTS:
+            return self._experts(of.model, shape, dtype)
+        if of.form == "issue":
             return _times(self._of("host.launch", {"count": 1.0}), float(shape[0]))
-        return self._of(f"memory.{_MEMORY.get(kind, kind)}", {"bytes": max(size, 1), "width": shape[0]})
+        assert of.form == MEMORY, f"{kind} is no kernel"
+        return self._of(f"memory.{of.model}", {"bytes": max(size, 1), "width": shape[0]})
 
     def _of(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
         return self.profile.estimate(cost_class, features, limits=self.limits)
@@ -84,7 +79,7 @@ class Kernels:
         """Profiles hold short measurements; in training clocks settle, and other kernels and casts are around."""
         m, n, k = shape
         kept = PRODUCT_TYPE.get(dtype, dtype)
-        found = self._of(f"gemm.{kept}{_SUFFIX[kind]}", {"m": m, "n": n, "k": k})
+        found = self._of(f"gemm.{kept}{op_kind(kind).model}", {"m": m, "n": n, "k": k})
         rate = self.profile.given("gemm.training_rate", 1.0)
         return self._at_most_peak(
             _times(found, 1 / self.profile.given(f"gemm.training_rate.{kept}", rate)), shape, dtype
@@ -111,7 +106,7 @@ class Kernels:
         label = np.full_like(found.provenance, PROVENANCE.index(parameter.provenance))
         return replace(found, spread=np.hypot(found.spread, parameter.spread), provenance=label)
 
-    def _attention(self, kind: str, shape: Shape) -> Estimate:
+    def _attention(self, direction: str, shape: Shape) -> Estimate:
         """A window leaves out tiles; where a rank does a part of the queries it takes that part of the time.
 
         Heads are padded to a size that kernels are made for, and take as long as heads of that size.
@@ -120,7 +115,6 @@ class Kernels:
         features = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": min(kv_heads, heads), "causal": causal}
         multiple = self.profile.given(HEAD_MULTIPLE, 1.0)
         padded = [math.ceil(dim / multiple) * multiple for dim in (qk_dim, v_dim)]
-        direction = "forward" if kind == "attention" else "backward"
         found = self._of(f"attention.{direction}", {**features, "head_dim": sum(padded) / 2})
         seen = visible(seq, bool(causal), window) / visible(seq, bool(causal), 0)
         found = _times(found, seen / parts)

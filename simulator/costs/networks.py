@@ -11,9 +11,9 @@ from math import exp, hypot, inf, log
 
 import numpy as np
 
+from ..base.units import format_seconds
 from ..hardware import Cluster, Limits, limits
 from ..profile import PROVENANCE, Estimate, Parameter, Profile, load_network
-from ..units import format_seconds
 
 MEASURED_ON = "infiniband"
 """The network of profiles that do not name theirs."""

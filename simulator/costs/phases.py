@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..forms import BUS_FACTOR
+from ..base.op_kinds import EXCHANGE, of_form, op_kind
 from ..program import Program
 
-EXCHANGES = (*BUS_FACTOR, "send_recv")
+EXCHANGES = of_form(EXCHANGE)
 """Kinds of ops between ranks."""
 
 COMPUTE = "compute"
@@ -19,15 +19,6 @@ OF_LAYERS = ("gemm", "attention", "experts", "memory")
 WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")
 PHASES = (*BUSY, *WAITS)
 
-_KERNELS = {
-    **dict.fromkeys(("gemm", "dgrad", "wgrad"), "gemm"),
-    **dict.fromkeys(("attention", "attention_backward"), "attention"),
-    **dict.fromkeys(("experts", "experts_dgrad", "experts_wgrad"), "experts"),
-    **dict.fromkeys(("cross_entropy", "cross_entropy_backward", "loss_passes", "loss_passes_backward"), "loss"),
-    **dict.fromkeys(("adamw", "grad_norm"), "optimizer"),
-    "actions": "coarse",
-}
-_NO_KERNELS = {*EXCHANGES, "h2d", "d2h", "issue", "host_adam", "cycle"}
 _LANES = {
     "compute": "dp",  # an exchange that holds up kernels: ranks agree on the norm of gradients
     "etp": "ep", "edp": "dp", "h2d": "offload", "d2h": "offload", "rows": "dp", "fusion": "dp",
@@ -50,7 +41,8 @@ def phase_of_lane(lane: str) -> str:
 
 
 def _phase_of_kernel(kind: str) -> int:
-    return -1 if kind in _NO_KERNELS else PHASES.index(_KERNELS.get(kind, "memory"))
+    phase = op_kind(kind).phase
+    return PHASES.index(phase) if phase else -1
 
 
 def _traffic_lane(program: Program) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 The kinds of op are priced in `update` (checkpoint-engine) and `transfer` (trainers to engines).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.memo import Memo
+from ..base.op_kinds import OpKind, op_kind
 from ..hardware import Cluster
-from ..memo import Memo
 from ..profile import Parameter, Profile
 from ..program import Program
 from .collective import RingBroadcast, ring_broadcast, side_by_side
@@ -134,6 +135,10 @@ class Pricing:
 
     # What ops say
 
+    def kind(self, ops: Ops) -> OpKind:
+        """What these ops are, all of one kind."""
+        return op_kind(self.program.kind_of(int(ops[0])))
+
     def shape(self, ops: Ops, index: int) -> Floats:
         """One entry of the shapes of ops."""
         shape = self.program.shape
@@ -159,12 +164,6 @@ class Pricing:
         groups = self.program.group[ops]
         yield from ((self.program.groups[group], ops[groups == group]) for group in np.unique(groups))
 
-    def by_island(self, ops: Ops, group: tuple[int, ...]) -> Iterator[tuple[int, Ops]]:
-        """The ops of one group by the island of their root, as the ring of the group numbers islands."""
-        island_of = dict(zip(group, self.ring(group).island_of.tolist(), strict=True))
-        islands = np.array([island_of[root] for root in self.program.root[ops].tolist()])
-        yield from ((int(island), ops[islands == island]) for island in np.unique(islands))
-
     # Along routes
 
     def along(
@@ -188,6 +187,43 @@ class Pricing:
         nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
         return np.where(nics > 0, nics * self.cluster.capacity, self.capacity[: len(nics)])
 
+    def along_own(self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term]) -> None:
+        """The bytes of each op along the route of its rank, one of `ranks`, ascending: its slowest link gives the rate.
+
+        Routes are of equal length, and cross no link twice.
+        """
+        which, links = np.searchsorted(ranks, self.program.root[ops]), np.sort(np.array(routes, np.int64), axis=1)
+        narrowest = self.capacity[links].argmin(axis=1)
+        slowest = links[np.arange(len(ranks)), narrowest]
+        rate, size = self.capacity[slowest], self.bytes(ops)
+        for parameter, mine in self._by_parameter(slowest, which, size, lambda kind: {}):
+            seconds = size[mine] / rate[which[mine]]
+            self.sheet.charge(ops[mine], [*latency, Term(seconds, parameter, work=True)])
+        self.sheet.demand_each(ops, which, links, np.repeat(rate[:, None], links.shape[1], axis=1))
+
+    def _by_parameter(
+        self, links: Ops, which: Ops, size: Floats, features_of: Callable[[str], Mapping[str, int]]
+    ) -> Iterator[tuple[Parameter, Ops]]:
+        """What `links` sustain for ops of this size, by kind of link and by how far ops lie beyond what was measured.
+
+        Op i crosses `links[which[i]]`; the ops of one of them count as far as the farthest. Beside its size an op has
+        the features of its kind of link.
+        """
+        kinds = [self.cluster.links[link].kind for link in links.tolist()]
+        low, high = np.full(len(links), np.inf), np.zeros(len(links))
+        np.minimum.at(low, which, size)
+        np.maximum.at(high, which, size)
+        for kind in dict.fromkeys(kinds):
+            mine = np.flatnonzero([one == kind for one in kinds] & (high > 0))
+            if not len(mine):
+                continue  # no op crosses these
+            own, sizes = features_of(kind), np.stack([low[mine], high[mine]])
+            growth = self.profile.growth_of(f"link_fraction.{kind}", {"bytes": sizes, **own})
+            for more in np.unique(growth):
+                first = int(mine[growth == more][0])
+                found = self.of_link(int(links[first]), bytes=np.array([low[first], high[first]]), **own)
+                yield found, np.flatnonzero(np.isin(which, mine[growth == more]))
+
     # Rings
 
     def ring(self, group: tuple[int, ...]) -> RingBroadcast:
@@ -210,27 +246,52 @@ class Pricing:
         island: int,
         latency: Sequence[Term],
         size: Floats,
-        only: NDArray[np.bool_] | None = None,
         each: int | None = None,
     ) -> None:
-        """So many bytes round the ring of a group from an island; `only` is a mask of the links worth watching.
+        """So many bytes round the ring of a group from an island.
 
         With `each`, the group is several of so many ranks, one after the other: the bytes go round the ring of each.
         """
         ring, memories = self.rings(group, each or len(group)), np.array(self.hbm)[list(group)]
-        rate, slowest = ring.rate_bytes_per_s(self.capacity, island)
-        narrowest = int(memories[self.capacity[memories].argmin()])
-        if (through := float(self.capacity[narrowest]) / 2) < rate:
-            rate, slowest = through, narrowest  # every byte is written where it arrives and read where it goes on
+        rate, slowest = self._through(memories, ring.rate_bytes_per_s(self.capacity, island))
         seconds = size / rate
         wire = Term(seconds, self._of_ring(ring, slowest, ends(size)), work=True)
         self.sheet.charge(ops, [*latency, self._filling(ring, seconds), wire])
         share = ring.shares_from(island)
-        watched = share > 0 if only is None else only[ring.link] & (share > 0)
-        self.sheet.demand(ops, ring.link[watched], share[watched] * rate)
-        total = float(size.sum())
-        self.sheet.carry(ring.link[~watched], share[~watched] * total)
-        self.sheet.carry(memories, np.full(len(group), 2 * total))
+        self.sheet.demand(ops, ring.link[share > 0], share[share > 0] * rate)
+        self.sheet.carry(memories, np.full(len(group), 2 * float(size.sum())))
+
+    def broadcast(
+        self, ops: Ops, group: tuple[int, ...], latency: Sequence[tuple[Parameter, Floats]], only: NDArray[np.bool_]
+    ) -> None:
+        """Broadcasts in a group, each round its ring from the island of its root; `latency` has seconds per op.
+
+        `only` is a mask of the links worth watching.
+        """
+        ring, memories, size = self.ring(group), np.array(self.hbm)[list(group)], self.bytes(ops)
+        at = np.zeros(max(group) + 1, np.int64)
+        at[list(group)] = ring.island_of
+        which = at[self.program.root[ops]]
+        bounds = [self._through(memories, bound) for bound in ring.bounds(self.capacity)]
+        rate, slowest = np.array([rate for rate, _ in bounds]), np.array([link for _, link in bounds])
+        for parameter, mine in self._by_parameter(slowest, which, size, lambda kind: self._features(ring, kind)):
+            seconds = size[mine] / rate[which[mine]]
+            terms = [*(Term(each[mine], of) for of, each in latency), self._filling(ring, seconds)]
+            self.sheet.charge(ops[mine], [*terms, Term(seconds, parameter, work=True)])
+        totals = np.bincount(which, size, minlength=ring.islands)
+        watched = only[ring.link]
+        if watched.any():
+            for island in np.unique(which).tolist():
+                share = ring.shares_from(island)
+                here = watched & (share > 0)
+                self.sheet.demand(ops[which == island], ring.link[here], share[here] * rate[island])
+        self.sheet.carry(ring.link[~watched], ring.carried(totals.astype(np.float64))[~watched])
+        self.sheet.carry(memories, np.full(len(group), 2 * float(size.sum())))
+
+    def _through(self, memories: Ops, bound: tuple[float, int]) -> tuple[float, int]:
+        """A ring's rate and the link that bounds it: every byte is written where it arrives, and read to go on."""
+        narrowest = int(memories[self.capacity[memories].argmin()])
+        return min(bound, (float(self.capacity[narrowest]) / 2, narrowest), key=lambda one: one[0])
 
     def _filling(self, ring: RingBroadcast, seconds: Floats) -> Term:
         """What filling the ring adds to the transfer: both overlap, so their p-norm less the transfer."""
@@ -256,10 +317,12 @@ class Pricing:
 
     def _of_ring(self, ring: RingBroadcast, link: int, size: Floats) -> Parameter:
         """The fraction of the link that bounds a ring: inside an island, or between several."""
+        return self.of_link(link, bytes=size, **self._features(ring, self.cluster.links[link].kind))
+
+    def _features(self, ring: RingBroadcast, kind: str) -> dict[str, int]:
+        """What is known of a ring, beside sizes, where this kind of link bounds it."""
         ranks, islands = len(ring.island_of), ring.islands
-        if self.cluster.links[link].kind == "nic":
-            return self.of_link(link, bytes=size, gpus=ranks, nodes=islands)
-        return self.of_link(link, bytes=size, gpus=max(ranks // islands, 2))
+        return {"gpus": ranks, "nodes": islands} if kind == "nic" else {"gpus": max(ranks // islands, 2)}
 
 
 def ends(sizes: NDArray[Any]) -> Floats:

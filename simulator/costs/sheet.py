@@ -53,15 +53,21 @@ class Sheet:
         self._links.append(links)
         self._rates.append(rates)
 
+    def demand_each(self, ops: Ops, which: Ops, links: Ops, rates: Floats) -> None:
+        """At full speed op i puts `rates[which[i]]` bytes/s on `links[which[i]]`, both of shape [rows, links]."""
+        self._row[ops] = len(self._links) + which
+        self._links.extend(links)
+        self._rates.extend(rates)
+
     def carry(self, links: Ops, size_bytes: Floats) -> None:
         """Bytes on links that need no watching, because the ops of one lane alone cross them."""
         np.add.at(self._unwatched, links, size_bytes)
 
-    def watched(self) -> NDArray[np.bool_]:
-        """Mask of the links on which something was put so far."""
+    def watched(self, ops: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Mask of the links on which some of the ops put something so far."""
         mask = np.zeros(len(self.capacity), bool)
-        for links in self._links:
-            mask[np.asarray(links, np.int64)] = True
+        for row in np.unique(self._row[ops]).tolist():
+            mask[np.asarray(self._links[row], np.int64)] = True
         return mask
 
     def costs(self, profile: Profile, link_names: tuple[str, ...]) -> Costs:

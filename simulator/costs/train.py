@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.op_kinds import COPY, EXCHANGE, op_kind
 from ..hardware import Cluster, Limits, limits
 from ..profile import PROVENANCE, Estimate, Profile
 from ..program import Place, Program, Ragged
@@ -21,16 +22,6 @@ from .phases import EXCHANGES, OF_LAYERS, PHASES, phase_of_op
 from .pricing import effective_capacity
 from .uplinks import Uplinks
 from .wires import Sent, Wires, inside_bytes, sent_bytes, wires_of, wires_of_message
-
-_FAMILY = {  # whose interference a kind of op takes and makes
-    **dict.fromkeys(("gemm", "dgrad", "wgrad", "experts", "experts_dgrad", "experts_wgrad"), "gemm"),
-    **dict.fromkeys(("attention", "attention_backward"), "attention"),
-}
-_NOT_MEMORY = {*_FAMILY, *EXCHANGES, "h2d", "d2h", "issue", "host_adam", "actions", "cycle"}
-
-
-_BESIDES = {"adamw": "optimizer.s", "issue": "layer.s"}
-"""Seconds of host work besides what a kind of op takes."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +105,8 @@ class _Pricer:
         work = np.array([price.seconds for price in prices])[which]
         demand = Ragged.of([list(price.demand) for price in prices])
         rates = np.array([rate for price in prices for rate in price.demand.values()], np.float64)
-        families = tuple(dict.fromkeys(_family(kind) for kind in program.kinds))
-        family = np.array([families.index(_family(kind)) for kind in program.kinds], np.int64)
+        families = tuple(dict.fromkeys(op_kind(kind).family for kind in program.kinds))
+        family = np.array([families.index(op_kind(kind).family) for kind in program.kinds], np.int64)
         links = self.cluster.links
         return Costs(
             latency_s=np.zeros(len(program)),
@@ -144,7 +135,7 @@ class _Pricer:
             factor *= self.profile.given("time_factor.tp.network", 1.0)
         if phase in OF_LAYERS:
             factor *= self.profile.given("architecture.factor", 1.0)
-        besides = _BESIDES.get(self.program.kind_of(op))
+        besides = op_kind(self.program.kind_of(op)).besides
         usual, least = found.seconds + (self.profile.given(besides, 0.0) if besides else 0.0), found.least_s
         seconds = max(usual * factor, min(usual, least))
         slower = seconds / found.seconds if found.demand else 1.0
@@ -162,17 +153,18 @@ class _Pricer:
 
     def _price_at(self, op: int, kind: str, rank: int) -> Price:
         """Of an op as one rank does it, or takes part in it."""
-        if kind in EXCHANGES:
+        form = op_kind(kind).form
+        if form == EXCHANGE:
             return self._exchange(op, kind, rank)
-        if kind == "cycle":
+        if form == COPY:
+            return self._copy(op, kind, rank)
+        if form == "host_adam":
+            return self._on_host(op, rank)
+        if form == "cycle":
             tick = self.profile["fusion.cycle_s"]
             return Price(tick.value, tick.spread, PROVENANCE.index(tick.provenance))
-        if kind in ("h2d", "d2h"):
-            return self._copy(op, kind, rank)
-        if kind == "host_adam":
-            return self._on_host(op, rank)
         shape = tuple(self.program.shape[op].tolist())
-        if kind == "actions":
+        if form == "actions":
             return self.actions[shape[0]]
         dtype = self.program.dtypes[self.program.dtype[op]]
         found = self._machine(rank).kernels.estimate(kind, shape, int(self.program.bytes[op]), dtype)
@@ -394,10 +386,6 @@ def _mixed(hashed: NDArray[np.uint64], value: NDArray[np.uint64] | np.uint64) ->
     mixed = (hashed + np.uint64(0x9E3779B97F4A7C15)) ^ (value * np.uint64(0xBF58476D1CE4E5B9))
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(29))
-
-
-def _family(kind: str) -> str:
-    return _FAMILY.get(kind) or (kind if kind in _NOT_MEMORY else "memory")
 
 
 def _interference(families: tuple[str, ...], profile: Profile) -> Floats:

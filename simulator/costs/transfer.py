@@ -9,12 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from ..base.op_kinds import PASS
 from .pricing import Pricing
 from .routes import peer_route, write_route
 from .sheet import Ops, Term
-
-# Passes over a bucket in device memory: bytes read and written per byte of the op, and whether each tensor has its own.
-_PASSES = {"quantize": (1.5, True), "encode": (3.0, True), "apply": (2.0, True), "flatten": (2.0, False)}
 
 
 def _gather(pricing: Pricing, ops: Ops) -> None:
@@ -90,11 +88,11 @@ def _stage_in(pricing: Pricing, ops: Ops) -> None:
         pricing.along(own, routes, [pricing.fixed("h2d.latency_s")], pricing.capacity, {})
 
 
-def _pass(kind: str, pricing: Pricing, ops: Ops) -> None:
+def _pass(pricing: Pricing, ops: Ops) -> None:
     """An elementwise pass through device memory."""
-    traffic, per_tensor = _PASSES[kind]
-    moved = pricing.through_memory(traffic * pricing.bytes(ops))
-    launches = [pricing.host("elementwise.tensor_s", pricing.shape(ops, 0))] if per_tensor else []
+    kind = pricing.kind(ops)
+    moved = pricing.through_memory(kind.traffic * pricing.bytes(ops))
+    launches = [pricing.host("elementwise.tensor_s", pricing.shape(ops, 0))] if kind.per_tensor else []
     pricing.sheet.charge(ops, [*launches, moved])
 
 
@@ -113,9 +111,10 @@ TRANSFER: Mapping[str, Callable[[Pricing, Ops], None]] = {
     "replicate": _replicate,
     "write": _write,
     "forward": _forward,
-    "exchange": _exchange,
+    "pairs": _exchange,
     "stage_in": _stage_in,
-    **{kind: partial(_pass, kind) for kind in _PASSES},
+    PASS: _pass,
     "fs_write": partial(_stored, False),
     "fs_read": partial(_stored, True),
 }
+"""By form."""

@@ -6,39 +6,19 @@ Every number comes from the profile and the stack. What starts at trainers is in
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 
+from ..base.memo import Memo
+from ..base.op_kinds import COPY, EXCHANGE, HOST_WORK, KINDS, op_kind
 from ..hardware import Cluster
-from ..memo import Memo
 from ..profile import Profile
-from ..program import Program
+from ..program import Program, may_overlap
 from .costs import Costs
 from .pricing import Pricing, Store
 from .routes import read_route
 from .sheet import Ops, Term
 from .transfer import TRANSFER
-
-# Kinds that are nothing but work of host threads: the parameters that add up, each per entry of the op's shape or once.
-_HOST_WORK: dict[str, dict[str, int | None]] = {
-    "init_group": {"init_group.s": None, "init_group.rank_s": 0},
-    "open_handle": {"open_handle.s": None},
-    "wait_worker": {"wait_worker.s": None},
-    "sync": {"sync.s": None},
-    "send_meta": {"send_meta.s": None, "send_meta.tensor_s": 0},
-    "drop_handle": {"drop_handle.s": None},
-    "free_buffers": {"free_buffers.s": None},
-    "barrier": {"barrier.s": None},
-    "destroy_group": {"destroy_group.s": None},
-    "pause": {"pause.s": None},
-    "begin": {"begin.s": None},
-    "resume": {"resume.s": None},
-    "register_tensors": {"register.tensor_s": 0},
-    "export_handles": {"handle.export_s": 0},
-    "open_handles": {"handle.open_s": 0},
-    "hold": {},
-}
 
 
 def cost_update(
@@ -49,19 +29,16 @@ def cost_update(
     `store` is the file system of an update that goes through one.
     """
     pricing = Pricing(program, cluster, profile, store, memo or Memo())
-    assert set(program.kinds) <= set(_PRICES), f"no price for {set(program.kinds) - set(_PRICES)}"
-    for kind, price in _PRICES.items():
-        if kind in program.kinds:
-            price(pricing, np.flatnonzero(program.of_kind(kind)))
+    for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):
+        _PRICES[kind.form](pricing, np.flatnonzero(program.of_kind(kind.name)))
     return pricing.costs()
 
 
-def _host_work(terms: Mapping[str, int | None], pricing: Pricing, ops: Ops) -> None:
-    """The parameters of a kind of `_HOST_WORK`."""
-    if not terms:
-        return  # takes no time
-    counts = {name: 1.0 if entry is None else pricing.shape(ops, entry) for name, entry in terms.items()}
-    pricing.sheet.charge(ops, [pricing.host(name, count) for name, count in counts.items()])
+def _host_work(pricing: Pricing, ops: Ops) -> None:
+    """The parameters of a kind that is nothing but work of host threads; without any it takes no time."""
+    if terms := pricing.kind(ops).work:
+        counts = {name: 1.0 if entry is None else pricing.shape(ops, entry) for name, entry in terms.items()}
+        pricing.sheet.charge(ops, [pricing.host(name, count) for name, count in counts.items()])
 
 
 def _gather_metas(pricing: Pricing, ops: Ops) -> None:
@@ -72,9 +49,9 @@ def _gather_metas(pricing: Pricing, ops: Ops) -> None:
         pricing.sheet.charge(own, [pricing.host("gather.tensor_s", tensors), between])
 
 
-def _register(kind: str, pricing: Pricing, ops: Ops) -> None:
+def _register(pricing: Pricing, ops: Ops) -> None:
     """Landing buffers become known to the NIC, or are forgotten, by the byte."""
-    size = pricing.bytes(ops)
+    kind, size = pricing.kind(ops).name, pricing.bytes(ops)
     pricing.sheet.charge(ops, [pricing.host(f"{kind}.s"), pricing.host(f"{kind}.byte_s", size)])
 
 
@@ -102,9 +79,14 @@ def _agree(pricing: Pricing, ops: Ops) -> None:
 
 def _h2d(pricing: Pricing, ops: Ops) -> None:
     """The owner's route from its nearest host memory; its slowest link gives the rate."""
-    for rank, own in pricing.by_root(ops):
-        route = (*pricing.cluster.h2d_route(rank), pricing.hbm[rank])
-        pricing.along(own, [route], [pricing.fixed("h2d.latency_s")], pricing.capacity, {})
+    ranks = np.unique(pricing.program.root[ops])
+    routes = [(*pricing.cluster.h2d_route(rank), pricing.hbm[rank]) for rank in ranks.tolist()]
+    lengths = np.array([len(route) for route in routes])
+    for length in np.unique(lengths):
+        mine = ranks[lengths == length]
+        own = ops[np.isin(pricing.program.root[ops], mine)]
+        alike = [route for route in routes if len(route) == length]
+        pricing.along_own(own, mine, alike, [pricing.fixed("h2d.latency_s")])
 
 
 def _read(pricing: Pricing, ops: Ops) -> None:
@@ -121,10 +103,11 @@ def _read(pricing: Pricing, ops: Ops) -> None:
 def _copy(pricing: Pricing, ops: Ops) -> None:
     """On the owner: reads and writes every byte in device memory."""
     fraction = pricing.profile["copy.hbm_fraction"]
-    for rank, own in pricing.by_root(ops):
-        traffic = fraction.value * pricing.cluster.capacity[pricing.hbm[rank]]
-        pricing.sheet.charge(own, [pricing.through_memory(2.0 * pricing.bytes(own), [rank])])
-        pricing.sheet.demand(own, [pricing.hbm[rank]], [traffic])
+    ranks, which = np.unique(pricing.program.root[ops], return_inverse=True)
+    memory = np.array(pricing.hbm)[ranks]
+    traffic = fraction.value * pricing.cluster.capacity[memory]
+    pricing.sheet.charge(ops, [Term(2.0 * pricing.bytes(ops) / traffic[which], fraction, work=True)])
+    pricing.sheet.demand_each(ops, which, memory[:, None], traffic[:, None])
 
 
 def _reload(pricing: Pricing, ops: Ops) -> None:
@@ -142,17 +125,16 @@ def _reload(pricing: Pricing, ops: Ops) -> None:
 def _broadcast(pricing: Pricing, ops: Ops) -> None:
     """The ring of `collective`, each message with a launch of its own.
 
-    Where all broadcasts run one at a time, in one group, only links that other ops cross are watched.
+    Where all broadcasts run one at a time, in one group, only links that ops beside them cross are watched.
     """
     groups = list(pricing.by_group(ops))
-    only = pricing.sheet.watched() if len(groups) == 1 else None
+    beside = may_overlap(pricing.program, ops) if len(groups) == 1 else None
+    only = np.ones(len(pricing.capacity), bool) if beside is None else pricing.sheet.watched(beside)
     for group, own in groups:
-        if len(group) == 1:
-            continue  # one rank alone
-        for island, mine in pricing.by_island(own, group):
-            messages = _messages(pricing, mine)
-            latency = [pricing.fixed("broadcast.latency_s"), pricing.fixed("broadcast.message_s", messages)]
-            pricing.around(mine, group, island, latency, pricing.bytes(mine), only)
+        if len(group) > 1:
+            latency, further = pricing.profile["broadcast.latency_s"], pricing.profile["broadcast.message_s"]
+            messages = further.value * _messages(pricing, own)
+            pricing.broadcast(own, group, [(latency, np.full(len(own), latency.value)), (further, messages)], only)
 
 
 def _messages(pricing: Pricing, ops: Ops) -> np.ndarray:
@@ -163,17 +145,17 @@ def _messages(pricing: Pricing, ops: Ops) -> np.ndarray:
 
 
 _PRICES: Mapping[str, Callable[[Pricing, Ops], None]] = {
-    **{kind: partial(_host_work, terms) for kind, terms in _HOST_WORK.items()},
+    HOST_WORK: _host_work,
     "gather_metas": _gather_metas,
     "allocate": _allocate,
-    "register": partial(_register, "register"),
-    "unregister": partial(_register, "unregister"),
-    "h2d": _h2d,
+    "register": _register,
+    COPY: _h2d,
     "read": _read,
-    "copy": _copy,
+    "device copy": _copy,
     "agree": _agree,
     "reload": _reload,
     "post_hook": _post_hook,
     **TRANSFER,
-    "broadcast": _broadcast,  # last: it asks which links others cross
+    EXCHANGE: _broadcast,
 }
+"""By form."""

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..forms import BUS_FACTOR
 from ..hardware import Cluster
+from ..profile.forms import BUS_FACTOR
 from .collective import nvlink_bytes_per_s, ring_order
 
 Shares = Mapping[int, float]

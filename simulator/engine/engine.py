@@ -35,7 +35,7 @@ def simulate(program: Program, costs: Costs, processes: Sequence[Process] = ()) 
     Raises:
         DeadlockError: ops remain that wait for each other; the message names the cycle.
     """
-    timeline = static.run(program, costs) if static.is_static(program) and not processes else None
+    timeline = None if processes else static.run(program, costs)
     return Engine(program, costs, processes).run() if timeline is None else timeline
 
 

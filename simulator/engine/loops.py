@@ -1,4 +1,4 @@
-"""The engine's rules once more, as loops over plain arrays: for Programs that no process touches and that use no pools.
+"""The engine's rules once more, as loops over plain arrays: for Programs that no process touches.
 
 `run_alone` is for Programs whose ops never slow each other, `run_together` for all others. Both give start, end and
 cause of every op with the bits that `engine` and `flows` give: the order is the same (time, priority, sequence number),
@@ -13,6 +13,7 @@ return how many ops have ended: fewer than there are is a deadlock.
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
+from .compiled import column
 from .sharing import HELPERS as FILL_HELPERS
 from .sharing import TIE, fill
 
@@ -79,51 +80,72 @@ class Crowds(NamedTuple):
     classes: int
 
 
-def run_alone(waits: Waits, delay: Any, start: Any, end: Any, cause: Any) -> int:
+class Slots(NamedTuple):
+    """Op i takes a slot of each pool in `acquires[taken[i]:taken[i + 1]]` and gives back one of each in
+    `releases[given[i]:given[i + 1]]`.
+
+    `free[p]` is how many slots pool p has; ops that wait for it are `queue[head[p]:tail[p]]`, and `queued[i]` says that
+    op i is one of those, in all of its pools.
+    """
+
+    taken: Any
+    acquires: Any
+    given: Any
+    releases: Any
+    free: Any
+    queue: Any
+    head: Any
+    tail: Any
+    queued: Any
+
+
+def run_alone(waits: Waits, slots: Slots, delay: Any, start: Any, end: Any, cause: Any) -> int:
     """Every op takes its delay, whatever else runs."""
-    first, successors, left = waits
+    left = waits.left
     heap = [(0.0, 0, 0)]
+    begun = [0]
     heap.clear()
+    begun.clear()
     sequence = ended = 0
     for op in range(len(left)):
-        if left[op] == 0:
+        if left[op] == 0 and _take(op, slots):
             heappush(heap, (delay[op], sequence, op))
             sequence += 1
     while heap:
         now, _, op = heappop(heap)
         end[op] = now
         ended += 1
-        for k in range(first[op], first[op + 1]):
-            after = successors[k]
-            left[after] -= 1
-            if left[after] == 0:
-                start[after] = now
-                cause[after] = op
-                heappush(heap, (now + delay[after], sequence, after))
-                sequence += 1
+        _let_begin(op, waits, slots, begun)
+        for after in begun:
+            start[after] = now
+            cause[after] = op
+            heappush(heap, (now + delay[after], sequence, after))
+            sequence += 1
     return ended
 
 
 def run_together(
-    waits: Waits, delay: Any, is_flow: Any, work: Work, links: Links, crowds: Crowds, start: Any, end: Any, cause: Any
-) -> int:
+    waits: Waits, slots: Slots, delay: Any, is_flow: Any, work: Work, links: Links, crowds: Crowds, start: Any,
+    end: Any, cause: Any,
+) -> int:  # fmt: skip
     """Every op takes its delay; those that are flows then work, as fast as the other active ones let them.
 
     One round of the loop: what begins to work now joins the active ops, then comes the next event: a delay is over, or
     ops end at the alarm. After the last event of an instant all speeds are settled, and the alarm set anew.
     """
-    first, successors, left = waits
+    left = waits.left
     heap = [(0.0, 0, 0)]
-    active, joining, due = [0], [0], [0]
+    active, joining, due, begun = [0], [0], [0], [0]
     heap.clear()
     active.clear()
     joining.clear()
     due.clear()
+    begun.clear()
     now, alarm, alarm_at, alarm_sequence = 0.0, _NEVER, _NEVER, 0
     sequence = ended = instant = 0
     touched = moved = False
     for op in range(len(left)):
-        if left[op] == 0:
+        if left[op] == 0 and _take(op, slots):
             if is_flow[op] and delay[op] == 0.0:
                 joining.append(op)
             else:
@@ -170,18 +192,79 @@ def run_together(
             touched = True
         end[op] = now
         ended += 1
-        for k in range(first[op], first[op + 1]):
-            after = successors[k]
-            left[after] -= 1
-            if left[after] == 0:
-                start[after] = now
-                cause[after] = op
-                if is_flow[after] and delay[after] == 0.0:
-                    joining.append(after)
-                else:
-                    heappush(heap, (now + delay[after], sequence, after))
-                    sequence += 1
+        _let_begin(op, waits, slots, begun)
+        for after in begun:
+            start[after] = now
+            cause[after] = op
+            if is_flow[after] and delay[after] == 0.0:
+                joining.append(after)
+            else:
+                heappush(heap, (now + delay[after], sequence, after))
+                sequence += 1
     return ended
+
+
+def _let_begin(op: int, waits: Waits, slots: Slots, begun: Any) -> None:
+    """Write into `begun` what the end of an op lets begin: who waited for its slots, then who waited for itself."""
+    begun.clear()
+    _give(op, slots, begun)
+    for k in range(waits.first[op], waits.first[op + 1]):
+        after = waits.successors[k]
+        waits.left[after] -= 1
+        if waits.left[after] == 0 and _take(after, slots):
+            begun.append(after)
+
+
+def _take(op: int, slots: Slots) -> bool:
+    """The rule of `pools`: take all slots that the op needs, or queue it for them; whether it has them."""
+    taken, acquires, _, _, free, queue, head, tail, queued = slots
+    first, end = taken[op], taken[op + 1]
+    for k in range(first, end):
+        pool, needed = acquires[k], 0
+        for other in range(first, end):
+            needed += 1 if acquires[other] == pool else 0
+        if free[pool] < needed or (head[pool] < tail[pool] and queue[head[pool]] != op):
+            if not queued[op]:
+                queued[op] = True
+                _append(op, slots)
+            return False
+    for k in range(first, end):
+        pool = acquires[k]
+        free[pool] -= 1
+        if head[pool] < tail[pool] and queue[head[pool]] == op:
+            head[pool] += 1
+    return True
+
+
+def _append(op: int, slots: Slots) -> None:
+    """At the end of the queue of each of its pools."""
+    for k in range(slots.taken[op], slots.taken[op + 1]):
+        pool = slots.acquires[k]
+        if slots.head[pool] == slots.tail[pool] or slots.queue[slots.tail[pool] - 1] != op:
+            slots.queue[slots.tail[pool]] = op
+            slots.tail[pool] += 1
+
+
+def _give(op: int, slots: Slots, begun: Any) -> None:
+    """Give back the op's slots; add to `begun` the ops that have got theirs by that."""
+    taken, acquires, given, releases, free, queue, head, tail, _ = slots
+    if given[op] == given[op + 1]:
+        return
+    changed = [releases[k] for k in range(given[op], given[op + 1])]
+    for pool in changed:
+        free[pool] += 1
+    at = 0
+    while at < len(changed):  # grows: behind who leaves a queue may stand one whose slots are free
+        pool = changed[at]
+        at += 1
+        while head[pool] < tail[pool]:
+            first = queue[head[pool]]
+            if not _take(first, slots):
+                break
+            for k in range(taken[first], taken[first + 1]):
+                if acquires[k] != pool:
+                    changed.append(acquires[k])
+            begun.append(first)
 
 
 def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int) -> bool:
@@ -244,9 +327,9 @@ def _share(active: Any, cap: Any, goal: Any, links: Links) -> None:
     if not keys:
         return
     keys.sort()
-    rows = [key // n for key in keys]
-    caps = [cap[key % n] for key in keys]
-    speeds = [0.0 for _ in keys]
+    rows, caps, speeds = column(len(keys), 0), column(len(keys), 0.0), column(len(keys), 0.0)
+    for f in range(len(keys)):
+        rows[f], caps[f] = keys[f] // n, cap[keys[f] % n]
     fill(rows, links.start, links.links, links.rates, caps, links.capacity, links.asked, speeds)
     for f in range(len(keys)):
         goal[keys[f] % n] = speeds[f]
@@ -259,5 +342,5 @@ def _on_full_link(row: int, links: Links) -> bool:
     return False
 
 
-HELPERS = (*FILL_HELPERS, fill, _enter, _settle, _cap, _share, _on_full_link)
+HELPERS = (*FILL_HELPERS, fill, _append, _take, _give, _let_begin, _enter, _settle, _cap, _share, _on_full_link)
 """What `run_alone` and `run_together` call."""

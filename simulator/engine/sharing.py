@@ -17,7 +17,7 @@ compiled by numba (many flows); both give the same bits.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from .compiled import compiled
+from .compiled import column, compiled
 
 TIE = 1 + 1e-12  # rates this close are one rate
 _SETTLED = 1e-13  # relative change below which a level no longer moves
@@ -28,7 +28,8 @@ _NONE = float("inf")
 class Crossings(NamedTuple):
     """The full links that each flow crosses: flow f crosses `link[k]` at `rate[k]`, k in `start[f]:start[f + 1]`.
 
-    `flow[k]` is the flow of crossing k, and the crossings of link l are `of_link[first[l]:first[l + 1]]`.
+    `flow[k]` is the flow of crossing k, and the crossings of link l are `of_link[first[l]:first[l + 1]]`; `asked` is
+    scratch, one entry for each of these. `stale[l]` says that the level of a link does not follow from the others yet.
     """
 
     start: Any
@@ -37,6 +38,8 @@ class Crossings(NamedTuple):
     flow: Any
     first: Any
     of_link: Any
+    asked: Any
+    stale: Any
 
 
 class Bounds(NamedTuple):
@@ -56,12 +59,18 @@ def fill(rows: Any, start: Any, links: Any, rates: Any, caps: Any, capacity: Any
     """
     room = _full_links(rows, start, links, rates, caps, capacity, load)
     crossings = _crossings(rows, start, links, rates, load, len(room))
-    bounds = Bounds([1.0 * cap for cap in caps], [-1 for _ in caps], [_NONE for _ in caps], [-1 for _ in caps])
-    level, moved, solve_at = [_NONE for _ in room], [0], 2
+    flows = len(rows)
+    bounds = Bounds(column(flows, 0.0), column(flows, -1), column(flows, _NONE), column(flows, -1))
+    for f in range(flows):
+        bounds.lowest[f] = caps[f]
+    level, moved, solve_at = column(len(room), _NONE), [0], 2
     for turn in range(_MOST_TURNS):
         change = 0.0
         moved.clear()
         for link in range(len(room)):
+            if not crossings.stale[link]:
+                continue
+            crossings.stale[link] = False
             new = _level(link, room[link], crossings, bounds)
             if new != level[link]:
                 change = max(change, abs(new - level[link]) / new if max(new, level[link]) < _NONE else 1.0)
@@ -97,45 +106,43 @@ def _full_links(rows: Any, start: Any, links: Any, rates: Any, caps: Any, capaci
 
 def _crossings(rows: Any, start: Any, links: Any, rates: Any, load: Any, many: int) -> Any:
     """The crossings of `many` full links, numbered in `load` by `_full_links`."""
-    link, rate, flow = [0], [0.0], [0]
-    link.clear()
-    rate.clear()
-    flow.clear()
-    begin = [0 for _ in range(len(rows) + 1)]
-    first = [0 for _ in range(many + 1)]
+    most = 0
+    for row in rows:
+        most += start[row + 1] - start[row]
+    link, rate, flow, of_link = column(most, 0), column(most, 0.0), column(most, 0), column(most, 0)
+    begin, first, found = column(len(rows) + 1, 0), column(many + 1, 0), 0
     for f in range(len(rows)):
         for k in range(start[rows[f]], start[rows[f] + 1]):
             if load[links[k]] < 0.0 and rates[k] > 0.0:
-                link.append(int(-1.0 - load[links[k]]))
-                rate.append(rates[k])
-                flow.append(f)
-                first[link[-1] + 1] += 1
-        begin[f + 1] = len(link)
+                link[found], rate[found], flow[found] = int(-1.0 - load[links[k]]), rates[k], f
+                first[link[found] + 1] += 1
+                found += 1
+        begin[f + 1] = found
     for i in range(many):
         first[i + 1] += first[i]
-    of_link, free = [0 for _ in link], first.copy()
-    for k in range(len(link)):
+    free = first.copy()
+    for k in range(found):
         of_link[free[link[k]]] = k
         free[link[k]] += 1
-    return Crossings(begin, link, rate, flow, first, of_link)
+    return Crossings(begin, link, rate, flow, first, of_link, column(most, 0.0), column(many, True))
 
 
 def _level(link: int, room: float, crossings: Crossings, bounds: Bounds) -> float:
     """The most bytes per second that a flow may get on a link, as the other links stand; infinite if all fit."""
-    of_link = crossings.of_link[crossings.first[link] : crossings.first[link + 1]]
-    asked = [0.0 for _ in of_link]
+    first, end, asked = crossings.first[link], crossings.first[link + 1], crossings.asked
     total = 0.0
-    for i in range(len(of_link)):
-        f = crossings.flow[of_link[i]]
+    for i in range(first, end):
+        k = crossings.of_link[i]
+        f = crossings.flow[k]
         elsewhere = bounds.second[f] if bounds.by[f] == link else bounds.lowest[f]
-        asked[i] = elsewhere * crossings.rate[of_link[i]]
+        asked[i] = elsewhere * crossings.rate[k]
         total += asked[i]
     if total <= room * TIE:
         return _NONE
-    many, level, lowered = len(asked), room / len(asked), True
+    many, level, lowered = end - first, room / (end - first), True
     while lowered:
         lowered = False
-        for i in range(len(asked)):
+        for i in range(first, end):
             if 0.0 <= asked[i] < level:  # gets all that it asks for, and leaves the rest to the others
                 room -= asked[i]
                 asked[i] = -1.0
@@ -146,10 +153,13 @@ def _level(link: int, room: float, crossings: Crossings, bounds: Bounds) -> floa
 
 
 def _rebound(link: int, level: Any, caps: Any, crossings: Crossings, bounds: Bounds) -> None:
-    """Bring the bounds of all flows on a link up to its level."""
+    """Bring the bounds of all flows on a link up to its level; the other links that these cross may have new ones."""
     for at in range(crossings.first[link], crossings.first[link + 1]):
         k = crossings.of_link[at]
         f = crossings.flow[k]
+        for other in range(crossings.start[f], crossings.start[f + 1]):
+            if crossings.link[other] != link:
+                crossings.stale[crossings.link[other]] = True
         if link in (bounds.by[f], bounds.second_by[f]):
             bounds.lowest[f], bounds.by[f], bounds.second[f], bounds.second_by[f] = caps[f], -1, _NONE, -1
             for other in range(crossings.start[f], crossings.start[f + 1]):
@@ -170,7 +180,7 @@ def _bound(f: int, link: int, speed: float, bounds: Bounds) -> None:
 def _solve_levels(moved: Any, level: Any, room: Any, caps: Any, crossings: Crossings, bounds: Bounds) -> None:
     """Set the levels of these links to those that fill them, each flow bound as it is; leave them if there are none."""
     links = [link for link in moved if level[link] < _NONE and _binds(link, crossings, bounds)]
-    at = [-1 for _ in room]
+    at = column(len(room), -1)
     for i in range(len(links)):
         at[links[i]] = i
     factors = [[0.0 for _ in links] for _ in links]
@@ -225,7 +235,8 @@ def _solve(factors: Any, values: Any) -> bool:
     return True
 
 
-HELPERS = (_full_links, _crossings, _level, _rebound, _bound, _solve_levels, _binds, _solve)  # what `fill` calls
+HELPERS = (column, _full_links, _crossings, _level, _rebound, _bound, _solve_levels, _binds, _solve)
+"""What `fill` calls."""
 
 
 def fair_speeds(

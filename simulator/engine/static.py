@@ -1,7 +1,7 @@
 """The fast path: static Programs, as arrays, through the loops of `loops`.
 
-It runs what is known before the run starts: lanes, dependencies, latencies, links and disturbances. The rest is left to
-the SimPy engine, which defines what is right: processes (they slow, cancel and submit), pools, and deadlocks, which it
+It runs what is known before the run starts: lanes, dependencies, pools, latencies, links and disturbances. The rest is
+left to the SimPy engine, which defines what is right: processes (they slow, cancel and submit), and deadlocks, which it
 explains. Start, end and cause have the same bits either way.
 
 Short runs are interpreted, long ones compiled; many short ones in a process are one long one (see `compiled.Pace`).
@@ -13,28 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..costs import Costs
-from ..program import Program
+from ..program import Program, Ragged
 from ..timeline import Timeline
 from .compiled import Function, compiled, pace
 from .disturbance import Disturbance, aggressors, powers
-from .loops import HELPERS, Crowds, Links, Waits, Work, run_alone, run_together
+from .loops import HELPERS, Crowds, Links, Slots, Waits, Work, run_alone, run_together
 from .sharing import TIE
 from .waiting import who_waits
 
 Ints = NDArray[np.int64]
-_SECONDS_PER_OP = {run_alone: 0.6e-6, run_together: 10e-6}  # interpreted
-
-
-def is_static(program: Program) -> bool:
-    """Whether the loops can run the Program."""
-    return not len(program.acquires.values)
+_SECONDS_PER_OP = {run_alone: 1e-6, run_together: 10e-6}  # interpreted
+_SECONDS_PER_LINK = 2e-6  # that an op crosses which may slow others: it is summed up, and shared if it is full
 
 
 def run(program: Program, costs: Costs, use_numba: bool | None = None) -> Timeline | None:
     """What happened when, or None if ops wait for each other; `use_numba` overrides the pace of the process."""
-    function, columns = _columns(program, costs)
+    function, columns, crossed = _columns(program, costs)
     if use_numba is None:
-        use_numba = pace().pays(function, _SECONDS_PER_OP[function] * len(program))
+        use_numba = pace().pays(function, _SECONDS_PER_OP[function] * len(program) + _SECONDS_PER_LINK * crossed)
     code = compiled(function, HELPERS) if use_numba else function
     spans: tuple[Any, ...] = (np.zeros(len(program)), np.zeros(len(program)), np.full(len(program), -1))
     if code is function:
@@ -53,19 +49,31 @@ def _as_lists(columns: Any) -> Any:
     return columns.tolist() if isinstance(columns, np.ndarray) else columns
 
 
-def _columns(program: Program, costs: Costs) -> tuple[Function, tuple[Any, ...]]:
-    """The loop that the Program needs, and what it reads."""
+def _columns(program: Program, costs: Costs) -> tuple[Function, tuple[Any, ...], int]:
+    """The loop that the Program needs, what it reads, and how many links all ops together cross."""
     assert np.bincount(program.order.values, minlength=len(program)).all(), "every op runs on a lane; see validate"
     waits = Waits(*who_waits(program))
     watched = costs.pruned(program) if len(costs.demand.values) else costs
-    crosses = np.diff(watched.demand.start)[watched.row] > 0
+    crossed = np.diff(watched.demand.start)[watched.row]
     disturbed = Disturbance.involved(costs)[costs.cost_class]
-    flows = (costs.work_s > 0) & (crosses | disturbed)
+    flows = (costs.work_s > 0) & ((crossed > 0) | disturbed)
     if not flows.any():
-        return run_alone, (waits, costs.latency_s + costs.work_s)
+        return run_alone, (waits, _slots(program), costs.latency_s + costs.work_s), 0
     delay = np.where(flows, costs.latency_s, costs.latency_s + costs.work_s)
     crowds = _crowds(program, costs, flows & disturbed)
-    return run_together, (waits, delay, flows, _work(costs), _links(watched), crowds)
+    columns = waits, _slots(program), delay, flows, _work(costs), _links(watched), crowds
+    return run_together, columns, int(crossed[flows].sum())
+
+
+def _slots(program: Program) -> Slots:
+    """Free pools, and room in each queue for every op that may wait there."""
+    acquires, releases = program.acquires, program.releases
+    free = np.array([pool.slots for pool in program.pools], np.int64)
+    room = np.bincount(acquires.values, minlength=len(free))
+    head = np.cumsum(room) - room
+    queue, queued = np.zeros(len(acquires.values), np.int64), np.zeros(len(program), bool)
+    columns = acquires.start, acquires.values, releases.start, releases.values
+    return Slots(*columns, free, queue, head, head.copy(), queued)
 
 
 def _work(costs: Costs) -> Work:
@@ -92,18 +100,33 @@ def _crowds(program: Program, costs: Costs, disturbed: NDArray[np.bool_]) -> Cro
 
 
 def _cells(program: Program, ops: NDArray[np.bool_]) -> tuple[Ints, Ints, int]:
-    """Pairs of op and cell, ascending, and the number of cells: places, or ranks if some lie in several places."""
+    """Pairs of op and cell, ascending, and the number of cells: the places of these ops, or where some of them share
+    ranks, the sets of ranks that lie in the same of these places.
+    """
     place = np.array([lane.place for lane in program.lanes], np.int64)
     order = program.order
     of_ops = ops[order.values]
     op, cell = order.values[of_ops], place[order.row_of_value()[of_ops]]
-    ranks = [rank for one in program.places for rank in one.ranks]
-    cells = len(program.places)
-    if len(set(ranks)) < len(ranks):
-        of_place = [np.array(one.ranks, np.int64) for one in program.places]
-        op = np.repeat(op, np.array([len(of_place[one]) for one in cell], np.int64))
-        cell = np.concatenate([np.empty(0, np.int64), *(of_place[one] for one in cell)])
-        cells = program.ranks
+    parts = _parts(program, np.unique(cell))
+    if parts is not None:
+        at, of = parts.positions(cell)
+        op, cell = op[of], parts.values[at]
+    cells = max(int(cell.max(initial=-1)) + 1, 1)
     pairs = np.sort(op * cells + cell)  # np.unique hashes first, which takes ten times as long
     distinct = pairs[np.diff(pairs, prepend=-1) > 0]
     return distinct // cells, distinct % cells, cells
+
+
+def _parts(program: Program, places: Ints) -> Ragged | None:
+    """The parts of each place: ranks that lie in the same of `places` are one part; None if no rank lies in two."""
+    lying: dict[int, tuple[int, ...]] = {}
+    for place in places.tolist():
+        for rank in program.places[place].ranks:
+            lying[rank] = (*lying.get(rank, ()), place)
+    if all(len(where) == 1 for where in lying.values()):
+        return None
+    rows: list[list[int]] = [[] for _ in program.places]
+    for part, where in enumerate(dict.fromkeys(lying.values())):
+        for place in where:
+            rows[place].append(part)
+    return Ragged.of(rows)

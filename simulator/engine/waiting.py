@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..program import Program
+from ..program import Program, edges
 
 Ints = NDArray[np.int64]
 
@@ -15,11 +15,7 @@ def who_waits(program: Program) -> tuple[Ints, Ints, Ints]:
 
     Those that have it among their dependencies come first, then those behind it on a lane.
     """
-    lanes, deps = program.order, program.deps
-    behind = np.ones(len(lanes.values), bool)
-    behind[lanes.start[:-1][lanes.start[:-1] < len(behind)]] = False  # the first op of each lane
-    before = np.concatenate([deps.values, lanes.values[:-1][behind[1:]]])
-    after = np.concatenate([deps.row_of_value(), lanes.values[behind]])
+    before, after = edges(program)
     order = np.argsort(before, kind="stable")
     first = np.concatenate(([0], np.cumsum(np.bincount(before, minlength=len(program)))))
     return first, after[order], np.bincount(after, minlength=len(program))

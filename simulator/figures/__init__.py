@@ -4,7 +4,6 @@ from .breakdown import breakdown
 from .gantt import gantt
 from .image import png, png_browser
 from .layer_view import layer_view
-from .memory import memory_figure
 from .page import Table, html, page
 from .pipeline import pipeline
 from .rank_memory import memory_by_owner, memory_by_rank
@@ -12,6 +11,6 @@ from .tornado import tornado
 from .waterfall import waterfall
 
 __all__ = [
-    "Table", "breakdown", "gantt", "html", "layer_view", "memory_by_owner", "memory_by_rank", "memory_figure", "page",
+    "Table", "breakdown", "gantt", "html", "layer_view", "memory_by_owner", "memory_by_rank", "page",
     "pipeline", "png", "png_browser", "tornado", "waterfall",
 ]  # fmt: skip

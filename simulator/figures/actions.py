@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lowering import ACTIONS
 from ..program import Program, Ragged
 from ..schedules import Grid
+from ..systems.train_step.lower import ACTIONS
 from ..timeline import Timeline
 
 if TYPE_CHECKING:

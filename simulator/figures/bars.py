@@ -3,7 +3,7 @@
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..units import format_bytes, format_rate, format_seconds
+from ..base.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..base.units import format_seconds
 from ..costs import PHASES, phase_of_op
 from ..costs.phases import COMPUTE
 from ..timeline import Timeline, few_ranks, spans_of_ranks
-from ..units import format_seconds
 from .bars import hover, thinned
 from .theme import BAND, PHASE, styled
 

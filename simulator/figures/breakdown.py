@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..units import format_seconds
+from ..base.units import format_seconds
 from .pipeline import ink
 from .theme import PHASE, styled
 

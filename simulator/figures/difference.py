@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import format_seconds
+from ..base.units import format_seconds
 from .theme import GRID, styled
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..base.units import format_seconds
 from ..timeline import Timeline, chart, few_ranks
 from ..timeline.chart import STEPS, labels, row_names
 from ..timeline.ranks import all_alike
-from ..units import format_seconds
 from .bars import hover, thinned
 from .theme import BAND, colours, styled
 

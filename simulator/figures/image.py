@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
-from ..files import write_atomic
+from ..base.errors import UserError
+from ..base.files import write_atomic
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..lowering import ACTIONS
+from ..base.units import format_bytes, format_seconds
 from ..schedules import Grid
+from ..systems.train_step.lower import ACTIONS
 from ..timeline import Timeline
-from ..units import format_bytes, format_seconds
 from .actions import COMPUTE, UPPER, Window, boxes, cell_ids, of_grid
 from .pipeline import KIND, ink
 from .theme import ACTION, BAND, LANE, styled

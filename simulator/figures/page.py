@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..files import write_atomic
+from ..base.files import write_atomic
 from .theme import FONT, TEXT, TEXT_ON_DARK
 
 if TYPE_CHECKING:

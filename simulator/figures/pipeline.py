@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.units import format_seconds
 from ..schedules import Grid
 from ..timeline import Timeline
-from ..units import format_seconds
 from .actions import (
     LOWER,
     MOST_SPANS,

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..errors import UserError
-from ..forms import BUS_FACTOR, Columns, Floats, band_name
-from ..forms.gemm import peak
+from ..base.errors import UserError
 from ..hardware import Limits
 from ..profile import PROVENANCE, Z90, Model, Profile
+from ..profile.forms import BUS_FACTOR, Columns, Floats, band_name
+from ..profile.forms.gemm import peak
 from .profile import Axis
 
 FAMILIES = {

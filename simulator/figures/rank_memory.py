@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..units import format_bytes, format_seconds
+from ..base.units import format_bytes, format_seconds
 from .theme import GRID, PALETTE, TITLE_PX, styled
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..files import write_atomic
+from ..base.files import write_atomic
 from .page import PAGE, SCRIPT, STYLE, Table, figure_html
 
 if TYPE_CHECKING:

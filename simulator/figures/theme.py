@@ -9,6 +9,8 @@ from html import escape
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from ..base.op_kinds import KINDS
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
@@ -17,18 +19,12 @@ GRID, BAND = "rgba(128,128,128,0.25)", "rgba(128,128,128,0.08)"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 COLOUR = {
     "H2D": "#0072B2",
-    "copy": "#56B4E9",
     "broadcast (source)": "#D55E00",
     "broadcast (destination)": "#F0C36A",
-    "reload": "#009E73",
-    "gather": "#CC79A7",
-    "replicate": "#0072B2",
-    "write": "#D55E00",
-    "forward": "#D55E00",
-    "exchange": "#D55E00",
-    "broadcast": "#D55E00",
     "set-up, sync, clean-up": "#8C8C8C",
+    **{name: kind.colour for name, kind in KINDS.items() if kind.colour},
 }
+"""By label of a chart; where rows are lanes, labels are kinds."""
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#8C8C8C")
 PHASE = {
     "gemm": "#0072B2",

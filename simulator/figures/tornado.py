@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..units import format_seconds
+from ..base.units import format_seconds
 from .theme import styled
 
 if TYPE_CHECKING:

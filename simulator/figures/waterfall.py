@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ..units import format_seconds
+from ..base.units import format_seconds
 from .theme import PHASE, colours, styled
 
 if TYPE_CHECKING:

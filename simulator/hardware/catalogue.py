@@ -5,8 +5,8 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from ..errors import UserError, fault
-from ..files import beside, read_toml
+from ..base.errors import UserError, fault
+from ..base.files import beside, read_toml
 from . import files
 from .cluster import Cluster
 from .fabric import Fabric
@@ -15,8 +15,8 @@ from .spec import NodeSpec, merged, node_spec
 
 Spec = str | Mapping[str, Any]
 
-MAX_GPUS = 16_384
-"""Larger clusters are refused: routes, plans and programs of that size have not been tried."""
+MAX_GPUS = 131_072
+"""Larger clusters are refused: plans and Programs of that size have not been tried."""
 
 
 def cluster_names() -> list[str]:

@@ -6,8 +6,8 @@ Which keys a table has, and which check belongs to which, is with its reader: `d
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from ..errors import UserError, fault, hint
-from ..units import Dimension, parse
+from ..base.errors import UserError, fault, hint
+from ..base.units import Dimension, parse
 
 Check = Callable[[Any], Any]
 """Returns the value in SI units, or raises ValueError saying what is allowed."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UserError
+from ..base.errors import UserError
 from .device import Device
 from .fabric import Fabric, cable
 from .graph import Graph, Link, Route, Wire
@@ -39,6 +39,7 @@ class Cluster:
         self.fabric = fabric or Fabric("single")
         cabling = cable(self.fabric, [_nic_rates(node) for node in self.nodes])
         self._core = Graph(cabling.wires)
+        self._islands: dict[int, int] = {}  # those that were asked for
         self._first_gpu = [0, *accumulate(len(n.gpus) for n in self.nodes)]
         self._first_link = [0, *accumulate(len(n.graph.links) for n in self.nodes)]
         self._outside = [
@@ -88,7 +89,11 @@ class Cluster:
 
     def island(self, gpu: int) -> int:
         """The first GPU that this one reaches without the network, in its node or over NVLink; it names the island."""
-        return min(self.gpus_of(self.node_of(gpu))[0], next(self._over_nvlink(gpu)))
+        if gpu not in self._islands:
+            home = self.node_of(gpu)
+            in_rack = next(self._over_nvlink(gpu)) if "nvswitch" in self._outside[home] else gpu
+            self._islands[gpu] = min(self._first_gpu[home], in_rack)
+        return self._islands[gpu]
 
     def _over_nvlink(self, gpu: int) -> Iterator[int]:
         """In ascending order."""

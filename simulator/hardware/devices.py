@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from ..errors import UserError, fault
-from ..files import beside, read_toml
+from ..base.errors import UserError, fault
+from ..base.files import beside, read_toml
 from . import files
 from .checks import Check, checked, count, names, number, quantity, table, text
 from .device import DTYPES, Device

@@ -10,8 +10,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import unknown
-from ..files import read_toml
+from ..base.errors import unknown
+from ..base.files import read_toml
 
 Table = Mapping[str, Any]
 

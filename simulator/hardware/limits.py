@@ -48,8 +48,10 @@ def limits(cluster: Cluster, gpu: int = 0) -> Limits:
 
 def _link(cluster: Cluster, gpu: int) -> float:
     """All that leaves a GPU over NVLink, or the narrowest link to its neighbour where there is none."""
-    leaving = [link for link in cluster.links if link.kind == "nvlink" and link.name.startswith(f"{cluster.gpu(gpu)}>")]
-    near = cluster.gpus_of(cluster.node_of(gpu))
+    node = cluster.node_of(gpu)
+    near, local = cluster.gpus_of(node), cluster.gpu(gpu).partition(".")[2]
+    own = cluster.nodes[node].graph.links
+    leaving = [link for link in own if link.kind == "nvlink" and link.name.startswith(f"{local}>")]
     if leaving or len(near) < 2:
         return sum(link.bytes_per_s for link in leaving)
     neighbour = near[1] if gpu == near[0] else near[0]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UserError, fault
-from ..units import parse
+from ..base.errors import UserError, fault
+from ..base.units import parse
 from . import files
 from .checks import MOST, Check, anything, checked, count, number, one_of, quantity, text
 from .devices import device

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError, did_you_mean, fault
-from ..forms import CostClass, Curve, cost_class, known_classes
+from ..base.errors import UserError, did_you_mean, fault
 from ..hardware import Limits
 from ..hardware.checks import MOST, Check, anything, checked, count, number, table, text
+from .forms import CostClass, Curve, cost_class, known_classes
 from .model import Band, Entry, Errors, Model, Ratio, Stated
 from .parameters import within
 

@@ -8,8 +8,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from ..errors import UserError, fault, unknown
-from ..files import beside, read_json, read_toml
+from ..base.errors import UserError, fault, unknown
+from ..base.files import beside, read_json, read_toml
 from ..hardware import networks
 from ..hardware.checks import Check, anything, checked, names, number, one_of, table, text
 from .entries import read_limits, read_models

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, Floats, cost_class
 from ..hardware import Limits
+from .forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, Floats, cost_class
 from .parameters import PROVENANCE
 
 Z90 = NormalDist().inv_cdf(0.95)

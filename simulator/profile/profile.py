@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..errors import UserError, fault, hint
-from ..forms import across_nodes, at_equal_bus_bytes
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import UserError, fault, hint
 from ..hardware import Limits
+from .forms import across_nodes, at_equal_bus_bytes
 from .model import Entry, Estimate, Model, Ratio, Stated
 from .parameters import READ_OFF, Parameter
 
@@ -94,14 +97,24 @@ class Profile:
         Beyond the range of the model that it was read off (`READ_OFF`) it is extrapolated, and less sure by what that
         was seen to cost.
         """
-        parameter = self.parameters[name]
-        model = next(iter(self.models.get(READ_OFF.get(name, ""), {}).values()), None)
-        if parameter.provenance not in _MAY_REACH or not isinstance(model, Model):
-            return parameter
-        growth = float(model.growth_beyond(model.cost_class.columns(features, model.limits)).max())
+        parameter, growth = self.parameters[name], float(self.growth_of(name, features).max())
         if growth == 0:
             return parameter
         return replace(parameter, spread=parameter.spread + growth, provenance="extrapolated")
+
+    def growth_of(self, name: str, features: Mapping[str, object]) -> NDArray[np.float64]:
+        """What ops with these features lie beyond that range adds to the spread of a parameter; 0 inside.
+
+        Features of shape [k, ops] give the most over k for each op, others one number per op.
+        """
+        model = next(iter(self.models.get(READ_OFF.get(name, ""), {}).values()), None)
+        arrays = {key: np.asarray(value, np.float64) for key, value in features.items()}
+        shape = np.broadcast_shapes(*(array.shape for array in arrays.values()), (1,))
+        if self.parameters[name].provenance not in _MAY_REACH or not isinstance(model, Model):
+            return np.zeros(shape[-1])
+        flat = {key: np.broadcast_to(array, shape).ravel() for key, array in arrays.items()}
+        growth = model.growth_beyond(model.cost_class.columns(flat, model.limits)).reshape(-1, shape[-1])
+        return np.asarray(growth.max(axis=0))
 
     def _of_like(self, kind: str, ratio: Ratio, features: Mapping[str, object], limits: Limits | None) -> Estimate:
         """The estimate of the class that another one is a multiple of; equal forms lend their coefficients only."""

@@ -19,6 +19,21 @@ class _Table:
         return index.setdefault(value, len(index))
 
 
+class _Groups(_Table):
+    """Groups of ranks; one that was seen already is known by its identity, as hashing a long tuple takes long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[int, tuple[tuple[int, ...], int]] = {}
+
+    def __call__(self, value: object) -> int:
+        known = self._seen.get(id(value))
+        if known is None:
+            assert isinstance(value, tuple)
+            known = self._seen[id(value)] = value, super().__call__(value)  # held, so that no other has its identity
+        return known[1]
+
+
 class _Rows:
     """A ragged column that grows one row at a time."""
 
@@ -42,7 +57,7 @@ class ProgramBuilder:
         self._orders: list[list[int]] = []
         self._buffers: list[Buffer] = []
         self._pools: list[Pool] = []
-        self._kinds, self._dtypes, self._groups, self._access_table = _Table(), _Table(), _Table(), _Table()
+        self._kinds, self._dtypes, self._groups, self._access_table = _Table(), _Table(), _Groups(), _Table()
         self._names: list[str] = []
         self._kind: list[int] = []
         self._bytes: list[int] = []

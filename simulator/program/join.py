@@ -4,9 +4,8 @@ Programs must agree on the collectives that they share: the n-th op of a kind ov
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import accumulate, chain
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,6 @@ from .program import Program
 from .ragged import Ragged
 
 Ints = NDArray[np.int64]
-_Entry = TypeVar("_Entry")
 _Key = tuple[str, tuple[int, ...], int]
 
 
@@ -97,10 +95,10 @@ class _Join:
         """How many entries of a table the Programs before each one have."""
         return [0, *accumulate(len(getattr(one, table)) for one in self.programs)][:-1]
 
-    def _moved(self, table: str, field: str, offsets: Sequence[int]) -> Iterable[_Entry]:
+    def _moved(self, table: str, field: str, offsets: Sequence[int]) -> Iterable[Any]:
         """Entries of all tables, with a field that counts on from the Programs before."""
         for one, by in zip(self.programs, offsets, strict=True):
-            yield from (replace(entry, **{field: getattr(entry, field) + by}) for entry in getattr(one, table))
+            yield from (entry._replace(**{field: getattr(entry, field) + by}) for entry in getattr(one, table))
 
     def _column(self, columns: Sequence[Ints]) -> Ints:
         found = np.empty(self.count, np.int64)

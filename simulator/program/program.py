@@ -7,6 +7,7 @@ may hold slots of pools. Lanes run their ops strictly in order, like CUDA stream
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +28,14 @@ class Place:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """An ordered queue at a place: `compute`, `h2d`, `comm`, a host thread."""
 
     place: int
     name: str
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Memory at a place: on each of its ranks `bytes` bytes of `memory`, from its first access until its last."""
 
     name: str
@@ -45,8 +44,7 @@ class Buffer:
     memory: str = "device"
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """A number of slots at a place, such as the two halves of a shared buffer."""
 
     name: str
@@ -54,8 +52,7 @@ class Pool:
     slots: int
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """A byte range of a buffer that an op reads or writes."""
 
     buffer: int

@@ -8,23 +8,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import UserError, fault
-from ..memo import Memo
+from ..base.errors import UserError, fault
+from ..base.memo import Memo
+from ..systems.keys import Change, Values, value_at
+from ..systems.registry import resolve, system_of
+from ..systems.system import System
 from .check import check_question
-from .defaults import with_defaults
-from .needs import NEEDS, RIVALS, Values, value_at
-from .pins import PINS, Change
-from .resolving import resolve
-
-_MAY_GO = {need.key for need in NEEDS} | {pin.key for pin in PINS} | {key for rivals in RIVALS for key in rivals}
 
 
 def adapt(before: Mapping[str, Any], after: dict[str, Any], keys: Collection[str], where: str) -> dict[str, Any]:
     """The table `after`, which changes of `keys` made of `before`, less what lost its meaning by them."""
     if not keys or before.get("kind") != after.get("kind"):
         return after
-    kept = {key for key in Values(before).given if key in _MAY_GO and not _sets(keys, key)}
-    compared = _Comparison(before, after, kept, where)
+    system = system_of(before)
+    kept = {key for key in Values(before, system.schema).given if key in system.dependent and not _sets(keys, key)}
+    compared = _Comparison(system, before, after, kept, where)
     while (lost := next(compared.lost(), None)) is not None:
         kept.remove(lost.key)
         _leave_out(after, lost)
@@ -49,6 +47,7 @@ class _Lost:
 class _Comparison:
     """A table before and after changes, and the keys that may be left out."""
 
+    system: System
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     kept: Collection[str]
@@ -65,20 +64,20 @@ class _Comparison:
     def _unmet(self) -> Iterator[_Lost]:
         """Keys that no longer have what they go with."""
         was, now = self._values(self.before), self._values(self.after)
-        for need in NEEDS:
+        for need in self.system.needs:
             if need.key in self.kept and need.fails(now) and not need.fails(was):
                 yield _Lost(need.key, need.words(now))
 
     def _displaced(self) -> Iterator[_Lost]:
         """Keys whose place others take."""
-        for rivals in RIVALS:
+        for rivals in self.system.rivals:
             given = [key for key in rivals if value_at(self.after, key)]
             new = [key for key in given if key not in self.kept]
             yield from (_Lost(key, f"{new[0]} is given") for key in given if new and key in self.kept)
 
     def _unfit(self) -> Iterator[_Lost]:
         """Keys whose values do not fit what they were chosen for."""
-        pins = [pin for pin in PINS if pin.key in self.kept and value_at(self.after, pin.key) is not None]
+        pins = [pin for pin in self.system.pins if pin.key in self.kept and value_at(self.after, pin.key) is not None]
         pins = [pin for pin in pins if self._moves(pin.of)]
         if not pins:
             return
@@ -100,9 +99,9 @@ class _Comparison:
     def _values(self, table: Mapping[str, Any]) -> Values:
         """The values of a table with its stack's defaults, if there is such a stack."""
         try:
-            return Values(with_defaults(table, self.where) if table.get("kind") == "train_step" else table)
+            return Values(self.system.fill(table, self.where), self.system.schema)
         except UserError:
-            return Values(table)
+            return Values(table, self.system.schema)
 
 
 def _with_tables(table: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,11 +9,12 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import UserError, fault
+from ..base.errors import UserError, fault
+from ..base.units import times
 from ..hardware import described, described_device
-from ..units import times
+from ..systems.keys import silence
+from ..systems.registry import system_of
 from .adapt import adapt
-from .needs import silence
 
 Changes = Mapping[str, Any]
 """Values by key; later keys see what earlier ones did."""
@@ -51,7 +52,7 @@ def changed(table: Mapping[str, Any], changes: Changes | Sequence[Changes], wher
 
 def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
     *path, last = key.split(".")
-    known = silence(table.get("kind"))
+    known = silence(system_of(table).schema)
     for depth, part in enumerate(path):
         known = _open(tuple(path[: depth + 1]), table, known, where)
         inner = table.setdefault(part, {})

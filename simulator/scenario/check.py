@@ -6,64 +6,64 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ..errors import UserError, fault, hint
-from . import needs
-from .cycle import CycleScenario
-from .defaults import with_defaults
-from .schema import Scenario
-from .schemas import SCHEMAS, AnyScenario
-from .training import TrainScenario
+from ..base.errors import UserError, fault, hint
+from ..systems.keys import Values, faults
+from ..systems.registry import SYSTEMS, AnyScenario
+from ..systems.rl_cycle.scenario import CycleScenario
+from ..systems.system import System
+from ..systems.train_step.scenario import TrainScenario
+from ..systems.weight_update.scenario import Scenario
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
 
 
 def check_question(table: Mapping[str, Any], where: str = "scenario") -> AnyScenario:
     """The scenario of any kind that a table of plain values says, or a UserError with a line per fault."""
-    return _whole(_schema_of(table, where), table, where)
+    found: AnyScenario = _check(_system_of(table, where), table, where)
+    return found
 
 
 def check_values(table: Mapping[str, Any], where: str) -> None:
     """Raise a UserError where a key has a value that it may never have, whatever the others say."""
-    schema = _schema_of(table, where)
-    checked(schema, _tuples(_filled(schema, table, where)), where)
+    system = _system_of(table, where)
+    checked(system.schema, _tuples(system.fill(table, where)), where)
 
 
-def _schema_of(table: Mapping[str, Any], where: str) -> type[AnyScenario]:
+def _system_of(table: Mapping[str, Any], where: str) -> System:
     _check_no_sweep(table, where)
     kind = table.get("kind", "weight_update")
-    if kind not in tuple(SCHEMAS):
-        *others, last = map(repr, SCHEMAS)
+    if kind not in tuple(SYSTEMS):
+        *others, last = map(repr, SYSTEMS)
         raise UserError(fault(where, "kind", kind, f"input should be {', '.join(others)} or {last}"))
-    return SCHEMAS[kind]
+    return SYSTEMS[kind]
 
 
 def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
     """The same for a scenario of kind weight_update."""
-    return _whole(Scenario, table, where)
+    found: Scenario = _check(SYSTEMS["weight_update"], table, where)
+    return found
 
 
 def check_cycle(table: Mapping[str, Any], where: str = "scenario") -> CycleScenario:
     """The same for a scenario of kind rl_cycle."""
-    return _whole(CycleScenario, table, where)
+    found: CycleScenario = _check(SYSTEMS["rl_cycle"], table, where)
+    return found
 
 
 def check_train(table: Mapping[str, Any], where: str = "scenario") -> TrainScenario:
     """The same for a scenario of kind train_step; where it is silent, its stack speaks."""
-    return _whole(TrainScenario, table, where)
-
-
-def _whole(schema: type[_Asked], table: Mapping[str, Any], where: str) -> _Asked:
-    """A scenario of which every key has a value that is allowed, and says something beside the others."""
-    _check_no_sweep(table, where)
-    filled = _filled(schema, table, where)
-    found = checked(schema, _tuples(filled), where)
-    if faults := needs.faults(filled, where):
-        raise UserError(*faults)
+    found: TrainScenario = _check(SYSTEMS["train_step"], table, where)
     return found
 
 
-def _filled(schema: type[BaseModel], table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    return with_defaults(table, where) if schema is TrainScenario else table
+def _check(system: System, table: Mapping[str, Any], where: str) -> Any:
+    """A scenario of which every key has a value that is allowed, and says something beside the others."""
+    _check_no_sweep(table, where)
+    filled = system.fill(table, where)
+    found = checked(system.schema, _tuples(filled), where)
+    if lines := faults(Values(filled, system.schema), system.needs, system.rivals, where):
+        raise UserError(*lines)
+    return found
 
 
 def _check_no_sweep(table: Mapping[str, Any], where: str) -> None:

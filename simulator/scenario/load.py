@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import read_toml
+from ..base.files import read_toml
+from ..systems.registry import AnyScenario
+from ..systems.weight_update.scenario import Scenario
 from .changes import changed, parsed
 from .check import check_question, check_scenario
-from .schema import Scenario
-from .schemas import AnyScenario
 
 
 def load_question(path: str | Path, changes: Sequence[str] = ()) -> AnyScenario:

@@ -7,8 +7,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import UserError, fault, unknown
-from ..files import read_toml
+from ..base.errors import UserError, fault, unknown
+from ..base.files import read_toml
 from .changes import Changes
 
 SUBJECTS = ("machine", "plan", "update")

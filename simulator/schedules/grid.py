@@ -66,6 +66,11 @@ class Grid:
         """Number of pipeline ranks."""
         return len(self.rows)
 
+    @property
+    def cells(self) -> int:
+        """Number of cells, of all ranks together."""
+        return sum(map(len, self.rows))
+
     @cached_property
     def pairs(self) -> bool:
         """Whether any cell overlaps two actions."""
@@ -73,7 +78,8 @@ class Grid:
 
     def rank_of(self, stage: int, microbatch: int) -> int:
         """The rank that runs this stage for this micro-batch; in DualPipe it depends on both."""
-        return self._ranks[stage, microbatch]
+        ranks = self._homes[stage]
+        return ranks[0] if len(ranks) == 1 else self._ranks[stage, microbatch]
 
     def stages_of(self, rank: int) -> tuple[int, ...]:
         """The stages whose parameters the rank holds, ascending."""
@@ -86,6 +92,11 @@ class Grid:
     @cached_property
     def _stages(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(sorted({one.stage for one in self.actions(rank)})) for rank in range(self.ranks))
+
+    @cached_property
+    def _homes(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks that run each stage."""
+        return tuple(tuple(r for r in range(self.ranks) if stage in self._stages[r]) for stage in range(self.stages))
 
     @cached_property
     def _ranks(self) -> dict[tuple[int, int], int]:

@@ -1,6 +1,6 @@
 """Timelines: what happened when, the questions asked of it, and the files that other tools open."""
 
-from .chart import chart, text_gantt
+from .chart import chart
 from .memory import Peak, lifetimes, memory, peak_bytes, peaks
 from .ranks import few_ranks, spans_of_ranks
 from .table import spans_csv, write_csv
@@ -9,5 +9,5 @@ from .trace import trace, write_trace
 
 __all__ = [
     "Peak", "Timeline", "chart", "few_ranks", "lifetimes", "memory", "peak_bytes", "peaks", "spans_csv",
-    "spans_of_ranks", "text_gantt", "trace", "union_s", "write_csv", "write_trace",
+    "spans_of_ranks", "trace", "union_s", "write_csv", "write_trace",
 ]  # fmt: skip

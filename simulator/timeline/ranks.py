@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UserError
+from ..base.errors import UserError
 from ..program import Program, Ragged
 from .timeline import Timeline
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..files import write_by_suffix
+from ..base.files import write_by_suffix
 from .ranks import spans_of_ranks
 from .timeline import Timeline
 

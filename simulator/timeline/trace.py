@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import UserError
-from ..files import write_by_suffix
+from ..base.errors import UserError
+from ..base.files import write_by_suffix
 from .memory import memory
 from .ranks import few_ranks, spans_of_ranks
 from .timeline import Timeline

@@ -6,19 +6,19 @@ than either.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .. import engine
+from ..base.errors import UserError, fault
 from ..costs import Costs
-from ..errors import UserError, fault
 from ..program import Program, Ragged
-from ..scenario import Resolved, ResolvedTrain
 from ..timeline import Timeline
-from .errors import Errors, errors_of
-from .first_order import Interval, answered_s
+from .errors import Errors
+from .first_order import Interval
 
 Floats = NDArray[np.float64]
 
@@ -41,18 +41,34 @@ class Draws:
         return Interval(self.quantile_s(0.05), self.quantile_s(0.95))
 
 
-def monte_carlo(
-    resolved: Resolved | ResolvedTrain, draws: int = 200, seed: int = 0, errors: Errors | None = None
-) -> Draws:
-    """Simulate a scenario so many times, each with other errors; equal seeds give equal draws.
+class Predicted(Protocol):
+    """What draws need of a prediction: its Program with its costs, what these may be off by, and what it answers."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """What happens when; its Program is simulated again."""
+
+    @property
+    def costs(self) -> Costs:
+        """How long each op takes alone."""
+
+    @property
+    def errors(self) -> Errors:
+        """What the seconds of ops may be off by."""
+
+    def answer_s(self, timeline: Timeline) -> float:
+        """Seconds that the report leads with."""
+
+
+def monte_carlo(predicted: Predicted, draws: int = 200, seed: int = 0) -> Draws:
+    """Simulate a prediction so many times, each with other errors; equal seeds give equal draws.
 
     Seconds are those that its report leads with: of a step, or of an update proper.
 
     Raises:
         UserError: fewer than 2 draws, or more than 100,000, or a seed below 0.
     """
-    errors = errors or errors_of(resolved)
-    return draw(resolved.program, resolved.costs, errors, draws, seed, lambda run: answered_s(resolved, run))
+    return draw(predicted.timeline.program, predicted.costs, predicted.errors, draws, seed, predicted.answer_s)
 
 
 def draw(

@@ -13,11 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.files import read_json
 from ..costs import PHASES
-from ..files import read_json
-from .terms import Term
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Term:
+    """ln(seconds of a phase) goes with `power` times ln of the parameter `name` of a stack or profile.
+
+    `stated` is the relative standard deviation that a user's own file gives it; shipped files leave that to the fit.
+    """
+
+    phase: int
+    of: str
+    name: str
+    power: float
+    stated: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

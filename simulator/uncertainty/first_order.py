@@ -9,11 +9,9 @@ from math import exp, log1p, sqrt
 
 import numpy as np
 
-from ..insight import CriticalPath, critical_path
 from ..profile import Z90
-from ..scenario import Resolved, ResolvedTrain
-from ..timeline import Timeline
-from .errors import Errors, errors_of
+from ..timeline.insight import CriticalPath
+from .errors import Errors
 
 
 @dataclass(frozen=True)
@@ -22,13 +20,6 @@ class Interval:
 
     low_s: float
     high_s: float
-
-
-def interval(resolved: Resolved | ResolvedTrain, timeline: Timeline, path: CriticalPath | None = None) -> Interval:
-    """Of a step, or of an update as its report counts it; `path` is its critical path, if that is known."""
-    answer = answered_s(resolved, timeline)
-    path = path or critical_path(timeline, timeline.makespan_s - answer)
-    return of_path(path, errors_of(resolved), answer)
 
 
 def of_path(path: CriticalPath, errors: Errors, answer_s: float) -> Interval:
@@ -43,13 +34,6 @@ def of_path(path: CriticalPath, errors: Errors, answer_s: float) -> Interval:
     log_spread = log1p(spreads)
     middle, reach = answer_s * exp(-log_spread / 2), exp(Z90 * sqrt(log_spread + logs))
     return Interval(middle / reach, middle * reach)
-
-
-def answered_s(resolved: Resolved | ResolvedTrain, timeline: Timeline) -> float:
-    """Seconds that the report of a scenario leads with: of a step all, of an update what is timed as the update."""
-    if isinstance(resolved, ResolvedTrain):
-        return timeline.makespan_s
-    return timeline.makespan_s - timeline.span_of(resolved.opening)[1]
 
 
 def variances(path: CriticalPath, errors: Errors, answer_s: float) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..units import format_seconds
+from ..base.units import format_seconds
 from .draws import Draws
 from .first_order import Interval
 

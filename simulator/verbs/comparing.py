@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import UserError
+from ..base.errors import UserError
 
 if TYPE_CHECKING:
-    from ..compare import Given
-    from ..outputs import Outputs
+    from ..answers.compare import Given
+    from ..answers.simulate.outputs import Outputs
 
 
 def compare(
@@ -40,7 +40,7 @@ def compare(
     html: Annotated[Path | None, typer.Option(help="Write tables, waterfall and timelines as one HTML file.")] = None,
 ) -> None:
     """Compare two results: what differs in what went in, and what that did to each term of the time."""
-    from ..outputs import Outputs
+    from ..answers.simulate.outputs import Outputs
 
     outputs = Outputs(json=json, csv=csv, html=html)
     outputs.check()
@@ -56,7 +56,7 @@ def _pair(
     a: Path, b: Path | None, changes: list[str], set_a: list[str], set_b: list[str], what_ifs: list[str]
 ) -> "tuple[Given, Given]":
     """Both sides with their changes."""
-    from ..compare import Given
+    from ..answers.compare import Given
 
     if b is not None:
         if what_ifs:
@@ -77,18 +77,18 @@ def _pair(
 
 
 def _terms(a: "Given", b: "Given", outputs: "Outputs") -> None:
-    from ..compare import compare as hold
-    from ..compare import open_side
-    from ..compare.text import lines
-    from ..memo import Memo
-    from ..outputs import json_text
+    from ..answers.compare import compare as hold
+    from ..answers.compare import open_side
+    from ..answers.compare.text import lines
+    from ..answers.simulate.outputs import json_text
+    from ..base.memo import Memo
 
     memo = Memo()
     found = hold(open_side(a, memo), open_side(b, memo))
     text = json_text(found.to_json())
     _write(outputs, text, found.to_csv())
     if outputs.html is not None:
-        from ..compare.page import write_page
+        from ..answers.compare.page import write_page
 
         write_page(found, outputs.html)
     outputs.tell(text, lines(found))
@@ -96,8 +96,8 @@ def _terms(a: "Given", b: "Given", outputs: "Outputs") -> None:
 
 def _spans(a: "Given", b: "Given", outputs: "Outputs") -> None:
     """Op by op, as both are of the same Program; a scenario is the second."""
-    from ..compare.spans import join, lines
-    from ..outputs import json_text
+    from ..answers.compare.spans import join, lines
+    from ..answers.simulate.outputs import json_text
 
     if outputs.html is not None:
         raise UserError(f"--html {outputs.html}: shows results term by term, and the spans of a run have no terms")
@@ -109,7 +109,7 @@ def _spans(a: "Given", b: "Given", outputs: "Outputs") -> None:
 
 
 def _write(outputs: "Outputs", json: str, csv: str) -> None:
-    from ..files import write_by_suffix
+    from ..base.files import write_by_suffix
 
     outputs.write_json(json)
     if outputs.csv is not None:

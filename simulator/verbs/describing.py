@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..recipes import Recipe
-    from ..topology import Description
+    from ..formats.recipes import Recipe
+    from ..formats.topology import Description
 
 cluster = typer.Typer(help="Describe a machine of your own.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -30,7 +30,7 @@ def import_cluster_file(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a Cluster file from the topology that a machine reports."""
-    from ..topology import Given, import_cluster
+    from ..formats.topology import Given, import_cluster
 
     named = [name.strip() for name in nics.split(",")] if nics is not None else None
     given = Given(device, nic, named, network, not no_nvlink)
@@ -68,7 +68,7 @@ def import_recipe_file(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write the scenario that another tool's recipe says; nothing of the file is run."""
-    from ..recipes import import_recipe
+    from ..formats.recipes import import_recipe
 
     recipe, written = import_recipe(file, out, cluster, nodes, form, force)
     _print_recipe(recipe)
@@ -97,8 +97,8 @@ def export_recipe_file(
 
     A plan that they cannot say is refused.
     """
-    from ..errors import UserError, fault
-    from ..recipes import export_megatron, load_training
+    from ..base.errors import UserError, fault
+    from ..formats.recipes import export_megatron, load_training
 
     if to != "megatron":
         raise UserError(fault("--to", "", to, "expected megatron"))

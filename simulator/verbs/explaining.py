@@ -15,9 +15,9 @@ def explain(
     html: Annotated[Path | None, typer.Option(help="Write a tornado chart, a waterfall and tables as HTML.")] = None,
 ) -> None:
     """Say what bounds a prediction, what each number is worth, and which changes help most."""
-    from ..explain import explain as explained
-    from ..explain import lines, write_page
-    from ..outputs import Outputs, json_text
+    from ..answers.explain import explain as explained
+    from ..answers.explain import lines, write_page
+    from ..answers.simulate.outputs import Outputs, json_text
 
     outputs = Outputs(json=json, html=html)
     outputs.check()

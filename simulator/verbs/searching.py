@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..search.found import Progress, Watch
+    from ..answers.search.found import Progress, Watch
 
 
 def search(
@@ -42,9 +42,9 @@ def search(
 
     Exits with 1 where no plan fits, and with 130 where Ctrl-C ended it.
     """
-    from ..search import read_wanted, search_file, share
-    from ..search.outputs import check_folder, write_found
-    from ..search.text import lines
+    from ..answers.search import read_wanted, search_file, share
+    from ..answers.search.outputs import check_folder, write_found
+    from ..answers.search.text import lines
 
     wanted = read_wanted(schedules, vary or (), fix or (), uneven)
     if out is not None:
@@ -100,8 +100,8 @@ class _Lines:
 
 
 def _best(progress: "Progress") -> str:
-    from ..search.text import plan_text
-    from ..units import format_seconds
+    from ..answers.search.text import plan_text
+    from ..base.units import format_seconds
 
     row = progress.best
     if row is None or row.measured is None:

@@ -22,8 +22,8 @@ def simulate(
     seed: Annotated[int | None, typer.Option(help="Of the draws (default: 0).")] = None,
 ) -> None:
     """Predict a scenario and print a summary."""
-    from ..errors import UserError
-    from ..outputs import Outputs, json_text, write_outputs
+    from ..answers.simulate.outputs import Outputs, json_text, write_outputs
+    from ..base.errors import UserError
     from ..predict import simulate as predict
 
     if seed is not None and draws is None:
@@ -49,22 +49,21 @@ def simulate(
 
 
 def _print_summary(prediction: "AnyPrediction") -> None:
-    from ..summary import print_summary
+    from ..answers.simulate.summary import print_summary
 
     print_summary(prediction.report)
 
 
 def _drawn(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str], dict[str, Any]]:
     """Both intervals in words, and that of the draws as plain values."""
-    from ..errors import UserError
+    from ..base.errors import UserError
     from ..predict import CyclePrediction
-    from ..uncertainty import interval, monte_carlo
+    from ..uncertainty import Interval, monte_carlo
     from ..uncertainty.text import beside
 
     if isinstance(prediction, CyclePrediction):
         raise UserError("--draws: a cycle has no interval; simulate its update by itself")
-    resolved = prediction.resolved
-    found = monte_carlo(resolved, draws, seed)
+    report, found = prediction.report, monte_carlo(prediction, draws, seed)
     low_s, high_s, median_s = found.interval.low_s, found.interval.high_s, found.quantile_s(0.5)
     content = {"count": draws, "seed": seed, "low_s": low_s, "median_s": median_s, "high_s": high_s}
-    return list(beside(interval(resolved, prediction.timeline), found)), {"draws": content}
+    return list(beside(Interval(report.interval_low_s, report.interval_high_s), found)), {"draws": content}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..sweep import Engine, Progress, Sweep
+    from ..answers.sweep import Engine, Progress, Sweep
 
 
 def sweep(
@@ -23,8 +23,8 @@ def sweep(
     changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key of the base: nodes=4.")] = None,
 ) -> None:
     """Predict every point of a sweep, or those that are still missing, and write DIR/report.csv."""
-    from ..sweep import load_sweep, run_sweep
-    from ..sweep.text import told
+    from ..answers.sweep import load_sweep, run_sweep
+    from ..answers.sweep.text import told
 
     asked = load_sweep(file, changes or ())
     chosen = _engine(engine, scheduler, workers, asked)
@@ -42,16 +42,16 @@ def sweep(
 
 def _engine(engine: str, scheduler: str | None, workers: int | None, asked: "Sweep") -> "Engine":
     """The engine that the flags name."""
-    from ..errors import UserError, fault
-    from ..processes import cores
-    from ..sweep import InProcess, Pool
+    from ..answers.sweep import InProcess, Pool
+    from ..base.errors import UserError, fault
+    from ..base.processes import cores
 
     if engine not in ("local", "dask"):
         raise UserError(fault("--engine", "", engine, "expected local or dask"))
     if (engine == "dask") != (scheduler is not None):
         raise UserError("--scheduler: --engine dask and --scheduler go together; expected an address, or slurm")
     if scheduler is not None:
-        from ..sweep.cluster import Dask
+        from ..answers.sweep.cluster import Dask
 
         return Dask(scheduler, workers, asked.slurm)
     processes = min(workers or cores(), len(asked))

@@ -37,9 +37,9 @@ def validate(
 
     Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
     """
-    from ..files import write_by_suffix
-    from ..outputs import Outputs
-    from ..validate import Comparison, check_outputs, check_predicted, hold_against
+    from ..answers.simulate.outputs import Outputs
+    from ..answers.validate import Comparison, check_outputs, check_predicted, hold_against
+    from ..base.files import write_by_suffix
 
     outputs = Outputs(json=json, csv=csv)
     outputs.check()

@@ -22,6 +22,7 @@ UPDATES = {
     "256 GPUs unfolded": ["fold=false"],
     "256 GPUs folded, three-stage": ["update.pipeline=three_stage"],
     "4096 GPUs folded": ["nodes=512"],
+    "16384 GPUs folded": ["nodes=2048"],
 }
 
 

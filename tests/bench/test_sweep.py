@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.files import read_toml
-from runcast.simulator.memo import Memo
+from runcast.simulator.answers.sweep import Axis, Grid, InProcess, Outcome, Pool, Sweep, flat_columns, run_sweep
+from runcast.simulator.base.files import read_toml
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import check_question
-from runcast.simulator.sweep import Axis, Grid, InProcess, Outcome, Pool, Sweep, flat_columns, run_sweep
 
 ROOT = Path(__file__).parents[2]
 COARSE = ROOT / "data/sweeps/llama3-70b-plans.toml"

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.memo import Memo
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import check_train
 
 KIMI = {

@@ -12,7 +12,7 @@ from runcast.calibrate.execute.backend import CpuBackend
 from runcast.calibrate.execute.clock import common_clock, ping_pong
 from runcast.calibrate.execute.run import execute_rank
 from runcast.calibrate.execute.world import World, joined
-from runcast.simulator.compare.spans import unfolded
+from runcast.simulator.answers.compare.spans import unfolded
 
 CASES = {
     "two_stage": [],

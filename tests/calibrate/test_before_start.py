@@ -9,8 +9,8 @@ from runcast.calibrate.execute.measured import check_folder
 from runcast.calibrate.execute.memory import available_bytes, check_memory, needed_bytes
 from runcast.calibrate.execute.world import World
 from runcast.simulator import cli
-from runcast.simulator.compare.spans import unfolded
-from runcast.simulator.errors import UserError
+from runcast.simulator.answers.compare.spans import unfolded
+from runcast.simulator.base.errors import UserError
 
 SCENARIO = """
 kind = "weight_update"

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
 import torch
-from runcast.simulator.compare.spans import compare, left_over, read_spans, simulated_spans, unfolded
+from runcast.simulator.answers.compare.spans import compare, left_over, read_spans, simulated_spans, unfolded
 
 from .ranks import CASES, SPOILS, TRAINERS
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from runcast.calibrate.execute.content import FROM_TRAINERS
 from runcast.calibrate.execute.parts import Parts
-from runcast.simulator.compare.spans import unfolded
-from runcast.simulator.errors import UserError
+from runcast.simulator.answers.compare.spans import unfolded
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.program import ProgramBuilder
 
 

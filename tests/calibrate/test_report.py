@@ -12,9 +12,9 @@ from runcast.calibrate.fitting.command import Flags, fit_files
 from runcast.calibrate.report import sections, write_report
 from runcast.calibrate.report.tables import assumed, errors, facts, files, parameters
 from runcast.simulator.figures.profile_lines import FAMILIES, bands_of, family, lines, models_of
-from runcast.simulator.forms import quantity
+from runcast.simulator.formats.samples import read_samples
 from runcast.simulator.profile import Profile, load_profile
-from runcast.simulator.samples import read_samples
+from runcast.simulator.profile.forms import quantity
 
 SIZES = 2.0 ** np.arange(12, 28)
 

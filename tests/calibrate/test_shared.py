@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 import torch
 from runcast.calibrate.execute.shared import Address, SharedMemory, check_one_sided, mapped
 from runcast.calibrate.execute.world import World
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 
 NEEDS_MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux only")
 

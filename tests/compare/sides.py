@@ -1,7 +1,7 @@
 """Sides and scenarios for these tests."""
 
 from runcast.simulator import cli
-from runcast.simulator.compare import Side
+from runcast.simulator.answers.compare import Side
 
 STEP = """
 name = "small step"

@@ -5,10 +5,10 @@ from math import fsum
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.compare import Input, compare
-from runcast.simulator.compare.side import summing
-from runcast.simulator.compare.text import lines, sentences
-from runcast.simulator.errors import UserError
+from runcast.simulator.answers.compare import Input, compare
+from runcast.simulator.answers.compare.side import summing
+from runcast.simulator.answers.compare.text import lines, sentences
+from runcast.simulator.base.errors import UserError
 
 from .sides import side
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.compare import Given, compare, open_side
-from runcast.simulator.compare.page import sections
+from runcast.simulator.answers.compare import Given, compare, open_side
+from runcast.simulator.answers.compare.page import sections
 from runcast.simulator.figures.beside import steps_beside
 from runcast.simulator.figures.difference import OTHERS, bars_of, difference, reach
 from runcast.simulator.timeline import spans_of_ranks

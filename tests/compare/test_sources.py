@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from runcast.simulator.compare import Given, Input, compare, open_side
-from runcast.simulator.explain.case import read_case
-from runcast.simulator.explain.parts import parts_of
+from runcast.simulator.answers.compare import Given, Input, compare, open_side
+from runcast.simulator.answers.explain.case import read_case
+from runcast.simulator.answers.explain.parts import parts_of
 
 from .sides import STEP, left_with
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.compare.spans import by_kind, compare, left_over, read_spans, unfolded
-from runcast.simulator.errors import UserError
+from runcast.simulator.answers.compare.spans import by_kind, compare, left_over, read_spans, unfolded
+from runcast.simulator.base.errors import UserError
 
 TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
 COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from runcast.simulator import engine
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import Networks, cost_train
-from runcast.simulator.errors import UserError
 from runcast.simulator.hardware import cluster, limits, networks
-from runcast.simulator.insight import critical_path
 from runcast.simulator.profile import PROVENANCE, load_network, load_profile, load_stack
 from runcast.simulator.program import ProgramBuilder
-from runcast.simulator.scenario import Resolved, ResolvedTrain, check_scenario, check_train
-from runcast.simulator.uncertainty import interval
+from runcast.simulator.scenario import check_scenario, check_train
+from runcast.simulator.systems.train_step.errors import step_errors
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+from runcast.simulator.systems.weight_update.resolve import Resolved
+from runcast.simulator.timeline.insight import critical_path
+from runcast.simulator.uncertainty import of_path
 
 KINDS = ["infiniband", "roce", "efa", "efa-1", "ethernet"]
 H100 = limits(cluster("dgx-h100", 1))
@@ -166,7 +169,7 @@ def test_steps_are_slower_less_sure_and_say_so_on_other_networks():
 def simulate_train(resolved):
     """Seconds, and the width of ln of the interval."""
     timeline = engine.simulate(resolved.program, resolved.costs)
-    sure = interval(resolved, timeline, critical_path(timeline))
+    sure = of_path(critical_path(timeline), step_errors(resolved), timeline.makespan_s)
     return timeline.makespan_s, np.log(sure.high_s / sure.low_s)
 
 

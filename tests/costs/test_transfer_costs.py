@@ -18,8 +18,17 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
-from runcast.simulator.scenario import Resolved, check_scenario
-from runcast.simulator.updates import TRANSFERS, Layout, Payload, TransferPlan, UpdatePlan, make_transfer, unfolded
+from runcast.simulator.scenario import check_scenario
+from runcast.simulator.systems.weight_update.lower import (
+    TRANSFERS,
+    Layout,
+    Payload,
+    TransferPlan,
+    UpdatePlan,
+    make_transfer,
+    unfolded,
+)
+from runcast.simulator.systems.weight_update.resolve import Resolved
 
 GB = 10**9
 SOME = settings(max_examples=25, deadline=None)

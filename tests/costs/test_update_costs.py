@@ -8,7 +8,7 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster, cluster_names
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
-from runcast.simulator.updates import BucketSize, make_plan, three_stage, two_stage, with_readers
+from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, three_stage, two_stage, with_readers
 
 GB = 10**9
 BUCKETS = np.array([3, 1, 4, 1, 5, 9, 2, 6]) * GB

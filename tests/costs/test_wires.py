@@ -11,7 +11,8 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import load_profile, load_stack, profile_for
 from runcast.simulator.program import ProgramBuilder
-from runcast.simulator.scenario import ResolvedTrain, check_train
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 MACHINES = ["a100-40-hgx", "b300-hgx", "dgx-2", "dgx-a100", "dgx-b200", "dgx-h100", "dgx-v100", "gb200-nvl72",
             "gb300-nvl72", "h100-roce", "h20-hgx", "h800-hgx", "l40s-pcie", "p5-h100-efa"]  # fmt: skip

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.cycle import CyclePlan, CycleRun, Lengths, Pace, Rollouts, Switch, rollout_s, run_cycle
-from runcast.simulator.insight import critical_path
+from runcast.simulator.systems.rl_cycle.processes import (
+    CyclePlan,
+    CycleRun,
+    Lengths,
+    Pace,
+    Rollouts,
+    Switch,
+    rollout_s,
+    run_cycle,
+)
+from runcast.simulator.timeline.insight import critical_path
 
 INTERRUPTS = ("drain", "abort", "keep")
 ROLLOUT_S = 8.0

@@ -1,10 +1,10 @@
 """Trainer state to the host and back: bytes over what the way sustains, alone and beside others."""
 
 import pytest
-from runcast.simulator.cycle import move_s
-from runcast.simulator.cycle.switch import cost_move, state_move
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
+from runcast.simulator.systems.rl_cycle.processes import move_s
+from runcast.simulator.systems.rl_cycle.processes.switch import cost_move, state_move
 
 GB = 10**9
 

@@ -11,10 +11,10 @@ from runcast.dashboard.question import Question
 from runcast.dashboard.sides import NAMES, from_sides_query, onward, sides_query
 from runcast.dashboard.stated import question_of, text_of, with_what_if
 from runcast.dashboard.tables import csv
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.units import format_seconds
 from runcast.simulator.predict import simulate
 from runcast.simulator.scenario import what_ifs
-from runcast.simulator.units import format_seconds
 
 TINY = "data/scenarios/tiny-2ranks.toml"
 CHANGES = st.dictionaries(st.from_regex(r"[a-z_]{2,8}\.[a-z_]{1,8}", fullmatch=True), st.integers() | st.booleans())

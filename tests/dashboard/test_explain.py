@@ -10,9 +10,9 @@ from runcast.dashboard.looks import Looks, case_of
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import explain
 from runcast.dashboard.question import Question
-from runcast.simulator import explain as api
-from runcast.simulator.errors import UserError
-from runcast.simulator.units import format_seconds
+from runcast.simulator.answers import explain as api
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.units import format_seconds
 
 TINY = "data/scenarios/tiny-2ranks.toml"
 

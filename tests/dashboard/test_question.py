@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.dashboard.library import Library
 from runcast.dashboard.question import MOST_CHARACTERS, Question, from_query
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 
 KEYS = st.from_regex(r"[a-z_]{1,8}(\.[a-z_]{1,8}){0,2}", fullmatch=True).filter(lambda key: key.split(".")[0] != "base")
 PLAIN = st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e9, 1e9) | st.text(max_size=30)

@@ -14,11 +14,11 @@ from runcast.dashboard.page import Here
 from runcast.dashboard.pages.training import FORM
 from runcast.dashboard.question import Question, from_query
 from runcast.simulator import simulate
-from runcast.simulator.errors import UserError
-from runcast.simulator.files import read_toml
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.files import read_toml
+from runcast.simulator.base.units import format_seconds
+from runcast.simulator.models import preset_config
 from runcast.simulator.scenario import check_question, value_at
-from runcast.simulator.units import format_seconds
-from runcast.simulator.workload import preset_config
 
 CONFIG = dict(preset_config("llama3-8b")) | {"num_hidden_layers": 8}
 

@@ -18,10 +18,10 @@ from runcast.dashboard.page import Here
 from runcast.dashboard.pages.update import FORM, asked
 from runcast.dashboard.question import Question
 from runcast.simulator import simulate
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.units import format_seconds, parse
 from runcast.simulator.scenario import value_at
-from runcast.simulator.scenario.schema import FROM_TRAINERS, SERVED
-from runcast.simulator.units import format_seconds, parse
+from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, SERVED
 
 TINY = ("tiny-2ranks", "tiny-p2p", "tiny-stage-heads", "tiny-colocated")
 

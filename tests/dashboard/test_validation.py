@@ -10,10 +10,10 @@ from runcast.dashboard.figures.validation_coverage import WRONG, coverage_bars
 from runcast.dashboard.figures.validation_scatter import scatter
 from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, Simulating, scores, scores_by, update_rows
 from runcast.dashboard.pages.validation import Shown, drawn, records, shown
-from runcast.simulator.errors import UserError
-from runcast.simulator.validate import Ledger
-from runcast.simulator.validate.steps import restored, shipped
-from runcast.simulator.validate.updates import shipped as shipped_updates
+from runcast.simulator.answers.validate import Ledger
+from runcast.simulator.answers.validate.steps import restored, shipped
+from runcast.simulator.answers.validate.updates import shipped as shipped_updates
+from runcast.simulator.base.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """docs/weight-update-ledger.md as it must be: `make ledger` writes it, test_ledger_page compares it."""
 
-from runcast.simulator.validate.ledger import read_ledger
-from runcast.simulator.validate.ledger_text import markdown
+from runcast.simulator.answers.validate.ledger import read_ledger
+from runcast.simulator.answers.validate.ledger_text import markdown
 
 HEAD = """# The ledger of weight updates
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.forms import FEATURES, known_classes
 from runcast.simulator.hardware import cluster_names
-from runcast.simulator.scenario import TrainScenario, training
-from runcast.simulator.scenario.cycle import Cycle, CycleScenario, Length, Rollout
-from runcast.simulator.scenario.schema import Inference, Model, Scenario, Slow, Update
-from runcast.simulator.workload import preset_names
+from runcast.simulator.models import preset_names
+from runcast.simulator.profile.forms import FEATURES, known_classes
+from runcast.simulator.systems.rl_cycle.scenario import Cycle, CycleScenario, Length, Rollout
+from runcast.simulator.systems.tables import Model, Slow
+from runcast.simulator.systems.train_step import scenario as training
+from runcast.simulator.systems.train_step.scenario import TrainScenario
+from runcast.simulator.systems.weight_update.scenario import Inference, Scenario, Update
 
 STEPS = (
     "Kimi-K2 on 4,096 GPUs", "Kimi-K2 with half of its activations offloaded", "Llama-3-405B on 16,384 GPUs",

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from runcast.simulator.validate import read_ledger
+from runcast.simulator.answers.validate import read_ledger
 
 from .ledger_page import page
 

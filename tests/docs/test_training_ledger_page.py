@@ -1,11 +1,11 @@
 """The page of the ledger of training steps is what its predictions say."""
 
 import pytest
+from runcast.simulator.answers.validate.steps import read_cases, restored, shipped
+from runcast.simulator.answers.validate.steps.families import scores_by_family
+from runcast.simulator.answers.validate.steps.known import known_of
+from runcast.simulator.base.files import digest, read_json, read_toml
 from runcast.simulator.figures.training_ledger import svg, training_ledger
-from runcast.simulator.files import digest, read_json, read_toml
-from runcast.simulator.validate.steps import read_cases, restored, shipped
-from runcast.simulator.validate.steps.families import scores_by_family
-from runcast.simulator.validate.steps.known import known_of
 
 from .training_ledger_page import GOLDEN, PAGE, goals, misses, page
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runcast.simulator.validate.steps import restored
+from runcast.simulator.answers.validate.steps import restored
 
 from .uncertainty_page import GOLDEN, PAGE, page
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+from runcast.simulator.answers.validate.steps import StepLedger, restored, shipped
+from runcast.simulator.answers.validate.steps import ledger_text as text
+from runcast.simulator.answers.validate.steps.families import FAMILIES
+from runcast.simulator.answers.validate.steps.known import known_of
+from runcast.simulator.answers.validate.steps.pairs import scores_of_pairs
+from runcast.simulator.base.files import read_toml, write_atomic
 from runcast.simulator.figures.training_ledger import svg, training_ledger
-from runcast.simulator.files import read_toml, write_atomic
-from runcast.simulator.validate.steps import StepLedger, restored, shipped
-from runcast.simulator.validate.steps import ledger_text as text
-from runcast.simulator.validate.steps.families import FAMILIES
-from runcast.simulator.validate.steps.known import known_of
-from runcast.simulator.validate.steps.pairs import scores_of_pairs
 
 ROOT = Path(__file__).parents[2]
 PAGE, FIGURE = ROOT / "docs/training-ledger.md", ROOT / "docs/training-ledger.svg"

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from runcast.simulator.files import write_atomic
+from runcast.simulator.answers.validate.ledger import read_ledger
+from runcast.simulator.answers.validate.steps import ledger_text as text
+from runcast.simulator.answers.validate.steps import restored, shipped
+from runcast.simulator.base.files import write_atomic
 from runcast.simulator.uncertainty import shipped_fit
-from runcast.simulator.validate.ledger import read_ledger
-from runcast.simulator.validate.steps import ledger_text as text
-from runcast.simulator.validate.steps import restored, shipped
 
 PAGE = Path(__file__).parents[2] / "docs/uncertainty.md"
 GOLDEN = shipped().with_name("training_predictions.csv")

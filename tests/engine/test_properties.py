@@ -244,7 +244,7 @@ SCRIPT = """
 import hashlib
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
-from runcast.simulator.program import ProgramBuilder, to_text
+from runcast.simulator.program import ProgramBuilder
 b = ProgramBuilder()
 lanes = [b.lane(b.place(f"r{i}", [i]), "x") for i in range(12)]
 pool = b.pool("p", 0, 5)
@@ -256,7 +256,7 @@ costs = by_kind(program, {f"k{i}": 1 + i / 7 for i in range(5)}, demand=demand, 
                 interference={("k1", "k2"): 0.9})
 timeline = simulate(program, costs)
 columns = (timeline.start_s, timeline.end_s, timeline.cause)
-print(hashlib.sha256(b"".join(c.tobytes() for c in columns) + to_text(program).encode()).hexdigest())
+print(hashlib.sha256(b"".join(c.tobytes() for c in columns) + repr(program).encode()).hexdigest())
 """
 
 

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import Costs, by_kind
 from runcast.simulator.engine import DeadlockError, Engine, compiled, loops, simulate, static
 from runcast.simulator.engine.disturbance import powers
-from runcast.simulator.program import ProgramBuilder
+from runcast.simulator.program import Pool, Program, ProgramBuilder, Ragged
 
 from .test_properties import SCRIPT, bits, runs
 
 MANY = settings(max_examples=200, deadline=None)
 OVERLAPPING = ((0, 1), (1, 2), (2, 3, 4))
 STATIC = st.one_of(
-    runs(interference=True, pools=False),
-    runs(interference=True, pools=False, ranks=OVERLAPPING),
+    runs(interference=True),
+    runs(interference=True, ranks=OVERLAPPING),
+    runs(),
     runs(pools=False),
 )
 
@@ -57,6 +58,33 @@ def test_equal_inputs_give_equal_bytes_and_are_left_as_they_were(run):
     assert bits(simulate(*run)) == bits(simulate(*run))
     assert np.array_equal(costs.work_s, work)
     assert np.array_equal(costs.interference, interference)
+
+
+@st.composite
+def pooled(draw: st.DrawFn) -> tuple[Program, Costs]:
+    """Random runs, of which ops take several slots of pools and others give them back, if anybody does."""
+    program, costs = draw(runs(interference=True, pools=False))
+    ops, pools = len(program), draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    acquires: list[list[int]] = [draw(st.lists(st.sampled_from(range(len(pools))), max_size=3)) for _ in range(ops)]
+    releases: list[list[int]] = [[] for _ in range(ops)]
+    for op, taken in enumerate(acquires):
+        for pool in taken:
+            releases[draw(st.integers(op, ops - 1))].append(pool)
+    slots = tuple(Pool(f"p{i}", 0, many) for i, many in enumerate(pools))
+    return replace(program, pools=slots, acquires=Ragged.of(acquires), releases=Ragged.of(releases)), costs
+
+
+@settings(max_examples=500, deadline=None)
+@given(pooled(), st.booleans())
+def test_pools_are_those_of_the_simpy_engine(run, use_numba):
+    program, costs = run
+    fast = static.run(program, costs, use_numba)
+    try:
+        slow = Engine(program, costs).run()
+    except DeadlockError:
+        assert fast is None
+    else:
+        assert bits(fast) == bits(slow)
 
 
 def test_many_ops_on_one_rank_disturb_each_other():
@@ -96,29 +124,22 @@ def test_a_deadlock_is_explained_as_ever():
     assert str(fast.value) == str(slow.value)
 
 
-def test_a_program_with_pools_and_one_with_processes_run_on_simpy(monkeypatch):
+def test_a_program_with_processes_runs_on_simpy(monkeypatch):
     monkeypatch.setattr(static, "run", lambda program, costs: pytest.fail("the fast path cannot run this"))
     b = ProgramBuilder()
-    place = b.place("r0", [0])
-    pool = b.pool("p", place, 1)
-    lane = b.lane(place, "x")
-    without = ProgramBuilder()
-    without.op("a", [without.lane(without.place("r0", [0]), "x")])
-    b.op("a", [lane], acquires=[pool], releases=[pool])
+    b.op("a", [b.lane(b.place("r0", [0]), "x")])
 
     def slows(engine):
         yield engine.env.timeout(0)
         engine.set_rank_speed(0, 0.5)
 
-    assert simulate(b.build(), by_kind(b.build(), {"a": 1})).makespan_s == 1
-    assert simulate(without.build(), by_kind(without.build(), {"a": 1}), [slows]).makespan_s == 2
+    assert simulate(b.build(), by_kind(b.build(), {"a": 1}), [slows]).makespan_s == 2
 
 
 def test_without_numba_all_of_it_runs_interpreted():
     """In a process in which numba cannot be imported, with compiled code asked for."""
-    script = SCRIPT.replace("acquires=[pool] * (i % 4 == 0),", "")
-    compiles = "from runcast.simulator.engine import compiled\ncompiled._COMPILING_S = 0.0\n" + script
-    found = {_output(script), _output(compiles), _output("import sys\nsys.modules['numba'] = None\n" + compiles)}
+    compiles = "from runcast.simulator.engine import compiled\ncompiled._COMPILING_S = 0.0\n" + SCRIPT
+    found = {_output(SCRIPT), _output(compiles), _output("import sys\nsys.modules['numba'] = None\n" + compiles)}
     assert len(found) == 1
 
 

@@ -3,7 +3,7 @@
 import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import DeadlockError, Engine, simulate
-from runcast.simulator.program import ProgramBuilder, from_text, to_text, validate
+from runcast.simulator.program import ProgramBuilder, validate
 
 
 def test_a_failed_op_is_cancelled_and_done_again():
@@ -69,7 +69,7 @@ def test_submitted_ops_share_links_and_pools_like_their_originals():
     assert simulate(program, costs, [twice]).end_s.tolist() == [8, 16, 16]
 
 
-def test_the_grown_program_is_well_formed_and_reads_back():
+def test_the_grown_program_is_well_formed():
     builder = ProgramBuilder()
     place = builder.place("r0", [0])
     buffer = builder.buffer("b", place, 8)
@@ -82,7 +82,8 @@ def test_the_grown_program_is_well_formed_and_reads_back():
 
     grown = simulate(program, by_kind(program, {"work": 1}), [again]).program
 
-    assert from_text(to_text(validate(grown))) == grown
+    assert validate(grown).names == ("work 0", "work 0 again")
+    assert (grown.deps[1].tolist(), grown.tags["bucket"].tolist()) == ([0], [3, 3])
 
 
 def test_a_submitted_op_that_can_never_start_is_named():

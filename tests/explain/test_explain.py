@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
-from runcast.simulator.explain import Knob, explain, lines, write_page
-from runcast.simulator.explain.advice import best
-from runcast.simulator.explain.case import read_case, same_costs
-from runcast.simulator.explain.knobs import knobs, turned
-from runcast.simulator.explain.sensitivity import first_order_s, sensitivities, sensitivity
-from runcast.simulator.explain.text import headline, what_if_rows
+from runcast.simulator.answers.explain import Knob, explain, lines, write_page
+from runcast.simulator.answers.explain.advice import best
+from runcast.simulator.answers.explain.case import read_case, same_costs
+from runcast.simulator.answers.explain.knobs import knobs, turned
+from runcast.simulator.answers.explain.sensitivity import first_order_s, sensitivities, sensitivity
+from runcast.simulator.answers.explain.text import headline, what_if_rows
 from runcast.simulator.scenario import what_ifs
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"

@@ -1,9 +1,9 @@
 """Several numbers turned at once: the total is that of the scenario which says them so."""
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.explain import first_look, knobs, make_case, turn
-from runcast.simulator.memo import Memo
+from runcast.simulator.answers.explain import first_look, knobs, make_case, turn
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.predict import simulate
 from runcast.simulator.scenario import changed, check_question
 

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
-from runcast.simulator.figures import gantt, memory_figure
+from runcast.simulator.figures import gantt
 from runcast.simulator.figures.bars import hover, thinned
 from runcast.simulator.program import ProgramBuilder
+from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, two_stage
 from runcast.simulator.timeline import Timeline, chart
-from runcast.simulator.updates import BucketSize, make_plan, two_stage
 
 SECONDS = {"gather_metas": 2, "h2d": 4, "copy": 0.5, "broadcast": 0.5, "reload": 1, "sync": 0.01}
 
@@ -135,14 +135,6 @@ def test_rows_of_other_programs_are_lanes() -> None:
 def test_an_empty_program_is_an_empty_figure() -> None:
     program = ProgramBuilder().build()
     assert len(gantt(simulate(program, by_kind(program, {}))).data) == 0
-
-
-def test_memory_is_a_step_line_up_to_the_end() -> None:
-    figure = memory_figure(update(), 1, static_bytes={"weights": 2**30})
-    (line,) = figure.data
-    assert (list(line.y), line.line.shape) == ([1, 4, 1, 1], "hv")
-    assert list(line.x) == pytest.approx([0, 2, 19.08, 19.08])
-    assert subtitle(figure) == "peak 4 GiB at 2 s: weights 1 GiB, ipc0 1 GiB, ipc1 1 GiB, h2d 1 GiB"
 
 
 def test_importing_figures_loads_neither_plotly_nor_pandas() -> None:

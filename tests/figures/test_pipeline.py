@@ -6,19 +6,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from runcast.simulator.answers.simulate.outputs import train_figures, train_tables
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
 from runcast.simulator.figures.actions import Window, boxes, endings, joined, traffic, waits, windows
 from runcast.simulator.figures.layer_view import kernels, panels, trimmed
 from runcast.simulator.figures.layer_view import parts as layer_parts
-from runcast.simulator.lowering import ACTIONS
-from runcast.simulator.outputs import train_figures, train_tables
 from runcast.simulator.predict import TrainPrediction
 from runcast.simulator.predict import simulate as predict
 from runcast.simulator.program import ProgramBuilder, Ragged
-from runcast.simulator.scenario import TrainScenario
 from runcast.simulator.schedules import SCHEDULES, Grid, needs
+from runcast.simulator.systems.train_step.lower import ACTIONS
+from runcast.simulator.systems.train_step.scenario import TrainScenario
 from runcast.simulator.timeline import Timeline
 from runcast.simulator.timeline.timeline import union_s
 

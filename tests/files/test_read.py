@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.files import beside, read_json, read_toml
+from runcast.simulator.base.files import beside, read_json, read_toml
 from runcast.simulator.hardware import cluster, device
+from runcast.simulator.models import load_hf_config
 from runcast.simulator.profile import load_profile, load_stack
 from runcast.simulator.scenario import load_scenario
-from runcast.simulator.workload import load_hf_config
 
 
 def fault(read: Callable[..., Any], *arguments: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.files import write_atomic, write_by_suffix
+from runcast.simulator.base.files import write_atomic, write_by_suffix
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:

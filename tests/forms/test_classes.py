@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.forms import FEATURES, cost_class, known_classes
 from runcast.simulator.hardware import Limits
+from runcast.simulator.profile.forms import FEATURES, cost_class, known_classes
 
 H = Limits({"bf16": 1e15}, 3e12, 100, 50e6, 400e9, 60e9, 50e9, 8)
 

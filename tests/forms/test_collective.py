@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.forms import BUS_FACTOR, cost_class
-from runcast.simulator.forms.form import p_norm
 from runcast.simulator.hardware import Limits
+from runcast.simulator.profile.forms import BUS_FACTOR, cost_class
+from runcast.simulator.profile.forms.form import p_norm
 
 H = Limits({"bf16": 1e15}, 3e12, 100, 50e6, 400e9, 60e9, 50e9, 8)
 """Links of 400 GB/s, eight NICs of 50 GB/s."""

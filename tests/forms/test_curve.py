@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.forms import Curve
+from runcast.simulator.profile.forms import Curve
+from scipy.interpolate import PchipInterpolator
 
 SIZES = 2.0 ** np.arange(10, 20)
 TIMES = 1e-5 + SIZES / 1e10
@@ -30,6 +31,15 @@ def test_a_curve_rises_between_its_points_and_beyond(points):
     sizes, seconds = points
     times = Curve(sizes, seconds)(np.geomspace(sizes[0] / 4, sizes[-1] * 4, 3000))
     assert (np.diff(times) >= -1e-12 * times[1:]).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(RISING)
+def test_between_its_points_a_curve_is_the_pchip_of_scipy(points):
+    sizes, seconds = points
+    between = np.geomspace(sizes[0], sizes[-1], 100)[1:-1]
+    theirs = np.exp(PchipInterpolator(np.log(sizes), np.log(seconds))(np.log(between)))
+    assert Curve(sizes, seconds)(between) == pytest.approx(theirs, rel=1e-11)
 
 
 @settings(max_examples=50, deadline=None)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.errors import UserError
-from runcast.simulator.forms import cost_class
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.hardware import Limits
+from runcast.simulator.profile.forms import cost_class
 
 FLOP_PER_S, MEMORY = {"bf16": 1e15, "fp8": 2e15}, 3e12
 H = Limits(FLOP_PER_S, MEMORY, 100, 50e6, 400e9, 60e9, 50e9, 8)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, settings
 from runcast.simulator import engine
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.costs import Costs
-from runcast.simulator.memo import Memo
 from runcast.simulator.program import Program, Ragged
-from runcast.simulator.scenario import Resolved, ResolvedTrain, changed, check_question, resolve
+from runcast.simulator.scenario import changed, check_question, resolve
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+from runcast.simulator.systems.weight_update.resolve import Resolved
 from runcast.simulator.timeline import Timeline
 
 _MEMO = Memo()  # clusters and profiles of all tests in one process; results do not depend on it

@@ -14,9 +14,10 @@ from runcast.dashboard.library import Library
 from runcast.dashboard.pages import training, update
 from runcast.dashboard.question import Question
 from runcast.simulator import cli
-from runcast.simulator.report import PHASES
+from runcast.simulator.base.op_kinds import op_kind
+from runcast.simulator.base.units import format_bytes, format_energy, format_rate, format_seconds, format_usd
 from runcast.simulator.scenario import to_toml
-from runcast.simulator.units import format_bytes, format_energy, format_rate, format_seconds, format_usd
+from runcast.simulator.systems.weight_update.report import PHASES
 
 from .plans import steps, updates
 from .predict import law
@@ -102,7 +103,8 @@ def check_update(table):
     report, seconds, pause = out.json, format_seconds(out.json["update_time_s"]), format_seconds(out.json["pause_s"])
     opening = "gather_metas" if table["update"]["method"] in ("broadcast", "p2p") else "pause"
     began = out.spans[out.spans.kind == opening].end_s.max()
-    busy = {phase: union_s(out.spans[out.spans.kind.isin(kinds)]) for phase, kinds in PHASES.items()}
+    step = out.spans.kind.map(lambda kind: op_kind(kind).step)
+    busy = {phase: union_s(out.spans[step == phase]) for phase in PHASES}
 
     assert out.spans.end_s.max() == report["makespan_s"]
     assert report["update_time_s"] == out.spans.end_s.max() - began

@@ -8,7 +8,8 @@ import numpy as np
 from runcast.simulator.costs import Costs, by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
-from runcast.simulator.scenario import ResolvedTrain, check_train
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.timeline import Timeline
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, DIM, INTER, WORDS, SEQ = 64, 4, 8, 4, 8, 128, 512, 32

@@ -1,7 +1,7 @@
 """What lies at both ends of the model: a copy of the embedding beside multi-token prediction, by hand."""
 
 import pytest
-from runcast.simulator.lowering.held import Holdings
+from runcast.simulator.systems.train_step.lower.held import Holdings
 
 from .steps import ops, program, resolved
 

@@ -1,9 +1,9 @@
 """Gradients that wait for a coordinator's tick and travel fused: how many, how large, what stays exposed, by hand."""
 
 import pytest
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.profile import PROVENANCE
-from runcast.simulator.train_memory import static_bytes
+from runcast.simulator.systems.train_step.memory import static_bytes
 
 from .steps import HIDDEN, LAYER, LAYERS, TABLE, makespan, ops, program, resolved
 

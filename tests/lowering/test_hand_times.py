@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.engine import simulate
-from runcast.simulator.lowering.actions import ActionWriter, Pass
-from runcast.simulator.lowering.assembly import Assembly
-from runcast.simulator.lowering.piece import Tables
 from runcast.simulator.program import Place, Program
+from runcast.simulator.systems.train_step.lower.actions import ActionWriter, Pass
+from runcast.simulator.systems.train_step.lower.assembly import Assembly
+from runcast.simulator.systems.train_step.lower.piece import Tables
 
 from .steps import DENSE, LAYERS, MOE, costs, labels, makespan, ops, program, resolved, run, seconds
 

@@ -1,7 +1,7 @@
 """Hybrid sharding of experts: their copies lie where those of dense parameters do, by hand."""
 
 import pytest
-from runcast.simulator.lowering.held import Holdings
+from runcast.simulator.systems.train_step.lower.held import Holdings
 
 from .steps import EXPERT_INTER, EXPERTS, HIDDEN, MOE, ops, program, resolved
 

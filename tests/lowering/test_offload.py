@@ -7,14 +7,15 @@ each copy of what a layer keeps `copy`.
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
-from runcast.simulator.errors import UserError
-from runcast.simulator.lowering.kept import kept_by_part, kept_bytes, offloaded_bytes
 from runcast.simulator.program import validate
-from runcast.simulator.scenario import ResolvedTrain, check_train
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.lower.kept import kept_by_part, kept_bytes, offloaded_bytes
+from runcast.simulator.systems.train_step.memory import rank_memory
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.timeline.memory import peaks
-from runcast.simulator.train_memory import rank_memory
 
 from .steps import HIDDEN, SEQ, ops, resolved, run, seconds
 from .test_properties import SECONDS, steps

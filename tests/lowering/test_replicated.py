@@ -1,7 +1,7 @@
 """Gradients that tensor-parallel ranks make of their own tokens and add up before their norm, by hand."""
 
 import pytest
-from runcast.simulator.workload.states import layer_replicated
+from runcast.simulator.models.states import layer_replicated
 
 from .steps import DIM, EXPERTS, HIDDEN, LAYERS, MOE, makespan, ops, program, resolved
 

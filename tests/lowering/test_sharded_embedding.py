@@ -1,9 +1,9 @@
 """An embedding whose rows lie on data-parallel ranks: what travels, what is not reduced, what is held, by hand."""
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.forms import BUS_FACTOR
-from runcast.simulator.train_memory import static_bytes
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.profile.forms import BUS_FACTOR
+from runcast.simulator.systems.train_step.memory import static_bytes
 
 from .steps import DENSE, HIDDEN, LAYER, LAYERS, SEQ, TABLE, makespan, ops, program, resolved
 

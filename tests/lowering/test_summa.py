@@ -3,14 +3,15 @@
 from collections import Counter
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.lowering.assembly import Assembly
-from runcast.simulator.lowering.piece import Tables
-from runcast.simulator.lowering.summa import GridWriter
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.op_kinds import ATTENTION, PRODUCT, of_form
+from runcast.simulator.models.kernels import Kernel, flop
 from runcast.simulator.profile import PROVENANCE
 from runcast.simulator.program import Place
-from runcast.simulator.train_memory import static_bytes
-from runcast.simulator.workload.kernels import GEMMS, Kernel, flop
+from runcast.simulator.systems.train_step.lower.assembly import Assembly
+from runcast.simulator.systems.train_step.lower.piece import Tables
+from runcast.simulator.systems.train_step.lower.summa import GridWriter
+from runcast.simulator.systems.train_step.memory import static_bytes
 
 from .steps import (
     DIM,
@@ -79,7 +80,7 @@ def test_embedding_and_loss():
 @pytest.mark.parametrize("q", [2, 4])
 def test_ranks_together_compute_what_one_would(q):
     def total(made):
-        kinds = (*GEMMS, "attention", "attention_backward")
+        kinds = of_form(PRODUCT, ATTENTION)
         found = [op for op in range(len(made)) if made.kind_of(op) in kinds]
         return sum(flop(Kernel(made.kind_of(op), "", "", tuple(made.shape[op].tolist()), "")) for op in found)
 

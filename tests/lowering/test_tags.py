@@ -1,6 +1,6 @@
 """Ops of an overlapped pair carry the tags of their own action."""
 
-from runcast.simulator.lowering import ACTIONS
+from runcast.simulator.systems.train_step.lower import ACTIONS
 
 from .steps import ops, program
 

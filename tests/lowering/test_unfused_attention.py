@@ -4,11 +4,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import UNALIGNED, cost_train
-from runcast.simulator.errors import UserError
-from runcast.simulator.lowering import kept_by_part
 from runcast.simulator.profile import Estimate, Profile
-from runcast.simulator.train_flop import model_flop
+from runcast.simulator.systems.train_step.flop import model_flop
+from runcast.simulator.systems.train_step.lower import kept_by_part
 
 from .steps import DIM, HEADS, HIDDEN, INTER, KV_HEADS, SEQ, labels, ops, program, resolved
 

@@ -1,6 +1,7 @@
 """What the end of a step moves in device memory for each parameter, by the types that are kept, by hand."""
 
 import pytest
+from runcast.simulator.models import total_params
 
 from .steps import ops, program, resolved
 
@@ -22,7 +23,7 @@ SMALL = {"compute": "bf16", "gradients": "bf16", "moments": "bf16"}
 def test_adam_and_the_norm_move_what_is_kept(precision, update, norm):
     step = resolved(precision=precision)
     moved = [int(step.program.bytes[ops(step.program, kind=kind)[0]]) for kind in ("adamw", "grad_norm")]
-    parameters = step.spec.total_params()
+    parameters = total_params(step.spec)
     assert moved == [update * parameters, norm * parameters]
 
 

@@ -4,7 +4,7 @@ import pytest
 from runcast.calibrate.measure import show
 from runcast.calibrate.measure.rates import bandwidths, rates
 from runcast.calibrate.measure.show import table
-from runcast.simulator.forms.collective import BUS_FACTOR
+from runcast.simulator.profile.forms.collective import BUS_FACTOR
 
 
 def test_bus_bandwidth_is_that_of_the_busiest_link():

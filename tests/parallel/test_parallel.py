@@ -5,7 +5,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.parallel import AXES, DENSE, EXPERT, ORDER, ParallelDims
+from runcast.simulator.program.parallel import AXES, DENSE, EXPERT, ORDER, ParallelDims
 
 SIXTEEN = ParallelDims(tp=2, pp=4, dp=2)  # the docstring of Megatron-LM's initialize_model_parallel
 

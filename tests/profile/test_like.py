@@ -3,7 +3,8 @@
 import pytest
 from runcast.simulator.hardware import device
 from runcast.simulator.profile import load_profile, profile_for
-from runcast.simulator.scenario import ResolvedTrain, check_train
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 STEP = {"kind": "train_step", "model": {"preset": "llama3-8b"}, "batch": {"global": 8, "seq_len": 4096}}
 

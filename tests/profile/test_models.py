@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.forms import Curve
 from runcast.simulator.hardware import Limits
 from runcast.simulator.profile import (
     Band,
@@ -22,6 +21,7 @@ from runcast.simulator.profile import (
     write_limits,
     write_models,
 )
+from runcast.simulator.profile.forms import Curve
 
 H = Limits({"bf16": 1e15, "fp16": 1e15}, 3e12, 100, 50e6, 400e9, 60e9, 50e9, 8)
 TWICE = Limits({"bf16": 2e15, "fp16": 2e15}, 6e12, 100, 50e6, 800e9, 60e9, 100e9, 8)

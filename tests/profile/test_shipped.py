@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.forms import BUS_FACTOR, cost_class
-from runcast.simulator.forms.gemm import peak
 from runcast.simulator.hardware import cluster, device, limits
 from runcast.simulator.profile import Z90, Model, load_profile, profile_for, profile_names
+from runcast.simulator.profile.forms import BUS_FACTOR, cost_class
+from runcast.simulator.profile.forms.gemm import peak
 
 FITTED = ("a100-sxm", "b200-sxm", "gb200", "h100-sxm", "h200-sxm")
 DERIVED = ("b300", "gb300", "h20", "h800", "l40s", "v100")

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from runcast.simulator.errors import UserError
-from runcast.simulator.recipes.arguments import read_arguments
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes.arguments import read_arguments
 
 
 def values(text):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from runcast.simulator.recipes import export_megatron, import_recipe, load_training
+from runcast.simulator.formats.recipes import export_megatron, import_recipe, load_training
 
 HERE = Path(__file__).parent
 RECIPES = {

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from runcast.simulator.errors import UserError
-from runcast.simulator.recipes import export_megatron, import_recipe, load_training, read_recipe, scenario_table
-from runcast.simulator.recipes.names import KNOWN, NOT_MODELLED, SWITCHES, UNTIMED, VALUED
-from runcast.simulator.scenario import ResolvedTrain, check_train
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import export_megatron, import_recipe, load_training, read_recipe, scenario_table
+from runcast.simulator.formats.recipes.names import KNOWN, NOT_MODELLED, SWITCHES, UNTIMED, VALUED
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 SMALL = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.recipes import read_recipe, scenario_table
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import read_recipe, scenario_table
 
 MODEL = '[model]\nname = "llama3"\nflavor = "8B"\n'
 

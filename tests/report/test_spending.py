@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError
+from runcast.simulator.base.units import format_energy, format_usd
 from runcast.simulator.hardware import Cluster, Fabric, Node, cluster, device
 from runcast.simulator.predict import simulate
-from runcast.simulator.spending import Rates, rates, told, told_of_pause
-from runcast.simulator.units import format_energy, format_usd
+from runcast.simulator.report.spending import Rates, rates, told, told_of_pause
 
 from ..lowering.steps import resolved
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from runcast.simulator.engine import simulate
 from runcast.simulator.predict import simulate as predict
-from runcast.simulator.scenario import ResolvedTrain
-from runcast.simulator.train_memory import over_time, rank_memory, static_bytes
-from runcast.simulator.train_report import make_train_report
-from runcast.simulator.train_text import memory_line
+from runcast.simulator.systems.train_step.memory import over_time, rank_memory, static_bytes
+from runcast.simulator.systems.train_step.report import make_train_report
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+from runcast.simulator.systems.train_step.text import memory_line
 
 from ..lowering.steps import (
     DIM,

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from runcast.simulator.costs import PHASES
 from runcast.simulator.predict import simulate
-from runcast.simulator.train_report import TrainReport
-from runcast.simulator.train_text import phases
+from runcast.simulator.systems.train_step.report import TrainReport
+from runcast.simulator.systems.train_step.text import phases
 
 from ..lowering.steps import DENSE, resolved
 

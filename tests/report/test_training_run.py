@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError
 from runcast.simulator.predict import simulate
-from runcast.simulator.scenario.training import Run
-from runcast.simulator.spending import Rates
-from runcast.simulator.training_run import best_interval_s, expected_s, told_of_run, training_run
+from runcast.simulator.report.spending import Rates
+from runcast.simulator.systems.train_step.run import best_interval_s, expected_s, told_of_run, training_run
+from runcast.simulator.systems.train_step.scenario import Run
 
 STEP = Path(__file__).parents[2] / "data/scenarios/train-llama3-8b-8xh100.toml"
 HOUR, DAY, YEAR = 3600.0, 86_400.0, 365 * 86_400.0

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.units import digits_apart, format_bytes, format_seconds
+from runcast.simulator.base.units import digits_apart, format_bytes, format_seconds
 
 
 @pytest.mark.parametrize(

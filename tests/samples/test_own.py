@@ -4,10 +4,10 @@ import gzip
 
 import numpy as np
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.forms import cost_class
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.samples import KEYS, features_of, read_samples, to_csv
 from runcast.simulator.hardware import cluster, limits
-from runcast.simulator.samples import KEYS, features_of, read_samples, to_csv
+from runcast.simulator.profile.forms import cost_class
 
 HEADER = "cost_class,device,library,group,seconds,bytes,gpus"
 ROW = "all_gather,H100 SXM,nccl,g,2e-5,1024,8"

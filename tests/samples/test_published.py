@@ -1,8 +1,8 @@
 """Tables that others have published: what each column becomes, and which rows are left out for what reason."""
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.samples import read_samples, summed
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.samples import read_samples, summed
 
 HEADERS = {
     "nccl": "system,src_file,version,op,dtype,num_gpus,bytes,time_us,rep",

@@ -4,8 +4,8 @@ import gzip
 import json
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.samples import read_samples
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.samples import read_samples
 
 MACHINE = {"group": "environment", "gpu": "NVIDIA H100 80GB HBM3", "torch": "2.6.0", "cuda": "12.4", "sms": 132}
 GEMM = {"m": 4096, "n": 512, "k": 7168, "dtype": "bf16"}

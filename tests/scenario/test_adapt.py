@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import simulate
-from runcast.simulator.errors import UserError, fault
-from runcast.simulator.files import read_toml
-from runcast.simulator.memo import Memo
+from runcast.simulator.answers.sweep.keys import is_key
+from runcast.simulator.answers.sweep.point import Work
+from runcast.simulator.base.errors import UserError, fault
+from runcast.simulator.base.files import read_toml
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.profile import stack_names
-from runcast.simulator.scenario import SCHEMAS, changed, check_question, resolve, value_at
-from runcast.simulator.scenario.needs import NEEDS, RIVALS, faults
-from runcast.simulator.scenario.pins import PINS
+from runcast.simulator.scenario import SYSTEMS, changed, check_question, resolve, value_at
 from runcast.simulator.schedules import SCHEDULES
-from runcast.simulator.sweep.keys import is_key
-from runcast.simulator.sweep.point import Work
+from runcast.simulator.systems.keys import Values, faults
 
 DENSE = {
     "kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "model": {"preset": "llama3-8b"},
@@ -184,14 +183,17 @@ def test_every_schedule_goes_from_every_other(name, vpp):
 
 
 def test_every_key_with_a_need_is_a_key():
-    keys = {one.key for one in (*NEEDS, *PINS)} | {key for rivals in RIVALS for key in rivals}
+    systems = SYSTEMS.values()
+    keys = {one.key for system in systems for one in (*system.needs, *system.pins)}
+    keys |= {key for system in systems for rivals in system.rivals for key in rivals}
 
-    assert [key for key in sorted(keys) if not any(is_key(kind, key) for kind in SCHEMAS)] == []
+    assert [key for key in sorted(keys) if not any(is_key(kind, key) for kind in SYSTEMS)] == []
 
 
 @pytest.mark.parametrize("stack", stack_names())
 def test_no_default_of_a_stack_is_refused(stack):
-    assert faults({**DENSE, "stack": stack}, "a.toml") == []
+    step = SYSTEMS["train_step"]
+    assert faults(Values({**DENSE, "stack": stack}, step.schema), step.needs, step.rivals, "a.toml") == []
     for table in (DENSE, made(DENSE, parallel={"tp": 1, "zero": 3}), made(DENSE, parallel={"cp": 2, "zero": 0})):
         check_question({**table, "stack": stack})
 

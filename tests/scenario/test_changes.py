@@ -2,7 +2,7 @@
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.scenario import changed, check_question, parsed, what_ifs
 
 TABLE = {"kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "batch": {"global": 8, "micro": 2}}

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.engine import simulate as run
-from runcast.simulator.scenario import ResolvedTrain, check_question, check_train
-from runcast.simulator.scenario.replicas import share
+from runcast.simulator.scenario import check_question, check_train
+from runcast.simulator.systems.train_step.replicas import share
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 H100, A100 = {"base": "dgx-h100", "nodes": 1}, {"base": "dgx-a100", "nodes": 1}
 STEP = {"kind": "train_step", "model": {"preset": "llama3-8b"}, "recompute": {"mode": "full"}}

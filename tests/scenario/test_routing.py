@@ -3,9 +3,9 @@
 from itertools import combinations
 
 import pytest
-from runcast.simulator.scenario.routing import rank_share, remote_share
-from runcast.simulator.scenario.training import Experts
-from runcast.simulator.workload import Moe
+from runcast.simulator.models import Moe
+from runcast.simulator.systems.train_step.routing import rank_share, remote_share
+from runcast.simulator.systems.train_step.scenario import Experts
 
 
 def by_choice(experts, chosen, of_place):

@@ -1,10 +1,11 @@
 """What a training scenario leaves blank is filled in by its software stack."""
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.memo import Memo
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.profile import stack_defaults
-from runcast.simulator.scenario import ResolvedTrain, check_train
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 STACK = """
 schema = 2

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator.engine import simulate
-from runcast.simulator.lowering.held import Holdings
-from runcast.simulator.scenario import ResolvedTrain, load_question
-from runcast.simulator.train_memory import rank_memory, static_bytes
+from runcast.simulator.scenario import load_question
+from runcast.simulator.systems.train_step.lower.held import Holdings
+from runcast.simulator.systems.train_step.memory import rank_memory, static_bytes
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 SHIPPED = sorted((Path(__file__).parents[2] / "data/scenarios").glob("train-*.toml"))
 

@@ -3,8 +3,9 @@
 import pytest
 from runcast.simulator.cli import main
 from runcast.simulator.engine import simulate
-from runcast.simulator.scenario import Resolved, check_scenario
-from runcast.simulator.updates import TransferPlan
+from runcast.simulator.scenario import check_scenario
+from runcast.simulator.systems.weight_update.lower import TransferPlan
+from runcast.simulator.systems.weight_update.resolve import Resolved
 
 GIB = 2**30
 

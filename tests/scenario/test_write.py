@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.files import read_toml
+from runcast.simulator.base.files import read_toml
 from runcast.simulator.scenario import to_toml
 
 SCENARIOS = sorted(

@@ -2,12 +2,12 @@
 
 from functools import cache
 
-from runcast.simulator.memo import Memo
+from runcast.simulator.answers.search import Wanted
+from runcast.simulator.answers.search.asking import measure
+from runcast.simulator.answers.search.found import SIMULATED, Row, pareto, value
+from runcast.simulator.answers.search.run import question
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import changed
-from runcast.simulator.search import Wanted
-from runcast.simulator.search.asking import measure
-from runcast.simulator.search.found import SIMULATED, Row, pareto, value
-from runcast.simulator.search.run import question
 
 DENSE = {
     "kind": "train_step",

@@ -3,9 +3,9 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.memo import Memo
+from runcast.simulator.answers.search.brief import enough, in_flight
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.schedules import build
-from runcast.simulator.search.brief import enough, in_flight
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
-from runcast.simulator.scenario import ResolvedTrain, changed, check_train
-from runcast.simulator.search.floors import floor_bytes, floor_s, states_bytes
-from runcast.simulator.train_memory import _static_bytes, static_bytes
+from runcast.simulator.answers.search.floors import floor_bytes, floor_s, states_bytes
+from runcast.simulator.scenario import changed, check_train
+from runcast.simulator.systems.train_step.memory import _static_bytes, static_bytes
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 from .small import DENSE, EXPERTS
 

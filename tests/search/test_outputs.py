@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from runcast.simulator import UserError, simulate
-from runcast.simulator.recipes import read_recipe
+from runcast.simulator.answers.search import Wanted, search
+from runcast.simulator.answers.search.found import LEFT, SIMULATED
+from runcast.simulator.answers.search.outputs import check_folder, write_found
+from runcast.simulator.answers.search.text import differences, lines, told_apart
+from runcast.simulator.formats.recipes import read_recipe
 from runcast.simulator.scenario import changed
-from runcast.simulator.search import Wanted, search
-from runcast.simulator.search.found import LEFT, SIMULATED
-from runcast.simulator.search.outputs import check_folder, write_found
-from runcast.simulator.search.text import differences, lines, told_apart
 
 from .small import DENSE, EXPERTS, SENDER, SPACES, best_value, brute_force, table_of
 

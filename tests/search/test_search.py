@@ -5,12 +5,12 @@ from functools import cache
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.memo import Memo
-from runcast.simulator.search import Axis, Rule, Space, Wanted, read_wanted, search
-from runcast.simulator.search.asking import measure, screen
-from runcast.simulator.search.found import BEATEN, MEMORY, REFUSED, SIMULATED, Row
-from runcast.simulator.search.run import question
-from runcast.simulator.search.text import lines
+from runcast.simulator.answers.search import Axis, Rule, Space, Wanted, read_wanted, search
+from runcast.simulator.answers.search.asking import measure, screen
+from runcast.simulator.answers.search.found import BEATEN, MEMORY, REFUSED, SIMULATED, Row
+from runcast.simulator.answers.search.run import question
+from runcast.simulator.answers.search.text import lines
+from runcast.simulator.base.memo import Memo
 
 from .small import DENSE, LESS, SENDER, SPACES, best_value, brute_force, pareto_values, table_of
 
@@ -158,7 +158,7 @@ def finer(monkeypatch, fits):
         seen.append(changes)
         return replace(measure(asked, [Row(changes, "")])[0].measured, fits=len(seen) - 1 in fits)
 
-    monkeypatch.setattr("runcast.simulator.search.run.predicted", predicted)
+    monkeypatch.setattr("runcast.simulator.answers.search.run.predicted", predicted)
     return search(DENSE, wanted=SPACES["dense"][3], check=2, workers=1)
 
 

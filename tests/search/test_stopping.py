@@ -4,9 +4,9 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.search import Wanted, search
-from runcast.simulator.search.found import LEFT, SIMULATED, UNSEEN
-from runcast.simulator.search.text import lines
+from runcast.simulator.answers.search import Wanted, search
+from runcast.simulator.answers.search.found import LEFT, SIMULATED, UNSEEN
+from runcast.simulator.answers.search.text import lines
 
 from .small import DENSE
 
@@ -30,7 +30,7 @@ def test_progress_tells_both_phases_to_their_ends():
 
 @pytest.mark.parametrize("phase", ["screening", "simulating"])
 def test_a_stopped_search_has_what_it_found_and_says_that_this_is_no_proof(phase, monkeypatch):
-    monkeypatch.setattr("runcast.simulator.search.workers._BATCH", 2)
+    monkeypatch.setattr("runcast.simulator.answers.search.workers._BATCH", 2)
 
     def stop(progress):
         if progress.phase == phase and (progress.best or phase == "screening"):
@@ -57,7 +57,7 @@ def test_equal_seeds_sample_equally():
 
 @pytest.mark.parametrize("options", [{"most": 5}, {"budget": 3}])
 def test_without_optuna_the_best_bounds_are_simulated_and_what_to_install_is_said(options, monkeypatch):
-    monkeypatch.setattr("runcast.simulator.search.tpe.find_spec", lambda name: None)
+    monkeypatch.setattr("runcast.simulator.answers.search.tpe.find_spec", lambda name: None)
 
     found = asked(**options)
 
@@ -68,7 +68,7 @@ def test_without_optuna_the_best_bounds_are_simulated_and_what_to_install_is_sai
 
 
 def test_a_budget_without_optuna_is_spent_on_the_best_bounds(monkeypatch):
-    monkeypatch.setattr("runcast.simulator.search.tpe.find_spec", lambda name: None)
+    monkeypatch.setattr("runcast.simulator.answers.search.tpe.find_spec", lambda name: None)
     rows = [row for row in asked(budget=3).rows if row.floor]
 
     last = max(row.floor.time_s for row in rows if row.measured)
@@ -81,7 +81,7 @@ def test_a_process_that_dies_is_one_line(monkeypatch):
     def dies(self, task, chunk):
         raise BrokenProcessPool
 
-    monkeypatch.setattr("runcast.simulator.search.workers.Processes.submit", dies)
+    monkeypatch.setattr("runcast.simulator.answers.search.workers.Processes.submit", dies)
 
     with pytest.raises(UserError) as error:
         search(DENSE, check=0, workers=2)

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 import pytest
 import typer
 from runcast.simulator import cli
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 
 pytestmark = pytest.mark.smoke
 

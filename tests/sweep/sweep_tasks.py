@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runcast.simulator.memo import Memo
-from runcast.simulator.sweep import Outcome, Point
+from runcast.simulator.answers.sweep import Outcome, Point
+from runcast.simulator.base.memo import Memo
 
 
 def cheap(points: Sequence[Point], memo: Memo | None = None) -> list[Outcome]:

@@ -5,8 +5,8 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.sweep.axes import Axis, Grid, overwritten
-from runcast.simulator.sweep.ranges import spread
+from runcast.simulator.answers.sweep.axes import Axis, Grid, overwritten
+from runcast.simulator.answers.sweep.ranges import spread
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 

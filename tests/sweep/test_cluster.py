@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.sweep import InProcess, load_sweep, run_sweep
-from runcast.simulator.sweep.cluster import Dask
+from runcast.simulator.answers.sweep import InProcess, load_sweep, run_sweep
+from runcast.simulator.answers.sweep.cluster import Dask
 
 from .conftest import many
 

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from runcast.simulator.sweep import load_sweep
-from runcast.simulator.sweep.load import AxisTable, SweepTable
+from runcast.simulator.answers.sweep import load_sweep
+from runcast.simulator.answers.sweep.load import AxisTable, SweepTable
 
 from .conftest import ROOT
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.sweep import load_sweep
+from runcast.simulator.answers.sweep import load_sweep
 
 SHIPPED = sorted((Path(__file__).parents[2] / "data/sweeps").glob("*.toml"))
 

@@ -1,7 +1,7 @@
 """What predictions share: few values, and small ones in all."""
 
 import pytest
-from runcast.simulator.memo import Kept, Memo
+from runcast.simulator.base.memo import Kept, Memo
 
 
 def made_of(kept, keys, ops_of=lambda value: 0):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.memo import Memo
-from runcast.simulator.processes import with_memo
-from runcast.simulator.sweep import InProcess, Outcome, Pool, Store, load_sweep, run_sweep
-from runcast.simulator.sweep.text import best_lines, table_lines
+from runcast.simulator.answers.sweep import InProcess, Outcome, Pool, Store, load_sweep, run_sweep
+from runcast.simulator.answers.sweep.text import best_lines, table_lines
+from runcast.simulator.base.memo import Memo
+from runcast.simulator.base.processes import with_memo
 
 from .conftest import TINY, many
 
@@ -121,7 +121,7 @@ def test_our_own_fault_is_a_row_too(sweep_file, tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("no reason")
 
-    monkeypatch.setattr("runcast.simulator.sweep.point.simulate", broken)
+    monkeypatch.setattr("runcast.simulator.answers.sweep.point.simulate", broken)
     found = swept(sweep_file(many(2)), tmp_path / "out")
 
     assert [(row["status"], row["reason"]) for row in found] == [("failed", "ZeroDivisionError: no reason")] * 2

@@ -5,9 +5,19 @@ import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder
-from runcast.simulator.timeline import Timeline, chart, text_gantt
+from runcast.simulator.systems.weight_update.lower import (
+    TRANSFERS,
+    BucketSize,
+    Layout,
+    Payload,
+    make_plan,
+    make_transfer,
+    two_stage,
+)
+from runcast.simulator.timeline import Timeline, chart
 from runcast.simulator.timeline.ranks import few_ranks
-from runcast.simulator.updates import TRANSFERS, BucketSize, Layout, Payload, make_plan, make_transfer, two_stage
+
+from .text_gantt import text_gantt
 
 PICTURE = """\
 time               0   4   8   12  16

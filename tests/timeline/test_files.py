@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
+from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, two_stage
 from runcast.simulator.timeline import Timeline, spans_of_ranks, write_csv
-from runcast.simulator.updates import BucketSize, make_plan, two_stage
 
 
 def update() -> Timeline:

@@ -5,8 +5,8 @@ import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program, ProgramBuilder
+from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, two_stage
 from runcast.simulator.timeline import Peak, Timeline, lifetimes, memory, peak_bytes, peaks
-from runcast.simulator.updates import BucketSize, make_plan, two_stage
 
 SECONDS = {"gather_metas": 2, "allocate": 1, "h2d": 4, "broadcast": 1, "reload": 1, "free_buffers": 1, "post_hook": 3}
 

@@ -7,8 +7,8 @@ from runcast.simulator import UserError
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
+from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, three_stage, two_stage
 from runcast.simulator.timeline import Timeline, few_ranks, spans_of_ranks
-from runcast.simulator.updates import BucketSize, make_plan, three_stage, two_stage
 
 
 def program(ranks: int = 4, pipeline=two_stage, folded: bool = False) -> Program:

@@ -13,8 +13,8 @@ from runcast.simulator import UserError
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder
+from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, serial, three_stage, two_stage
 from runcast.simulator.timeline import Timeline, trace, write_trace
-from runcast.simulator.updates import BucketSize, make_plan, serial, three_stage, two_stage
 
 KINDS = ("gather_metas", "allocate", "open_handle", "h2d", "copy", "broadcast", "wait_worker", "agree", "reload")
 

@@ -3,8 +3,8 @@
 import pytest
 from runcast.simulator import UserError
 from runcast.simulator.cli import main
+from runcast.simulator.formats.topology import Given, import_cluster
 from runcast.simulator.hardware import cluster, device_names
-from runcast.simulator.topology import Given, import_cluster
 
 # Two GPUs with a NIC each on one socket, as a container of an HGX H100 shows them.
 PAIR = """\

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.topology import Given, describe, read_layout, to_toml
+from runcast.simulator.formats.topology import Given, describe, read_layout, to_toml
 
 SWITCH = '<nvlink target="0000:07:00.0" count="9" tclass="0x068000"/>'
 

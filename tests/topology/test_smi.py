@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 from runcast.simulator import UserError
+from runcast.simulator.formats.topology import Given, describe, read_layout, to_toml
 from runcast.simulator.hardware import resolved
-from runcast.simulator.topology import Given, describe, read_layout, to_toml
 
 TOP, BOTTOM = "0-47", "48-95"
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.traces import read_run
-from runcast.simulator.traces.document import read_bytes
+from runcast.simulator.formats.traces import read_run
+from runcast.simulator.formats.traces.document import read_bytes
 
 from .kineto_file import GEMM, HERE, document, host_op, kernel, step, write
 from .log_file import iteration

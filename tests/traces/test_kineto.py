@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.figures import gantt
+from runcast.simulator.formats.traces import read_run
 from runcast.simulator.program.check import faults
-from runcast.simulator.traces import read_run
 
 from .kineto_file import (
     ADAM,

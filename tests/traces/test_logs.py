@@ -3,9 +3,9 @@
 import gzip
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.recipes import read_recipe
-from runcast.simulator.traces import read_run
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import read_recipe
+from runcast.simulator.formats.traces import read_run
 
 from .kineto_file import HERE
 from .log_file import STEPS_MS, bridge, iteration, megatron, titan

@@ -4,8 +4,8 @@ import json
 
 import pytest
 from runcast.simulator import UserError, simulate
+from runcast.simulator.formats.traces import read_run
 from runcast.simulator.timeline.trace import write_trace
-from runcast.simulator.traces import read_run
 
 SMALL = (
     ("train-llama3-70b-64xh100", ("batch.global=16",)),  # tensors and pipeline

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runcast.simulator import engine, simulate
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES, by_kind
 from runcast.simulator.costs.costs import bytes_by_link
-from runcast.simulator.errors import UserError
-from runcast.simulator.insight import critical_path
 from runcast.simulator.predict import Prediction, TrainPrediction
 from runcast.simulator.program import Program, ProgramBuilder
-from runcast.simulator.uncertainty import Draws, draw, interval, monte_carlo, of_path, of_spreads
+from runcast.simulator.timeline.insight import critical_path
+from runcast.simulator.uncertainty import Draws, Interval, draw, monte_carlo, of_path, of_spreads
 from runcast.simulator.uncertainty.draws import slowed
 from runcast.simulator.verbs.simulating import simulate as verb
 
@@ -43,7 +43,8 @@ def both(name: str, changes: tuple[str, ...], draws: int = 500) -> list[tuple[fl
     """The log-width and the geometric middle of the interval to first order, and of that of draws."""
     found = simulate(SCENARIOS / f"{name}.toml", changes)
     assert isinstance(found, Prediction | TrainPrediction)
-    intervals = interval(found.resolved, found.timeline), monte_carlo(found.resolved, draws, seed=1).interval
+    first_order = Interval(found.report.interval_low_s, found.report.interval_high_s)
+    intervals = first_order, monte_carlo(found, draws, seed=1).interval
     return [(log(one.high_s / one.low_s), sqrt(one.high_s * one.low_s)) for one in intervals]
 
 

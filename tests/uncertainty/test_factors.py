@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runcast.simulator import simulate
+from runcast.simulator.answers.validate.steps import shipped
+from runcast.simulator.base.files import digest
 from runcast.simulator.costs import PHASES
-from runcast.simulator.files import digest
 from runcast.simulator.predict import TrainPrediction
 from runcast.simulator.scenario import load_question, resolve
+from runcast.simulator.systems.train_step.errors import phase_covariance
 from runcast.simulator.uncertainty import Fit, Term, factor_covariance, shipped_fit
-from runcast.simulator.uncertainty.errors import phase_covariance
-from runcast.simulator.validate.steps import shipped
 
 STEP = Path(__file__).parents[2] / "data/scenarios/train-llama3-8b-8xh100.toml"
 GEMM, TP = PHASES.index("gemm"), PHASES.index("tp")

@@ -6,10 +6,10 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 from runcast.simulator.costs import PHASES, by_kind
-from runcast.simulator.insight import CriticalPath
 from runcast.simulator.program import ProgramBuilder
+from runcast.simulator.systems.train_step.errors import step_errors
+from runcast.simulator.timeline.insight import CriticalPath
 from runcast.simulator.uncertainty import of_path, of_spreads
-from runcast.simulator.uncertainty.errors import errors_of
 
 from ..lowering.steps import labels, resolved
 
@@ -84,8 +84,8 @@ def test_spreads_are_about_the_mean_so_the_middle_lies_below_it(errors):
 def test_products_of_awkward_shapes_are_off_together():
     """No step of the ledger had such shapes: the 30 % of their factor are one error, beside the kernels' own ones."""
     step = resolved(1, 1, overrides={"vocab_size": 20001, "hidden_size": 512, "head_dim": 64})
-    errors, logits = errors_of(step), np.char.startswith(labels(step.program), "logits")
-    neat = errors_of(resolved(1, 1, overrides={"vocab_size": 20032, "hidden_size": 512, "head_dim": 64}))
+    errors, logits = step_errors(step), np.char.startswith(labels(step.program), "logits")
+    neat = step_errors(resolved(1, 1, overrides={"vocab_size": 20032, "hidden_size": 512, "head_dim": 64}))
     assert errors.of_class[logits] == pytest.approx(0.3)
     assert not errors.of_class[~logits].any()
     assert not neat.of_class.any()

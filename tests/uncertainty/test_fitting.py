@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from runcast.calibrate.fitting.repeats import run_to_run
 from runcast.calibrate.fitting.step_errors import Slopes, Variances, fit_of, left_out, widths
+from runcast.simulator.answers.validate.steps.cells import Cells
 from runcast.simulator.costs import PHASES
 from runcast.simulator.uncertainty import Term
 from runcast.simulator.uncertainty.factors import split_covariance
-from runcast.simulator.validate.steps.cells import Cells
 
 NAME = "time_factor.gemm"
 APART = {NAME: 0.3}

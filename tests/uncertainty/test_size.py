@@ -5,7 +5,10 @@ from math import log
 import pytest
 from runcast.simulator.predict import simulate
 from runcast.simulator.profile import Z90, load_stack
-from runcast.simulator.uncertainty import interval, size_error, size_notes, terms_of
+from runcast.simulator.systems.train_step.errors import step_errors
+from runcast.simulator.systems.train_step.terms import terms_of
+from runcast.simulator.timeline.insight import critical_path
+from runcast.simulator.uncertainty import of_path, size_error, size_notes
 
 from ..lowering.steps import resolved
 
@@ -37,6 +40,7 @@ def test_the_interval_contains_it():
     """Variances of ln(seconds) add up."""
     large = resolved(1024, 1, parallel={"zero": 1})
     timeline = simulate(large.scenario).timeline
-    with_it, without = (interval(of, timeline) for of in (large, large.restated({"scale.doubling_fraction": 0.0})))
+    path, stated = critical_path(timeline), large.restated({"scale.doubling_fraction": 0.0})
+    with_it, without = (of_path(path, step_errors(of), timeline.makespan_s) for of in (large, stated))
     grown = [(log(of.high_s / of.low_s) / 2 / Z90) ** 2 for of in (with_it, without)]
     assert grown[0] - grown[1] == pytest.approx(size_error(STACK, 1024) ** 2, rel=0.05)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.updates import BucketSize, bucket_size, fill_buckets, make_plan, split_by_count
+from runcast.simulator.systems.weight_update.lower import (
+    BucketSize,
+    bucket_size,
+    fill_buckets,
+    make_plan,
+    split_by_count,
+)
 
 MB = 2**20
 

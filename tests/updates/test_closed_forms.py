@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
-from runcast.simulator.updates import BucketSize, UpdatePlan, make_plan, serial, three_stage, two_stage
+from runcast.simulator.systems.weight_update.lower import (
+    BucketSize,
+    UpdatePlan,
+    make_plan,
+    serial,
+    three_stage,
+    two_stage,
+)
 
 FEW = settings(max_examples=40, deadline=None)
 seconds = st.integers(0, 96).map(lambda n: n / 16)

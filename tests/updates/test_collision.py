@@ -15,7 +15,7 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, Fabric, Node, attached, device, duplex, half_duplex, oneway
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
-from runcast.simulator.updates import BucketSize, UpdatePlan, make_plan, three_stage, two_stage
+from runcast.simulator.systems.weight_update.lower import BucketSize, UpdatePlan, make_plan, three_stage, two_stage
 
 some_seconds = st.integers(1, 96).map(lambda n: n / 16)
 HALF, TWO_THIRDS = Fraction(1, 2), Fraction(2, 3)

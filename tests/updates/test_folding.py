@@ -14,7 +14,14 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
 from runcast.simulator.program import Program
-from runcast.simulator.updates import BucketSize, UpdatePlan, make_plan, serial, three_stage, two_stage
+from runcast.simulator.systems.weight_update.lower import (
+    BucketSize,
+    UpdatePlan,
+    make_plan,
+    serial,
+    three_stage,
+    two_stage,
+)
 
 PIPELINES = {
     "two stages": (two_stage, 3),

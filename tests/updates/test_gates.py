@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from runcast.simulator.updates import BucketSize, make_plan, serial, two_stage
+from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, serial, two_stage
 
 
 @pytest.mark.parametrize("write", [two_stage, serial])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.updates import Layout, Payload, TransferPlan, make_transfer, unfolded
-from runcast.simulator.updates.transfer.meshes import EVERY, Mesh, deal
+from runcast.simulator.systems.weight_update.lower import Layout, Payload, TransferPlan, make_transfer, unfolded
+from runcast.simulator.systems.weight_update.lower.transfer.meshes import EVERY, Mesh, deal
 
 MANY = settings(max_examples=100, deadline=None)
 

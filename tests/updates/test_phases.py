@@ -7,7 +7,7 @@ import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
-from runcast.simulator.updates import (
+from runcast.simulator.systems.weight_update.lower import (
     TRANSFERS,
     BucketSize,
     Layout,

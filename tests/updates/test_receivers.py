@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
-from runcast.simulator.updates import (
+from runcast.simulator.systems.weight_update.lower import (
     BucketSize,
     UpdatePlan,
     assign_receivers,

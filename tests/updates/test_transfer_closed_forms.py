@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
-from runcast.simulator.program import Program, to_text
-from runcast.simulator.updates import TRANSFERS, Layout, Payload, TransferPlan, make_transfer, unfolded
+from runcast.simulator.program import Program
+from runcast.simulator.systems.weight_update.lower import (
+    TRANSFERS,
+    Layout,
+    Payload,
+    TransferPlan,
+    make_transfer,
+    unfolded,
+)
 
 FEW = settings(max_examples=40, deadline=None)
 seconds = st.integers(0, 96).map(lambda n: n / 16)
@@ -153,8 +160,9 @@ def test_the_writes_of_one_shape_run_beside_the_next_gather_and_load(gather, loa
 def test_of_several_shapes_all_but_the_last_are_waited_for(gather, load, write, n, shapes, engines):
     """One source: each shape is loaded, then written to every engine; only the last one's writes are not waited for."""
     of = plan(n, receivers=shapes * engines, tp=shapes)
-    blocked = (shapes - 1) * (engines * write + load)
-    closed = gather + load + blocked + (n - 1) * (max(gather + load, engines * write) + blocked) + engines * write
+    writes = engines * write
+    blocked = (shapes - 1) * (writes + load)
+    closed = gather + load + blocked + (n - 1) * (max(gather + load, writes) + blocked) + writes
     assert makespan("replica_writes", of, gather=gather, replicate=load, write=write) == closed
 
 
@@ -224,7 +232,7 @@ def test_one_mesh_of_all_ranks_is_a_joint_gather(pp):
     """Of a stage whose ranks hold one copy, all gather every bucket, as other methods do."""
     train = Layout(pp=pp, shard=3, expert_shard=3)
     plans = [plan(6 * pp, pp=pp, per_stage=3, train=train, experts=2 * pp, apart=apart) for apart in (False, True)]
-    joint, apart = (to_text(TRANSFERS["static_writes"](of)) for of in plans)
+    joint, apart = (TRANSFERS["static_writes"](of) for of in plans)
     assert joint == apart
 
 

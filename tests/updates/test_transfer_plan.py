@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.updates import TRANSFERS, Layout, Payload, TransferPlan, make_transfer, unfolded
-from runcast.simulator.updates.transfer import assign_targets
+from runcast.simulator.systems.weight_update.lower import (
+    TRANSFERS,
+    Layout,
+    Payload,
+    TransferPlan,
+    make_transfer,
+    unfolded,
+)
+from runcast.simulator.systems.weight_update.lower.transfer import assign_targets
 
 MANY = settings(max_examples=100, deadline=None)
 

@@ -4,10 +4,10 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.files import read_json
-from runcast.simulator.validate import read_ledger
-from runcast.simulator.validate.updates import free_in_ledger, read_cases, shipped
+from runcast.simulator.answers.validate import read_ledger
+from runcast.simulator.answers.validate.updates import free_in_ledger, read_cases, shipped
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.files import read_json
 
 HEAD = "system,model,method,gpu,seconds,phase,src_gpus,dst_gpus,bytes,n_tensors,tp\n"
 

@@ -3,8 +3,8 @@
 import csv
 
 import pytest
+from runcast.simulator.answers.validate import steps, updates
 from runcast.simulator.cli import main
-from runcast.simulator.validate import steps, updates
 
 SHIPPED = {"train_step": (steps.shipped, "framework"), "weight_update": (updates.shipped, "system")}
 

@@ -1,7 +1,7 @@
 """What published pairs of rows show, predictions show: ratios of rows that differ in one thing."""
 
 import pytest
-from runcast.simulator.validate import read_ledger
+from runcast.simulator.answers.validate import read_ledger
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from runcast.simulator import UserError, cli
+from runcast.simulator.answers.validate import Validation, lines, validate
 from runcast.simulator.profile import Z90
-from runcast.simulator.validate import Validation, lines, validate
 
 HEADER = "cost_class,device,bytes,seconds"
 COPY = "copy.h2d,H100 SXM,39600000"  # 10 us and 39.6 MB at 0.8 x 50 GB/s
@@ -249,7 +249,7 @@ def test_own_profile_that_rests_on_a_shipped_one_is_in_sample_with_it(
     table: Any, profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = table(f"{COPY},1e-3")
-    monkeypatch.setattr("runcast.simulator.validate.seen.profile_names", lambda: [below])
+    monkeypatch.setattr("runcast.simulator.answers.validate.seen.profile_names", lambda: [below])
     below = profile("below", samples=sample_of(rows))
     told = line_with("in-sample", validate(rows, "copy", profile(base=below)))
     assert [line.partition(";")[0] for line in told] == ["in-sample: profile below was fitted on this file"]

@@ -1,8 +1,8 @@
 """docs/models.md as it must be: `python -m tests.workload.models_page > docs/models.md`; a test compares it."""
 
-from runcast.simulator.workload import preset
-from runcast.simulator.workload.families import FAMILIES
-from runcast.simulator.workload.refused import KEYS, TYPES
+from runcast.simulator.models import active_params, preset, total_params
+from runcast.simulator.models.families import FAMILIES
+from runcast.simulator.models.refused import KEYS, TYPES
 
 from .published import PUBLISHED, Figure, counted
 
@@ -47,6 +47,22 @@ A `model_type` that is neither known nor refused is read as llama-like, which th
 without model_type it is Llama. A config that is refused is told in one line. Layers of state-space models are not
 modelled, which leaves out Nemotron-H, Nemotron 3 and Qwen3-Next.
 
+## What is in a layer, and how to add an attention
+
+`simulator/models/blocks.py` says what is in a layer. Each part lists its parameters beside its kernels, in a file of
+its own: `attention.py`, `mla.py`, `linear_attention.py`, `mlp.py`, `moe.py`. A parameter is one record
+(`parameters.py`): name, shape, the dimension that tensor parallelism cuts and in which units, the GEMM that reads it,
+whether experts have it and whether FP8 checkpoints quantize it. The tensors of the checkpoint, the counts below, what
+a rank holds, which gradients ranks add up, and the shapes of GEMMs follow from these records.
+
+A new attention is:
+
+1. a file like `linear_attention.py`: `parameters`, the table, and `kernels`, in the order of the forward. `gemm` of
+   `build.py` takes shapes from the table, so no size is written twice;
+2. a line in `_mixer_parameters` and one in `_mixer` of `blocks.py`;
+3. its sizes in `model.py`, the keys they are read from in `hf.py`, and the model types that have it in `families.py`;
+4. a preset in `data/models` and its published count in `tests/workload/published.py`, which a test compares.
+
 ## Presets
 
 *total* and *active* are what runcast counts: every parameter once, embedding and head included, a tied one once, MTP
@@ -81,7 +97,7 @@ def _table() -> str:
 def _row(row) -> str:
     spec = preset(row.preset)
     off = counted(spec, row)[0] / Figure.of(row.total).value - 1
-    cells = [f"`{row.preset}`", f"{spec.total_params():,}", f"{spec.active_params():,}", row.total, row.counted]
+    cells = [f"`{row.preset}`", f"{total_params(spec):,}", f"{active_params(spec):,}", row.total, row.counted]
     cells += [f"{100 * off:+.2f} %" if off else "0", row.active, row.active_counted if row.active else "", row.source]
     return f"| {' | '.join(cells)} |\n"
 

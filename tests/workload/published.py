@@ -6,7 +6,9 @@ An exact count has commas down to the last digit; any other figure is rounded or
 from dataclasses import dataclass
 from math import prod
 
-from runcast.simulator.workload import ModelSpec, weights
+from runcast.simulator.models import ModelSpec, active_params, total_params, weights
+
+from .closed_form import embeddings
 
 UNITS = {"T": 10**12, "B": 10**9, "M": 10**6}
 
@@ -49,7 +51,7 @@ def checkpoint(spec):
 COUNTS = {
     "all": lambda spec, count: count,
     "without embedding": lambda spec, count: count - spec.vocab_size * spec.hidden_size,
-    "without embedding and head": lambda spec, count: count - spec.embedding_params(),
+    "without embedding and head": lambda spec, count: count - embeddings(spec),
     "tied head stored again": lambda spec, count: count + spec.vocab_size * spec.hidden_size,
     "checkpoint with MTP": lambda spec, count: checkpoint(spec),
 }
@@ -58,8 +60,8 @@ COUNTS = {
 def counted(spec: ModelSpec, row: Published) -> tuple[int, int]:
     """All and active parameters of a model as the source of a row counts them."""
     return (
-        COUNTS[row.counted](spec, spec.total_params()),
-        COUNTS[row.active_counted](spec, spec.active_params()),
+        COUNTS[row.counted](spec, total_params(spec)),
+        COUNTS[row.active_counted](spec, active_params(spec)),
     )
 
 

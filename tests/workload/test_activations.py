@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from runcast.simulator.workload import preset
-from runcast.simulator.workload.blocks import embedding, head, layer
-from runcast.simulator.workload.kernels import flop
-from runcast.simulator.workload.model import ModelSpec, Moe
-from runcast.simulator.workload.shard import Shard
-from runcast.simulator.workload.states import kept, kept_bytes, recomputed
+from runcast.simulator.models import preset
+from runcast.simulator.models.blocks import embedding, head, layer
+from runcast.simulator.models.kernels import flop
+from runcast.simulator.models.model import ModelSpec, Moe
+from runcast.simulator.models.shard import Shard
+from runcast.simulator.models.states import kept, kept_bytes, recomputed
 from torch.nn import functional
 
 WORDS, SEQ = 51200, 2048

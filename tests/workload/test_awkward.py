@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 from runcast.simulator.engine import simulate
-from runcast.simulator.scenario import ResolvedTrain, check_train
-from runcast.simulator.workload.awkward import awkward_shapes
-from runcast.simulator.workload.model import ModelSpec
-from runcast.simulator.workload.presets import preset
-from runcast.simulator.workload.shard import Shard
+from runcast.simulator.models.awkward import awkward_shapes
+from runcast.simulator.models.model import ModelSpec
+from runcast.simulator.models.presets import preset
+from runcast.simulator.models.shard import Shard
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 NEAT = ModelSpec("neat", 14336, 2, 112, 112, 128, 4 * 14336, 51200)
 

@@ -13,20 +13,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.workload import preset_names
-from runcast.simulator.workload.blocks import embedding, head, layer, mtp_in
-from runcast.simulator.workload.kernels import (
-    ATTENTIONS,
-    flop,
-    input_gradient,
-    visible,
-    weight_gradient,
-)
-from runcast.simulator.workload.model import Mla, ModelSpec, Moe
-from runcast.simulator.workload.presets import preset
-from runcast.simulator.workload.shard import Shard
+from runcast.simulator.base.op_kinds import ATTENTION, op_kind
+from runcast.simulator.models import preset_names
+from runcast.simulator.models.blocks import embedding, head, layer, mtp_in
+from runcast.simulator.models.counts import layer_params
+from runcast.simulator.models.kernels import flop, input_gradient, visible, weight_gradient
+from runcast.simulator.models.model import Mla, ModelSpec, Moe
+from runcast.simulator.models.presets import preset
+from runcast.simulator.models.shard import Shard
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+from . import closed_form
 
 BATCH, SEQ = 2, 16
 DENSE = ModelSpec("dense", 32, 2, 4, 4, 8, 128, 64, gated_ffn=False, hidden_act="gelu")
@@ -179,7 +177,7 @@ def all_three(kernel):
 def flops(spec, shard):
     """Ours, forward and both gradients: (products, attention)."""
     every = [part for kernel in kernels(spec, shard) for part in all_three(kernel)]
-    attention = sum(flop(kernel) for kernel in every if kernel.kind in ATTENTIONS)
+    attention = sum(flop(kernel) for kernel in every if op_kind(kernel.kind).form == ATTENTION)
     return sum(map(flop, every)) - attention, attention
 
 
@@ -259,7 +257,7 @@ def test_a_forward_is_two_per_active_parameter_and_token(name):
     spec = preset(name)
     layers = range(spec.num_hidden_layers)
     products = sum(flop(k) for n in layers for k in layer(spec, n, Shard(1, 1)).all if k.part != "core_attn")
-    params = sum(spec.layer_params(n, active=True) for n in layers)
+    params = sum(layer_params(spec, spec.kind(n), active=True) for n in layers)
     plain = replace(spec, indexer=None)
-    indexers = sum(spec.attention_params(n) - plain.attention_params(n) for n in layers)
+    indexers = sum(closed_form.attention(spec, n) - closed_form.attention(plain, n) for n in layers)
     assert math.isclose(products / 2, params - indexers, rel_tol=2e-3)

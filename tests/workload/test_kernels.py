@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from runcast.simulator.workload import preset
-from runcast.simulator.workload.blocks import embedding, head, layer, mtp_in
-from runcast.simulator.workload.kernels import Kernel, flop, input_gradient, weight_gradient
-from runcast.simulator.workload.shard import Shard
+from runcast.simulator.models import preset
+from runcast.simulator.models.blocks import embedding, head, layer, mtp_in
+from runcast.simulator.models.kernels import Kernel, flop, input_gradient, weight_gradient
+from runcast.simulator.models.shard import Shard
 
 LLAMA = preset("llama3-8b")  # 4096 wide, 32 heads of 128, 8 of keys, FFN of 14336, 128256 words
 TOKENS = 1024

@@ -3,14 +3,22 @@
 from math import prod
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.workload import from_hf_config, preset, preset_config, preset_names, weights
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.models import (
+    active_params,
+    from_hf_config,
+    preset,
+    preset_config,
+    preset_names,
+    total_params,
+    weights,
+)
 
 
 @pytest.mark.parametrize(("name", "params"), [("glm-5", 753_864_139_008), ("glm-5.2", 753_329_940_480)])
 def test_later_glm_stores_no_copies_in_its_mtp_layer(name, params):
-    assert preset(name).total_params(mtp=True) == params
-    assert preset(name).total_params() == pytest.approx(744e9, rel=1e-3)  # report: 744 B
+    assert total_params(preset(name), mtp=True) == params
+    assert total_params(preset(name)) == pytest.approx(744e9, rel=1e-3)  # report: 744 B
 
 
 def test_glm_5_in_fp8_has_the_scales_of_the_published_files():
@@ -22,7 +30,7 @@ def test_qwen3_5_is_its_checkpoint_without_the_vision_tower():
     """Qwen3.5-27B has 27,781,427,952 parameters in 1,199 tensors of 55,562,872,800 B."""
     tower_tensors, tower = 333, 460_730_096
     checkpoint = weights(preset("qwen3.5-27b"))
-    assert preset("qwen3.5-27b").total_params(mtp=True) + tower == 27_781_427_952
+    assert total_params(preset("qwen3.5-27b"), mtp=True) + tower == 27_781_427_952
     assert len(checkpoint) + tower_tensors == 1_199
     assert checkpoint.total_bytes + 2 * tower == 55_562_872_800
 
@@ -40,7 +48,7 @@ def test_qwen3_5_is_its_checkpoint_without_the_vision_tower():
     ],
 )
 def test_active_params_agree_with_the_reports(name, billions):
-    assert preset(name).active_params() == pytest.approx(billions * 1e9, rel=1e-3)
+    assert active_params(preset(name)) == pytest.approx(billions * 1e9, rel=1e-3)
 
 
 @pytest.mark.parametrize(

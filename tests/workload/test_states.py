@@ -6,12 +6,11 @@ from math import prod
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.workload import preset, preset_names
-from runcast.simulator.workload.blocks import layer, mtp_in
-from runcast.simulator.workload.layout import layer as layer_tensors
-from runcast.simulator.workload.layout import tail
-from runcast.simulator.workload.shard import Shard
-from runcast.simulator.workload.states import (
+from runcast.simulator.models import preset, preset_names
+from runcast.simulator.models.blocks import head_parameters, layer, layer_parameters, mtp_in
+from runcast.simulator.models.parameters import n_elements
+from runcast.simulator.models.shard import Shard
+from runcast.simulator.models.states import (
     Held,
     StateBytes,
     all_held,
@@ -23,6 +22,8 @@ from runcast.simulator.workload.states import (
     trained,
 )
 
+from . import closed_form
+
 EVERYWHERE = (  # what no tensor-parallel rank splits
     *("norm", "mlp.gate.", "mlp.router.", "block_sparse_moe.gate.", "shared_expert_gate", "q_a_proj", "kv_a_proj"),
     *("indexer", "o_proj.bias", "down_proj.bias", "embed_positions"),
@@ -33,17 +34,13 @@ def layers(spec):
     return range(spec.num_hidden_layers + spec.num_nextn_predict_layers)
 
 
-def size(tensors):
-    return sum(prod(tensor.shape) for tensor in tensors)
-
-
 def replicated(spec, number, etp):
     """Dense parameters of a layer that all tensor-parallel ranks hold, and those of experts that all of etp hold."""
-    tensors = layer_tensors(spec, spec.kind(number))
-    dense = size(t for t in tensors if not t.expert and any(part in t.name for part in EVERYWHERE))
-    down = size(t for t in tensors if t.expert and t.name.endswith(("down_proj.bias", "down_proj_bias")))
+    tensors = layer_parameters(spec, spec.kind(number))
+    dense = n_elements(t for t in tensors if not t.experts and any(part in t.name for part in EVERYWHERE))
+    down = n_elements(t for t in tensors if t.experts and t.name.endswith(("down_proj.bias", "down_proj_bias")))
     mtp = number >= spec.num_hidden_layers and (number == spec.num_hidden_layers or not spec.mtp_apart)
-    return dense + mtp * (2 * spec.hidden_size**2 + 3 * spec.norm_params()), down * (etp - 1)
+    return dense + mtp * (2 * spec.hidden_size**2 + 3 * closed_form.norm(spec)), down * (etp - 1)
 
 
 def splits(spec):
@@ -66,9 +63,9 @@ def test_ranks_together_hold_the_model_and_what_is_on_all_of_them(name, data):
     ends = [embedding_held(spec, tp=tp), head_held(spec, tp=tp, tied_here=True)]
     whole = tp * all_held([*held, *ends]).dense + ep * etp * all_held(held).expert
     again = [replicated(spec, number, etp) for number in layers(spec)]
-    norms = (1 + spec.embedding_norm) * spec.norm_params() + spec.position_embeddings * spec.hidden_size
+    norms = (1 + spec.embedding_norm) * closed_form.norm(spec) + spec.position_embeddings * spec.hidden_size
     dense = (tp - 1) * (sum(dense for dense, _ in again) + norms)
-    assert whole == spec.total_params(mtp=True) + dense + sum(bias for _, bias in again)
+    assert whole == closed_form.total(spec, mtp=True) + dense + sum(bias for _, bias in again)
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -105,7 +102,7 @@ def test_a_tied_head_is_a_copy_on_a_stage_of_its_own():
     assert head_held(spec, tp=4, tied_here=True).dense == 4096
     untied = preset("llama3-8b")
     assert head_held(untied, tp=4, tied_here=True) == head_held(spec, tp=4)
-    assert size(tail(untied)) == head_held(untied, tp=1).dense
+    assert n_elements(head_parameters(untied)) == head_held(untied, tp=1).dense
 
 
 def test_words_that_do_not_divide_are_padded():

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from runcast.simulator.workload.blocks import layer
-from runcast.simulator.workload.kernels import flop, input_gradient, weight_gradient
-from runcast.simulator.workload.model import ModelSpec
-from runcast.simulator.workload.presets import preset
-from runcast.simulator.workload.shard import Shard
-from runcast.simulator.workload.states import kept, kept_bytes, recomputed
+from runcast.simulator.models.blocks import layer
+from runcast.simulator.models.kernels import flop, input_gradient, weight_gradient
+from runcast.simulator.models.model import ModelSpec
+from runcast.simulator.models.presets import preset
+from runcast.simulator.models.shard import Shard
+from runcast.simulator.models.states import kept, kept_bytes, recomputed
 
 HEADS, HIDDEN, DIM, SEQ, BATCH = 16, 1024, 64, 512, 3
 GPT = ModelSpec(

@@ -1,6 +1,6 @@
 """Mixture of experts: the feed-forward of all experts of a rank, balanced and skewed, and tokens permuted and back.
 
-A feed-forward is what `grouped_gemm` means (`simulator/forms/grouped_gemm.py`): the grouped product for gate and up,
+A feed-forward is what `grouped_gemm` means (`profile/forms/grouped_gemm.py`): the grouped product for gate and up,
 SwiGLU, and the grouped product down, of rows that lie in the order of their experts already. Its experts are those of
 one rank, and its tokens those that come to it: `ep` and `tp` are 1. Single grouped products are no samples of it.
 """

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from runcast.calibrate.fitting import fit_model
-from runcast.simulator.forms import cost_class
 from runcast.simulator.hardware import Limits
+from runcast.simulator.profile.forms import cost_class
 
 
 @pytest.fixture

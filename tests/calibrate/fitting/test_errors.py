@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from runcast.calibrate.fitting.errors import bands, growth, held_out
-from runcast.simulator.forms import cost_class
 from runcast.simulator.profile import Z90
+from runcast.simulator.profile.forms import cost_class
 
 MEMORY, LINK = cost_class("memory.add"), cost_class("send_recv")
 SIZES = 2.0 ** np.arange(12, 31)

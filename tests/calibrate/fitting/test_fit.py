@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from runcast.simulator.forms import cost_class
+from runcast.simulator.profile.forms import cost_class
 
 SIZES = 2.0 ** np.arange(10, 31)
 BETWEEN = SIZES[:-1] * 1.4

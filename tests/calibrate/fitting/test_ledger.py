@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runcast.calibrate.fitting.ledger import fit, fit_ledger, free_parameters, left_out
+from runcast.simulator.answers.validate.updates import read_cases, shipped
 from runcast.simulator.profile import fitted_parameters, load_stack, stack_chain
-from runcast.simulator.validate.updates import read_cases, shipped
 
 ROOT = Path(__file__).parents[3]
 STACK = "checkpoint-engine"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from runcast.calibrate.fitting.step_ledger import fit_steps, usable
 from runcast.calibrate.fitting.steps import Design, Rows
+from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES
-from runcast.simulator.errors import UserError
-from runcast.simulator.validate.steps import read_cases, shipped
 
 SLOWER = 1.3
 SOURCES = ("simumax_b200", "mlperf_other")

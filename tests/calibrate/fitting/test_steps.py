@@ -6,9 +6,9 @@ from runcast.calibrate.fitting.crew import Crew
 from runcast.calibrate.fitting.owners import ARCHITECTURE, NETWORK, owner_of, statements
 from runcast.calibrate.fitting.step_ledger import Found, _entries, _simulated, _watch
 from runcast.calibrate.fitting.steps import SMALL, Design, Rows
+from runcast.simulator.answers.validate.steps import read_cases, shipped
 from runcast.simulator.profile import load, load_architecture, load_network, load_profile, load_stack
 from runcast.simulator.profile.parameters import parameters
-from runcast.simulator.validate.steps import read_cases, shipped
 
 DENSE, MOE, SIXTEEN = "torchtitan-1d15bccfcd", "nvidia_dgxc-05c7876c47", "simumax_b200-6c4a45a060"  # fp8, fp8, bf16
 BLOCKED = "hf_ultrascale-66a25fcacf"  # tensor parallelism in a pipeline over nodes

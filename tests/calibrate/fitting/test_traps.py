@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from runcast.simulator.forms import cost_class
 from runcast.simulator.hardware import Limits
+from runcast.simulator.profile.forms import cost_class
 
 SIZES = 2.0 ** np.arange(12, 33)
 TWO_IS_FASTER = {"e": 0.75, "e2": 1.25}

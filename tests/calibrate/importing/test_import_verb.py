@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.calibrate.importing import Network, Options, import_logs
 from runcast.calibrate.verbs.importing import import_
-from runcast.simulator.errors import UserError
-from runcast.simulator.samples import read_samples
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.samples import read_samples
 from typer.testing import CliRunner
 
 HEADER = "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from runcast.calibrate.importing import Options, import_logs
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 
 
 def half(us, size, wrong=0.0):

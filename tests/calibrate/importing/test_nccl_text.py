@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.calibrate.importing import Network, Options, import_logs
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 
 HEADER = "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n"
 OLD = "#  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error\n"  # to about 2022

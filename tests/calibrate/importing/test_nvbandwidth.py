@@ -4,7 +4,7 @@ import json
 
 import pytest
 from runcast.calibrate.importing import Options, import_logs
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 
 HEAD = """nvbandwidth Version: v0.8
 Built from Git version: v0.8

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from runcast.calibrate.importing import Network, Options, import_logs
-from runcast.simulator.errors import UserError
+from runcast.simulator.base.errors import UserError
 
 DASHES = "-" * 87 + "\n"
 SETTINGS = """ Dual-port       : OFF          Device         : mlx5_0

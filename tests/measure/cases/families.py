@@ -5,7 +5,7 @@ import torch
 from runcast.calibrate.measure.bench import Bench
 from runcast.calibrate.measure.device import CpuDevice
 from runcast.calibrate.measure.facts import Facts
-from runcast.simulator.forms import cost_class
+from runcast.simulator.profile.forms import cost_class
 
 CPU = Facts("cpu")
 GPU = Facts("cuda", sms=132, memory_bytes=8e10)

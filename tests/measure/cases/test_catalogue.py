@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from runcast.calibrate.measure.cases import collectives, copies, handles, reload, send_recv
 from runcast.calibrate.measure.facts import Facts
-from runcast.simulator.forms import cost_class
+from runcast.simulator.profile.forms import cost_class
 
 FAMILIES = (collectives, send_recv, copies, reload, handles)
 

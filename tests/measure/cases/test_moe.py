@@ -8,8 +8,8 @@ from runcast.calibrate.measure.cases import moe
 from runcast.calibrate.measure.cases.moe import cases, shares
 from runcast.calibrate.measure.device import CpuDevice
 from runcast.calibrate.measure.plan import call_s
-from runcast.simulator.forms import cost_class
 from runcast.simulator.hardware import cluster, limits
+from runcast.simulator.profile.forms import cost_class
 
 from .families import CPU, GPU, check, each, measures_some, one, small
 

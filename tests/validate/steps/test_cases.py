@@ -1,8 +1,8 @@
 """Rows of the ledger of training steps become scenarios; what does not says why, in the words of the table."""
 
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.base.errors import UserError
 
 HEADER = (
     "id,framework,sw_version,model,arch,layers,hidden,ffn_hidden,heads,kv_heads,vocab,seq_len,n_experts,topk,moe_ffn,gpu,"

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from runcast.simulator.errors import UserError
+from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps.cases import Case
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.hardware import described_device
-from runcast.simulator.validate.steps import read_cases, shipped
-from runcast.simulator.validate.steps.cases import Case
 
 HIDDEN = {"H100 SXM": "A100 SXM 80GB", "B200 SXM": "H100 SXM", "A100 SXM 80GB": "H100 SXM", "GB200": "B200 SXM"}
 """Devices with rows in the ledger, each with the one whose profile takes its place."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.errors import UserError
-from runcast.simulator.validate.steps import read_cases, read_step_ledger, shipped
-from runcast.simulator.validate.steps.gate import read_gate
+from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, shipped
+from runcast.simulator.answers.validate.steps.gate import read_gate
+from runcast.simulator.base.errors import UserError
 
 GOLDEN = shipped().with_name("training_predictions.csv")
 CHEAP = [

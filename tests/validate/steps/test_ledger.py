@@ -5,12 +5,12 @@ from math import nan
 
 import pandas as pd
 import pytest
-from runcast.simulator.errors import UserError
-from runcast.simulator.files import read_toml
-from runcast.simulator.validate.steps import ledger as ledgers
-from runcast.simulator.validate.steps import read_cases, read_step_ledger, restored, shipped
-from runcast.simulator.validate.steps.families import over_sources, scores_by_family, scores_of_memory
-from runcast.simulator.validate.steps.ledger_text import lines, markdown, wide
+from runcast.simulator.answers.validate.steps import ledger as ledgers
+from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restored, shipped
+from runcast.simulator.answers.validate.steps.families import over_sources, scores_by_family, scores_of_memory
+from runcast.simulator.answers.validate.steps.ledger_text import lines, markdown, wide
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.files import read_toml
 
 
 @pytest.fixture

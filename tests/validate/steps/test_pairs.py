@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.validate.steps import read_cases, shipped
-from runcast.simulator.validate.steps.pairs import pairs_of, scores_of_pairs
+from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps.pairs import pairs_of, scores_of_pairs
 
 STEP = Path(__file__).parents[3] / "data/scenarios/train-llama3-70b-64xh100.toml"
 

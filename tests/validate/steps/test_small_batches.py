@@ -4,7 +4,7 @@ import json
 from statistics import median
 
 import pytest
-from runcast.simulator.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps import read_cases, shipped
 
 TOKENS = (0, 8192, 16384, 32768, 1 << 30)
 

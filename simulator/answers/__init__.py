@@ -1,0 +1,1 @@
+"""Many predictions, and what one rests on: sweep, search, explain, compare, validate."""

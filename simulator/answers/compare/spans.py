@@ -1,0 +1,170 @@
+"""Predicted against measured, or measured against measured: one join of two tables of spans, op by op and rank by rank.
+
+Both sides are spans with the columns rank, op, name, kind, start_s and end_s; further columns and lanes do not matter.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ... import engine
+from ...base.errors import UserError
+from ...base.files import read_json
+from ...scenario import load_scenario
+from ...systems.weight_update.resolve import Resolved
+from ...timeline import spans_of_ranks
+
+SPANS, SUMMARY = "spans.csv", "summary.json"
+"""The files of a run in its folder, as `runcast execute --out` names them."""
+
+KEYS = ["op", "name", "kind", "rank"]
+NEEDED = [*KEYS, "start_s", "end_s"]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Two sides joined op by op (see `compare`); `warning` says that they are of different scenarios."""
+
+    table: pd.DataFrame
+    warning: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Sums by kind and what only one side has, as plain values."""
+        kinds = by_kind(self.table).astype(object)
+        return {"warning": self.warning, "by_kind": kinds.where(kinds.notna(), None).to_dict("records"),
+                "only_in": _only_in(self.table)}  # fmt: skip
+
+
+def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
+    """A measured run and its scenario, with changes, or another run.
+
+    Raises:
+        UserError: a file cannot be read, or holds no spans; the scenario says something that is not allowed.
+    """
+    spans, (others, column, other_hash) = read_spans(measured), _other_side(other, changes)
+    own_hash, warning = hash_of_run(measured), None
+    if own_hash and other_hash and own_hash != other_hash:
+        why = "other values, data files or version of runcast"
+        warning = f"{measured} ran scenario {own_hash}, but {other} is {other_hash} ({why}): the two need not agree"
+    return Joined(compare(spans, others, column), warning)
+
+
+def lines(found: Joined) -> Iterator[str]:
+    """The two sides in words: a warning first, sums by kind, what only one has."""
+    if found.warning is not None:
+        yield f"warning: {found.warning}"
+    yield "seconds summed over ops and ranks:"
+    yield by_kind(found.table).to_string(index=False, float_format=lambda value: f"{value:.4g}")
+    for side, ops in _only_in(found.table).items():
+        some = f": {', '.join(ops[:3])}{', ...' if len(ops) > 3 else ''}" if ops else ""
+        yield f"only in {side}: {len(ops)} spans{some}"
+
+
+def durations(spans: pd.DataFrame) -> pd.DataFrame:
+    """One row per op and rank: how long the rank worked on it, in seconds, without its wait for the gang's last member.
+
+    A member that had ended before the last one joined (the root of a small broadcast) counts as 0.
+    """
+    once = spans.drop_duplicates(["op", "rank"]).reset_index(drop=True)
+    all_there = once.groupby("op")["start_s"].transform("max")
+    return once[KEYS].assign(seconds=(once["end_s"] - all_there).clip(lower=0.0))
+
+
+def compare(measured: pd.DataFrame, other: pd.DataFrame, column: str = "simulated_s") -> pd.DataFrame:
+    """Join two tables of spans: op, name, kind, rank, `column` (of `other`), measured_s, ratio (measured to other).
+
+    An op that only one side has keeps its row, with NaN on the other side; so does the ratio of an op without time.
+    """
+    sides = [durations(spans).rename(columns={"seconds": name}) for spans, name in
+             ((other, column), (measured, "measured_s"))]  # fmt: skip
+    joined = sides[0].merge(sides[1], on=KEYS, how="outer").sort_values(["op", "rank"], ignore_index=True)
+    return joined.assign(ratio=_ratio(joined["measured_s"], joined[column]))
+
+
+def by_kind(compared: pd.DataFrame) -> pd.DataFrame:
+    """One row per kind over the ops that both sides have: how many, both sums, their ratio, the median op's ratio."""
+    column = compared.columns[len(KEYS)]
+    both = compared.dropna(subset=[column, "measured_s"])
+    groups = both.groupby("kind", sort=False)
+    sums = groups[[column, "measured_s"]].sum()
+    table = sums.assign(ratio=_ratio(sums["measured_s"], sums[column]), median_ratio=groups["ratio"].median())
+    table.insert(0, "spans", groups.size())
+    return table.reset_index()
+
+
+def left_over(compared: pd.DataFrame) -> dict[str, list[str]]:
+    """Per side, the ops (`name on rank r`) that only this side has."""
+    column = compared.columns[len(KEYS)]
+    label = compared["name"] + " (rank " + compared["rank"].astype(str) + ")"
+    return {
+        side: label[compared[missing].isna()].tolist()
+        for side, missing in ((column, "measured_s"), ("measured_s", column))
+    }
+
+
+def read_spans(path: Path) -> pd.DataFrame:
+    """The spans of a run: a CSV file, or the folder that `runcast execute --out` wrote.
+
+    Raises:
+        UserError: there is no such file, it lacks a column, or its rows stand for places instead of ranks.
+    """
+    file = path / SPANS if path.is_dir() else path
+    try:
+        spans = pd.read_csv(file)
+    except FileNotFoundError:
+        raise UserError(f"{file}: no such file") from None
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise UserError(f"{file}: cannot be read as CSV: {str(error).strip().splitlines()[0]}") from None
+    if "place" in spans.columns and "rank" not in spans.columns:
+        raise UserError(
+            f"{file}: is a prediction (of `runcast simulate`), where a row may stand for many ranks; expected what "
+            "`runcast execute` measured. To compare with a prediction, name its scenario file"
+        )
+    if missing := [name for name in NEEDED if name not in spans.columns]:
+        raise UserError(f"{file}: lacks the columns {', '.join(missing)}; expected spans, as `runcast execute` writes")
+    return spans
+
+
+def hash_of_run(path: Path) -> str | None:
+    """The hash of the scenario that was run, from the summary beside the spans; None where nothing says it.
+
+    Raises:
+        UserError: the summary cannot be read.
+    """
+    folder = path if path.is_dir() else path.parent
+    if not (folder / SUMMARY).is_file() or path not in (folder, folder / SPANS):
+        return None
+    summary = read_json(folder / SUMMARY)
+    return str(summary["scenario_hash"]) if isinstance(summary, dict) and "scenario_hash" in summary else None
+
+
+def simulated_spans(resolved: Resolved) -> pd.DataFrame:
+    """The spans that the simulator predicts for every rank."""
+    timeline = engine.simulate(resolved.program, resolved.costs)
+    return spans_of_ranks(timeline, range(resolved.program.ranks))
+
+
+def unfolded(path: Path, changes: Sequence[str] = ()) -> Resolved:
+    """A scenario whose ranks each stand for themselves, whatever the file says: what is executed and compared."""
+    scenario = load_scenario(path, changes)
+    return Resolved(scenario.model_copy(update={"fold": False}), str(path))
+
+
+def _other_side(path: Path, changes: Sequence[str]) -> tuple[pd.DataFrame, str, str | None]:
+    """Its spans, the name of their column, and the scenario's hash if known."""
+    if path.suffix == ".toml":
+        resolved = unfolded(path, changes)
+        return simulated_spans(resolved), "simulated_s", resolved.hash
+    return read_spans(path), "other_s", hash_of_run(path)
+
+
+def _only_in(joined: pd.DataFrame) -> dict[str, list[str]]:
+    return {side.removesuffix("_s"): ops for side, ops in left_over(joined).items()}
+
+
+def _ratio(over: pd.Series, under: pd.Series) -> pd.Series:
+    return over / under.replace(0.0, np.nan)

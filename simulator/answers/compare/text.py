@@ -1,0 +1,195 @@
+"""A Comparison in words and tables; nothing is computed here."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from ...base.tables import aligned
+from ...base.units import digits_apart, format_named, format_seconds
+from .comparison import NOTHING, Comparison, Term
+from .side import Side
+
+MOST_INPUTS = 24
+"""How many inputs that differ a terminal shows."""
+_WIDEST = 44  # characters of a value
+_SMALL = 0.0005
+_FACTOR = 9.0
+Row = tuple[str, ...]
+
+
+def lines(found: Comparison) -> Iterator[str]:
+    """The two sides, what differs in them, terms, metrics, and what it comes to."""
+    for name, side in (("A", found.a), ("B", found.b)):
+        yield f"{name}  {side.label}  ({_what(side)})"
+        if side.question:
+            yield f"   {side.question}"
+    yield from _titled(inputs_title(found), ("key", "A", "B"), input_rows(found)[:MOST_INPUTS])
+    if (more := len(found.inputs) - MOST_INPUTS) > 0:
+        yield f"and {more} more, all in --html and --json"
+    yield from _titled("", term_columns(found), [*term_rows(found), total_row(found)], right=True)
+    yield from _titled("", ("metric", "A", "B", "B to A"), metric_rows(found), right=True)
+    yield from metrics_of_one(found)
+    yield ""
+    yield from sentences(found)
+
+
+def sentences(found: Comparison) -> Iterator[str]:
+    """The difference, which terms make it, how sure it is, and what there is to know of the sides."""
+    yield _headline(found)
+    if not found.same and found.largest:
+        yield _parts(found)
+    if (line := _uncertainty(found)) is not None:
+        yield line
+    if found.error is not None and found.inputs:
+        keys = [row.key for row in found.inputs]
+        some = f"{', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''}"
+        yield f"the two do not ask the same ({some}): the error is not the prediction's alone"
+    yield from (f"{name} does not fit its devices" for name, side in (("A", found.a), ("B", found.b)) if not side.fits)
+    if not found.terms:
+        without = " and ".join(name for name, side in (("A", found.a), ("B", found.b)) if not side.terms)
+        yield f"{without} {'have' if ' ' in without else 'has'} no terms: only totals and metrics are compared"
+    for name, side in (("A", found.a), ("B", found.b)):
+        if side.source != "scenario":
+            yield from (f"note on {name}: {note}" for note in side.notes)
+
+
+def inputs_title(found: Comparison) -> str:
+    """What the table of inputs shows, or why there is none."""
+    if found.inputs:
+        return "inputs that differ:"
+    if found.a.all_inputs and found.b.all_inputs:
+        return "no input differs"
+    if found.a.hash is not None and found.a.hash == found.b.hash:
+        return "both are of one scenario, by its hash"
+    common = [key for key in found.a.inputs if key in found.b.inputs]
+    return "no input that both sides tell of differs" if common else "the sides tell of no inputs in common"
+
+
+def input_rows(found: Comparison) -> list[Row]:
+    """Key and both values."""
+    return [(row.key, _value(row.key, row.a), _value(row.key, row.b)) for row in found.inputs]
+
+
+def term_columns(found: Comparison) -> Row:
+    """Heads of `term_rows`."""
+    return ("term", "A", "B", "B - A", "share") + (("error",) if found.error is not None else ())
+
+
+def term_rows(found: Comparison) -> list[Row]:
+    """Both times, their difference, what share that is of the whole, and the error of a prediction."""
+    seen_s = NOTHING * found.a.total_s
+    return [_term_row(found, term) for term in found.terms if max(abs(term.a_s), abs(term.b_s)) > seen_s]
+
+
+def total_row(found: Comparison) -> Row:
+    """The sums."""
+    error = () if found.error is None else (_percent(found.error),)
+    difference = "0 s" if found.same else signed(found.difference_s)
+    times = format_seconds(found.a.total_s), format_seconds(found.b.total_s), difference
+    return ("total", *times, "-" if found.same else "100%", *error)
+
+
+def metric_rows(found: Comparison) -> list[Row]:
+    """Both values and B over A, of the metrics that both sides have."""
+    return [
+        (row.name, _value(row.name, row.a), _value(row.name, row.b), f"{row.b / row.a:.3f}" if row.a else "-")
+        for row in found.metrics
+        if row.a is not None and row.b is not None
+    ]
+
+
+def metrics_of_one(found: Comparison) -> list[str]:
+    """A line per side that has metrics which the other lacks."""
+    only = {"A": [row.name for row in found.metrics if row.b is None],
+            "B": [row.name for row in found.metrics if row.a is None]}  # fmt: skip
+    return [f"only {side} tells of {', '.join(names)}" for side, names in only.items() if names]
+
+
+def signed(seconds: float) -> str:
+    """A difference, with its sign."""
+    return f"{'+' if seconds > 0 else ''}{format_seconds(seconds)}"
+
+
+def _term_row(found: Comparison, term: Term) -> Row:
+    share, error = found.share(term), found.error_of(term)
+    errors = () if found.error is None else ("-" if error is None else _percent(error),)
+    difference = "0 s" if found.is_nothing(term) else signed(term.difference_s)
+    times = format_seconds(term.a_s), format_seconds(term.b_s), difference
+    return (term.name, *times, "-" if share is None else f"{round(share, 2) + 0.0:.0%}", *errors)
+
+
+def _headline(found: Comparison) -> str:
+    digits = digits_apart(found.a.total_s, [found.b.total_s], NOTHING)
+    a, b = (format_seconds(side.total_s, digits) for side in (found.a, found.b))
+    if found.predicted_and_measured is not None and found.error is not None:
+        predicted, measured = (a, b) if found.b.measured else (b, a)
+        far = found.error >= _FACTOR
+        off = f"{found.error + 1:.3g} times as long" if far else f"{_percent(found.error)} off"
+        return f"predicted {predicted}, measured {measured}: the prediction is {off}"
+    if found.same:
+        return f"A and B take the same time, {a}"
+    change = f"{found.ratio - 1:+.1%}" if 0.5 <= found.ratio < 2 else f"{found.ratio:.3g} times A"
+    more = "longer" if found.difference_s > 0 else "less"
+    return f"A takes {a}, B {b}: {format_seconds(abs(found.difference_s))} {more} ({change})"
+
+
+def _parts(found: Comparison) -> str:
+    largest = " and ".join(f"{term.name} ({signed(term.difference_s)})" for term in found.largest)
+    text = f"most of it is {largest}"
+    against = [term for term in found.opposed if abs(term.difference_s) > _SMALL * abs(found.difference_s)]
+    if against:
+        text += f"; {', '.join(f'{term.name} ({signed(term.difference_s)})' for term in against)} the other way"
+    return text
+
+
+def _uncertainty(found: Comparison) -> str | None:
+    if found.within_uncertainty is None or (found.same and found.error is None):
+        return None
+    if found.a.interval is None or found.b.interval is None:
+        point, other = ("A", found.b) if found.a.interval is None else ("B", found.a)
+        where = "inside" if found.within_uncertainty else "outside"
+        return f"{point} is {where} the 90 % interval of the prediction, {_interval(other)}"
+    both = f"{_interval(found.a)} and {_interval(found.b)}"
+    if not found.within_uncertainty:
+        return f"the 90 % intervals, {both}, lie apart: more than the uncertainty of the predictions"
+    overlap = f"the 90 % intervals, {both}, overlap: within the uncertainty of the predictions"
+    return overlap + ("; profile and stack are the same, so that errors are partly shared" * found.same_numbers)
+
+
+def _interval(side: Side) -> str:
+    assert side.interval is not None
+    return " to ".join(map(format_seconds, side.interval))
+
+
+def _what(side: Side) -> str:
+    said = {
+        "scenario": "simulated",
+        "report": "a report",
+        "spans": "executed",
+        "run": "measured",
+        "trace": "a simulation's trace",
+    }
+    return f"{said[side.source]}, {side.where}"
+
+
+def _value(key: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        text = value if isinstance(value, str) else json.dumps(value)
+        return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+    return format_named(key, value)
+
+
+def _percent(error: float) -> str:
+    """An error, with its sign; as a factor where it is no small thing."""
+    return f"{error:+.1%}" if error < _FACTOR else f"x{error + 1:.3g}"
+
+
+def _titled(title: str, head: Row, rows: Sequence[Row], right: bool = False) -> Iterator[str]:
+    """A table below a title; numbers to the right."""
+    if title or rows:
+        yield ""
+    if title:
+        yield title
+    if rows:
+        yield from aligned([head, *rows], range(1, len(head)) if right else ())

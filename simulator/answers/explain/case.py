@@ -1,0 +1,166 @@
+"""The scenario that is explained: resolved, simulated once, and priced again with one number changed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import engine
+from ...base.errors import UserError, fault
+from ...base.files import read_toml
+from ...base.memo import Memo
+from ...costs import Costs
+from ...models.awkward import Awkward
+from ...program import Program
+from ...scenario import Changes, changed, check_question, resolve
+from ...systems.rl_cycle.resolve import ResolvedCycle
+from ...systems.train_step.report import TrainReport, lost_to_shapes_s, make_train_report
+from ...systems.train_step.resolve import ResolvedTrain
+from ...systems.weight_update.report import Report, make_report
+from ...systems.weight_update.resolve import Resolved
+from ...timeline import Timeline
+from ...timeline.insight import CriticalPath, critical_path
+
+Floats = NDArray[np.float64]
+AnyResolved = Resolved | ResolvedTrain
+AnyReport = Report | TrainReport
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training step or a weight update as its table says it, with what its variants may share."""
+
+    table: Mapping[str, Any]
+    where: str
+    memo: Memo
+    resolved: AnyResolved
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What happens when."""
+        return engine.simulate(self.resolved.program, self.resolved.costs)
+
+    @cached_property
+    def report(self) -> AnyReport:
+        """The report of the case as it is."""
+        if isinstance(self.resolved, ResolvedTrain):
+            return make_train_report(self.resolved, self.timeline)
+        return make_report(self.resolved, self.timeline)
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """The critical path of what is explained: the step, or the update from where its time begins."""
+        return critical_path(self.timeline, began_s(self.resolved, self.timeline))
+
+    @cached_property
+    def beside_s(self) -> Mapping[int, Floats]:
+        """Seconds that each op runs beside ops of the path on one of its ranks, by the class of those."""
+        path, end_s = self.path, self.timeline.end_s
+        victim = self.resolved.costs.cost_class[path.ops]
+        found = {one: np.zeros(len(end_s)) for one in np.unique(victim).tolist()}
+        for here in _ops_by_place(self.resolved.program):
+            mine = np.isin(path.ops, here)
+            for one, most in found.items():
+                held = mine & (victim == one)
+                covered = _covered(end_s[path.ops[held]], path.seconds[held])
+                most[here] = np.maximum(most[here], covered(end_s[here]) - covered(self.timeline.start_s[here]))
+        return found
+
+    @property
+    def total_s(self) -> float:
+        """What is explained: the step time, or the update time."""
+        return self.timeline.makespan_s - began_s(self.resolved, self.timeline)
+
+    @property
+    def awkward(self) -> tuple[Awkward, ...]:
+        """Sizes of a trained model that no kernel is made for."""
+        return self.resolved.awkward if isinstance(self.resolved, ResolvedTrain) else ()
+
+    def awkward_s(self, simulate: bool) -> float:
+        """How much shorter the total were with kernels for them: simulated, or along the critical path as it is."""
+        if not isinstance(self.resolved, ResolvedTrain) or not self.awkward:
+            return 0.0
+        if not simulate:
+            return lost_to_shapes_s(self.resolved, self.path)
+        return self.total_s - engine.simulate(self.resolved.program, self.resolved.neat_costs).makespan_s
+
+    def variant(self, changes: Changes) -> "Case":
+        """Another case: this one's table with changes.
+
+        Raises:
+            UserError: they do not go with this scenario.
+        """
+        return make_case(changed(self.table, changes, self.where), self.where, self.memo)
+
+    def on_machine(self, changes: Changes) -> AnyResolved:
+        """The same Program on a machine with other rates, which decide how long ops take, not what happens."""
+        other = self.variant(changes).resolved
+        vars(other)["program"] = self.resolved.program
+        return other
+
+    def simulated_s(self, resolved: AnyResolved) -> float:
+        """The total of the same Program with other costs."""
+        timeline = engine.simulate(resolved.program, resolved.costs)
+        return timeline.makespan_s - began_s(resolved, timeline)
+
+
+def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Case:
+    """A case from a table or a file, with changes.
+
+    Raises:
+        UserError: the file cannot be read, or says something that is not allowed, or is of kind rl_cycle.
+    """
+    if isinstance(scenario, Mapping):
+        where, table = "scenario", scenario
+    else:
+        where, table = str(scenario), read_toml(Path(scenario))
+    return make_case(changed(table, changes, where), where, Memo())
+
+
+def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:
+    """A case from a table.
+
+    Raises:
+        UserError: as `read_case`.
+    """
+    resolved = resolve(check_question(table, where), where, memo)
+    if isinstance(resolved, ResolvedCycle):
+        allowed = "explain its weight update or its training step, as a scenario of kind weight_update or train_step"
+        raise UserError(fault(where, "kind", "rl_cycle", allowed))
+    return Case(table, where, memo, resolved)
+
+
+def began_s(resolved: AnyResolved, timeline: Timeline) -> float:
+    """When the time of a report begins: a step at once, an update as `make_report` says."""
+    if isinstance(resolved, ResolvedTrain):
+        return 0.0
+    return timeline.span_of(resolved.opening)[1]
+
+
+def same_costs(one: Costs, other: Costs) -> bool:
+    """Whether a simulation could not tell two costs of a Program apart."""
+    arrays = ("latency_s", "work_s", "row", "rate_bytes_per_s", "capacity_bytes_per_s",
+              "interference")  # fmt: skip
+    pairs = [(getattr(one, name), getattr(other, name)) for name in arrays]
+    return all(a.shape == b.shape and bool((a == b).all()) for a, b in pairs)
+
+
+def _ops_by_place(program: Program) -> Iterator[NDArray[np.int64]]:
+    """The ops of each place that has any lane, each once."""
+    place = np.array([lane.place for lane in program.lanes], np.int64)
+    for i in np.unique(place).tolist():
+        yield np.unique(np.concatenate([program.order[lane] for lane in np.flatnonzero(place == i).tolist()]))
+
+
+def _covered(end_s: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
+    """How much of these spans, of which none overlap, lies before a time, as a function of times."""
+    if not len(end_s):
+        return np.zeros_like
+    edges = np.stack((end_s - seconds, end_s), axis=1).ravel()
+    before = np.concatenate(([0.0], np.cumsum(seconds)))
+    covered = np.stack((before[:-1], before[1:]), axis=1).ravel()
+    return lambda at: np.interp(at, edges, covered)

@@ -1,0 +1,223 @@
+"""Lower bounds of a training step at the coarser level: what no simulation can beat, found without one.
+
+Time. An action of a stage runs its layers in a row, and each layer is a chain of ops from its first one, which waits
+for the layer before, to what the next layer waits for. So an action takes at least the sum over its layers of the
+longest path through each, at least the sum of its kernels, which share one lane, and at least what its host needs to
+issue it.
+A pipeline rank runs its actions one after another. Before its first one, a micro-batch has come through all stages
+before its lowest one; where backwards are whole, its last one is a backward, behind which a gradient goes through those
+stages again. Ops never run faster than they are priced: links and neighbours only slow them. Where leaf switches have
+fewer uplinks than NICs, a stage's exchanges depend on where it lies: they count nothing if there is more than one, as
+a stage under one leaf is faster than the first one, whose exchanges are priced for all.
+
+Memory. What is there all the time is known by formula. A rank runs its actions in the order of the schedule, and what a
+forward keeps stays from its start to the end of its backward, so the most that is held at once follows from the order.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...costs import cost_train
+from ...program import Place
+from ...schedules import SCHEDULES, Action, Grid
+from ...schedules.grid import KINDS
+from ...systems.train_step.lower import Again, Stage, TrainPlan
+from ...systems.train_step.lower.actions import ActionWriter, Pass
+from ...systems.train_step.lower.assembly import Assembly
+from ...systems.train_step.lower.kept import resident_bytes
+from ...systems.train_step.lower.piece import COMPUTE, HOST, Piece, Tables
+from ...systems.train_step.memory import static_bytes
+from ...systems.train_step.resolve import ResolvedTrain
+from .brief import in_flight
+
+Floats = NDArray[np.float64]
+_STATES = ("weights", "gradients", "master weights", "optimizer moments")
+_PATH, _KERNELS, _HOST = range(3)
+_Units = dict[Stage, dict[str, Floats]]  # of a stage with one layer or one end: seconds (path, kernels, host) by action
+
+
+def floor_s(resolved: ResolvedTrain) -> float:
+    """Seconds that the step takes at least."""
+    grid, schedule = resolved.grid, SCHEDULES[resolved.scenario.schedule.name]
+    each, split = _by_stage(resolved), bool(grid.split)
+    forward, whole = each["F"].max(axis=1), each["B"].max(axis=1)
+    halves = each["I"].max(axis=1) + each["W"].max(axis=1)
+    back = np.minimum(whole, halves) if split else whole
+    behind = np.zeros_like(whole) if split else whole
+    runs, most = resolved.microbatches / schedule.copies, forward.sum() + behind.sum()
+    for own, _ in in_flight(grid, resolved.memo):
+        stages = list(own)
+        work = (forward + back)[stages].sum()
+        if grid.pairs:  # of two that overlap, kernels add up and host work does; paths do not
+            kernels = each["F"] + (np.minimum(each["B"], each["I"] + each["W"]) if split else each["B"])
+            work = kernels[stages].sum(axis=0)[[_KERNELS, _HOST]].max()
+        before = slice(0, min(stages))
+        most = max(most, forward[before].sum() + runs * work + behind[before].sum())
+    return float(most)
+
+
+def floor_bytes(resolved: ResolvedTrain) -> float:
+    """Bytes that the pipeline rank needs which needs most, at least."""
+    held = _held(resolved)
+    most = max(sum(static_bytes(resolved, rank).values()) + own for rank, own in enumerate(held))
+    return most * (1 + resolved.profile.value("memory.fragmentation"))
+
+
+def activation_bytes(resolved: ResolvedTrain) -> float:
+    """Bytes of activations that pipeline ranks hold at their own worst moments, the mean of all ranks.
+
+    With `states_bytes`, also a mean over ranks, it is no more than the rank needs which needs most.
+    """
+    return float(np.mean(_held(resolved))) * (1 + resolved.profile.value("memory.fragmentation"))
+
+
+def states_bytes(resolved: ResolvedTrain) -> float:
+    """Bytes of weights, gradients and the optimizer's states that the rank which has most has at least: the mean.
+
+    It does not depend on micro-batch and recomputation, nor on the schedule where that has the first and the last stage
+    on the first and the last rank: the mean is of the same layers however they are dealt out.
+    """
+    ranks = range(resolved.grid.ranks)
+    total = sum(static_bytes(resolved, rank).get(name, 0.0) for rank in ranks for name in _STATES)
+    mean = total / len(ranks) - len(_STATES)  # each is rounded to a byte
+    return mean * (1 + resolved.profile.value("memory.fragmentation"))
+
+
+def _kept(plan: TrainPlan) -> list[float]:
+    """Of each stage, what a forward keeps and no copy to the host takes away."""
+    found: dict[object, float] = {}
+    for number, stage in enumerate(plan.stages):
+        alike = (tuple(id(plan.layer(layer)) for layer in stage.layers), stage.embedding, stage.head, len(stage.mtp))
+        if alike not in found:
+            found[alike] = resident_bytes(plan, number)
+        stage_kept = found[alike]
+        found[number] = stage_kept
+    return [found[number] for number in range(len(plan.stages))]
+
+
+def _held(resolved: ResolvedTrain) -> list[float]:
+    """The most that the forwards of each rank keep at once."""
+    kept = np.array(_kept(resolved.plan))
+    return [float((counts @ kept[list(own)]).max()) for own, counts in in_flight(resolved.grid, resolved.memo)]
+
+
+def _by_stage(resolved: ResolvedTrain) -> dict[str, Floats]:
+    """Seconds of each action of each stage, by kind: arrays [stages, (path, kernels, host)]."""
+    plan = resolved.plan
+    whole = _units(resolved, replace(plan.again, layers=None))
+    parts = _units(resolved, Again(plan.again.parts)) if plan.again.full else whole
+    return {
+        kind: np.array([sum((of[unit][kind] for unit, of in _parts(plan, stage, whole, parts)), np.zeros(3))
+                        for stage in plan.stages])
+        for kind in KINDS
+    }  # fmt: skip
+
+
+def _parts(plan: TrainPlan, stage: Stage, whole: _Units, parts: _Units) -> list[tuple[Stage, _Units]]:
+    """What a stage is made of: layers and ends, each with the table that knows it."""
+    alike = _representatives(plan)
+    layers = [
+        (Stage((alike[id(plan.layer(number))],)), whole if plan.again.whole(position) else parts)
+        for position, number in enumerate(stage.layers)
+    ]
+    ends = [(end, parts) for end in _ends(stage)]
+    return [*layers, *ends]
+
+
+def _ends(stage: Stage) -> list[Stage]:
+    embedding = [Stage((), embedding=True)] if stage.embedding else []
+    return embedding + ([Stage((), head=stage.head, mtp=stage.mtp)] if stage.head or stage.mtp else [])
+
+
+def _representatives(plan: TrainPlan) -> dict[int, int]:
+    """The first layer of each kind, by the identity of its kernels, which equal layers share."""
+    found: dict[int, int] = {}
+    for number in range(plan.spec.num_hidden_layers):
+        found.setdefault(id(plan.layer(number)), number)
+    return found
+
+
+def _units(resolved: ResolvedTrain, again: Again) -> _Units:
+    """One layer of each kind, and the ends, by themselves; plans that differ in their schedule share them."""
+    plan, given = resolved.plan, resolved.scenario
+    layers = [Stage((number,)) for number in _representatives(plan).values()]
+    ends = [end for stage in plan.stages for end in _ends(stage)]
+    stages = (*layers, *dict.fromkeys(ends))
+    row = tuple((Action(number, kind, 0),) for number in range(len(stages)) for kind in "FB")
+    alone = replace(plan, grid=Grid("alone", (row,), len(stages), 1), stages=stages, again=again)
+    key = (repr(given.cluster), given.nodes, resolved.profile_name, given.stack, given.attention, alone)
+    return resolved.memo.get("floors", key, lambda: _priced(resolved, alone))
+
+
+def _priced(resolved: ResolvedTrain, alone: TrainPlan) -> _Units:
+    """On the machines of the first stage, or on those that are fastest at each op where machines differ."""
+    nodes = {id(node): i for i, node in reversed(list(enumerate(resolved.cluster.nodes)))}
+    firsts = [(resolved.cluster.gpus_of(node)[0],) for node in nodes.values()]
+    of_stage = tuple(alone.dims.table("pp")[:, 0].tolist())
+    priced = [_priced_on(resolved, alone, ranks) for ranks in (firsts if len(firsts) > 1 else [of_stage])]
+    return {
+        stage: {kind: np.min([one[stage][kind] for one in priced], axis=0) for kind in KINDS} for stage in priced[0]
+    }
+
+
+def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int, ...]) -> _Units:
+    tables = Tables()
+    writer = ActionWriter(alone, 0, tables)
+    passes = [(number, kind) for number in range(len(alone.stages)) for kind in KINDS]
+    pieces = [writer.piece(Pass(number, kind)) for number, kind in passes]
+    every = Assembly(tables, [Place(f"action {i}", stage_ranks) for i in range(len(pieces))])
+    first = [every.stamp(piece, i, (-1, -1, "F")) for i, piece in enumerate(pieces)]
+    # Of this layout: what the host is blocked in it, and which attention runs. No one else needs it from outside.
+    profile, places = resolved.laid_out, [Place("pp 0", stage_ranks)]
+    seconds = cost_train(every.program(), resolved.cluster, profile, places=places).uncontended_s
+    lanes, alike = {name: tables.lanes(name) for name in (COMPUTE, HOST)}, _stages_alike(resolved)
+    found: _Units = {}
+    for (number, kind), piece, at in zip(passes, pieces, first, strict=True):
+        own = seconds[at : at + len(piece)]
+        found.setdefault(alone.stages[number], {})[kind] = _three(piece, own, lanes, alike)
+    return found
+
+
+def _three(piece: Piece, seconds: Floats, lanes: dict[str, int], exchanges: bool) -> Floats:
+    """Path, kernels and host of one layer or end."""
+    kernels, host = piece.lane == lanes[COMPUTE], piece.lane == lanes[HOST]
+    counted = np.where(kernels | (~host & exchanges), seconds, 0.0)
+    return np.array([_path(piece, counted), seconds[kernels].sum(), seconds[host].sum()])
+
+
+def _path(piece: Piece, seconds: Floats) -> float:
+    """The longest way from what waits for the layer before to what the next layer waits for."""
+    ends: dict[int, float] = {}
+    last: dict[int, int] = {}  # op of each lane
+    heads, lane = set(piece.heads[0]), piece.lane.tolist()
+    start, deps = piece.deps.start.tolist(), piece.deps.values.tolist()
+    for op, own in enumerate(seconds.tolist()):
+        waits = [*deps[start[op] : start[op + 1]], *([last[lane[op]]] if lane[op] in last else [])]
+        reached = [ends[one] for one in waits if one in ends]
+        if reached or op in heads:
+            ends[op] = max(reached, default=0.0) + own
+        last[lane[op]] = op
+    return max((ends[op] for op in piece.tails[0] if op in ends), default=0.0)
+
+
+def _stages_alike(resolved: ResolvedTrain) -> bool:
+    """Whether groups of all stages lie on islands as those of the first do, so that its exchanges take as long.
+
+    Under leaves with few uplinks they need not: one stage's groups may lie under one leaf, another's under two.
+    """
+    machines, dims = resolved.cluster, resolved.dims
+    if dims.pp == 1:
+        return True
+    if machines.fabric.oversubscription > 1:
+        return False
+    stage, island = dims.world_size // dims.pp, _island_size(resolved)
+    nodes = {id(node) for node in machines.nodes}
+    return dims.order.endswith("pp") and len(nodes) == 1 and (stage % island == 0 or island % stage == 0)
+
+
+def _island_size(resolved: ResolvedTrain) -> int:
+    """GPUs that reach each other without the network; all islands of one kind of node are alike."""
+    machines = resolved.cluster
+    return sum(machines.island(gpu) == 0 for gpu in range(min(machines.n_gpus, 1024)))

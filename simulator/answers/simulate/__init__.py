@@ -1,0 +1,1 @@
+"""One prediction as a summary and as files."""

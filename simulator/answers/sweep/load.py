@@ -1,0 +1,212 @@
+"""From a sweep file to a checked Sweep; every fault is one line with file, key and value."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from ...base.errors import UserError, fault, unknown
+from ...base.files import beside, read_toml
+from ...scenario import SYSTEMS, WhatIf, changed, checked, parsed, what_ifs
+from ...scenario.what_ifs import read_what_if
+from ...systems.tables import FOR_PEOPLE, Table
+from .axes import Axis, Grid, Step, overwritten
+from .constraints import Constraint, check_unit, read_constraint
+from .dimensions import of_column, of_key, of_product
+from .keys import check_key, is_key
+from .known import columns_of
+from .plan import Sweep
+from .ranges import spread
+
+MOST_POINTS = 10_000_000
+_Values = Annotated[list[Any], Field(min_length=1)]
+
+
+class AxisTable(Table):
+    """An axis, in one of four forms: key with values, key with a range, zip, what_if."""
+
+    key: str | None = Field(None, description="the key of the scenario that the axis changes")
+    values: _Values | None = Field(None, description="its values, in order")
+    start: int | float | str | None = Field(None, alias="from", description="the first value of a range")
+    to: int | float | str | None = Field(None, description="the last value of a range, if steps meet it")
+    step: int | float | str | None = Field(None, description="what is added from one value to the next")
+    factor: int | float | None = Field(None, description="what one value is multiplied by for the next")
+    steps: int | None = Field(None, description="how many values there are, both ends included, evenly spaced")
+    zip: dict[str, _Values] | None = Field(None, description="keys that vary together, each with its values")
+    what_if: _Values | None = Field(None, description='names of what-ifs; "as is" changes nothing')
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "AxisTable":
+        given = {"from" if name == "start" else name for name in self.model_fields_set}
+        ranges = [{"key", "from", "to", by} for by in ("step", "factor", "steps")]
+        if given not in [{"key", "values"}, {"zip"}, {"what_if"}, *ranges]:
+            forms = "key and values; key, from, to and one of step, factor, steps; zip; or what_if"
+            raise ValueError(f"expected {forms} (given: {', '.join(sorted(given)) or 'none'})")
+        if self.zip is not None and len({len(values) for values in self.zip.values()}) != 1:
+            raise ValueError("keys of zip need lists of one length")
+        return self
+
+
+class Repeats(Table):
+    """Every point again, with other seeds."""
+
+    seeds: Annotated[list[int], Field(min_length=1)] = Field(description="values of the key seed")
+
+
+class EngineTable(Table):
+    """Options of engines."""
+
+    slurm: dict[str, Any] = Field(default_factory=dict, description="arguments of dask-jobqueue's SLURMCluster")
+
+
+class SweepTable(Table):
+    """What a sweep file may say."""
+
+    name: str = Field("unnamed", description="a title for people")
+    base: str | dict[str, Any] = Field(description="a scenario file, or a table that says a scenario")
+    axes: Annotated[list[AxisTable], Field(min_length=1)] | None = Field(
+        None, description="what varies, all crossed; the last axis varies fastest"
+    )
+    points: Annotated[list[dict[str, Any]], Field(min_length=1)] | None = Field(
+        None, description="instead of axes: a list of tables of key = value"
+    )
+    repeats: Repeats | None = Field(None, description="every point again, with other seeds")
+    constraints: list[str] = Field(default_factory=list, description="what a point must meet")
+    what_if: dict[str, Any] = Field(default_factory=dict, description="what-ifs of its own, by name")
+    table: list[str] = Field(default_factory=list, description="columns that are printed of a small sweep's points")
+    engine: EngineTable = Field(default=EngineTable(), description="options of engines")
+
+    @model_validator(mode="after")
+    def _axes_or_points(self) -> "SweepTable":
+        if (self.axes is None) == (self.points is None):
+            raise ValueError("give either axes or points")
+        return self
+
+
+def load_sweep(path: str | Path, changes: Sequence[str] = ()) -> Sweep:
+    """Read a sweep file; `key=value` changes are made to its base.
+
+    Raises:
+        UserError: the file or its base cannot be read, or says something that is not allowed.
+    """
+    where = str(path)
+    said = checked(SweepTable, read_toml(Path(path)), where)
+    base_where = where if isinstance(said.base, dict) else str(beside(said.base, where))
+    table = said.base if isinstance(said.base, dict) else read_toml(Path(base_where))
+    base = changed(table, parsed(changes), base_where)
+    kind = base.get("kind", "weight_update")
+    if kind not in tuple(SYSTEMS):
+        raise UserError(fault(base_where, "kind", kind, f"expected one of {', '.join(SYSTEMS)}"))
+    constraints = _constraints(said, where)
+    limits = tuple(one for one in constraints if _is_limit(one, kind, where))
+    sweep = Sweep(
+        name=said.name,
+        where=where,
+        base=base,
+        base_where=base_where,
+        grid=_grid(said, kind, where),
+        limits=limits,
+        demands=tuple(one for one in constraints if one not in limits),
+        table=tuple(said.table),
+        slurm=said.engine.slurm,
+    )
+    _check_names(sweep)
+    return sweep
+
+
+def _check_names(sweep: Sweep) -> None:
+    """What constraints and the table name exists, and units are of it."""
+    kind, where = sweep.kind, sweep.where
+    for limit in sweep.limits:
+        check_unit(limit, of_product([of_key(kind, name, sweep.base, sweep.base_where) for name in limit.names]), where)
+    for demand in sweep.demands:
+        _check_demand(demand, kind, where)
+    _check_table(sweep.table, sweep.grid, kind, where)
+
+
+def _constraints(said: SweepTable, where: str) -> list[Constraint]:
+    return [read_constraint(text, where, f"constraints.{i}") for i, text in enumerate(said.constraints)]
+
+
+def _is_limit(constraint: Constraint, kind: str, where: str) -> bool:
+    """Whether a constraint is on keys of the scenario, and not on columns of the report."""
+    of_scenario = {is_key(kind, name) for name in constraint.names}
+    if len(of_scenario) > 1:
+        key, report = (next(n for n in constraint.names if is_key(kind, n) is is_it) for is_it in (True, False))
+        allowed = f"{key} is a key of the scenario and {report} is none; a constraint is on either"
+        raise UserError(fault(where, "constraints", constraint.text, allowed))
+    if of_scenario == {False} and any("." in name for name in constraint.names):
+        check_key(kind, next(name for name in constraint.names if "." in name), where, "constraints")
+    return of_scenario == {True}
+
+
+def _check_demand(demand: Constraint, kind: str, where: str) -> None:
+    """Reports have such columns, which hold numbers, and a unit is that of the column."""
+    columns = columns_of(kind)
+    for name in demand.names:
+        if name not in columns:
+            allowed = f"{name} is no key and no column; {columns.hint(name, SYSTEMS[kind].schema.model_fields)}"
+            raise UserError(fault(where, "constraints", demand.text, allowed))
+        if isinstance(value := columns.usual.get(name), str):
+            raise UserError(fault(where, "constraints", demand.text, f"{name} is text, such as {value!r}, no number"))
+    check_unit(demand, of_product([of_column(name) for name in demand.names]), where)
+
+
+def _check_table(table: Sequence[str], grid: Grid, kind: str, where: str) -> None:
+    """Columns that are to be printed exist."""
+    others = ("point", *grid.columns, "reason", "scenario_hash")
+    for name in table:
+        if name not in others and name not in columns_of(kind):
+            raise UserError(fault(where, "table", name, f"unknown; {columns_of(kind).hint(name, others)}"))
+
+
+def _grid(said: SweepTable, kind: str, where: str) -> Grid:
+    if said.points is not None:
+        axes = [Axis.listed(said.points)]
+    else:
+        own = {name: read_what_if(where, name, table) for name, table in said.what_if.items()}
+        axes = [_axis(axis, own, where, f"axes.{i}") for i, axis in enumerate(said.axes or ())]
+    if said.repeats is not None:
+        axes.append(Axis.of("seed", said.repeats.seeds))
+    _check_columns(axes, kind, where)
+    if (found := overwritten(axes)) is not None:
+        later, key, first, other = found
+        allowed = f"would replace {other} of axes.{first}; put it before that axis, or leave one out"
+        raise UserError(fault(where, f"axes.{later}", key, allowed))
+    grid = Grid(tuple(axes))
+    if len(grid) > MOST_POINTS:
+        raise UserError(fault(where, "axes", len(grid), f"at most {MOST_POINTS:,} points"))
+    return grid
+
+
+def _axis(axis: AxisTable, own: Mapping[str, WhatIf], where: str, place: str) -> Axis:
+    if axis.zip is not None:
+        return Axis.together(axis.zip)
+    if axis.what_if is not None:
+        return Axis(("what_if",), tuple(_named(name, own, where, f"{place}.what_if") for name in axis.what_if))
+    assert axis.key is not None
+    if axis.values is not None:
+        return Axis.of(axis.key, axis.values)
+    try:
+        return Axis.of(axis.key, spread(axis.start, axis.to, axis.step, axis.factor, axis.steps))
+    except ValueError as error:
+        raise UserError(f"{where}: {place}: {error}") from None
+
+
+def _named(name: Any, own: Mapping[str, WhatIf], where: str, place: str) -> Step:
+    if name == "as is":
+        return Step((name,), {})
+    known = {**what_ifs(), **own}
+    if not isinstance(name, str) or name not in known:
+        raise unknown(where, place, name, ["as is", *known])
+    return Step((name,), known[name].changes)
+
+
+def _check_columns(axes: Sequence[Axis], kind: str, where: str) -> None:
+    """Keys exist, and may differ from point to point."""
+    columns = [column for axis in axes for column in axis.columns if column != "what_if"]
+    for column in columns:
+        check_key(kind, column, where, "axes.key")
+        if column in ("kind", *FOR_PEOPLE):
+            raise UserError(fault(where, "axes.key", column, "is the same for all points of a sweep"))

@@ -1,0 +1,58 @@
+"""Ranges of an axis: from one number or quantity to another by steps, by a factor, or in so many steps."""
+
+import math
+from typing import Any
+
+from ...base.units import times
+from .quantities import si_value
+
+MOST_STEPS = 100_000
+
+
+def spread(start: Any, stop: Any, step: Any = None, factor: Any = None, steps: int | None = None) -> list[Any]:
+    """The values of a range; exactly one of step, factor and steps is given. Quantities keep the unit of the first.
+
+    Raises:
+        ValueError: quantities of different dimensions, a range that never arrives, or too many values.
+    """
+    first, last = si_value(start, stop), si_value(stop, start)
+    if factor is not None:
+        return _by_factor(start, first, last, si_value(factor))
+    if steps is not None:
+        if steps < 2:
+            raise ValueError("steps must be 2 or more: both ends count")
+        return [_value(start, first, first + i * (last - first) / (steps - 1)) for i in range(_few(steps))]
+    each = si_value(step, start)
+    if each == 0 or (last - first) / each < 0:
+        raise ValueError(f"steps of {step} never lead from {start} to {stop}")
+    return [_value(start, first, first + i * each) for i in range(_count((last - first) / each))]
+
+
+def _by_factor(start: Any, first: float, last: float, factor: float) -> list[Any]:
+    if factor <= 0 or factor == 1 or first <= 0 or last <= 0 or math.log(last / first) / math.log(factor) < 0:
+        raise ValueError(f"times {factor:g} never leads from {start} to the end")
+    return [_value(start, first, first * factor**i) for i in range(_count(math.log(last / first) / math.log(factor)))]
+
+
+def _count(intervals: float) -> int:
+    """Values of a range of so many intervals; its end belongs to it, whatever was rounded on the way."""
+    return _few(math.floor(min(intervals, 2.0 * MOST_STEPS) + 1e-9) + 1)
+
+
+def _few(count: int) -> int:
+    if count > MOST_STEPS:
+        raise ValueError(f"has more than {MOST_STEPS:,} values")
+    return count
+
+
+def _value(start: Any, first: float, value: float) -> Any:
+    """A value as the start was written: text with its unit, or a number, whole where it can be."""
+    if isinstance(start, str):
+        return times(start, value / first) if first else _beside_zero(start, value)
+    rounded = float(f"{value:.12g}")
+    return int(rounded) if isinstance(start, int) and rounded == int(rounded) else rounded
+
+
+def _beside_zero(start: str, value: float) -> Any:
+    """A range that starts at nothing has nothing to multiply: the first value as it is, the others in SI."""
+    return float(f"{value:.12g}") if value else start

@@ -1,0 +1,233 @@
+"""Rows of a table of training steps: each as a scenario and its prediction, or with the reason why there is none.
+
+What the table's words stand for, and what a source leaves blank, is in data/validation/training.toml.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .... import engine
+from ....base.files import read_toml
+from ....profile import stack_names
+from ....scenario import check_train
+from ....systems.train_step.errors import step_errors
+from ....systems.train_step.memory import rank_memory
+from ....systems.train_step.resolve import ResolvedTrain
+from ....timeline.insight import critical_path, path_by_phase
+from ....uncertainty import of_path
+from ..published import rows_of
+from .cells import REQUIRED, CellError, Cells
+from .machines import cluster_of
+from .plans import parallel_of, recompute_of, schedule_of
+from .shapes import config_of
+
+MOST_OPS = 150_000
+"""Longer steps are predicted at the coarser level, which is as long to 1 % (docs/training.md)."""
+
+_KERNELS_OF_LAYER = 75
+
+
+def shipped() -> Path:
+    """The ledger that ships with runcast."""
+    return Path(str(files("runcast.data") / "validation" / "training.csv"))
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a row's scenario gives: `phase_s` are seconds of the critical path by phase, shape [len(PHASES)].
+
+    `own_variance` is that of ln(seconds) if each op of the path is off by its own spread, independently of the others.
+    """
+
+    seconds: float
+    low_s: float
+    high_s: float
+    phase_s: NDArray[np.float64]
+    own_variance: float
+    memory_bytes: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: its line, its cells, and either the scenario it stands for or the reason why there is none.
+
+    `assumed` is what the row left blank and what was taken instead.
+    """
+
+    line: int
+    cells: Cells
+    scenario: Mapping[str, Any] | None
+    assumed: tuple[str, ...]
+    reason: str
+    where: str
+
+    @property
+    def key(self) -> str:
+        """What names the measurement."""
+        return self.cells.text("id") or str(self.line)
+
+    @property
+    def stack(self) -> str:
+        """The software that ran it, empty where nothing is predicted."""
+        return str(self.scenario["stack"]) if self.scenario else ""
+
+    @property
+    def seconds(self) -> float | None:
+        """What was measured, if it is told."""
+        return self.cells.time("iter_time_s")
+
+    @cached_property
+    def resolved(self) -> ResolvedTrain:
+        """Everything that its scenario stands for."""
+        assert self.scenario is not None
+        return ResolvedTrain(check_train(self.scenario, self.where), self.where)
+
+    def answer(self, values: Mapping[str, float] | None = None, memory: bool = True) -> Answer:
+        """The prediction with parameters of its profile and stack changed; `memory` by pipeline rank, or not at all."""
+        resolved = self.resolved.restated(values) if values else self.resolved
+        timeline = engine.simulate(resolved.program, resolved.costs)
+        path, seconds = critical_path(timeline), timeline.makespan_s
+        sure = of_path(path, step_errors(resolved), seconds)
+        held = tuple(rank.peak_bytes for rank in rank_memory(resolved, timeline)) if memory else ()
+        phases = path_by_phase(path, resolved.program, resolved.mix)
+        own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
+        return Answer(seconds, sure.low_s, sure.high_s, phases, own, held)
+
+
+def read_cases(path: Path) -> list[Case]:
+    """The rows of a file.
+
+    Raises:
+        UserError: the file cannot be read, holds no rows, lacks a column, or names a row twice.
+    """
+    words = read_toml(shipped().with_suffix(".toml"))
+    return [_case(words, row, path) for row in rows_of(path, REQUIRED, "data/validation/training.csv")]
+
+
+def _case(words: Mapping[str, Any], row: dict[str, str], path: Path) -> Case:
+    line = int(row.pop("line"))
+    cells = Cells({**row, **words["said"].get(row.get("id", ""), {})})
+    where = f"{path}:{line}"
+    try:
+        cells.time("iter_time_s")
+        scenario, assumed = _scenario(words, cells)
+    except CellError as error:
+        return Case(line, cells, None, (), str(error), where)
+    return Case(line, cells, scenario, assumed, "", where)
+
+
+def software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
+    """What is known of the software that a row names: the first entry of its framework and release.
+
+    Raises:
+        CellError: nothing is, and no stack has that name.
+    """
+    framework, release = cells.text("framework"), cells.text("sw_version")
+    for entry in words["software"]:
+        if entry["framework"] == framework and release.startswith(tuple(entry.get("releases", [""]))):
+            return dict(entry)
+    if framework in stack_names():
+        return {"stack": framework}
+    known = ", ".join(dict.fromkeys(entry["framework"] for entry in words["software"]))
+    raise CellError(f"framework = {framework!r}: expected {known}, or a stack")
+
+
+def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], tuple[str, ...]]:
+    software, gpu = software_of(words, cells), cells.text("gpu")
+    if gpu not in words["gpu"]:
+        raise CellError(f"gpu = {gpu!r}: expected one of {', '.join(words['gpu'])}")
+    known = words["gpu"][gpu]
+    cluster, nodes = cluster_of(cells, known, software.get("cluster"))
+    schedule, chunks = schedule_of(cells, software)
+    parallel = parallel_of(cells, software, chunks)
+    table: dict[str, Any] = {
+        "name": cells.text("id"), "kind": "train_step", "cluster": cluster, "nodes": nodes, "stack": software["stack"],
+        "model": {"config": config_of(cells)}, "parallel": parallel, "schedule": schedule,
+        "batch": {"global": _sequences(cells), "micro": cells.positive("mbs"), "seq_len": cells.positive("seq_len")},
+        "precision": {"compute": words["precision"].get(cells.text("precision"), cells.text("precision"))},
+        "overlap": _overlap(cells, parallel), "level": _level(cells, parallel["zero"]),
+    }  # fmt: skip
+    table |= {"profile": known["profile"]} if "profile" in known else {}
+    if (again := recompute_of(cells, software)) is not None:
+        table["recompute"] = again
+    if cells.text("task") == "lora":
+        table["lora"] = words["lora"]
+    _say_flags(words, cells, table)
+    if schedule.get("name", "interleaved") == "interleaved" and _overlaps_experts(words, cells):
+        table["schedule"] = {"name": "interleaved-overlap", "vpp": chunks}
+        table["overlap"]["wgrad"] = True
+    if parallel.get("ep", 1) == 1:
+        table.pop("experts", None)
+    elif gpu.startswith(_deepep_gpus(words, cells)):
+        table.setdefault("experts", {"dispatcher": "deepep"})
+    return table, tuple(_assumed(cells, chunks, known, software))
+
+
+def _deepep_gpus(words: Mapping[str, Any], cells: Cells) -> tuple[str, ...]:
+    """How the names of the GPUs begin on which tokens of a row's model go to a rank once."""
+    return tuple(words["deepep"].get(cells.text("framework"), {}).get(cells.text("model"), ()))
+
+
+def _overlaps_experts(words: Mapping[str, Any], cells: Cells) -> bool:
+    """Whether a forward and a backward run side by side, so that exchanges of experts of one hide under the other."""
+    if cells.has("overlap_ep"):
+        return cells.flag("overlap_ep", False)
+    return any(
+        all(cells.text(column).startswith(tuple(starts)) for column, starts in recipe.items())
+        for recipe in words["overlap_ep"]
+    )
+
+
+def _sequences(cells: Cells) -> int:
+    """Sequences per step, in whole micro-batches of all replicas: some sources state their own rounding."""
+    return max(round(_micro_batches(cells)), 1) * cells.positive("mbs") * cells.positive("dp", 1)
+
+
+def _micro_batches(cells: Cells) -> float:
+    """Of each replica."""
+    return cells.positive("gbs") / (cells.positive("mbs") * cells.positive("dp", 1))
+
+
+def _overlap(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    if cells.has("overlap_dp"):
+        found["dp"] = cells.flag("overlap_dp", True)
+        if parallel["zero"] in (1, 2):
+            found["params"] = found["dp"]
+    if cells.text("overlap_tp") in ("1", "async_tp") and parallel["tp"] > 1 and parallel["sequence_parallel"]:
+        found["tp"] = True
+    return found
+
+
+def _say_flags(words: Mapping[str, Any], cells: Cells, table: dict[str, Any]) -> None:
+    """Words of extra_flags that stand for keys of a scenario."""
+    for word, tables in words["flags"].items():
+        if word in cells.text("extra_flags"):
+            for name, keys in tables.items():
+                table[name] = {**table.get(name, {}), **keys}
+
+
+def _level(cells: Cells, zero: int) -> str:
+    ops = _micro_batches(cells) * cells.positive("layers") * _KERNELS_OF_LAYER
+    return "coarse" if ops > MOST_OPS and zero < 3 else "kernels"
+
+
+def _assumed(cells: Cells, chunks: int, known: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[str]:
+    """What the row left blank, and what was taken."""
+    if not cells.has("recompute"):
+        yield f"recompute: what {software['stack']} does"
+    if cells.whole("pp", 1) > 1 and not cells.has("vpp"):
+        yield f"vpp {chunks}"
+    if not cells.has("nics_per_node"):
+        yield f"{known['nics']} NICs of {known['gbps']} Gb/s"
+    if not cells.has("overlap_dp"):
+        yield f"overlap of dp: what {software['stack']} does"
+    if cells.text("arch").startswith("moe") and not cells.has("ep"):
+        yield f"ep {software.get('ep', 1)}"

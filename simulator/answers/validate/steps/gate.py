@@ -1,0 +1,142 @@
+"""A ledger held against predictions that were written earlier: which rows moved, and what that did to each family."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ....base.errors import UserError, fault
+from ..published import plain
+from .families import FAMILIES, scores_by_family
+from .ledger import StepLedger, read_predictions
+
+TOLERANCE = "0.5%"
+HELD = {"predicted_s": "step time", "predicted_gib": "memory"}
+"""Columns that are compared, and what they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """Predictions of an earlier time by id, and by what share one may move."""
+
+    path: Path
+    before: Mapping[str, Mapping[str, Any]]
+    tolerance: float
+
+    def against(self, ledger: StepLedger) -> "Comparison":
+        """What a ledger says now beside them."""
+        return Comparison(self, ledger)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A ledger of now beside predictions of an earlier time."""
+
+    gate: Gate
+    ledger: StepLedger
+
+    @cached_property
+    def moves(self) -> pd.DataFrame:
+        """A row per prediction that moved by more than the tolerance, the largest first."""
+        found = pd.concat([self._moves(column) for column in HELD], ignore_index=True)
+        return found.sort_values("change", key=np.abs, ascending=False, kind="stable", ignore_index=True)
+
+    def _moves(self, column: str) -> pd.DataFrame:
+        now = self.ledger.table.set_index("id")[column].rename("after")
+        rows = self._before[column].rename("before").to_frame().join(now, how="inner")
+        rows = rows.assign(what=HELD[column], change=rows["after"] / rows["before"] - 1)
+        moved = rows[rows["change"].abs() > self.gate.tolerance]
+        return moved.rename_axis("id").reset_index()[["id", "what", "before", "after", "change"]]
+
+    @cached_property
+    def _before(self) -> pd.DataFrame:
+        known = {key: row for key, row in self.gate.before.items() if "reason" not in row}
+        return pd.DataFrame.from_dict(known, orient="index", columns=list(HELD))
+
+    @cached_property
+    def gone(self) -> list[str]:
+        """Rows that were predicted and are not any more."""
+        now = set(self.ledger.table["id"])
+        return [key for key in self._before.index if key not in now]
+
+    @cached_property
+    def new(self) -> list[str]:
+        """Rows that are predicted and were not."""
+        return [key for key in self.ledger.table["id"] if key not in self._before.index]
+
+    @property
+    def moved(self) -> bool:
+        """Whether anything did."""
+        return bool(len(self.moves) or self.gone or self.new)
+
+    @cached_property
+    def families(self) -> pd.DataFrame:
+        """Median errors as shipped before and after, of each family whose median the moved rows changed."""
+        now = self.ledger.scored
+        moved = self.moves[self.moves["what"] == HELD["predicted_s"]].set_index("id")["before"]
+        were = now.assign(error=(now["id"].map(moved).fillna(now["predicted_s"]) / now["measured_s"] - 1))
+        before = _medians(were[~were["id"].isin(self.new)], "before")
+        both = before.merge(_medians(now, "after"), on=["family", "name"], how="right")
+        return both[both["before"] != both["after"]].reset_index(drop=True)
+
+    def lines(self) -> Iterator[str]:
+        """Each row that moved, the medians that moved with them, and the verdict."""
+        for row in plain(self.moves):
+            yield f"{row['id']}: {row['what']} {row['before']:.5g} to {row['after']:.5g} ({row['change']:+.2%})"
+        yield from (f"{key}: no longer predicted" for key in self.gone)
+        yield from (f"{key}: was not predicted" for key in self.new)
+        for row in plain(self.families):
+            before = "-" if row["before"] is None else f"{row['before']:.2%}"
+            family = FAMILIES.get(row["family"], "rows")
+            yield f"median error of {family} {row['name']}: {before} to {row['after']:.2%}"
+        yield self._verdict()
+
+    def _verdict(self) -> str:
+        many = self.moves["id"].nunique() + len(self.gone) + len(self.new)
+        what = f"{many:,} rows moved" if many else "no row moved"
+        return f"{what} by more than {self.gate.tolerance:.2%} of {len(self._before):,} in {self.gate.path}"
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            "file": self.ledger.path.name, "against": self.gate.path.name, "tolerance": self.gate.tolerance,
+            "rows": len(self._before), "moved": self.moved, "moves": plain(self.moves), "gone": self.gone,
+            "new": self.new, "families": plain(self.families),
+        }  # fmt: skip
+
+    def json_text(self) -> str:
+        """The same as text."""
+        return json.dumps(self.to_json(), indent=1, allow_nan=False)
+
+    def to_csv(self) -> bytes:
+        """The rows of the ledger as they are now."""
+        return self.ledger.to_csv()
+
+
+def read_gate(path: Path, tolerance: str = TOLERANCE) -> Gate:
+    """Predictions as --csv wrote them, and what they may move: `0.5%`, or a fraction.
+
+    Raises:
+        UserError: the file cannot be read or is none of predictions; a tolerance that is no share.
+    """
+    return Gate(path, read_predictions(path), _share(tolerance))
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = np.nan
+    if not 0 <= value < 1:
+        raise UserError(fault("--tolerance", "", text, "expected a share such as 0.5% or 0.005"))
+    return value
+
+
+def _medians(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    shipped = scores_by_family(rows).query("errors == 'as shipped'")
+    return shipped[["family", "name", "median_abs_error"]].rename(columns={"median_abs_error": name})

@@ -1,0 +1,160 @@
+"""The ledger of training steps in words and tables, for the terminal and for a page."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ....base.units import format_seconds
+from ....formats.samples import summed
+from ..coverage import coverage, told
+from .families import ERRORS, FAMILIES
+from .ledger import StepLedger
+from .pairs import scores_of_pairs
+
+MOST_ROWS = 50
+"""Of the worst rows; `--csv` writes all."""
+
+Columns = Mapping[str, tuple[str, str]]
+"""A table's columns by their keys: heading, and how a value is written (a key of `_FORMATS`)."""
+
+ROWS: Columns = {
+    "line": ("line", "text"), "source": ("source", "text"), "model": ("model", "text"), "gpus": ("GPUs", "text"),
+    "gpu": ("GPU", "text"), "stack": ("stack", "text"), "precision": ("precision", "text"),
+    "pattern": ("parallelism", "text"), "measured_s": ("measured", "seconds"), "predicted_s": ("predicted", "seconds"),
+    "error": ("error %", "signed"), "group_left_out": ("group out %", "signed"),
+    "stack_left_out": ("stack out %", "signed"), "source_left_out": ("source out %", "signed"),
+}  # fmt: skip
+_SCORES: Columns = {
+    "rows": ("scored", "text"), "interval_coverage": ("in interval %", "share"),
+    **{words: (f"{words}: median / p90, bias %", "text") for words in ERRORS.values()},
+}  # fmt: skip
+MEMORY: Columns = {
+    "measured": ("measured", "text"), "rows": ("rows", "text"), "median_abs_error": ("median %", "share"),
+    "p90_abs_error": ("p90 %", "share"), "bias": ("bias %", "signed"), "scored": ("scored", "yes"),
+}  # fmt: skip
+COVERAGE: Columns = {
+    "family": ("family", "text"), "name": ("rows", "text"),
+    **{words: (f"{words} %", "text") for words in ERRORS.values()},
+}  # fmt: skip
+PAIRS: Columns = {
+    "kind": ("change", "text"), "pairs": ("pairs", "text"), "counted": ("above 1 %", "text"),
+    "right_sign": ("right sign %", "share"), "median_size_error": ("median error of the size %", "share"),
+}  # fmt: skip
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "text": str, "seconds": format_seconds, "signed": "{:+.1%}".format, "share": "{:.1%}".format,
+    "yes": lambda value: "yes" if value else "no",
+}  # fmt: skip
+
+
+def lines(ledger: StepLedger) -> Iterator[str]:
+    """Errors by family, of memory and of pairs; the worst rows; how many parameters; what was not predicted."""
+    if len(ledger.scored):
+        for family in ("all", *FAMILIES):
+            yield from (*_terminal(wide(ledger.summary, family), family_columns(family)), "")
+        yield from without_contradicting(ledger)
+        yield from (over_sources(ledger), "")
+        yield "rows in the 90 % interval:"
+        yield from (*_terminal(coverages(ledger.summary), COVERAGE), "")
+        yield from (*confidences(ledger.summary), "")
+        yield from (*_terminal(scores_of_pairs(ledger.pairs), PAIRS), "")
+        yield from (*_terminal(ledger.worst_first.head(MOST_ROWS), ROWS), "")
+    if len(ledger.memory):
+        yield from (*_terminal(ledger.memory, MEMORY), "")
+    yield counts(ledger)
+    yield from (f"not predicted: {reason}" for reason in reasons(ledger, f"{ledger.path}:"))
+
+
+def family_columns(family: str) -> Columns:
+    """The columns of `wide`."""
+    return {"name": (FAMILIES.get(family, "rows"), "text"), **_SCORES}
+
+
+def wide(summary: pd.DataFrame, family: str) -> pd.DataFrame:
+    """A row per name of a family, with the scores of each way of leaving out as one text; `all` has dense and MoE."""
+    rows = summary[summary["family"].isin(["all", "kind"] if family == "all" else [family])]
+    return pd.DataFrame([
+        {"name": name, **part.iloc[0][["rows", "interval_coverage"]], **{row["errors"]: _three(row) for row in plain}}
+        for name, part in rows.groupby("name", sort=False)
+        for plain in [part.to_dict("records")]
+    ])  # fmt: skip
+
+
+def coverages(summary: pd.DataFrame) -> pd.DataFrame:
+    """A row per family and name: the share of rows in the interval by way of leaving out, in percent; counts of few."""
+    rows = [
+        {"family": FAMILIES.get(str(family), "rows"), "name": name,
+         **{row["errors"]: coverage(row["held"], row["held_of"]) for row in part.to_dict("records")}}
+        for (family, name), part in summary.groupby(["family", "name"], sort=False)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["family", "name", *summary["errors"].unique()])
+
+
+def confidences(summary: pd.DataFrame) -> Iterator[str]:
+    """A line for each family whose intervals hold clearly too little, or too much."""
+    for row in summary.to_dict("records"):
+        what = f"{FAMILIES.get(row['family'], 'rows')} {row['name']}, {row['errors']}"
+        yield from told(what, row["held"], row["held_of"])
+
+
+def without_contradicting(ledger: StepLedger) -> Iterator[str]:
+    """The scores of all, dense and MoE without the rows that contradict their neighbours."""
+    if many := int(ledger.scored["contradicts"].sum()):
+        yield f"without {many} rows that contradict their neighbours:"
+        yield from (*_terminal(wide(ledger.summary_without, "all"), family_columns("all")), "")
+
+
+def over_sources(ledger: StepLedger) -> str:
+    """The median over sources, by way of leaving out."""
+    found = ", ".join(f"{100 * value:.1f} % {words}" for words, value in ledger.over_sources.items())
+    return f"median over sources of each source's median: {found}"
+
+
+def counts(ledger: StepLedger) -> str:
+    """How many rows and parameters."""
+    return (
+        f"{len(ledger.table):,} of {len(ledger.cases):,} rows predicted, {len(ledger.scored):,} scored; "
+        f"{ledger.parameters} parameters were fitted to the shipped ledger, none belongs to a row"
+    )
+
+
+def reasons(ledger: StepLedger, before: str = "line ") -> list[str]:
+    """One line per reason why rows are not predicted."""
+    return summed(f"{before}{line}: {reason}" for line, reason in ledger.reasons.items())
+
+
+def markdown(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
+    """A table of a page."""
+    yield f"| {' | '.join(_headings(rows, columns))} |"
+    yield "|" + "---|" * len(_headings(rows, columns))
+    for cells in _cells(rows, columns):
+        yield f"| {' | '.join(cells)} |"
+
+
+def _terminal(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
+    yield pd.DataFrame(list(_cells(rows, columns)), columns=_headings(rows, columns)).to_string(index=False)
+
+
+def _headings(rows: pd.DataFrame, columns: Columns) -> list[str]:
+    return [heading for key, (heading, _) in columns.items() if key in _known(rows)]
+
+
+def _cells(rows: pd.DataFrame, columns: Columns) -> Iterator[Sequence[str]]:
+    shown = {key: written for key, (_, written) in columns.items() if key in _known(rows)}
+    for row in rows.to_dict("records"):
+        yield [_cell(row[key], written) for key, written in shown.items()]
+
+
+def _known(rows: pd.DataFrame) -> set[str]:
+    """Columns in which any row says something: nothing is left out before a fit is there."""
+    return {str(column) for column in rows if rows[column].notna().any()}
+
+
+def _cell(value: Any, written: str) -> str:
+    if value is None or value != value:
+        return "-"
+    return _FORMATS[written](value).removesuffix("%")
+
+
+def _three(row: Mapping[Any, Any]) -> str:
+    return f"{100 * row['median_abs_error']:.1f} / {100 * row['p90_abs_error']:.1f}, {100 * row['bias']:+.1f}"

@@ -1,0 +1,118 @@
+"""Reading files of samples: our own tables and JSON lines, and the tables that others have published.
+
+Which it is shows in the header. What each published table means is `published`; logs of tools are not read here but
+turned into tables first (`runcast calibrate import`).
+"""
+
+import csv
+import gzip
+import io
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...base.errors import UserError
+from ...base.files import read_text
+from ...hardware import device
+from ...profile.forms import FEATURES
+from . import published, records
+from .table import KEYS, OPTIONAL, Samples, checked, joined
+
+
+def read_samples(paths: Iterable[Path | str]) -> Samples:
+    """All samples of some files.
+
+    Raises:
+        UserError: a file cannot be read, is no table of samples, or has no good row; with the line where one is known.
+    """
+    return joined([_in_file(_read(Path(path)), str(path)) for path in paths])
+
+
+def _in_file(samples: Samples, path: str) -> Samples:
+    """With the file that was read in `file`: a source may name another one."""
+    return replace(samples, table=samples.table.assign(file=path))
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV file with every cell as text, and the line of each row in `line`.
+
+    Raises:
+        UserError: not a file, not text, or a row with too many cells; with its line.
+    """
+    reader = csv.reader(io.StringIO(read_text(path, "a CSV file"), newline=""))
+    header = next(_rows(reader, path), [])
+    if twice := [name for name, times in Counter(header).items() if times > 1]:
+        raise UserError(f"{path}:1: has two columns named {twice[0]!r}")
+    rows, lines = [], []
+    for row in _rows(reader, path):
+        if len(row) > len(header):
+            raise UserError(f"{path}:{reader.line_num}: {len(row)} cells; expected {len(header)}, as the header has")
+        if any(row):
+            rows.append(row + [""] * (len(header) - len(row)))
+            lines.append(reader.line_num)
+    return pd.DataFrame(rows, columns=header, dtype=str).assign(line=lines)
+
+
+def _rows(reader: Any, path: Path) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
+
+
+def _read(path: Path) -> Samples:
+    if path.name.endswith((".jsonl", ".jsonl.gz")):
+        return records.read(_lines(path), str(path))
+    table = read_table(path)
+    if {"cost_class", "seconds"} <= set(table):
+        return own_samples(table, path)
+    for published_table in published.TABLES:
+        if published_table.header <= set(table):
+            return published_table.samples(table, str(path))
+    raise UserError(f"{path}:1: not a table of samples; its columns are {', '.join(map(str, table.columns[:-1]))}")
+
+
+def own_samples(table: pd.DataFrame, path: Path) -> Samples:
+    """The samples of a table with our own columns; what may be left out is filled in, devices go by any alias.
+
+    Raises:
+        UserError: no row is good.
+    """
+    sources = table["source"] if "source" in table else f"{path}:" + table["line"].astype(str)
+    filled = table.drop(columns="line").assign(source=sources)
+    for key in set(KEYS) - set(filled):
+        filled[key] = "unknown"
+    filled["device"] = filled["device"].map({name: _device(name) for name in filled["device"].unique()})
+    for column in {"seconds", *OPTIONAL, *FEATURES} & set(filled):
+        filled[column] = _numbers(filled[column])
+    return checked(filled, str(path))
+
+
+def _numbers(cells: "pd.Series[str]") -> "pd.Series[float]":
+    """Numbers, NaN where a cell is empty; what is no number becomes infinity, which no check lets pass."""
+    numbers = pd.to_numeric(cells, errors="coerce")
+    return numbers.where(numbers.notna() | (cells.str.strip() == ""), np.inf)
+
+
+def _device(name: str) -> str:
+    """The catalogue's name of a device, or the name as it stands."""
+    try:
+        return device(name).name
+    except UserError:
+        return name
+
+
+def _lines(path: Path) -> list[str]:
+    """With their ends, by which a last line that was cut short is known."""
+    if path.suffix != ".gz":
+        return read_text(path).splitlines(keepends=True)
+    try:
+        return gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise UserError(f"{path}: cannot read: {error}") from None

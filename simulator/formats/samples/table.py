@@ -1,0 +1,137 @@
+"""Samples: measured seconds with the features of what was measured, as one table with one row per sample.
+
+| column | meaning |
+|---|---|
+| cost_class | which cost class it belongs to (`forms.cost_class`) |
+| device | the GPU, by its name in the catalogue |
+| library | what ran: kernel library or NCCL with its version; a profile keeps these apart as variants |
+| group | rows that stand or fall together when errors are measured: a weight's shape, a model, a cluster |
+| seconds | measured, of one call |
+| source | file and line |
+
+and one column per feature (`forms.FEATURES`), empty where a class has no such feature.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...base.errors import UserError
+from ...profile.forms import FEATURES, CostClass, cost_class, known_classes
+
+KEYS = ("cost_class", "device", "library", "group", "seconds", "source")
+OPTIONAL = ("wider",)
+"""Columns that a table may have besides: `wider` is the spread that carrying a sample over from another device adds."""
+
+
+Record = Mapping[str, Any]
+"""One record of a file of raw records."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Good rows, and one line `place: reason` for each row that was left out.
+
+    `environment` holds what is known of the machine and its software, for the profile and its report. `others` are raw
+    records that are no samples of a class, such as interference, each with its `device` and `source`.
+    """
+
+    table: pd.DataFrame
+    dropped: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[Record, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def devices(self) -> list[str]:
+        """Whose samples and other records these are."""
+        return sorted({*self.table["device"], *(record["device"] for record in self.others)})
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """All rows of several sets."""
+    tables = [part.table for part in parts if len(part)] or [part.table for part in parts]
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(KEYS))
+    environment = {key: value for part in parts for key, value in part.environment.items()}
+    dropped = tuple(line for part in parts for line in part.dropped)
+    return Samples(table, dropped, environment, tuple(record for part in parts for record in part.others))
+
+
+def checked(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:
+    """The rows that are complete and possible; `source` says where each stands.
+
+    Raises:
+        UserError: no row is left.
+    """
+    table = table.reset_index(drop=True)
+    reasons = _faults(table)
+    bad = np.array([reason is not None for reason in reasons], bool)
+    lines = [f"{table['source'][i]}: {reasons[i]}" for i in np.flatnonzero(bad)]
+    if bad.all():
+        raise UserError(*(lines[:3] or [f"{file}: holds no samples"]))
+    return Samples(table[~bad].reset_index(drop=True), (*dropped, *lines))
+
+
+def summed(dropped: Iterable[str]) -> list[str]:
+    """One line per file and reason, with the number of rows and the line of the first one."""
+    first: dict[tuple[str, str], str] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for entry in dropped:
+        place, _, reason = entry.partition(": ")
+        key = (place.rpartition(":")[0] or place, reason)
+        first.setdefault(key, place)
+        counts[key] += 1
+    return [f"{first[key]}: {key[1]}" + (f" ({n} rows)" if n > 1 else "") for key, n in counts.items()]
+
+
+def _faults(table: pd.DataFrame) -> list[str | None]:
+    """Why each row cannot be used; None for the good ones."""
+    reasons: list[str | None] = [None] * len(table)
+    for name, group in table.groupby("cost_class", sort=False, dropna=False):
+        rows = group.index.to_numpy()
+        found = cost_class(str(name))
+        if found is None:
+            _mark(reasons, rows, f"cost_class = {name!r}: unknown; known: {', '.join(known_classes())}")
+            continue
+        for column in ("seconds", *found.names):
+            may_be_empty = column not in ("seconds", *found.features)
+            wrong = ~_possible(table, column, rows, may_be_empty)
+            _mark(reasons, rows[wrong], f"{column}: {_ALLOWED.get(column, _POSITIVE)}")
+    return reasons
+
+
+_POSITIVE = "expected a number greater than zero"
+_ALLOWED = {"skew": "expected a number, zero or greater", "causal": "expected 0 or 1", "gpus": "expected at least 2"}
+
+
+def _possible(table: pd.DataFrame, column: str, rows: np.ndarray, may_be_empty: bool) -> np.ndarray:
+    if column not in table:
+        return np.full(len(rows), may_be_empty)
+    values = pd.to_numeric(table[column], errors="coerce").to_numpy(float)[rows]
+    possible = {"skew": values >= 0, "causal": np.isin(values, (0, 1)), "gpus": values >= 2}.get(column, values > 0)
+    empty = table[column].isna().to_numpy()[rows] & may_be_empty
+    return np.asarray((np.isfinite(values) & possible) | empty)
+
+
+def _mark(reasons: list[str | None], rows: np.ndarray, reason: str) -> None:
+    for row in rows:
+        reasons[row] = reasons[row] or reason
+
+
+def features_of(table: pd.DataFrame, kind: CostClass) -> dict[str, np.ndarray]:
+    """The features of a class as arrays; NaN where one that need not be given is not."""
+    return {feature: table[feature].to_numpy(float) for feature in kind.names if feature in table}
+
+
+def to_csv(samples: pd.DataFrame) -> bytes:
+    """The table as CSV: the key columns, then the features in use."""
+    used = [feature for feature in FEATURES if feature in samples and samples[feature].notna().any()]
+    optional = [column for column in OPTIONAL if column in samples]
+    text = samples.reindex(columns=[*KEYS, *optional, *used]).to_csv(index=False, lineterminator="\n")
+    return str(text).encode()

@@ -1,0 +1,197 @@
+"""Kineto's and other Chrome traces of a GPU: what ran on each device, which steps it had, what the file says beside.
+
+Times are whole nanoseconds of the file's own clock. A step begins when its first GPU op begins and ends where the next
+step begins; the last one ends with its last op. Which ops are of a step is said by the annotation `ProfilerStep#N` of
+the device, or else by when the host launched them.
+"""
+
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...base.errors import UserError
+from .document import COMMS, GPU, Document, Event
+from .names import sized_by
+
+_STEP = re.compile(r"ProfilerStep\s*#?\s*(\d+)")
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "Runtime", "runtime", "hip_runtime")
+Window = tuple[int, int]
+
+
+class GpuOp(NamedTuple):
+    """A kernel, copy or fill; times in nanoseconds, `args` as the file has them."""
+
+    name: str
+    source: str
+    stream: int
+    start_ns: int
+    end_ns: int
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class RankTrace:
+    """What one GPU did: its ops by start, the window of each step by its number, what groups say by their name."""
+
+    path: Path
+    rank: int
+    ops: Sequence[GpuOp]
+    steps: Mapping[int, Window]
+    facts: Mapping[str, Any]
+    groups: Mapping[str, str]
+
+
+def read_ranks(document: Document) -> list[RankTrace]:
+    """The GPUs of a trace; several of one process are ranks by the number of the device.
+
+    Raises:
+        UserError: nothing runs on a GPU, or no step is marked; one line.
+    """
+    ops = _gpu_ops(document)
+    if not ops:
+        held = _found(document)
+        lacks = f"kernels of a GPU, only {held}" if held else "events at all"
+        raise UserError(f"{document.path}: holds no {lacks}; {_PROFILE}")
+    facts = _facts(document)
+    rank = facts.get("rank")
+    groups = {str(group.get("pg_name")): str(group.get("pg_desc", "")) for group in _groups(document)}
+    found = []
+    for device, own in sorted(ops.items()):
+        number = device if len(ops) > 1 or not isinstance(rank, int) else rank
+        steps = _steps(document, own, device)
+        if not steps:
+            raise UserError(f"{document.path}: marks no step (ProfilerStep#N); call step() of the profiler once a step")
+        found.append(RankTrace(document.path, number, own, steps, facts, groups))
+    return found
+
+
+_PROFILE = "profile with ProfilerActivity.CUDA, in a process that may read CUPTI"
+
+
+def _found(document: Document) -> str:
+    host = [f"{count:,} {category}" for category, count in sorted(document.dropped.items())]
+    kinds = {str(event.get("cat")) for event in document.events if "cat" in event}
+    return ", ".join([*host, *sorted(kinds)])
+
+
+def _gpu_ops(document: Document) -> dict[int, list[GpuOp]]:
+    """Ops by device, sorted by start; exchanges with what the host recorded about them, where the kernel lacks it."""
+    comms = _comms(document.events)
+    ops: dict[int, list[GpuOp]] = defaultdict(list)
+    for event in document.events:
+        source = GPU.get(str(event.get("cat")))
+        if event.get("ph") != "X" or source is None:
+            continue
+        args = _args(event)
+        if "nccl" in str(event.get("name")).lower() and "Collective name" not in args:
+            args = comms.get(_id(args, "External id"), {}) | args
+        start, end = _span(event, document.path)
+        stream = args.get("stream", event.get("tid", 0))
+        device = args.get("device", 0)
+        name = str(event.get("name", ""))
+        ops[_whole(device)].append(GpuOp(name, source, _whole(stream), start, end, args))
+    return {device: sorted(own, key=lambda op: (op.start_ns, op.end_ns)) for device, own in ops.items()}
+
+
+def _comms(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
+    recorded = [_args(event) for event in events if event.get("name") == COMMS]
+    return {_id(args, "External id"): args for args in recorded if "External id" in args}
+
+
+def _id(args: Mapping[str, Any], name: str) -> str:
+    """What names something in a file, whatever type the file gives it; empty where it says none."""
+    return str(args.get(name, ""))
+
+
+def _steps(document: Document, ops: Sequence[GpuOp], device: int) -> dict[int, Window]:
+    """The window of each step by its number."""
+    on_gpu, on_host = _annotations(document, device)
+    spans = on_gpu or _launched(document, ops, on_host) or on_host
+    numbers = sorted(spans, key=lambda number: spans[number])
+    begins = [spans[number][0] for number in numbers]
+    following = dict(zip(numbers, begins[1:], strict=False))
+    ends = {number: following.get(number, spans[number][1]) for number in numbers}
+    return {n: (spans[n][0], ends[n]) for n in sorted(numbers) if ends[n] > spans[n][0]}
+
+
+def _annotations(document: Document, device: int) -> tuple[dict[int, Window], dict[int, Window]]:
+    """Spans of marked steps on the device and on the host; several spans of a step are one from first to last."""
+    on_gpu: dict[int, Window] = {}
+    on_host: dict[int, Window] = {}
+    for event in document.events:
+        match = _STEP.match(str(event.get("name", ""))) if event.get("ph") == "X" else None
+        if match is None:
+            continue
+        of_gpu = "gpu" in str(event.get("cat"))
+        if of_gpu and _args(event).get("device", event.get("pid", device)) != device:
+            continue
+        spans, (start, end) = on_gpu if of_gpu else on_host, _span(event, document.path)
+        old = spans.get(int(match[1]), (start, end))
+        spans[int(match[1])] = (min(old[0], start), max(old[1], end))
+    return on_gpu, on_host
+
+
+def _launched(document: Document, ops: Sequence[GpuOp], on_host: Mapping[int, Window]) -> dict[int, Window]:
+    """From the first to the last op that the host launched within each step; empty if the file tells no launches."""
+    launch = {
+        _id(_args(event), "correlation"): _span(event, document.path)[0]
+        for event in document.events
+        if str(event.get("cat")) in _LAUNCHES
+    }
+    numbers = sorted(on_host, key=lambda number: on_host[number])
+    ends = [on_host[number][1] for number in numbers]
+    found: dict[int, Window] = {}
+    for op in ops:
+        at = launch.get(_id(op.args, "correlation")) if "correlation" in op.args else None
+        i = bisect_left(ends, at) if at is not None else len(ends)
+        if at is None or i == len(ends) or at < on_host[numbers[i]][0]:
+            continue
+        old = found.get(numbers[i], (op.start_ns, op.end_ns))
+        found[numbers[i]] = (min(old[0], op.start_ns), max(old[1], op.end_ns))
+    return found
+
+
+def _facts(document: Document) -> dict[str, Any]:
+    """World, rank, device, and the sizes of the axes whose groups the file describes."""
+    world, devices = _world(document), document.beside.get("deviceProperties")
+    tables = [device for device in devices if isinstance(device, Mapping)] if isinstance(devices, list) else []
+    names = [str(device.get("name")) for device in tables]
+    known = {"world_size": world.get("world_size"), "rank": world.get("rank")}
+    whole: dict[str, Any] = {key: value for key, value in known.items() if isinstance(value, int) and value >= 0}
+    sizes = {}
+    for group in _groups(document):
+        axis, size = sized_by(str(group.get("pg_desc", ""))), group.get("pg_size")
+        if axis and isinstance(size, int):
+            sizes[axis] = size
+    return whole | ({"device": names[0]} if names else {}) | sizes
+
+
+def _world(document: Document) -> Mapping[str, Any]:
+    world = document.beside.get("distributedInfo")
+    return world if isinstance(world, Mapping) else {}
+
+
+def _groups(document: Document) -> list[Mapping[str, Any]]:
+    config = _world(document).get("pg_config")
+    return [group for group in config if isinstance(group, Mapping)] if isinstance(config, list) else []
+
+
+def _args(event: Event) -> dict[str, Any]:
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
+
+
+def _span(event: Event, path: Path) -> Window:
+    try:
+        start, length = float(event["ts"]), float(event.get("dur", 0.0))
+        return round(start * 1e3), round(start * 1e3) + max(round(length * 1e3), 0)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise UserError(f"{path}: event {event.get('name')!r}: ts and dur must be numbers of microseconds") from None
+
+
+def _whole(value: Any) -> int:
+    return int(value) if str(value).isdecimal() else 0

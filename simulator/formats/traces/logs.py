@@ -1,0 +1,192 @@
+"""Logs of training runs as step times: lines of Megatron-LM, of Megatron Bridge, of torchtitan.
+
+The first three lines are warm-up, or the first half of fewer than six; the step is the median of the others. A line of
+Megatron-LM gives the mean of the iterations since the line before. Lines whose time is not above zero are left out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from ...base.errors import UserError
+from .megatron import as_recipe
+from .run import Run
+from .steps import listed
+
+WARM_UP = 3
+_NUMBER = r"\d+(?:\.\d+)?"
+_SIGNED = rf"-?{_NUMBER}"
+_THOUSANDS = r"\d[\d,]*(?:\.\d+)?"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ITERATION = re.compile(rf"iteration\s+(\d+)\s*/\s*\d+.*?elapsed time per iteration \(ms\):\s*({_SIGNED})(.*)")
+_RATE = re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\):|\|)\s*({_NUMBER})\s*(?:\||$|MODEL_TFLOP/s/GPU)")
+_BATCH = re.compile(r"global batch size:\s*(\d+)")
+_BRIDGE = re.compile(rf"Step Time\s*:\s*({_SIGNED})\s*s\b.*?GPU utilization:\s*({_NUMBER})\s*MODEL_TFLOP/s/GPU")
+_TITAN = re.compile(rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*({_NUMBER})GiB.*?tps:\s*({_THOUSANDS})")
+_TITAN_RATE = re.compile(rf"tflops:\s*({_THOUSANDS})")
+_CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[,.](\d{1,6})")
+_BLOCK = re.compile(r"-+ arguments -+\n(.*?)-+ end of arguments -+", re.DOTALL)
+_ARGUMENT = re.compile(r"^(?:\S*:)?[ \t]*([a-z]\w*) [.]* ?(.*?)[ \t\r]*$", re.MULTILINE)
+_VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
+_TIMER = re.compile(rf"^\s*([a-z][a-z0-9-]+) \.{{2,}}: \(({_NUMBER}), ({_NUMBER})\)")
+_MEMORY = re.compile(rf"memory \(MB\) \| allocated: {_NUMBER} \| max allocated: ({_NUMBER}) \| reserved: {_NUMBER}"
+                     rf"(?: \| max reserved: ({_NUMBER}))?")  # fmt: skip
+_HEADER = re.compile(r"using world size:.*")
+_OF_HEADER = {
+    "world_size": re.compile(r"world size:\s*(\d+)"),
+    "dp": re.compile(r"data-parallel size:\s*(\d+)"),
+    "cp": re.compile(r"context-parallel size:\s*(\d+)"),
+    "tp": re.compile(r"(?<!encoder-)tensor-model-parallel size:\s*(\d+)"),
+    "pp": re.compile(r"(?<!encoder-)pipeline-model-parallel size:\s*(\d+)"),
+}
+"""The line with which Megatron-LM starts, with or without its arguments."""
+_SIZES = {
+    "world_size": "world_size", "tensor_model_parallel_size": "tp", "context_parallel_size": "cp",
+    "pipeline_model_parallel_size": "pp", "data_parallel_size": "dp", "expert_model_parallel_size": "ep",
+    "virtual_pipeline_model_parallel_size": "vpp", "seq_length": "seq_len", "micro_batch_size": "micro_batch",
+    "global_batch_size": "global_batch", "num_layers": "layers",
+}  # fmt: skip
+
+
+class Line(NamedTuple):
+    """A step as the log tells it: seconds, and what else its line says."""
+
+    seconds: float
+    says: Mapping[str, float]
+
+
+def read_log(path: Path, text: str, step: int | None) -> Run:
+    """The run of a log.
+
+    Raises:
+        UserError: no line tells the time of a step, or not that of the step asked for.
+    """
+    plain = _COLOUR.sub("", text)
+    for form, find in (("megatron_log", _megatron), ("megatron_bridge_log", _bridge), ("torchtitan_log", _titan)):
+        if lines := find(plain):
+            return _run(path, form, lines, plain, step)
+    raise UserError(f"{path}: is neither a trace (JSON) nor a log with lines such as `elapsed time per iteration (ms)`")
+
+
+def _run(path: Path, form: str, lines: Mapping[int, Line], text: str, step: int | None) -> Run:
+    steps = {number: line for number, line in lines.items() if line.seconds > 0}
+    if not steps:
+        raise UserError(f"{path}: tells of {len(lines)} steps, but of none a time above zero")
+    numbers = list(steps)
+    if step is not None and step not in steps:
+        raise UserError(f"{path}: holds no step {step}; it has {listed(numbers)}")
+    warm_up = min(WARM_UP, len(numbers) // 2)
+    counted = numbers[warm_up:] if step is None else [step]
+    arguments = _arguments(text)
+    return Run(
+        path=path,
+        form=form,
+        steps=tuple(numbers),
+        steps_s=tuple(steps[number].seconds for number in numbers),
+        step_s=median(steps[number].seconds for number in counted),
+        facts=_facts(arguments, text) | _said([steps[number].says for number in counted]) | _tokens(arguments, steps),
+        notes=tuple(_notes(form, numbers, warm_up, step, len(lines) - len(steps))),
+        arguments=as_recipe(arguments) if arguments else None,
+    )
+
+
+def _notes(form: str, numbers: Sequence[int], warm_up: int, step: int | None, left_out: int) -> Iterator[str]:
+    if step is None and warm_up:
+        yield f"steps {', '.join(map(str, numbers[:warm_up]))} are warm-up"
+    if len(numbers) == 1:
+        yield "one step only: it is likely warm-up"
+    if left_out:
+        yield f"{left_out} {'lines tell' if left_out > 1 else 'line tells'} no time above zero: left out"
+    if form == "torchtitan_log":
+        yield "seconds of a step are those between the times of two lines over the steps between them"
+
+
+def _megatron(text: str) -> dict[int, Line]:
+    found = {}
+    for line in text.splitlines():
+        if match := _ITERATION.search(line):
+            rate, batch = _RATE.search(match[3]), _BATCH.search(line)
+            says = {"flop_per_s_per_gpu": float(rate[1]) * 1e12} if rate else {}
+            says |= {"global_batch": int(batch[1])} if batch else {}
+            found[int(match[1])] = Line(float(match[2]) / 1e3, says)
+    return dict(sorted(found.items()))
+
+
+def _bridge(text: str) -> dict[int, Line]:
+    return {
+        number: Line(float(match[1]), {"flop_per_s_per_gpu": float(match[2]) * 1e12})
+        for number, match in enumerate(_BRIDGE.finditer(text), 1)
+    }
+
+
+def _titan(text: str) -> dict[int, Line]:
+    """Steps between the clocks of two lines; the first line has no step before it."""
+    found: dict[int, Line] = {}
+    before: tuple[int, datetime] | None = None
+    for line in text.splitlines():
+        match, clock = _TITAN.search(line), _CLOCK.search(line)
+        if not match or not clock:
+            continue
+        number, now = int(match[1]), datetime.fromisoformat(f"{clock[1]} {clock[2]}.{clock[3]:0<6}")
+        if before and number > before[0]:
+            rate = _TITAN_RATE.search(line)
+            says = {"tokens_per_s_per_gpu": float(match[3].replace(",", "")), "memory_bytes": float(match[2]) * 2**30}
+            says |= {"flop_per_s_per_gpu": float(rate[1].replace(",", "")) * 1e12} if rate else {}
+            found[number] = Line((now - before[1]).total_seconds() / (number - before[0]), says)
+        before = (number, now) if before is None or number > before[0] else before
+    return found
+
+
+def _said(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of what the lines say."""
+    names = sorted({name for line in lines for name in line})
+    return {name: median(line[name] for line in lines if name in line) for name in names}
+
+
+def _tokens(arguments: Mapping[str, str], steps: Mapping[int, Line]) -> dict[str, int]:
+    """Tokens of a step, where the file says both its batch and the length of sequences."""
+    batches = [line.says["global_batch"] for line in steps.values() if "global_batch" in line.says]
+    length = arguments.get("seq_length", "")
+    return {"tokens": int(batches[-1]) * int(length)} if batches and length.isdigit() else {}
+
+
+def _facts(arguments: Mapping[str, str], text: str) -> dict[str, Any]:
+    found: dict[str, Any] = _header(text)
+    found |= {fact: int(arguments[name]) for name, fact in _SIZES.items() if arguments.get(name, "").isdigit()}
+    if arguments.get("virtual_pipeline_model_parallel_size") == "None":
+        found["vpp"] = 1
+    memory = _MEMORY.findall(text)
+    if memory:
+        found["memory_bytes"] = max(float(allocated) for allocated, _ in memory) * 2**20
+        found["reserved_bytes"] = max(float(reserved or allocated) for allocated, reserved in memory) * 2**20
+    if timers := _timers(text):
+        found["timers_s"] = timers
+    return found
+
+
+def _header(text: str) -> dict[str, int]:
+    line = _HEADER.search(text)
+    found = {fact: pattern.search(line[0]) for fact, pattern in _OF_HEADER.items()} if line else {}
+    return {fact: int(match[1]) for fact, match in found.items() if match}
+
+
+def _timers(text: str) -> dict[str, float]:
+    """Median over lines of the slowest rank's seconds, by timer."""
+    found: dict[str, list[float]] = {}
+    for line in text.splitlines():
+        if match := _TIMER.match(line):
+            found.setdefault(match[1], []).append(float(match[3]) / 1e3)
+    return {name: median(seconds) for name, seconds in found.items()}
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """The block that Megatron-LM prints when it starts: `  seq_length ...... 4096`; the vocabulary stands behind it."""
+    block = _BLOCK.search(text)
+    found = dict(_ARGUMENT.findall(block[1])) if block else {}
+    vocabulary = _VOCABULARY.search(text)
+    if found and vocabulary and found.get("vocab_size", "None") == "None":
+        found["vocab_size"] = vocabulary[1]
+    return found

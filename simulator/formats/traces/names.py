@@ -1,0 +1,79 @@
+"""What kernels and process groups of real runs are, by their names; the tables are in data/traces/kernels.toml."""
+
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+from ...base.files import read_toml
+
+OTHER = "other"
+"""The kind of a kernel that no expression knows; it counts as memory-bound."""
+
+_COPIES = {"htod": "h2d", "dtoh": "d2h", "ptop": "send_recv"}
+_ANONYMOUS = "(anonymous namespace)::"
+
+
+@lru_cache(maxsize=4096)
+def kind_of_kernel(name: str) -> str:
+    """The kind of op that a kernel of this name is; `OTHER` if nothing is known of it."""
+    return _first("kernel", name) or OTHER
+
+
+def kind_of_copy(name: str) -> str:
+    """The kind of a copy or fill by the name that CUPTI gives it: `Memcpy HtoD (Pinned -> Device)`."""
+    return next((kind for word, kind in _COPIES.items() if word in name.lower()), "memory")
+
+
+@lru_cache(maxsize=1024)
+def kind_of_collective(name: str) -> str | None:
+    """The kind of exchange that PyTorch means by a collective's name."""
+    return _first("collective", name)
+
+
+@lru_cache(maxsize=1024)
+def axis_of_group(description: str) -> str | None:
+    """The axis of a process group, None if its description does not say."""
+    return _first("group", description)
+
+
+def sized_by(description: str) -> str | None:
+    """The axis whose size is that of the process group of this description."""
+    axis: str | None = _table()["size"].get(description)
+    return axis
+
+
+def assumed_axis(kind: str) -> str:
+    """The axis of an exchange whose group says nothing."""
+    axis: str = _table()["assumed"][kind]
+    return axis
+
+
+def is_exchange(kind: str) -> bool:
+    """Whether ops of this kind are between ranks."""
+    return kind in _table()["assumed"]
+
+
+@lru_cache(maxsize=4096)
+def short_name(name: str) -> str:
+    """A kernel's name without its return type, template arguments and parameters, of at most 80 characters."""
+    bare = name.replace(_ANONYMOUS, "").removeprefix("void ")
+    return (re.split(r"[<(]", bare, maxsplit=1)[0].strip() or bare)[:80]
+
+
+def _first(table: str, name: str) -> str | None:
+    return next((kind for pattern, kind in _patterns(table) if pattern.search(name)), None)
+
+
+@cache
+def _patterns(table: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple(
+        (re.compile(row["found"], re.IGNORECASE), row["axis" if table == "group" else "kind"])
+        for row in _table()[table]
+    )
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    return read_toml(files("runcast.data") / "traces" / "kernels.toml")

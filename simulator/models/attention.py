@@ -1,0 +1,102 @@
+"""Attention with heads of q and of k, v (MHA, GQA, MQA): its parameters, and its kernels on one rank.
+
+`scores` is shared with other projections, such as those of `mla`.
+"""
+
+from dataclasses import replace
+
+from .build import gemm, memory_bound
+from .kernels import Kept, Kernel, Kernels
+from .model import ModelSpec
+from .parameters import Parameter, Parameters, linear, split
+from .shard import Shard
+
+
+def parameters(spec: ModelSpec) -> Parameters:
+    """Projections, cut by heads, and norms of the heads of q and k; a gate on the output doubles q."""
+    hidden, dim, bias = spec.hidden_size, spec.head_dim, spec.attention_bias
+    heads, kv_heads, gates = spec.num_attention_heads, spec.num_key_value_heads, 2 if spec.output_gate else 1
+    table: Parameters = []
+    for letter, units, width in (("q", heads, gates * dim), ("k", kv_heads, dim), ("v", kv_heads, dim)):
+        name = f"self_attn.{'qkv' if spec.fused_qkv else letter}_proj"
+        table += linear(name, units * width, hidden, "qkv", cut=0, units=units, bias=bias)
+    norms = [Parameter(f"self_attn.{name}_norm.weight", (dim,)) for name in "qk"]
+    return table + norms * spec.qk_norm + output(spec)
+
+
+def output(spec: ModelSpec) -> Parameters:
+    """The projection behind the heads, and a sink per head."""
+    heads, bias = spec.num_attention_heads, spec.attention_out_bias
+    into = heads * spec.v_head_dim
+    out = linear("self_attn.o_proj", spec.hidden_size, into, "proj", cut=1, units=heads, bias=bias)
+    return out + [Parameter("self_attn.sinks", (heads,), cut=0)] * spec.attention_sinks
+
+
+def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
+    """Everything from the projection of q, k, v to that of the output, on the tokens of a tensor-parallel group."""
+    table = parameters(spec)
+    heads, kv_heads = split(spec.num_attention_heads, shard.tp), split(spec.num_key_value_heads, shard.tp)
+    dim, tokens = spec.head_dim, shard.tokens
+    turned = tokens * (heads + kv_heads) * dim
+    qk_norm = (memory_bound("rms_norm", "qk_norm", "qkv", dim, turned, 2, shard, turned * shard.wide),)
+    rope = (memory_bound("rope", "rope", "qkv", dim, turned, 2, shard),)
+    gated = tokens * heads * dim
+    read = gated * shard.kept("attn_proj", shard.narrow)
+    gate = (memory_bound("gate", "output_gate", "activation", dim, gated, 3, shard, read),)
+    return (
+        *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=shard.wide),
+        *(qk_norm if spec.qk_norm else ()),
+        *(rope if spec.positions == "rotary" else ()),
+        *scores(spec, number, shard, heads, kv_heads),
+        *(gate if spec.output_gate else ()),
+        *gemm(shard, table, "proj", "proj", tokens, "proj"),
+    )
+
+
+def scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: int) -> Kernels:
+    """Attention of a rank's heads over whole sequences, in as many kernels as a ring has steps.
+
+    Log-sum-exps are kept in fp32, and the output: once where the backward of attention and the next product read the
+    same one, as they do where it is stated how the product's input is kept. A ring has no windows (nor has Transformer
+    Engine's): a layer with one gathers keys and values.
+    Its first step is causal over the rank's own tokens, which lie at both ends of a sequence; of each other block it
+    sees half without a mask: all keys for the later half of its queries, or the earlier half of keys for all of them.
+    """
+    if shard.unfused:
+        return _unfused(spec, shard, heads)
+    qk_dim, v_dim, window = spec.qk_head_dim, spec.v_head_dim, spec.window(number) or 0
+    seq, steps, parts, ulysses = shard.seq, 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
+    made = shard.tokens * heads
+    if ulysses:
+        heads, kv_heads = -(-heads // shard.cp), max(kv_heads // shard.cp, 1)
+    elif shard.cp_type == "ring" and not window:
+        seq, steps = seq // shard.cp, shard.cp
+    else:
+        parts = shard.cp
+    shape = (shard.batch, seq, heads, kv_heads, qk_dim, v_dim, 1, window, parts)
+    next_reads = shard.wide if spec.output_gate else shard.kept("attn_proj", shard.narrow)
+    shared = "attn_proj" in dict(shard.stored) or next_reads == shard.wide
+    own = 0 if shared and not ulysses else shard.wide
+    kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))
+    first = Kernel("attention", "attention", "core_attn", shape, shard.plain)
+    half = replace(first, shape=(*shape[:-3], 0, 0, 2))
+    *before, last = first, *[half] * (steps - 1)
+    return (*before, replace(last, keeps=kept))
+
+
+def _unfused(spec: ModelSpec, shard: Shard, heads: int) -> Kernels:
+    """Attention without a flash kernel: two products of whole squares, whatever is masked, and passes over scores.
+
+    The products of all heads and sequences are priced as one, of all their rows. Scale and mask, softmax and dropout
+    each read and write a score; softmax's result is kept, and with dropout its mask in a byte and what it left.
+    """
+    rows, seq, wide, plain = shard.tokens * heads, shard.seq, shard.wide, shard.plain
+    scores, out = rows * seq, rows * spec.v_head_dim
+    passes, keeps = (6 * wide + 1, (wide, 1, wide)) if shard.dropout else (4 * wide, (wide,))
+    kept = tuple(Kept("core_attn", scores * each) for each in keeps)
+    read = (Kept("proj", round(out * (wide if spec.output_gate else shard.kept("attn_proj", shard.narrow)))),)
+    return (
+        Kernel("gemm", "scores", "core_attn", (rows, seq, spec.qk_head_dim), plain, trained=False),
+        Kernel("softmax", "softmax", "core_attn", (seq,), shard.dtype, scores * passes, kept),
+        Kernel("gemm", "context", "core_attn", (rows, spec.v_head_dim, seq), plain, keeps=read, trained=False),
+    )

@@ -1,0 +1,215 @@
+"""What is in a layer: its parameters, and its kernels on one rank, in order, under a given sharding.
+
+Both are put together here from what each part lists: `attention`, `mla` or `linear_attention`, then `mlp` or `moe`.
+What is before and behind the layers (embedding, head, MTP) is here too.
+
+A layer is cut where ranks exchange something: before and after what tensor-parallel ranks compute together, and around
+the experts. What is exchanged there is `lowering`'s; what a kernel costs is `costs`'. Every kernel says what of its
+output the backward needs (`keeps`), for tokens in 16 or 32 bits; dropout is off but for that of scores, if so asked.
+"""
+
+from dataclasses import dataclass, replace
+
+from . import attention, linear_attention, mla, mlp, moe
+from .build import gemm, memory_bound
+from .kernels import Kept, Kernel, Kernels
+from .model import LayerKind, ModelSpec
+from .parameters import Parameter, Parameters, matrix, norm
+from .shard import Shard, seen
+
+_SECOND_NORMS = {"gemma2": ("pre_feedforward_layernorm", "post_feedforward_layernorm")}
+
+
+# Parameters
+
+
+def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
+    """One decoder layer of a kind that the model has."""
+    return _layer_norms(spec) + _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind.moe)
+
+
+def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
+    """What mixes tokens; a new attention is one more line here, and one in `_mixer`."""
+    if spec.linear_attention and kind.linear:
+        return linear_attention.parameters(spec, spec.linear_attention)
+    if spec.mla:
+        return mla.parameters(spec, spec.mla, spec.indexer if kind.indexer else None)
+    return attention.parameters(spec)
+
+
+def _mlp_parameters(spec: ModelSpec, routed: bool) -> Parameters:
+    if spec.moe and routed:
+        return moe.parameters(spec, spec.moe)
+    return mlp.parameters(spec, "mlp", spec.intermediate_size)
+
+
+def _layer_norms(spec: ModelSpec) -> Parameters:
+    names = ["input_layernorm"] + ["post_attention_layernorm"] * (not spec.shared_norm)
+    if spec.sandwich_norms:
+        names += _SECOND_NORMS.get(spec.model_type, ("post_self_attn_layernorm", "post_mlp_layernorm"))
+    return [parameter for name in names for parameter in norm(spec, name)]
+
+
+def embedding_parameters(spec: ModelSpec) -> Parameters:
+    """What comes before the layers; ranks split the words, and each has all learned positions."""
+    tokens = Parameter(f"{spec.trunk}.embed_tokens.weight", (spec.vocab_size, spec.hidden_size), cut=0)
+    positions = Parameter(f"{spec.trunk}.embed_positions.weight", (spec.position_embeddings, spec.hidden_size))
+    beside = norm(spec, f"{spec.trunk}.embed_layernorm") if spec.embedding_norm else []
+    return [tokens] + [positions] * bool(spec.position_embeddings) + beside
+
+
+def head_parameters(spec: ModelSpec, tied: bool = False) -> Parameters:
+    """What comes after the layers: a norm and the output matrix, which is the embedding's own where it is `tied`."""
+    output = Parameter("lm_head.weight", (spec.vocab_size, spec.hidden_size), 0, gemm="logits")
+    return norm(spec, f"{spec.trunk}.norm") + [output] * (not tied)
+
+
+def mtp_parameters(spec: ModelSpec) -> Parameters:
+    """What MTP holds beside a decoder layer: an unquantized projection, norms, and copies of embedding and head."""
+    hidden, copies = spec.hidden_size, spec.mtp_copies
+    names = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
+    apart = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
+    embedding_norm, hidden_norm, projection, head_norm = apart if spec.mtp_apart else names
+    embedding_copy, head_copy = (
+        Parameter(f"{name}.weight", (spec.vocab_size, hidden), cut=0, copy=True)
+        for name in ("embed_tokens", "shared_head.head")
+    )
+    return [
+        *[embedding_copy] * copies,
+        *norm(spec, embedding_norm),
+        *norm(spec, hidden_norm),
+        Parameter(f"{projection}.weight", (hidden, 2 * hidden), gemm="eh_proj"),
+        *norm(spec, head_norm),
+        *[head_copy] * copies,
+    ]
+
+
+# Kernels
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The kernels of one layer, cut where ranks exchange something.
+
+    `before` attention and `mlp_in` work on a rank's own tokens, `attention` and `mlp` on those of its tensor-parallel
+    group (`mlp` holds the shared experts of a MoE layer), `experts` on what was dispatched to this rank, `after` on
+    what came back.
+    """
+
+    before: Kernels
+    attention: Kernels
+    mlp_in: Kernels
+    mlp: Kernels
+    experts: Kernels
+    after: Kernels
+
+    @property
+    def all(self) -> Kernels:
+        """Every kernel, in forward order."""
+        return (*self.before, *self.attention, *self.mlp_in, *self.mlp, *self.experts, *self.after)
+
+
+def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
+    """The kernels of layer `number`, MTP layers counted on behind the stack."""
+    spec, shard = seen(spec, shard)
+    own, group = _mixer(spec, number, shard)
+    sandwich = (_post_norm(spec, shard),) if spec.sandwich_norms else ()
+    meeting = sandwich if spec.parallel_residual else (*sandwich, _residual(spec, shard))
+    of, table = (spec.moe if spec.is_moe(number) else None), _mlp_parameters(spec, spec.is_moe(number))
+    routed = of is not None
+    return Layer(
+        before=(_input_norm(spec, shard, routed and spec.shared_norm, bool(own)), *own),
+        attention=group,
+        mlp_in=(*meeting, *_second_norm(spec, routed, shard), *(moe.routing(spec, of, shard, table) if of else ())),
+        mlp=mlp.kernels(spec, shard, table, "shared_experts" if of else "mlp"),
+        experts=moe.experts(spec, of, shard, table) if of else (),
+        after=(
+            *(moe.returned(spec, of, shard) if of else ()),
+            *sandwich,
+            _residual(spec, shard, 2 if spec.parallel_residual else 1),
+        ),
+    )
+
+
+def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels]:
+    """What mixes tokens: kernels on a rank's own tokens, then those on the tokens of its tensor-parallel group."""
+    if spec.linear_attention and spec.kind(number).linear:
+        return (), linear_attention.kernels(spec, spec.linear_attention, shard)
+    if spec.mla:
+        return mla.latents(spec, spec.mla, shard), mla.kernels(spec, spec.mla, number, shard)
+    return (), attention.kernels(spec, number, shard)
+
+
+def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
+    """Looking up the tokens; each rank of a tensor-parallel group has a part of the vocabulary."""
+    spec, shard = seen(spec, shard)
+    size = 2 * shard.wide * shard.tokens * spec.hidden_size
+    kept = (Kept("embedding", shard.wide * shard.own_tokens * spec.hidden_size),)
+    norm = (_norm(spec, shard, "embedding_norm", shard.wide, "embedding"),) if spec.embedding_norm else ()
+    return (Kernel("embed", "embed", "embedding", (spec.hidden_size,), shard.dtype, size, kept), *norm)
+
+
+def head(spec: ModelSpec, shard: Shard) -> Kernels:
+    """The last norm, the logits (never in 8 bits) and the loss.
+
+    Pass by pass as in Megatron-LM (core/tensor_parallel/cross_entropy.py), a logit moves 38 bytes forward: cast 6,
+    maximum 4, subtract 8, exponential 8, sum 4, divide 8, and 14 backward (of logits in 16 bits).
+    """
+    spec, shard = seen(spec, shard)
+    table = head_parameters(spec)
+    words, _ = matrix(table, "logits", shard.tp)
+    logits = gemm(shard, table, "logits", "head", shard.tokens, dtype=shard.plain)
+    kept = (Kept("head", shard.tokens * words * 4),)  # softmax in fp32, from which the gradient is made
+    kind, moved = ("loss_passes", 38) if shard.loss_passes else ("cross_entropy", 2)
+    loss = Kernel(kind, "loss", "head", (words,), shard.dtype, moved * shard.tokens * words, kept)
+    return (_norm(spec, shard, "final_norm", shard.wide), *logits, loss)
+
+
+def mtp_in(spec: ModelSpec, shard: Shard) -> Kernels:
+    """What a multi-token-prediction layer has before its decoder layer: two norms and a projection of both."""
+    spec, shard = seen(spec, shard)
+    norms = (_norm(spec, shard, "enorm"), _norm(spec, shard, "hnorm"))
+    return (*norms, *gemm(shard, mtp_parameters(spec), "eh_proj", "mlp", shard.own_tokens, "mtp", keeps=shard.wide))
+
+
+def _norm(spec: ModelSpec, shard: Shard, name: str, width: float = 0, part: str = "layernorm") -> Kernel:
+    """A norm of a rank's own tokens; its output is kept in `width` bytes, those that a product reads if 0."""
+    elements, bytes_each = shard.own_tokens * spec.hidden_size, width or shard.narrow
+    return memory_bound("rms_norm", name, part, spec.hidden_size, elements, 2, shard, elements * bytes_each)
+
+
+def _post_norm(spec: ModelSpec, shard: Shard) -> Kernel:
+    """A norm before a residual: nothing reads its output later, so its input is kept."""
+    return _norm(spec, shard, "post_norm", shard.wide, "residual")
+
+
+def _input_norm(spec: ModelSpec, shard: Shard, routed: bool, latents: bool) -> Kernel:
+    """The norm before attention, which gathers what it reads, unless a rank makes latents of its own tokens first."""
+    norm = _norm(spec, shard, "input_norm", _read(shard, routed))
+    return norm if latents else _gathered(shard, norm)
+
+
+def _second_norm(spec: ModelSpec, routed: bool, shard: Shard) -> Kernels:
+    if spec.shared_norm:
+        return ()
+    norm = _norm(spec, shard, "mlp_norm", _read(shard, routed))
+    return (norm if routed else _gathered(shard, norm),)
+
+
+def _gathered(shard: Shard, norm: Kernel) -> Kernel:
+    """A norm whose result is gathered over tp, and may stay so in place of the rank's own part."""
+    if not shard.keeps_gathered or shard.side > 1:
+        return norm
+    (own,) = norm.keeps
+    return replace(norm, keeps=(Kept(own.part, own.bytes * shard.tokens // shard.own_tokens),))
+
+
+def _read(shard: Shard, routed: bool) -> float:
+    """Bytes of an element that products read, of which routers are never in 8 bits."""
+    return shard.wide if routed else shard.narrow
+
+
+def _residual(spec: ModelSpec, shard: Shard, branches: int = 1) -> Kernel:
+    elements = shard.own_tokens * spec.hidden_size
+    kept = elements * shard.wide
+    return memory_bound("residual_add", "residual", "residual", spec.hidden_size, elements, 2 + branches, shard, kept)

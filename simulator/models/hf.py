@@ -1,0 +1,321 @@
+"""From a Hugging Face config.json to a ModelSpec, by model family.
+
+An unknown `model_type` is read as llama-like, which the spec's `assumptions` say; layers we cannot size are refused.
+What a family fixes beside its config lives in `families`, what cannot be sized in `refused`, typed reading of keys in
+`keys`.
+"""
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import UserError
+from ..base.files import read_json
+from .counts import total_params
+from .families import FAMILIES, Family, family_of
+from .keys import Keys
+from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
+from .refused import KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION, refuse
+
+DTYPES = ("bfloat16", "float16", "float32")
+_MAX_LAYERS, _MAX_EXPERTS, _MAX_PARAMS = 1000, 4096, 10**17
+_MAX_ALL_EXPERTS = 300_000  # over all layers: each has up to six tensors, and each tensor its name
+
+
+def load_hf_config(path: str | Path) -> ModelSpec:
+    """Read a config.json, or the one in a model's folder.
+
+    Raises:
+        UserError: no such file, not JSON, or a key that is missing or out of range; one line per fault.
+    """
+    file = Path(path)
+    file = file / "config.json" if os.path.isdir(file) else file
+    name = file.parent.name if file.name == "config.json" else file.stem
+    return from_hf_config(read_json(file), str(file), name)
+
+
+def _json_object(content: Any, where: str) -> Mapping[str, Any]:
+    if isinstance(content, Mapping):
+        return content
+    wanted = "expected the JSON object of a Hugging Face config.json"
+    raise UserError(f"{where}: holds {type(content).__name__}, not an object; {wanted}")
+
+
+def from_hf_config(
+    config: Mapping[str, Any], where: str = "model", name: str | None = None, strict: Collection[str] = ()
+) -> ModelSpec:
+    """The model that the keys of a Hugging Face config describe.
+
+    Keys go by Llama's names or by the family's own, such as `n_embd` of GPT-2. Beside them, `gated_ffn`,
+    `norm`, `norm_bias`, `attention_out_bias`, `mlp_bias`, `qk_norm`, `parallel_residual`, `shared_norm`,
+    `embedding_norm`, `positions` and `position_embeddings` are read, for models that have no such config.
+
+    Args:
+        config: the keys; those that do not concern sizes are ignored.
+        where: the file or place named in error messages.
+        name: the model's name; by default its source or `model_type`.
+        strict: keys that must mean something for this model, such as those a user wrote by hand.
+
+    Raises:
+        UserError: a key is missing or out of range, or the model has layers that we cannot size; one line per fault.
+    """
+    spec, keys = _read(config, where, name)
+    keys.refuse_unread(strict)
+    keys.check()
+    return _sizeable(spec, where)
+
+
+def read_keys(config: Mapping[str, Any], where: str = "model") -> dict[str, Any]:
+    """The keys that `from_hf_config` reads of a config; the others say how a model is run or was made.
+
+    Raises:
+        UserError: we cannot size such a model. What else is wrong with it is found when it is read.
+    """
+    asked = _read(config, where, None)[1].asked
+    return {key: value for key, value in config.items() if key in asked}
+
+
+def _read(config: Mapping[str, Any], where: str, name: str | None) -> tuple[ModelSpec, Keys]:
+    model_type = str(_json_object(config, where).get("model_type") or "llama")
+    family = family_of(model_type, config)
+    keys = Keys(config, where, family.own)
+    keys.text("model_type", "llama")
+    refuse(keys, family, model_type)
+    keys.check()
+    named = keys.text("source", keys.text("_name_or_path", model_type))
+    return _spec(keys, family, model_type, name or named), keys
+
+
+def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
+    if (total := total_params(spec)) > _MAX_PARAMS:
+        raise UserError(f"{where}: {total:.3g} parameters in all; at most {_MAX_PARAMS:.0e}")
+    layers = spec.num_hidden_layers + spec.num_nextn_predict_layers
+    experts = spec.moe.n_routed_experts * sum(map(spec.is_moe, range(layers))) if spec.moe else 0
+    if experts > _MAX_ALL_EXPERTS:
+        raise UserError(f"{where}: {experts} routed experts in all layers; at most {_MAX_ALL_EXPERTS}")
+    return spec
+
+
+def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
+    hidden, heads = keys.whole("hidden_size"), keys.whole("num_attention_heads")
+    layers = keys.whole("num_hidden_layers", maximum=_MAX_LAYERS)
+    mla = _mla(keys) if family.mla else None
+    positions, learned = _positions(keys, family)
+    biased = not (family.no_bias and keys.flag("no_bias", False))
+    attention_bias = keys.flag("attention_bias", family.attention_bias and biased)
+    norm_bias = keys.flag("norm_bias", family.norm_bias and biased)
+    parallel = keys.flag("parallel_residual", family.parallel_residual)
+    kinds = _layer_types(keys, family, layers)
+    sliding = _sliding_layers(keys, family, layers, kinds)
+    mtp_key = "mtp_num_hidden_layers" if family.mtp_apart else "num_nextn_predict_layers"
+    mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
+    return ModelSpec(
+        name=name,
+        model_type=model_type,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        head_dim=mla.v_head_dim if mla else _head_dim(keys, hidden, heads),
+        num_key_value_heads=heads if mla else _kv_heads(keys, family, heads),
+        intermediate_size=_intermediate_size(keys, family, hidden),
+        vocab_size=keys.whole("vocab_size"),
+        tie_word_embeddings=keys.flag("tie_word_embeddings", family.tied),
+        dtype=_dtype(keys),
+        hidden_act=keys.one_of("hidden_act", ACTIVATIONS, family.act),
+        gated_ffn=keys.flag("gated_ffn", family.gated),
+        fused_gate_up=family.fused_gate_up,
+        attention_bias=attention_bias,
+        attention_out_bias=keys.flag("attention_out_bias", attention_bias and family.out_bias),
+        fused_qkv=family.fused_qkv,
+        attention_sinks=family.attention_sinks,
+        mlp_bias=keys.flag("mlp_bias", family.mlp_bias and biased),
+        norm=keys.one_of("norm", NORMS, "layer" if norm_bias else family.norm),
+        norm_bias=norm_bias,
+        embedding_norm=keys.flag("embedding_norm", family.embedding_norm),
+        parallel_residual=parallel,
+        shared_norm=_shared_norm(keys, family, parallel),
+        qk_norm=keys.flag("qk_norm", False) or keys.flag("use_qk_norm", family.qk_norm),
+        output_gate=family.output_gate,
+        sandwich_norms=family.sandwich_norms,
+        sliding_window=keys.whole("sliding_window") if sliding else None,
+        sliding_layers=sliding,
+        max_position_embeddings=keys.whole("max_position_embeddings", default=0),
+        positions=positions,
+        position_embeddings=learned,
+        mla=mla,
+        indexer=_indexer(keys, layers, mtp_layers) if family.indexer else None,
+        linear_attention=_linear_attention(keys, layers, kinds) if family.linear_attention else None,
+        moe=_moe(keys, family, layers) if family.experts else None,
+        num_nextn_predict_layers=mtp_layers,
+        mtp_copies=family.mtp_copies,
+        mtp_apart=family.mtp_apart,
+        trunk=family.trunk,
+        quantization=_quantization(keys),
+        assumptions=_assumptions(keys, model_type),
+    )
+
+
+def _positions(keys: Keys, family: Family) -> tuple[str, int]:
+    """How a token knows its place, and how many positions are learned: the key says so, or ALiBi's, or RoPE's."""
+    bias_or_rotary = "alibi" * keys.flag("alibi", False) or "rotary" * keys.flag("rope", False)
+    kind = keys.one_of("positions", POSITIONS, bias_or_rotary or family.positions)
+    if kind == "learned":
+        return kind, keys.whole("position_embeddings") + family.position_offset
+    if kind != "rotary" or "position_embeddings" in family.own:
+        return kind, 0
+    learned = keys.whole("position_embeddings", default=0, minimum=0)
+    return ("learned" if learned else kind), learned
+
+
+def _shared_norm(keys: Keys, family: Family, parallel: bool) -> bool:
+    """Falcon's later layers have a norm each for attention and FFN, which its earlier ones share."""
+    later = family.shared_norm and keys.flag("new_decoder_architecture", False)
+    shared = keys.flag("shared_norm", family.shared_norm and parallel and not later)
+    keys.expect(parallel or not shared, "shared_norm", "false without parallel_residual")
+    return shared
+
+
+def _intermediate_size(keys: Keys, family: Family, hidden: int) -> int:
+    if not family.ffn_ratio:
+        return keys.whole("intermediate_size")
+    return keys.whole("intermediate_size", default=keys.whole("expansion_ratio", default=4) * hidden)
+
+
+def _kv_heads(keys: Keys, family: Family, heads: int) -> int:
+    if family.multi_query and not keys.flag("new_decoder_architecture", False) and keys.flag("multi_query", True):
+        return 1
+    kv_heads = keys.whole("num_key_value_heads", default=heads)
+    keys.expect(heads % kv_heads == 0, "num_key_value_heads", f"a divisor of num_attention_heads = {heads}")
+    return kv_heads
+
+
+def _head_dim(keys: Keys, hidden: int, heads: int) -> int:
+    fits = keys.has("head_dim") or hidden % heads == 0
+    keys.expect(fits, "num_attention_heads", f"a divisor of hidden_size = {hidden}, or give head_dim")
+    return keys.whole("head_dim", default=max(hidden // heads, 1))
+
+
+def _dtype(keys: Keys) -> str:
+    key = "dtype" if keys.has("dtype") else "torch_dtype"
+    dtype = keys.text(key, "bfloat16").removeprefix("torch.")
+    if dtype not in DTYPES:
+        keys.fault(key, f"one of {', '.join(DTYPES)}")
+    return dtype
+
+
+def _mla(keys: Keys) -> Mla:
+    return Mla(
+        q_lora_rank=keys.optional("q_lora_rank"),
+        kv_lora_rank=keys.whole("kv_lora_rank"),
+        qk_nope_head_dim=keys.whole("qk_nope_head_dim"),
+        qk_rope_head_dim=keys.whole("qk_rope_head_dim"),
+        v_head_dim=keys.whole("v_head_dim"),
+    )
+
+
+def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
+    """The keys that say which layers have an indexer are a list, or else a step and where it starts."""
+    keys.expect(keys.has("q_lora_rank"), "q_lora_rank", "a whole number: the indexer reads the compressed query")
+    keys.whole(KEY_OF_INDEXER, default=1)  # how many tokens it picks: no matter of size
+    types = keys.sequence("indexer_types")
+    if types and (len(types) < layers or not {str(kind) for kind in types} <= {"full", "shared"}):
+        keys.fault("indexer_types", f"full or shared for each of {layers} layers")
+    step, offset = keys.whole("index_topk_freq", default=1), keys.whole("index_skip_topk_offset", default=2, minimum=0)
+    own = [max(number + 1 - offset, 0) % step == 0 for number in range(layers + mtp_layers)]
+    own[: len(types[:layers])] = [kind == "full" for kind in types[:layers]]
+    return Indexer(
+        num_heads=keys.whole("index_n_heads"),
+        head_dim=keys.whole("index_head_dim"),
+        layers=frozenset(number for number, has in enumerate(own) if has),
+    )
+
+
+def _linear_attention(keys: Keys, layers: int, kinds: list[str]) -> LinearAttention:
+    """Without `layer_types`, all but every n-th layer are linear."""
+    step = keys.whole("full_attention_interval", default=4)
+    linear = [kind == "linear_attention" for kind in kinds] or [(number + 1) % step != 0 for number in range(layers)]
+    return LinearAttention(
+        num_key_heads=keys.whole("linear_num_key_heads"),
+        num_value_heads=keys.whole(KEY_OF_LINEAR_ATTENTION),
+        key_head_dim=keys.whole("linear_key_head_dim"),
+        value_head_dim=keys.whole("linear_value_head_dim"),
+        conv_kernel=keys.whole("linear_conv_kernel_dim"),
+        layers=frozenset(number for number, is_linear in enumerate(linear) if is_linear),
+    )
+
+
+def _moe(keys: Keys, family: Family, layers: int) -> Moe:
+    assert family.experts is not None
+    experts = keys.whole(family.experts, maximum=_MAX_EXPERTS)
+    width, top_k = keys.whole(family.expert_width), keys.whole("num_experts_per_tok")
+    keys.expect(top_k <= experts, "num_experts_per_tok", f"at most {family.experts} = {experts}")
+    return Moe(
+        n_routed_experts=experts,
+        num_experts_per_tok=top_k,
+        moe_intermediate_size=width,
+        layers=_moe_layers(keys, layers),
+        shared_intermediate_size=_shared_width(keys, width),
+        shared_gate=family.shared_gate,
+        correction_bias=family.correction_bias,
+        router_bias=family.router_bias,
+        stacked_experts=family.router_bias,
+    )
+
+
+def _shared_width(keys: Keys, width: int) -> int:
+    if keys.has("shared_expert_intermediate_size"):
+        return keys.whole("shared_expert_intermediate_size", minimum=0)
+    return width * keys.whole("n_shared_experts", default=0, minimum=0, maximum=_MAX_EXPERTS)
+
+
+def _moe_layers(keys: Keys, layers: int) -> tuple[int, ...]:
+    """DeepSeek counts from the first MoE layer on, Qwen steps through all and names dense exceptions."""
+    first = keys.whole("first_k_dense_replace", default=0, minimum=0)
+    frequency, step = keys.whole("moe_layer_freq", default=1), keys.whole("decoder_sparse_step", default=1)
+    dense = keys.sequence("mlp_only_layers")
+    return tuple(i for i in range(first, layers) if i % frequency == 0 and (i + 1) % step == 0 and i not in dense)
+
+
+def _sliding_layers(keys: Keys, family: Family, layers: int, kinds: list[str]) -> tuple[int, ...]:
+    """Qwen switches the window on and starts it at a layer, GPT-OSS slides every other layer, Mistral all."""
+    on = keys.flag("use_sliding_window", not family.window_needs_flag) and keys.has("sliding_window")
+    first = keys.whole("max_window_layers", default=0, minimum=0) if family.window_needs_flag else 0
+    if kinds:
+        return tuple(number for number, kind in enumerate(kinds) if kind == "sliding_attention")
+    return tuple(range(first, layers, 2 if family.alternating_window else 1)) if on else ()
+
+
+def _layer_types(keys: Keys, family: Family, layers: int) -> list[str]:
+    """The kind of attention of each layer, empty where the config does not list them."""
+    if not keys.has("layer_types"):
+        return []
+    known = ["linear_attention" if family.linear_attention else "sliding_attention", "full_attention"]
+    types = [str(kind) for kind in keys.sequence("layer_types")]
+    if len(types) >= layers and set(types) <= set(known):
+        return types[:layers]
+    keys.fault("layer_types", f"{' or '.join(known)} for each of {layers} layers")
+    return []
+
+
+def _quantization(keys: Keys) -> Fp8 | None:
+    """Block FP8 as DeepSeek stores it; any other method has sizes that we do not know."""
+    given = keys.get("quantization_config")
+    if given is None:
+        return None
+    block = (
+        given.get("weight_block_size") if isinstance(given, Mapping) and given.get("quant_method") == "fp8" else None
+    )
+    if isinstance(block, list | tuple) and len(block) == 2 and all(type(n) is int and n > 0 for n in block):
+        return Fp8((block[0], block[1]))
+    keys.fault("quantization_config", 'quant_method "fp8" with a weight_block_size such as [128, 128], or none at all')
+    return None
+
+
+def _assumptions(keys: Keys, model_type: str) -> tuple[str, ...]:
+    notes = []
+    if model_type not in FAMILIES:
+        notes.append(f"model_type {model_type!r} is not known and read as llama-like")
+    if not keys.has("dtype") and not keys.has("torch_dtype"):
+        notes.append("no dtype given: bfloat16")
+    return tuple(notes)

@@ -1,0 +1,108 @@
+"""Kernels: what one GPU computes, one by one, with floating-point operations, and the gradients of each.
+
+Which kernels a layer has, and what of their output is kept for the backward, lives in `blocks`; how long they take in
+`costs`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ..base.op_kinds import ATTENTION, EXPERTS, PRODUCT, op_kind
+
+ALIGNED_BYTES = 32  # rows of a matrix that start at multiples of it are loaded as fast as any
+SUM_BYTES = 8  # bytes of an element that a weight gradient adds to in 32 bits: read and written
+
+
+class Kept(NamedTuple):
+    """What the forward keeps for the backward: bytes, and the part of the layer that could make it again."""
+
+    part: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel on one rank.
+
+    `kind` says what `shape` means: (m, n, k) of a product with m rows and k summed; (batch, seq, heads, kv_heads,
+    qk_dim, v_dim, causal, window, parts) of attention, of which this rank does one of `parts`, window 0 for none;
+    (rows, hidden, inter, topk, experts, etp, ep, matrices) of the experts of one rank, all their products; and
+    (width,) of a memory-bound kernel, which moves `bytes`. `dtype` is what it computes in, `part` what of a layer it
+    belongs to.
+    """
+
+    kind: str
+    name: str
+    part: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int = 0
+    keeps: tuple[Kept, ...] = ()
+    trained: bool = True
+
+
+Kernels = tuple[Kernel, ...]
+
+
+def flop(kernel: Kernel) -> float:
+    """Floating-point operations; attention counts what its mask leaves, memory-bound kernels count nothing."""
+    form = op_kind(kernel.kind).form
+    if form == PRODUCT:
+        m, n, k = kernel.shape
+        return 2.0 * m * n * k
+    if form == ATTENTION:
+        batch, seq, heads, _, qk_dim, v_dim, causal, window, parts = kernel.shape
+        forward = 2.0 * batch * heads * (qk_dim + v_dim) * visible(seq, bool(causal), window) / parts
+        return forward if kernel.kind == "attention" else 2 * forward
+    if form == EXPERTS:
+        rows, hidden, inter, _, _, etp, _, matrices = kernel.shape
+        return 2.0 * rows * hidden * inter * matrices / etp
+    return 0.0
+
+
+def visible(seq: int, causal: bool, window: int) -> float:
+    """Pairs of tokens that attend, of `seq` squared: half where causal, a band where a window slides."""
+    if not causal:
+        return float(seq * seq)
+    near = min(window, seq) if window else seq
+    return near * (seq - near / 2)
+
+
+def input_gradient(kernel: Kernel) -> Kernel:
+    """The kernel that gives the gradient of what a forward kernel read.
+
+    Raises:
+        KeyError: kernels of this kind have none.
+    """
+    of = op_kind(kernel.kind)
+    if not of.input_gradient:
+        raise KeyError(f"{kernel.kind} has no gradient")
+    gradient: dict[str, Any] = {"kind": of.input_gradient, "keeps": (), "name": f"{kernel.name}_dgrad"}
+    if of.form == PRODUCT:
+        m, n, k = kernel.shape
+        operands = 2 if kernel.part == "core_attn" else 1  # no weight there: both operands have gradients
+        return replace(kernel, shape=(operands * m, k, n), **gradient)
+    return replace(kernel, bytes=round(kernel.bytes * of.input_traffic), **gradient)
+
+
+def weight_gradient(kernel: Kernel) -> Kernel | None:
+    """The kernel that gives the gradient of a forward kernel's weights; None without weights that are trained."""
+    of = op_kind(kernel.kind)
+    if not kernel.trained or not of.weight_gradient:
+        return None
+    gradient: dict[str, Any] = {"kind": of.weight_gradient, "keeps": (), "name": f"{kernel.name}_wgrad"}
+    if of.form == PRODUCT:
+        m, n, k = kernel.shape
+        gradient["shape"] = n, k, m
+    return replace(kernel, **gradient)
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of one element of a type that is computed in."""
+    return {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8-block": 1, "mxfp8": 1, "nvfp4": 0.5}[dtype]
+
+
+def aligned_bytes(width: int, dtype: str) -> float:
+    """The largest power of two of bytes of which rows of `width` elements are a whole number."""
+    bits = width * round(8 * element_bytes(dtype))
+    return (bits & -bits) / 8

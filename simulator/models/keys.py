@@ -1,0 +1,114 @@
+"""Keys: typed reading of one config's keys, every fault collected so that the user sees them all at once.
+
+What the keys mean lives in `hf`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from ..base.errors import UserError, did_you_mean, fault
+
+_MAX_DIM = 2**31
+
+
+class Keys:
+    """A config and the faults found in it so far.
+
+    A method that meets a fault notes it and returns a harmless value; `check` raises if there was any.
+    `None` counts as missing, as Hugging Face configs use it. `own` is how this config may call a key instead, `a.b`
+    for the key b inside of a; faults then name what the config has, or should have had.
+    """
+
+    def __init__(self, config: Mapping[str, Any], where: str, own: Mapping[str, str] | None = None):
+        self.config = config
+        self.where = where
+        self.own = own or {}
+        self.faults: list[str] = []
+        self.asked: set[str] = set()
+        for outer in sorted({name.partition(".")[0] for name in self.own.values() if "." in name}):
+            if not isinstance(config.get(outer, {}), Mapping | None):
+                self.fault(outer, "an object")
+
+    def get(self, key: str) -> Any:
+        """The raw value, None where the key is missing."""
+        name = self._name(key)
+        self.asked |= {key, name.partition(".")[0]}
+        return self._at(name)
+
+    def _name(self, key: str) -> str:
+        return key if self.config.get(key) is not None else self.own.get(key, key)
+
+    def _at(self, name: str) -> Any:
+        outer, _, inner = name.partition(".")
+        value = self.config.get(outer)
+        if not inner:
+            return value
+        return value.get(inner) if isinstance(value, Mapping) else None
+
+    def has(self, key: str) -> bool:
+        """Whether the key is present with a value."""
+        return self.get(key) is not None
+
+    def fault(self, key: str, allowed: str) -> None:
+        """Note a fault of this key's value."""
+        name = self._name(key)
+        self.faults.append(fault(self.where, name, self._at(name), allowed))
+
+    def expect(self, ok: bool, key: str, allowed: str) -> None:
+        """Note a fault of how this key fits others, unless there was a fault before, from which it may follow."""
+        if not ok and not self.faults:
+            self.fault(key, allowed)
+
+    def whole(self, key: str, default: int | None = None, minimum: int = 1, maximum: int = _MAX_DIM) -> int:
+        """A whole number in a range; required when there is no default."""
+        if not self.has(key) and default is not None:
+            return default
+        value = self.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+            return value
+        missing = "" if self.has(key) else "missing; "
+        self.fault(key, f"{missing}a whole number from {minimum} to {maximum}")
+        return 1
+
+    def optional(self, key: str) -> int | None:
+        """A positive whole number, or None where the key is missing."""
+        return self.whole(key) if self.has(key) else None
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.fault(key, "true or false")
+        return value if isinstance(value, bool) else default
+
+    def text(self, key: str, default: str) -> str:
+        """A text."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, str):
+            self.fault(key, "a text")
+        return value if isinstance(value, str) else default
+
+    def one_of(self, key: str, known: Collection[str], default: str) -> str:
+        """One of the known texts."""
+        value = self.text(key, default)
+        if value not in known:
+            self.fault(key, f"one of {', '.join(known)}")
+        return value
+
+    def sequence(self, key: str) -> list[Any]:
+        """A list, empty where the key is missing."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, list | tuple):
+            self.fault(key, "a list")
+        return list(value) if isinstance(value, list | tuple) else []
+
+    def refuse_unread(self, names: Iterable[str]) -> None:
+        """Note a fault for each of these keys that nobody asked for; a near miss is suggested."""
+        for key in sorted(set(names) - self.asked):
+            near = did_you_mean(key, sorted(self.asked), most=1)
+            self.fault(key, "means nothing for this model" + (f"; {near}" if near else ""))
+
+    def check(self) -> None:
+        """Raise UserError if any fault was noted."""
+        if self.faults:
+            raise UserError(*self.faults)

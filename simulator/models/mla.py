@@ -1,0 +1,79 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), and the indexer of its sparse form (DeepSeek-V3.2).
+
+Its parameters, and its kernels on one rank. An indexer has parameters, but no kernels: attention is priced dense.
+"""
+
+from .attention import output, scores
+from .build import gemm, memory_bound
+from .kernels import Kernels
+from .model import Indexer, Mla, ModelSpec
+from .parameters import Parameter, Parameters, linear, split
+from .shard import Shard
+
+
+def parameters(spec: ModelSpec, mla: Mla, indexer: Indexer | None) -> Parameters:
+    """Every rank has what makes the latents; heads, which read them, are cut."""
+    heads, hidden, latent, bias = spec.num_attention_heads, spec.hidden_size, mla.kv_lora_rank, spec.attention_bias
+    up = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    down = latent + mla.qk_rope_head_dim
+    return [
+        *_query(spec, mla.q_lora_rank),
+        *linear("self_attn.kv_a_proj_with_mqa", down, hidden, "kv_down", bias=bias),
+        Parameter("self_attn.kv_a_layernorm.weight", (latent,)),
+        *linear("self_attn.kv_b_proj", up, latent, "kv_up", cut=0, units=heads),
+        *output(spec),
+        *(_indexer(spec, indexer, mla.q_lora_rank or 0) if indexer else []),
+    ]
+
+
+def _query(spec: ModelSpec, rank: int | None) -> Parameters:
+    heads, hidden = spec.num_attention_heads, spec.hidden_size
+    width = heads * spec.qk_head_dim
+    if rank is None:
+        return linear("self_attn.q_proj", width, hidden, "q_up", cut=0, units=heads)
+    return [
+        *linear("self_attn.q_a_proj", rank, hidden, "q_down", bias=spec.attention_bias),
+        Parameter("self_attn.q_a_layernorm.weight", (rank,)),
+        *linear("self_attn.q_b_proj", width, rank, "q_up", cut=0, units=heads),
+    ]
+
+
+def _indexer(spec: ModelSpec, indexer: Indexer, rank: int) -> Parameters:
+    """Reads the compressed query and the layer's input; its norm is a layer norm, with a bias."""
+    name, dim = "self_attn.indexer", indexer.head_dim
+    return [
+        *linear(f"{name}.wq_b", indexer.num_heads * dim, rank),
+        *linear(f"{name}.wk", dim, spec.hidden_size),
+        Parameter(f"{name}.k_norm.weight", (dim,)),
+        Parameter(f"{name}.k_norm.bias", (dim,)),
+        Parameter(f"{name}.weights_proj.weight", (indexer.num_heads, spec.hidden_size)),
+    ]
+
+
+def latents(spec: ModelSpec, mla: Mla, shard: Shard) -> Kernels:
+    """The latents of queries and keys, which tensor parallelism does not cut: each rank has those of its tokens."""
+    table, tokens, wide = parameters(spec, mla, None), shard.own_tokens, shard.wide
+    norms = [
+        memory_bound("rms_norm", f"{name}_norm", "qkv", rank, tokens * rank, 2, shard, tokens * rank * shard.narrow)
+        for name, rank in (("q", mla.q_lora_rank), ("kv", mla.kv_lora_rank))
+        if rank
+    ]
+    return (
+        *gemm(shard, table, "q_down", "qkv", tokens, "qkv", keeps=wide),
+        *gemm(shard, table, "kv_down", "qkv", tokens, "qkv", keeps=wide),
+        *norms,
+    )
+
+
+def kernels(spec: ModelSpec, mla: Mla, number: int, shard: Shard) -> Kernels:
+    """From latents to the output, on the tokens of a tensor-parallel group; keys are kept with their rotary part."""
+    table, heads, tokens = parameters(spec, mla, None), split(spec.num_attention_heads, shard.tp), shard.tokens
+    up, wide, keys = "mla_up_proj", shard.wide, heads * (spec.qk_head_dim + mla.v_head_dim)
+    turned = tokens * (heads + 1) * mla.qk_rope_head_dim
+    return (
+        *gemm(shard, table, "q_up", up, tokens, "qkv", keeps=wide),
+        *gemm(shard, table, "kv_up", up, tokens, "qkv", keeps=wide, kept_width=keys),
+        memory_bound("rope", "rope", up, mla.qk_rope_head_dim, turned, 2, shard),
+        *scores(spec, number, shard, heads, heads),
+        *gemm(shard, table, "proj", "proj", tokens, "proj"),
+    )

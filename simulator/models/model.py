@@ -1,0 +1,194 @@
+"""ModelSpec: the shape of a decoder-only transformer.
+
+Field names follow the Hugging Face config.json. Reading such a file lives in `hf`, presets in `presets`; what is in a
+layer of such a model, parameters and kernels, in `blocks`.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes no difference to sizes
+    *("silu", "swish", "relu", "relu2"),
+    *("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
+)
+NORMS = ("rms", "layer")
+POSITIONS = ("rotary", "learned", "alibi", "none")
+
+
+@dataclass(frozen=True)
+class Mla:
+    """Multi-head latent attention; `q_lora_rank` is None where the query is projected in one step."""
+
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """DeepSeek sparse attention: a small attention beside MLA that picks the tokens MLA attends to.
+
+    `layers` have an indexer of their own, the MTP layers counted on; the others reuse what the last of them picked.
+    """
+
+    num_heads: int
+    head_dim: int
+    layers: frozenset[int]
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """Gated DeltaNet, which takes the place of attention in `layers`."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    layers: frozenset[int]
+
+    @property
+    def value_width(self) -> int:
+        """All heads of v, hence of what the output projection reads."""
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def qkv_width(self) -> int:
+        """All heads of q, k and v, over which the convolution runs."""
+        return 2 * self.num_key_heads * self.key_head_dim + self.value_width
+
+
+@dataclass(frozen=True)
+class Moe:
+    """Mixture of experts: what one MoE layer holds, and which layers are MoE.
+
+    `shared_intermediate_size` is the width of all shared experts together, which checkpoints store as one FFN;
+    `shared_gate` is Qwen2-MoE's gate on it, `correction_bias` DeepSeek's bias for balancing without a loss,
+    `router_bias` and `stacked_experts` (one tensor for all experts of a layer) are GPT-OSS'.
+    """
+
+    n_routed_experts: int
+    num_experts_per_tok: int
+    moe_intermediate_size: int
+    layers: tuple[int, ...]
+    shared_intermediate_size: int = 0
+    shared_gate: bool = False
+    correction_bias: bool = False
+    router_bias: bool = False
+    stacked_experts: bool = False
+
+
+@dataclass(frozen=True)
+class Fp8:
+    """Block quantization: one byte per element, and one scale per block of a matrix, ragged blocks counted whole."""
+
+    weight_block_size: tuple[int, int] = (128, 128)
+    scale_dtype: str = "float32"
+
+
+class LayerKind(NamedTuple):
+    """What sets layers of one model apart; layers of one kind hold the same tensors."""
+
+    moe: bool = False
+    indexer: bool = False
+    linear: bool = False
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A decoder-only transformer.
+
+    `hidden_act` is one of ACTIVATIONS; `gated_ffn` has a second matrix whose product it gates (SwiGLU, GeGLU).
+    `norm` is one of NORMS, all with a weight per channel; `norm_bias` adds a bias to each.
+    `positions` is one of POSITIONS; `position_embeddings` counts the learned ones, and is 0 otherwise.
+    `attention_bias` is on the q, k, v projections, which `fused_qkv` stores as one matrix, and `attention_out_bias` on
+    o. `qk_norm` norms each head of q and k. `output_gate` doubles q, whose second half gates what attention gives.
+    `sandwich_norms` is a second pair of norms, after attention and FFN. `embedding_norm` norms what enters the layers.
+    `parallel_residual`: attention and FFN both read what enters the layer, with `shared_norm` through one norm, and
+    their sum is added to it. `sliding_layers` attend to the last `sliding_window` tokens only.
+    `mtp_copies`: each MTP layer is stored with copies of embedding and head;
+    `mtp_apart`: MTP is stored beside the stack, and its layers share one projection and norms.
+    `trunk` is how the checkpoint names what holds the layers. `quantization` is how the checkpoint is stored.
+    `assumptions` says what the config left open and how it was read.
+    """
+
+    name: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    model_type: str = "llama"
+    tie_word_embeddings: bool = False
+    dtype: str = "bfloat16"
+    hidden_act: str = "silu"
+    gated_ffn: bool = True
+    fused_gate_up: bool = False
+    attention_bias: bool = False
+    attention_out_bias: bool = False
+    fused_qkv: bool = False
+    attention_sinks: bool = False
+    mlp_bias: bool = False
+    norm: str = "rms"
+    norm_bias: bool = False
+    embedding_norm: bool = False
+    parallel_residual: bool = False
+    shared_norm: bool = False
+    qk_norm: bool = False
+    output_gate: bool = False
+    sandwich_norms: bool = False
+    sliding_window: int | None = None
+    sliding_layers: tuple[int, ...] = ()
+    max_position_embeddings: int = 0
+    positions: str = "rotary"
+    position_embeddings: int = 0
+    mla: Mla | None = None
+    indexer: Indexer | None = None
+    linear_attention: LinearAttention | None = None
+    moe: Moe | None = None
+    num_nextn_predict_layers: int = 0
+    mtp_copies: bool = True
+    mtp_apart: bool = False
+    trunk: str = "model"
+    quantization: Fp8 | None = None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Width of one head of q and k, the rotary part included."""
+        return self.mla.qk_nope_head_dim + self.mla.qk_rope_head_dim if self.mla else self.head_dim
+
+    @property
+    def v_head_dim(self) -> int:
+        """Width of one head of v, hence of what each head gives to the output projection."""
+        return self.mla.v_head_dim if self.mla else self.head_dim
+
+    @property
+    def architecture(self) -> str:
+        """Its kernels' entry in data/architectures.toml; empty where they are those of every transformer."""
+        return "sinks" if self.attention_sinks else "mla" if self.mla else ""
+
+    def is_moe(self, layer: int) -> bool:
+        """Whether a layer routes to experts; an MTP layer is built like the last layer of the stack."""
+        return self.moe is not None and min(layer, self.num_hidden_layers - 1) in self.moe.layers
+
+    def kind(self, layer: int) -> LayerKind:
+        """What a layer holds beside what all layers hold; an MTP layer has plain attention."""
+        return LayerKind(
+            moe=self.is_moe(layer),
+            indexer=self.indexer is not None and layer in self.indexer.layers,
+            linear=self.linear_attention is not None and layer in self.linear_attention.layers,
+        )
+
+    def window(self, layer: int) -> int | None:
+        """How many past tokens a layer attends to; None for all."""
+        return self.sliding_window if layer in self.sliding_layers else None
+
+    @property
+    def norms_per_layer(self) -> int:
+        """Norms over the hidden dimension in one layer; those of heads are part of attention."""
+        return (1 if self.shared_norm else 2) + (2 if self.sandwich_norms else 0)

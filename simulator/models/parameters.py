@@ -1,0 +1,96 @@
+"""The table of parameters: one record per parameter, from which all else is derived.
+
+A part lists its parameters beside its kernels, in `attention`, `mla`, `linear_attention`, `mlp` and `moe`; `blocks`
+puts a layer together. From the table follow the checkpoint (`tensors`), published counts (`counts`), what a rank holds
+and which gradients it adds up (`states`), and the shapes of GEMMs (`build`).
+"""
+
+from collections.abc import Iterable
+from math import prod
+from typing import NamedTuple
+
+from .model import ModelSpec
+
+
+class Parameter(NamedTuple):
+    """One parameter of a layer, or of what is before and behind the layers.
+
+    `name` is that of the Hugging Face checkpoint, without the layer's prefix; `{}` stands for an expert's number.
+    Parameters of one name (q, k, v, or gate and up) are stored as one tensor, joined along dimension 0.
+    `shape` is (out, in) of a matrix, whole, and that of one expert where each of `experts` experts has one.
+    `cut` is the dimension that tensor parallelism splits, in `units` that stay whole (heads; 0: elements); with None
+    every rank has a copy. Experts' parameters are cut over etp and spread over ep, all others are cut over tp.
+    `gemm` names the GEMM that reads it. `quantized`: FP8 checkpoints store it so. `dtype` overrides the model's.
+    `learned` is False without a gradient. A `copy` is stored again, but it is a parameter of another part.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    cut: int | None = None
+    units: int = 0
+    gemm: str = ""
+    quantized: bool = False
+    experts: int = 0
+    dtype: str | None = None
+    learned: bool = True
+    copy: bool = False
+
+    @property
+    def size(self) -> int:
+        """Elements in a layer, those of all experts together."""
+        return prod(self.shape) * (self.experts or 1)
+
+    def on_rank(self, ranks: int) -> tuple[int, ...]:
+        """Shape on one of so many ranks of tp, or of etp for one expert; where units are fewer, ranks share one."""
+        if self.cut is None:
+            return self.shape
+        whole = self.shape[self.cut]
+        unit = whole // self.units if self.units else 1
+        return (*self.shape[: self.cut], split(whole // unit, ranks) * unit, *self.shape[self.cut + 1 :])
+
+    def replicated(self, ranks: int) -> bool:
+        """Whether ranks of tp (etp) have copies, which see different tokens under sequence parallelism."""
+        return self.cut is None or 0 < self.units < ranks
+
+
+Parameters = list[Parameter]
+
+
+def linear(
+    name: str,
+    out: int,
+    into: int,
+    gemm: str = "",
+    *,
+    cut: int | None = None,
+    units: int = 0,
+    bias: bool = False,
+    experts: int = 0,
+    suffixes: tuple[str, str] = (".weight", ".bias"),
+) -> Parameters:
+    """A matrix that FP8 checkpoints quantize, and its bias, which is cut where the output is."""
+    weight = Parameter(name + suffixes[0], (out, into), cut, units, gemm, quantized=True, experts=experts)
+    beside = Parameter(name + suffixes[1], (out,), cut if cut == 0 else None, units if cut == 0 else 0, experts=experts)
+    return [weight] + [beside] * bias
+
+
+def norm(spec: ModelSpec, name: str) -> Parameters:
+    """A norm over the hidden dimension: a weight per channel, and a bias if the model's norms have one."""
+    weight = [Parameter(f"{name}.weight", (spec.hidden_size,))]
+    return weight + [Parameter(f"{name}.bias", (spec.hidden_size,))] * spec.norm_bias
+
+
+def n_elements(table: Iterable[Parameter]) -> int:
+    """Elements of all parameters of a table that are its own."""
+    return sum(each.size for each in table if not each.copy)
+
+
+def matrix(table: Iterable[Parameter], gemm: str, ranks: int) -> tuple[int, int]:
+    """(n, k) of a GEMM on one of so many ranks: outputs of all that it reads together; (0, 0) where there is none."""
+    shapes = [each.on_rank(ranks) for each in table if each.gemm == gemm]
+    return sum(shape[0] for shape in shapes), shapes[0][1] if shapes else 0
+
+
+def split(elements: int, ranks: int) -> int:
+    """The most that one of so many ranks has."""
+    return -(-elements // ranks)

@@ -1,0 +1,221 @@
+"""What one rank holds: parameters, what training keeps of each, and activations from the forward to the backward."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from .blocks import Layer, embedding_parameters, head_parameters, layer, layer_parameters, mtp_parameters
+from .kernels import Kernel, Kernels, element_bytes
+from .model import ModelSpec
+from .parameters import Parameter, Parameters, n_elements, split
+from .shard import Shard
+
+MODES = ("none", "selective", "full")
+
+_WITHIN = {"router": "moe", "shared_experts": "moe"}  # parts of a layer that another part holds
+_STATE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+
+
+# Parameters
+
+
+class Held(NamedTuple):
+    """Parameters of one rank: dense ones have replicas over dp x cp, those of experts over ranks of their own.
+
+    What is held `once` has no replica: nothing of it is reduced, gathered or sharded further.
+    """
+
+    dense: int
+    expert: int = 0
+    once: int = 0
+
+
+def all_held(parts: Iterable[Held]) -> Held:
+    """All of them together."""
+    dense, expert, once = 0, 0, 0
+    for part in parts:
+        dense, expert, once = dense + part.dense, expert + part.expert, once + part.once
+    return Held(dense, expert, once)
+
+
+def held(table: Iterable[Parameter], *, tp: int, ep: int = 1, etp: int = 1) -> Held:
+    """What one rank has of a table; experts are spread over ep and cut over etp."""
+    dense, expert = 0, 0
+    for each in table:
+        if each.experts:
+            expert += split(each.experts, ep) * prod(each.on_rank(etp))
+        else:
+            dense += prod(each.on_rank(tp))
+    return Held(dense, expert)
+
+
+def layer_held(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> Held:
+    """One layer on one rank; an MTP layer has its norms and the projection before it with it."""
+    return held(_layer(spec, number), tp=tp, ep=ep, etp=etp)
+
+
+def layer_replicated(spec: ModelSpec, number: int, *, tp: int) -> int:
+    """What of a layer every rank of tp has a copy of, and learns from its own tokens alone under sequence parallelism.
+
+    Keys and values of which there are fewer than ranks too; not the experts', which see what was sent to them.
+    """
+    table = [each for each in _layer(spec, number) if each.learned and not each.experts]
+    return held([each for each in table if each.replicated(tp)], tp=tp).dense
+
+
+def embedding_held(spec: ModelSpec, *, tp: int, owners: int = 1) -> Held:
+    """Token embeddings, split by words, and learned positions and a norm on every rank.
+
+    With `owners` above 1 the words of a rank are split once more, over so many ranks that would else be replicas.
+    """
+    words, *beside = embedding_parameters(spec)
+    if owners == 1:
+        return held([words, *beside], tp=tp)
+    rows, hidden = words.on_rank(tp)
+    return Held(held(beside, tp=tp).dense, once=split(rows, owners) * hidden)
+
+
+def head_held(spec: ModelSpec, *, tp: int, tied_here: bool = False) -> Held:
+    """The last norm and the output matrix; on a stage without the embedding a tied one is a copy."""
+    return held(head_parameters(spec, tied_here and spec.tie_word_embeddings), tp=tp)
+
+
+def head_replicated(spec: ModelSpec) -> int:
+    """The last norm, which every rank of tp has."""
+    return n_elements(each for each in head_parameters(spec) if each.cut is None)
+
+
+def trained(
+    spec: ModelSpec, number: int, rank: int, targets: Collection[str], *, tp: int, ep: int = 1, etp: int = 1
+) -> Held:
+    """Adapters of one layer, which are held beside it: two factors of each product that has one; experts have none."""
+    shard = Shard(1, 1, tp=tp, ep=ep, etp=etp, lora_rank=rank, adapted=tuple(targets))
+    return Held(sum(k.shape[1] * k.shape[2] for k in layer(spec, number, shard).all if k.part == "lora"))
+
+
+def _layer(spec: ModelSpec, number: int) -> Parameters:
+    """A layer, with what is before and behind an MTP layer, once if layers share it; copies are held elsewhere."""
+    index = number - spec.num_hidden_layers
+    own = index == 0 or (index > 0 and not spec.mtp_apart)
+    mtp = [each for each in mtp_parameters(spec) if not each.copy] if own else []
+    return layer_parameters(spec, spec.kind(number)) + mtp
+
+
+# States
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """Bytes of one rank, beside activations."""
+
+    weights: int
+    gradients: int
+    master: int
+    moments: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.weights + self.gradients + self.master + self.moments
+
+
+def state_bytes(
+    held: Held,
+    *,
+    zero: int,
+    shard_dense: int,
+    shard_expert: int,
+    compute: str = "bf16",
+    gradients: str = "fp32",
+    moments: str = "fp32",
+    master: bool = True,
+    trained: Held | None = None,
+) -> StateBytes:
+    """What training with Adam keeps of the parameters of one rank.
+
+    `zero` 1 shards moments and master weights over so many ranks, 2 gradients too, 3 weights too. Of `held`,
+    `trained` have gradients (default: all). Weights in 32 bits are their own master; what products read in 8 or 4 bits
+    is a copy (`copies_each`) of weights in 16. Source: ZeRO, arXiv 1910.02054.
+    """
+    learned = held if trained is None else trained
+
+    def bytes_of(of: Held, each: float, sharded: bool) -> int:
+        if not sharded:
+            return round(sum(of) * each)
+        return round((split(of.dense, shard_dense) + split(of.expert, shard_expert) + of.once) * each)
+
+    own_master = master and element_bytes(compute) < 4
+    return StateBytes(
+        weights=bytes_of(held, max(element_bytes(compute), 2), zero == 3),
+        gradients=bytes_of(learned, _STATE_BYTES[gradients], zero >= 2),
+        master=bytes_of(learned, 4 * own_master, zero >= 1),
+        moments=bytes_of(learned, 2 * _STATE_BYTES[moments], zero >= 1),
+    )
+
+
+def copies_each(compute: str, zero: int) -> float:
+    """Bytes of the quantized copies of a weight, which stay beside it; embedding and head are never quantized.
+
+    Products in 8 or 4 bits read two, along its rows and its columns; zero 3 makes them of what it gathers. Scales of
+    blocks (at most 6 % of a copy) are left out. Source: Transformer Engine 2.
+    """
+    each = element_bytes(compute)
+    return 2 * each if each < 2 and zero < 3 else 0
+
+
+# Activations
+
+
+def kept(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> dict[str, int]:
+    """Bytes that one layer keeps of one micro-batch, by part, when `parts` are recomputed ("full": all).
+
+    What enters the layer counts where it was made: in the layer before, or the embedding. So a layer that is recomputed
+    in full keeps its result. A part that is recomputed as a whole (mlp, moe, shared_experts) keeps nothing inside; of
+    others only what they name goes: attention's output stays, as the next product reads it.
+    """
+    assert mode in MODES, mode
+    if mode == "full":
+        return {kept.part: kept.bytes for kept in layer.after[-1].keeps}
+    found: dict[str, int] = {}
+    for kernel, wholes in _placed(layer):
+        for part, size in kernel.keeps:
+            if mode == "none" or not (wholes | {part}) & set(parts):
+                found[part] = found.get(part, 0) + size
+    return found
+
+
+def kept_bytes(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> int:
+    """All bytes of `kept`."""
+    return sum(kept(layer, mode, parts).values())
+
+
+def recomputed(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> Kernels:
+    """The kernels of a layer that run once more before its backward, in forward order.
+
+    Of experts whose activation alone is recomputed it is a kernel of its own, over all their rows.
+    """
+    assert mode in MODES, mode
+    if mode == "none":
+        return ()
+    found: list[Kernel] = []
+    for kernel, wholes in _placed(layer):
+        if mode == "full" or (wholes | {kernel.part}) & set(parts):
+            found.append(kernel)
+        elif kernel.kind == "experts" and "activation" in parts:
+            found.append(_expert_activation(kernel))
+    return tuple(found)
+
+
+def _placed(layer: Layer) -> Iterator[tuple[Kernel, set[str]]]:
+    """Every kernel with the parts that hold it as a whole, so that nothing inside is kept when they are recomputed."""
+    network = {kernel.part for kernel in layer.mlp} - {"activation", "lora"}
+    for kernel in layer.all:
+        wholes = set(network) if kernel in layer.mlp else {kernel.part} & {"moe", "router", "shared_experts"}
+        yield kernel, wholes | {_WITHIN[part] for part in wholes if part in _WITHIN}
+
+
+def _expert_activation(experts: Kernel) -> Kernel:
+    rows, _, inter, *_, etp, _, matrices = experts.shape
+    size = round(rows * inter / etp * matrices * max(element_bytes(experts.dtype), 2))
+    return Kernel("swiglu" if matrices == 3 else "gelu", "activation", "activation", (inter // etp,), "bf16", size)

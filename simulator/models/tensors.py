@@ -1,0 +1,196 @@
+"""Weights: every tensor of a checkpoint as columns (names, shapes, dtypes, bytes).
+
+The parameters of each part are listed in `blocks`; here they are joined as they are stored, quantized, turned into
+bytes and tiled over the layers, which takes a few tens of milliseconds for 140,000 of them.
+Splitting weights over ranks or buckets lives with the updates.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import UserError, fault
+from .blocks import embedding_parameters, head_parameters, layer_parameters, mtp_parameters
+from .model import Fp8, ModelSpec
+from .parameters import Parameter
+
+ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "uint8": 1}
+_MAX_TENSORS = 2_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A checkpoint in model order, one entry per tensor in every column.
+
+    `nbytes` [tensor] is unpadded; `expert` [tensor] marks the tensors of routed experts and their scales, not those of
+    shared experts; `layer` [tensor] is -1 outside the layers, and `num_hidden_layers` or more in MTP layers.
+    """
+
+    names: list[str]
+    shapes: list[tuple[int, ...]]
+    dtypes: list[str]
+    nbytes: NDArray[np.int64]
+    expert: NDArray[np.bool_]
+    layer: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def total_bytes(self) -> int:
+        """Sum over all tensors, without padding."""
+        return int(self.nbytes.sum())
+
+    @property
+    def largest_bytes(self) -> int:
+        """The largest tensor, which a bucket must hold whole."""
+        return int(self.nbytes.max(initial=0))
+
+    def aligned(self, alignment: int = 256) -> NDArray[np.int64]:
+        """Bytes of each tensor, rounded up to a multiple of `alignment`."""
+        return -(-self.nbytes // alignment) * alignment
+
+    def select(self, mask: NDArray[np.bool_]) -> "Weights":
+        """The tensors where `mask` [tensor] is true, in the same order."""
+        kept = np.flatnonzero(mask)
+        return Weights(
+            names=[self.names[i] for i in kept],
+            shapes=[self.shapes[i] for i in kept],
+            dtypes=[self.dtypes[i] for i in kept],
+            nbytes=self.nbytes[kept],
+            expert=self.expert[kept],
+            layer=self.layer[kept],
+        )
+
+    @classmethod
+    def from_totals(
+        cls, total_bytes: int, n_tensors: int, largest_bytes: int | None = None, where: str = "model"
+    ) -> "Weights":
+        """A model known by bytes and tensor count alone: even sizes, the last tensor takes the remainder.
+
+        With `largest_bytes` the first tensor has that size (the embedding usually is the largest and first) and the
+        others share the rest evenly. Nothing is known of layers or experts.
+
+        Raises:
+            UserError: the sizes do not fit each other.
+        """
+        sizes = np.array(_sizes(total_bytes, n_tensors, largest_bytes, where), dtype=np.int64)
+        return cls(
+            names=[f"tensor.{i}" for i in range(n_tensors)],
+            shapes=[(int(size),) for size in sizes],
+            dtypes=["uint8"] * n_tensors,
+            nbytes=sizes,
+            expert=np.zeros(n_tensors, dtype=bool),
+            layer=np.full(n_tensors, -1, dtype=np.int64),
+        )
+
+
+def _sizes(total: int, n_tensors: int, largest: int | None, where: str) -> list[int]:
+    if not 1 <= n_tensors <= _MAX_TENSORS:
+        raise UserError(fault(where, "n_tensors", n_tensors, f"from 1 to {_MAX_TENSORS}"))
+    if total < n_tensors:
+        raise UserError(fault(where, "total_bytes", total, f"at least 1 byte for each of {n_tensors} tensors"))
+    first = [] if largest is None else [largest]
+    sizes = first + _even(total - sum(first), n_tensors - len(first))
+    if largest is not None and (max(sizes) > largest or min(sizes) < 1 or sum(sizes) != total):
+        allowed = f"at least the even share of {n_tensors} tensors of {total} bytes in all, and 1 byte for the others"
+        raise UserError(fault(where, "largest_bytes", largest, allowed))
+    return sizes
+
+
+def _even(total: int, parts: int) -> list[int]:
+    if parts == 0:
+        return []
+    size, rest = divmod(total, parts)
+    return [size] * (parts - 1) + [size + rest]
+
+
+def weights(spec: ModelSpec, mtp: bool = True, fp8: Fp8 | bool | None = None) -> Weights:
+    """All tensors of a model's checkpoint.
+
+    Args:
+        spec: the model.
+        mtp: with the multi-token-prediction layers, as checkpoints are stored.
+        fp8: how linear layers are stored: None as the model's own config says, True or an `Fp8` in block-quantized
+            FP8, False in the model's dtype. Embeddings, head, norms, biases and routers always keep the dtype.
+    """
+    blocks = list(_blocks(spec, mtp, _quantization(spec, fp8)))
+    layers = [np.full(len(part), number, dtype=np.int64) for number, _, part in blocks]
+    parts = [part for _, _, part in blocks]
+    return Weights(
+        names=[prefix + name for _, prefix, part in blocks for name in part.names],
+        shapes=list(chain.from_iterable(part.shapes for part in parts)),
+        dtypes=list(chain.from_iterable(part.dtypes for part in parts)),
+        nbytes=np.concatenate([part.nbytes for part in parts]),
+        expert=np.concatenate([part.expert for part in parts]),
+        layer=np.concatenate(layers),
+    )
+
+
+def _quantization(spec: ModelSpec, fp8: Fp8 | bool | None) -> Fp8 | None:
+    if isinstance(fp8, bool):
+        return (spec.quantization or Fp8()) if fp8 else None
+    return fp8 or spec.quantization
+
+
+def _blocks(spec: ModelSpec, mtp: bool, fp8: Fp8 | None) -> Iterator[tuple[int, str, Weights]]:
+    """(layer number, prefix, tensors) in model order; equal layers share one template."""
+    depth, extra = spec.num_hidden_layers, _columns(mtp_parameters(spec), spec, fp8)
+    kinds = [spec.kind(number) for number in range(depth + spec.num_nextn_predict_layers)]
+    templates = {kind: _columns(layer_parameters(spec, kind), spec, fp8) for kind in set(kinds)}
+    yield -1, "", _columns(embedding_parameters(spec), spec, fp8)
+    for number in range(depth):
+        yield number, f"{spec.trunk}.layers.{number}.", templates[kinds[number]]
+    yield -1, "", _columns(head_parameters(spec, spec.tie_word_embeddings), spec, fp8)
+    for number in range(depth, depth + mtp * spec.num_nextn_predict_layers):
+        place = f"mtp.layers.{number - depth}." if spec.mtp_apart else f"{spec.trunk}.layers.{number}."
+        if number == depth or not spec.mtp_apart:
+            yield number, "mtp." if spec.mtp_apart else place, extra
+        yield number, place, templates[kinds[number]]
+
+
+def _columns(table: Sequence[Parameter], spec: ModelSpec, fp8: Fp8 | None) -> Weights:
+    """A template: names still lack their layer's prefix, and `layer` is set when it is placed."""
+    stored = [piece for tensor in _tensors(table) for piece in _stored(tensor, spec.dtype, fp8)]
+    return Weights(
+        names=[piece.name for piece in stored],
+        shapes=[piece.shape for piece in stored],
+        dtypes=[str(piece.dtype) for piece in stored],
+        nbytes=np.array([prod(piece.shape) * ITEMSIZE[str(piece.dtype)] for piece in stored], dtype=np.int64),
+        expert=np.array([piece.experts > 0 for piece in stored], dtype=bool),
+        layer=np.full(len(stored), -1, dtype=np.int64),
+    )
+
+
+def _tensors(table: Sequence[Parameter]) -> Iterator[Parameter]:
+    """Tensors as they are named: parameters of one name joined, and those of experts one by one or stacked.
+
+    Stacked ones, whose name has no place for an expert's number, are stored (experts, in, out).
+    """
+    joined: dict[str, Parameter] = {}
+    for each in table:
+        first = joined.get(each.name)
+        rows = each.shape[0] + (first.shape[0] if first else 0)
+        joined[each.name] = each._replace(shape=(rows, *each.shape[1:]))
+    for (experts, numbered), group in groupby(joined.values(), key=lambda each: (each.experts, "{}" in each.name)):
+        alike = list(group)
+        if numbered:
+            yield from (each._replace(name=each.name.format(i)) for i in range(experts) for each in alike)
+        elif experts:
+            yield from (each._replace(shape=(experts, *reversed(each.shape))) for each in alike)
+        else:
+            yield from alike
+
+
+def _stored(tensor: Parameter, dtype: str, fp8: Fp8 | None) -> list[Parameter]:
+    """A tensor as the checkpoint has it: a quantized matrix and its scales are two."""
+    if fp8 is None or not tensor.quantized:
+        return [tensor._replace(dtype=tensor.dtype or dtype)]
+    (rows, columns), (block_rows, block_columns) = tensor.shape[-2:], fp8.weight_block_size
+    blocks = (*tensor.shape[:-2], -(-rows // block_rows), -(-columns // block_columns))
+    scale = tensor._replace(name=f"{tensor.name}_scale_inv", shape=blocks, dtype=fp8.scale_dtype)
+    return [tensor._replace(dtype="float8_e4m3fn"), scale]

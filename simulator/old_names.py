@@ -1,0 +1,37 @@
+"""Modules that moved can be imported by the names that our pages once gave them, with a DeprecationWarning."""
+
+import sys
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from warnings import warn
+
+_ROOT = __name__.rpartition(".")[0]
+
+MOVED = {
+    f"{_ROOT}.explain": f"{_ROOT}.answers.explain",
+    f"{_ROOT}.recipes": f"{_ROOT}.formats.recipes",
+    f"{_ROOT}.traces": f"{_ROOT}.formats.traces",
+}
+"""New names by old ones."""
+
+
+class _OldNames(MetaPathFinder, Loader):
+    """Finds a module with the names of the one that took its place."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """A spec for what moved, None for all else."""
+        return ModuleSpec(fullname, self) if fullname in MOVED else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Let the module hand on what the new one has, so that classes are the same under both names."""
+        new = import_module(MOVED[module.__name__])
+        warn(f"{module.__name__} is now {new.__name__}", DeprecationWarning, stacklevel=2)
+        vars(module).update({name: value for name, value in vars(new).items() if not name.startswith("__")})
+
+
+def keep_old_names() -> None:
+    """Let imports find what moved; more than one call changes nothing."""
+    if not any(isinstance(finder, _OldNames) for finder in sys.meta_path):
+        sys.meta_path.append(_OldNames())

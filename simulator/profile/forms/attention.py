@@ -1,0 +1,65 @@
+"""Attention: causal (or full) softmax attention over whole sequences, one kernel call.
+
+Rows of queries are worked in tiles of 128, many per SM, so time is the larger of all tiles over all SMs and of the
+longest tile alone, as a p-norm. Some kernels pack the queries of one key/value head into a tile. Keys and values are
+read again where they do not stay in cache, so they have a bandwidth share of their own; few heads schedule worse.
+"""
+
+import numpy as np
+
+from ...hardware import Limits
+from .form import Coefficient, Coefficients, Columns, Floats, Form, p_norm
+from .gemm import peak
+
+_TILE = 128
+
+_COEFFICIENTS = (
+    Coefficient("a_s", 1e-6, 6e-5, 1.1e-5, "call"),
+    Coefficient("e", 0.05, 1.2, 0.65, "share of the 16-bit peak on long sequences with heads of 128"),
+    Coefficient("g64", 0.2, 1.5, 0.75, "what heads of 64 reach of that"),
+    Coefficient("tile_s", 1e-8, 2e-5, 2e-6, "start and end of a tile"),
+    Coefficient("s64", 0.3, 3, 1.05, "what heads of 64 need of call and tile"),
+    Coefficient("pack", 0.01, 1.01, 0.3, "0.01: a tile has rows of one query head; 1.01: of all that share keys"),
+    Coefficient("c", 0.02, 1.5, 0.7, "how much the longest tile alone counts"),
+    Coefficient("p", 1, 8, 1.5, "how sharply the larger of both wins"),
+    Coefficient("e_q", 0.05, 3, 0.6, "share of the memory bandwidth for queries and results"),
+    Coefficient("e_kv", 0.05, 5, 0.5, "the same for keys and values"),
+    Coefficient("few", 0.01, 20, 0.5, "how much longer a tile takes with one head"),
+    Coefficient("h0", 1, 64, 6, "heads at which half of that is left"),
+)
+
+
+def flop(x: Columns) -> Floats:
+    """Of the two products, forward: 2 b h d L^2 where causal, twice that where not."""
+    total: Floats = 2 * x["batch"] * x["heads"] * x["head_dim"] * x["seq"] ** 2 * (2 - x["causal"])
+    return total
+
+
+def _seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+    narrow = np.log2(128 / x["head_dim"])
+    calls = c["s64"] ** narrow
+    moved = 4 * x["batch"] * x["seq"] * x["head_dim"] * (x["heads"] / c["e_q"] + x["kv_heads"] / c["e_kv"])
+    compute = _compute(x, limits, c, narrow)
+    return c["a_s"] * calls + compute + moved / limits.memory_bytes_per_s
+
+
+def _compute(x: Columns, limits: Limits, c: Coefficients, narrow: Floats) -> Floats:
+    """All tiles on all SMs, or the longest one alone: with causality a tile has half its columns on average."""
+    columns = 4 * _TILE * x["head_dim"] * (x["seq"] + 1) * limits.sms
+    longest = columns / (peak(limits, "bf16") * c["e"] * c["g64"] ** narrow)
+    start = c["tile_s"] * c["s64"] ** narrow
+    crowded = start * (1 + c["few"] / (1 + (x["heads"] / c["h0"]) ** 2))
+    everywhere = _tiles(x, c["pack"]) / limits.sms * (longest * (2 - x["causal"]) / 2 + crowded)
+    return p_norm(everywhere, c["c"] * (longest + start), c["p"])
+
+
+def _tiles(x: Columns, pack: float) -> Floats:
+    """Tiles of one head's rows, of the rows of all heads that share keys and values, or between the two."""
+    shared = x["heads"] / x["kv_heads"]
+    alone = x["batch"] * x["heads"] * np.ceil(x["seq"] / _TILE)
+    packed = x["batch"] * x["kv_heads"] * np.ceil(x["seq"] * shared / _TILE)
+    tiles: Floats = alone ** (1.01 - pack) * packed ** (pack - 0.01)
+    return tiles
+
+
+ATTENTION = Form("tiled attention", _COEFFICIENTS, _seconds)

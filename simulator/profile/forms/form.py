@@ -1,0 +1,53 @@
+"""What a cost model's formula is: features of one op, data-sheet limits and coefficients in, seconds out.
+
+Coefficients are bounded, because free fits of these forms run to absurd corners, and relative to data-sheet numbers
+where they can be, so that a sibling device may borrow them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...hardware import Limits
+
+Floats = NDArray[np.float64]
+Columns = Mapping[str, Floats]
+"""Features by name (`bytes`, `gpus`, `m`, ...), one entry per op; see `classes.FEATURES`."""
+
+Coefficients = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A fitted number: all are positive, and fits search between `low` and `high` from `start`.
+
+    `trust` is how many samples the start is worth: little, unless a source of its own says so.
+    """
+
+    name: str
+    low: float
+    high: float
+    start: float
+    meaning: str
+    trust: float = 0.0004
+
+
+@dataclass(frozen=True)
+class Form:
+    """A closed form; `name` changes when the meaning of a coefficient does, so that old profiles are refused."""
+
+    name: str
+    coefficients: tuple[Coefficient, ...]
+    seconds: Callable[[Columns, Limits, Coefficients], Floats]
+
+
+def p_norm(a: Floats, b: Floats, p: Floats | float) -> Floats:
+    """(a^p + b^p)^(1/p): their sum for p = 1, the larger one for large p."""
+    larger = np.maximum(a, b)
+    smaller = np.minimum(a, b)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(larger > 0, smaller / larger, 0.0)
+    total: Floats = larger * (1 + ratio**p) ** (1 / p)
+    return total

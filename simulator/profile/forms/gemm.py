@@ -1,0 +1,104 @@
+"""Dense matrix products, C[m, n] = A[m, k] B[k, n]: 2 m n k FLOP, warm, one call after another.
+
+A library picks the tile, and the split of k, that finish first. Tiles run in waves over the SMs: the last wave may be
+nearly empty, small tiles reach less of the peak, each tile has a prologue, a split writes and adds partial results.
+Long products run into the power limit. What the tensor cores and what the memory needs join by a p-norm.
+
+Several sets of coefficients fit almost equally well (q against s), so single ones are not hardware facts.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.errors import UserError
+from ...hardware import Limits
+from .form import Coefficient, Coefficients, Columns, Floats, Form, p_norm
+
+_BYTES = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
+
+_TILES = np.array(
+    [(256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32)],
+    np.float64,
+)
+_LARGEST_TILE = 256 * 128
+_SPLITS = (1, 2, 4, 8)
+
+_COEFFICIENTS = (
+    Coefficient("t0_s", 5e-7, 3e-5, 4e-6, "call", trust=0.02),
+    Coefficient("e", 0.3, 1.0, 0.8, "share of the peak that the largest tile reaches", trust=0.2),
+    Coefficient("e_m", 0.3, 1.1, 0.8, "share of the memory bandwidth", trust=0.12),
+    Coefficient("p", 1, 8, 3, "how sharply the larger of both wins", trust=0.02),
+    Coefficient("s", 0.05, 1, 0.6, "1: only whole waves, 0: a last wave costs what it holds", trust=0.02),
+    Coefficient("q", 0.01, 0.8, 0.2, "power of its area by which a smaller tile reaches less", trust=0.01),
+    Coefficient("k0", 5, 1000, 100, "prologue of a tile, as so many of k", trust=0.01),
+    Coefficient("sk", 0.03, 10, 0.5, "traffic of partial results, over 8 bytes each", trust=0.005),
+    Coefficient("thr", 0.005, 0.5, 0.15, "slower by this share where the power limit holds", trust=0.01),
+    Coefficient("f0_s", 5e-5, 5e-3, 5e-4, "time at peak at which half of that is reached", trust=0.005),
+)
+_QUANTISE = Coefficient(
+    "e_q", 0.1, 1000, 0.35, "share of the memory bandwidth while inputs are cast; 1000: no cast", trust=0.03
+)
+_QUANTISED_CALL = Coefficient("t0_s", 5e-7, 3e-5, 1.2e-5, "call, and those of the cast", trust=0.02)
+
+
+def peak(limits: Limits, dtype: str) -> float:
+    """Dense FLOP/s of a dtype; where a device has only one of the two 16-bit ones, that stands for both.
+
+    Raises:
+        UserError: the device has no units for this dtype.
+    """
+    twins = {"bf16": "fp16", "fp16": "bf16"}
+    for name in (dtype, twins.get(dtype, dtype)):
+        if name in limits.flop_per_s:
+            return limits.flop_per_s[name]
+    raise UserError(f"dtype = {dtype!r}: the device has no fast path for it; it has {', '.join(limits.flop_per_s)}")
+
+
+def flop(x: Columns) -> Floats:
+    """Floating-point operations of a product."""
+    total: Floats = 2 * x["m"] * x["n"] * x["k"]
+    return total
+
+
+def of_layers(x: Columns) -> NDArray[np.bool_]:
+    """The products that layers of language models spend their time in."""
+    return (x["m"] >= 128) & (x["n"] >= 512) & (x["k"] >= 512)
+
+
+def gemm_form(dtype: str) -> Form:
+    """T = t0 + p-norm(compute, memory); in 8 and 4 bits plus the cast of A, which reads 16 bits: 3 m k bytes.
+
+    Where nothing is cast, or within another kernel, e_q runs to its bound and the term vanishes.
+    """
+    wide, cast = _BYTES[dtype], _BYTES[dtype] < 2
+
+    def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+        fastest = peak(limits, dtype)
+        moved = wide * (x["m"] * x["k"] + x["n"] * x["k"]) + max(wide, 2) * x["m"] * x["n"]
+        memory = moved / (limits.memory_bytes_per_s * c["e_m"])
+        call = c["t0_s"] + p_norm(_compute(x, limits, fastest, c), memory, c["p"])
+        return call + (3 * x["m"] * x["k"] / (limits.memory_bytes_per_s * c["e_q"]) if cast else 0.0)
+
+    quantised = (_QUANTISED_CALL, *_COEFFICIENTS[1:], _QUANTISE)
+    return Form("tiled gemm with cast" if cast else "tiled gemm", quantised if cast else _COEFFICIENTS, seconds)
+
+
+def _compute(x: Columns, limits: Limits, fastest: float, c: Coefficients) -> Floats:
+    """Seconds of the tensor cores with the best tile and split, throttled."""
+    best: Floats = np.min(list(_by_split(x, limits, fastest, c)), axis=0)
+    at_peak = flop(x) / fastest
+    return best * (1 + c["thr"] * at_peak / (at_peak + c["f0_s"]))
+
+
+def _by_split(x: Columns, limits: Limits, fastest: float, c: Coefficients) -> Iterator[Floats]:
+    """Seconds of the tensor cores for each split of k, each with its best tile."""
+    rows, columns = _TILES[:, :1], _TILES[:, 1:]
+    per_k = limits.sms * 2 * rows * columns / (fastest * c["e"]) * (rows * columns / _LARGEST_TILE) ** -c["q"]
+    waves = np.ceil(x["m"] / rows) * np.ceil(x["n"] / columns) / limits.sms
+    for split in _SPLITS:
+        counted = waves * split + c["s"] * (np.ceil(waves * split) - waves * split)
+        seconds: Floats = (per_k * (x["k"] / split + c["k0"]) * counted).min(axis=0)
+        partial = c["sk"] * split * 8 * x["m"] * x["n"] / limits.memory_bytes_per_s if split > 1 else 0.0
+        yield seconds + partial

@@ -1,0 +1,1 @@
+"""What reports of every system share."""

@@ -1,0 +1,136 @@
+"""What GPUs cost and draw over a time: the one place where money and energy are derived, with their definitions.
+
+Money is a GPU's price per hour times the hours that it is held, whatever it does meanwhile. Energy is an upper bound:
+every GPU's board draws what its data sheet allows for the whole time, and its share of the rest of the server does too.
+Cooling and losses of the building (PUE), switches outside servers and storage are not in it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.units import format_energy, format_usd
+from ..hardware import Cluster, Node
+
+_J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What something costs and draws; `cost_usd` is None where the price of a GPU is not known."""
+
+    cost_usd: float | None
+    energy_j: float
+
+    @property
+    def energy_kwh(self) -> float:
+        """The same energy in kilowatt-hours."""
+        return self.energy_j / _J_PER_KWH
+
+    def per(self, count: float) -> "Spending":
+        """The share of one of so many, such as tokens."""
+        return Spending(None if self.cost_usd is None else self.cost_usd / count, self.energy_j / count)
+
+    def to_json(self, of: str = "") -> dict[str, Any]:
+        """Money in USD, energy in joules and kilowatt-hours; the keys end in `of`."""
+        amounts = {"cost_usd": self.cost_usd, "energy_j": self.energy_j, "energy_kwh": self.energy_kwh}
+        return {f"{name}{of}": amount for name, amount in amounts.items()}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What some GPUs cost per hour and draw at most, all together.
+
+    `unpriced` names the devices without a price, `boards_only` those in servers of which no more is known than the
+    boards of their GPUs: energy then leaves out the rest.
+    """
+
+    gpus: float
+    usd_per_hour: float | None
+    power_w: float
+    unpriced: tuple[str, ...] = ()
+    boards_only: tuple[str, ...] = ()
+
+    def over(self, seconds: float) -> Spending:
+        """What they cost and draw in this time."""
+        usd = None if self.usd_per_hour is None else self.usd_per_hour * seconds / 3600
+        return Spending(usd, self.power_w * seconds)
+
+    def of(self, gpus: float) -> "Rates":
+        """The same for another number of GPUs of the same mix."""
+        share = gpus / self.gpus
+        usd = None if self.usd_per_hour is None else self.usd_per_hour * share
+        return Rates(gpus, usd, self.power_w * share, self.unpriced, self.boards_only)
+
+    @property
+    def usd_per_gpu_hour(self) -> float | None:
+        """The mean price of one of them."""
+        return None if self.usd_per_hour is None else self.usd_per_hour / self.gpus
+
+    @property
+    def price(self) -> str:
+        """That price in words."""
+        return "at an unknown price" if (usd := self.usd_per_gpu_hour) is None else f"at {format_usd(usd)} per GPU-hour"
+
+    @property
+    def scope(self) -> str:
+        """What energy counts, in words, if that is not all of the servers."""
+        return " (GPU boards alone)" if self.boards_only else ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is missing, and which key states it."""
+        notes = []
+        if self.unpriced:
+            notes.append(f"no price known for {', '.join(self.unpriced)}; set cluster.device.price_usd_per_hour")
+        if self.boards_only:
+            notes.append(f"energy counts GPU boards alone for {', '.join(self.boards_only)}; set cluster.host_power")
+        return tuple(notes)
+
+
+def rates(cluster: Cluster, gpus: Iterable[int] | None = None) -> Rates:
+    """Rates of all GPUs of a cluster, or of some: each has its own device's price and power, and its part of a node."""
+    if gpus is None:
+        nodes = Counter(cluster.nodes)
+        return _summed([(node, count * len(node.gpus)) for node, count in nodes.items()])
+    return _summed(list(Counter(cluster.nodes[cluster.node_of(gpu)] for gpu in gpus).items()))
+
+
+def _summed(held: Sequence[tuple[Node, int]]) -> Rates:
+    """Over kinds of node and how many GPUs of each are held."""
+    names = {node: node.device.name for node, _ in held}
+    unpriced = tuple(dict.fromkeys(names[node] for node in names if node.device.price_usd_per_hour is None))
+    boards_only = tuple(dict.fromkeys(names[node] for node in names if node.host_power_w is None))
+    return Rates(
+        gpus=sum(count for _, count in held),
+        usd_per_hour=None if unpriced else sum((node.device.price_usd_per_hour or 0.0) * count for node, count in held),
+        power_w=sum(_gpu_power_w(node) * count for node, count in held),
+        unpriced=unpriced,
+        boards_only=boards_only,
+    )
+
+
+def _gpu_power_w(node: Node) -> float:
+    """A GPU's board and its part of the rest of the server."""
+    return node.device.power_w + (node.host_power_w or 0.0) / len(node.gpus)
+
+
+def told(held: Rates, step: Spending, each: Spending) -> list[tuple[str, str]]:
+    """A step in words: money, if its price is known, and energy; `each` is per million tokens."""
+    most, per_million = format_energy(step.energy_j), format_energy(each.energy_j)
+    energy = f"at most {most} per step, {per_million} per million tokens{held.scope}"
+    if step.cost_usd is None or each.cost_usd is None:
+        return [("energy", energy)]
+    cost = f"{format_usd(step.cost_usd)} per step, {format_usd(each.cost_usd)} per million tokens, {held.price}"
+    return [("cost", cost), ("energy", energy)]
+
+
+def told_of_pause(held: Rates, update: Spending, pause: Spending) -> list[tuple[str, str]]:
+    """A weight update in words: money, if its price is known, and energy; and what of it passes while engines stand."""
+    most, paused = format_energy(update.energy_j), format_energy(pause.energy_j)
+    energy = f"at most {most} of all GPUs, {paused} of paused engines{held.scope}"
+    if update.cost_usd is None or pause.cost_usd is None:
+        return [("energy", energy)]
+    cost = f"{format_usd(update.cost_usd)} of all GPUs, {format_usd(pause.cost_usd)} of paused engines, {held.price}"
+    return [("cost", cost), ("energy", energy)]

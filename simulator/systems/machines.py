@@ -1,0 +1,95 @@
+"""What every system that runs on machines resolves alike: the cluster, its devices, their profiles, slow nodes."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ..base.errors import UserError, fault
+from ..base.memo import Memo
+from ..hardware import Cluster, Device, cluster
+from ..profile import Profile
+from ..profile.numbers import Names, choose_profiles, devices_of
+from ..program import Program
+
+
+@dataclass(frozen=True)
+class OnMachines:
+    """A scenario with the machines that its names stand for; the parts are made when first asked for."""
+
+    scenario: Any
+    where: str = "scenario"
+    memo: Memo = field(default_factory=Memo, compare=False)
+
+    _of_profile: ClassVar[tuple[str, ...]]
+    """The parts that rest on the profile, beside it."""
+
+    @property
+    def profile(self) -> Profile:
+        """Device and software parameters together."""
+        raise NotImplementedError
+
+    @property
+    def program(self) -> Program:
+        """What happens."""
+        raise NotImplementedError
+
+    def restated(self, values: Mapping[str, float]) -> Self:
+        """The same scenario with parameters of its profile stated anew, for all devices alike."""
+        return self._with(self.profile.stated(values, "stated"))
+
+    def scaled(self, factors: Mapping[str, float]) -> Self:
+        """The same scenario with parameters of its profile times a factor, those of each device its own."""
+        return self._with(self.profile.scaled(factors, "stated"))
+
+    def _with(self, profile: Profile) -> Self:
+        """With another profile; all that does not rest on it is shared."""
+        other = type(self)(self.scenario, self.where)
+        kept = {name: value for name, value in vars(self).items() if name not in ("memo", *self._of_profile)}
+        vars(other).update(kept | {"program": self.program, "profile": profile})
+        return other
+
+    @property
+    def machines(self) -> tuple[str, int, str]:
+        """What the cluster depends on."""
+        return repr(self.scenario.cluster), self.scenario.nodes, self.where
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The machines."""
+        given = self.scenario
+        return self.memo.get("cluster", self.machines, lambda: cluster(given.cluster, given.nodes, self.where))
+
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The kinds of GPU in the cluster, the slowest first."""
+        return devices_of(self.cluster)
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """Device memory of the smallest GPU: what is one size everywhere has to fit there."""
+        return int(min(device.memory_bytes for device in self.devices))
+
+    @cached_property
+    def profile_names(self) -> Names:
+        """The profile of each device, the slowest device first."""
+        return choose_profiles(self.devices, self.scenario.profile, self.where)
+
+    @cached_property
+    def slowness(self) -> np.ndarray:
+        """Per rank, how many times longer its own work takes where nodes are said to be slow."""
+        factors = np.ones(self.cluster.n_gpus)
+        for i, one in enumerate(self.scenario.slow):
+            if one.node >= self.cluster.n_nodes:
+                allowed = f"there are {self.cluster.n_nodes} nodes, numbered from 0"
+                raise UserError(fault(self.where, f"slow.{i}.node", one.node, allowed))
+            factors[list(self.cluster.gpus_of(one.node))] *= one.factor
+        return factors
+
+
+def canonical(content: Any) -> str:
+    """Plain values as the text of which hashes are taken: one text for equal values."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)

@@ -1,0 +1,1 @@
+"""An RL cycle: rollouts, training and the weight update between them."""

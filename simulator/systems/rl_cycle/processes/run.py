@@ -1,0 +1,248 @@
+"""The cycle itself: a trainer and a pool of rollout engines as two SimPy processes that meet at batches and updates.
+
+    trainer   batch i done? -> [release, onload] -> train i -> [offload] -> stop rollouts -> update -> [KV] -> next
+    rollouts  requests of batches 0 .. version + staleness, in order; stopped while the update pauses them
+
+What stands in brackets is the switch of GPUs that do both in turn. With staleness 0 the two alternate; otherwise they
+run at once. Batches are trained on in order, and batch b starts at version b - staleness or later, so no request that
+is trained on is older than the bound.
+"""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from simpy import Environment, Event, Interrupt
+
+from ....timeline import Timeline
+from .plan import CyclePlan
+from .pool import Pool
+from .record import Record
+
+Process = Generator[Event, object, None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What became of one request; `version` is the one that its first kept token came from, `end_s` NaN if it runs."""
+
+    number: int
+    batch: int
+    tokens: int
+    engine: int
+    version: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class CycleRun:
+    """What happened: spans, requests, and per step when it ended, how long rollouts were paused and drained before.
+
+    `busy` slots decode from `busy_since_s` on, until the next entry.
+    """
+
+    plan: CyclePlan
+    timeline: Timeline
+    requests: tuple[Request, ...]
+    step_end_s: NDArray[np.float64]
+    pause_s: NDArray[np.float64]
+    drain_s: NDArray[np.float64]
+    lost_tokens: NDArray[np.float64]
+    busy_since_s: NDArray[np.float64]
+    busy: NDArray[np.int64]
+
+    def staleness(self, since_step: int = 0) -> NDArray[np.int64]:
+        """Versions between the start of each request that was trained on and that training."""
+        trained = [one for one in self.requests if since_step <= one.batch < self.plan.steps]
+        return np.array([one.batch - one.version for one in trained], np.int64)
+
+
+def run_cycle(plan: CyclePlan) -> CycleRun:
+    """Run all steps; what rollouts do beyond the last one is cut off."""
+    return _Cycle(plan).run()
+
+
+class _Cycle:
+    """One run. State lives here and nowhere else."""
+
+    def __init__(self, plan: CyclePlan):
+        self.plan, self.env, self.record = plan, Environment(), Record(plan)
+        rollouts = plan.rollouts
+        self.pool = Pool(rollouts.engines, rollouts.slots, rollouts.pace)
+        self.version = 0
+        self.opening: tuple[int, ...] = ()  # the span whose end let rollouts go on
+        self.tokens = list[int]()
+        self.begun: dict[int, tuple[int, int, float]] = {}  # request: engine, version, time
+        self.ended: dict[int, float] = {}
+        self.missing: list[int] = []  # requests that each batch still waits for
+        self.oldest = 0  # the first batch that waits for any
+        self.complete: list[Event] = []
+        self.completed_by: dict[int, tuple[int, ...]] = {}
+        self.quiet: Event | None = None
+        self.step_end, self.pauses, self.drains = list[float](), list[float](), list[float]()
+        self.lost, self.busy = list[float](), [(0.0, 0)]
+        self._allow()
+        self.rolling = self.env.process(self._roll_out())
+
+    def run(self) -> CycleRun:
+        self.env.run(self.env.process(self._train()))
+        self.record.close(self.record.engines, self.env.now)
+        since, busy = zip(*self.busy, strict=True)
+        return CycleRun(
+            plan=self.plan,
+            timeline=self.record.timeline(),
+            requests=tuple(self._request(number) for number in sorted(self.begun)),
+            step_end_s=np.array(self.step_end),
+            pause_s=np.array(self.pauses),
+            drain_s=np.array(self.drains),
+            lost_tokens=np.array(self.lost),
+            busy_since_s=np.array(since),
+            busy=np.array(busy, np.int64),
+        )
+
+    # The trainer
+
+    def _train(self) -> Process:
+        plan, after = self.plan, tuple[int, ...]()
+        for step in range(plan.steps):
+            yield self.complete[step]
+            after += self.completed_by[step]
+            if plan.switch is not None:
+                stopped_s = self.env.now
+                after = yield from self._phase("release", plan.switch.release_s, step, after)
+                after = yield from self._phase("onload", plan.switch.onload_s, step, after)
+            after = yield from self._phase("train", plan.train_s, step, after)
+            if plan.switch is not None:
+                after = yield from self._phase("offload", plan.switch.offload_s, step, after)
+            drained_s = self.env.now
+            after = yield from self._stop_rollouts(after)
+            self.drains.append(self.env.now - drained_s)
+            if plan.switch is None:
+                resumed = self.env.process(self._pause(step, after))
+                after = yield from self._phase("update", plan.update_s, step, after)
+                yield resumed
+                self.pauses.append(plan.pause_s)
+            else:
+                after = yield from self._phase("update", plan.update_s, step, after)
+                after = yield from self._phase("kv_alloc", plan.switch.kv_alloc_s, step, after)
+                self._go_on(after)
+                self.pauses.append(self.env.now - stopped_s)
+            self.step_end.append(self.env.now)
+
+    def _phase(
+        self, kind: str, seconds: float, step: int, after: tuple[int, ...]
+    ) -> Generator[Event, object, tuple[int, ...]]:
+        """Something on the trainer's GPUs; the span that what follows comes after. What takes no time leaves none."""
+        if seconds == 0:
+            return after
+        start_s = self.env.now
+        yield self.env.timeout(seconds)
+        return (self.record.add(kind, f"{kind} {step}", self.record.trainer, start_s, self.env.now, after, step),)
+
+    def _pause(self, step: int, after: tuple[int, ...]) -> Process:
+        """The update as engines of their own see it: they go on with the new weights when it is over."""
+        start_s, pause_s = self.env.now, self.plan.pause_s
+        if pause_s:
+            yield self.env.timeout(pause_s)
+            engines = self.record.engines
+            after = (self.record.add("pause", f"update {step}", engines, start_s, self.env.now, after, step),)
+        self._go_on(after)
+
+    def _stop_rollouts(self, after: tuple[int, ...]) -> Generator[Event, object, tuple[int, ...]]:
+        """By the plan's rule: when what runs has ended, or at once; from then on nothing is decoded."""
+        self.pool.closed = self.plan.rollouts.interrupt == "drain"
+        yield self.env.timeout(0)  # what ends at this instant has ended
+        if self.pool.closed:
+            if self.pool.running:
+                self.quiet = self.env.event()
+                yield self.quiet
+                after += self.record.last_of_engines()
+            self.pool.closed = False
+        self.record.close(self.record.engines, self.env.now)
+        self.pool.halt(self.env.now)
+        self.lost.append(self.pool.abort(self.env.now) if self.plan.rollouts.interrupt == "abort" else 0.0)
+        self._note_busy()
+        self.rolling.interrupt()
+        return after
+
+    def _go_on(self, after: tuple[int, ...]) -> None:
+        """Engines have the new weights."""
+        self.version += 1
+        self.opening = after
+        self.pool.go_on(self.env.now, recompute=self.plan.rollouts.interrupt == "keep")
+        self._allow()
+        self._watch(self.record.engines)
+        self.rolling.interrupt()
+
+    # The rollouts
+
+    def _allow(self) -> None:
+        """Add the batches that may start at this version."""
+        rollouts = self.plan.rollouts
+        while len(self.missing) <= self.version + self.plan.staleness:
+            drawn = rollouts.lengths.draw(rollouts.requests, rollouts.seed, len(self.missing))
+            self.pool.add(len(self.tokens), drawn)
+            self.tokens += drawn
+            self.missing.append(rollouts.requests)
+            self.complete.append(self.env.event())
+
+    def _roll_out(self) -> Process:
+        changed = set[int]()
+        while True:
+            for number, engine in self.pool.deal(self.env.now):
+                self.begun[number] = (engine, self.version, self.env.now)
+                changed.add(engine)
+            self._watch(sorted(changed))
+            changed = set()
+            next_s = self.pool.next_end_s()
+            try:
+                yield self.env.event() if next_s == np.inf else self.env.timeout(max(next_s - self.env.now, 0.0))
+            except Interrupt:
+                continue
+            changed = self._finish()
+
+    def _finish(self) -> set[int]:
+        """Requests end, and batches with them; the engines on which something changed."""
+        done, completed = self.pool.finish(self.env.now), list[int]()
+        for number, _ in done:
+            self.ended[number] = self.env.now
+            batch = number // self.plan.rollouts.requests
+            self.missing[batch] -= 1
+            completed += [batch] * (not self.missing[batch])
+        quiet = self.quiet is not None and not self.pool.running
+        closed = self.record.close(self.record.engines, self.env.now) if completed or quiet else ()
+        for batch in completed:
+            self.completed_by[batch] = closed
+            self.complete[batch].succeed()
+        while self.oldest < len(self.missing) and not self.missing[self.oldest]:
+            self.oldest += 1
+        if self.quiet is not None and quiet:
+            self.quiet.succeed()
+            self.quiet = None
+        return set(self.record.engines) if completed else {engine for _, engine in done}
+
+    # What is written down
+
+    def _request(self, number: int) -> Request:
+        engine, version, start_s = self.begun[number]
+        batch, end_s = number // self.plan.rollouts.requests, self.ended.get(number, np.nan)
+        return Request(number, batch, self.tokens[number], engine, version, start_s, end_s)
+
+    def _watch(self, engines: Iterable[int]) -> None:
+        for engine in engines:
+            self.record.watch(engine, self._kind(engine), self.oldest, self.env.now, self.opening)
+        self._note_busy()
+
+    def _kind(self, engine: int) -> str:
+        """`rollout` where an engine decodes at least half of what a batch can fill of it, `tail` where less."""
+        running = len(self.pool.engines[engine].running)
+        if not running or self.pool.halted:
+            return ""
+        return "rollout" if 2 * running * len(self.pool.engines) >= self.plan.rollouts.usable else "tail"
+
+    def _note_busy(self) -> None:
+        busy = 0 if self.pool.halted else self.pool.running
+        if busy != self.busy[-1][1]:
+            self.busy.append((self.env.now, busy))

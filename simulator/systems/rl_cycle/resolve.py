@@ -1,0 +1,191 @@
+"""From a checked scenario of kind rl_cycle to the plan of the cycle: GPUs, their switch, lengths, the hash."""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from typing import NamedTuple
+
+from ...base.errors import UserError, fault
+from ...base.memo import Memo
+from ...base.units import format_bytes
+from ...hardware import Cluster, cluster, resolved
+from ...profile import Profile
+from ..machines import canonical
+from ..tables import Model
+from ..weight_update.resolve import Resolved
+from ..weight_update.scenario import Scenario
+from .processes import CyclePlan, Lengths, Pace, Rollouts, Switch, move_s
+from .scenario import CycleScenario
+
+
+class Updated(NamedTuple):
+    """What the cycle must know of its update: how long it takes and pauses rollouts, and how many GPUs it reaches."""
+
+    update_s: float
+    pause_s: float
+    gpus: int
+
+
+@dataclass(frozen=True)
+class ResolvedCycle:
+    """A cycle with everything that its names stand for; the parts are made when first asked for."""
+
+    scenario: CycleScenario
+    where: str = "scenario"
+    memo: Memo = field(default_factory=Memo, compare=False)
+
+    @cached_property
+    def update(self) -> Resolved | None:
+        """The weight update, unless its time is given."""
+        if self.scenario.cycle.update_time is not None:
+            return None
+        return Resolved(self.scenario.weight_update(), self.where, self.memo)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The machines."""
+        return cluster(self.scenario.cluster, self.scenario.nodes, self.where)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """Device and software parameters, of which the switch reads those of copies."""
+        if self.update is not None:
+            return self.update.profile
+        given = self.scenario
+        alone = Scenario(  # an update of weights that nobody looks at, for its machines and software
+            kind="weight_update", model=Model(bytes=1, tensors=1), cluster=given.cluster, nodes=given.nodes,
+            profile=given.profile, stack=given.stack,
+        )  # fmt: skip
+        return Resolved(alone, self.where, self.memo).profile
+
+    @property
+    def given_update(self) -> Updated:
+        """The update as the scenario gives it."""
+        update_s, pause_s = self.scenario.cycle.update_time, self.scenario.cycle.pause
+        assert update_s is not None
+        return Updated(update_s, update_s if pause_s is None else pause_s, self.cluster.n_gpus)
+
+    def switch(self) -> Switch | None:
+        """How long colocated GPUs take to change over."""
+        cycle = self.scenario.cycle
+        if cycle.placement == "disaggregated":
+            return None
+        offload_s, onload_s = (self._move_s(kind) for kind in ("offload", "onload"))
+        return Switch(cycle.release, onload_s, offload_s, cycle.kv_alloc)
+
+    def _move_s(self, kind: str) -> float:
+        if (state := self.scenario.cycle.state) is None:
+            return 0.0
+        self._check_state(state)
+        try:
+            return move_s(kind, self.cluster.n_gpus, state, self.cluster, self.profile)
+        except UserError as error:  # a route that does not exist
+            raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
+
+    def _check_state(self, state: int) -> None:
+        """It lies on a GPU, then in the memory of its node beside that of its neighbours; 0 bytes means not stated."""
+        for node in range(self.cluster.n_nodes):
+            gpus, host = self.cluster.gpus_of(node), self.cluster.host_memory_bytes(node)
+            if state > (device := self.cluster.device(gpus[0]).memory_bytes):
+                raise self._fault("cycle.state", format_bytes(state), f"a device has {format_bytes(device)}")
+            if 0 < host < state * len(gpus):
+                allowed = f"node {node} has {format_bytes(host)} of host memory for {len(gpus)} GPUs"
+                raise self._fault("cycle.state", format_bytes(state), allowed)
+
+    @cached_property
+    def lengths(self) -> Lengths:
+        """The distribution of tokens per answer."""
+        length, most = self.scenario.rollout.length, self.scenario.rollout.max_tokens
+        if length.kind == "fixed":
+            assert length.tokens is not None
+            return Lengths.fixed(length.tokens)
+        if length.kind == "lognormal":
+            assert length.mean is not None
+            assert length.p99 is not None
+            return Lengths.lognormal(length.mean, length.p99, most)
+        assert length.values is not None
+        assert length.weights is not None
+        return Lengths.histogram(length.values, length.weights, most)
+
+    def rollouts(self, gpus: int) -> Rollouts:
+        """The pool on so many GPUs, and the requests of a batch."""
+        rollout = self.scenario.rollout
+        if gpus % rollout.engines:
+            raise self._fault("rollout.engines", rollout.engines, f"must divide the {gpus} GPUs that roll out")
+        each = gpus // rollout.engines
+        if self.update is not None and each % (tp := self.scenario.update.inference.tp):
+            allowed = f"leaves {each} GPUs to an engine, which update.inference.tp = {tp} does not divide"
+            raise self._fault("rollout.engines", rollout.engines, allowed)
+        return Rollouts(
+            requests=rollout.requests,
+            engines=rollout.engines,
+            slots=rollout.slots,
+            pace=Pace(rollout.token_time, rollout.request_time, rollout.recompute_time),
+            lengths=self.lengths,
+            seed=self.scenario.seed,
+            interrupt=rollout.interrupt,
+        )
+
+    def trainer_gpus(self, updated: int) -> int:
+        """GPUs that train and do nothing else: those that are given, or what the update leaves of the cluster."""
+        cycle, others = self.scenario.cycle, self.cluster.n_gpus - updated
+        if cycle.placement == "colocated":
+            if others:
+                raise self._fault("cycle.placement", cycle.placement, f"the update leaves {others} GPUs out")
+            return 0
+        if cycle.trainer_gpus is None and not others:
+            allowed = "say how many GPUs train: the update reaches all of the cluster's, so all of them roll out"
+            raise self._fault("cycle.trainer_gpus", None, allowed)
+        sends = self.update is not None and self.update.from_trainers
+        train = len(self.update.trainers) if self.update is not None and sends else others
+        if train and cycle.trainer_gpus not in (None, train):
+            raise self._fault("cycle.trainer_gpus", cycle.trainer_gpus, f"{train} GPUs train, as the update has it")
+        return cycle.trainer_gpus or train
+
+    def plan(self, update: Updated) -> CyclePlan:
+        """The cycle around an update."""
+        cycle = self.scenario.cycle
+        return CyclePlan(
+            steps=cycle.uncounted + cycle.steps,
+            warmup=cycle.uncounted,
+            staleness=cycle.bound,
+            train_s=cycle.train_time,
+            update_s=update.update_s,
+            pause_s=update.pause_s,
+            rollouts=self.rollouts(update.gpus),
+            rollout_gpus=update.gpus,
+            trainer_gpus=self.trainer_gpus(update.gpus),
+            switch=self.switch(),
+        )
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed where the scenario is silent, for the report."""
+        notes = [*self.scenario.notes, *(self.update.notes if self.update is not None else ())]
+        if self.scenario.cycle.placement == "colocated" and self.scenario.cycle.state is None:
+            notes.append("no trainer state is offloaded or onloaded; see cycle.state")
+        if self.scenario.rollout.interrupt == "keep" and not self.scenario.rollout.recompute_time:
+            notes.append("running requests keep their KV cache across an update; see rollout.recompute_time")
+        if self.scenario.slow:
+            notes.append("slow nodes make the update longer, not rollouts or training")
+        return tuple(notes)
+
+    @cached_property
+    def hash(self) -> str:
+        """Names the result: everything that the prediction rests on, and the engine's version."""
+        given = self.scenario
+        reads_profile = self.update is None and given.cycle.state is not None
+        content = {
+            "cycle": given.cycle.model_dump(mode="json"),
+            "rollout": given.rollout.model_dump(mode="json"),
+            "seed": given.seed,
+            "update": self.update.hash if self.update is not None else None,
+            "cluster": resolved(given.cluster, given.nodes, self.where),
+            "profile": self.profile.to_json() if reads_profile else None,
+            "version": version("runcast"),
+        }
+        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
+
+    def _fault(self, key: str, value: object, allowed: str) -> UserError:
+        return UserError(fault(self.where, key, value, allowed))

@@ -1,0 +1,57 @@
+"""RL cycles as a system: from a checked scenario to its prediction."""
+
+from dataclasses import dataclass
+
+from ...timeline import Timeline
+from ..system import System
+from ..weight_update.report import Report
+from ..weight_update.system import Prediction
+from ..weight_update.system import predict as predict_update
+from . import keys
+from .processes import CycleRun, run_cycle
+from .report import CycleReport, make_cycle_report
+from .resolve import ResolvedCycle, Updated
+from .scenario import CycleScenario
+
+
+@dataclass(frozen=True)
+class CyclePrediction:
+    """What an RL cycle resolves to, what happens when, and the report.
+
+    `run` holds its requests too, and `update` its weight update if that is simulated.
+    """
+
+    resolved: ResolvedCycle
+    run: CycleRun
+    report: CycleReport
+    update: Prediction | None
+
+    @property
+    def timeline(self) -> Timeline:
+        """What happens when, on engines and trainer."""
+        return self.run.timeline
+
+    @property
+    def shown_ranks(self) -> tuple[int, ...]:
+        """The first rank of the trainer and of some engines."""
+        firsts = [place.ranks[0] for place in self.timeline.program.places]
+        return tuple(sorted({*firsts[:7], firsts[-1]}))
+
+
+def predict(resolved: ResolvedCycle) -> CyclePrediction:
+    """Run a cycle around its update and report on it."""
+    update = predict_update(resolved.update) if resolved.update is not None else None
+    report = update.report if update is not None else None
+    run = run_cycle(resolved.plan(resolved.given_update if report is None else _updated(report)))
+    return CyclePrediction(resolved, run, make_cycle_report(resolved, run, report), update)
+
+
+def _updated(report: Report) -> Updated:
+    """An update as the cycle sees it; what comes before the update proper, such as a drain, the cycle has itself."""
+    return Updated(report.update_time_s, min(report.pause_s, report.update_time_s), report.gpus)
+
+
+SYSTEM = System(
+    kind="rl_cycle", title="an RL cycle", schema=CycleScenario, resolve=ResolvedCycle, predict=predict,
+    needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS,
+)  # fmt: skip

@@ -1,0 +1,43 @@
+"""What a system is: one kind of scenario, what it stands for, and how it is predicted.
+
+Each folder beside this file has one, and `registry` lists them; nothing else need know which kinds there are.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..base.memo import Memo
+from .keys import Need, Pin, Rivals
+from .tables import Table
+
+
+def as_given(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The table of a scenario to which nothing is added."""
+    return table
+
+
+@dataclass(frozen=True)
+class System:
+    """A kind of scenario.
+
+    `schema` is what its file may say, `needs`, `rivals` and `pins` how its keys depend on each other (`keys`), and
+    `fill` adds what the file leaves to others, such as its software stack. `resolve` takes a checked scenario, where it
+    is from, and a Memo, and finds what its names stand for; `predict` makes a prediction of that.
+    """
+
+    kind: str
+    title: str
+    schema: type[Table]
+    resolve: Callable[[Any, str, Memo], Any]
+    predict: Callable[[Any], Any]
+    needs: tuple[Need, ...]
+    rivals: Rivals
+    pins: tuple[Pin, ...]
+    fill: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = as_given
+
+    @property
+    def dependent(self) -> frozenset[str]:
+        """The keys that may lose their meaning when others change."""
+        of_rivals = {key for rivals in self.rivals for key in rivals}
+        return frozenset({need.key for need in self.needs} | {pin.key for pin in self.pins} | of_rivals)

@@ -1,0 +1,75 @@
+"""What scenario files of several kinds may say: sizes, rates and durations, the model, slow nodes."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+
+from ..base.units import parse
+
+_LARGEST = 2**60
+
+
+def _size(value: Any) -> int:
+    size = round(min(parse(value, "bytes"), 2.0 * _LARGEST))
+    if not 0 < size <= _LARGEST:
+        raise ValueError("expected a size above zero, and at most 1 EiB")
+    return size
+
+
+def _rate(value: Any) -> float:
+    rate = parse(value, "bytes_per_s")
+    if not 0 < rate < 1e18:
+        raise ValueError("expected a rate above zero, such as '20 GB/s'")
+    return rate
+
+
+def _seconds(value: Any) -> float:
+    seconds = parse(value, "seconds")
+    if not 0 <= seconds < 1e9:
+        raise ValueError("expected a duration, such as '2 s'")
+    return seconds
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+Rate = Annotated[float, BeforeValidator(_rate)]
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+
+
+FOR_PEOPLE = ("name", "notes")
+"""Keys that no prediction rests on."""
+
+
+class Table(BaseModel):
+    """A table of a scenario file: no key but those named here, each of exactly its type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Model(Table):
+    """The weights: a preset, a Hugging Face config, or totals alone."""
+
+    preset: str | None = Field(None, description="name of a shipped model, such as kimi-k2")
+    config: str | dict[str, Any] | None = Field(
+        None, description="a Hugging Face config.json, the folder that holds it, or its keys"
+    )
+    bytes: Size | None = Field(None, description="total bytes, for a model known by totals alone")
+    tensors: PositiveInt | None = Field(None, description="number of tensors, with bytes")
+    largest: Size | None = Field(None, description="bytes of the largest tensor, with bytes (default: an even split)")
+    mtp: bool = Field(True, description="whether the checkpoint's multi-token-prediction layers are sent too")
+    overrides: dict[str, Any] = Field(default_factory=dict, description="Hugging Face keys that replace the preset's")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Model":
+        given = [key for key in ("preset", "config", "bytes") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of preset, config or bytes (given: {', '.join(given) or 'none'})")
+        if self.bytes is not None and self.tensors is None:
+            raise ValueError("bytes and tensors go together")
+        return self
+
+
+class Slow(Table):
+    """A node that runs slower than its like."""
+
+    node: Annotated[int, Field(ge=0)] = Field(description="which node")
+    factor: Annotated[float, Field(ge=1, le=1000)] = Field(description="how many times longer its own work takes")

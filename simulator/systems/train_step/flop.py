@@ -1,0 +1,45 @@
+"""Model FLOP of a training step: what the model needs, whatever a plan recomputes or pads."""
+
+from dataclasses import replace
+
+from ...models.blocks import embedding, head, layer, mtp_in
+from ...models.kernels import Kernel, Kernels, flop, input_gradient, weight_gradient
+from ...models.shard import Shard
+from .lower import TrainPlan
+
+
+def model_flop(plan: TrainPlan, sequences: int, causal: bool = True) -> float:
+    """Forward, input and weight gradients of all layers and losses over so many sequences, unsharded.
+
+    With `causal` attention counts what its mask and window leave, else whole squares.
+    """
+    spec, shard = plan.spec, plan.shard
+    whole = Shard(1, shard.seq, lora_rank=shard.lora_rank, adapted=shard.adapted)
+    layers = [number for stage in plan.stages for number in (*stage.layers, *stage.mtp)]
+    kinds: dict[object, float] = {}
+    total = 0.0
+    for number in layers:
+        key = (spec.kind(number), spec.window(number))
+        if key not in kinds:
+            kinds[key] = _flop(layer(spec, number, whole).all, causal)
+        total += kinds[key]
+    losses = 1 + sum(len(stage.mtp) for stage in plan.stages)
+    total += losses * _flop(head(spec, whole), causal) + _flop(embedding(spec, whole), causal)
+    total += (losses - 1) * _flop(mtp_in(spec, whole), causal)
+    return total * sequences
+
+
+def _flop(kernels: Kernels, causal: bool) -> float:
+    total = 0.0
+    for kernel in kernels:
+        kernel = kernel if causal else _unmasked(kernel)
+        weights = weight_gradient(kernel)
+        total += flop(kernel) + flop(input_gradient(kernel)) + (flop(weights) if weights else 0.0)
+    return total
+
+
+def _unmasked(kernel: Kernel) -> Kernel:
+    if kernel.kind != "attention":
+        return kernel
+    *sizes, _, _, parts = kernel.shape
+    return replace(kernel, shape=(*sizes, 0, 0, parts))

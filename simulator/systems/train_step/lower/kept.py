@@ -1,0 +1,84 @@
+"""What the forward of a stage keeps for one micro-batch, by part of the layer, under the plan's recomputation.
+
+With offloading a share of what each layer keeps is a buffer of its own, which leaves and comes back; what the embedding
+makes goes with the layer behind it. Heads and multi-token prediction keep theirs on the device, as their backward is
+next.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ....models.blocks import embedding, head, mtp_in
+from ....models.states import kept
+from .plan import TrainPlan
+
+
+def kept_by_part(plan: TrainPlan, stage: int) -> Mapping[str, int]:
+    """Bytes by part; a layer that is recomputed whole keeps what enters the next one alone."""
+    own, again = plan.stages[stage], plan.again
+    total: Counter[str] = Counter()
+    modes = ["full" if again.whole(position) else "selective" for position in range(len(own.layers))]
+    layers = {id(plan.layer(number)): plan.layer(number) for number in own.layers}
+    alike = Counter((id(plan.layer(number)), mode) for number, mode in zip(own.layers, modes, strict=True))
+    for (layer, mode), count in alike.items():
+        total.update({part: size * count for part, size in kept(layers[layer], mode, again.parts).items()})
+    kernels = [*(embedding(plan.spec, plan.shard) if own.embedding else ())]
+    kernels += [kernel for _ in range(own.head + len(own.mtp)) for kernel in head(plan.spec, plan.shard)]
+    for number in own.mtp:
+        kernels += mtp_in(plan.spec, plan.shard)
+        total.update(kept(plan.layer(number), "selective", again.parts))
+    for kernel in kernels:
+        total.update(dict(kernel.keeps))
+    return total
+
+
+def kept_bytes(plan: TrainPlan, stage: int) -> int:
+    """Bytes of all parts."""
+    return sum(kept_by_part(plan, stage).values())
+
+
+def offloaded_bytes(plan: TrainPlan, stage: int) -> Mapping[int, int]:
+    """Bytes that leave for the host, by layer."""
+    return {layer: round(plan.offloaded * sum(parts.values())) for layer, parts in _by_layer(plan, stage).items()}
+
+
+def resident_bytes(plan: TrainPlan, stage: int) -> int:
+    """Bytes that stay on the device from the forward of a stage to its backward."""
+    return kept_bytes(plan, stage) - (sum(offloaded_bytes(plan, stage).values()) if plan.offloaded else 0)
+
+
+def stage_buffer(stage: int) -> str:
+    """The name of buffers of what stays of a stage."""
+    return f"activations of stage {stage}"
+
+
+def layer_buffer(layer: int) -> str:
+    """The name of buffers of what leaves of a layer."""
+    return f"activations of layer {layer}"
+
+
+def buffer_parts(plan: TrainPlan) -> Mapping[str, Mapping[str, float]]:
+    """What buffers of each name consist of: bytes by part of the layer."""
+    found: dict[str, Mapping[str, float]] = {}
+    for stage in range(len(plan.stages)):
+        layers = _by_layer(plan, stage) if plan.offloaded else {}
+        resident: dict[str, float] = dict(kept_by_part(plan, stage))
+        for layer, parts in layers.items():
+            found[layer_buffer(layer)] = parts
+            for part, size in parts.items():
+                resident[part] -= plan.offloaded * size
+        found[stage_buffer(stage)] = resident
+    return found
+
+
+def _by_layer(plan: TrainPlan, stage: int) -> dict[int, Mapping[str, int]]:
+    """What each layer of the stack keeps, by part; the first one also what the embedding made."""
+    own, again = plan.stages[stage], plan.again
+    embedded = embedding(plan.spec, plan.shard) if own.embedding else ()
+    found: dict[int, Mapping[str, int]] = {}
+    for position, number in enumerate(own.layers):
+        total = Counter(kept(plan.layer(number), "full" if again.whole(position) else "selective", again.parts))
+        for kernel in embedded if position == 0 else ():
+            total.update(dict(kernel.keeps))
+        found[number] = total
+    return found

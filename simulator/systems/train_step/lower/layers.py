@@ -1,0 +1,404 @@
+"""Layers as ops: the kernels of a layer with the exchanges between them, forward, backward and weight gradients.
+
+Each method writes one part and takes and returns what the next op waits for. Parts are those that an overlapped pair
+interleaves: attention with its norms and routing, dispatch, experts or dense network, combine. Backward parts mirror
+them. Weight gradients are written by methods of their own, so that a schedule may hold them back; what they wait
+for beside their lane, an input gathered anew, they ask for themselves.
+
+Bytes are nccl-tests': of what is gathered or reduced in all, of what a rank sends in an all-to-all.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
+
+from ....base.op_kinds import ATTENTION, op_kind
+from ....models.blocks import Layer
+from ....models.kernels import Kernel, Kernels, input_gradient, weight_gradient
+from ....models.states import recomputed
+from .piece import PieceWriter
+from .plan import TrainPlan
+
+After = list[int]
+Core = Callable[[Kernels, Sequence[int]], After]
+Input = tuple[str, int]  # what weight gradients of a part of a layer read
+_OWN = ("proj", "down")  # products that read what tensor-parallel ranks have themselves
+
+
+class LayerWriter:
+    """Writes parts of layers for the ranks of one pipeline rank.
+
+    `with_weights` says that weight gradients follow in the same action, so that what they read can be gathered while
+    input gradients are computed.
+    """
+
+    def __init__(self, plan: TrainPlan, pipeline_rank: int, writer: PieceWriter, with_weights: bool = False):
+        self.plan, self.shard, self.w, self._with_weights = plan, plan.shard, writer, with_weights
+        self._inputs: dict[Input, After] = {}
+        first = plan.first_rank(pipeline_rank)
+        self._groups = {axis: plan.dims.group(axis, first) for axis in ("tp", "cp", "ep", "etp", "dp_cp")}
+        self._line = self.shard.tp > 1 and self.shard.side == 1  # a grid's exchanges are within its products: summa
+
+    def layer(self, number: int) -> Layer:
+        """The layer's kernels; ops written from now on belong to it."""
+        self.w.layer = number
+        return self.plan.layer(number)
+
+    # Forward
+
+    def attention(self, number: int, after: Sequence[int]) -> After:
+        """Norm, attention, the norm after it, and routing where there are experts."""
+        layer = self.layer(number)
+        began = len(self.w)
+        done = self.w.compute(layer.before, after)
+        done = self._between(self._core, layer.attention, self._inward(layer), "forward", done)
+        done = self.w.compute(layer.mlp_in, done)
+        self.w.mark("weights", began)
+        return done
+
+    def dispatch(self, number: int, after: Sequence[int]) -> After:
+        """Tokens go to their experts."""
+        return self._to_experts(self.layer(number), after, "dispatch", self.shard.dispatched)
+
+    def mlp(self, number: int, after: Sequence[int]) -> After:
+        """Experts and shared experts, or the dense network."""
+        layer = self.layer(number)
+        done = self.w.compute(layer.experts, self._over_etp(layer, "all_gather", after))
+        done = self._over_etp(layer, "reduce_scatter", done)
+        return self._between(self._plain, layer.mlp, self._hidden, "forward", done) if layer.mlp else done
+
+    def combine(self, number: int, after: Sequence[int]) -> After:
+        """What experts gave goes back to where tokens came from."""
+        return self._to_experts(self.layer(number), after, "combine")
+
+    def after(self, number: int, after: Sequence[int]) -> After:
+        """Adding up, and the residual."""
+        return self.w.compute(self.layer(number).after, after)
+
+    def forward(self, number: int, after: Sequence[int]) -> After:
+        """A whole layer."""
+        for part in (self.attention, self.dispatch, self.mlp, self.combine, self.after):
+            after = part(number, after)
+        return list(after)
+
+    # Backward: input gradients
+
+    def after_back(self, number: int, after: Sequence[int]) -> After:
+        """Gradients of what experts gave; those of their weights need what came back, made again if it was dropped."""
+        layer = self.layer(number)
+        if layer.experts and "moe" in self.plan.again.parts:
+            after = self._experts_again(layer, after)
+        return self.w.compute(gradients(layer.after), after)
+
+    def combine_back(self, number: int, after: Sequence[int]) -> After:
+        """They go to the experts."""
+        return self._to_experts(self.layer(number), after, "combine_back", self.shard.dispatched)
+
+    def mlp_back(self, number: int, after: Sequence[int]) -> After:
+        """Through the dense network or the experts, what was dropped made again first."""
+        layer = self.layer(number)
+        if not (layer.experts and "moe" in self.plan.again.parts):
+            after = self.w.compute(self._again(layer, layer.mlp_in), after)
+            after = self._once_more(layer, layer.mlp, self._hidden, after)
+            after = self.w.compute(self._again(layer, layer.experts), after)
+        if layer.mlp:
+            ahead = self._ahead("mlp", number, layer.mlp)
+            after = self._between(self._plain, gradients(layer.mlp), self._hidden, "backward", after, ahead)
+        done = self._over_etp(layer, "all_gather", after)
+        return self._over_etp(layer, "reduce_scatter", self.w.compute(gradients(layer.experts), done))
+
+    def dispatch_back(self, number: int, after: Sequence[int]) -> After:
+        """Gradients of tokens go back to where those came from."""
+        return self._to_experts(self.layer(number), after, "dispatch_back")
+
+    def attention_back(self, number: int, after: Sequence[int]) -> After:
+        """Through routing, norms and attention."""
+        layer = self.layer(number)
+        done = self.w.compute(gradients(layer.mlp_in), after)
+        done = self.w.compute(self._again(layer, layer.before), done)
+        done = self._once_more(layer, layer.attention, self._inward(layer), done)
+        ahead, inward = self._ahead("attention", number, layer.attention), self._inward(layer)
+        done = self._between(self._core_back, gradients(layer.attention), inward, "backward", done, ahead)
+        return self.w.compute(gradients(layer.before), done)
+
+    # Backward: weight gradients
+
+    def mlp_weights(self, number: int) -> None:
+        """Of experts and dense network."""
+        layer = self.layer(number)
+        self._weights(layer.mlp, "mlp", number, self._hidden)
+        self._weights(layer.experts)
+
+    def attention_weights(self, number: int) -> None:
+        """Of projections and router."""
+        layer = self.layer(number)
+        self._weights((*layer.mlp_in, *layer.before))
+        self._weights(layer.attention, "attention", number, self._inward(layer))
+
+    def backward(self, number: int, after: Sequence[int], weights: bool = True) -> After:
+        """A whole layer, weight gradients behind the input gradients that they do not hold up."""
+        done = self.mlp_back(number, self.combine_back(number, self.after_back(number, after)))
+        if weights:
+            self.mlp_weights(number)
+        done = self.attention_back(number, self.dispatch_back(number, done))
+        if weights:
+            self.attention_weights(number)
+        return done
+
+    # Recomputation
+
+    def forward_again(self, number: int, after: Sequence[int]) -> After:
+        """A whole layer, or what its last product reads (torch.utils.checkpoint.set_checkpoint_early_stop).
+
+        It is run to its end where gradients need more: of routing weights, or of a norm behind.
+        """
+        layer = self.layer(number)
+        if not self.plan.again.early_stop or any(kernel.kind != "residual_add" for kernel in layer.after):
+            return self.forward(number, after)
+        last = [kernel.name for kernel in layer.mlp if kernel.kind == "gemm"][-1]
+        read = tuple(takewhile(lambda kernel: kernel.name != last, layer.mlp))
+        done = self.attention(number, after)
+        gathers = self.shard.tp > 1 and self.shard.sequence_parallel
+        return self._plain(read, self._tp("all_gather", self._hidden, done) if gathers else done)
+
+    def _experts_again(self, layer: Layer, after: Sequence[int]) -> After:
+        """Routing, experts and their exchanges once more."""
+        done = self.w.compute(self._again(layer, layer.mlp_in), after)
+        done = self._to_experts(layer, done, "dispatch again", self.shard.dispatched)
+        done = self.w.compute(self._again(layer, layer.experts), self._over_etp(layer, "all_gather", done))
+        done = self._over_etp(layer, "reduce_scatter", done)
+        done = self._to_experts(layer, self._once_more(layer, layer.mlp, self._hidden, done), "combine again")
+        return self.w.compute(self._again(layer, layer.after), done)
+
+    def _once_more(self, layer: Layer, kernels: Kernels, inward: float, after: Sequence[int]) -> After:
+        """Dropped outputs of what a tensor-parallel group computes together; products there read gathered tokens."""
+        again = self._again(layer, kernels)
+        reads = any(k.kind == "gemm" and k.part != "core_attn" for k in again)  # attention's own read what was kept
+        gathers = self.shard.tp > 1 and self.shard.sequence_parallel and reads
+        return self._core(again, self._tp("all_gather", inward, after) if gathers else after)
+
+    def _again(self, layer: Layer, kernels: Kernels) -> Kernels:
+        """Of some of a layer's kernels, those whose output was not kept; of experts it may be an activation alone."""
+        parts = self.plan.again.parts
+        again = recomputed(layer, "selective", parts) if parts else ()
+        inside = {id(kernel) for kernel in layer.all}
+        ours, of_experts = {id(kernel) for kernel in kernels}, set(layer.experts) & set(kernels)
+        return tuple(k for k in again if id(k) in ours or (of_experts and id(k) not in inside))
+
+    # Embedding and head
+
+    def embedded(self, kernels: Kernels, after: Sequence[int]) -> After:
+        """Looking up what peers ask for, or the own tokens; rows go to those that asked."""
+        lookup, *norm = kernels
+        done = self.w.compute(norm, self._rows("rows of tokens", self.w.compute([lookup], after)))
+        return self.scattered(done)
+
+    def embedded_back(self, kernels: Kernels, after: Sequence[int]) -> After:
+        """The backward of `embedded`: gradients of rows go to their owners, who add them up."""
+        *norm, lookup = gradients(kernels)
+        done = self.w.compute(norm, self.collected(after))
+        return self.w.compute([lookup], self._rows("gradients of rows", done))
+
+    def _rows(self, name: str, after: Sequence[int]) -> After:
+        """With a sharded embedding a rank sends one row for each token of its peers that lies in its words."""
+        if not self.plan.shard_embedding:
+            return list(after)
+        size = -(-self.shard.tokens // self.shard.tp) * self.plan.spec.hidden_size * self.shard.wide
+        return [self.w.op("all_to_all", "rows", after, name=name, size_bytes=size, group=self._groups["dp_cp"])]
+
+    def scattered(self, after: Sequence[int]) -> After:
+        """Each rank looked up its part of the vocabulary; the sums go to those that own the tokens."""
+        kind = "reduce_scatter" if self.shard.sequence_parallel else "all_reduce"
+        return self._tp(kind, self._hidden, after) if self._line else list(after)
+
+    def collected(self, after: Sequence[int]) -> After:
+        """The backward of `scattered`."""
+        gathers = self.shard.tp > 1 and self.shard.sequence_parallel
+        return self._tp("all_gather", self._hidden, after) if gathers else list(after)
+
+    def loss(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
+        """Norm, logits of a part of the vocabulary, and the loss, for which ranks agree on three numbers per token."""
+        self.w.layer = number
+        norm, *logits, loss = kernels
+        done = self.collected(self.w.compute([norm], after))
+        done = self.w.compute([*logits, loss], done)
+        return self._tp("all_reduce", 3.0 * 4 * self.shard.tokens, done) if self._line else done
+
+    def loss_back(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
+        """From the loss to the last hidden states."""
+        self.w.layer = number
+        loss, *logits, norm = gradients(kernels)
+        done = self._products([loss, *logits], self._hidden, after, self._ahead("head", number, kernels))
+        return self.w.compute([norm], self.scattered(done))
+
+    def loss_weights(self, number: int, kernels: Kernels) -> None:
+        """Of the logits."""
+        self.w.layer = number
+        self._weights(kernels, "head", number, self._hidden)
+
+    def plain_weights(self, kernels: Kernels) -> None:
+        """Of products that no exchange surrounds."""
+        self._weights(kernels)
+
+    # Tensor parallelism
+
+    @property
+    def _hidden(self) -> float:
+        """Bytes of the hidden states of a tensor-parallel group."""
+        return float(self.shard.tokens * self.plan.spec.hidden_size * self.shard.wide)
+
+    def _inward(self, layer: Layer) -> float:
+        """Bytes that ranks gather before attention: hidden states, or MLA's latents of them."""
+        latents = sum(k.shape[1] for k in layer.before if k.kind == "gemm" and k.name in ("q_down", "kv_down"))
+        return float(self.shard.tokens * latents * self.shard.wide) if latents else self._hidden
+
+    def _between(
+        self, core: Core, kernels: Kernels, inward: float, way: str, after: Sequence[int], ahead: Input | None = None
+    ) -> After:
+        """What a tensor-parallel group computes together, with its exchanges before and behind.
+
+        With sequence parallelism tokens are gathered before and sums scattered behind; without it, sums of what ranks
+        made are added up behind. The backward of the one is the other. Overlapped, a part of each exchange stays there
+        and the rest runs beside the products; all that follows waits for both.
+        """
+        outward = self._hidden
+        before, behind = (inward, outward) if way == "forward" else (outward, inward)
+        if not self._line:
+            return list(core(kernels, after))
+        if not self.shard.sequence_parallel:
+            return self._tp("all_reduce", behind, core(kernels, after))
+        if self.plan.overlap_tp:
+            exposed = round(self.plan.tp_exposed * before), round(self.plan.tp_exposed * behind)
+            gathered = self._part("all_gather", exposed[0], after)
+            beside = self._part("all_gather", before - exposed[0], gathered)
+            beside = self._part("reduce_scatter", behind - exposed[1], beside)
+            return self._part("reduce_scatter", exposed[1], [*beside, *core(kernels, gathered)])
+        gathered = self._tp("all_gather", before, after)
+        if ahead is None:
+            return self._tp("reduce_scatter", behind, core(kernels, gathered))
+        first = next(i for i, kernel in enumerate(kernels) if _reads_gathered(kernel))
+        done = self._products(kernels[first:], behind, core(kernels[:first], gathered), ahead)
+        return self._tp("reduce_scatter", behind, done)
+
+    def _part(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
+        """A part of an exchange, if there is any."""
+        return self._tp(kind, size_bytes, after) if size_bytes else list(after)
+
+    def _tp(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
+        return [self.w.op(kind, "tp", after, name=f"tp {kind}", size_bytes=size_bytes, group=self._groups["tp"])]
+
+    def _ahead(self, part: str, number: int, kernels: Kernels) -> Input | None:
+        """Which input is to be gathered for weight gradients beside the input gradients of the same products."""
+        return (part, number) if self._with_weights and self._gathers_again(kernels) else None
+
+    def _gathers_again(self, kernels: Kernels) -> bool:
+        """Whether weight gradients read tokens of other ranks, which sequence parallelism does not keep."""
+        learns = any(weight_gradient(kernel) for kernel in kernels if _reads_gathered(kernel))
+        return self._line and self.shard.sequence_parallel and learns
+
+    def _products(
+        self, kernels: Sequence[Kernel], size_bytes: float, after: Sequence[int], ahead: Input | None
+    ) -> After:
+        """Input gradients of products, and beside them what their weight gradients read, as Megatron-LM does it."""
+        if ahead is not None:
+            self._inputs[ahead] = self._tp("all_gather", size_bytes, after)
+        return self.w.compute(kernels, after)
+
+    def _weights(self, kernels: Kernels, part: str = "", number: int = -1, gathered: float = 0.0) -> None:
+        """Weight gradients: those of what a rank has itself, then those that read gathered tokens."""
+        learned = [(kernel, weights) for kernel in reversed(kernels) if (weights := weight_gradient(kernel))]
+        inputs = self._inputs.pop((part, number), [])
+        if part and not inputs and self._gathers_again(kernels):
+            inputs = self._tp("all_gather", gathered, ())
+        self.w.compute([weights for kernel, weights in learned if not _reads_gathered(kernel)])
+        self.w.compute([weights for kernel, weights in learned if _reads_gathered(kernel)], inputs)
+
+    # Context parallelism
+
+    def _plain(self, kernels: Kernels, after: Sequence[int]) -> After:
+        return self.w.compute(kernels, after)
+
+    def _core(self, kernels: Kernels, after: Sequence[int]) -> After:
+        return self._with_context(kernels, after, 1.0)
+
+    def _core_back(self, kernels: Kernels, after: Sequence[int]) -> After:
+        return self._with_context(kernels, after, 2.0)
+
+    def _with_context(self, kernels: Kernels, after: Sequence[int], times: float) -> After:
+        """Attention with what context-parallel ranks exchange; `times` as many bytes backward: values and gradients."""
+        steps = [i for i, kernel in enumerate(kernels) if op_kind(kernel.kind).form == ATTENTION]
+        if self.shard.cp == 1 or not steps:
+            return self.w.compute(kernels, after)
+        first, last = steps[0], steps[-1]
+        done, scores = self.w.compute(kernels[:first], after), kernels[first : last + 1]
+        ways = {"ring": self._ring, "all_gather": self._gathered, "ulysses": self._ulysses}
+        windowed = self.shard.cp_type == "ring" and len(scores) == 1  # a ring has no windows: see blocks
+        done = ways["all_gather" if windowed else self.shard.cp_type](scores, done, times)
+        return self.w.compute(kernels[last + 1 :], done)
+
+    def _keys(self, kernel: Kernel) -> float:
+        """Bytes of the keys and values of a rank's own tokens."""
+        _, _, _, kv_heads, qk_dim, v_dim, *_ = kernel.shape
+        shared = self.shard.cp if self.shard.cp_type == "ulysses" else 1
+        return float(self.shard.tokens * kv_heads * shared * (qk_dim + v_dim) * self.shard.wide)
+
+    def _ring(self, scores: Kernels, after: Sequence[int], times: float) -> After:
+        """Blocks of keys and values go round beside attention to those that are there."""
+        done, arrived = list(after), list(after)
+        for kernel in scores:
+            done = self.w.compute([kernel], [*done, *arrived])
+            if kernel is not scores[-1] or len(scores) == 1:
+                arrived = self._cp("send_recv", times * self._keys(kernel), arrived)
+        return done
+
+    def _gathered(self, scores: Kernels, after: Sequence[int], times: float) -> After:
+        """All keys and values first; backward, their gradients are summed behind."""
+        everywhere = self.shard.cp * self._keys(scores[0])
+        done = self.w.compute(scores, self._cp("all_gather", everywhere, after))
+        return self._cp("reduce_scatter", everywhere, done) if times > 1 else done
+
+    def _ulysses(self, scores: Kernels, after: Sequence[int], times: float) -> After:
+        """Tokens of some heads become some tokens of all heads, and back."""
+        _, _, heads, _, qk_dim, v_dim, *_ = scores[0].shape
+        queries = self.shard.tokens * heads * self.shard.cp * self.shard.wide
+        into, out = queries * qk_dim + self._keys(scores[0]), float(queries * v_dim)
+        before, behind = (into, out) if times == 1 else (out, into)
+        return self._cp("all_to_all", behind, self.w.compute(scores, self._cp("all_to_all", before, after)))
+
+    def _cp(self, kind: str, size_bytes: float, after: Iterable[int]) -> After:
+        return [self.w.op(kind, "cp", after, name=f"cp {kind}", size_bytes=size_bytes, group=self._groups["cp"])]
+
+    # Experts
+
+    def _to_experts(self, layer: Layer, after: Sequence[int], name: str, each: float = 0) -> After:
+        """Tokens between ranks, of `each` bytes an element if that is not what activations have."""
+        if not layer.experts or self.shard.ep == 1:
+            return list(after)
+        copies = self._copies * (each or self.shard.wide)
+        sent, remote = copies * self.plan.rank_share, self.plan.remote_share
+        shape = () if remote is None else (round(copies * remote),)
+        return [self.w.op("all_to_all", "ep", after, name=name, size_bytes=sent, shape=shape, group=self._groups["ep"])]
+
+    @property
+    def _copies(self) -> float:
+        """Elements of the copies of a rank's own tokens, one per expert that they go to."""
+        moe = self.plan.spec.moe
+        assert moe is not None
+        return self.shard.own_tokens * moe.num_experts_per_tok * self.plan.spec.hidden_size * self.shard.load
+
+    def _over_etp(self, layer: Layer, kind: str, after: Sequence[int]) -> After:
+        """Ranks that share experts see each other's tokens, and add up what each made of them."""
+        if not layer.experts or self.shard.etp == 1:
+            return list(after)
+        size = self._copies * self.shard.wide * self.shard.etp
+        return [self.w.op(kind, "etp", after, name=f"etp {kind}", size_bytes=size, group=self._groups["etp"])]
+
+
+def gradients(kernels: Kernels) -> Kernels:
+    """The input gradients of kernels, last one first."""
+    return tuple(input_gradient(kernel) for kernel in reversed(kernels))
+
+
+def _reads_gathered(kernel: Kernel) -> bool:
+    """Whether a product, or the gradient of one, reads tokens that were gathered, and is no product of attention."""
+    name = kernel.name.removesuffix("_dgrad").removesuffix("_lora_a").removesuffix("_lora_b")
+    return kernel.kind in ("gemm", "dgrad") and kernel.part != "core_attn" and name not in _OWN

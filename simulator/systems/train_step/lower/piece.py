@@ -1,0 +1,190 @@
+"""A Piece: the ops of one action on one rank, numbered from 0, written once and stamped into a Program many times.
+
+Ops of a piece hold one lane each, named relative to the rank (`compute`, `tp`, `ep`, …). What a piece waits for and
+what waits for it are its `heads` and `tails`. Tables of names, groups and types are shared by all pieces of a Program.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....models.kernels import Kernel
+from ....program import Ragged
+
+COMPUTE, HOST, H2D, D2H = "compute", "host", "h2d", "d2h"
+Ints = NDArray[np.int64]
+
+
+class Table:
+    """Distinct values in the order of their first use."""
+
+    def __init__(self) -> None:
+        self.index: dict[Any, int] = {}
+
+    def __call__(self, value: Any) -> int:
+        """The index of a value."""
+        return self.index.setdefault(value, len(self.index))
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values, by their index."""
+        return tuple(self.index)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the integers in columns stand for."""
+
+    kinds: Table = field(default_factory=Table)
+    dtypes: Table = field(default_factory=Table)
+    groups: Table = field(default_factory=Table)
+    labels: Table = field(default_factory=Table)
+    lanes: Table = field(default_factory=Table)
+
+
+class LayerPass(NamedTuple):
+    """One layer in an action, by ops: the first one, those that it ends with, the last one that uses its activations.
+
+    In a backward that is the last weight gradient, which may be computed behind the layer's end.
+    """
+
+    layer: int
+    first: int
+    tails: tuple[int, ...]
+    last: int
+
+    def moved(self, by: int) -> "LayerPass":
+        """The same where ops have numbers that are larger by so much."""
+        return LayerPass(self.layer, self.first + by, tuple(op + by for op in self.tails), self.last + by)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Columns as in a Program, one entry per op; `deps` number ops of the same piece.
+
+    A piece is one action of a pipeline, or two that overlap, and `action` which of them an op is of: of each, `heads`
+    wait for its input and `tails` are its output. `marks` are ops by name, for what hangs on to the middle of a piece:
+    `("grads", layer)` behind which a layer's gradients are sent, `("weights", layer)` what first needs its weights.
+    `ends` are what layers end with, last one first; `gathers` wait for ends of pieces before: op, and which one.
+    `layers` are, of each action, its layers in the order in which they run.
+    """
+
+    kind: Ints
+    label: Ints
+    dtype: Ints
+    group: Ints
+    lane: Ints
+    bytes: Ints
+    layer: Ints
+    action: Ints
+    shape: Ragged
+    deps: Ragged
+    heads: tuple[tuple[int, ...], ...]
+    tails: tuple[tuple[int, ...], ...]
+    marks: dict[tuple[str, int], int]
+    ends: tuple[tuple[int, ...], ...]
+    gathers: tuple[tuple[int, int], ...]
+    layers: tuple[tuple[LayerPass, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def edges(self) -> tuple[Ints, Ints]:
+        """Each op beside what it waits for."""
+        return self.deps.row_of_value(), self.deps.values
+
+    def moved(self, layers: int, ranks: int, tables: Tables) -> "Piece":
+        """The same for layers and ranks whose numbers are larger by so much."""
+        groups, order = list(tables.groups.values), self.group[np.sort(np.unique(self.group, return_index=True)[1])]
+        number = np.zeros(len(groups), np.int64)
+        for group in order.tolist():
+            number[group] = tables.groups(tuple(rank + ranks for rank in groups[group]))
+        return replace(
+            self,
+            group=number[self.group],
+            layer=self.layer + layers,
+            marks={(name, layer + layers): op for (name, layer), op in self.marks.items()},
+            layers=tuple(tuple(one._replace(layer=one.layer + layers) for one in passes) for passes in self.layers),
+        )
+
+
+class PieceWriter:
+    """Writes a piece in the order in which a host would issue its ops.
+
+    Compute follows compute by its lane; `after` is what the next op on any lane waits for besides: a list of ops that
+    every call takes and returns, so that branches are just two lists.
+    """
+
+    def __init__(self, tables: Tables):
+        self.tables = tables
+        self.layer, self.action = -1, 0
+        self._rows: list[tuple[int, ...]] = []
+        self._shapes: list[tuple[int, ...]] = []
+        self._deps: list[tuple[int, ...]] = []
+        self._marks: dict[tuple[str, int], int] = {}
+        self._gathers: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def op(
+        self,
+        kind: str,
+        lane: str,
+        after: Iterable[int] = (),
+        *,
+        name: str = "",
+        size_bytes: float = 0,
+        shape: Sequence[int] = (),
+        dtype: str = "",
+        group: tuple[int, ...] = (),
+    ) -> int:
+        """One op; returns its number."""
+        t = self.tables
+        row = (t.kinds(kind), t.labels(name or kind), t.dtypes(dtype), t.groups(group), t.lanes(lane))
+        self._rows.append((*row, round(size_bytes), self.layer, self.action))
+        self._shapes.append(tuple(shape))
+        self._deps.append(tuple(dict.fromkeys(after)))
+        return len(self._rows) - 1
+
+    def compute(self, kernels: Iterable[Kernel], after: Sequence[int] = ()) -> list[int]:
+        """Kernels in a row on the compute lane; only the first of them waits. Nothing to do: what was waited for."""
+        done = list(after)
+        waits = done
+        for k in kernels:
+            op = self.op(k.kind, COMPUTE, waits, name=k.name, size_bytes=k.bytes, shape=k.shape, dtype=k.dtype)
+            waits, done = [], [op]
+        return done
+
+    def mark(self, name: str, op: int) -> None:
+        """Give an op a name within its layer; the first to claim it stays."""
+        self._marks.setdefault((name, self.layer), op)
+
+    def wait_before(self, op: int, end: int) -> None:
+        """An op waits for an end in the pieces before: 0 is the last one."""
+        self._gathers.append((op, end))
+
+    def reshape(self, op: int, shape: Sequence[int]) -> None:
+        """Give an op its shape once it is known."""
+        self._shapes[op] = tuple(shape)
+
+    def piece(
+        self,
+        heads: Iterable[Sequence[int]],
+        tails: Iterable[Sequence[int]],
+        ends: Iterable[Sequence[int]] = (),
+        layers: Iterable[Sequence[LayerPass]] = (),
+    ) -> Piece:
+        """What was written, with heads, tails and layers of each of its actions, and the ends of its layers."""
+        columns = np.array(self._rows, np.int64).reshape(-1, 8).T
+        kind, label, dtype, group, lane, size, layer, action = (np.ascontiguousarray(column) for column in columns)
+        return Piece(
+            kind, label, dtype, group, lane, size, layer, action, Ragged.of(self._shapes), Ragged.of(self._deps),
+            tuple(map(tuple, heads)), tuple(map(tuple, tails)), self._marks,
+            tuple(map(tuple, ends)), tuple(self._gathers), tuple(map(tuple, layers)),
+        )  # fmt: skip

@@ -1,0 +1,306 @@
+"""Memory of a training step, per pipeline rank: what is there all the time, and activations as they come and go."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...hardware import Cluster, Device
+from ...models.blocks import Layer, head
+from ...models.states import Held, StateBytes, all_held, copies_each, kept_bytes, state_bytes
+from ...program import Place
+from ...timeline import Timeline
+from ...timeline.memory import buffer_spans
+from .lower import Again, TrainPlan, buffer_parts
+from .lower.assembly import ACTIONS
+from .lower.held import Holdings
+from .lower.summa import largest_panels
+from .resolve import ResolvedTrain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """What the devices of one pipeline rank hold when they hold most: by owner, largest first.
+
+    `at_s` is when. `microbatch` is the latest forward that had begun by then, or when the device was first full if
+    that is before; -1 if none had. `place` is the rank's place in the Program, `device_bytes` what its smallest
+    `device` has.
+    """
+
+    pipeline_rank: int
+    peak_bytes: float
+    at_s: float
+    microbatch: int
+    held: tuple[tuple[str, float], ...]
+    place: int
+    device: str
+    device_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether its device has as much."""
+        return self.peak_bytes <= self.device_bytes
+
+
+def rank_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[RankMemory, ...]:
+    """The peak of every pipeline rank, of replicas on unequal machines one after another."""
+    activations = Activations(resolved, timeline)
+    return tuple(_peak(activations, place) for place in range(len(timeline.program.places)))
+
+
+class Activations:
+    """The activations of a step as step functions."""
+
+    def __init__(self, resolved: ResolvedTrain, timeline: Timeline):
+        self.resolved, self.timeline = resolved, timeline
+        buffers = timeline.program.buffers
+        self._start, self._end = buffer_spans(timeline)
+        self._place = np.array([buffer.place for buffer in buffers], np.int64)
+        self._bytes = np.array([buffer.bytes for buffer in buffers], np.float64)
+        plan = resolved.plan
+        self._parts = resolved.memo.get("kept", plan, lambda: buffer_parts(plan), lambda _: plan.grid.cells)
+        self._names = list(self._parts)
+        number = {name: i for i, name in enumerate(self._names)}
+        self._name = np.array([number[buffer.name] for buffer in buffers], np.int64)
+
+    def of(self, place: int) -> tuple[Floats, dict[str, Floats]]:
+        """Times, and the bytes that buffers of each name hold on a pipeline rank from then on."""
+        own = np.flatnonzero(self._place == place)
+        times = np.unique(np.concatenate([[0.0], self._start[own], self._end[own]]))
+        found = {}
+        for name in np.unique(self._name[own]).tolist():
+            alike = own[self._name[own] == name]
+            size, n = self._bytes[alike], len(times)
+            came = np.bincount(np.searchsorted(times, self._start[alike]), size, minlength=n)
+            went = np.bincount(np.searchsorted(times, self._end[alike]), size, minlength=n)
+            found[self._names[name]] = np.cumsum(came - went)
+        return times, found
+
+    @cached_property
+    def _forwards(self) -> tuple[Ints, Ints]:
+        """The ops of forwards and where each is: those of actions hold lanes of one place."""
+        program = self.timeline.program
+        ops = np.flatnonzero(np.isin(program.tags["action"], [ACTIONS.index("F"), ACTIONS.index("FB")]))
+        lane = program.lanes_of.values[program.lanes_of.start[ops]]
+        return ops, np.array([lane.place for lane in program.lanes], np.int64)[lane]
+
+    def latest(self, place: int, at_s: float) -> int:
+        """The micro-batch of the forward that began last at a place, by then; -1 if none did."""
+        program, start_s, (ops, places) = self.timeline.program, self.timeline.start_s, self._forwards
+        own = ops[(places == place) & (start_s[ops] <= at_s)]
+        return int(program.tags["microbatch"][own[start_s[own].argmax()]]) if len(own) else -1
+
+    def by_part(self, held: Mapping[str, Floats]) -> dict[str, Floats]:
+        """The same by part of the layer: buffers of a name consist of the same parts."""
+        found: dict[str, Floats] = {}
+        for name, sizes in held.items():
+            parts = self._parts[name]
+            total = sum(parts.values()) or 1
+            for part, size in parts.items():
+                key = f"activations: {part}"
+                found[key] = found.get(key, 0.0) + sizes * (size / total)
+        return found
+
+
+def static_bytes(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
+    """What is there from the first to the last op: states, buffers of exchanges, the runtime's own."""
+    plan, said, context = resolved.plan, resolved.scenario, resolved.profile.value("memory.context_bytes")
+    every = resolved.memo.get(
+        "static bytes", (plan, said.precision, said.memory, context), lambda: _of_all_ranks(resolved, context),
+        lambda _: plan.grid.cells,
+    )  # fmt: skip
+    return every[rank]
+
+
+def _of_all_ranks(resolved: ResolvedTrain, context: float) -> list[Mapping[str, float]]:
+    """Of every pipeline rank; those that hold the same, as most in the middle do, share one."""
+    plan, found = resolved.plan, dict[object, Mapping[str, float]]()
+    alike = [_alike(plan, rank) for rank in range(plan.grid.ranks)]
+    for rank, key in enumerate(alike):
+        if key not in found:
+            found[key] = _static_bytes(resolved, rank, context)
+    return [found[key] for key in alike]
+
+
+def _alike(plan: TrainPlan, rank: int) -> object:
+    """What its static memory depends on: of each stage its layers by kind, and the ends.
+
+    Layers of a kind share their kernels, and what is held of them; MTP layers stand for themselves.
+    """
+    stages = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
+    return tuple(
+        (tuple((id(plan.layer(n)), plan.held(n), plan.again.whole(i)) for i, n in enumerate(stage.layers)),
+         stage.embedding, stage.head, stage.mtp)
+        for stage in stages
+    )  # fmt: skip
+
+
+def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping[str, float]:
+    plan = resolved.plan
+    holdings = Holdings(plan, rank)
+    states = _states(resolved, holdings)
+    away = plan.offload_optimizer
+    found = {
+        "weights": float(states.weights),
+        "quantized copies": _quantized(resolved, holdings),
+        "gradients": float(states.gradients),
+        "master weights": 0.0 if away else float(states.master),
+        "optimizer moments": 0.0 if away else float(states.moments),
+        "gathered weights": _gathered(plan, holdings),
+        "gradients on their way": _reduced(plan, holdings) + _beside(resolved, holdings),
+        "exchange buffers": _exchanged(plan, rank),
+        "layer at work": _working(plan, rank),
+        "context and libraries": context,
+    }
+    return {name: size for name, size in found.items() if size}
+
+
+def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
+    """What is kept of each parameter; gradients that are not reduced each micro-batch add up unsharded."""
+    plan, given = resolved.plan, resolved.scenario.precision
+    held = all_held(unit for _, unit in holdings.own)
+    learned = all_held(holdings.trained(number, unit) for number, unit in holdings.own)
+    groups = {share.lane: len(share.group) for share in holdings.shares(Held(1, 1))}
+    states = state_bytes(
+        all_held([held, learned]) if plan.lora else held,
+        zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1),
+        compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
+        trained=learned if plan.lora else None,
+    )  # fmt: skip
+    if plan.types.layers < plan.types.weights:
+        states = replace(states, weights=states.weights - round(_in_layers(holdings) * plan.types.weights))
+    if plan.sharding.each_microbatch:
+        return states
+    return replace(states, gradients=round(sum(learned) * plan.types.gradients))
+
+
+def _in_layers(holdings: Holdings) -> int:
+    """Parameters of layers, without embedding and head."""
+    return sum(sum(holdings.layer(n)) for stage in holdings.stages for n in (*stage.layers, *stage.mtp))
+
+
+def _quantized(resolved: ResolvedTrain, holdings: Holdings) -> float:
+    """Copies of the weights of layers that products in 8 or 4 bits read."""
+    return copies_each(resolved.scenario.precision.compute, resolved.plan.sharding.level) * _in_layers(holdings)
+
+
+def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
+    """ZeRO-3: the units whose weights are there at once, the one at work and those ahead of it."""
+    if plan.sharding.level < 3:
+        return 0.0
+    units = sorted((sum(unit) for _, unit in holdings.own), reverse=True)
+    at_once = units[: 1 + plan.sharding.most_ahead] if plan.sharding.reshard else units
+    return sum(at_once) * plan.types.weights
+
+
+def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
+    """ZeRO-2 and 3: gradients of a unit as they are made, and those of another as they travel."""
+    if plan.sharding.level < 2 or not plan.sharding.each_microbatch:
+        return 0.0
+    units = [holdings.trained(number, unit) for number, unit in holdings.own]
+    return max(unit.dense + unit.expert for unit in units) * (plan.types.weights + plan.types.reduced)
+
+
+def _beside(resolved: ResolvedTrain, holdings: Holdings) -> float:
+    """Gradients beside those that are kept: as a backward makes them, copies that travel, buckets of replicas.
+
+    All of them at once, in places of their own: activations that are let go meanwhile are of other sizes, and an
+    allocator that caches what it took does not put them together.
+    """
+    plan, memory = resolved.plan, resolved.scenario.memory
+    replicas = plan.sharding.level == 0 and plan.dims.size("dp_cp") > 1
+    each = memory.gradients + plan.types.weights * (memory.buckets and replicas)
+    return sum(sum(holdings.trained(number, unit)) for number, unit in holdings.own) * each if each else 0.0
+
+
+def _exchanged(plan: TrainPlan, rank: int) -> float:
+    """What is sent or gathered beside: two hidden states per pipeline peer, gathered tensor-parallel inputs.
+
+    Of a grid of ranks, two panels of each operand of its largest product; where gradients travel fused, their buffer.
+    """
+    shard, hidden = plan.shard, plan.spec.hidden_size
+    peers = 2 * (plan.grid.ranks > 1)
+    sends = 2 * peers * shard.own_tokens * hidden * shard.wide
+    gathered = (shard.tp > 1 and shard.sequence_parallel) * shard.tokens * hidden * shard.wide
+    moe = plan.spec.moe
+    each = shard.dispatched + shard.wide
+    routed = shard.own_tokens * moe.num_experts_per_tok * hidden * each * shard.load if moe else 0.0
+    panels = largest_panels(plan, rank) if shard.side > 1 else 0.0
+    fused = plan.sharding.fused * plan.sharding.bucket * plan.types.reduced
+    return float(sends + gathered + routed * (shard.ep > 1) + panels + fused)
+
+
+def _working(plan: TrainPlan, rank: int) -> float:
+    """In the backward of the largest layer, what was dropped and is made again, and the largest gradient.
+
+    Or the logits of a head, if they are more: like Megatron's, their loss keeps its softmax in fp32 among the
+    activations, in whose place the gradient is made; what is cast from and to the computing type is beside it, and
+    in fp32 where the loss is made pass by pass.
+    """
+    own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
+    layers = {
+        (id(plan.layer(number)), plan.again.whole(position)): plan.layer(number)
+        for stage in own
+        for position, number in enumerate(stage.layers)
+    }
+    logits = _logits(plan) if any(stage.head or stage.mtp for stage in own) else 0.0
+    return max([logits, *(_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items())])
+
+
+def _logits(plan: TrainPlan) -> float:
+    """Bytes of a rank's logits of one micro-batch, and of their copy in fp32 where passes make the loss."""
+    rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
+    return float(rows * words * (plan.shard.wide + 4 * plan.shard.loss_passes))
+
+
+def _at_work(layer: Layer, again: Again, whole: bool) -> float:
+    dropped = kept_bytes(layer) - kept_bytes(layer, "full" if whole else "selective", again.parts)
+    return float(dropped + max(kept.bytes for kernel in layer.all for kept in kernel.keeps))
+
+
+def over_time(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.DataFrame":
+    """Bytes of a pipeline rank as a step function, by owner: time_s, then a column each; the last is `total`."""
+    import pandas as pd
+
+    activations = Activations(resolved, timeline)
+    times, held = activations.of(place)
+    static = static_bytes(resolved, place % resolved.grid.ranks)
+    owners = {name: np.full(len(times), size) for name, size in static.items()}
+    owners |= activations.by_part(held)
+    allocated = np.sum(list(owners.values()), axis=0)
+    owners["fragmentation"] = allocated * resolved.profile.value("memory.fragmentation")
+    return pd.DataFrame({"time_s": times, **owners, "total": allocated + owners["fragmentation"]})
+
+
+def _peak(activations: Activations, place: int) -> RankMemory:
+    resolved = activations.resolved
+    rank = place % resolved.grid.ranks
+    times, by_name = activations.of(place)
+    at = int(np.sum(list(by_name.values()), axis=0).argmax()) if by_name else 0
+    then = activations.by_part({name: sizes[at : at + 1] for name, sizes in by_name.items()})
+    held = {**static_bytes(resolved, rank), **{name: float(size[0]) for name, size in then.items() if size[0] > 0}}
+    held["fragmentation"] = sum(held.values()) * resolved.profile.value("memory.fragmentation")
+    ordered = tuple(sorted(held.items(), key=lambda one: -one[1]))
+    activated = sum(by_name.values(), np.zeros(len(times)))
+    total = sum(held.values()) + (activated - activated[at]) * (1 + resolved.profile.value("memory.fragmentation"))
+    device = smallest_device(resolved.cluster, activations.timeline.program.places[place])
+    full = int(np.argmax(total > device.memory_bytes)) if total[at] > device.memory_bytes else at
+    latest = activations.latest(place, float(times[full]))
+    return RankMemory(
+        rank, sum(held.values()), float(times[at]), latest, ordered, place, device.name, int(device.memory_bytes)
+    )
+
+
+def smallest_device(cluster: Cluster, place: Place) -> Device:
+    """Of the GPUs of a place, the one with least memory."""
+    nodes = {id(node): node for node in (cluster.nodes[cluster.node_of(rank)] for rank in place.ranks)}
+    return min((node.device for node in nodes.values()), key=lambda device: device.memory_bytes)

@@ -1,0 +1,243 @@
+"""What a step at the coarser level costs: its actions run alone as their kernels do, with all links to themselves.
+
+Beside messages they are slower: by what their kernels take of each other, and by what their exchanges take of links. Of
+links that messages cross they ask in the step what their exchanges move there, as a mean over their seconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import engine
+from ...costs import EXCHANGES, PHASES, Costs, Price, cost_train
+from ...costs.costs import Floats, bytes_by_link
+from ...hardware import Cluster
+from ...profile import Profile
+from ...program import Place, Program, Ragged
+from ...timeline import Timeline
+from ...timeline.insight import split_by_place
+from .lower import Coarse
+from .lower.coarse import KIND, TRAFFIC, Moment
+from .lower.piece import COMPUTE
+
+
+def cost_coarse(
+    coarse: Coarse, cluster: Cluster, profile: Profile, places: Sequence[Place] | None = None
+) -> tuple[Costs, Floats]:
+    """How long each op takes alone: a part of an action as in a run of that alone, the rest as at the finer level.
+
+    Ranks of one of `places` (those of the Program if not given) do the same at the same time.
+
+    Messages and actions slow each other as messages do kernels and other exchanges, in the proportions of all actions.
+    Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
+    """
+    places = coarse.program.places if places is None else places
+    alone = _Alone(coarse.actions, cost_train(coarse.actions, cluster, profile, places=places))
+    each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
+    costs = cost_train(each, cluster, profile, alone.prices(coarse), places)
+    work = costs.work_s * coarse.times
+    costs = replace(
+        costs,
+        work_s=work,
+        link_bytes=bytes_by_link(work, costs.row, costs.demand, costs.rate_bytes_per_s, len(costs.link_names)),
+        interference=alone.interference(coarse.program, costs, profile),
+    )
+    return costs, alone.mix[[place for place, _, _ in coarse.parts]]
+
+
+class _Inside(NamedTuple):
+    """Exchanges in the actions of a stage that ask the same of links: their row of demand and share of the actions'
+    seconds, and how much of that time the actions wait for them.
+    """
+
+    row: int
+    share: float
+    exposed: float
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """Actions, each by itself: without links, and without the messages that the step itself has."""
+
+    actions: Program
+    costs: Costs
+
+    @cached_property
+    def _place(self) -> NDArray[np.int64]:
+        """Where each op is; those of actions hold one lane each."""
+        return np.array([lane.place for lane in self.actions.lanes], np.int64)[self.actions.lanes_of.values]
+
+    def _on(self, *lanes: str) -> NDArray[np.bool_]:
+        named = np.array([lane.name in lanes for lane in self.actions.lanes], bool)
+        return named[self.actions.lanes_of.values]
+
+    @cached_property
+    def _undisturbed(self) -> Costs:
+        """The host runs ahead of the device from action to action: it holds nothing up unless it is slower in all."""
+        costs, left = self.costs, ~self._on(*TRAFFIC) & ~self.actions.of_kind("issue")
+        return replace(
+            costs,
+            latency_s=np.where(left, costs.latency_s, 0.0),
+            work_s=np.where(left, costs.work_s, 0.0),
+            row=np.zeros(len(self.actions), np.int64),
+            demand=Ragged.of([[]]),
+            rate_bytes_per_s=np.empty(0),
+        )
+
+    @cached_property
+    def _run(self) -> Timeline:
+        apart = tuple(replace(place, ranks=(i,)) for i, place in enumerate(self.actions.places))
+        return engine.simulate(replace(self.actions, places=apart), self._undisturbed)
+
+    @cached_property
+    def _ends(self) -> Floats:
+        end = np.zeros(len(self.actions.places))
+        np.maximum.at(end, self._place, self._run.end_s)
+        return end
+
+    @cached_property
+    def _seconds(self) -> Floats:
+        """Of each action: from its first op to its last, or of its host if that takes longer."""
+        host = np.where(self.actions.of_kind("issue"), self.costs.uncontended_s, 0.0)
+        return np.maximum(self._ends, self._by_place(host))
+
+    @cached_property
+    def mix(self) -> Floats:
+        """Shares of phases in the time of each action; where its host takes longer than its device, that is a phase."""
+        split = split_by_place(self._run, self._ends)
+        split[:, PHASES.index("host")] += self._seconds - self._ends
+        return split / np.maximum(self._seconds, 1e-30)[:, None]
+
+    def _by_place(self, value: Floats) -> Floats:
+        return np.bincount(self._place, value, minlength=len(self.actions.places)).astype(np.float64)
+
+    def prices(self, coarse: Coarse) -> list[Price]:
+        """A price per part: what lies between its moments, longer in proportion where the host is slower.
+
+        Spread is the mean of an action's ops by seconds, provenance what most of the seconds rest on.
+        """
+        seconds, label, places = self._undisturbed.uncontended_s, self.costs.provenance, len(self.actions.places)
+        spread = self._by_place(seconds * self.costs.spread) / np.maximum(self._by_place(seconds), 1e-30)
+        labels = int(label.max(initial=0)) + 1
+        by_label = np.bincount(self._place * labels + label, seconds, minlength=places * labels)
+        most = by_label.reshape(places, labels).argmax(axis=1)
+        longer = self._seconds / np.maximum(self._ends, 1e-30)
+        found, reached = list[Price](), 0.0
+        for place, since, until in coarse.parts:
+            reached = reached if since else 0.0
+            to = max(self._at(until) if until else float(self._ends[place]), reached)
+            took = (to - reached) * float(longer[place])
+            asked = self._asked[place] if took else {}
+            found.append(Price(took, float(spread[place]), int(most[place]), asked))
+            reached = to
+        return found
+
+    @cached_property
+    def _asked(self) -> list[dict[int, float]]:
+        """Of each action: bytes per second on links that messages cross too, as a mean over its seconds."""
+        messages = self._on(*TRAFFIC)
+        inside = self.actions.of_kind(*EXCHANGES) & ~messages
+        rows = np.unique(self.costs.row[messages]).tolist()
+        crossed = {link for row in rows for link in self.costs.demand_row(row)[0].tolist()}
+        found: list[dict[int, float]] = [{} for _ in self.actions.places]
+        places = self._place[inside]
+        shares = self.costs.uncontended_s[inside] / self._seconds[places]
+        for row, place, share in zip(self.costs.row[inside].tolist(), places.tolist(), shares.tolist(), strict=True):
+            for link, rate in _by_link(*self.costs.demand_row(row)).items():
+                if link in crossed:
+                    found[place][link] = found[place].get(link, 0.0) + rate * share
+        return found
+
+    def _at(self, moment: Moment) -> float:
+        return float((self._run.start_s if moment.starts else self._run.end_s)[moment.op])
+
+    def interference(self, program: Program, costs: Costs, profile: Profile) -> Floats:
+        """Of a step's costs, actions as the mean of what their kernels and exchanges take and make."""
+        factors = costs.interference.copy()
+        busy = (self._run.end_s - self._run.start_s) * self._on(COMPUTE)
+        shares = np.bincount(self.costs.cost_class, busy) / max(float(self._seconds.sum()), 1e-30)
+        kinds = [(self.costs.classes[i], share) for i, share in enumerate(shares.tolist()) if share]
+        own, (longer, lost) = costs.classes.index(KIND), self._crowding(program, costs)
+        for i, other in enumerate(costs.classes):
+            taken = [(share, _kept(profile, kind, other)) for kind, share in kinds]
+            factors[own, i] = 1 / (1 + longer[i] + sum(share * (1 / kept - 1) for share, kept in taken))
+            factors[i, own] = 1 - lost[i] + sum(share * (_kept(profile, other, kind) - 1) for kind, share in kinds)
+        return factors
+
+    def _crowding(self, program: Program, costs: Costs) -> tuple[Floats, Floats]:
+        """What exchanges inside actions and ops beside these slow each other on links that both cross.
+
+        By class of the ops beside: how much longer actions take, over their seconds, and the share of its speed that
+        the op loses. Means over ops by their seconds: an exchange that is slowed crowds the other as much longer.
+        """
+        classes = len(costs.classes)
+        longer, lost, total = (np.zeros(classes) for _ in range(3))
+        for ranks, row, of, seconds in _beside(program, costs):
+            total[of] += seconds
+            for inside in self._exchanges.get(ranks, ()):
+                rates = _by_link(*self.costs.demand_row(inside.row)), _by_link(*costs.demand_row(row))
+                mine, other = _speeds(*rates, costs.capacity_bytes_per_s)
+                longer[of] += seconds * inside.share * inside.exposed * (1 / mine - 1)
+                lost[of] += seconds * inside.share / mine * (1 - other)
+        longer /= np.maximum(total, 1e-30)
+        return longer, lost / np.maximum(total, 1e-30) / (1 + longer)
+
+    @cached_property
+    def _exchanges(self) -> Mapping[tuple[int, ...], list[_Inside]]:
+        """Those in the actions of each stage, by its ranks."""
+        stages = [place.ranks for place in self.actions.places]
+        return {ranks: self._inside([i for i, of in enumerate(stages) if of == ranks]) for ranks in set(stages)}
+
+    def _inside(self, places: list[int]) -> list[_Inside]:
+        ops = self.actions.of_kind(*EXCHANGES) & ~self._on(*TRAFFIC) & np.isin(self._place, places)
+        spent = np.bincount(self.costs.row[ops], (self._run.end_s - self._run.start_s)[ops])
+        waits = self.mix[places][:, [PHASES.index(name) for name in _AXES]].sum(axis=1) @ self._seconds[places]
+        exposed = min(float(waits) / max(float(spent.sum()), 1e-30), 1.0)
+        total = max(float(self._seconds[places].sum()), 1e-30)
+        return [_Inside(row, seconds / total, exposed) for row, seconds in enumerate(spent.tolist()) if seconds]
+
+
+_AXES = ("tp", "cp", "ep")
+"""Phases that wait for exchanges inside actions."""
+
+
+def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, int, float]]:
+    """What runs beside actions and asks for links: the ranks of its place, row of demand, class, and seconds in all."""
+    lanes, op = program.lanes_of, program.lanes_of.row_of_value()
+    asks = (np.diff(costs.demand.start)[costs.row[op]] > 0) & (costs.work_s[op] > 0) & ~program.of_kind(KIND)[op]
+    place = np.array([lane.place for lane in program.lanes], np.int64)[lanes.values]
+    sizes = len(program.places), len(costs.demand), len(costs.classes)
+    keys = np.ravel_multi_index((place[asks], costs.row[op][asks], costs.cost_class[op][asks]), sizes)
+    distinct, which = np.unique(keys, return_inverse=True)
+    seconds = np.bincount(which, costs.work_s[op][asks])
+    rows = zip(*(column.tolist() for column in np.unravel_index(distinct, sizes)), seconds.tolist(), strict=True)
+    return [(program.places[at].ranks, row, of, total) for at, row, of, total in rows]
+
+
+def _by_link(links: NDArray[np.int64], rates: Floats) -> dict[int, float]:
+    return dict(zip(links.tolist(), rates.tolist(), strict=True))
+
+
+def _speeds(mine: Mapping[int, float], other: Mapping[int, float], capacity: Floats) -> tuple[float, float]:
+    """What two flows keep of their speeds that put these bytes per second on links, where some are full: a fair half,
+    or what the other one leaves.
+    """
+    kept = 1.0, 1.0
+    for link in mine.keys() & other.keys():
+        room = float(capacity[link]) * (1 + 1e-9)
+        if mine[link] + other[link] > room:
+            kept = (
+                min(kept[0], max(room / 2, room - other[link]) / mine[link]),
+                min(kept[1], max(room / 2, room - mine[link]) / other[link]),
+            )
+    return kept
+
+
+def _kept(profile: Profile, victim: str, aggressor: str) -> float:
+    """The speed that ops of a family keep beside those of another."""
+    found = profile.parameters.get(f"interference.{victim}.{aggressor}")
+    return 1.0 if found is None else found.value

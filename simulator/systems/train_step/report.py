@@ -1,0 +1,275 @@
+"""The Report of a training step: every headline number, derived once, here, with its definition."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...costs import BUSY, PHASES
+from ...program import Program
+from ...report.spending import Rates, Spending, rates
+from ...timeline import Timeline
+from ...timeline.insight import (
+    CriticalPath,
+    critical_path,
+    path_by_phase,
+    provenance,
+    slowed_lines,
+    slowed_s,
+    split_by_place,
+)
+from ...uncertainty import of_path, size_notes
+from .errors import step_errors
+from .flop import model_flop
+from .memory import RankMemory, rank_memory
+from .resolve import ResolvedTrain
+from .run import TrainingRun, training_run
+
+Floats = NDArray[np.float64]
+_LEAST_LOST = 0.01
+"""Share of a step that awkward shapes cost from which on the report says so."""
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What a training step takes, why, how sure that is, and what memory it needs.
+
+    `split_s[phase]` is the mean over pipeline ranks of the seconds that their compute lane is busy with a class of
+    kernels or waits for something; they sum to the step. At the coarser level an action's seconds are split as they
+    are when it runs alone. `bubble_fraction` is the share that it waits for other stages.
+    `exposed` is the critical path by the same names, `slowed_s` how much longer kernels, exchanges and copies on it
+    take because of what runs beside them. MFU is model FLOP, recomputation not counted, over the dense peak of the
+    computing type: `mfu` counts what a causal mask leaves, `mfu_full` whole squares of attention.
+    """
+
+    name: str
+    scenario_hash: str
+    question: str
+    gpus: int
+    step_time_s: float
+    interval_low_s: float
+    interval_high_s: float
+    tokens: int
+    model_flop: float
+    full_flop: float
+    peak_flop_per_s: float
+    peak_type: str
+    split_s: Mapping[str, float]
+    by_rank_s: Mapping[str, tuple[float, ...]]
+    exposed: Mapping[str, float]
+    slowed_s: Mapping[str, float]
+    provenance: Mapping[str, float]
+    memory: tuple[RankMemory, ...]
+    rates: Rates
+    run: TrainingRun | None
+    ops: int
+    notes: tuple[str, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of all sequences of the step over its time."""
+        return self.tokens / self.step_time_s
+
+    @property
+    def tokens_per_s_per_gpu(self) -> float:
+        """The same per GPU."""
+        return self.tokens_per_s / self.gpus
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP utilisation, causal attention."""
+        return self.model_flop / self.gpus / self.step_time_s / self.peak_flop_per_s
+
+    @property
+    def mfu_full(self) -> float:
+        """The same with attention counted as if nothing were masked."""
+        return self.full_flop / self.gpus / self.step_time_s / self.peak_flop_per_s
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Share of the step that compute lanes wait for other stages."""
+        return self.split_s["pipeline"] / self.step_time_s
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds that compute lanes are busy, mean over pipeline ranks."""
+        return sum(self.split_s[phase] for phase in BUSY)
+
+    @property
+    def peak(self) -> RankMemory:
+        """The pipeline rank that needs most memory of what its device has."""
+        return max(self.memory, key=lambda rank: rank.peak_bytes / rank.device_bytes)
+
+    @property
+    def rank_names(self) -> tuple[str, ...]:
+        """Of `memory` and `by_rank_s`, what each entry is called."""
+        mixed = len(self.memory) > len({rank.pipeline_rank for rank in self.memory})
+        return tuple(f"rank {of.pipeline_rank}" + f" {of.device}" * mixed for of in self.memory)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the device of that rank has."""
+        return self.peak.device_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether every pipeline rank fits its device."""
+        return all(rank.fits for rank in self.memory)
+
+    @property
+    def spent(self) -> Spending:
+        """What all GPUs cost and draw at most during the step."""
+        return self.rates.over(self.step_time_s)
+
+    @property
+    def spent_per_million_tokens(self) -> Spending:
+        """The same per million tokens of the step."""
+        return self.spent.per(self.tokens / 1e6)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Price of the GPUs for the step, where the catalogue or the user has one."""
+        return self.spent.cost_usd
+
+    @property
+    def bound_by(self) -> str:
+        """What holds most of the critical path."""
+        return next(iter(self.exposed))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values; durations in seconds, sizes in bytes."""
+        return {
+            "kind": "train_step",
+            "name": self.name,
+            "question": self.question,
+            "scenario_hash": self.scenario_hash,
+            "makespan_s": self.step_time_s,
+            "step_time_s": self.step_time_s,
+            "interval_low_s": self.interval_low_s,
+            "interval_high_s": self.interval_high_s,
+            "tokens": self.tokens,
+            "tokens_per_s": self.tokens_per_s,
+            "tokens_per_s_per_gpu": self.tokens_per_s_per_gpu,
+            "model_flops_per_gpu": self.model_flop / self.gpus,
+            "mfu": self.mfu,
+            "mfu_convention": f"causal attention, no recomputation, dense {self.peak_type} peak",
+            "mfu_full_attention": self.mfu_full,
+            "bubble_fraction": self.bubble_fraction,
+            "compute_s": self.compute_s,
+            "split_s": dict(self.split_s),
+            "split_by_rank_s": {name: list(values) for name, values in self.by_rank_s.items()},
+            "exposed": dict(self.exposed),
+            "slowed_s": dict(self.slowed_s),
+            "bound_by": self.bound_by,
+            "provenance": dict(self.provenance),
+            "peak_memory_bytes": round(self.peak.peak_bytes),
+            "memory_by_rank_bytes": [round(rank.peak_bytes) for rank in self.memory],
+            "memory_by_owner_bytes": {name: round(size) for name, size in self.peak.held},
+            "device_memory_bytes": self.memory_bytes,
+            "fits": self.fits,
+            "cost": self.cost_usd,
+            "price_usd_per_gpu_hour": self.rates.usd_per_gpu_hour,
+            **self.spent.to_json(),
+            **self.spent_per_million_tokens.to_json("_per_million_tokens"),
+            **(self.run.to_json() if self.run is not None else {}),
+            "gpus": self.gpus,
+            "ops": self.ops,
+            "notes": list(self.notes),
+        }
+
+
+def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainReport:
+    """Derive the report from a scenario and its Timeline.
+
+    The interval holds 90 %, to first order, as a factor (docs/uncertainty.md).
+    """
+    costs, plan, batch = resolved.costs, resolved.plan, resolved.scenario.batch
+    path, held = critical_path(timeline), rates(resolved.cluster)
+    step = timeline.makespan_s
+    sure = of_path(path, step_errors(resolved), step)
+    split = split_by_place(timeline, mix=resolved.mix)
+    peak_type = resolved.peak_type
+    tokens, run = batch.global_ * batch.seq_len, resolved.scenario.run
+    slowed = slowed_s(path, timeline.program, costs)
+    causal, full = resolved.memo.get(
+        "flop", plan, lambda: (model_flop(plan, 1), model_flop(plan, 1, causal=False)), lambda _: plan.grid.cells
+    )
+    return TrainReport(
+        name=resolved.scenario.name,
+        scenario_hash=resolved.hash,
+        question=_question(resolved),
+        gpus=plan.dims.world_size,
+        step_time_s=step,
+        interval_low_s=sure.low_s,
+        interval_high_s=sure.high_s,
+        tokens=tokens,
+        model_flop=causal * batch.global_,
+        full_flop=full * batch.global_,
+        peak_flop_per_s=_mean_peak(resolved),
+        peak_type=peak_type,
+        split_s=dict(zip(PHASES, _mean_split(split, timeline.program).tolist(), strict=True)),
+        by_rank_s={phase: tuple(split[:, i].tolist()) for i, phase in enumerate(PHASES)},
+        exposed=_by_phase(path, timeline, resolved),
+        slowed_s=slowed,
+        provenance=provenance(path, costs),
+        memory=rank_memory(resolved, timeline),
+        rates=held,
+        run=training_run(run, tokens, step, held) if run is not None else None,
+        ops=len(timeline.program),
+        notes=(*resolved.notes, *_notes(resolved, path, slowed), *held.notes),
+    )
+
+
+def _mean_split(split: Floats, program: Program) -> Floats:
+    """The mean over ranks of what `split_by_place` says."""
+    ranks = np.array([len(place.ranks) for place in program.places])
+    return np.asarray(np.average(split, axis=0, weights=ranks / ranks.min()))
+
+
+def _mean_peak(resolved: ResolvedTrain) -> float:
+    """Dense peak of the computing type, the mean over GPUs."""
+    peaks = [node.device.peak_flop_per_s[resolved.peak_type] for node in resolved.cluster.nodes]
+    return float(np.average(peaks, weights=resolved.cluster.gpus_per_node))
+
+
+def _notes(resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float]) -> Iterator[str]:
+    """What the simulation shows, or leaves out."""
+    yield from _shapes(resolved, path)
+    yield from slowed_lines(slowed, float(path.seconds.sum()))
+    yield from size_notes(resolved.profile, resolved.dims.world_size)
+
+
+def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:
+    """What awkward shapes cost on the critical path, if that is worth a line."""
+    share = lost_to_shapes_s(resolved, path) / max(float(path.seconds.sum()), 1e-30)
+    if share >= _LEAST_LOST:
+        yield f"awkward shapes cost {share:.1%} of the step: {'; '.join(one.text for one in resolved.awkward)}"
+
+
+def lost_to_shapes_s(resolved: ResolvedTrain, path: CriticalPath) -> float:
+    """Seconds of the critical path that ops take longer because no kernel is made for their sizes."""
+    if not resolved.awkward:
+        return 0.0
+    now, neat = (costs.uncontended_s[path.ops] for costs in (resolved.costs, resolved.neat_costs))
+    return float((path.seconds * (1 - np.divide(neat, now, out=np.ones_like(now), where=now > 0))).sum())
+
+
+def _by_phase(path: CriticalPath, timeline: Timeline, resolved: ResolvedTrain) -> dict[str, float]:
+    """Seconds of the critical path by phase, largest first, empty ones left out."""
+    seconds = path_by_phase(path, timeline.program, resolved.mix)
+    return {PHASES[i]: float(seconds[i]) for i in np.argsort(-seconds, kind="stable") if seconds[i] > 0}
+
+
+def _question(resolved: ResolvedTrain) -> str:
+    """What was simulated, in one line; the name may say anything."""
+    machines, plan, batch = resolved.cluster, resolved.plan, resolved.scenario.batch
+    dims = plan.dims
+    sizes = [f"{name.upper()}{size}" for name in ("tp", "cp", "pp", "dp", "ep") if (size := getattr(dims, name)) > 1]
+    devices = " and ".join(device.name for device in resolved.devices)
+    steps = f"{resolved.microbatches} micro-batches of {batch.micro} x {batch.seq_len:,} tokens"
+    schedule = f", {plan.grid.name}" if dims.pp > 1 else ""
+    model = f"{plan.spec.name} {resolved.scenario.precision.compute}"
+    layout = " ".join(sizes) or "1 GPU"
+    return f"{model} on {machines.n_gpus:,} x {devices}: {layout}{schedule}, {steps}"

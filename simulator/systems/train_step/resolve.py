@@ -1,0 +1,444 @@
+"""From a checked scenario of kind train_step to its plan, Program, costs and hash; what does not fit is found here."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from math import isqrt, log2, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.errors import UserError, fault, unknown
+from ...costs import EXCHANGES, HEAD_MULTIPLE, UNALIGNED, Costs, Networks, cost_train, networks_of
+from ...hardware import resolved
+from ...models import ModelSpec
+from ...models.awkward import Awkward, awkward_shapes
+from ...models.shard import Shard
+from ...profile import TP_EXPOSED, Profile
+from ...profile.numbers import load_numbers, notes_on
+from ...program import Place, Program, join
+from ...program.parallel import ParallelDims
+from ...schedules import SCHEDULES, Grid, build
+from ..machines import OnMachines, canonical
+from ..shape import shape_of
+from ..tables import FOR_PEOPLE
+from .ignored import ignored, ignored_on
+from .lower import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
+from .pieces import cost_coarse
+from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share
+from .routing import expert_islands, load_of, rank_share, remote_share
+from .scenario import TrainScenario
+from .stages import split_layers
+from .unfit import unfit, unfit_batch, unfit_run
+
+Floats = NDArray[np.float64]
+_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
+_DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel: of gradients in the type of their weights
+_MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
+
+
+@dataclass(frozen=True)
+class ResolvedTrain(OnMachines):
+    """A training step with everything that its names stand for; the parts are made when first asked for."""
+
+    scenario: TrainScenario
+    _of_profile: ClassVar[tuple[str, ...]] = "_priced", "hash", "neat_costs"
+
+    @cached_property
+    def spec(self) -> ModelSpec:
+        """The model's shape."""
+        model = self.scenario.model
+        return self.memo.get("model", (repr(model), self.where), lambda: shape_of(model, self.where))
+
+    @cached_property
+    def peak_type(self) -> str:
+        """The type whose dense peak MFU is relative to, which every device must have."""
+        compute = self.scenario.precision.compute
+        peak = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(compute, compute)
+        for device in self.devices:
+            if peak not in device.peak_flop_per_s:
+                allowed = f"{device.name} computes in {', '.join(device.peak_flop_per_s)}"
+                raise UserError(fault(self.where, "precision.compute", compute, allowed))
+        return peak
+
+    @cached_property
+    def profile(self) -> Profile:
+        """Device and software parameters together."""
+        return self.memo.get("profile", self._numbers, lambda: load_numbers(self.profile_names, *self._joined))
+
+    @property
+    def profile_name(self) -> str:
+        """The profile of the slowest device."""
+        return next(iter(self.profile_names.values()))
+
+    @property
+    def _numbers(self) -> tuple[object, ...]:
+        """What the profile depends on."""
+        return *self.profile_names.items(), *self._joined
+
+    @property
+    def _joined(self) -> tuple[str, str, str, str]:
+        """What is joined with the profiles of devices."""
+        return self.cluster.fabric.network, self.spec.architecture, self.scenario.stack, self.where
+
+    @property
+    def networks(self) -> Networks:
+        """How its exchanges between nodes differ from those that the profile was measured on."""
+        return networks_of(self.cluster, self.profile)
+
+    def on(self, grid: Grid) -> "ResolvedTrain":
+        """The same scenario on another grid of its stages, for what does not rest on all micro-batches."""
+        other = ResolvedTrain(self.scenario, self.where, self.memo)
+        own = ("cluster", "spec", "devices", "profile", "dims", "shares", "shard")
+        vars(other).update({name: value for name, value in vars(self).items() if name in own} | {"grid": grid})
+        return other
+
+    @cached_property
+    def dims(self) -> ParallelDims:
+        """Sizes of the axes; dp is what GPUs are left."""
+        given, gpus = self.scenario.parallel, self.cluster.n_gpus
+        others = given.tp * given.cp * given.pp
+        dims = ParallelDims(
+            tp=given.tp, cp=given.cp, pp=given.pp, dp=given.dp or max(gpus // others, 1), ep=given.ep,
+            etp=given.etp or given.tp if self.spec.moe else given.tp, order=given.order, shard=given.shard,
+        )  # fmt: skip
+        axes = dims.faults(gpus, self.where)
+        faults = [*axes, *unfit(self.scenario, self.spec, dims, self.where)]
+        faults += ignored(self.scenario, self.spec, self.where)
+        if not axes:
+            faults += ignored_on(self.cluster, self.scenario, self.spec, dims, self.where)
+        if dims.world_size == gpus:  # else dp is no more than a guess
+            batch = unfit_batch(self.scenario.batch, self.spec.num_hidden_layers, dims.dp)
+            faults += [fault(self.where, *misfit) for misfit in batch]
+        if self.scenario.run is not None:
+            faults += [fault(self.where, *misfit) for misfit in unfit_run(self.scenario.run, gpus)]
+        if faults:
+            raise UserError(*faults)
+        return dims
+
+    @cached_property
+    def replicas(self) -> tuple[Replicas, ...]:
+        """Data-parallel replicas by the machines that they are on, the slowest first."""
+        return alike(self.dims, self.cluster, self.slowness)
+
+    @cached_property
+    def trained(self) -> ModelSpec:
+        """The model's shape as software lays it out: with its vocabulary padded."""
+        if (multiple := self.scenario.parallel.pad_vocab) == 1:
+            return self.spec
+        each = -(-self.spec.vocab_size // (multiple * self.dims.tp)) * multiple
+        return replace(self.spec, vocab_size=each * self.dims.tp)
+
+    @property
+    def microbatches(self) -> int:
+        """Micro-batches of a step that each rank sees, of replicas on the slowest machines."""
+        return self.shares[0]
+
+    @cached_property
+    def shares(self) -> tuple[int, ...]:
+        """Micro-batches of each of `replicas`."""
+        batch, replicas = self.scenario.batch, self.replicas
+        even = batch.global_ // (batch.micro * self.dims.dp)
+        if batch.split != "even" and len(replicas) == 1 and differ(self.cluster, self.slowness):
+            allowed = f"expected even: all replicas are on equally fast machines, or on more than {MOST} kinds of them"
+            raise UserError(fault(self.where, "batch.split", batch.split, allowed))
+        if batch.split == "even" or len(replicas) == 1:
+            return (even,) * len(replicas)
+        unit = self._unit(even)
+        seconds = [self._seconds_of_microbatch(of, unit) for of in replicas]
+        return share([len(of) for of in replicas], seconds, even * self.dims.dp, unit)
+
+    def _unit(self, microbatches: int) -> int:
+        """Of what the schedule takes multiples only: one more than it takes shows that."""
+        given = self.scenario.schedule
+        for unit in (1, 2):
+            with suppress(UserError):
+                self.shorter_grid(microbatches + unit)
+                return unit
+        return given.group or self.dims.pp
+
+    def _seconds_of_microbatch(self, replicas: Replicas, unit: int) -> float:
+        many = unit * -(-2 * self.dims.pp // unit)
+        program = lower(self._plan(self.shorter_grid(many), replicas))
+        return seconds_of_microbatch(program, self._cost(program), many)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The schedule."""
+        return self.shorter_grid(self.microbatches)
+
+    def shorter_grid(self, microbatches: int) -> Grid:
+        """The schedule as it is with so many micro-batches."""
+        given = self.scenario.schedule
+        if given.name not in SCHEDULES:
+            raise unknown(self.where, "schedule.name", given.name, sorted(SCHEDULES))
+        options: dict[str, Any] = {"group": given.group} if given.group is not None else {}
+        chunks = given.vpp if given.vpp is not None else SCHEDULES[given.name].chunks or 1
+        key = given.name, self.dims.pp, microbatches, chunks, given.group
+        try:
+            return self.memo.get("grid", key, lambda: build(*key[:4], **options), lambda grid: grid.cells)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{self.where}: schedule: {error}") from None
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """Layers of each stage in model order: as given, or even, the first ones fuller."""
+        return self._stages_of(self.grid)
+
+    def _stages_of(self, grid: Grid) -> tuple[Stage, ...]:
+        return split_layers(self.scenario, self.spec, grid.stages, self.where)
+
+    @cached_property
+    def shard(self) -> Shard:
+        """What one rank computes of a micro-batch."""
+        given, batch, lora = self.scenario.parallel, self.scenario.batch, self.scenario.lora
+        compute, dims = self.scenario.precision.compute, self.dims
+        unfused = self.scenario.attention == "unfused"
+        return Shard(
+            batch=batch.micro, seq=batch.seq_len, tp=dims.tp, cp=dims.cp, ep=dims.ep, etp=dims.etp,
+            sequence_parallel=given.sequence_parallel and not given.tp_2d, cp_type=given.cp_type, linear=compute,
+            dtype=compute if compute in ("fp32", "tf32", "fp16") else "bf16",
+            load=load_of(self.scenario.experts, self.spec.moe, dims.ep, self.where),
+            lora_rank=lora.rank if lora else 0, adapted=lora.targets if lora else (),
+            side=isqrt(dims.tp) if given.tp_2d else 1,
+            unfused=unfused, dropout=unfused and self.scenario.attention_dropout,
+            loss_passes=self.scenario.loss == "passes",
+            keeps_gathered=self.scenario.memory.gathered, keeps_gate=self.scenario.memory.gate,
+            stored=tuple(self.scenario.precision.activations.model_dump(exclude_none=True).items()),
+            dispatch=self.scenario.precision.dispatch if self.scenario.precision.dispatch != "bf16" else "",
+        )  # fmt: skip
+
+    @cached_property
+    def awkward(self) -> tuple[Awkward, ...]:
+        """Sizes of one rank that no kernel is made for."""
+        return awkward_shapes(self.trained, self.shard, round(self.profile.given(HEAD_MULTIPLE, 1.0)))
+
+    @cached_property
+    def neat_costs(self) -> Costs:
+        """The costs of the same Program if kernels were made for every size."""
+        return self.restated(dict.fromkeys(UNALIGNED, 1.0)).costs if self.awkward else self.costs
+
+    @cached_property
+    def plan(self) -> TrainPlan:
+        """Everything that decides what happens, of replicas on the slowest machines."""
+        return self._plan(self.grid, self.replicas[0] if len(self.replicas) > 1 else None)
+
+    @cached_property
+    def plans(self) -> tuple[TrainPlan, ...]:
+        """The same of each of `replicas`."""
+        further = zip(self.replicas[1:], self.shares[1:], strict=True)
+        return self.plan, *(replace(self.plan, grid=self.shorter_grid(count), replicas=of) for of, count in further)
+
+    def _plan(self, grid: Grid, replicas: Replicas | None) -> TrainPlan:
+        scenario, given = self.scenario, self.scenario.parallel
+        again, overlap = scenario.recompute, scenario.overlap
+        parts = frozenset(again.modules) if again.mode == "selective" else frozenset()
+        islands = expert_islands(self.dims, self.cluster)
+        return TrainPlan(
+            spec=self.trained, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
+            sharding=Sharding(
+                given.zero, given.prefetch, given.ahead_in_backward, given.reshard, given.sync_each_microbatch,
+                self._bucket, overlap.dp, overlap.params, overlap.fusion is not None,
+                scenario.bucket == "tensor" and given.zero < 3,
+            ),
+            types=self._types,
+            again=Again(parts, again.mode == "full", again.layers, again.early_stop),
+            overlap_tp=overlap.tp, tp_exposed=self._tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
+            remote_share=remote_share(scenario.experts, self.spec.moe, islands),
+            rank_share=rank_share(scenario.experts, self.spec.moe, self.dims.ep, islands),
+            offloaded=scenario.offload.activations, offload_slots=scenario.offload.slots,
+            offload_optimizer=scenario.offload.optimizer, shard_embedding=given.shard_embedding,
+            replicas=replicas,
+        )  # fmt: skip
+
+    @property
+    def _tp_exposed(self) -> float:
+        """What the scenario says, or the stack: the share of an overlapped exchange that its products do not hide."""
+        said = self.scenario.overlap.tp_exposed
+        return self.profile.given(TP_EXPOSED, 1.0) if said is None else said
+
+    @property
+    def _types(self) -> Types:
+        given = self.scenario.precision
+        weights = 4.0 if given.compute in ("fp32", "tf32") else 2.0  # 8-bit copies are made from 16 bits where they are
+        return Types(
+            weights=weights, reduced=_BYTES[given.reduce or given.gradients], gradients=_BYTES[given.gradients],
+            moments=_BYTES[given.moments], master=4.0 if given.master and weights < 4 else 0.0,
+            layers=_BYTES[given.weights] if given.weights else weights,
+        )  # fmt: skip
+
+    @property
+    def _bucket(self) -> int:
+        """Elements of a gradient bucket: Megatron's rule where states are sharded, torch's where they are not."""
+        if isinstance(self.scenario.bucket, int):
+            return self.scenario.bucket
+        if (fusion := self.scenario.overlap.fusion) is not None:
+            return max(int(fusion.threshold / self._types.reduced), 1)
+        if self.scenario.parallel.zero == 0:
+            return int(_DDP_BUCKET_BYTES / self._types.weights)
+        least, per_rank = _MEGATRON_BUCKET
+        return max(least, per_rank * self.dims.dp * self.dims.cp)
+
+    @cached_property
+    def coarse(self) -> Coarse | None:
+        """The step at the coarser level, if that was asked for."""
+        if self.scenario.level != "coarse":
+            return None
+        if self.scenario.parallel.zero == 3:
+            raise UserError(fault(self.where, "level", "coarse", "zero = 3 gathers across actions: expected kernels"))
+        return self.memo.get("coarse", self.plans, self._made_coarse, lambda made: len(made.program))
+
+    def _made_coarse(self) -> Coarse:
+        return join_coarse([coarse(plan) for plan in self.plans])
+
+    @cached_property
+    def program(self) -> Program:
+        """What happens."""
+        return self.coarse.program if self.coarse is not None else join([lower(plan) for plan in self.plans])[0]
+
+    @property
+    def costs(self) -> Costs:
+        """How long each op takes alone; a stage is as slow as its slowest node."""
+        return self._priced[0]
+
+    @property
+    def mix(self) -> Floats | None:
+        """At the coarser level, the shares of phases in the time of actions, by the number in their shape."""
+        return self._priced[1]
+
+    @cached_property
+    def _priced(self) -> tuple[Costs, Floats | None]:
+        if self.coarse is None:
+            return self._costs()
+        key = (*self.machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.plans)
+        return self.memo.get("costs", key, self._costs, lambda made: len(made[0].work_s))
+
+    @property
+    def tp_in_far_pipeline(self) -> bool:
+        """Whether there is tensor parallelism in a pipeline over several nodes."""
+        return self.dims.tp > 1 and self.dims.pp > 1 and len(self.cluster.nodes) > 1
+
+    @property
+    def tp_between_nodes(self) -> bool:
+        """Whether a tensor-parallel group is on several nodes (or NVLink domains)."""
+        return len({self.cluster.island(rank) for rank in self.dims.group("tp", 0)}) > 1
+
+    @property
+    def laid_out(self) -> Profile:
+        """The profile, with what its numbers are for this layout."""
+        others = {device: self._laid_out(profile) for device, profile in self.profile.others.items()}
+        return replace(self._laid_out(self.profile), others=others)
+
+    def _laid_out(self, profile: Profile) -> Profile:
+        stated = dict[str, float]()
+        if self.tp_in_far_pipeline:
+            stated["layer.s"] = profile.given("layer.s", 0.0) + self._blocked_s
+        if self.scenario.attention == "flash-2":
+            slower = profile.given("attention.flash2_factor", 1.0)
+            stated["time_factor.attention"] = profile.given("time_factor.attention", 1.0) * slower
+        if (fusion := self.scenario.overlap.fusion) is not None:
+            stated["fusion.cycle_s"] = fusion.cycle
+        return profile.stated(stated, "this layout") if stated else profile
+
+    @property
+    def _blocked_s(self) -> float:
+        """Of a pass over a layer in a far pipeline: host work for each rank of a tensor-parallel group, and waiting.
+
+        The waiting is for exchanges between nodes, which no host factor makes longer.
+        """
+        exchanges = 4 if self.shard.sequence_parallel else 2  # gathers and scatters, or all-reduces
+        waits = self.profile.given("exchange.s", 0.0) * exchanges * self.tp_between_nodes
+        work = self.profile.given("layer.tp_s", 0.0) * _slowest_of(len(self.cluster.nodes))
+        return work * self.dims.tp + waits / self.profile.given("time_factor.host", 1.0)
+
+    def _costs(self) -> tuple[Costs, Floats | None]:
+        machines, profile, _ = self.cluster, self.laid_out, self.peak_type  # what is wrong with them is told first
+        if self.coarse is None:
+            return self._cost(self.program), None
+        with self._faults_here():
+            costs, mix = cost_coarse(self.coarse, machines, profile, self._whole_stages)
+        return self._slowed(costs, self.program), mix
+
+    def _cost(self, program: Program) -> Costs:
+        with self._faults_here():
+            costs = cost_train(program, self.cluster, self.laid_out, places=self._whole_stages)
+        return self._slowed(costs, program)
+
+    @property
+    def _whole_stages(self) -> list[Place]:
+        """The ranks that do the same at the same time and share NICs: all of a stage, whatever machines they are on."""
+        ranks = self.dims.table("pp").T.tolist()
+        return [Place(f"pp {stage}", tuple(of)) for stage, of in enumerate(ranks)]
+
+    def _slowed(self, costs: Costs, program: Program) -> Costs:
+        """What slow nodes do themselves takes longer."""
+        for place, at in enumerate(program.places):
+            factor = float(self.slowness[list(at.ranks)].max())
+            if factor > 1:
+                costs = costs.scaled(program.only_at([place]) & ~program.of_kind(*EXCHANGES), factor)
+        return costs
+
+    @contextmanager
+    def _faults_here(self) -> Iterator[None]:
+        """Faults inside are of this scenario."""
+        try:
+            yield
+        except UserError as error:
+            raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed where the scenario is silent, for the report."""
+        notes = [*self.scenario.notes, *self.spec.assumptions]
+        notes += notes_on(self.profile_names, self.scenario.profile)
+        network = self.networks.note(self.cluster.fabric.network)
+        if network and self.cluster.n_nodes > 1:
+            notes.append(network)
+        if self.scenario.parallel.layers is None and self.spec.num_hidden_layers % self.grid.stages:
+            counts = [len(stage.layers) for stage in self.stages]
+            notes.append(
+                f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"
+            )
+        if self.spec.linear_attention and self.dims.cp > 1:
+            notes.append("what linear attention passes between context-parallel ranks is not counted")
+        if self.scenario.offload.activations:
+            slots = self.scenario.offload.slots
+            notes.append(f"offload: the last {slots} layers before a backward, heads and MTP layers stay on the device")
+        if len(self.replicas) > 1:
+            notes.append(note_on(self.replicas, self.shares, self.dims, self.cluster, self.slowness))
+        return tuple(notes)
+
+    @cached_property
+    def hash(self) -> str:
+        """Names the result: everything that the prediction rests on, and the engine's version."""
+        names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack"}  # what they stand for counts, not they
+        if self.scenario.run is None:
+            names.add("run")  # a step has the hash that it had before there were runs
+        content = {
+            "scenario": self.scenario.model_dump(mode="json", exclude=names),
+            "model": repr(self.spec),
+            "given": self.memo.get("digest", (*self.machines, *self._numbers), self._digest),
+        }
+        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
+
+    def _digest(self) -> str:
+        """Of machines, numbers and the engine's version."""
+        content = {
+            "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),
+            "profile": self.profile.to_json(),
+            "version": version("runcast"),
+        }
+        return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+
+def _slowest_of(nodes: int) -> float:
+    """How much longer than one of them the slowest of n nodes takes: sqrt(1 + log2 n), 1 for one.
+
+    The largest of n equal normal errors lies sqrt(2 ln n) deviations above the mean (Cramér, Mathematical Methods of
+    Statistics, 28.6), so its growth is that of sqrt(log n); how large it is, `layer.tp_s` is fitted to.
+    """
+    return sqrt(1 + log2(nodes))

@@ -1,0 +1,94 @@
+"""How unevenly tokens go to experts, and how many of their copies leave the node: from a rule to two numbers."""
+
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...base.errors import UserError, fault
+from ...hardware import Cluster
+from ...models import Moe
+from ...program.parallel import ParallelDims
+from .scenario import Experts
+
+
+def load_of(given: Experts, moe: Moe | None, ranks: int, where: str = "scenario") -> float:
+    """How many times its even share of tokens the most loaded of `ranks` expert-parallel ranks gets.
+
+    Experts lie on ranks in order. A capacity factor clips what one expert takes (Switch, arXiv 2101.03961).
+    """
+    if moe is None:
+        return 1.0
+    shares = _shares(given, moe, where)
+    if given.capacity is not None:
+        shares = np.minimum(shares, given.capacity / moe.n_routed_experts)
+    return float(shares.reshape(ranks, -1).sum(axis=1).max() * ranks)
+
+
+def _shares(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
+    """Each expert's share of all tokens; no token goes to one expert twice, so none has more than 1 / top-k."""
+    if given.routing == "balanced":
+        weights = np.ones(moe.n_routed_experts)
+    elif given.routing == "zipf":
+        # experts lie in a fixed order that spreads the popular ones: the r-th goes to rank r mod ranks would hide skew,
+        # so popularity falls with the expert's number, which is the worst case of a contiguous placement
+        weights = np.arange(1, moe.n_routed_experts + 1, dtype=np.float64) ** -given.zipf
+    else:
+        if len(given.histogram) != moe.n_routed_experts or sum(given.histogram) <= 0:
+            allowed = f"expected {moe.n_routed_experts} shares, one for each expert, not all 0"
+            raise UserError(fault(where, "experts.histogram", list(given.histogram), allowed))
+        weights = np.array(given.histogram, np.float64)
+    return _at_most(weights / weights.sum(), 1 / moe.num_experts_per_tok)
+
+
+def _at_most(shares: NDArray[np.float64], most: float) -> NDArray[np.float64]:
+    """What exceeds the bound goes to the others, in proportion."""
+    for _ in range(len(shares)):
+        over = shares > most
+        if not over.any() or over.all():
+            break
+        free = 1.0 - most * over.sum()
+        rest = shares[~over].sum()
+        shares = np.where(over, most, shares * (free / rest if rest else 0.0))
+        if not (shares > most * (1 + 1e-12)).any():
+            break
+    return shares
+
+
+def expert_islands(dims: ParallelDims, machines: Cluster) -> int:
+    """NVLink islands over which an expert-parallel group lies."""
+    return len({machines.island(rank) for rank in dims.group("ep", 0)})
+
+
+def rank_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> float:
+    """Share of a token's copies that travel when each rank is sent one, whatever experts of its own it goes to.
+
+    Limited routing leaves a token the ranks of `nodes_per_token` nodes (DeepEP, whose layout says for each token which
+    ranks it goes to: `is_token_in_rank`).
+    """
+    if moe is None or given.dispatcher == "alltoall":
+        return 1.0
+    limit = min(given.nodes_per_token or nodes, nodes) / nodes
+    open_to_it = round(limit * ranks)
+    return _reached(open_to_it, round(limit * moe.n_routed_experts), moe.num_experts_per_tok) / moe.num_experts_per_tok
+
+
+def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:
+    """Share of a token's copies that cross between nodes when each node is sent one copy; None where all travel.
+
+    Limited routing reaches at most `nodes_per_token` nodes, its own among them as often as any (DeepSeek-V3, arXiv
+    2412.19437, section 2.1.2).
+    """
+    if moe is None or nodes == 1 or given.dispatcher == "alltoall":
+        return None
+    reached = _reached(nodes, moe.n_routed_experts, moe.num_experts_per_tok)
+    return min(reached, given.nodes_per_token or nodes) * (nodes - 1) / nodes / moe.num_experts_per_tok
+
+
+def _reached(places: int, experts: int, chosen: int) -> float:
+    """On how many of so many places the chosen experts lie, on average: any of them as often, as many on each place.
+
+    The mean of a hypergeometric choice: a place has none of them with C(experts - own, chosen) / C(experts, chosen).
+    """
+    own = experts // places
+    return places * (1 - comb(experts - own, chosen) / comb(experts, chosen))

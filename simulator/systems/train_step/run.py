@@ -1,0 +1,99 @@
+"""A whole training run from one step: how long it takes with failures, what is left of that as goodput, what it costs.
+
+Failures that stop the run come at a constant rate, at any time, also while it writes a checkpoint or restarts. Work
+since the last checkpoint is then lost, a restart follows, and the work is done again (Daly, A higher order estimate of
+the optimum checkpoint interval for restart dumps, FGCS 22, 2006; Young, CACM 17, 1974, is its first order).
+"""
+
+from dataclasses import dataclass
+from math import ceil, exp, expm1, sqrt
+from typing import Any
+
+from ...base.units import format_energy, format_usd
+from ...report.spending import Rates, Spending
+from .scenario import Run
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A run of so many steps, as expected; `interval_s` is the work between two checkpoints, None if nothing fails."""
+
+    tokens: float
+    steps: int
+    step_time_s: float
+    interval_s: float | None
+    time_s: float
+    failures: float
+    spent: Spending
+
+    @property
+    def goodput(self) -> float:
+        """The share of the time in which the run makes progress that it keeps."""
+        return self.steps * self.step_time_s / self.time_s
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a report; a failure-free run has no checkpoints."""
+        return {
+            "run_tokens": self.tokens,
+            "run_steps": self.steps,
+            "time_to_train_s": self.time_s,
+            "goodput": self.goodput,
+            "failures": self.failures,
+            "checkpoint_interval_s": self.interval_s,
+            "cost_usd_total": self.spent.cost_usd,
+            "energy_j_total": self.spent.energy_j,
+            "energy_kwh_total": self.spent.energy_kwh,
+        }
+
+
+def training_run(run: Run, step_tokens: int, step_time_s: float, held: Rates) -> TrainingRun:
+    """The run of a scenario, all of whose GPUs are held from its start to its end."""
+    steps = ceil(run.tokens / step_tokens)
+    useful_s = steps * step_time_s
+    if run.gpu_mtbf is None:
+        return TrainingRun(run.tokens, steps, step_time_s, None, useful_s, 0.0, held.over(useful_s))
+    assert run.checkpoint is not None
+    assert run.restart is not None
+    mtbf_s = run.gpu_mtbf / held.gpus
+    asked_s = run.interval or best_interval_s(run.checkpoint, mtbf_s)
+    interval_s = useful_s / max(round(useful_s / asked_s), 1)  # whole intervals
+    time_s = expected_s(useful_s, interval_s, run.checkpoint, run.restart, mtbf_s)
+    return TrainingRun(run.tokens, steps, step_time_s, interval_s, time_s, time_s / mtbf_s, held.over(time_s))
+
+
+def best_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
+    """The work between two checkpoints that makes a run shortest, to higher order (Daly 2006, equation 37)."""
+    if checkpoint_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = checkpoint_s / (2 * mtbf_s)
+    return sqrt(2 * checkpoint_s * mtbf_s) * (1 + sqrt(ratio) / 3 + ratio / 9) - checkpoint_s
+
+
+def expected_s(useful_s: float, interval_s: float, checkpoint_s: float, restart_s: float, mtbf_s: float) -> float:
+    """The expected time of so much work, in intervals that each end with a checkpoint (Daly 2006, cost function)."""
+    each = mtbf_s * exp(restart_s / mtbf_s) * expm1((interval_s + checkpoint_s) / mtbf_s)
+    return each * useful_s / interval_s
+
+
+def told_of_run(found: TrainingRun) -> list[tuple[str, str]]:
+    """A run in words."""
+    usd, energy = found.spent.cost_usd, f"at most {format_energy(found.spent.energy_j)}"
+    calm = "" if found.interval_s is not None else "; no failures are counted, as there is no run.gpu_mtbf"
+    rows = [("whole run", f"{_days(found.time_s)} for {_tokens(found.tokens)} in {found.steps:,} steps{calm}")]
+    if found.interval_s is not None:
+        every = f"{found.failures:,.1f} failures, a checkpoint every {found.interval_s / 60:.3g} min"
+        rows.append(("goodput", f"{found.goodput:.1%} of the run's time; {every}"))
+    return [*rows, ("run's cost", energy if usd is None else f"{format_usd(usd)}, {energy}")]
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / _DAY_S:,.1f} days" if seconds >= _DAY_S else f"{seconds / 3600:.3g} h"
+
+
+def _tokens(count: float) -> str:
+    for scale, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if count >= scale:
+            return f"{count / scale:.4g}{name} tokens"
+    return f"{count:,.0f} tokens"

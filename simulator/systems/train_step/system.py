@@ -1,0 +1,55 @@
+"""Training steps as a system: from a checked scenario to its prediction."""
+
+from dataclasses import dataclass
+
+from ... import engine
+from ...costs import Costs
+from ...timeline import Timeline
+from ...uncertainty import Errors
+from ..system import System
+from . import keys
+from .defaults import with_defaults
+from .errors import step_errors
+from .report import TrainReport, make_train_report
+from .resolve import ResolvedTrain
+from .scenario import TrainScenario
+
+
+@dataclass(frozen=True)
+class TrainPrediction:
+    """What a training step resolves to, what happens when, and the report."""
+
+    resolved: ResolvedTrain
+    timeline: Timeline
+    report: TrainReport
+
+    @property
+    def shown_ranks(self) -> tuple[int, ...]:
+        """The first rank of each pipeline rank."""
+        return tuple(sorted(place.ranks[0] for place in self.timeline.program.places))
+
+    @property
+    def costs(self) -> Costs:
+        """How long each op takes alone."""
+        return self.resolved.costs
+
+    @property
+    def errors(self) -> Errors:
+        """What the seconds of ops may be off by."""
+        return step_errors(self.resolved)
+
+    def answer_s(self, timeline: Timeline) -> float:
+        """Seconds of the step."""
+        return timeline.makespan_s
+
+
+def predict(resolved: ResolvedTrain) -> TrainPrediction:
+    """Simulate a step and report on it."""
+    timeline = engine.simulate(resolved.program, resolved.costs)
+    return TrainPrediction(resolved, timeline, make_train_report(resolved, timeline))
+
+
+SYSTEM = System(
+    kind="train_step", title="a training step", schema=TrainScenario, resolve=ResolvedTrain, predict=predict,
+    needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS, fill=with_defaults,
+)  # fmt: skip

@@ -1,0 +1,116 @@
+"""A TrainReport in words: the lines of its terminal summary, and its tables; nothing is computed here."""
+
+from collections.abc import Iterator
+
+from ...base.units import format_bytes, format_seconds
+from ...report.spending import told
+from .report import TrainReport
+from .run import told_of_run
+
+SPLIT_COLUMNS = ("phase", "mean over ranks", "share", "critical path", "what")
+_ROOMY = 0.95  # a driver keeps some of what data sheets say, and allocators fail before the last byte
+_MEANING = {
+    "gemm": "dense products",
+    "attention": "attention kernels",
+    "experts": "products of experts",
+    "memory": "norms, activations",
+    "loss": "cross entropy",
+    "optimizer": "gradient norm, Adam",
+    "tp": "tensor-parallel exchanges",
+    "cp": "context-parallel exchanges",
+    "ep": "tokens to experts and back",
+    "dp": "gradients, new weights",
+    "fsdp": "weights layer by layer",
+    "pipeline": "other stages: the bubble",
+    "host": "the host issues too slowly",
+    "offload": "copies to and from the host",
+}
+
+
+def headline(report: TrainReport) -> Iterator[str]:
+    """What was asked and the answer."""
+    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
+    yield report.name
+    yield f"  {report.question}"
+    yield f"  step time     {format_seconds(report.step_time_s)}   (90 % interval {low} to {high})"
+    yield f"  throughput    {report.tokens_per_s:,.0f} tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU"
+    full = f"{report.mfu_full:.1%} if attention counts unmasked"
+    yield f"  MFU           {report.mfu:.1%} of the dense {report.peak_type} peak, causal attention ({full})"
+    yield f"  bubble        {report.bubble_fraction:.1%} of the step waits for other stages"
+    yield f"  memory        {memory_line(report)}"
+    for what, amount in spending_rows(report):
+        yield f"  {what:<14}{amount}"
+    share = report.exposed[report.bound_by] / report.step_time_s
+    yield f"  bound by      {report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
+    yield ""
+
+
+def spending_rows(report: TrainReport) -> list[tuple[str, str]]:
+    """Money and energy of the step, and the whole run where one is asked for."""
+    rows = told(report.rates, report.spent, report.spent_per_million_tokens)
+    return rows + (told_of_run(report.run) if report.run is not None else [])
+
+
+def memory_line(report: TrainReport) -> str:
+    """Whether it fits, and which pipeline rank needs most; if not, from which micro-batch on."""
+    peak, device = report.peak, format_bytes(report.memory_bytes)
+    on = f" on {peak.device}" if len({rank.device for rank in report.memory}) > 1 else ""
+    needs = f"pipeline rank {peak.pipeline_rank}{on} needs {format_bytes(peak.peak_bytes)} of {device}"
+    if report.fits:
+        barely = "barely " * (peak.peak_bytes > _ROOMY * report.memory_bytes)
+        return f"{barely}fits: {needs}"
+    when = f"from micro-batch {peak.microbatch} on" if peak.microbatch >= 0 else "from the start"
+    return f"DOES NOT FIT: {needs}, {when}; most of it {peak.held[0][0]}"
+
+
+def footer(report: TrainReport) -> Iterator[str]:
+    """Memory by owner, what the numbers rest on, and what was assumed."""
+    peak = report.peak
+    yield f"memory of pipeline rank {peak.pipeline_rank}, which holds most: {format_bytes(peak.peak_bytes)}"
+    for owner, size in report.peak.held:
+        yield f"  {format_bytes(size):>10}  {owner}"
+    shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
+    yield f"the critical path rests on numbers that are {shares}"
+    for note in report.notes:
+        yield f"note: {note}"
+    yield f"scenario {report.scenario_hash}"
+
+
+def phases(report: TrainReport) -> list[tuple[str, ...]]:
+    """Rows of `SPLIT_COLUMNS`: they sum to the step."""
+    rows = []
+    for name, seconds in report.split_s.items():
+        exposed = report.exposed.get(name, 0.0)
+        if seconds or exposed:
+            share = f"{seconds / report.step_time_s:.1%}"
+            rows.append((name, format_seconds(seconds), share, format_seconds(exposed), _MEANING[name]))
+    return [*rows, ("step", format_seconds(report.step_time_s), "100.0%", "", "from start to end")]
+
+
+def result_rows(report: TrainReport) -> list[tuple[str, str]]:
+    """The headline as a table."""
+    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
+    return [
+        ("what", report.question),
+        ("step time", f"{format_seconds(report.step_time_s)} (90 % interval {low} to {high})"),
+        ("throughput", f"{report.tokens_per_s:,.0f} tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU"),
+        ("MFU", f"{report.mfu:.1%} (causal attention), {report.mfu_full:.1%} (unmasked)"),
+        ("bubble", f"{report.bubble_fraction:.1%}"),
+        ("memory", memory_line(report)),
+        *spending_rows(report),
+        ("bound by", report.bound_by),
+        ("scenario", report.scenario_hash),
+    ]
+
+
+def memory_rows(report: TrainReport) -> list[tuple[str, ...]]:
+    """Each pipeline rank's peak, when, and its largest owners."""
+    return [
+        (
+            str(stage.pipeline_rank),
+            format_bytes(stage.peak_bytes),
+            format_seconds(stage.at_s),
+            ", ".join(f"{name} {format_bytes(size)}" for name, size in stage.held[:3]),
+        )
+        for stage in report.memory
+    ]

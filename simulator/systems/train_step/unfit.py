@@ -1,0 +1,170 @@
+"""What of a training step does not fit: sizes that do not divide, mechanisms that do not go together, machines that
+nobody has measured.
+
+How a model and its sequences are to be divided is one rule, for scenarios and for recipes of other tools.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import isqrt
+from typing import NamedTuple
+
+from ...base.errors import fault
+from ...base.units import format_seconds
+from ...hardware import Cluster
+from ...models import ModelSpec, total_params
+from ...profile import profile_for
+from ...program.parallel import ParallelDims
+from .scenario import Batch, Run, TrainScenario
+
+_MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
+_MOST_BUCKETS = 1_000_000  # of a whole model's gradients: each is an op of every stage
+_MOST_FAILURES = 20.0  # expected in one interval: a run then takes e^20 times as long
+
+
+class Misfit(NamedTuple):
+    """A key of a scenario with a value that does not fit, and what is allowed."""
+
+    key: str
+    value: object
+    allowed: str
+
+
+def unfit_run(run: Run, gpus: int) -> Iterator[Misfit]:
+    """A run that stands still: between two failures it does not get through a checkpoint and a restart."""
+    if run.gpu_mtbf is None:
+        return
+    mtbf_s = run.gpu_mtbf / gpus
+    lost_s = (run.checkpoint or 0.0) + (run.restart or 0.0) + (run.interval or 0.0)
+    if lost_s > _MOST_FAILURES * mtbf_s:
+        text = f"one of {gpus:,} GPUs fails every {format_seconds(mtbf_s)}, but interval, checkpoint and restart"
+        yield Misfit("run.gpu_mtbf", format_seconds(run.gpu_mtbf), f"{text} take {format_seconds(lost_s)}: no progress")
+
+
+def undivided(
+    spec: ModelSpec, dims: ParallelDims, seq_len: int, *, sequence_parallel: bool = True, ulysses: bool = False
+) -> Iterator[Misfit]:
+    """What of a model and of its sequences the axes do not divide; of what tp does not divide, the first."""
+    if wrong := next(_tensor_parallel(spec, dims.tp), ""):
+        yield Misfit("parallel.tp", dims.tp, wrong)
+    elif ulysses and (spec.num_attention_heads // dims.tp) % dims.cp:
+        heads = spec.num_attention_heads // dims.tp
+        yield Misfit("parallel.cp", dims.cp, f"ulysses must divide the {heads} heads of a rank")
+    if (moe := spec.moe) is None and dims.ep > 1:
+        yield Misfit("parallel.ep", dims.ep, f"{spec.name} has no experts: 1")
+    if moe is not None and moe.n_routed_experts % dims.ep:
+        yield Misfit("parallel.ep", dims.ep, f"must divide the {moe.n_routed_experts} experts")
+    if moe is not None and (width := moe.moe_intermediate_size) % dims.etp and not (wrong and dims.etp == dims.tp):
+        yield Misfit("parallel.etp", dims.etp, f"must divide the experts' width, {width}: by default tp")
+    tp, cp = dims.tp if sequence_parallel and not wrong else 1, dims.cp
+    if seq_len % (parts := tp * (2 * cp if cp > 1 else 1)):  # early and late parts of a sequence on each cp rank
+        sizes = " and ".join(f"{axis} = {size}" for axis, size in (("tp", tp), ("cp", cp)) if size > 1)
+        yield Misfit("batch.seq_len", seq_len, f"must be a multiple of {parts} with {sizes}")
+
+
+def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
+    if spec.num_attention_heads % tp:
+        yield f"must divide the {spec.num_attention_heads} heads of {spec.name}"
+    keys = spec.num_key_value_heads
+    if not spec.mla and keys % tp and tp % keys:
+        yield f"must divide, or be divided by, the {keys} key heads"
+    if spec.linear_attention is not None:
+        for heads in (spec.linear_attention.num_key_heads, spec.linear_attention.num_value_heads):
+            if heads % tp:
+                yield f"must divide the {heads} heads of linear attention"
+    if has_dense_layers(spec) and spec.intermediate_size % tp:
+        yield f"must divide the width of the feed-forward network, {spec.intermediate_size}"
+    if spec.moe is not None and spec.moe.shared_intermediate_size % tp:
+        yield f"must divide the width of shared experts, {spec.moe.shared_intermediate_size}"
+
+
+def has_dense_layers(spec: ModelSpec) -> bool:
+    """Whether a layer has a feed-forward network instead of experts."""
+    return not all(spec.is_moe(layer) for layer in range(spec.num_hidden_layers))
+
+
+def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str) -> Iterator[str]:
+    """The faults, one line each."""
+    given, batch = scenario.parallel, scenario.batch
+    plain = replace(dims, tp=1) if given.tp_2d else dims  # a grid has sizes of its own to divide
+    found = undivided(
+        spec, plain, batch.seq_len, sequence_parallel=given.sequence_parallel, ulysses=given.cp_type == "ulysses"
+    )
+    yield from (fault(where, *misfit) for misfit in found)
+    if spec.moe is not None and dims.tp > 1 and not given.sequence_parallel:
+        yield fault(where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron")
+    if isinstance(scenario.bucket, int) and scenario.bucket < (least := total_params(spec) // _MOST_BUCKETS):
+        yield fault(where, "bucket", scenario.bucket, f"expected {least:,} elements or more for {spec.name}")
+    yield from (fault(where, *misfit) for misfit in _mechanisms(scenario, spec, dims))
+
+
+def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
+    """What is wrong with the number of sequences."""
+    each = batch.micro * dp
+    if batch.global_ % each:
+        yield Misfit("batch.global", batch.global_, f"a multiple of micro x dp = {batch.micro} x {dp} = {each}")
+    elif (layers_run := batch.global_ // each * layers) > _MOST_LAYERS:
+        allowed = f"{layers_run:,} layers run one after another; at most {_MOST_LAYERS:,}"
+        yield Misfit("batch.global", batch.global_, allowed)
+
+
+def unmeasured(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
+    """Devices without a profile of their own: the generic one does not say what the kernels of a step take."""
+    devices = {node.device.name: node.device.measured_as for node in machines.nodes}
+    names = [name for name, measured in devices.items() if profile_for(measured) == "generic"]
+    if names and scenario.profile is None:
+        allowed = "no profile is made for it: say what it is `like`, or give one that you have measured as profile"
+        yield Misfit("cluster.device", " and ".join(names), allowed)
+
+
+def _mechanisms(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Iterator[Misfit]:
+    zero, each = scenario.parallel.zero, scenario.parallel.sync_each_microbatch
+    if scenario.batch.split == "proportional" and zero >= 2 and (zero == 3 or each):
+        allowed = "replicas meet in every micro-batch, so all have as many: zero = 0 or 1, or split = 'even'"
+        yield Misfit("batch.split", "proportional", allowed)
+    if scenario.overlap.fusion is not None:
+        given = scenario.overlap.fusion.model_dump()
+        yield from (Misfit("overlap.fusion", given, line) for line in _fusion(scenario))
+    if scenario.parallel.shard_embedding:
+        yield from (Misfit("parallel.shard_embedding", True, line) for line in _embedding(scenario, spec))
+    if scenario.parallel.tp_2d:
+        yield from (Misfit("parallel.tp_2d", True, line) for line in _grid(scenario, spec, dims))
+
+
+def _fusion(scenario: TrainScenario) -> Iterator[str]:
+    if scenario.bucket is not None:
+        yield "its threshold takes the place of bucket: leave that out"
+    if scenario.level != "kernels":
+        yield "ticks lie between kernels: level = 'kernels'"
+
+
+def _embedding(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
+    if spec.tie_word_embeddings:
+        yield f"the output matrix of {spec.name} is its embedding, and is read whole: not with tied embeddings"
+    if scenario.parallel.zero == 3:
+        yield "zero = 3 shards and gathers the embedding already: 0 to 2"
+    if scenario.parallel.tp_2d:
+        yield "tp_2d splits the embedding over its grid: one of the two"
+    if scenario.schedule.name == "dualpipe":
+        yield "in dualpipe each stage lies on two ranks, and so does the embedding: another schedule"
+
+
+def _grid(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Iterator[str]:
+    given, batch, q = scenario.parallel, scenario.batch, isqrt(dims.tp)
+    if q * q != dims.tp:
+        yield f"tp = {dims.tp} is no square: such as {q * q} or {(q + 1) ** 2}"
+        return
+    if given.sequence_parallel and "sequence_parallel" in given.model_fields_set:
+        yield "a grid splits tokens itself: sequence_parallel = false"
+    kinds = {"experts": spec.moe, "latent attention": spec.mla, "linear attention": spec.linear_attention}
+    if held := [name for name, there in kinds.items() if there]:
+        yield f"{spec.name} has {' and '.join(held)}: dense models with plain attention only"
+    if dims.cp > 1 or scenario.lora is not None:
+        yield "neither with cp above 1, nor with lora"
+    sizes = {"hidden size": spec.hidden_size, "width of the network": spec.intermediate_size}
+    for name, size in {**sizes, "heads": spec.num_attention_heads, "batch.micro": batch.micro}.items():
+        if size % q:
+            yield f"{name} = {size}: must be a multiple of the grid's side, {q}"
+    keys = spec.num_key_value_heads
+    if keys % q and q % keys:
+        yield f"key heads = {keys}: must be a multiple of the grid's side, {q}, or divide it"

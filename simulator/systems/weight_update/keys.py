@@ -1,0 +1,82 @@
+"""Keys of a weight update that say something only beside others, and values that are chosen for a machine or model."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..keys import (
+    DEVICE,
+    GPUS,
+    MODEL_RIVALS,
+    OF_MODEL,
+    Change,
+    Need,
+    Pin,
+    goes_with,
+    not_with,
+    refuse_overrides,
+    value_text,
+)
+from .methods import FROM_TRAINERS, SERVED, methods
+
+_TRAINERS = "goes with a method that starts at trainers, not update.method = "
+_IN_PLACE = methods(lambda method: method.in_place)
+_WHY = ": its writes end where they are used"
+_OF_TRAINERS = (
+    "trainer", "messages", "quantize", "delta", "storage", "registration", "in_flight", "load", "drain",
+    "inference.gpus", "inference.ep",
+)  # fmt: skip
+_OF_SERVERS = ("pipeline", "mem_fraction", "h2d_buffer", "h2d_freed", "ranks", "readers")
+
+NEEDS: tuple[Need, ...] = (
+    *OF_MODEL,
+    goes_with("update.ranks", "update.method", "p2p"),
+    goes_with("update.readers", "update.method", "p2p"),
+    goes_with("update.messages", "update.method", *methods(lambda method: method.by_tensor)),
+    goes_with("update.registration", "update.method", *methods(lambda method: method.registers)),
+    goes_with("update.storage", "update.method", "file_system"),
+    *(goes_with(f"update.{key}", "update.method", *SERVED) for key in _OF_SERVERS),
+    *(
+        Need(
+            f"update.{key}",
+            lambda values: values["update.method"] in FROM_TRAINERS,
+            lambda values: f"{_TRAINERS}{value_text(values['update.method'])}",
+        )
+        for key in _OF_TRAINERS
+    ),
+    *(
+        not_with(f"update.trainer.{key}", "update.trainer.sharded", False, why=": tensors are whole")
+        for key in ("shard", "expert_shard")
+    ),
+    not_with("update.inference.gpus", "update.method", "colocated", why=": engines are on the trainers' GPUs"),
+    not_with("update.delta", "update.method", *_IN_PLACE, why=_WHY),
+    not_with("update.load", "update.method", *_IN_PLACE, why=_WHY),
+    not_with("update.quantize", "update.method", *_IN_PLACE, why=_WHY, applies=lambda to: to == "after"),
+    not_with("update.load", "update.quantize", "after", why=", which is part of loading", applies=lambda on: not on),
+    goes_with("update.h2d_freed", "update.pipeline", "three_stage"),
+    not_with("update.h2d_buffer", "update.pipeline", "three_stage", why=", which needs it", applies=lambda on: not on),
+)  # fmt: skip
+
+RIVALS = (MODEL_RIVALS, ("update.bucket", "update.max_bucket"))
+"""Keys of which a scenario gives one."""
+
+_SPLIT = (*GPUS, "update.method", "update.inference", "update.trainer")
+
+
+def pins(update_of: Callable[[Any], Any]) -> tuple[Pin, ...]:
+    """The values that are chosen for something, in the order in which they are asked: what is wrong with the first may
+    hide what is wrong with others. `update_of` finds the weight update in what a scenario stands for; None if none.
+    """
+
+    def plan(change: Change) -> object:
+        update = update_of(change.now)
+        return update.plan if update is not None else None
+
+    return (
+        Pin("profile", DEVICE, lambda change: change.now.profile),
+        Pin("model.overrides", ("model.preset",), refuse_overrides),
+        Pin("update.ranks", GPUS, plan),
+        Pin("update.trainer.gpus", _SPLIT, plan),
+        Pin("update.inference.gpus", _SPLIT, plan),
+        Pin("update.free_memory", DEVICE, plan),
+        Pin("update.bucket", ("model", *DEVICE, "update.method"), plan),
+    )

@@ -1,0 +1,53 @@
+"""Weight updates as a system: from a checked scenario to its prediction."""
+
+from dataclasses import dataclass
+
+from ... import engine
+from ...costs import Costs
+from ...timeline import Timeline
+from ...uncertainty import Errors, of_spreads
+from ..system import System
+from . import keys
+from .report import Report, make_report
+from .resolve import Resolved
+from .scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a scenario resolves to, what happens when, and the report."""
+
+    resolved: Resolved
+    timeline: Timeline
+    report: Report
+
+    @property
+    def shown_ranks(self) -> None:
+        """The ranks that a chart or trace shows: those that it chooses itself."""
+        return None
+
+    @property
+    def costs(self) -> Costs:
+        """How long each op takes alone."""
+        return self.resolved.costs
+
+    @property
+    def errors(self) -> Errors:
+        """What the seconds of ops may be off by."""
+        return of_spreads(self.costs)
+
+    def answer_s(self, timeline: Timeline) -> float:
+        """Seconds of an update proper, which begins once it is prepared for."""
+        return timeline.makespan_s - timeline.span_of(self.resolved.opening)[1]
+
+
+def predict(resolved: Resolved) -> Prediction:
+    """Simulate an update and report on it."""
+    timeline = engine.simulate(resolved.program, resolved.costs)
+    return Prediction(resolved, timeline, make_report(resolved, timeline))
+
+
+SYSTEM = System(
+    kind="weight_update", title="a weight update", schema=Scenario, resolve=Resolved, predict=predict,
+    needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.pins(lambda update: update),
+)  # fmt: skip

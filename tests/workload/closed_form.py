@@ -1,0 +1,70 @@
+"""Parameter counts in closed form, apart from the table of parameters that the simulator counts with."""
+
+
+def norm(spec):
+    return spec.hidden_size * (2 if spec.norm_bias else 1)
+
+
+def ffn(spec, width):
+    up = 2 if spec.gated_ffn else 1
+    return (up + 1) * spec.hidden_size * width + spec.mlp_bias * (up * width + spec.hidden_size)
+
+
+def mla(spec):
+    of, heads, hidden, rank = spec.mla, spec.num_attention_heads, spec.hidden_size, spec.mla.q_lora_rank
+    q = heads * spec.qk_head_dim
+    query = hidden * q if rank is None else rank * (hidden + 1 + q + spec.attention_bias)
+    up = of.kv_lora_rank * heads * (of.qk_nope_head_dim + of.v_head_dim)
+    return query + (of.kv_lora_rank + of.qk_rope_head_dim) * (hidden + spec.attention_bias) + of.kv_lora_rank + up
+
+
+def qkv(spec):
+    width = (spec.num_attention_heads * (1 + spec.output_gate) + 2 * spec.num_key_value_heads) * spec.head_dim
+    return width * (spec.hidden_size + spec.attention_bias) + spec.qk_norm * 2 * spec.head_dim
+
+
+def indexer(spec):
+    of = spec.indexer
+    query = (spec.mla.q_lora_rank or 0) * of.num_heads * of.head_dim
+    return query + of.head_dim * (spec.hidden_size + 2) + of.num_heads * spec.hidden_size
+
+
+def linear_attention(spec):
+    of, hidden, heads = spec.linear_attention, spec.hidden_size, spec.linear_attention.num_value_heads
+    inner = of.qkv_width * of.conv_kernel + 2 * heads + of.value_head_dim
+    return hidden * (of.qkv_width + 2 * of.value_width + 2 * heads) + inner
+
+
+def attention(spec, number):
+    kind = spec.kind(number)
+    if kind.linear:
+        return linear_attention(spec)
+    heads = spec.num_attention_heads
+    out = (heads * spec.v_head_dim + spec.attention_out_bias) * spec.hidden_size + spec.attention_sinks * heads
+    return out + (mla(spec) if spec.mla else qkv(spec)) + (indexer(spec) if kind.indexer else 0)
+
+
+def moe(spec):
+    of = spec.moe
+    router = of.n_routed_experts * (spec.hidden_size + of.correction_bias + of.router_bias)
+    shared = ffn(spec, of.shared_intermediate_size) if of.shared_intermediate_size else 0
+    gate = of.shared_gate * spec.hidden_size
+    return of.n_routed_experts * ffn(spec, of.moe_intermediate_size) + router + shared + gate
+
+
+def layer(spec, number):
+    network = moe(spec) if spec.is_moe(number) else ffn(spec, spec.intermediate_size)
+    return attention(spec, number) + spec.norms_per_layer * norm(spec) + network
+
+
+def embeddings(spec):
+    """Token and position embeddings and the output head; a tied matrix counts once."""
+    return ((2 - spec.tie_word_embeddings) * spec.vocab_size + spec.position_embeddings) * spec.hidden_size
+
+
+def total(spec, mtp=False):
+    count = spec.num_nextn_predict_layers * mtp
+    layers = sum(layer(spec, number) for number in range(spec.num_hidden_layers + count))
+    extras = min(count, 1) if spec.mtp_apart else count
+    ends = embeddings(spec) + (1 + spec.embedding_norm) * norm(spec)
+    return layers + ends + extras * (2 * spec.hidden_size**2 + 3 * norm(spec))
