@@ -11,8 +11,8 @@ from .plan import Stage, TransferPlan
 from .targets import Served, assign_targets
 from .writer import Bucket, Pairs, Slots, TransferWriter
 
-_WRITERS = 1
-"""Threads of a source that write."""
+_WRITERS = 4
+"""Threads of a source that write (miles: `p2p_transfer_num_workers`, 4 unless said otherwise)."""
 
 
 def replica_writes(plan: TransferPlan) -> Program:
