@@ -5,7 +5,7 @@ drawn by a callback of their own, so that a slider answers at once. Where a chan
 one shows, that one then shows what is asked.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,7 @@ class Form:
             except UserError as error:
                 by_key, _ = fields.told(error, keys)
                 return self._refusal(error), no_update, "stale", [by_key.get(key) for key in keys], no_update
-            followed = self._follow(here, question, given)
+            followed = self._follow(here, question, given, _moved(given, followed))
             return [*drawn, *self._leads(question)], question.query(), "", [None] * len(keys), followed
 
         @app.callback(Output(f"{self.name}-figures", "children"), Input(f"{self.name}-query", "data"))
@@ -166,14 +166,13 @@ class Form:
         """What the fields show of a scenario."""
         return {key: one.shown(value_at(values, key)) for key, one in self.fields.items()}
 
-    def _follow(self, here: Here, question: Question, given: Values) -> dict[str, Any]:
+    def _follow(self, here: Here, question: Question, given: Values, moved: Collection[str]) -> dict[str, Any]:
         """Fields that nobody changed show what is asked; those that thereby show something else than the base."""
         shown = self._shown(here.answers.values(question))
-        moved = ctx.triggered_id["key"] if isinstance(ctx.triggered_id, Mapping) else None
         for key, field in self.fields.items():
-            free = key not in question.changes and key != moved and not field.pasted and self._applies(key, given)
-            if free and given.get(key) not in (shown[key], "" if shown[key] is None else shown[key]):
-                told = {"checked" if field.switch else "value": "" if shown[key] is None else shown[key]}
+            free = key not in question.changes and key not in moved and not field.pasted and self._applies(key, given)
+            if free and given.get(key) not in (shown[key], _in_field(shown[key])):
+                told = {"checked" if field.switch else "value": _in_field(shown[key])}
                 set_props({"form": self.name, "key": key}, told)
         return self._followed(here, question, shown)
 
@@ -187,6 +186,18 @@ class Form:
         labels = {one.key: f"{caption}, {one.label}" for caption, group in self.groups.items() for one in group}
         lines = [html.P(line) for line in fields.called(error, labels)]
         return dmc.Alert(lines, title="This cannot be simulated", color="red", className="refusal")
+
+
+def _moved(given: Values, followed: Values) -> set[str]:
+    """The fields that somebody changed just now: not those that show what we wrote there, as they may come together."""
+    keys = {one["key"] for one in ctx.triggered_prop_ids.values() if isinstance(one, Mapping)}
+    ours = {key for key, value in followed.items() if given.get(key) in (value, _in_field(value))}
+    return keys - ours
+
+
+def _in_field(value: Any) -> Any:
+    """What a field shows of a value: nothing is an empty text."""
+    return "" if value is None else value
 
 
 def _waited_for(part: Any) -> "Component":
