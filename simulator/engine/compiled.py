@@ -40,8 +40,10 @@ def _let_compiled_code_call(helper: Function) -> None:
 
     if helper is column:
         overload(column)(_array_column)
+    elif helper is unowned:
+        _let_go_of_owners()
     else:
-        register_jitable(helper)
+        register_jitable(forceinline=True)(helper)
 
 
 def column(length: int, value: Any) -> Any:
@@ -54,6 +56,37 @@ def _array_column(length: Any, value: Any) -> Any:
         return np.full(length, value)
 
     return make
+
+
+def unowned(columns: Any) -> Any:
+    """The same arrays; compiled code does not count who refers to them, which takes longer than what it does with them.
+
+    They must live as long as it runs, as arguments do.
+    """
+    return columns
+
+
+def _let_go_of_owners() -> None:
+    """Teach numba `unowned`: an array without `meminfo` belongs to nobody, so that there is nothing to count."""
+    from numba.core import types
+    from numba.extending import intrinsic, overload
+
+    def without(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+        if isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, value)
+            array.meminfo = array.meminfo.type(None)
+            return array._getvalue()
+        if isinstance(kind, types.containers.BaseTuple):
+            for i, of in enumerate(kind):
+                one = without(context, builder, of, builder.extract_value(value, i))
+                value = builder.insert_value(value, one, i)
+        return value
+
+    @intrinsic
+    def let_go(_typing: Any, columns: Any) -> Any:
+        return columns(columns), lambda context, builder, _, args: without(context, builder, columns, args[0])
+
+    overload(unowned)(lambda columns: lambda columns: let_go(columns))
 
 
 class Pace:

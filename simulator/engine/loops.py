@@ -13,7 +13,7 @@ return how many ops have ended: fewer than there are is a deadlock.
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from .compiled import column
+from .compiled import column, unowned
 from .sharing import HELPERS as FILL_HELPERS
 from .sharing import TIE, fill
 
@@ -48,7 +48,7 @@ class Work(NamedTuple):
 class Links(NamedTuple):
     """What the op asks of links, by its row, in the columns of `sharing.fill`; `asked` is its scratch.
 
-    `load` is what the active ops ask of each link at full speed; above `limit` the link is full.
+    `load` is what the active ops ask of each link at full speed; above `limit` the link is full, as `full[0]` are.
     """
 
     row: Any
@@ -59,14 +59,17 @@ class Links(NamedTuple):
     asked: Any
     limit: Any
     load: Any
+    full: Any
 
 
 class Crowds(NamedTuple):
     """Who disturbs whom. Op i counts in `cells[start[i]:start[i + 1]]`, one for each place (or rank) that it works on.
 
     `count[cell * classes + c]` is the number of active ops of class c, and `touched[cell]` the last instant in which
-    that changed. Class c is disturbed by the classes `aggressor[k]`, k in `pairs[c]:pairs[c + 1]`; n of them leave it
-    the speed `power[k][n]`.
+    that changed. Active ops of a cell are a list with links both ways: entry k is of op `ops[k]`, the first one is
+    `head[cell]`, `next[k]` and `last[k]` stand behind and before it, -1 where there is none. `capped[i]` is the last
+    instant in which op i got its cap. Class c is disturbed by the classes `aggressor[k]`, k in `pairs[c]:pairs[c + 1]`;
+    n of them leave it the speed `power[k][n]`.
     """
 
     class_of: Any
@@ -74,6 +77,11 @@ class Crowds(NamedTuple):
     cells: Any
     count: Any
     touched: Any
+    ops: Any
+    head: Any
+    next: Any
+    last: Any
+    capped: Any
     pairs: Any
     aggressor: Any
     power: Any
@@ -101,6 +109,7 @@ class Slots(NamedTuple):
 
 def run_alone(waits: Waits, slots: Slots, delay: Any, start: Any, end: Any, cause: Any) -> int:
     """Every op takes its delay, whatever else runs."""
+    waits, slots = unowned((waits, slots))
     left = waits.left
     heap = [(0.0, 0, 0)]
     begun = [0]
@@ -133,14 +142,19 @@ def run_together(
     One round of the loop: what begins to work now joins the active ops, then comes the next event: a delay is over, or
     ops end at the alarm. After the last event of an instant all speeds are settled, and the alarm set anew.
     """
+    waits, slots, work, links, crowds = unowned((waits, slots, work, links, crowds))
     left = waits.left
     heap = [(0.0, 0, 0)]
     active, joining, due, begun = [0], [0], [0], [0]
+    fresh, stale, shared = [0], [0], [0]
     heap.clear()
     active.clear()
     joining.clear()
     due.clear()
     begun.clear()
+    fresh.clear()
+    stale.clear()
+    shared.clear()
     now, alarm, alarm_at, alarm_sequence = 0.0, _NEVER, _NEVER, 0
     sequence = ended = instant = 0
     touched = moved = False
@@ -155,15 +169,20 @@ def run_together(
         if joining:
             for op in joining:
                 active.append(op)
+                fresh.append(op)
                 work.since[op] = now
-                moved |= _enter(op, 1, links, crowds, instant)
+                _join(op, crowds)
+                moved |= _enter(op, 1, links, crowds, instant, stale)
             joining.clear()
             touched = True
         if not due:
             of_heap = bool(heap) and (heap[0][0] < alarm or (heap[0][0] == alarm and heap[0][1] < alarm_sequence))
             following = heap[0][0] if of_heap else alarm
             if touched and following > now:
-                soonest = _settle(now, instant, moved, active, work, links, crowds)
+                _settle(now, instant, moved, active, fresh, stale, shared, work, links, crowds)
+                soonest = _NEVER
+                for op in active:
+                    soonest = min(soonest, work.finish_at[op])
                 if soonest != alarm_at:
                     alarm_at, alarm_sequence = soonest, sequence
                     alarm = now + (soonest - now) if soonest < _NEVER else _NEVER
@@ -188,7 +207,8 @@ def run_together(
         op = due.pop()
         if is_flow[op]:
             active.remove(op)
-            moved |= _enter(op, -1, links, crowds, instant)
+            _leave(op, crowds)
+            moved |= _enter(op, -1, links, crowds, instant, stale)
             touched = True
         end[op] = now
         ended += 1
@@ -267,40 +287,84 @@ def _give(op: int, slots: Slots, begun: Any) -> None:
             begun.append(first)
 
 
-def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int) -> bool:
-    """The op begins to work (step 1) or stops (-1); whether it crosses a link."""
-    row, load, first = links.row[op], links.load, links.start
+def _join(op: int, crowds: Crowds) -> None:
+    """The op is one of those that work in its cells."""
+    cells, head, behind, before = crowds.cells, crowds.head, crowds.next, crowds.last
+    for k in range(crowds.start[op], crowds.start[op + 1]):
+        first = head[cells[k]]
+        behind[k], before[k], head[cells[k]] = first, -1, k
+        if first >= 0:
+            before[first] = k
+
+
+def _leave(op: int, crowds: Crowds) -> None:
+    """The op is no longer one of them."""
+    cells, head, behind, before = crowds.cells, crowds.head, crowds.next, crowds.last
+    for k in range(crowds.start[op], crowds.start[op + 1]):
+        if before[k] >= 0:
+            behind[before[k]] = behind[k]
+        else:
+            head[cells[k]] = behind[k]
+        if behind[k] >= 0:
+            before[behind[k]] = before[k]
+
+
+def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int, stale: Any) -> bool:
+    """The op begins to work (step 1) or stops (-1); whether it crosses a link. Its cells become `stale`."""
+    row, load, limit, first = links.row[op], links.load, links.limit, links.start
     for k in range(first[row], first[row + 1]):
-        load[links.links[k]] += step * links.rates[k]
+        link = links.links[k]
+        links.full[0] -= load[link] > limit[link]
+        load[link] += step * links.rates[k]
+        links.full[0] += load[link] > limit[link]
     for k in range(crowds.start[op], crowds.start[op + 1]):
         cell = crowds.cells[k]
         crowds.count[cell * crowds.classes + crowds.class_of[op]] += step
-        crowds.touched[cell] = instant
+        if crowds.touched[cell] != instant:
+            crowds.touched[cell] = instant
+            stale.append(cell)
     return bool(first[row] < first[row + 1])
 
 
-def _settle(now: float, instant: int, moved: bool, active: Any, work: Work, links: Links, crowds: Crowds) -> float:
-    """Give every active op the speed that it has from now on; when the first of them ends."""
-    remaining, since, speed, cap, goal, finish_at = work
-    if len(crowds.cells):
-        start, cells, touched = crowds.start, crowds.cells, crowds.touched
-        for op in active:
-            for k in range(start[op], start[op + 1]):
-                if touched[cells[k]] == instant:
-                    cap[op] = goal[op] = _cap(op, crowds)
-                    moved |= links.start[links.row[op]] < links.start[links.row[op] + 1]
-                    break
-    if moved:
-        _share(active, cap, goal, links)
-    soonest = _NEVER
-    for op in active:
-        if goal[op] != speed[op]:
-            remaining[op] -= speed[op] * (now - since[op])
-            since[op], speed[op] = now, goal[op]
-            finish_at[op] = now + max(remaining[op], 0.0) / goal[op] if goal[op] > 0.0 else _NEVER
-        if finish_at[op] < soonest:
-            soonest = finish_at[op]
-    return soonest
+def _settle(
+    now: float, instant: int, moved: bool, active: Any, fresh: Any, stale: Any, shared: Any, work: Work, links: Links,
+    crowds: Crowds,
+) -> None:  # fmt: skip
+    """Give active ops the speeds that they have from now on: those that are `fresh`, that have others in their cells
+    than before, or that share links or did so until now. The others keep theirs.
+    """
+    cap, goal, first = work.cap, work.goal, links.start
+    for cell in stale:
+        k = crowds.head[cell]
+        while k >= 0:
+            op = crowds.ops[k]
+            if crowds.capped[op] != instant:
+                crowds.capped[op] = instant
+                own = _cap(op, crowds)
+                if own != cap[op]:
+                    moved |= first[links.row[op]] < first[links.row[op] + 1]
+                    cap[op] = goal[op] = own
+                    fresh.append(op)
+            k = crowds.next[k]
+    if moved and (links.full[0] > 0 or len(shared) > 0):
+        for op in shared:
+            goal[op] = cap[op]
+            fresh.append(op)
+        _share(active, shared, cap, goal, links)
+        fresh.extend(shared)
+    for op in fresh:
+        if goal[op] != work.speed[op]:
+            _change_speed(op, now, work)
+    fresh.clear()
+    stale.clear()
+
+
+def _change_speed(op: int, now: float, work: Work) -> None:
+    """From now on the op runs at its goal."""
+    remaining, since, speed, _, goal, finish_at = work
+    remaining[op] -= speed[op] * (now - since[op])
+    since[op], speed[op] = now, goal[op]
+    finish_at[op] = now + max(remaining[op], 0.0) / goal[op] if goal[op] > 0.0 else _NEVER
 
 
 def _cap(op: int, crowds: Crowds) -> float:
@@ -318,21 +382,21 @@ def _cap(op: int, crowds: Crowds) -> float:
     return slowest
 
 
-def _share(active: Any, cap: Any, goal: Any, links: Links) -> None:
-    """Ops on full links share them; the others run at their caps."""
+def _share(active: Any, shared: Any, cap: Any, goal: Any, links: Links) -> None:
+    """Ops on full links share them, and are listed in `shared`."""
     n = len(links.row)
-    for op in active:
-        goal[op] = cap[op]
-    keys = [links.row[op] * n + op for op in active if _on_full_link(links.row[op], links)]
-    if not keys:
+    shared.clear()
+    if links.full[0] == 0:
         return
+    keys = [links.row[op] * n + op for op in active if _on_full_link(links.row[op], links)]
     keys.sort()
     rows, caps, speeds = column(len(keys), 0), column(len(keys), 0.0), column(len(keys), 0.0)
     for f in range(len(keys)):
-        rows[f], caps[f] = keys[f] // n, cap[keys[f] % n]
+        shared.append(keys[f] % n)
+        rows[f], caps[f] = keys[f] // n, cap[shared[f]]
     fill(rows, links.start, links.links, links.rates, caps, links.capacity, links.asked, speeds)
     for f in range(len(keys)):
-        goal[keys[f] % n] = speeds[f]
+        goal[shared[f]] = speeds[f]
 
 
 def _on_full_link(row: int, links: Links) -> bool:
@@ -342,5 +406,8 @@ def _on_full_link(row: int, links: Links) -> bool:
     return False
 
 
-HELPERS = (*FILL_HELPERS, fill, _append, _take, _give, _let_begin, _enter, _settle, _cap, _share, _on_full_link)
+HELPERS = (
+    *FILL_HELPERS, fill, unowned, _append, _take, _give, _let_begin, _join, _leave, _enter, _settle, _change_speed,
+    _cap, _share, _on_full_link,
+)  # fmt: skip
 """What `run_alone` and `run_together` call."""

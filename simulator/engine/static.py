@@ -86,7 +86,7 @@ def _links(costs: Costs) -> Links:
     demand, capacity = costs.demand, costs.capacity_bytes_per_s
     asked, load = np.zeros((2, len(capacity)))
     columns = (costs.row, demand.start, demand.values, costs.rate_bytes_per_s, capacity)
-    return Links(*columns, asked, capacity * TIE, load)
+    return Links(*columns, asked, capacity * TIE, load, np.zeros(1, np.int64))
 
 
 def _crowds(program: Program, costs: Costs, disturbed: NDArray[np.bool_]) -> Crowds:
@@ -96,7 +96,9 @@ def _crowds(program: Program, costs: Costs, disturbed: NDArray[np.bool_]) -> Cro
     pairs, aggressor = aggressors(costs.interference)
     power = powers(costs.interference, len(program.lanes) + 1)
     count, touched = np.zeros(cells * len(costs.classes), np.int64), np.full(cells, -1)
-    return Crowds(costs.cost_class, start, cell, count, touched, pairs, aggressor, power, len(costs.classes))
+    lists = op, np.full(cells, -1), np.full(len(cell), -1), np.full(len(cell), -1)
+    columns = costs.cost_class, start, cell, count, touched, *lists, np.full(len(program), -1)
+    return Crowds(*columns, pairs, aggressor, power, len(costs.classes))
 
 
 def _cells(program: Program, ops: NDArray[np.bool_]) -> tuple[Ints, Ints, int]:
