@@ -74,7 +74,7 @@ class Program:
 
     places: tuple[Place, ...]
     lanes: tuple[Lane, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: Sequence[Buffer]
     pools: tuple[Pool, ...]
     kinds: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -88,7 +88,7 @@ class Program:
     root: NDArray[np.int64]
     deps: Ragged
     accesses: Ragged
-    access_table: tuple[Access, ...]
+    access_table: Sequence[Access]
     acquires: Ragged
     releases: Ragged
     order: Ragged

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from .grid import BACKWARD, FORWARD, WEIGHT, Action, Cell, Grid, needs
+from .grid import BACKWARD, FORWARD, WEIGHT, Action, Cell, Grid, Row, needs
 from .order import walk
 
 Seconds = Mapping[str, float] | Callable[[Action], float]
@@ -88,7 +88,7 @@ def peaks(grid: Grid) -> tuple[int, ...]:
     return tuple(_peak(row) for row in grid.rows)
 
 
-def _peak(row: tuple[Cell, ...]) -> int:
+def _peak(row: Row) -> int:
     held = most = 0
     for cell in row:
         held += sum(action.kind == FORWARD for action in cell)

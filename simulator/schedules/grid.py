@@ -5,10 +5,13 @@ or two that overlap, `2F4&1B0`. Rows say in which order ranks run their cells, n
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
 KINDS = (FORWARD, BACKWARD, INPUT, WEIGHT)
@@ -34,7 +37,76 @@ class Action(NamedTuple):
 
 
 Cell = tuple[Action, ...]  # one action, or two that overlap: (forward, backward)
-Row = tuple[Cell, ...]
+Row = Sequence[Cell]
+Ints = NDArray[np.int64]
+_NONE = (-1, -1, -1)
+
+
+class Cells(Sequence[Cell]):
+    """A row as an array, whose actions are made when asked for: `columns[cell, i]` is its i-th action as number of the
+    kind, stage and micro-batch; -1 where the cell has one action only.
+    """
+
+    def __init__(self, columns: Ints):
+        self.columns = columns
+
+    @classmethod
+    def of(cls, row: Row) -> "Cells":
+        """The same row; kinds that are none have the number -1."""
+        if isinstance(row, Cells):
+            return row
+        number = {kind: i for i, kind in enumerate(KINDS)}
+        actions = [[(number.get(one.kind, -1), one.stage, one.microbatch) for one in cell] for cell in row]
+        return cls(np.array([[*cell, _NONE, _NONE][:2] for cell in actions], np.int64).reshape(-1, 2, 3))
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, cell: int) -> Cell: ...
+    @overload
+    def __getitem__(self, cell: slice) -> tuple[Cell, ...]: ...
+
+    def __getitem__(self, cell: int | slice) -> Cell | tuple[Cell, ...]:
+        if isinstance(cell, slice):
+            return tuple(Cells(self.columns[cell]))
+        return next(iter(Cells(self.columns[cell][None])))
+
+    def __iter__(self) -> Iterator[Cell]:
+        for cell in self.columns.tolist():
+            yield tuple(Action(stage, KINDS[kind], microbatch) for kind, stage, microbatch in cell if kind >= 0)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Cells):
+            return np.array_equal(self.columns, other.columns)
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(len(self))
+
+
+def weave(forward: Ints, backward: Ints, ahead: int, overlap: bool = False) -> Cells:
+    """A row of so many forwards, then a forward and a backward in turn (or overlapped), then the rest of the backwards.
+
+    Both are actions in order: shape [n, 3] of kind, stage and micro-batch.
+    """
+    n = len(forward)
+    first = min(ahead, n)
+    pairs = np.stack([forward[first:], backward[: n - first]], axis=1)
+    if not overlap:
+        pairs = _alone(pairs.reshape(-1, 3))
+    return Cells(np.concatenate([_alone(forward[:first]), pairs, _alone(backward[n - first :])]))
+
+
+def passes(kind: str, stage: int | Ints, microbatch: Ints) -> Ints:
+    """Actions of a kind in order, as `weave` takes them."""
+    columns = np.broadcast_arrays(KINDS.index(kind), stage, microbatch)
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def _alone(actions: Ints) -> Ints:
+    """A cell for each action."""
+    return np.stack([actions, np.full_like(actions, -1)], axis=1)
 
 
 @dataclass(frozen=True)
@@ -72,14 +144,27 @@ class Grid:
         return sum(map(len, self.rows))
 
     @cached_property
+    def columns(self) -> tuple[Ints, ...]:
+        """The rows as arrays, as in Cells."""
+        return tuple(Cells.of(row).columns for row in self.rows)
+
+    @cached_property
     def pairs(self) -> bool:
         """Whether any cell overlaps two actions."""
-        return any(len(cell) > 1 for row in self.rows for cell in row)
+        return any(bool((row[:, 1, 0] >= 0).any()) for row in self.columns)
 
     def rank_of(self, stage: int, microbatch: int) -> int:
         """The rank that runs this stage for this micro-batch; in DualPipe it depends on both."""
-        ranks = self._homes[stage]
-        return ranks[0] if len(ranks) == 1 else self._ranks[stage, microbatch]
+        return int(self.homes[stage, microbatch])
+
+    @cached_property
+    def homes(self) -> Ints:
+        """The rank that runs each stage and micro-batch, as an array of both."""
+        found = np.full((self.stages, self.microbatches), -1, np.int64)
+        for rank, row in enumerate(self.columns):
+            kind, stage, microbatch = row.reshape(-1, 3).T
+            found[stage[kind >= 0], microbatch[kind >= 0]] = rank
+        return found
 
     def stages_of(self, rank: int) -> tuple[int, ...]:
         """The stages whose parameters the rank holds, ascending."""
@@ -91,22 +176,13 @@ class Grid:
 
     @cached_property
     def _stages(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(sorted({one.stage for one in self.actions(rank)})) for rank in range(self.ranks))
-
-    @cached_property
-    def _homes(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks that run each stage."""
-        return tuple(tuple(r for r in range(self.ranks) if stage in self._stages[r]) for stage in range(self.stages))
-
-    @cached_property
-    def _ranks(self) -> dict[tuple[int, int], int]:
-        return {(a.stage, a.microbatch): rank for rank in range(self.ranks) for a in self.actions(rank)}
+        return tuple(tuple(np.unique(row[row[:, :, 0] >= 0][:, 1]).tolist()) for row in self.columns)
 
     @cached_property
     def split(self) -> frozenset[tuple[int, int]]:
         """(stage, micro-batch) whose backward is split into input and weight gradient."""
-        ranks = range(self.ranks)
-        return frozenset((a.stage, a.microbatch) for rank in ranks for a in self.actions(rank) if a.kind == INPUT)
+        inputs = [row[row[:, :, 0] == KINDS.index(INPUT)][:, 1:] for row in self.columns]
+        return frozenset((stage, microbatch) for row in inputs for stage, microbatch in row.tolist())
 
 
 def needs(grid: Grid, action: Action) -> list[Action]:

@@ -11,9 +11,9 @@ is F; (F|B) ...; B. Source of the order: get_pp_rank_microbatches and get_schedu
 megatron/core/pipeline_parallel/schedules.py at d98e8a64dd.
 """
 
-from .grid import BACKWARD, FORWARD, Action, Grid, Row
+import numpy as np
 
-Entry = tuple[int, int]  # (micro-batch, chunk)
+from .grid import BACKWARD, FORWARD, Grid, Ints, passes, weave
 
 
 def interleaved(
@@ -25,36 +25,28 @@ def interleaved(
     overlap: bool = False,
 ) -> Grid:
     """Each rank holds stages r, r+p, ...; `group` is g (p if not given), `extra_warmup` is x, `overlap` makes pairs."""
-    table = schedule_table(microbatches, chunks, group or pipeline_ranks)
-    rows = []
-    for rank in range(pipeline_ranks):
-        ahead = warmup(rank, pipeline_ranks, chunks, group or pipeline_ranks, extra_warmup)
-        rows.append(_row(rank, pipeline_ranks, table, chunks, ahead, overlap))
-    name = "interleaved-overlap" if overlap else "interleaved"
-    return Grid(name, tuple(rows), pipeline_ranks * chunks, microbatches)
+    microbatch, chunk = schedule_table(microbatches, chunks, group or pipeline_ranks)
+    rows = tuple(
+        weave(
+            passes(FORWARD, rank + chunk * pipeline_ranks, microbatch),
+            passes(BACKWARD, rank + (chunks - 1 - chunk) * pipeline_ranks, microbatch),
+            warmup(rank, pipeline_ranks, chunks, group or pipeline_ranks, extra_warmup),
+            overlap,
+        )
+        for rank in range(pipeline_ranks)
+    )
+    return Grid("interleaved-overlap" if overlap else "interleaved", rows, pipeline_ranks * chunks, microbatches)
 
 
-def schedule_table(microbatches: int, chunks: int, group: int) -> list[Entry]:
-    """Groups of micro-batches go through one chunk after another; the last group may be smaller or ragged."""
-    return [
-        (microbatch, chunk)
-        for first in range(0, microbatches, group)
-        for chunk in range(chunks)
-        for microbatch in range(first, min(first + group, microbatches))
-    ]
+def schedule_table(microbatches: int, chunks: int, group: int) -> tuple[Ints, Ints]:
+    """Micro-batch and chunk of each entry: groups of micro-batches go through one chunk after another; the last group
+    may be smaller or ragged.
+    """
+    microbatch, chunk = np.arange(microbatches)[None, :], np.arange(chunks)[:, None]
+    order = np.argsort((microbatch // group * chunks + chunk) * group + microbatch % group, axis=None)
+    return order % microbatches, order // microbatches
 
 
 def warmup(rank: int, pipeline_ranks: int, chunks: int, group: int, extra: int) -> int:
     """w(r) before it is cut at n."""
     return 2 * (pipeline_ranks - rank - 1) + (chunks - 1) * group + extra
-
-
-def _row(rank: int, pipeline_ranks: int, table: list[Entry], chunks: int, ahead: int, overlap: bool) -> Row:
-    forward = [Action(rank + chunk * pipeline_ranks, FORWARD, k) for k, chunk in table]
-    backward = [Action(rank + (chunks - 1 - chunk) * pipeline_ranks, BACKWARD, k) for k, chunk in table]
-    first = min(ahead, len(table))
-    row: list[tuple[Action, ...]] = [(action,) for action in forward[:first]]
-    for pair in zip(forward[first:], backward, strict=False):
-        row += [pair] if overlap else [(action,) for action in pair]
-    row += [(action,) for action in backward[len(table) - first :]]
-    return tuple(row)

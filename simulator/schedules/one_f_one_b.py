@@ -3,19 +3,16 @@
 A rank runs ahead by the forwards that are on their way to the last rank and back, and no further.
 """
 
-from .grid import BACKWARD, FORWARD, Action, Grid, Row
+import numpy as np
+
+from .grid import BACKWARD, FORWARD, Grid, passes, weave
 
 
 def one_f_one_b(pipeline_ranks: int, microbatches: int) -> Grid:
     """Warm-up, one forward and one backward in turn, rest of the backwards."""
-    rows = tuple(_row(rank, pipeline_ranks - rank - 1, microbatches) for rank in range(pipeline_ranks))
+    each = np.arange(microbatches)
+    rows = tuple(
+        weave(passes(FORWARD, rank, each), passes(BACKWARD, rank, each), pipeline_ranks - rank - 1)
+        for rank in range(pipeline_ranks)
+    )
     return Grid("1f1b", rows, pipeline_ranks, microbatches)
-
-
-def _row(stage: int, ahead: int, microbatches: int) -> Row:
-    warmup = min(ahead, microbatches)
-    row = [(Action(stage, FORWARD, k),) for k in range(warmup)]
-    for k in range(microbatches - warmup):
-        row += [(Action(stage, FORWARD, warmup + k),), (Action(stage, BACKWARD, k),)]
-    row += [(Action(stage, BACKWARD, k),) for k in range(microbatches - warmup, microbatches)]
-    return tuple(row)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..program import Program
+from ..program import Program, column_of
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def buffer_spans(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.fl
     program = timeline.program
     accesses = program.accesses
     op, buffers = accesses.row_of_value(), len(program.buffers)
-    buffer = np.array([access.buffer for access in program.access_table], np.int64)[accesses.values]
-    writes = np.array([access.write for access in program.access_table], bool)[accesses.values]
+    buffer = column_of(program.access_table, "buffer", int)[accesses.values]
+    writes = column_of(program.access_table, "write", bool)[accesses.values]
     start, end = np.full(buffers, np.inf), np.full(buffers, -np.inf)
     np.minimum.at(start, buffer[writes], timeline.start_s[op[writes]])
     np.maximum.at(end, buffer, timeline.end_s[op])

@@ -5,13 +5,12 @@ each g v entries of their table: the same chunks, g micro-batches later. So the 
 any number of periods does, and the cool-down only lets go.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ...base.memo import Memo
-from ...schedules import Action, Grid
+from ...schedules import Grid
+from ...schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT
 from ...schedules.interleaved import warmup
 from ...systems.train_step.resolve import ResolvedTrain
 
@@ -52,17 +51,13 @@ def in_flight(grid: Grid, memo: Memo) -> InFlight:
 
 def _of_rank(grid: Grid, rank: int) -> tuple[tuple[int, ...], Floats]:
     """Counts when the forwards of a cell have begun and its backwards have not ended."""
-    stages = grid.stages_of(rank)
-    column: Mapping[int, int] = {stage: i for i, stage in enumerate(stages)}
-    now, seen = [0] * len(stages), dict[tuple[int, ...], None]()
-    for cell in grid.rows[rank]:
-        for one in cell:
-            now[column[one.stage]] += one.kind == "F"
-        seen[tuple(now)] = None
-        for one in cell:
-            now[column[one.stage]] -= _frees(grid, one)
-    return stages, np.array(list(seen), np.float64)
-
-
-def _frees(grid: Grid, action: Action) -> bool:
-    return action.kind == ("W" if (action.stage, action.microbatch) in grid.split else "B")
+    stages, cells = grid.stages_of(rank), grid.columns[rank]
+    kind, stage, microbatch = (column[..., None] for column in np.moveaxis(cells, 2, 0))
+    halved = np.zeros((grid.stages, grid.microbatches), bool)
+    halved[tuple(np.array(list(grid.split), np.int64).reshape(-1, 2).T)] = True
+    last = np.where(halved[stage, microbatch], KINDS.index(WEIGHT), KINDS.index(BACKWARD))
+    own = stage == np.array(stages)
+    begun = np.cumsum((own & (kind == KINDS.index(FORWARD))).sum(axis=1), axis=0)
+    ended = np.cumsum((own & (kind == last)).sum(axis=1), axis=0)
+    ended[1:], ended[:1] = ended[:-1].copy(), 0
+    return stages, np.unique(begun - ended, axis=0).astype(np.float64)

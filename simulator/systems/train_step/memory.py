@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...hardware import Cluster, Device
 from ...models.blocks import Layer, head
 from ...models.states import Held, StateBytes, all_held, copies_each, kept_bytes, state_bytes
-from ...program import Place
+from ...program import Place, column_of
 from ...timeline import Timeline
 from ...timeline.memory import buffer_spans
 from .lower import Again, TrainPlan, buffer_parts
@@ -64,13 +64,13 @@ class Activations:
         self.resolved, self.timeline = resolved, timeline
         buffers = timeline.program.buffers
         self._start, self._end = buffer_spans(timeline)
-        self._place = np.array([buffer.place for buffer in buffers], np.int64)
-        self._bytes = np.array([buffer.bytes for buffer in buffers], np.float64)
+        self._place = column_of(buffers, "place", int)
+        self._bytes = column_of(buffers, "bytes", int).astype(np.float64)
         plan = resolved.plan
         self._parts = resolved.memo.get("kept", plan, lambda: buffer_parts(plan), lambda _: plan.grid.cells)
         self._names = list(self._parts)
         number = {name: i for i, name in enumerate(self._names)}
-        self._name = np.array([number[buffer.name] for buffer in buffers], np.int64)
+        self._name = np.array([number[name] for name in column_of(buffers, "name", object).tolist()], np.int64)
 
     def of(self, place: int) -> tuple[Floats, dict[str, Floats]]:
         """Times, and the bytes that buffers of each name hold on a pipeline rank from then on."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....program import Access, Buffer, Lane, Place, Program, Ragged
+from ....program import Access, Buffer, Lane, Place, Program, Ragged, Rows
 from .names import OpNames
 from .piece import Ints, Piece, Tables
 
@@ -64,8 +64,8 @@ class Assembly:
         self._deps: list[tuple[int, int]] = []  # (op, what it waits for) beyond those inside pieces
         self._many: list[tuple[Template, Ints, Ints]] = []  # with first single ops, and micro-batches of actions
         self._waits: list[tuple[Ints, Ints]] = []
-        self._buffers: list[Buffer] = []
-        self._held: list[int] = []  # of each buffer its writer and its last reader
+        self._buffers: list[Rows[Buffer]] = []
+        self._held: list[Ints] = []  # of each of their buffers its writer and its last reader
 
     def __len__(self) -> int:
         return self._count
@@ -144,10 +144,14 @@ class Assembly:
         """An op holds a lane of one more place."""
         self._on.append((self.lane(place, lane), op))
 
-    def hold(self, buffer: Buffer, writer: int, last: int) -> None:
-        """A buffer from the start of one op to the end of another."""
-        self._buffers.append(buffer)
-        self._held += (writer, last)
+    def hold_each(
+        self, names: Sequence[str], name: Ints, place: Ints | int, size_bytes: Ints, writer: Ints, last: Ints
+    ) -> None:
+        """Buffers on devices, each from the start of one op to the end of another; `name` indexes `names`."""
+        columns = np.array(names, object)[name], np.broadcast_to(place, len(name)), size_bytes
+        device = np.full(len(name), "device", object)
+        self._buffers.append(Rows(Buffer, dict(zip(Buffer._fields, (*columns, device), strict=True))))
+        self._held.append(np.stack([writer, last], axis=1).ravel())
 
     def lane(self, place: int, name: str) -> int:
         """The number of a lane at a place."""
@@ -174,7 +178,7 @@ class Assembly:
         return Program(
             places=self.places,
             lanes=tuple(Lane(place, t.lanes.values[name]) for place, name in self._lanes),
-            buffers=tuple(self._buffers),
+            buffers=self._all_buffers(),
             pools=(),
             kinds=t.kinds.values,
             dtypes=t.dtypes.values,
@@ -266,13 +270,21 @@ class Assembly:
         sorted_ = np.lexsort((ops, lanes))
         return Ragged(_starts(lanes, len(self._lanes)), ops[sorted_])
 
-    def _accesses(self) -> Ragged:
-        return _grouped(np.array(self._held, np.int64), np.arange(len(self._held)), self._count)
+    def _all_buffers(self) -> Sequence[Buffer]:
+        columns = [
+            np.concatenate([some.columns[field] for some in self._buffers]) for field in Buffer._fields if self._buffers
+        ]
+        return Rows(Buffer, dict(zip(Buffer._fields, columns, strict=True))) if columns else ()
 
-    def _access_table(self) -> tuple[Access, ...]:
-        return tuple(
-            Access(i, 0, buffer.bytes, write) for i, buffer in enumerate(self._buffers) for write in (True, False)
-        )
+    def _accesses(self) -> Ragged:
+        held = np.concatenate([np.empty(0, np.int64), *self._held])
+        return _grouped(held, np.arange(len(held)), self._count)
+
+    def _access_table(self) -> Sequence[Access]:
+        sizes = np.concatenate([np.empty(0, np.int64), *(some.columns["bytes"] for some in self._buffers)])
+        number = np.arange(2 * len(sizes))
+        columns = number // 2, np.zeros_like(number), np.repeat(sizes, 2), number % 2 == 0
+        return Rows(Access, dict(zip(Access._fields, columns, strict=True)))
 
 
 def _grouped(row: Ints, value: Ints, rows: int) -> Ragged:

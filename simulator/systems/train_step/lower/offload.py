@@ -14,7 +14,8 @@ stays in it: those with which a rank turns from forward to backward.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ....program import Buffer
+import numpy as np
+
 from ....schedules import Action
 from .assembly import Assembly
 from .kept import layer_buffer, offloaded_bytes
@@ -39,6 +40,7 @@ class Offload:
     def __init__(self, plan: TrainPlan, assembly: Assembly, rank: int):
         self._plan, self._assembly, self._rank = plan, assembly, rank
         self._bytes = {stage: offloaded_bytes(plan, stage) for stage in plan.grid.stages_of(rank)}
+        self._held: list[tuple[int, int, int, int]] = []  # layer, bytes, writer, last reader
 
     def write(self, done: Iterable[tuple[Action, tuple[LayerPass, ...]]]) -> None:
         """Copies beside actions with their layers, in the order in which the rank runs them."""
@@ -57,6 +59,10 @@ class Offload:
                 self._assembly.wait(one.first, [back])
                 self._hold(of, forward[of].first, gone[of])
                 self._hold(of, back, last)
+        if self._held:
+            layer, size, writer, until = np.array(self._held, np.int64).T
+            names = [layer_buffer(number) for number in range(layer.max() + 1)]
+            self._assembly.hold_each(names, layer, self._rank, size, writer, until)
 
     def _passes(self, done: Iterable[tuple[Action, tuple[LayerPass, ...]]]) -> tuple[Passes, Passes, Passes]:
         """Forwards, backwards (or input gradients), and weight gradients by themselves, of layers that may leave."""
@@ -90,5 +96,4 @@ class Offload:
         )  # fmt: skip
 
     def _hold(self, of: _Layer, writer: int, last: int) -> None:
-        buffer = Buffer(layer_buffer(of.layer), self._rank, self._bytes[of.stage][of.layer])
-        self._assembly.hold(buffer, writer, last)
+        self._held.append((of.layer, self._bytes[of.stage][of.layer], writer, last))

@@ -54,14 +54,17 @@ class ActionOps:
                 for head in blocks[own][0]:
                     yield np.repeat(begin[alike] + head, after.shape[1]), after.ravel()
 
-    def forwards(self) -> Iterator[tuple[int, int, int, int]]:
+    def forwards(self) -> tuple[Ints, Ints, Ints, Ints]:
         """In their order: the first op of each forward, the last of its backward, its rank and its stage."""
         split, whole = (self._ends_by(KINDS.index(kind)) for kind in (WEIGHT, BACKWARD))
         stage, microbatch = np.nonzero(self._begin[0] >= 0)
-        first = self._begin[0] + np.array([(heads or (0,))[0] for heads, _, _ in self._blocks])[self._block[0]]
-        columns = first, np.where(split >= 0, split, whole), self._rank[0]
-        rows = zip(*(column[stage, microbatch].tolist() for column in columns), stage.tolist(), strict=True)
-        yield from sorted(rows)
+        heads = np.array([(heads or (0,))[0] for heads, _, _ in self._blocks])[self._block[0]]
+        first, last, rank = (
+            column[stage, microbatch]
+            for column in (self._begin[0] + heads, np.where(split >= 0, split, whole), self._rank[0])
+        )
+        order = np.argsort(first, kind="stable")
+        return first[order], last[order], rank[order], stage[order]
 
     def _ends_by(self, kind: int) -> Ints:
         """By stage and micro-batch, the last tail of an action of a kind, or its last op; -1 if there is none."""

@@ -11,17 +11,18 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....profile.forms import WIDE_ROW
-from ....program import Buffer, Place, Program
+from ....program import Place, Program
 from ....schedules import Action
-from ....schedules.grid import KINDS, Cell
+from ....schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT, Cell
 from .actions import ActionWriter, Pass, Written
 from .assembly import Assembly, Template
 from .held import LANES, Share, exchanges
 from .kept import resident_bytes, stage_buffer
 from .offload import Offload
-from .piece import COMPUTE, D2H, H2D, HOST, LayerPass, Piece, Tables
+from .piece import COMPUTE, D2H, H2D, HOST, Ints, LayerPass, Piece, Tables
 from .plan import TrainPlan
 from .rows import ActionOps
 
@@ -86,8 +87,8 @@ class Step:
     def program(self) -> Program:
         """All of it."""
         gathered = {rank: self._gather_weights(rank) for rank in self._leaders}
-        for rank, row in enumerate(self.plan.grid.rows):
-            self._row(rank, row, dict(gathered[self._alike(rank)[0]]))
+        for rank in range(self.plan.grid.ranks):
+            self._row(rank, dict(gathered[self._alike(rank)[0]]))
         for ops, after in self._ops.waits():
             self.assembly.wait_each(ops, after)
         self._meet()
@@ -99,16 +100,18 @@ class Step:
 
     # Actions
 
-    def _row(self, rank: int, row: Sequence[Cell], gathered: dict[int, list[int]]) -> None:
+    def _row(self, rank: int, gathered: dict[int, list[int]]) -> None:
         """Most cells are plain: nothing hangs on to them but a send. They are written all at once."""
-        firsts, lasts = _first_forward(row), _last_gradient(row)
-        special, begin = {*firsts.values(), *lasts.values()}, 0
-        for i, cell in enumerate(row):
-            if self._all_special or not special.isdisjoint(cell):
-                self._plain(rank, row[begin:i])
-                self._cell(rank, cell, tuple(self._pass(action, firsts, lasts) for action in cell), gathered)
-                begin = i + 1
-        self._plain(rank, row[begin:])
+        row, cells = self.plan.grid.rows[rank], self.plan.grid.columns[rank]
+        forwards, gradients = _first_forwards(cells), _last_gradients(cells)
+        firsts = {one.stage: one for i in forwards for one in row[i] if one.kind == FORWARD}
+        lasts = {one.stage: one for i in gradients for one in row[i] if one.kind in (BACKWARD, WEIGHT)}
+        begin = 0
+        for i in range(len(row)) if self._all_special else sorted({*forwards, *gradients}):
+            self._plain(rank, cells[begin:i])
+            self._cell(rank, row[i], tuple(self._pass(action, firsts, lasts) for action in row[i]), gathered)
+            begin = i + 1
+        self._plain(rank, cells[begin:])
 
     @cached_property
     def _all_special(self) -> bool:
@@ -127,22 +130,32 @@ class Step:
             at = KINDS.index(action.kind), action.stage, action.microbatch
             self._ops.put(at, one.first, heads, tails, one.last - one.first, rank, self._send(rank, action, one))
 
-    def _plain(self, rank: int, cells: Sequence[Cell]) -> None:
-        if not cells:
+    def _plain(self, rank: int, cells: Ints) -> None:
+        """Cells as in `Grid.columns`."""
+        if not len(cells):
             return
-        keys = [tuple((one.kind, one.stage, self._target(rank, one)) for one in cell) for cell in cells]
-        number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-        which = np.array([number[key] for key in keys])
-        microbatch = np.array([(cell[0].microbatch, cell[-1].microbatch) for cell in cells])
-        plain = [self._plain_cell(rank, key) for key in number]
+        keys, which = self._distinct(rank, cells)
+        plain = [self._plain_cell(rank, key) for key in keys]
+        microbatch = np.where(cells[:, :, 0] >= 0, cells[:, :, 2], cells[:, :1, 2])
         first = self.assembly.repeat([one.template for one in plain], which, microbatch)
-        for i, (key, one) in enumerate(zip(number, plain, strict=True)):
+        for i, (key, one) in enumerate(zip(keys, plain, strict=True)):
             mine, sends = which == i, one.template.size - len(one.template.rows) + one.ops
             for j, (kind, stage, target) in enumerate(key):
                 send = -1 if target is None else first[mine] + sends
                 at = KINDS.index(kind), stage, microbatch[mine, j]
                 self._ops.put(at, first[mine], one.heads[j], one.tails[j], one.last, rank, send)
                 sends += target is not None
+
+    def _distinct(self, rank: int, cells: Ints) -> tuple[list[Key], Ints]:
+        """What cells are but for micro-batches, in the order of their first use, and which of these each cell is."""
+        rows = np.concatenate([cells[:, :, :2], self._targets(rank, cells)[:, :, None]], axis=2).reshape(len(cells), -1)
+        code = np.ravel_multi_index(tuple((rows + 1).T), tuple(rows.max(axis=0) + 2))
+        _, at, which = np.unique(code, return_index=True, return_inverse=True)
+        keys = [
+            tuple((KINDS[kind], stage, None if target < 0 else target) for kind, stage, target in cell if kind >= 0)
+            for cell in rows[np.sort(at)].reshape(-1, 2, 3).tolist()
+        ]
+        return keys, np.argsort(np.argsort(at))[which]
 
     def _plain_cell(self, rank: int, key: Key) -> Plain:
         """The ops of a plain cell, given kind, stage and target of each of its actions."""
@@ -214,6 +227,15 @@ class Step:
         target = self.plan.grid.rank_of(to, action.microbatch)
         return None if target == rank else target
 
+    def _targets(self, rank: int, cells: Ints) -> Ints:
+        """The same of all actions of cells, -1 where there is none."""
+        grid = self.plan.grid
+        kind, stage, microbatch = np.moveaxis(cells, 2, 0)
+        to = stage + np.array([_AHEAD.get(name, grid.stages) for name in KINDS])[kind]
+        somewhere = (kind >= 0) & (to >= 0) & (to < grid.stages)
+        target = np.where(somewhere, grid.homes[np.where(somewhere, to, 0), microbatch], -1)
+        return np.where(target == rank, -1, target)
+
     def _message(self, rank: int, kind: str, target: int) -> tuple[str, int, tuple[int, int]]:
         """Name, bytes and group of what an action of a kind sends."""
         shard, spec = self.plan.shard, self.plan.spec
@@ -250,9 +272,11 @@ class Step:
 
     def _hold_activations(self) -> None:
         """What a forward keeps on the device, until its backward has ended."""
-        for first, last, rank, stage in self._ops.forwards():
-            if size := self._kept[stage]:
-                self.assembly.hold(Buffer(stage_buffer(stage), rank, size), first, last)
+        first, last, rank, stage = self._ops.forwards()
+        kept = np.array(self._kept, np.int64)[stage]
+        names = [stage_buffer(number) for number in range(len(self._kept))]
+        columns = (column[kept > 0] for column in (stage, rank, kept, first, last))
+        self.assembly.hold_each(names, *columns)
 
     def _offload(self) -> None:
         """What a forward keeps on the host in between."""
@@ -424,16 +448,21 @@ def _place_name(plan: TrainPlan, pipeline_rank: int) -> str:
     return f"pp {pipeline_rank}" if plan.replicas is None else f"pp {pipeline_rank} dp {plan.replicas[0]}"
 
 
-def _first_forward(row: Sequence[Cell]) -> dict[int, Action]:
-    """Of each stage its first forward."""
-    found: dict[int, Action] = {}
-    for cell in row:
-        for action in cell:
-            if action.kind == "F":
-                found.setdefault(action.stage, action)
+def _first_forwards(cells: Ints) -> list[int]:
+    """Of each stage the cell with its first forward."""
+    return _firsts(cells, cells[:, :, 0] == KINDS.index(FORWARD))
+
+
+def _last_gradients(cells: Ints) -> list[int]:
+    """Of each stage the cell behind which all its gradients are there."""
+    back = cells[::-1]
+    whole = np.isin(back[:, :, 0], [KINDS.index(BACKWARD), KINDS.index(WEIGHT)])
+    return [len(cells) - 1 - i for i in _firsts(back, whole)]
+
+
+def _firsts(cells: Ints, which: NDArray[np.bool_]) -> list[int]:
+    """Of each stage, the first cell with an action of these."""
+    cell, _ = np.nonzero(which)
+    _, at = np.unique(cells[:, :, 1][which], return_index=True)
+    found: list[int] = cell[at].tolist()
     return found
-
-
-def _last_gradient(row: Sequence[Cell]) -> dict[int, Action]:
-    """Of each stage the action behind which all its gradients are there."""
-    return {action.stage: action for cell in row for action in cell if action.kind in ("B", "W")}
