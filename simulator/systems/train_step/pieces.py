@@ -189,11 +189,14 @@ class _Alone:
     @cached_property
     def _exchanges(self) -> Mapping[tuple[int, ...], list[_Inside]]:
         """Those in the actions of each stage, by its ranks."""
-        stages = [place.ranks for place in self.actions.places]
-        return {ranks: self._inside([i for i, of in enumerate(stages) if of == ranks]) for ranks in set(stages)}
+        places: dict[tuple[int, ...], list[int]] = {}
+        for i, place in enumerate(self.actions.places):
+            places.setdefault(place.ranks, []).append(i)
+        exchanges = np.flatnonzero(self.actions.of_kind(*EXCHANGES) & ~self._on(*TRAFFIC))
+        return {ranks: self._inside(of, exchanges) for ranks, of in places.items()}
 
-    def _inside(self, places: list[int]) -> list[_Inside]:
-        ops = self.actions.of_kind(*EXCHANGES) & ~self._on(*TRAFFIC) & np.isin(self._place, places)
+    def _inside(self, places: list[int], exchanges: NDArray[np.int64]) -> list[_Inside]:
+        ops = exchanges[np.isin(self._place[exchanges], places)]
         spent = np.bincount(self.costs.row[ops], (self._run.end_s - self._run.start_s)[ops])
         waits = self.mix[places][:, [PHASES.index(name) for name in _AXES]].sum(axis=1) @ self._seconds[places]
         exposed = min(float(waits) / max(float(spent.sum()), 1e-30), 1.0)

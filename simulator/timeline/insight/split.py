@@ -4,6 +4,8 @@ A rank's compute lane is busy with kernels of a phase, or idle until something e
 that: an exchange of an axis, a stage elsewhere (`pipeline`), the host.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +28,7 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
     program, phase = timeline.program, phase_of_op(timeline.program)
     until = np.full(len(program.places), timeline.makespan_s) if until_s is None else until_s
     found = np.zeros((len(program.places), len(PHASES)))
+    others = _other_lanes(program)
     for lane, at in enumerate(program.lanes):
         if at.name != COMPUTE:
             continue
@@ -35,7 +38,7 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
         found[at.place] += _by_phase(program, phase, ops, end - start, mix)
         found[at.place] += np.bincount(_waited_for(timeline, phase, ops), gap, minlength=len(PHASES))
         behind = until[at.place] - (end[-1] if len(end) else 0.0)
-        found[at.place, PHASES.index(_trailing(timeline, at.place, until[at.place]))] += behind
+        found[at.place, PHASES.index(_trailing(timeline, others[at.place], until[at.place]))] += behind
     return found
 
 
@@ -59,10 +62,18 @@ def _waited_for(timeline: Timeline, phase: NDArray[np.int64], ops: NDArray[np.in
     return waited
 
 
-def _trailing(timeline: Timeline, place: int, until_s: float) -> str:
+def _other_lanes(program: Program) -> list[list[int]]:
+    """Of each place, its lanes but that of kernels."""
+    found: list[list[int]] = [[] for _ in program.places]
+    for lane, at in enumerate(program.lanes):
+        if at.name != COMPUTE:
+            found[at.place].append(lane)
+    return found
+
+
+def _trailing(timeline: Timeline, lanes: Sequence[int], until_s: float) -> str:
     """What a rank waits for behind its last kernel: its own weights being gathered, or other stages."""
     program = timeline.program
-    own = [lane for lane, at in enumerate(program.lanes) if at.place == place and at.name != COMPUTE]
-    late = [(timeline.end_s[program.order[lane][-1]], lane) for lane in own if len(program.order[lane])]
+    late = [(timeline.end_s[program.order[lane][-1]], lane) for lane in lanes if len(program.order[lane])]
     end, lane = max(late, default=(0.0, -1))
     return phase_of_lane(program.lanes[lane].name) if end >= until_s else "pipeline"

@@ -220,12 +220,15 @@ class Assembly:
             for column, values in zip(into, np.array(self._single, np.int64).T, strict=True):
                 column[at] = values
             columns["lane"][at] = -1
-        for template, first, microbatch in self._many:
-            for i, row in enumerate(template.rows):
-                for column, value in zip(into, row, strict=True):
-                    column[first + i] = value
-                tags["microbatch"][first + i] = microbatch[:, template.of[i]]
-                columns["lane"][first + i] = -1
+        many = [(row, first + i, microbatch[:, template.of[i]]) for template, first, microbatch in self._many
+                for i, row in enumerate(template.rows)]  # fmt: skip
+        if many:
+            rows, ops, microbatches = zip(*many, strict=True)
+            at, times = np.concatenate(ops), [len(some) for some in ops]
+            for column, values in zip(into, np.array(rows, np.int64).T, strict=True):
+                column[at] = np.repeat(values, times)
+            tags["microbatch"][at] = np.concatenate(microbatches)
+            columns["lane"][at] = -1
 
     def _all_shapes(self) -> Ragged:
         """Those of pieces where they were stamped, those of single ops at theirs."""

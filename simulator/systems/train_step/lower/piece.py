@@ -100,17 +100,29 @@ class Piece:
 
     def moved(self, layers: int, ranks: int, tables: Tables) -> "Piece":
         """The same for layers and ranks whose numbers are larger by so much."""
-        groups, order = list(tables.groups.values), self.group[np.sort(np.unique(self.group, return_index=True)[1])]
-        number = np.zeros(len(groups), np.int64)
-        for group in order.tolist():
-            number[group] = tables.groups(tuple(rank + ranks for rank in groups[group]))
+        groups = tables.groups.values
+        number = {of: tables.groups(tuple(rank + ranks for rank in groups[of])) for of in self._groups}
         return replace(
             self,
-            group=number[self.group],
+            group=np.array([number[of] for of in self._groups], np.int64)[self._group_of],
             layer=self.layer + layers,
             marks={(name, layer + layers): op for (name, layer), op in self.marks.items()},
-            layers=tuple(tuple(one._replace(layer=one.layer + layers) for one in passes) for passes in self.layers),
+            layers=tuple(
+                tuple(LayerPass(one.layer + layers, one.first, one.tails, one.last) for one in passes)
+                for passes in self.layers
+            ),
         )
+
+    @cached_property
+    def _groups(self) -> list[int]:
+        """Its groups in the order of their first use."""
+        return list(dict.fromkeys(self.group.tolist()))
+
+    @cached_property
+    def _group_of(self) -> Ints:
+        """Which of these each op is over."""
+        place = {group: i for i, group in enumerate(self._groups)}
+        return np.array([place[group] for group in self.group.tolist()], np.int64)
 
 
 class PieceWriter:
