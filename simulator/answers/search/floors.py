@@ -14,6 +14,7 @@ Memory. What is there all the time is known by formula. A rank runs its actions 
 forward keeps stays from its start to the end of its backward, so the most that is held at once follows from the order.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -108,22 +109,25 @@ def _by_stage(resolved: ResolvedTrain) -> dict[str, Floats]:
     plan = resolved.plan
     whole = _units(resolved, replace(plan.again, layers=None))
     parts = _units(resolved, Again(plan.again.parts)) if plan.again.full else whole
-    return {
-        kind: np.array([sum((of[unit][kind] for unit, of in _parts(plan, stage, whole, parts)), np.zeros(3))
-                        for stage in plan.stages])
-        for kind in KINDS
-    }  # fmt: skip
-
-
-def _parts(plan: TrainPlan, stage: Stage, whole: _Units, parts: _Units) -> list[tuple[Stage, _Units]]:
-    """What a stage is made of: layers and ends, each with the table that knows it."""
     alike = _representatives(plan)
+    of_stages: dict[object, Floats] = {}  # by what a stage is made of: [kind, (path, kernels, host)]
+    made = [_parts(plan, stage, alike) for stage in plan.stages]
+    for units in made:
+        if units not in of_stages:
+            of_stages[units] = sum(
+                (np.array([(whole if again else parts)[unit][kind] for kind in KINDS]) for unit, again in units),
+                np.zeros((len(KINDS), 3)),
+            )
+    return dict(zip(KINDS, np.stack([of_stages[units] for units in made], axis=1), strict=True))
+
+
+def _parts(plan: TrainPlan, stage: Stage, alike: Mapping[int, int]) -> tuple[tuple[Stage, bool], ...]:
+    """What a stage is made of: layers and ends, each with whether it is recomputed whole."""
     layers = [
-        (Stage((alike[id(plan.layer(number))],)), whole if plan.again.whole(position) else parts)
+        (Stage((alike[id(plan.layer(number))],)), plan.again.whole(position))
         for position, number in enumerate(stage.layers)
     ]
-    ends = [(end, parts) for end in _ends(stage)]
-    return [*layers, *ends]
+    return *layers, *((end, False) for end in _ends(stage))
 
 
 def _ends(stage: Stage) -> list[Stage]:
