@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dash import Dash, html
 
-from ...simulator.answers.simulate.outputs import PIPELINE, train_figures
+from ...simulator.answers.simulate.outputs import PIPELINE, figures_of
 from ...simulator.base.units import format_bytes, format_energy, format_seconds, format_usd
 from ...simulator.figures import pipeline
 from ...simulator.figures.actions import Window
@@ -100,7 +100,7 @@ def numbers(prediction: AnyPrediction) -> "list[Component]":
 def figures(prediction: AnyPrediction) -> "list[Component]":
     """Pipeline, breakdown, memory, kernels."""
     assert isinstance(prediction, TrainPrediction)
-    drawn = train_figures(prediction, zooming.MOST_SPANS)
+    drawn = figures_of(prediction, zooming.MOST_SPANS)
     return [parts.figure(PIPELINE, drawn.pop(PIPELINE), around="wide timeline", id=GRAPH), *parts.figures(drawn)]
 
 

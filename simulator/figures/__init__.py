@@ -1,10 +1,11 @@
 """Figures: pure functions from data to plotly figures, and the HTML and PNG files that hold them."""
 
+from ..report.report import Table
 from .breakdown import breakdown
 from .gantt import gantt
 from .image import png, png_browser
 from .layer_view import layer_view
-from .page import Table, html, page
+from .page import html, page
 from .pipeline import pipeline
 from .rank_memory import memory_by_owner, memory_by_rank
 from .tornado import tornado

@@ -1,11 +1,12 @@
 """A self-contained HTML page of figures and tables: opens from disk, needs no network, follows light and dark."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..base.files import write_atomic
+from ..report.report import Table
 from .theme import FONT, TEXT, TEXT_ON_DARK
 
 if TYPE_CHECKING:
@@ -17,14 +18,6 @@ CONFIG = {
     "showSendToCloud": False,  # a report stays where it is
     "modeBarButtonsToRemove": ["select2d", "lasso2d"],
 }
-
-
-class Table(NamedTuple):
-    """A table of a page; cells are shown as they print, numbers to the right."""
-
-    caption: str
-    headers: Sequence[str]
-    rows: Sequence[Sequence[object]]
 
 
 def html(path: Path | str, title: str, figures: Mapping[str, "go.Figure"], tables: Iterable[Table] = ()) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.files import write_atomic
-from .page import PAGE, SCRIPT, STYLE, Table, figure_html
+from ..report.report import Table
+from .page import PAGE, SCRIPT, STYLE, figure_html
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -53,6 +53,11 @@ class OnMachines:
         return other
 
     @property
+    def derived(self) -> dict[str, object]:
+        """Keys that the scenario need not say, as its other keys decide them."""
+        return {}
+
+    @property
     def machines(self) -> tuple[str, int, str]:
         """What the cluster depends on."""
         return repr(self.scenario.cluster), self.scenario.nodes, self.where

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.memo import Memo
+from ..report.report import Report, Total, Words
 from .keys import Need, Pin, Rivals
 from .tables import Table
 
@@ -23,14 +24,21 @@ class System:
 
     `schema` is what its file may say, `needs`, `rivals` and `pins` how its keys depend on each other (`keys`), and
     `fill` adds what the file leaves to others, such as its software stack. `resolve` takes a checked scenario, where it
-    is from, and a Memo, and finds what its names stand for; `predict` makes a prediction of that.
+    is from, and a Memo, and finds what its names stand for; `predict` makes a prediction of that, whose report is a
+    `report`, and `words` says it in words. `total` takes from such a report as JSON, which has `total_needs`, the time
+    that it is compared by.
     """
 
     kind: str
     title: str
+    short: str
     schema: type[Table]
     resolve: Callable[[Any, str, Memo], Any]
     predict: Callable[[Any], Any]
+    report: type[Report]
+    words: Callable[[Any], Words]
+    total: Callable[[Mapping[str, Any]], Total]
+    total_needs: tuple[str, ...]
     needs: tuple[Need, ...]
     rivals: Rivals
     pins: tuple[Pin, ...]

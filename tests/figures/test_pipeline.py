@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from runcast.simulator.answers.simulate.outputs import train_figures, train_tables
+from runcast.simulator.answers.simulate.outputs import figures_of
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
@@ -16,9 +16,11 @@ from runcast.simulator.figures.layer_view import parts as layer_parts
 from runcast.simulator.predict import TrainPrediction
 from runcast.simulator.predict import simulate as predict
 from runcast.simulator.program import ProgramBuilder, Ragged
+from runcast.simulator.report.report import page_tables
 from runcast.simulator.schedules import SCHEDULES, Grid, needs
 from runcast.simulator.systems.train_step.lower import ACTIONS
 from runcast.simulator.systems.train_step.scenario import TrainScenario
+from runcast.simulator.systems.train_step.text import words
 from runcast.simulator.timeline import Timeline
 from runcast.simulator.timeline.timeline import union_s
 
@@ -108,14 +110,14 @@ def test_every_action_once_and_a_page_for_all_schedules(name: str) -> None:
     assert drawn == sorted((rank, *action) for rank in range(grid.ranks) for action in grid.actions(rank))
     assert (found.idle_s >= 0).all()
     assert (found.busy_s <= found.end_s - found.start_s + 1e-9).all()
-    text = page("step", train_figures(done), train_tables(done.report))
+    text = page("step", figures_of(done), page_tables(done.report, words(done.report)))
     assert text.count("Plotly.newPlot(") == 5
 
 
 @pytest.mark.parametrize("tables", [{}, {"level": "coarse"}, {"batch": {"global": 8, "seq_len": 4096}}])
 def test_one_rank_has_its_figures_too(tables: dict) -> None:
     done = scenario("1f1b", 1, parallel={"pp": 1}, model={"preset": "llama3-8b"}, **tables)
-    figures = train_figures(done)
+    figures = figures_of(done)
     assert ("Kernels of a rank" in figures) == ("level" not in tables)
     assert "Memory by rank" not in figures
     assert page("step", figures)
@@ -240,7 +242,7 @@ def test_breakdown_bars_sum_to_the_step(paired: TrainPrediction) -> None:
 
 
 def test_memory_peaks_are_the_reports(paired: TrainPrediction) -> None:
-    report, figures = paired.report, train_figures(paired)
+    report, figures = paired.report, figures_of(paired)
     areas = [trace.y for trace in figures["Memory by owner"].data]
     assert np.isclose(np.sum(areas, axis=0).max() * 2**30, report.peak.peak_bytes)
     lines = {trace.name: max(trace.y) * 2**30 for trace in figures["Memory by rank"].data}

@@ -70,7 +70,7 @@ def test_constraints_on_keys_and_on_columns_are_told_apart(sweep_file):
         ("constraints = ['exposed_brodcast_s <= 3']\npoints = [{ 'nodes' = 1 }]\n",
          "exposed_brodcast_s is no key and no column; did you mean exposed_broadcast_s"),
         ("constraints = ['provenance_guessed_share <= 3']\npoints = [{ 'nodes' = 1 }]\n", "is no key and no column"),
-        ("constraints = ['bound_by <= 3']\npoints = [{ 'nodes' = 1 }]\n", "bound_by is text, such as"),
+        ("constraints = ['bound_by <= 3']\npoints = [{ 'nodes' = 1 }]\n", "bound_by is text, no number"),
         ("constraints = ['update.bucket <= 5 ms']\npoints = [{ 'nodes' = 1 }]\n",
          "'update.bucket <= 5 ms': update.bucket: unknown unit 'ms'; expected a quantity such as"),
         ("constraints = ['update_time_s <= 5 GiB']\npoints = [{ 'nodes' = 1 }]\n",

@@ -7,8 +7,7 @@ from typing import Any
 from ...base.errors import UserError
 from ...hardware import described, resolved
 from ...models import ModelSpec
-from ...predict import AnyPrediction, TrainPrediction
-from ...systems.rl_cycle.resolve import ResolvedCycle
+from ...predict import AnyPrediction
 from ...systems.tables import FOR_PEOPLE
 
 _NAMES = ("base", "node", "about")
@@ -23,10 +22,7 @@ def inputs_of(prediction: AnyPrediction) -> dict[str, object]:
     found |= _machines(given.scenario.cluster, given.scenario.nodes, given.where)
     if found["profile"] is None:  # that of the device; a joined profile is called by it and by its stack
         found["profile"] = given.profile.name.partition(" + ")[0]
-    if isinstance(prediction, TrainPrediction):
-        dims, grid = prediction.resolved.dims, prediction.resolved.plan.grid
-        found |= {"parallel.dp": dims.dp, "schedule.vpp": grid.stages // dims.pp}
-    return found | _shape(_spec(prediction))
+    return found | given.derived | _shape(given.spec)
 
 
 def _machines(cluster: str | Mapping[str, Any], nodes: int, where: str) -> dict[str, object]:
@@ -37,13 +33,6 @@ def _machines(cluster: str | Mapping[str, Any], nodes: int, where: str) -> dict[
     except UserError:  # a mix, which has no one value per key
         keys = resolved(cluster, nodes, where) if isinstance(cluster, str) else dict(cluster)
     return name | dict(_flat({"cluster": {key: value for key, value in keys.items() if key not in _NAMES}}))
-
-
-def _spec(prediction: AnyPrediction) -> ModelSpec | None:
-    given = prediction.resolved
-    if isinstance(given, ResolvedCycle):
-        return given.update.spec if given.update is not None else None
-    return given.spec
 
 
 def _shape(spec: ModelSpec | None) -> dict[str, object]:

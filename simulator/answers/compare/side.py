@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ...report.report import ROUNDING
 from ...schedules import Grid
 from ...timeline import Timeline
 
@@ -13,7 +14,6 @@ Source = Literal["scenario", "report", "trace", "spans", "run"]
 OPENINGS = ("gather_metas", "pause")
 """Kinds of op behind which the time of an update begins (`Resolved.opening`): the first that there is."""
 UNNAMED = "unnamed"
-ROUNDING = 1e-9
 """Of a total: what is smaller is no term."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...base.errors import UserError
 from ...base.files import read_json, read_toml
 from ...base.memo import Memo
-from ...predict import AnyPrediction, CyclePrediction, TrainPrediction, simulate
+from ...predict import AnyPrediction, simulate
 from ...scenario import AnyScenario, changed, check_question, parsed, what_if
 from .inputs import inputs_of
 from .reports import read_report, side_of_report
@@ -108,15 +108,8 @@ def side_of(prediction: AnyPrediction, where: str, called: Sequence[str] = ()) -
         label=f"{side.label} with {', '.join(called)}" if called else side.label,
         inputs={**inputs_of(prediction), **side.inputs},
         all_inputs=True,
-        drawn=_drawn(prediction),
+        drawn=Drawn(prediction.timeline, prediction.grid, prediction.shown_ranks),
     )
-
-
-def _drawn(prediction: AnyPrediction) -> Drawn:
-    if isinstance(prediction, TrainPrediction):
-        return Drawn(prediction.timeline, prediction.resolved.plan.grid, prediction.shown_ranks)
-    ranks = prediction.shown_ranks if isinstance(prediction, CyclePrediction) else None
-    return Drawn(prediction.timeline, None, ranks)
 
 
 def _reported(given: Given, _memo: Memo | None) -> Side:

@@ -68,7 +68,7 @@ def _of_step(report: TrainReport, classes: Mapping[str, float]) -> Parts:
 
 
 def _of_update(case: Case, classes: Mapping[str, float]) -> Parts:
-    path = by_group(case.path, phase_of_op(case.resolved.program), UPDATE_PHASES)
+    path = by_group(case.path, phase_of_op(case.resolved.program), tuple(UPDATE_PHASES))
     moved = _sum(path, _MOVING)
     return Parts(
         split_s={phase: path[phase] for phase in UPDATE_PHASES if phase in path},

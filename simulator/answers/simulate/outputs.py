@@ -8,25 +8,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import write_atomic
-from ...base.units import format_bytes, format_rate, format_seconds
 from ...predict import AnyPrediction, TrainPrediction
-from ...report.spending import told_of_pause
-from ...systems.rl_cycle.report import CycleReport
-from ...systems.rl_cycle.text import PHASE_COLUMNS, phases, result_rows, staleness_rows
+from ...report.report import page_tables
+from ...systems.registry import SYSTEMS
 from ...systems.train_step.memory import over_time
-from ...systems.train_step.report import TrainReport
-from ...systems.train_step.text import SPLIT_COLUMNS, memory_rows
-from ...systems.train_step.text import phases as split_rows
-from ...systems.train_step.text import result_rows as train_rows
-from ...systems.weight_update.report import PHASES, Report
 from ...timeline import write_csv, write_trace
-
-if TYPE_CHECKING:
-    from ...figures import Table
 
 _SUFFIXES = {"csv": (".csv", ".csv.gz"), "trace": (".json", ".json.gz"), "html": (".html",), "png": (".png",)}
 
@@ -129,50 +119,49 @@ def write_outputs(prediction: AnyPrediction, outputs: Outputs, text: str) -> Non
 
 
 def _draw(prediction: AnyPrediction, outputs: Outputs) -> None:
-    from ...figures import gantt, html, png
-
-    if isinstance(prediction, TrainPrediction):
-        _draw_train(prediction, outputs)
-        return
-    report = prediction.report
-    figure = gantt(prediction.timeline, prediction.shown_ranks, title=report.name)
-    if outputs.html is not None and isinstance(report, CycleReport):
-        title = f"{report.name}: {format_seconds(report.step_time_s)} per step"
-        html(outputs.html, title, {"Timeline of the cycle": figure}, cycle_tables(report))
-    elif outputs.html is not None and isinstance(report, Report):
-        title = f"{report.name}: {format_seconds(report.update_time_s)}"
-        html(outputs.html, title, {"Timeline of the update": figure}, report_tables(report))
-    if outputs.png is not None:
-        png(figure, outputs.png)
-
-
-def _draw_train(prediction: TrainPrediction, outputs: Outputs) -> None:
-    from ...figures import html, pipeline, png
+    from ...figures import html, png
 
     report = prediction.report
     if outputs.html is not None:
-        title = f"{report.name}: {format_seconds(report.step_time_s)} per step"
-        html(outputs.html, title, train_figures(prediction), train_tables(report))
+        words = SYSTEMS[report.kind].words(report)
+        title = f"{report.name}: {words.answer}"
+        html(outputs.html, title, figures_of(prediction), page_tables(report, words))
     if outputs.png is not None:
-        png(pipeline(prediction.timeline, prediction.resolved.plan.grid, title=report.name), outputs.png)
+        png(_timeline(prediction, None), outputs.png)
+
+
+def _timeline(prediction: AnyPrediction, most_spans: int | None) -> Any:
+    """What happens when: of a pipeline its stages, of all else spans of some ranks."""
+    from ...figures import gantt, pipeline
+
+    timeline, title = prediction.timeline, prediction.report.name
+    if prediction.grid is not None:
+        return pipeline(timeline, prediction.grid, title=title, most_spans=most_spans)
+    return gantt(timeline, prediction.shown_ranks, title=title)
 
 
 PIPELINE = "Pipeline of the step"
 
 
-def train_figures(prediction: TrainPrediction, most_spans: int | None = None) -> dict[str, Any]:
-    """The plotly figures of a training step by what they show; kernels are those of a pipeline rank in the middle.
+def figures_of(prediction: AnyPrediction, most_spans: int | None = None) -> dict[str, Any]:
+    """The plotly figures of a prediction by what they show.
 
-    `most_spans` is how many exchanges the first figure, PIPELINE, draws apart: by default what a page bears.
+    `most_spans` is how many exchanges the pipeline of a step draws apart: by default what a page bears.
     """
-    from ...figures import breakdown, layer_view, memory_by_owner, memory_by_rank, pipeline
+    if not isinstance(prediction, TrainPrediction):
+        return {f"Timeline of {SYSTEMS[prediction.report.kind].short}": _timeline(prediction, most_spans)}
+    return {PIPELINE: _timeline(prediction, most_spans)} | _of_ranks(prediction)
+
+
+def _of_ranks(prediction: TrainPrediction) -> dict[str, Any]:
+    """Time and memory of pipeline ranks; kernels are those of one in the middle."""
+    from ...figures import breakdown, layer_view, memory_by_owner, memory_by_rank
 
     timeline, report, resolved = prediction.timeline, prediction.report, prediction.resolved
-    grid, end_s, fullest = resolved.plan.grid, report.step_time_s, report.peak.pipeline_rank
+    grid, end_s, fullest = prediction.grid, report.step_time_s, report.peak.pipeline_rank
     first = report.peak.place - fullest  # of the replicas that are fullest
     held = {rank: over_time(resolved, timeline, first + rank) for rank in range(grid.ranks)}
     figures = {
-        PIPELINE: pipeline(timeline, grid, most_spans=most_spans),
         "Where the time goes, by rank": breakdown(report.by_rank_s, names=report.rank_names),
         "Memory by owner": memory_by_owner(held[fullest], report.memory_bytes, end_s, fullest),
     }
@@ -181,63 +170,3 @@ def train_figures(prediction: TrainPrediction, most_spans: int | None = None) ->
     if resolved.coarse is None:
         figures["Kernels of a rank"] = layer_view(timeline, grid, grid.ranks // 2)
     return figures
-
-
-def report_tables(report: Report) -> "list[Table]":
-    """The report as tables for a page."""
-    from ...figures import Table
-
-    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
-    headline = [
-        ("what", report.question),
-        ("update time", f"{format_seconds(report.update_time_s)} (90 % interval {low} to {high})"),
-        ("pause as rollouts see it", format_seconds(report.pause_s)),
-        *told_of_pause(report.rates, report.spent, report.paused),
-        ("effective rate", format_rate(report.effective_bytes_per_s)),
-        ("bytes, tensors", f"{format_bytes(report.bytes)}, {report.tensors:,}"),
-        ("bound by", report.bound_by),
-        ("scenario", report.scenario_hash),
-    ]
-    phases = [
-        (phase, format_seconds(report.busy_s[phase]), format_seconds(report.exposed.get(phase, 0.0)))
-        for phase in PHASES
-    ]
-    held = [(name, format_bytes(size)) for name, size in (*report.peak.held, ("total", report.peak.bytes))]
-    basis = [(name, f"{share:.1%}") for name, share in report.provenance.items()]
-    return [
-        Table("Result", ("what", "value"), headline),
-        Table("Phases", ("phase", "busy", "on the critical path"), phases),
-        Table("Memory per device at its peak", ("held by", "size"), held),
-        Table("What the critical path rests on", ("provenance", "share"), basis),
-        Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
-    ]
-
-
-def train_tables(report: TrainReport) -> "list[Table]":
-    """The report of a training step as tables for a page."""
-    from ...figures import Table
-
-    basis = [(name, f"{share:.1%}") for name, share in report.provenance.items()]
-    held = [(name, format_bytes(size)) for name, size in (*report.peak.held, ("total", report.peak.peak_bytes))]
-    return [
-        Table("Result", ("what", "value"), train_rows(report)),
-        Table("Where the time goes", SPLIT_COLUMNS, split_rows(report)),
-        Table("Memory by pipeline rank", ("rank", "peak", "at", "most of it"), memory_rows(report)),
-        Table(f"Memory of pipeline rank {report.peak.pipeline_rank} at its peak", ("held by", "size"), held),
-        Table("What the critical path rests on", ("provenance", "share"), basis),
-        Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
-    ]
-
-
-def cycle_tables(report: CycleReport) -> "list[Table]":
-    """The report of an RL cycle as tables for a page; its update's own are below."""
-    from ...figures import Table
-
-    own = [
-        Table("Result", ("what", "value"), result_rows(report)),
-        Table("Phases", PHASE_COLUMNS, phases(report)),
-        Table("Staleness", ("versions behind", "requests"), staleness_rows(report)),
-        Table("Notes", ("assumed where the scenario is silent",), [(note,) for note in report.notes]),
-    ]
-    update = report_tables(report.update)[:-1] if report.update is not None else []
-    return own + [table._replace(caption=f"Its update: {table.caption}") for table in update]

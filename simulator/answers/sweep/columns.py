@@ -15,17 +15,22 @@ def flat_columns(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _columns(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
-        if key in _LEFT_OUT or isinstance(value, list | tuple):
+        if is_left_out(key) or isinstance(value, list | tuple):
             continue
-        name = _RENAMED.get(key, key)
         if isinstance(value, Mapping):
-            yield from ((_joined(name, inner), scalar) for inner, scalar in _columns(value))
+            yield from ((column(key, inner), scalar) for inner, scalar in _columns(value))
         else:
-            yield name, value
+            yield key, value
 
 
-def _joined(name: str, inner: str) -> str:
-    """`exposed_s` and `gemm` are `exposed_gemm_s`."""
+def is_left_out(key: str) -> bool:
+    """Whether a key of a report is no column."""
+    return key in _LEFT_OUT
+
+
+def column(key: str, inner: str) -> str:
+    """The column of one of the numbers by name of a report: of `exposed` and `gemm` it is `exposed_gemm_s`."""
+    name = _RENAMED.get(key, key)
     words = "_".join(inner.replace(":", "").split())
     unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
     return f"{name.removesuffix(unit)}_{words}{unit}"

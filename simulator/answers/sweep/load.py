@@ -148,8 +148,8 @@ def _check_demand(demand: Constraint, kind: str, where: str) -> None:
         if name not in columns:
             allowed = f"{name} is no key and no column; {columns.hint(name, SYSTEMS[kind].schema.model_fields)}"
             raise UserError(fault(where, "constraints", demand.text, allowed))
-        if isinstance(value := columns.usual.get(name), str):
-            raise UserError(fault(where, "constraints", demand.text, f"{name} is text, such as {value!r}, no number"))
+        if name in columns.words:
+            raise UserError(fault(where, "constraints", demand.text, f"{name} is text, no number"))
     check_unit(demand, of_product([of_column(name) for name in demand.names]), where)
 
 

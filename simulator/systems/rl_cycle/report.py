@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...profile import PROVENANCE
+from ...report.metric import PRICE, Metric, spending
+from ...report.report import Report, Total
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
 from ...timeline.insight import by_group, critical_path
-from ..weight_update.report import Report
+from ..weight_update.report import Report as Update
 from .processes import CycleRun
 from .resolve import ResolvedCycle
 
@@ -24,22 +27,21 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "update": ("update", "pause"),
     "switch": ("release", "onload", "offload", "kv_alloc"),
 }
+_COUNTED = 100  # versions behind
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class CycleReport:
+class CycleReport(Report):
     """What a step takes, who waits for whom, and how old the rollouts are.
 
     Of a step on average: `rollout_s` is the time in which any slot decodes, `tail_s` that part of it in which less
     than half of the slots that a batch can fill do, `drain_s` the trainer's wait until running requests have ended.
     `pause_s` is how long engines stand in each step for something else than a lack of requests. `slots_busy` is the
     mean share of all slots while any decodes. Idle are GPUs on which nothing runs; an engine with any request is not.
+    Its path rests on given times, or for a simulated update on that update's own numbers.
     """
 
-    name: str
-    scenario_hash: str
-    question: str
     mode: str
     placement: str
     steps: int
@@ -65,20 +67,57 @@ class CycleReport:
     longest_tokens: int
     lost_share: float
     gpus: tuple[int, int]
-    exposed: Mapping[str, float]
-    update: Report | None
+    update: Update | None
     rates: Rates
-    notes: tuple[str, ...]
+
+    kind = "rl_cycle"
+    metrics = (
+        Metric("mode", "", "synchronous, or how trainer and engines overlap", role="input"),
+        Metric("placement", "", "colocated or apart", role="input"),
+        Metric("steps", "1", "steps that count", role="input"),
+        Metric("warmup", "1", "steps before them", role="input"),
+        Metric("makespan_s", "s", "all steps, warm-up too", "lower", "time"),
+        Metric("step_time_s", "s", "a step on average, from when engines have the weights of one to the next", "lower"),
+        Metric("step_p50_s", "s", "the median step", "lower"),
+        Metric("step_p99_s", "s", "the 99 % quantile of steps", "lower"),
+        Metric("rollout_s", "s", "any slot decodes, per step", "lower"),
+        Metric("tail_s", "s", "less than half of the slots that a batch can fill do", "lower"),
+        Metric("train_s", "s", "the trainer trains, per step", "lower"),
+        Metric("update_s", "s", "weights are updated, per step", "lower"),
+        Metric("switch_s", "s", "GPUs change between training and rollout, per step", "lower"),
+        Metric("pause_s", "s", "engines stand, but not for a lack of requests, per step", "lower"),
+        Metric("drain_s", "s", "the trainer waits until running requests have ended, per step", "lower"),
+        Metric("trainer_idle", "1", "share of the time in which nothing runs on GPUs that train", "lower"),
+        Metric("rollout_idle", "1", "the same of GPUs that roll out", "lower"),
+        Metric("slots_busy", "1", "share of all slots that decode while any does", "higher"),
+        Metric("staleness", "1", "requests by how many versions behind they were trained on", sparse=True,
+               names=tuple(map(str, range(_COUNTED))),
+               of=lambda report: {str(age): count for age, count in report.staleness.items()}),
+        Metric("mean_staleness", "1", "versions behind, over the requests that were trained on", "lower"),
+        Metric("requests_per_s", "1/s", "requests that were trained on", "higher"),
+        Metric("tokens_per_s", "1/s", "their tokens", "higher"),
+        Metric("mean_tokens", "1", "tokens of a request on average"),
+        Metric("longest_tokens", "1", "tokens of the longest"),
+        Metric("lost_share", "1", "share of the tokens that updates abort", "lower"),
+        Metric("rollout_gpus", "1", "GPUs that roll out", role="input", of=lambda report: report.gpus[0]),
+        Metric("trainer_gpus", "1", "GPUs that train", role="input", of=lambda report: report.gpus[1]),
+        PRICE,
+        *spending("spent", "for a step"),
+        *spending("spent_per_million_tokens", "for a million tokens", "_per_million_tokens"),
+        Metric("exposed", "s", "the critical path by phase", "lower", names=tuple(PHASES), sparse=True),
+        Metric("bound_by", "", "the phase that holds most of the critical path"),
+        Metric("provenance", "1", "share of the critical path by source of its numbers", sparse=True,
+               names=("given", *PROVENANCE)),
+        Metric("peak_memory_bytes", "B", "the most that a device holds in the update", "lower",
+               of=lambda report: None if report.update is None else round(report.update.peak.bytes)),
+        Metric("update", "", "the report of the update, where that is simulated", inner="weight_update",
+               of=lambda report: None if report.update is None else report.update.to_json()),
+    )  # fmt: skip
 
     @property
     def mean_staleness(self) -> float:
         """Versions behind, over the requests that were trained on."""
         return sum(age * count for age, count in self.staleness.items()) / sum(self.staleness.values())
-
-    @property
-    def bound_by(self) -> str:
-        """The phase that holds most of the critical path."""
-        return max(self.exposed, key=lambda phase: self.exposed[phase])
 
     @property
     def spent(self) -> Spending:
@@ -90,62 +129,8 @@ class CycleReport:
         """The same per million tokens that were trained on."""
         return self.spent.per(self.tokens_per_s * self.step_time_s / 1e6)
 
-    @property
-    def provenance(self) -> dict[str, float]:
-        """What share of the critical path rests on what: given times, or for a simulated update its own numbers."""
-        if self.update is None:
-            return {"given": 1.0}
-        share = self.exposed.get("update", 0.0) / self.makespan_s
-        return {"given": 1 - share} | {name: share * part for name, part in self.update.provenance.items()}
 
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain values; durations in seconds, idle times and shares as fractions."""
-        rollout_gpus, trainer_gpus = self.gpus
-        return {
-            "kind": "rl_cycle",
-            "name": self.name,
-            "question": self.question,
-            "scenario_hash": self.scenario_hash,
-            "mode": self.mode,
-            "placement": self.placement,
-            "steps": self.steps,
-            "warmup": self.warmup,
-            "makespan_s": self.makespan_s,
-            "step_time_s": self.step_time_s,
-            "step_p50_s": self.step_p50_s,
-            "step_p99_s": self.step_p99_s,
-            "rollout_s": self.rollout_s,
-            "tail_s": self.tail_s,
-            "train_s": self.train_s,
-            "update_s": self.update_s,
-            "switch_s": self.switch_s,
-            "pause_s": self.pause_s,
-            "drain_s": self.drain_s,
-            "trainer_idle": self.trainer_idle,
-            "rollout_idle": self.rollout_idle,
-            "slots_busy": self.slots_busy,
-            "staleness": {str(age): count for age, count in self.staleness.items()},
-            "mean_staleness": self.mean_staleness,
-            "requests_per_s": self.requests_per_s,
-            "tokens_per_s": self.tokens_per_s,
-            "mean_tokens": self.mean_tokens,
-            "longest_tokens": self.longest_tokens,
-            "lost_share": self.lost_share,
-            "rollout_gpus": rollout_gpus,
-            "trainer_gpus": trainer_gpus,
-            "price_usd_per_gpu_hour": self.rates.usd_per_gpu_hour,
-            **self.spent.to_json(),
-            **self.spent_per_million_tokens.to_json("_per_million_tokens"),
-            "exposed": dict(self.exposed),
-            "bound_by": self.bound_by,
-            "provenance": self.provenance,
-            "peak_memory_bytes": None if self.update is None else round(self.update.peak.bytes),
-            "update": None if self.update is None else self.update.to_json(),
-            "notes": list(self.notes),
-        }
-
-
-def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Report | None) -> CycleReport:
+def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | None) -> CycleReport:
     """Derive the report from a scenario, what happened, and the report of its update where that was simulated."""
     plan, timeline, cycle = run.plan, run.timeline, resolved.scenario.cycle
     began = float(run.step_end_s[plan.warmup - 1]) if plan.warmup else 0.0
@@ -161,6 +146,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Report | N
     group = np.array([_phase(kind) for kind in timeline.program.kinds])[timeline.program.kind]
     held = rates(resolved.cluster).of(plan.rollout_gpus + plan.trainer_gpus)
     ages, counts = np.unique(run.staleness(plan.warmup), return_counts=True)
+    exposed = by_group(critical_path(timeline), group, tuple(PHASES))
     return CycleReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
@@ -190,11 +176,28 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Report | N
         longest_tokens=max(one.tokens for one in trained),
         lost_share=lost / (lost + tokens),
         gpus=(plan.rollout_gpus, plan.trainer_gpus),
-        exposed=by_group(critical_path(timeline), group, tuple(PHASES)),
+        exposed=exposed,
+        provenance=_provenance(update, exposed.get("update", 0.0) / timeline.makespan_s),
         update=update,
         rates=held,
         notes=(*resolved.notes, *held.notes),
     )
+
+
+TOTAL_NEEDS = ("makespan_s", "steps", "warmup", "exposed")
+
+
+def total(report: Mapping[str, Any]) -> Total:
+    """Per step, the warm-up counted, so that cycles of different lengths stand beside each other."""
+    steps = report["steps"] + report["warmup"]
+    return Total(report["makespan_s"] / steps, None, {name: value / steps for name, value in report["exposed"].items()})
+
+
+def _provenance(update: Update | None, share: float) -> dict[str, float]:
+    """What the critical path rests on, this share of which is updates."""
+    if update is None:
+        return {"given": 1.0}
+    return {"given": 1 - share} | {name: share * part for name, part in update.provenance.items()}
 
 
 _OF_TRAINER = {"train": PHASES["train"], "update": ("update",), "switch": PHASES["switch"]}

@@ -10,6 +10,7 @@ from ...base.errors import UserError, fault
 from ...base.memo import Memo
 from ...base.units import format_bytes
 from ...hardware import Cluster, cluster, resolved
+from ...models import ModelSpec
 from ...profile import Profile
 from ..machines import canonical
 from ..tables import Model
@@ -41,6 +42,16 @@ class ResolvedCycle:
         if self.scenario.cycle.update_time is not None:
             return None
         return Resolved(self.scenario.weight_update(), self.where, self.memo)
+
+    @property
+    def spec(self) -> ModelSpec | None:
+        """The shape of the model that is updated, where that is known."""
+        return None if self.update is None else self.update.spec
+
+    @property
+    def derived(self) -> dict[str, object]:
+        """Keys that the scenario need not say: none."""
+        return {}
 
     @cached_property
     def cluster(self) -> Cluster:

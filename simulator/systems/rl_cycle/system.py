@@ -9,9 +9,10 @@ from ..weight_update.system import Prediction
 from ..weight_update.system import predict as predict_update
 from . import keys
 from .processes import CycleRun, run_cycle
-from .report import CycleReport, make_cycle_report
+from .report import TOTAL_NEEDS, CycleReport, make_cycle_report, total
 from .resolve import ResolvedCycle, Updated
 from .scenario import CycleScenario
+from .text import words
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class CyclePrediction:
     def timeline(self) -> Timeline:
         """What happens when, on engines and trainer."""
         return self.run.timeline
+
+    @property
+    def grid(self) -> None:
+        """It has no pipeline."""
+        return None
 
     @property
     def shown_ranks(self) -> tuple[int, ...]:
@@ -52,6 +58,8 @@ def _updated(report: Report) -> Updated:
 
 
 SYSTEM = System(
-    kind="rl_cycle", title="an RL cycle", schema=CycleScenario, resolve=ResolvedCycle, predict=predict,
+    kind="rl_cycle", title="an RL cycle", short="the cycle",
+    schema=CycleScenario, resolve=ResolvedCycle, predict=predict,
+    report=CycleReport, words=words, total=total, total_needs=TOTAL_NEEDS,
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS,
 )  # fmt: skip

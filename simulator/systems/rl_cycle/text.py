@@ -1,52 +1,59 @@
-"""A CycleReport in words: the lines of its terminal summary, and its tables; nothing is computed here."""
+"""A CycleReport in words: the lines of its summary, and its tables; nothing is computed here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...base.units import format_bytes, format_seconds
+from ...report.report import Table, Words, page_tables
 from ...report.spending import told
+from ..weight_update.report import Report as Update
+from ..weight_update.text import words as update_words
 from .report import CycleReport
 
-Row = tuple[str, str, str, str]
-PHASE_COLUMNS = ("phase", "per step", "share of the step", "critical path", "what")
+_COLUMNS = ("phase", "per step", "share of the step", "critical path", "what")
 
 
-def headline(report: CycleReport) -> Iterator[str]:
-    """What was asked and the answer."""
-    yield report.name
-    yield f"  {report.question}"
+def words(report: CycleReport) -> Words:
+    """All that is said of it; a page has the tables of its update too."""
+    return Words(
+        answer=f"{format_seconds(report.step_time_s)} per step",
+        rows=list(_rows(report)),
+        phases=Table("Phases", _COLUMNS, _phases(report)),
+        below=[] if report.update is None else [_updated(report.update)],
+        tables=[Table("Staleness", ("versions behind", "requests"), _staleness(report)), *_of_update(report.update)],
+    )
+
+
+def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
     p50, p99 = format_seconds(report.step_p50_s), format_seconds(report.step_p99_s)
-    yield f"  step time     {format_seconds(report.step_time_s)} on average   (p50 {p50}, p99 {p99}; {_steps(report)})"
-    yield f"  throughput    {report.requests_per_s:.3g} rollouts/s, {report.tokens_per_s:,.0f} tokens/s"
+    yield "step time", f"{format_seconds(report.step_time_s)} on average   (p50 {p50}, p99 {p99}; {_steps(report)})"
+    yield "throughput", f"{report.requests_per_s:.3g} rollouts/s, {report.tokens_per_s:,.0f} tokens/s"
     length = f"{report.mean_tokens:,.0f} tokens on average, at most {report.longest_tokens:,}"
-    yield f"  rollouts      {length}; {report.slots_busy:.0%} of the slots busy while any is"
-    yield f"  pause         {format_seconds(report.pause_s)} per step in which engines cannot decode"
-    yield f"  staleness     {report.mean_staleness:.2f} versions on average ({_ages(report)})"
-    yield f"  idle          {idle(report)}"
-    for what, amount in told(report.rates, report.spent, report.spent_per_million_tokens):
-        yield f"  {what:<14}{amount}"
+    yield "rollouts", f"{length}; {report.slots_busy:.0%} of the slots busy while any is"
+    yield "pause", f"{format_seconds(report.pause_s)} per step in which engines cannot decode"
+    yield "staleness", f"{report.mean_staleness:.2f} versions on average ({_ages(report)})"
+    yield "idle", _idle(report)
+    yield from told(report.rates, report.spent, report.spent_per_million_tokens)
     if report.lost_share:
-        yield f"  lost          {report.lost_share:.1%} of the tokens, by updates that abort"
+        yield "lost", f"{report.lost_share:.1%} of the tokens, by updates that abort"
     share = report.exposed[report.bound_by] / report.makespan_s
-    yield f"  bound by      {report.bound_by}: {share:.0%} of the critical path"
-    yield ""
+    yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path"
 
 
-def footer(report: CycleReport) -> Iterator[str]:
-    """The update inside, what the numbers rest on, and what was assumed."""
-    if (update := report.update) is not None:
-        low, high = format_seconds(update.interval_low_s), format_seconds(update.interval_high_s)
-        size = f"{format_bytes(update.bytes)} to {update.gpus:,} GPUs"
-        interval = f"(90 % interval {low} to {high})"
-        yield f"update: {format_seconds(update.update_time_s)} {interval}, {size}: {update.question}"
-    shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
-    yield f"the critical path rests on numbers that are {shares}"
-    for note in report.notes:
-        yield f"note: {note}"
-    yield f"scenario {report.scenario_hash}"
+def _updated(update: Update) -> str:
+    """The update inside, in a line."""
+    low, high = format_seconds(update.interval_low_s), format_seconds(update.interval_high_s)
+    size = f"{format_bytes(update.bytes)} to {update.gpus:,} GPUs"
+    return f"update: {format_seconds(update.update_time_s)} (90 % interval {low} to {high}), {size}: {update.question}"
 
 
-def phases(report: CycleReport) -> list[tuple[str, ...]]:
-    """Rows of the columns `PHASE_COLUMNS`; phases that run at once add up to more than the step."""
+def _of_update(update: Update | None) -> list[Table]:
+    """The tables of the update inside, but for its notes, which are among the cycle's."""
+    tables = [] if update is None else page_tables(update, update_words(update))[:-1]
+    return [table._replace(caption=f"Its update: {table.caption}") for table in tables]
+
+
+def _phases(report: CycleReport) -> list[tuple[str, ...]]:
+    """Rows of the columns; phases that run at once add up to more than the step."""
     seconds = {
         "rollout": (report.rollout_s, "any slot decodes"),
         "  tail": (report.tail_s, "under half of usable slots"),
@@ -63,7 +70,7 @@ def phases(report: CycleReport) -> list[tuple[str, ...]]:
     return [*rows, ("step", format_seconds(report.step_time_s), "100.0%", "", _together(report))]
 
 
-def idle(report: CycleReport) -> str:
+def _idle(report: CycleReport) -> str:
     """Whose GPUs do nothing."""
     if report.placement == "colocated":
         return f"{report.rollout_idle:.0%} of the GPUs' time: engines that are done before the others"
@@ -72,17 +79,7 @@ def idle(report: CycleReport) -> str:
     return f"{report.trainer_idle:.0%} of the {trainer:,} GPUs that train, {others}"
 
 
-def result_rows(report: CycleReport) -> Sequence[tuple[str, str]]:
-    """The headline as pairs, for a page."""
-    pairs = [line.strip().partition("  ") for line in headline(report) if line]
-    return [
-        ("what", report.question),
-        *((name, value.strip()) for name, _, value in pairs[2:]),
-        ("scenario", report.scenario_hash),
-    ]
-
-
-def staleness_rows(report: CycleReport) -> Sequence[tuple[str, str]]:
+def _staleness(report: CycleReport) -> list[tuple[str, str]]:
     """How many requests were how old."""
     total = sum(report.staleness.values())
     return [(f"{age}", f"{count:,} ({count / total:.1%})") for age, count in report.staleness.items()]

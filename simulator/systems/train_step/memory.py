@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_PARTS = (
+    "embedding", "layernorm", "qkv", "mla_up_proj", "core_attn", "proj", "residual", "router", "moe", "shared_experts",
+    "mlp", "activation", "lora", "head",
+)  # fmt: skip
+OWNERS = (
+    "weights", "quantized copies", "gradients", "master weights", "optimizer moments", "gathered weights",
+    "gradients on their way", "exchange buffers", "layer at work", "context and libraries", "fragmentation",
+    *(f"activations: {part}" for part in _PARTS),
+)  # fmt: skip
+"""What may hold memory of a rank."""
+
 
 @dataclass(frozen=True)
 class RankMemory:

@@ -2,16 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...costs import BUSY, PHASES
+from ...profile import PROVENANCE
 from ...program import Program
+from ...report.metric import PRICE, Metric, spending
+from ...report.report import Report, Total
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
 from ...timeline.insight import (
+    SLOWED,
     CriticalPath,
     critical_path,
     path_by_phase,
@@ -23,9 +28,9 @@ from ...timeline.insight import (
 from ...uncertainty import of_path, size_notes
 from .errors import step_errors
 from .flop import model_flop
-from .memory import RankMemory, rank_memory
+from .memory import OWNERS, RankMemory, rank_memory
 from .resolve import ResolvedTrain
-from .run import TrainingRun, training_run
+from .run import OF_RUN, TrainingRun, training_run
 
 Floats = NDArray[np.float64]
 _LEAST_LOST = 0.01
@@ -33,7 +38,7 @@ _LEAST_LOST = 0.01
 
 
 @dataclass(frozen=True)
-class TrainReport:
+class TrainReport(Report):
     """What a training step takes, why, how sure that is, and what memory it needs.
 
     `split_s[phase]` is the mean over pipeline ranks of the seconds that their compute lane is busy with a class of
@@ -44,9 +49,6 @@ class TrainReport:
     computing type: `mfu` counts what a causal mask leaves, `mfu_full` whole squares of attention.
     """
 
-    name: str
-    scenario_hash: str
-    question: str
     gpus: int
     step_time_s: float
     interval_low_s: float
@@ -58,14 +60,61 @@ class TrainReport:
     peak_type: str
     split_s: Mapping[str, float]
     by_rank_s: Mapping[str, tuple[float, ...]]
-    exposed: Mapping[str, float]
     slowed_s: Mapping[str, float]
-    provenance: Mapping[str, float]
     memory: tuple[RankMemory, ...]
     rates: Rates
     run: TrainingRun | None
     ops: int
-    notes: tuple[str, ...]
+
+    kind = "train_step"
+    metrics = (
+        Metric("makespan_s", "s", "the step, as `step_time_s`", "lower", "time", of=attrgetter("step_time_s")),
+        Metric("step_time_s", "s", "from the first op of the step to the last", "lower", "time"),
+        Metric("interval_low_s", "s", "the 5 % quantile of the step time", role="time"),
+        Metric("interval_high_s", "s", "its 95 % quantile", role="time"),
+        Metric("tokens", "1", "tokens of all sequences of the step", role="input"),
+        Metric("tokens_per_s", "1/s", "tokens over the step time", "higher"),
+        Metric("tokens_per_s_per_gpu", "1/s", "the same per GPU", "higher"),
+        Metric("model_flops_per_gpu", "1", "model FLOP of the step per GPU: causal attention, no recomputation",
+               role="input", of=lambda report: report.model_flop / report.gpus),
+        Metric("mfu", "1", "model FLOP per second over the dense peak of all GPUs, causal attention", "higher"),
+        Metric("mfu_convention", "", "what MFU counts, in words", role="input"),
+        Metric("mfu_full_attention", "1", "MFU with attention counted unmasked", "higher", of=attrgetter("mfu_full")),
+        Metric("bubble_fraction", "1", "share of the step in which compute lanes wait for other stages", "lower"),
+        Metric("compute_s", "s", "compute lanes are busy, mean over pipeline ranks", role="time"),
+        Metric("split_s", "s", "what compute lanes do or wait for, mean over pipeline ranks", "lower", names=PHASES),
+        Metric("split_by_rank_s", "s", "the same for each pipeline rank", by_rank=True,
+               of=lambda report: {name: list(values) for name, values in report.by_rank_s.items()}),
+        Metric("exposed", "s", "the critical path by phase", "lower", names=PHASES, sparse=True),
+        Metric("slowed_s", "s", "how much longer ops of the critical path take for what runs beside them", "lower",
+               names=tuple(SLOWED)),
+        Metric("bound_by", "", "the phase that holds most of the critical path"),
+        Metric("provenance", "1", "share of the critical path by source of its numbers", names=PROVENANCE, sparse=True),
+        Metric("peak_memory_bytes", "B", "the most that a device of the fullest pipeline rank holds", "lower",
+               of=lambda report: round(report.peak.peak_bytes)),
+        Metric("memory_by_rank_bytes", "B", "the same for each pipeline rank", by_rank=True,
+               of=lambda report: [round(rank.peak_bytes) for rank in report.memory]),
+        Metric("memory_by_owner_bytes", "B", "what holds the memory of the fullest rank", "lower",
+               names=OWNERS, sparse=True, of=lambda report: {name: round(size) for name, size in report.peak.held}),
+        Metric("device_memory_bytes", "B", "what that device has", role="input", of=attrgetter("memory_bytes")),
+        Metric("fits", "1", "whether every pipeline rank fits its device", "higher"),
+        Metric("cost", "USD", "as `cost_usd`", "lower", "again", of=attrgetter("cost_usd")),
+        PRICE,
+        *spending("spent", "for a step"),
+        *spending("spent_per_million_tokens", "for a million tokens", "_per_million_tokens"),
+        *OF_RUN,
+        Metric("gpus", "1", "GPUs that train", role="input"),
+        Metric("ops", "1", "ops that were simulated", role="time"),
+    )  # fmt: skip
+
+    def shown(self) -> tuple[Metric, ...]:
+        """All, but those of a whole run where none is asked for."""
+        return self.metrics if self.run is not None else tuple(one for one in self.metrics if one not in OF_RUN)
+
+    @property
+    def mfu_convention(self) -> str:
+        """What MFU counts."""
+        return f"causal attention, no recomputation, dense {self.peak_type} peak"
 
     @property
     def tokens_per_s(self) -> float:
@@ -133,52 +182,6 @@ class TrainReport:
         """Price of the GPUs for the step, where the catalogue or the user has one."""
         return self.spent.cost_usd
 
-    @property
-    def bound_by(self) -> str:
-        """What holds most of the critical path."""
-        return next(iter(self.exposed))
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain values; durations in seconds, sizes in bytes."""
-        return {
-            "kind": "train_step",
-            "name": self.name,
-            "question": self.question,
-            "scenario_hash": self.scenario_hash,
-            "makespan_s": self.step_time_s,
-            "step_time_s": self.step_time_s,
-            "interval_low_s": self.interval_low_s,
-            "interval_high_s": self.interval_high_s,
-            "tokens": self.tokens,
-            "tokens_per_s": self.tokens_per_s,
-            "tokens_per_s_per_gpu": self.tokens_per_s_per_gpu,
-            "model_flops_per_gpu": self.model_flop / self.gpus,
-            "mfu": self.mfu,
-            "mfu_convention": f"causal attention, no recomputation, dense {self.peak_type} peak",
-            "mfu_full_attention": self.mfu_full,
-            "bubble_fraction": self.bubble_fraction,
-            "compute_s": self.compute_s,
-            "split_s": dict(self.split_s),
-            "split_by_rank_s": {name: list(values) for name, values in self.by_rank_s.items()},
-            "exposed": dict(self.exposed),
-            "slowed_s": dict(self.slowed_s),
-            "bound_by": self.bound_by,
-            "provenance": dict(self.provenance),
-            "peak_memory_bytes": round(self.peak.peak_bytes),
-            "memory_by_rank_bytes": [round(rank.peak_bytes) for rank in self.memory],
-            "memory_by_owner_bytes": {name: round(size) for name, size in self.peak.held},
-            "device_memory_bytes": self.memory_bytes,
-            "fits": self.fits,
-            "cost": self.cost_usd,
-            "price_usd_per_gpu_hour": self.rates.usd_per_gpu_hour,
-            **self.spent.to_json(),
-            **self.spent_per_million_tokens.to_json("_per_million_tokens"),
-            **(self.run.to_json() if self.run is not None else {}),
-            "gpus": self.gpus,
-            "ops": self.ops,
-            "notes": list(self.notes),
-        }
-
 
 def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainReport:
     """Derive the report from a scenario and its Timeline.
@@ -220,6 +223,14 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         ops=len(timeline.program),
         notes=(*resolved.notes, *_notes(resolved, path, slowed), *held.notes),
     )
+
+
+TOTAL_NEEDS = ("makespan_s", "interval_low_s", "interval_high_s", "split_s")
+
+
+def total(report: Mapping[str, Any]) -> Total:
+    """The step."""
+    return Total(report["makespan_s"], (report["interval_low_s"], report["interval_high_s"]), report["split_s"])
 
 
 def _mean_split(split: Floats, program: Program) -> Floats:

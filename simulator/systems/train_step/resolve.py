@@ -54,6 +54,11 @@ class ResolvedTrain(OnMachines):
         model = self.scenario.model
         return self.memo.get("model", (repr(model), self.where), lambda: shape_of(model, self.where))
 
+    @property
+    def derived(self) -> dict[str, object]:
+        """The data-parallel size, and the chunks of a rank."""
+        return {"parallel.dp": self.dims.dp, "schedule.vpp": self.plan.grid.stages // self.dims.pp}
+
     @cached_property
     def peak_type(self) -> str:
         """The type whose dense peak MFU is relative to, which every device must have."""

@@ -7,9 +7,10 @@ the optimum checkpoint interval for restart dumps, FGCS 22, 2006; Young, CACM 17
 
 from dataclasses import dataclass
 from math import ceil, exp, expm1, sqrt
-from typing import Any
+from operator import attrgetter
 
 from ...base.units import format_energy, format_usd
+from ...report.metric import Metric, spending
 from ...report.spending import Rates, Spending
 from .scenario import Run
 
@@ -33,19 +34,18 @@ class TrainingRun:
         """The share of the time in which the run makes progress that it keeps."""
         return self.steps * self.step_time_s / self.time_s
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for a report; a failure-free run has no checkpoints."""
-        return {
-            "run_tokens": self.tokens,
-            "run_steps": self.steps,
-            "time_to_train_s": self.time_s,
-            "goodput": self.goodput,
-            "failures": self.failures,
-            "checkpoint_interval_s": self.interval_s,
-            "cost_usd_total": self.spent.cost_usd,
-            "energy_j_total": self.spent.energy_j,
-            "energy_kwh_total": self.spent.energy_kwh,
-        }
+
+OF_RUN = (
+    Metric("run_tokens", "1", "tokens of the whole run", of=attrgetter("run.tokens")),
+    Metric("run_steps", "1", "its steps", of=attrgetter("run.steps")),
+    Metric("time_to_train_s", "s", "the whole run, with failures", "lower", of=attrgetter("run.time_s")),
+    Metric("goodput", "1", "share of the run in which it makes progress that it keeps", "higher",
+           of=attrgetter("run.goodput")),
+    Metric("failures", "1", "how many of them are expected", "lower", of=attrgetter("run.failures")),
+    Metric("checkpoint_interval_s", "s", "work between two checkpoints", of=attrgetter("run.interval_s")),
+    *spending("run.spent", "for the whole run", "_total"),
+)  # fmt: skip
+"""What a report says of a whole run."""
 
 
 def training_run(run: Run, step_tokens: int, step_time_s: float, held: Rates) -> TrainingRun:

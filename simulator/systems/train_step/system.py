@@ -4,15 +4,17 @@ from dataclasses import dataclass
 
 from ... import engine
 from ...costs import Costs
+from ...schedules import Grid
 from ...timeline import Timeline
 from ...uncertainty import Errors
 from ..system import System
 from . import keys
 from .defaults import with_defaults
 from .errors import step_errors
-from .report import TrainReport, make_train_report
+from .report import TOTAL_NEEDS, TrainReport, make_train_report, total
 from .resolve import ResolvedTrain
 from .scenario import TrainScenario
+from .text import words
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class TrainPrediction:
     def shown_ranks(self) -> tuple[int, ...]:
         """The first rank of each pipeline rank."""
         return tuple(sorted(place.ranks[0] for place in self.timeline.program.places))
+
+    @property
+    def grid(self) -> Grid:
+        """The pipeline that it runs."""
+        return self.resolved.plan.grid
 
     @property
     def costs(self) -> Costs:
@@ -50,6 +57,8 @@ def predict(resolved: ResolvedTrain) -> TrainPrediction:
 
 
 SYSTEM = System(
-    kind="train_step", title="a training step", schema=TrainScenario, resolve=ResolvedTrain, predict=predict,
+    kind="train_step", title="a training step", short="the step",
+    schema=TrainScenario, resolve=ResolvedTrain, predict=predict,
+    report=TrainReport, words=words, total=total, total_needs=TOTAL_NEEDS,
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS, fill=with_defaults,
 )  # fmt: skip

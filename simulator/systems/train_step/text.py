@@ -1,13 +1,14 @@
-"""A TrainReport in words: the lines of its terminal summary, and its tables; nothing is computed here."""
+"""A TrainReport in words: its summary, and its tables; nothing is computed here."""
 
 from collections.abc import Iterator
 
 from ...base.units import format_bytes, format_seconds
+from ...report.report import Table, Words
 from ...report.spending import told
 from .report import TrainReport
 from .run import told_of_run
 
-SPLIT_COLUMNS = ("phase", "mean over ranks", "share", "critical path", "what")
+_COLUMNS = ("phase", "mean over ranks", "share", "critical path", "what")
 _ROOMY = 0.95  # a driver keeps some of what data sheets say, and allocators fail before the last byte
 _MEANING = {
     "gemm": "dense products",
@@ -27,31 +28,40 @@ _MEANING = {
 }
 
 
-def headline(report: TrainReport) -> Iterator[str]:
-    """What was asked and the answer."""
+def words(report: TrainReport) -> Words:
+    """All that is said of it."""
+    peak = report.peak
+    held = [(name, format_bytes(size)) for name, size in (*peak.held, ("total", peak.peak_bytes))]
+    return Words(
+        answer=f"{format_seconds(report.step_time_s)} per step",
+        rows=list(_rows(report)),
+        phases=Table("Where the time goes", _COLUMNS, _phases(report)),
+        below=[
+            f"memory of pipeline rank {peak.pipeline_rank}, which holds most: {format_bytes(peak.peak_bytes)}",
+            *(f"  {format_bytes(size):>10}  {owner}" for owner, size in peak.held),
+        ],
+        tables=[
+            Table("Memory by pipeline rank", ("rank", "peak", "at", "most of it"), _memory_rows(report)),
+            Table(f"Memory of pipeline rank {peak.pipeline_rank} at its peak", ("held by", "size"), held),
+        ],
+    )
+
+
+def _rows(report: TrainReport) -> Iterator[tuple[str, str]]:
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
-    yield report.name
-    yield f"  {report.question}"
-    yield f"  step time     {format_seconds(report.step_time_s)}   (90 % interval {low} to {high})"
-    yield f"  throughput    {report.tokens_per_s:,.0f} tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU"
+    yield "step time", f"{format_seconds(report.step_time_s)}   (90 % interval {low} to {high})"
+    yield "throughput", f"{report.tokens_per_s:,.0f} tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU"
     full = f"{report.mfu_full:.1%} if attention counts unmasked"
-    yield f"  MFU           {report.mfu:.1%} of the dense {report.peak_type} peak, causal attention ({full})"
-    yield f"  bubble        {report.bubble_fraction:.1%} of the step waits for other stages"
-    yield f"  memory        {memory_line(report)}"
-    for what, amount in spending_rows(report):
-        yield f"  {what:<14}{amount}"
+    yield "MFU", f"{report.mfu:.1%} of the dense {report.peak_type} peak, causal attention ({full})"
+    yield "bubble", f"{report.bubble_fraction:.1%} of the step waits for other stages"
+    yield "memory", _memory(report)
+    yield from told(report.rates, report.spent, report.spent_per_million_tokens)
+    yield from told_of_run(report.run) if report.run is not None else ()
     share = report.exposed[report.bound_by] / report.step_time_s
-    yield f"  bound by      {report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
-    yield ""
+    yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
 
 
-def spending_rows(report: TrainReport) -> list[tuple[str, str]]:
-    """Money and energy of the step, and the whole run where one is asked for."""
-    rows = told(report.rates, report.spent, report.spent_per_million_tokens)
-    return rows + (told_of_run(report.run) if report.run is not None else [])
-
-
-def memory_line(report: TrainReport) -> str:
+def _memory(report: TrainReport) -> str:
     """Whether it fits, and which pipeline rank needs most; if not, from which micro-batch on."""
     peak, device = report.peak, format_bytes(report.memory_bytes)
     on = f" on {peak.device}" if len({rank.device for rank in report.memory}) > 1 else ""
@@ -63,21 +73,8 @@ def memory_line(report: TrainReport) -> str:
     return f"DOES NOT FIT: {needs}, {when}; most of it {peak.held[0][0]}"
 
 
-def footer(report: TrainReport) -> Iterator[str]:
-    """Memory by owner, what the numbers rest on, and what was assumed."""
-    peak = report.peak
-    yield f"memory of pipeline rank {peak.pipeline_rank}, which holds most: {format_bytes(peak.peak_bytes)}"
-    for owner, size in report.peak.held:
-        yield f"  {format_bytes(size):>10}  {owner}"
-    shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
-    yield f"the critical path rests on numbers that are {shares}"
-    for note in report.notes:
-        yield f"note: {note}"
-    yield f"scenario {report.scenario_hash}"
-
-
-def phases(report: TrainReport) -> list[tuple[str, ...]]:
-    """Rows of `SPLIT_COLUMNS`: they sum to the step."""
+def _phases(report: TrainReport) -> list[tuple[str, ...]]:
+    """Rows of the columns: they sum to the step."""
     rows = []
     for name, seconds in report.split_s.items():
         exposed = report.exposed.get(name, 0.0)
@@ -87,23 +84,7 @@ def phases(report: TrainReport) -> list[tuple[str, ...]]:
     return [*rows, ("step", format_seconds(report.step_time_s), "100.0%", "", "from start to end")]
 
 
-def result_rows(report: TrainReport) -> list[tuple[str, str]]:
-    """The headline as a table."""
-    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
-    return [
-        ("what", report.question),
-        ("step time", f"{format_seconds(report.step_time_s)} (90 % interval {low} to {high})"),
-        ("throughput", f"{report.tokens_per_s:,.0f} tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU"),
-        ("MFU", f"{report.mfu:.1%} (causal attention), {report.mfu_full:.1%} (unmasked)"),
-        ("bubble", f"{report.bubble_fraction:.1%}"),
-        ("memory", memory_line(report)),
-        *spending_rows(report),
-        ("bound by", report.bound_by),
-        ("scenario", report.scenario_hash),
-    ]
-
-
-def memory_rows(report: TrainReport) -> list[tuple[str, ...]]:
+def _memory_rows(report: TrainReport) -> list[tuple[str, ...]]:
     """Each pipeline rank's peak, when, and its largest owners."""
     return [
         (

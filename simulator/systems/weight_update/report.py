@@ -4,7 +4,7 @@ Phases are groups of op kinds. `*_s` of a phase is the length of time in which a
 time); `exposed` is what it adds to the critical path, so the exposed seconds of all phases sum to the makespan.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.op_kinds import op_kind
+from ...profile import PROVENANCE
 from ...program import Program
+from ...report.metric import PRICE, Metric, spending
+from ...report.report import ROUNDING, Total
+from ...report.report import Report as Base
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Peak, Timeline, peak_bytes
 from ...timeline.insight import CriticalPath, by_group, critical_path, provenance
@@ -20,19 +24,37 @@ from ...uncertainty import of_path, of_spreads
 from .lower import HOST_LANES
 from .resolve import Resolved
 
-PHASES = (
-    "calls", "gather", "init", "export", "h2d", "broadcast", "write", "reload", "sync", "release", "post_hook",
+PHASES: Mapping[str, str] = {
+    "calls": "pause, flush, resume",
+    "gather": "metadata of all tensors",
+    "init": "group, buffers, IPC handle",
+    "export": "gather and convert",
+    "h2d": "host to device",
+    "broadcast": "copy, then to all ranks",
+    "write": "to each what it keeps",
+    "reload": "load tensor by tensor",
+    "sync": "agree and hand over",
+    "release": "free all, barrier",
+    "post_hook": "after loading",
+}
+"""What each kind of op is part of (`OpKind.step`), and what that is."""
+
+_COUNTED = 100  # buffers with a number in their name
+OWNERS = (
+    "resident weights", "engine beside its weights", "ipc0", "ipc1", "h2d", "flat",
+    *(f"{name}{i}" for name in ("send", "receive") for i in range(_COUNTED)),
 )  # fmt: skip
-"""What each kind of op is part of: `OpKind.step`."""
+"""What may hold memory of a device."""
+
+
+def _busy_s(phase: str) -> Callable[["Report"], float]:
+    return lambda report: report.busy_s[phase]
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Base):
     """What a weight update takes, why, and how sure that is."""
 
-    name: str
-    scenario_hash: str
-    question: str
     gpus: int
     tensors: int
     bytes: int
@@ -45,15 +67,45 @@ class Report:
     interval_high_s: float
     pause_s: float
     busy_s: Mapping[str, float]
-    exposed: Mapping[str, float]
     host_share: float
-    provenance: Mapping[str, float]
     peak: Peak
     busiest_link: str
     busiest_link_share: float
     rates: Rates
     engine_rates: Rates
-    notes: tuple[str, ...]
+
+    kind = "weight_update"
+    metrics = (
+        Metric("makespan_s", "s", "from the first op to the last, with what comes before the update", "lower"),
+        Metric("update_time_s", "s", "from where metadata is gathered, or requests stopped", "lower", "time"),
+        Metric("interval_low_s", "s", "the 5 % quantile of the update time", role="time"),
+        Metric("interval_high_s", "s", "its 95 % quantile", role="time"),
+        Metric("pause_s", "s", "how long rollouts stand", "lower"),
+        *(
+            Metric(f"{phase}_s", "s", f"any op of {phase} runs anywhere: {meaning}", "lower", "time", of=_busy_s(phase))
+            for phase, meaning in PHASES.items()
+        ),
+        Metric("exposed", "s", "the critical path by phase", "lower", names=tuple(PHASES), sparse=True),
+        Metric("provenance", "1", "share of the critical path by source of its numbers", names=PROVENANCE, sparse=True),
+        Metric("bound_by", "", "the phase that holds most of the critical path of the update"),
+        Metric("host_share", "1", "share of the critical path that is work of host threads alone", "lower"),
+        Metric("busiest_link", "", "the link that is busy for longest"),
+        Metric("busiest_link_share", "1", "share of the time in which it is"),
+        Metric("peak_memory_bytes", "B", "the most that a device holds", "lower",
+               of=lambda report: round(report.peak.bytes)),
+        Metric("peak_memory_by_owner_bytes", "B", "what that is", "lower", names=OWNERS, sparse=True,
+               of=lambda report: {name: round(size) for name, size in report.peak.held}),
+        Metric("gpus", "1", "devices that receive weights", role="input"),
+        Metric("tensors", "1", "tensors of the model", role="input"),
+        Metric("bytes", "B", "bytes of the model", role="input"),
+        Metric("effective_bytes_per_s", "B/s", "bytes of the model over the update time", "higher"),
+        Metric("bucket_bytes", "B", "the most that a bucket holds", role="input"),
+        Metric("buckets", "1", "how many there are", role="input"),
+        Metric("rounds", "1", "rounds of buckets", role="input"),
+        PRICE,
+        *spending("spent", "during the update"),
+        *spending("paused", "during the pause", "_of_pause", "GPUs that receive weights"),
+    )  # fmt: skip
 
     @property
     def effective_bytes_per_s(self) -> float:
@@ -74,40 +126,6 @@ class Report:
     def bound_by(self) -> str:
         """The phase that holds most of the critical path of the update."""
         return max((phase for phase in self.exposed if phase != "gather"), key=lambda phase: self.exposed[phase])
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain values; durations in seconds, sizes in bytes."""
-        return {
-            "kind": "weight_update",
-            "name": self.name,
-            "question": self.question,
-            "scenario_hash": self.scenario_hash,
-            "makespan_s": self.makespan_s,
-            "update_time_s": self.update_time_s,
-            "interval_low_s": self.interval_low_s,
-            "interval_high_s": self.interval_high_s,
-            "pause_s": self.pause_s,
-            **{f"{phase}_s": seconds for phase, seconds in self.busy_s.items()},
-            "exposed": dict(self.exposed),
-            "provenance": dict(self.provenance),
-            "bound_by": self.bound_by,
-            "host_share": self.host_share,
-            "busiest_link": self.busiest_link,
-            "busiest_link_share": self.busiest_link_share,
-            "peak_memory_bytes": round(self.peak.bytes),
-            "peak_memory_by_owner_bytes": {name: round(size) for name, size in self.peak.held},
-            "gpus": self.gpus,
-            "tensors": self.tensors,
-            "bytes": self.bytes,
-            "effective_bytes_per_s": self.effective_bytes_per_s,
-            "bucket_bytes": self.bucket_bytes,
-            "buckets": self.buckets,
-            "rounds": self.rounds,
-            "price_usd_per_gpu_hour": self.rates.usd_per_gpu_hour,
-            **self.spent.to_json(),
-            **self.paused.to_json("_of_pause"),
-            "notes": list(self.notes),
-        }
 
 
 def make_report(resolved: Resolved, timeline: Timeline) -> Report:
@@ -143,7 +161,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         interval_high_s=sure.high_s,
         pause_s=resumed - (0.0 if resolved.from_trainers else began),
         busy_s={phase: timeline.busy_s(*kinds) for phase, kinds in _kinds_by_phase(program).items()},
-        exposed=by_group(path, phase_of, PHASES),
+        exposed=by_group(path, phase_of, tuple(PHASES)),
         host_share=_host_share(path, timeline),
         provenance=provenance(path, costs),
         peak=peak_bytes(timeline, static_bytes=_static_bytes(resolved)),
@@ -153,6 +171,22 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         engine_rates=engines,
         notes=(*resolved.notes, *held.notes),
     )
+
+
+TOTAL_NEEDS = ("makespan_s", "update_time_s", "interval_low_s", "interval_high_s", "exposed")
+
+
+def total(report: Mapping[str, Any]) -> Total:
+    """The update proper: what lies before it is taken off the phase that its opening is of.
+
+    An update through engines opens with its metadata gathered, which nothing else gathers; one from trainers with
+    requests stopped, a call.
+    """
+    update_s, exposed = report["update_time_s"], dict(report["exposed"])
+    opening = "gather" if exposed.get("gather") else "calls"
+    left_s = exposed.pop(opening, 0.0) - (report["makespan_s"] - update_s)
+    terms = exposed | ({opening: left_s} if abs(left_s) > ROUNDING * update_s else {})
+    return Total(update_s, (report["interval_low_s"], report["interval_high_s"]), terms)
 
 
 def _question(resolved: Resolved) -> str:
@@ -189,9 +223,12 @@ def _static_bytes(resolved: Resolved) -> dict[str, int]:
     return {"resident weights": resolved.resident_bytes} | ({"engine beside its weights": beside} if beside else {})
 
 
+_INDEX = {phase: i for i, phase in enumerate(PHASES)}
+
+
 def phase_of_op(program: Program) -> NDArray[np.int64]:
     """Of every op, the index in PHASES."""
-    return np.array([PHASES.index(op_kind(kind).step) for kind in program.kinds], np.int64)[program.kind]
+    return np.array([_INDEX[op_kind(kind).step] for kind in program.kinds], np.int64)[program.kind]
 
 
 def _kinds_by_phase(program: Program) -> dict[str, list[str]]:

@@ -8,9 +8,10 @@ from ...timeline import Timeline
 from ...uncertainty import Errors, of_spreads
 from ..system import System
 from . import keys
-from .report import Report, make_report
+from .report import TOTAL_NEEDS, Report, make_report, total
 from .resolve import Resolved
 from .scenario import Scenario
+from .text import words
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Prediction:
     @property
     def shown_ranks(self) -> None:
         """The ranks that a chart or trace shows: those that it chooses itself."""
+        return None
+
+    @property
+    def grid(self) -> None:
+        """It has no pipeline."""
         return None
 
     @property
@@ -48,6 +54,8 @@ def predict(resolved: Resolved) -> Prediction:
 
 
 SYSTEM = System(
-    kind="weight_update", title="a weight update", schema=Scenario, resolve=Resolved, predict=predict,
+    kind="weight_update", title="a weight update", short="the update",
+    schema=Scenario, resolve=Resolved, predict=predict,
+    report=Report, words=words, total=total, total_needs=TOTAL_NEEDS,
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.pins(lambda update: update),
 )  # fmt: skip
