@@ -111,10 +111,8 @@ def run_alone(waits: Waits, slots: Slots, delay: Any, start: Any, end: Any, caus
     """Every op takes its delay, whatever else runs."""
     waits, slots = unowned((waits, slots))
     left = waits.left
-    heap = [(0.0, 0, 0)]
-    begun = [0]
+    heap, begun = [(0.0, 0, 0)], column(len(left), 0)
     heap.clear()
-    begun.clear()
     sequence = ended = 0
     for op in range(len(left)):
         if left[op] == 0 and _take(op, slots):
@@ -124,8 +122,8 @@ def run_alone(waits: Waits, slots: Slots, delay: Any, start: Any, end: Any, caus
         now, _, op = heappop(heap)
         end[op] = now
         ended += 1
-        _let_begin(op, waits, slots, begun)
-        for after in begun:
+        for k in range(_let_begin(op, waits, slots, begun)):
+            after = begun[k]
             start[after] = now
             cause[after] = op
             heappush(heap, (now + delay[after], sequence, after))
@@ -145,13 +143,12 @@ def run_together(
     waits, slots, work, links, crowds = unowned((waits, slots, work, links, crowds))
     left = waits.left
     heap = [(0.0, 0, 0)]
-    active, joining, due, begun = [0], [0], [0], [0]
+    active, joining, due, begun = [0], [0], [0], column(len(left), 0)
     fresh, stale, shared = [0], [0], [0]
     heap.clear()
     active.clear()
     joining.clear()
     due.clear()
-    begun.clear()
     fresh.clear()
     stale.clear()
     shared.clear()
@@ -212,8 +209,8 @@ def run_together(
             touched = True
         end[op] = now
         ended += 1
-        _let_begin(op, waits, slots, begun)
-        for after in begun:
+        for k in range(_let_begin(op, waits, slots, begun)):
+            after = begun[k]
             start[after] = now
             cause[after] = op
             if is_flow[after] and delay[after] == 0.0:
@@ -224,15 +221,18 @@ def run_together(
     return ended
 
 
-def _let_begin(op: int, waits: Waits, slots: Slots, begun: Any) -> None:
-    """Write into `begun` what the end of an op lets begin: who waited for its slots, then who waited for itself."""
-    begun.clear()
-    _give(op, slots, begun)
+def _let_begin(op: int, waits: Waits, slots: Slots, begun: Any) -> int:
+    """Write into `begun` what the end of an op lets begin: who waited for its slots, then who waited for itself; how
+    many these are.
+    """
+    many = _give(op, slots, begun)
     for k in range(waits.first[op], waits.first[op + 1]):
         after = waits.successors[k]
         waits.left[after] -= 1
         if waits.left[after] == 0 and _take(after, slots):
-            begun.append(after)
+            begun[many] = after
+            many += 1
+    return many
 
 
 def _take(op: int, slots: Slots) -> bool:
@@ -265,15 +265,15 @@ def _append(op: int, slots: Slots) -> None:
             slots.tail[pool] += 1
 
 
-def _give(op: int, slots: Slots, begun: Any) -> None:
-    """Give back the op's slots; add to `begun` the ops that have got theirs by that."""
+def _give(op: int, slots: Slots, begun: Any) -> int:
+    """Give back the op's slots; write into `begun` the ops that have got theirs by that, and return how many."""
     taken, acquires, given, releases, free, queue, head, tail, _ = slots
     if given[op] == given[op + 1]:
-        return
+        return 0
     changed = [releases[k] for k in range(given[op], given[op + 1])]
     for pool in changed:
         free[pool] += 1
-    at = 0
+    at = many = 0
     while at < len(changed):  # grows: behind who leaves a queue may stand one whose slots are free
         pool = changed[at]
         at += 1
@@ -284,7 +284,9 @@ def _give(op: int, slots: Slots, begun: Any) -> None:
             for k in range(taken[first], taken[first + 1]):
                 if acquires[k] != pool:
                     changed.append(acquires[k])
-            begun.append(first)
+            begun[many] = first
+            many += 1
+    return many
 
 
 def _join(op: int, crowds: Crowds) -> None:
