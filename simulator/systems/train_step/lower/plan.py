@@ -4,7 +4,7 @@ How a scenario becomes one lives in `scenario`, how it becomes a Program in the 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TypeVar
 
@@ -146,6 +146,14 @@ class TrainPlan:
     offload_optimizer: bool = False
     shard_embedding: bool = False
     replicas: tuple[int, ...] | None = None
+
+    def __hash__(self) -> int:
+        """Computed once, as many values are kept by plan."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
 
     @property
     def lora(self) -> bool:
