@@ -10,6 +10,9 @@ from multiprocessing import get_context
 
 import pytest
 from runcast.simulator import simulate
+from runcast.simulator.answers.search.asking import screen
+from runcast.simulator.answers.search.run import question
+from runcast.simulator.answers.search.spaces import Wanted
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import check_train
 
@@ -41,6 +44,17 @@ LLAMA_70B = {
     "parallel": {"tp": 4, "pp": 4},
     "batch": {"global": 128, "micro": 1, "seq_len": 8192},
 }
+GPT3 = {
+    "kind": "train_step",
+    "cluster": "dgx-a100",
+    "nodes": 128,
+    "level": "coarse",
+    "model": {"preset": "gpt3-175b"},
+    "parallel": {"tp": 8, "pp": 16, "zero": 0, "sequence_parallel": False, "pad_vocab": 128},
+    "schedule": {"name": "interleaved", "vpp": 3},
+    "batch": {"global": 1536, "seq_len": 2048},
+    "recompute": {"mode": "full"},
+}
 STEPS = {
     "Kimi-K2 on 4,096 GPUs": KIMI,
     "Kimi-K2 with half of its activations offloaded": {**KIMI, "offload": {"activations": 0.5}},
@@ -65,6 +79,42 @@ def test_coarse_step_again(benchmark):
 
     benchmark.extra_info["ops"] = len(prediction.resolved.program)
     assert prediction.report.step_time_s > 0
+
+
+def test_coarse_step_of_a_new_plan(benchmark):
+    """Plans that were not seen before; a Memo shares machines and profile, and no Program."""
+    plans = [
+        {**GPT3, "parallel": {**GPT3["parallel"], "tp": tp, "pp": pp}, "batch": {**GPT3["batch"], "micro": micro},
+         "schedule": {"name": "interleaved", "vpp": vpp}}
+        for tp in (8, 4) for pp in (16, 8) for vpp in (2, 4, 6) for micro in (1, 2)
+    ]  # fmt: skip
+    memo, left = Memo(), iter(plans)
+    simulate(check_train(GPT3), memo=memo)
+
+    def setup():
+        return (check_train(next(left)),), {"memo": memo}
+
+    benchmark.pedantic(simulate, setup=setup, rounds=len(plans))
+
+
+def test_coarse_step_of_many_microbatches(benchmark):
+    """As searches meet them: a long step in many stages, without a Memo."""
+    scenario = check_train({
+        **LLAMA_405B, "level": "coarse", "nodes": 128, "schedule": {"name": "interleaved", "vpp": 2},
+        "parallel": {"tp": 4, "pp": 64, "embedding_as_layer": True},
+    })  # fmt: skip
+    prediction = benchmark.pedantic(simulate, (scenario,), rounds=3, warmup_rounds=1)
+
+    benchmark.extra_info["ops"] = len(prediction.resolved.program)
+
+
+def test_screening(benchmark):
+    """What a search knows of plans before it simulates any: refused, too large, or left with bounds."""
+    asked, space = question({**LLAMA_405B, "nodes": 128}, None, None, Wanted(), 0.0, "bench")
+    points = space.points()[0][::20]
+    rows = benchmark.pedantic(screen, (asked, points), rounds=3)
+
+    benchmark.extra_info["plans"] = len(rows)
 
 
 def peak_rss_mb(table):
