@@ -5,16 +5,22 @@ a rate counts (the tool's README and `-l`): host and device tests the one copy t
 the other way or other GPUs copy at once; device_local_copy one direction, though it reads and writes; bidirectional
 device tests the measured copy with the copy engine, and both ways together with a kernel before 0.6, which prints the
 two ways and their total since. Latency tests chase pointers, so they are no cost of a call.
+
+Text (output.cpp, and logs of 0.2 to 0.8): `Running <test>.`, a title with its unit, a header of column numbers, and a
+row per index; N/A where there is no pair. A test that cannot run prints `Waived:`, in 0.2 `Waiving <test>.`. Tests of
+two directions print several matrices. JSON (`--json`, newer `--format json`, json_output.cpp): under `nvbandwidth`
+versions, and `testcases` with name, status (Passed, Waived, Error, Not Found) and a matrix whose cells are texts. Most
+releases do not list the GPUs; where a list of names is there, whatever its key, it is used.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...simulator.base.errors import UserError
-from .found import Found, Place
+from .log import Found, Line, Place, from_json, printed, table
 from .options import Options, device_of
-from .printed import from_json
 
 _MIB = float(1 << 20)
 _DIRECTIONS = {"host_to_device": "h2d", "device_to_host": "d2h", "device_to_device": "p2p", "device_local": "d2d"}
@@ -114,3 +120,113 @@ def _buffer_bytes(setup: Setup, file: str, options: Options) -> float:
         raise UserError(f"{file}: does not say how many bytes a copy has; give --buffer")
     default = 64 if version and (int(version[1]), int(version[2])) < (0, 7) else 512
     return known or default * _MIB
+
+
+_RUNNING = re.compile(r"^\s*Running\s+(?:benchmark\s+)?(\w+)\.\s*$")
+_TITLE = re.compile(r"\((?:GB/s|ns)\)\s*$")
+_HEADER = re.compile(r"^\s*\d+(?:\s+\d+)*\s*$")
+_VERSION = re.compile(r"nvbandwidth Version:\s*(\S+)")
+_DEVICE = re.compile(r"\b[Dd]evice \d+: (?!.*\bbandwidth\b)(.+)$")
+_WAIVED = re.compile(r"^\s*(?:Waived:|Waiving \w+)")
+_BUFFER = re.compile(r"\bnvbandwidth\b.*\s(?:-b|--bufferSize)[ =](\d{1,9})")
+
+
+def holds_text(lines: Sequence[Line]) -> bool:
+    """Whether the log holds something of nvbandwidth."""
+    return any(_VERSION.search(text) or _RUNNING.match(text) for _, text in lines)
+
+
+def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
+    """All tests of a log.
+
+    Raises:
+        UserError: what the log does not say and the options neither.
+    """
+    waived = sum(bool(_WAIVED.match(text)) for _, text in lines)
+    add_copies(_matrices(lines, found), _setup_of_text(lines), waived, found, options)
+
+
+def _setup_of_text(lines: Sequence[Line]) -> Setup:
+    version, buffer_bytes, devices = None, None, set()
+    for _, text in lines:
+        if match := _VERSION.search(text):
+            version = match[1]
+        elif match := _DEVICE.search(text):
+            devices.add(match[1].strip())
+        elif match := _BUFFER.search(text):
+            buffer_bytes = float(match[1]) * (1 << 20)
+    return Setup(frozenset(devices), version, buffer_bytes)
+
+
+def _matrices(lines: Sequence[Line], found: Found) -> list[Matrix]:
+    matrices: list[Matrix] = []
+    test, index = "", 0
+    while index < len(lines):
+        text = lines[index].text
+        index += 1
+        if match := _RUNNING.match(text):
+            test = match[1]
+        elif test and _TITLE.search(text) and index < len(lines) and _HEADER.match(lines[index].text):
+            cells, index = _rows(lines, index, found)
+            matrices.append(Matrix(test, text.strip(), cells))
+    return matrices
+
+
+def _rows(lines: Sequence[Line], index: int, found: Found) -> tuple[list[tuple[int, str]], int]:
+    """The cells below the header at `index`, and where the matrix ends."""
+    columns = len(lines[index].text.split())
+    cells: list[tuple[int, str]] = []
+    for end in range(index + 1, len(lines)):
+        number, text = lines[end]
+        tokens = text.split()
+        if not tokens or not tokens[0].isdigit():
+            return cells, end
+        values = tokens[1:]
+        if len(values) != columns or any(printed(value) is None and value != "N/A" for value in values):
+            found.leave(number, f"row is not an index and {columns} rates")
+        else:
+            cells += [(number, value) for value in values]
+    return cells, len(lines)
+
+
+def holds_json(root: object) -> bool:
+    """Whether a JSON file is one of nvbandwidth."""
+    return isinstance(root, Mapping) and isinstance(root.get("nvbandwidth"), Mapping)
+
+
+def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
+    """All tests of a file.
+
+    Raises:
+        UserError: what the file does not say and the options neither, or it has no test cases.
+    """
+    body = root["nvbandwidth"]
+    cases = body.get("testcases")
+    if not isinstance(cases, list):
+        raise UserError(f"{found.file}: nvbandwidth.testcases: expected a list")
+    matrices, waived = [], 0
+    for index, case in enumerate(map(table, cases)):
+        place = f"testcases[{index}]"
+        name, status, rows = str(case.get("name", "")), case.get("status"), case.get("bandwidth_matrix")
+        if status == "Waived":
+            waived += 1
+        elif status not in ("Passed", None) or not isinstance(rows, list):
+            found.leave(place, "tests that did not pass")
+        else:
+            cells = [(place, str(cell)) for row in rows if isinstance(row, list) for cell in row]
+            matrices.append(Matrix(name, str(case.get("bandwidth_description", "")), cells))
+    add_copies(matrices, _setup_of_json(body), waived, found, options)
+
+
+def _setup_of_json(body: Mapping[str, Any]) -> Setup:
+    size = body.get("bufferSize")
+    version = body.get("version") or body.get("git_version")
+    known = float(size) * (1 << 20) if isinstance(size, int) and 0 < size < 1 << 40 else None
+    return Setup(frozenset(_devices(body)), str(version) if version else None, known)
+
+
+def _devices(body: Mapping[str, Any]) -> set[str]:
+    """Names in lists such as `GPU Device list`: `0: NVIDIA GB200 (00000008:01:00)`."""
+    lists = [value for key, value in body.items() if "device" in key.lower() and isinstance(value, list)]
+    texts = [text for names in lists for text in names if isinstance(text, str)]
+    return {text.partition(": ")[2] or text for text in texts}

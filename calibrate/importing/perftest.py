@@ -1,17 +1,19 @@
-"""Results of perftest (`ib_write_bw` and its relatives), from text or JSON, as classes of a NIC.
+"""Logs of perftest, text and JSON: bandwidth and latency of RDMA verbs over one NIC.
 
-A bandwidth test keeps many messages under way, so its sample is the time that a message takes of the wire: bytes over
-the average rate. With two directions (`-b`) the tool adds both up, so a message takes twice that. Units, from
-src/perftest_parameters.h of several releases: `MiB/sec`, which older ones call `MB/sec` and mean the same 2^20, and
-`Gb/sec` with --report_gbits. A latency test gives half a round trip, for a read a whole one, in us.
+Text is a title, settings, a header that begins with `#bytes`, rows, and dashes; warnings anywhere, and several tests
+may follow one another. The header names the unit, and which columns there are: those of releases, of `--report_gbits`,
+of durations (`-D`, which know t_avg only) and of CPU use differ. The file of `--out_json` has `test_info` with the
+settings and `results` with one row or several; it does not say the unit of BW_average, so it is the one in which the
+rate agrees with MsgSize x MsgRate.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from .found import Found, Place
+from .log import Found, Line, Place, Printed, from_json, printed, table
 from .options import Options, device_of
-from .printed import Printed
 
 RATES = {"MiB": float(1 << 20), "MB": float(1 << 20), "Gb": 1e9 / 8}
 """Bytes per second in the unit of a header, by its first letters."""
@@ -67,3 +69,144 @@ def add(test: Test, place: Place, size: int, seconds: float, found: Found, optio
     group = f"{test.cost_class}{f' mtu {test.mtu}' if test.mtu else ''}"
     device = device_of(set(test.gpus), options, found.file)
     found.add(place, test.cost_class, seconds, device, options.library or f"perftest qps={test.qps}", group, features)
+
+
+_HEADER = re.compile(r"#bytes\s+#")
+_COLUMN = re.compile(r"#\w+|(?:BW |MsgRate |\S+% )?[^\s\[\]]+\[[^\]]*\]")
+_UNIT = re.compile(r"\[(\w+)/sec\]")
+_QPS = re.compile(r"Number of qps\s*:\s*(\d{1,9})")
+_MTU = re.compile(r"\bMtu\s*:\s*(\d+)")
+_GPU = re.compile(r"device name = \[([^\]]+)\]")
+
+
+def holds_text(lines: Sequence[Line]) -> bool:
+    """Whether the log holds a table of perftest."""
+    return any(_HEADER.search(text) for _, text in lines)
+
+
+def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
+    """All tests of a log.
+
+    Raises:
+        UserError: what the log does not say and the options neither.
+    """
+    test: Test | None = None
+    columns: list[str] = []
+    gpus: frozenset[str] = frozenset()
+    for number, text in lines:
+        if re.search(r"\b(?:BW|Latency) Test\b", text):
+            test, columns = titled(text), []
+            test = replace(test, gpus=gpus) if test else None
+        elif match := _GPU.search(text):
+            gpus |= {match[1]}
+        elif _HEADER.search(text):
+            columns = _COLUMN.findall(text)
+        elif columns and re.match(r"\s*#?\s*\d+\s+\d+\s", text):
+            _add_row(test, number, text.replace("#", " ").split(), columns, found, options)
+        elif text.lstrip("# ").startswith("-----"):
+            columns = []
+        elif test is not None:
+            test = _setting(test, text)
+
+
+def _setting(test: Test, text: str) -> Test:
+    if match := _QPS.search(text):
+        return replace(test, qps=int(match[1]))
+    if match := _MTU.search(text):
+        return replace(test, mtu=match[1])
+    return test
+
+
+def _add_row(
+    test: Test | None, number: int, tokens: list[str], columns: list[str], found: Found, options: Options
+) -> None:
+    if test is None:
+        return found.leave(number, "the test has no cost class, or its title is missing")
+    values = [printed(token) for token in tokens]
+    if len(values) != len(columns) or None in values:
+        return found.leave(number, f"row has {len(tokens)} values; expected {len(columns)} numbers")
+    row = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+    if test.latency:
+        times = row.get("t_typical[usec]"), row.get("t_avg[usec]")
+        return _add_latency(test, number, int(row["#bytes"].value), *times, found, options)
+    _add_bandwidth(test, number, row, found, options)
+
+
+def _add_latency(
+    test: Test, place: Place, size: int, typical: Printed | None, mean: Printed | None, found: Found, options: Options
+) -> None:
+    """A row of a latency test; tests of a duration (-D) know the mean alone."""
+    time = typical or mean
+    if time is None:
+        return found.leave(place, "no t_typical")
+    if typical is None:
+        found.note("t_typical is not given (-D): t_avg is used")
+    add(test, place, size, time.value * 1e-6, found, options)
+
+
+def _add_bandwidth(test: Test, number: int, row: dict[str, Printed], found: Found, options: Options) -> None:
+    name = next((column for column in row if column.lower().startswith("bw average[")), "")
+    unit = _UNIT.search(name)
+    if unit is None or unit[1] not in RATES:
+        return found.leave(number, "no average rate in MiB/sec, MB/sec or Gb/sec")
+    rate = _scaled(row[name], RATES[unit[1]])
+    messages = row.get("MsgRate[Mpps]")
+    add_rate(test, number, int(row["#bytes"].value), rate, _scaled(messages, 1e6) if messages else None, found, options)
+
+
+def _scaled(number: Printed, unit: float) -> Printed:
+    return Printed(number.value * unit, number.step * unit)
+
+
+_AGREE = 0.02
+"""Relative; the units are 8 % and more apart."""
+
+
+def holds_json(root: object) -> bool:
+    """Whether a JSON file is one of perftest."""
+    return isinstance(root, Mapping) and "test_info" in root and isinstance(root.get("results"), Mapping | list)
+
+
+def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
+    """All rows of a file.
+
+    Raises:
+        UserError: no --device.
+    """
+    test = _test_of_json(table(root["test_info"]))
+    results = root["results"]
+    rows = results if isinstance(results, list) else [results]
+    for index, row in enumerate(rows):
+        place = f"results[{index}]" if isinstance(results, list) else "results"
+        if test is None or not isinstance(row, Mapping):
+            found.leave(place, "the test has no cost class" if test is None else "not a table")
+        else:
+            _add_json(test, place, row, found, options)
+
+
+def _test_of_json(info: Mapping[str, Any]) -> Test | None:
+    test = titled(str(info.get("test", "")))
+    qps, mtu = info.get("Number_of_qps"), info.get("Mtu")
+    return replace(test, qps=qps if isinstance(qps, int) else 1, mtu=str(mtu or "")) if test else None
+
+
+def _add_json(test: Test, place: str, row: Mapping[str, Any], found: Found, options: Options) -> None:
+    size = from_json(row.get("MsgSize"))
+    if size is None:
+        return found.leave(place, "no MsgSize")
+    if test.latency:
+        times = from_json(row.get("t_typical")), from_json(row.get("t_avg"))
+        return _add_latency(test, place, int(size.value), *times, found, options)
+    rate, messages = from_json(row.get("BW_average")), from_json(row.get("MsgRate"))
+    if rate is None or messages is None:
+        return found.leave(place, "no BW_average or MsgRate")
+    bytes_per_s = _agreeing(rate.value, size.value * messages.value * 1e6)
+    if bytes_per_s is None:
+        return found.leave(place, "BW_average in no unit is MsgSize x MsgRate")
+    add_rate(test, place, int(size.value), Printed(bytes_per_s, 0.0), None, found, options)
+
+
+def _agreeing(rate: float, bytes_per_s: float) -> float | None:
+    """The rate in bytes/s, in the unit that comes nearest to bytes/s; None where none is near."""
+    best = min((rate * unit for unit in RATES.values()), key=lambda value: abs(value - bytes_per_s))
+    return best if bytes_per_s > 0 and abs(best / bytes_per_s - 1) <= _AGREE else None

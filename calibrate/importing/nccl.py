@@ -1,20 +1,24 @@
-"""What nccl-tests and rccl-tests print.
+"""What nccl-tests and rccl-tests write: text, and with `-J` JSON of schema 3.
 
-Facts, from nccl-tests src/util.cu and src/common.cu of several releases and from posted logs: `#` starts a comment; a
-row is `size count type [redop] [root]`, then out of place and in place `time algbw busbw #wrong`. Logs to about 2022
-lack the root and call the last column `error`, a largest difference. With `-I` and bitwise checks each half has more
-columns, and a time stamp may end the row, so the header says where the two halves begin. Without `-c 1` #wrong is N/A.
+Text (src/util.cu and src/common.cu of several releases, and posted logs): `#` starts a comment; a row is
+`size count type [redop] [root]`, then out of place and in place `time algbw busbw #wrong`. Logs to about 2022 lack the
+root and call the last column `error`, a largest difference. With `-I` and bitwise checks each half has more columns,
+and a time stamp may end the row, so the header says where the two halves begin. Without `-c 1` #wrong is N/A.
+
+JSON (src/util.cu): `args` are those of the test itself, so they name it but hold no `-np`. `devices` stands in `config`
+and lists one of each process (all that the writer parses of a process' lines), so ranks = devices x nthreads x ngpus.
+Numbers are written with `%lf`; no number is "nan", and `nwrong` is null where results were not checked. `env` holds
+the whole environment of rank 0 and is never looked at.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from .found import Found
-from .lines import Line
+from ...simulator.base.errors import UserError
+from .log import Found, Line, Printed, decoded, from_json, printed, table
 from .nccl_run import Listed, Row, Run, Timing
 from .options import Options
-from .printed import Printed, printed
-from .versions import decoded
 
 _TYPES = {
     "int8": 0.0, "char": 0.0, "uint8": 0.0, "int32": 0.0, "int": 0.0, "uint32": 0.0, "int64": 0.0, "uint64": 0.0,
@@ -29,12 +33,12 @@ _HEADER = re.compile(r"#\s*size\s+count\s+type\b(.*\b(?:cpu)?time\s+algbw\b.*)$"
 _USUAL = ["time", "algbw", "busbw", "#wrong"] * 2
 
 
-def recognises(lines: Sequence[Line]) -> bool:
+def holds_text(lines: Sequence[Line]) -> bool:
     """Whether the log holds something of nccl-tests."""
     return any(_HEADER.search(text) or _BANNER.search(text) or _ROW.search(text) for _, text in lines)
 
 
-def read(lines: Sequence[Line], found: Found, options: Options) -> None:
+def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
     """All tests of a log; several may follow one another in one file.
 
     Raises:
@@ -84,7 +88,7 @@ def _add_row(run: Run, number: int, row: re.Match[str], columns: list[str], foun
     outside, inside = (tokens[:half], tokens[half:]) if len(tokens) == len(tail) else ([], tokens)
     names = tail[:half]
     try:
-        out, within = _timing(names, outside, row[3]), _timing(names, inside, row[3])
+        out, within = _timing_of_text(names, outside, row[3]), _timing_of_text(names, inside, row[3])
     except ValueError:
         return found.leave(number, "row holds what is no number")
     run.rows.append(Row(number, int(row[1]), row[3], out, within))
@@ -94,7 +98,7 @@ def _first_time(columns: list[str]) -> int:
     return next((i for i, name in enumerate(columns) if name in ("time", "cputime")), 0)
 
 
-def _timing(names: list[str], tokens: list[str], dtype: str) -> Timing | None:
+def _timing_of_text(names: list[str], tokens: list[str], dtype: str) -> Timing | None:
     """A half of a row; None where its time is N/A.
 
     Raises:
@@ -182,3 +186,71 @@ _TELLING: list[tuple[re.Pattern[str], Callable[[list[Run], re.Match[str]], None]
     (re.compile(r"#\s*Avg bus bandwidth"), _ended),
     (re.compile(rf"^(?!#)(.*?\s|)\S*?\b(({_TESTS})_perf)\b"), _command),
 ]
+
+
+def holds_json(root: object) -> bool:
+    """Whether a JSON file is one of nccl-tests."""
+    return isinstance(root, Mapping) and isinstance(root.get("results"), list) and "test_info" not in root
+
+
+def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
+    """The one test of a file.
+
+    Raises:
+        UserError: what the file does not say and the options neither, or results that are not in the form of schema 3.
+    """
+    run = _run_of_json(root, found.file)
+    for index, result in enumerate(root["results"]):
+        place = f"results[{index}]"
+        row = _row_of_json(result, place)
+        if row is None:
+            found.leave(place, "not a result of schema 3")
+        else:
+            run.rows.append(row)
+    run.add_to(found, options)
+
+
+def _run_of_json(root: Mapping[str, Any], file: str) -> Run:
+    config = table(root.get("config"))
+    run = Run(op=_op(root.get("args")), per_process=_count(config, "nthreads") * _count(config, "ngpus"))
+    if isinstance(version := root.get("nccl_version"), int) and version > 0:
+        run.library = f"nccl {decoded(version)}"
+    devices = config.get("devices", root.get("devices", []))
+    if not isinstance(devices, list) or not all(isinstance(device, Mapping) for device in devices):
+        raise UserError(f"{file}: config.devices: expected a list of tables, as schema 3 of nccl-tests has")
+    for index, device in enumerate(devices):
+        run.listed[index] = Listed(str(device.get("hostname", "")), index, str(device.get("device_hex", index)))
+        if isinstance(name := device.get("device_info"), str):
+            run.devices.add(name)
+    run.processes, run.whole_list = len(devices) or None, bool(devices)
+    run.cpu_time = any("cpu_time" in table(table(result).get("out_of_place")) for result in root["results"])
+    return run
+
+
+def _row_of_json(result: object, place: str) -> Row | None:
+    row = table(result)
+    size = row.get("size")
+    if not isinstance(size, int) or not 0 <= size < 1 << 62 or not {"out_of_place", "in_place"} & set(row):
+        return None
+    out, within = _timing_of_json(table(row.get("out_of_place"))), _timing_of_json(table(row.get("in_place")))
+    return Row(place, size, str(row.get("type", "")), out, within)
+
+
+def _timing_of_json(half: Mapping[str, Any]) -> Timing | None:
+    time, algbw, busbw = (from_json(half.get(key)) for key in ("time", "alg_bw", "bus_bw"))
+    wrong = from_json(half.get("nwrong"))
+    if time is None or algbw is None or busbw is None:
+        return None
+    return Timing(time, algbw, busbw, bool(wrong and wrong.value > 0))
+
+
+def _op(args: object) -> str | None:
+    """The test that `args[0]` is a path of."""
+    first = args[0] if isinstance(args, list) and args and isinstance(args[0], str) else ""
+    match = re.search(r"(\w+_perf)\w*$", first)
+    return match[1] if match else None
+
+
+def _count(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key, 1)
+    return value if isinstance(value, int) and 0 < value < 1 << 20 else 1

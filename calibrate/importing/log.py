@@ -1,0 +1,161 @@
+"""What all importers share: clean lines, numbers as tools print them, and what has been found in a log so far.
+
+Lines come without what launchers, terminals and collectors of logs put around what the tool wrote. A number is a value
+and the step of its last digit, so that rounding is no contradiction.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ...simulator.base.errors import UserError
+from ...simulator.formats.samples import Samples, checked
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+_PREFIX = re.compile(
+    r"""^\s*(?:
+        \[\d+,\d+\]<std(?:out|err)>:              # mpirun --tag-output
+      | \d+:(?=\s|$)                              # srun --label
+      | \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?(?=\s)   # time stamps
+      | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?:?(?=\s)
+      | \([^()]*pid=\d+[^()]*\)(?=\s)             # Ray
+      | [\w.-]+\s+\|(?=\s)                        # docker compose
+      | [\w./-]+:\s*(?=\#|\d+\s+\d+\s)            # pdsh, kubectl logs --prefix
+    )""",
+    re.VERBOSE,
+)
+
+
+class Line(NamedTuple):
+    """One line, counted from 1 as an editor does."""
+
+    number: int
+    text: str
+
+
+def clean_lines(text: str) -> list[Line]:
+    """All lines of a log, with the numbers that they have in the file."""
+    return [Line(number, _clean(line)) for number, line in enumerate(text.split("\n"), start=1)]
+
+
+def _clean(line: str) -> str:
+    """The text after the last carriage return that is not the line's end, without colours and up to three prefixes."""
+    line = _ANSI.sub("", line).rstrip().rpartition("\r")[2]
+    for _ in range(3):
+        line = _PREFIX.sub("", line, count=1)
+    return line
+
+
+_NUMBER = re.compile(r"[-+]?\d{1,30}(?:\.(\d{0,30}))?(?:[eE]([-+]?\d{1,2}))?")
+
+_MOST = 1e30
+"""Above this nothing is a size, a time or a rate."""
+
+JSON_STEP = 1e-6
+"""Step of a number that was written with `%lf`, as nccl-tests writes its JSON."""
+
+
+class Printed(NamedTuple):
+    """A number of a log; the true one lies within a step of it."""
+
+    value: float
+    step: float
+
+    @property
+    def low(self) -> float:
+        """The least that it can stand for, not below zero."""
+        return max(self.value - self.step, 0.0)
+
+    @property
+    def high(self) -> float:
+        """The most that it can stand for."""
+        return self.value + self.step
+
+
+def printed(token: str) -> Printed | None:
+    """`12.30` is 12.3 with a step of 0.01, `1.2e+06` has one of 1e5; None for `N/A`, `nan` and what is no number."""
+    match = _NUMBER.fullmatch(token.strip())
+    if match is None:
+        return None
+    return Printed(float(token), 10.0 ** (int(match[2] or 0) - len(match[1] or "")))
+
+
+def from_json(value: object) -> Printed | None:
+    """A number of a JSON file, whether it stands there as a number or as text."""
+    if isinstance(value, str):
+        return printed(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:  # NaN is not less
+        return None
+    return Printed(float(value), JSON_STEP)
+
+
+def table(value: object) -> Mapping[str, Any]:
+    """The table that a JSON value is, or an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def decoded(code: int) -> str:
+    """`2.31.2` for 23102, `2.7.8` for 2708.
+
+    nccl.h: NCCL_VERSION(X,Y,Z) is X*1000 + Y*100 + Z up to 2.8 and X*10000 + Y*100 + Z from 2.9 on; RCCL's is the same.
+    """
+    thousands = 10_000 if code >= 10_000 else 1_000
+    major, rest = divmod(code, thousands)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+Place = int | str
+"""A line of a text, or the path of a value in a JSON file."""
+
+
+@dataclass
+class Found:
+    """Samples of one file, and why the other rows are none."""
+
+    file: str
+    rows: list[dict[str, object]] = field(default_factory=list)
+    left: dict[str, list[Place]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, place: Place, cost_class: str, seconds: float, device: str, library: str, group: str,
+            features: dict[str, float]) -> None:  # fmt: skip
+        """One sample; `seconds` of one call."""
+        keys = {"cost_class": cost_class, "device": device, "library": library, "group": group, "seconds": seconds}
+        self.rows.append({**keys, "source": f"{self.file}:{place}", **features})
+
+    def leave(self, place: Place, reason: str) -> None:
+        """One row that is no sample."""
+        self.left.setdefault(reason, []).append(place)
+
+    def note(self, text: str) -> None:
+        """A line about the whole file, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def samples(self) -> Samples:
+        """The samples, with one line for each reason of what was left out.
+
+        Raises:
+            UserError: there are none; one line, with the first place and its reason.
+        """
+        if not self.rows:
+            raise UserError(self._nothing())
+        dropped = [f"{self.file}: {len(places)} left out: {reason} ({_places(places)})"
+                   for reason, places in self.left.items()]  # fmt: skip
+        return checked(pd.DataFrame(self.rows), self.file, [*dropped, *(f"{self.file}: {n}" for n in self.notes)])
+
+    def _nothing(self) -> str:
+        if not self.left:
+            return f"{self.file}: holds no results"
+        reason, places = next(iter(self.left.items()))
+        count = sum(map(len, self.left.values()))
+        return f"{self.file}:{places[0]}: {reason}" + (f"; none of {count} rows can be used" if count > 1 else "")
+
+
+def _places(places: list[Place]) -> str:
+    word = "line" if isinstance(places[0], int) else "at"
+    return f"{word} {', '.join(map(str, places[:5]))}{', ...' if len(places) > 5 else ''}"
