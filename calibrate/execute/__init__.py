@@ -9,9 +9,7 @@ content       the bytes that travel, who holds which, and what must be where in 
 shared        memory that other ranks read or write
 backend       the device: host memory with Gloo, or CUDA with NCCL (untested so far)
 memory        whether this machine has the memory that its ranks need
-launch        all ranks as processes of this machine
-world         which rank this is, how all join, signals and messages between them
-clock         one time for all ranks
+world         which rank this is, all ranks as processes of this machine, how they join, signals and messages
 measured      all ranks' spans as one table, a Timeline and files
-run           all of it, in one rank
+run           all of it, in one rank, on one time for all ranks
 """

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ...simulator.answers.validate.steps import Case
+from ...simulator.answers.validate.steps.pairs import OUTCOMES
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest, read_json
 from ...simulator.costs import PHASES
@@ -28,10 +29,8 @@ from ...simulator.systems.train_step.errors import ROUTED
 from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.uncertainty import Fit, Term
 from ...simulator.uncertainty.factors import split_covariance
-from .crew import Crew
 from .owners import OWNERS, owner_of
-from .repeats import run_to_run
-from .step_ledger import groups_of, usable
+from .step_ledger import Crew, groups_of, usable
 from .steps import NU, SIGMA, Bools, Design, Floats, spread_of
 
 _MOVES = 0.01
@@ -223,3 +222,19 @@ def _content(
             for row, case in enumerate(slopes.cases)
         },
     }  # fmt: skip
+
+
+def run_to_run(cases: Sequence[Case]) -> tuple[float, int]:
+    """Standard deviation of ln(seconds) among rows of equal configuration, and how many rows those are.
+
+    All that rows say is compared, source and release included, but for what came out. Pooled over configurations, each
+    with its own mean.
+    """
+    alike: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    for case in cases:
+        said = tuple((name, value) for name, value in case.cells.values.items() if name not in OUTCOMES)
+        alike.setdefault(said, []).append(float(np.log(case.cells.number("iter_time_s"))))
+    repeated = [np.array(logs) for logs in alike.values() if len(logs) > 1]
+    freedom = sum(len(logs) - 1 for logs in repeated)
+    squares = sum(float(((logs - logs.mean()) ** 2).sum()) for logs in repeated)
+    return (squares / freedom) ** 0.5 if freedom else 0.0, sum(map(len, repeated))

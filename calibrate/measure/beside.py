@@ -16,10 +16,9 @@ from itertools import pairwise
 
 import torch
 
-from .bench import Bench
 from .case import Act, Measurement
 from .statistics import median
-from .timing import warm_up
+from .timing import Bench, warm_up
 
 _FEWEST_STEPS, _MOST_STEPS = 12, 200
 _MOST_PASSES = 1000

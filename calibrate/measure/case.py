@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bench import Bench
+    from .timing import Bench
 
 Act = Callable[[], object]
 """Does the thing once: enqueues work on the current stream, or has done it when it returns."""

@@ -9,16 +9,15 @@ from pathlib import Path
 import torch
 
 from .cases import all_cases
-from .ending import GO_ON, say
+from .child import Job
 from .environment import facts_here
 from .facts import Facts
-from .job import Job
 from .leader import Leader
 from .meeting import Board
 from .place import Place
 from .plan import Options, plan
-from .progress import duration
 from .supervisor import Supervisor
+from .telling import GO_ON, duration, say
 
 _QUICK_MIN = 2.75  # of the three minutes that --quick may take, the rest is for starting
 _ABOUT = """\

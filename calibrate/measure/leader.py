@@ -7,13 +7,12 @@ from typing import Any
 
 from . import telling
 from .cases import all_cases
-from .ending import RunEndError
+from .child import Job
 from .environment import identity
 from .facts import Facts
-from .job import Job
 from .plan import Plan, plan
-from .progress import Progress
 from .records import Writer, read_records, record_of, visits_in
+from .telling import Progress, RunEndError
 
 
 class Leader:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .rates import rates
 from .records import key_of, matches, read_records
-from .statistics import median, spread, wide
+from .statistics import median, rates, spread, wide
 
 
 def table(records: Iterable[dict[str, Any]], only: Sequence[str] = ()) -> list[str]:

@@ -20,11 +20,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from .child import Child, how
-from .ending import GO_ON, RunEndError, say
-from .job import RESTART, Job
-from .meeting import Board
-from .pulse import Pulse
+from .child import RESTART, Child, Job, how
+from .meeting import Board, Pulse
+from .telling import GO_ON, RunEndError, say
 
 _STEP_S = 0.2
 _START_S = 300.0  # a worker imports torch, makes a context and joins groups

@@ -19,16 +19,16 @@ from typing import Any
 
 import torch
 
-from .bench import Bench
 from .case import Measurement
 from .cases import all_cases
+from .child import RESTART, Job
 from .device import Device, pick_device
 from .environment import environment, facts_here, gpu_of
 from .facts import Facts
-from .job import RESTART, Job
 from .meeting import Board, join_groups
 from .plan import Plan, Visit, plan
 from .records import record_of
+from .timing import Bench
 
 _PATIENCE = 5.0  # times the expected duration, before a visit counts as hanging
 _FIRST_S = 100.0

@@ -1,11 +1,18 @@
 """Tables of the page about a Profile: where it comes from, its errors, and what in it is assumed."""
 
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
 from ...simulator.base.units import format_seconds
 from ...simulator.figures import Table
 from ...simulator.figures.profile_lines import models_of
 from ...simulator.figures.sections import Marked
+from ...simulator.formats.samples import Samples
 from ...simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
 from ...simulator.profile.forms import quantity
+from ..check import check_profile
 from ..fitting.errors import WEAK
 
 _SURE = ("assumed", "extrapolated", "datasheet", "fitted", "interpolated", "measured", "exact")
@@ -124,3 +131,24 @@ def parameters(profile: Profile) -> list[Table]:
 
 def _value(name: str, value: float) -> str:
     return format_seconds(value) if name.endswith(("_s", ".s")) else f"{value:.4g}"
+
+
+def of_samples(profile: Profile, samples: Samples, points: pd.DataFrame) -> list[Table]:
+    """Which files were drawn, and errors by class and size band."""
+    files = [
+        [Path(str(file)).name, len(rows), rows["seen"].iloc[0], *_percents(rows)]
+        for file, rows in points.groupby("file", sort=True)
+    ]
+    headers = ["file", "rows scored", "seen by the fit?", "median %", "p90 %", "bias %"]
+    checked, _ = check_profile(profile, samples)
+    cells = [list(row) for row in checked.itertuples(index=False)]
+    return [
+        Table("Files of these samples", headers, files),
+        Table("Errors on these samples by class and size", list(checked.columns), cells),
+    ]
+
+
+def _percents(rows: pd.DataFrame) -> list[float]:
+    error = (rows["predicted_s"] / rows["measured_s"] - 1).to_numpy()
+    values = (np.median(np.abs(error)), np.quantile(np.abs(error), 0.9), np.median(error))
+    return [round(100 * float(value), 1) for value in values]

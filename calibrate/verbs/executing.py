@@ -50,7 +50,7 @@ def execute(
 
 def _launch(scenario: Path, changes: list[str], out: Path | None, device: Device) -> int:
     """Start all ranks here; what is wrong is said once, before."""
-    from ..execute.launch import spawn
+    from ..execute.world import spawn
 
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")

@@ -1,22 +1,118 @@
 """`runcast calibrate`: a Profile fitted to samples, one checked on others, a report on one, and what leads there."""
 
+from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .importing import import_
-from .measuring import PASSED_ON, drift, run, show
+from ...simulator.base.errors import UserError, fault
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ...simulator.formats.samples import Samples
+
 calibrate = typer.Typer(no_args_is_help=True, help="Measure; make, check and explain Profiles from samples.")
 
-calibrate.command("run", **PASSED_ON)(run)
-calibrate.command("show", **PASSED_ON)(show)
-calibrate.command("drift", **PASSED_ON)(drift)
-calibrate.command("import")(import_)
+PASSED_ON: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+}
+"""The flags are those of the measuring program itself, `--help` too."""
+
+
+@calibrate.command(**PASSED_ON)
+def run(context: typer.Context) -> None:
+    """Measure this machine: collectives, copies, kernels, launches, interference (needs torch)."""
+    _pass_on("command", context)
+
+
+@calibrate.command(**PASSED_ON)
+def show(context: typer.Context) -> None:
+    """Print what was measured: each case with its median, spread and rate."""
+    _pass_on("show", context)
+
+
+@calibrate.command(**PASSED_ON)
+def drift(context: typer.Context) -> None:
+    """Compare two files of records, case by case: what has become slower or faster?"""
+    _pass_on("drift", context)
+
+
+def _pass_on(module: str, context: typer.Context) -> None:
+    raise typer.Exit(import_module(f"..measure.{module}", __package__).run(context.args))
+
+
+class Column(StrEnum):
+    """Which of the two times of nccl-tests is used."""
+
+    OUT_OF_PLACE = "out-of-place"
+    IN_PLACE = "in-place"
+
+
+@calibrate.command("import")
+def import_(
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs of the tools, text or JSON.")],
+    output: Annotated[Path, typer.Option("--out", "-o", help="File of samples to write (CSV).")],
+    device: Annotated[str | None, typer.Option(help="GPU, as 'H100 SXM'; logs of perftest seldom name it.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="Ranks of a collective.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes that the ranks lie on.")] = None,
+    op: Annotated[str | None, typer.Option(help="Test of nccl-tests that ran, as all_reduce.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="Line rate of all NICs of a node: '8 x 400 Gb/s', or '3.2 Tb/s'.")
+    ] = None,
+    library: Annotated[str | None, typer.Option(help="Library to note instead of the log's.")] = None,
+    column: Annotated[Column, typer.Option(help="Times of nccl-tests to use.")] = Column.OUT_OF_PLACE,
+    buffer: Annotated[str | None, typer.Option(help="Size of a copy of nvbandwidth, as '512 MiB'.")] = None,
+) -> None:
+    """Turn logs of nccl-tests, rccl-tests, nvbandwidth and perftest into samples.
+
+    What a log says itself needs no flag. A flag wins over the log, but a count of ranks that contradicts the bandwidths
+    and a test that is not the log's are refused. Hosts, addresses and environment variables are never written.
+    """
+    from ...simulator.base.files import write_atomic
+    from ...simulator.formats.samples import to_csv
+    from ..importing import Network, Options, import_logs
+
+    if output.exists() and any(log.exists() and log.samefile(output) for log in logs):
+        raise UserError(f"--out = {str(output)!r}: is one of the logs")
+    options = Options(
+        device=device,
+        gpus=gpus,
+        nodes=nodes,
+        op=op,
+        network=None if network is None else Network.parsed(network),
+        library=library,
+        column=column.value,
+        buffer_bytes=None if buffer is None else _bytes(buffer),
+    )
+    samples = import_logs(logs, options)
+    write_atomic(output, to_csv(samples.table))
+    _report(samples, output)
+
+
+def _bytes(text: str) -> float:
+    from ...simulator.base.units import parse
+
+    try:
+        value = parse(text, "bytes")
+    except ValueError as error:
+        raise UserError(fault("--buffer", "", text, str(error))) from None
+    if value <= 0:
+        raise UserError(fault("--buffer", "", text, "expected a size greater than zero"))
+    return value
+
+
+def _report(samples: "Samples", output: Path) -> None:
+    """How many samples of which class, and what was left out."""
+    for name, count in samples.table["cost_class"].value_counts(sort=False).items():
+        typer.echo(f"{name}: {count} sample{'s' if count != 1 else ''}")
+    for line in samples.dropped:
+        typer.echo(line)
+    typer.echo(f"wrote {output}")
+
 
 _SAMPLES = typer.Argument(help="Tables of samples: CSV or JSON lines (docs/profiles.md).", show_default=False)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 from runcast.calibrate.execute.backend import CpuBackend
-from runcast.calibrate.execute.clock import common_clock, ping_pong
-from runcast.calibrate.execute.run import execute_rank
+from runcast.calibrate.execute.run import common_clock, execute_rank, ping_pong
 from runcast.calibrate.execute.world import World, joined
 from runcast.simulator.answers.compare.spans import unfolded
 

@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure import child as module
-from runcast.calibrate.measure.child import Child, how
-from runcast.calibrate.measure.job import Job
+from runcast.calibrate.measure.child import Child, Job, how
 from runcast.calibrate.measure.place import Place
 from runcast.calibrate.measure.plan import Options
 

@@ -7,13 +7,13 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.case import Measurement
-from runcast.calibrate.measure.ending import RunEndError
+from runcast.calibrate.measure.child import Job
 from runcast.calibrate.measure.facts import Facts
-from runcast.calibrate.measure.job import Job
 from runcast.calibrate.measure.leader import Leader
 from runcast.calibrate.measure.place import Place
 from runcast.calibrate.measure.plan import Options
 from runcast.calibrate.measure.records import read_records, record_of
+from runcast.calibrate.measure.telling import RunEndError
 
 MACHINE = {"facts": Facts("cpu").to_json(), "environment": {"group": "environment", "gpu": "CPU"}}
 ONLY = ("overheads/synchronize", "overheads/launch")

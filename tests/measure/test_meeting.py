@@ -6,10 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure import pulse as module
-from runcast.calibrate.measure.meeting import Board, _told
+from runcast.calibrate.measure import meeting as module
+from runcast.calibrate.measure.meeting import Board, Pulse, _told
 from runcast.calibrate.measure.place import Place
-from runcast.calibrate.measure.pulse import Pulse
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure import supervisor as module
-from runcast.calibrate.measure.job import RESTART, Job
+from runcast.calibrate.measure.child import RESTART, Job
 from runcast.calibrate.measure.meeting import Board
 from runcast.calibrate.measure.place import Place
 from runcast.calibrate.measure.plan import Options

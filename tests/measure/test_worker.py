@@ -8,8 +8,8 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure import worker as module
 from runcast.calibrate.measure.case import Case, Measurement
+from runcast.calibrate.measure.child import RESTART, Job
 from runcast.calibrate.measure.device import CpuDevice
-from runcast.calibrate.measure.job import RESTART, Job
 from runcast.calibrate.measure.meeting import Board
 from runcast.calibrate.measure.place import Place
 from runcast.calibrate.measure.plan import Options

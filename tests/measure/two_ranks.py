@@ -6,10 +6,10 @@ import sys
 
 import torch
 import torch.distributed as dist
-from runcast.calibrate.measure.bench import Bench
 from runcast.calibrate.measure.cases import interference, overheads
 from runcast.calibrate.measure.device import CpuDevice
 from runcast.calibrate.measure.facts import Facts
+from runcast.calibrate.measure.timing import Bench
 
 rank, store = int(sys.argv[1]), sys.argv[2]
 facts = Facts("cpu", ((0, 1),))

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runcast.calibrate.fitting.repeats import run_to_run
-from runcast.calibrate.fitting.step_errors import Slopes, Variances, fit_of, left_out, widths
+from runcast.calibrate.fitting.step_errors import Slopes, Variances, fit_of, left_out, run_to_run, widths
 from runcast.simulator.answers.validate.steps.cells import Cells
 from runcast.simulator.costs import PHASES
 from runcast.simulator.uncertainty import Term

@@ -13,10 +13,9 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..bench import Bench
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
-from ..timing import Prepare, cold
+from ..timing import Bench, Prepare, cold
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from ..bench import Bench
 from ..case import Case
 from ..facts import Facts
-from ..timing import Checked, hot
+from ..timing import Bench, Checked, hot
 from .exact import Stretch, checked, message, summands, sums
 from .teams import Team, all_teams, powers
 

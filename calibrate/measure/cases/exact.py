@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..bench import Bench
 from ..case import Act
-from ..timing import Checked
+from ..timing import Bench, Checked
 
 _MESSAGE, _SUM = 251, 17  # elements after which patterns repeat
 _LARGEST = 256  # integers up to it are exact in bf16, and all partial sums with them

@@ -10,10 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch.nn import functional
 
-from ..bench import Bench
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
-from ..timing import Prepare, cold
+from ..timing import Bench, Prepare, cold
 
 # (n, k) of weights in real models, with their tensor-parallel shards
 _WEIGHTS = (

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ..bench import Bench
 from ..case import Case, Measure, Measurement
 from ..facts import Facts
+from ..timing import Bench
 
 _SIZES = (1 << 25, 1 << 28, 1 << 30)  # above 20 MiB torch's allocator has a segment for each
 _QUICK = 1 << 28

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from ....kernels import occupy
-from ..bench import Bench
 from ..beside import beside
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
+from ..timing import Bench
 
 _PROGRAMS = (4, 8, 16, 20, 24, 32)  # about as many as NCCL has channels
 _ROUNDS = 4  # passes over the buffers by one launch: a hold of about a millisecond

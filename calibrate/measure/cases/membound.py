@@ -26,10 +26,9 @@ import torch
 from torch.nn import functional
 
 from ....kernels import cross_entropy, quantize, rmsnorm, swiglu
-from ..bench import Bench
 from ..case import Act, Case
 from ..facts import Facts
-from ..timing import Checked, Prepare, cold
+from ..timing import Bench, Checked, Prepare, cold
 from .ours import differing, kernels_library
 
 _FP8 = torch.float8_e4m3fn

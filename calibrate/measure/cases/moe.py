@@ -14,10 +14,9 @@ import torch
 
 from ....kernels import permute
 from ....kernels.swiglu import swiglu
-from ..bench import Bench
 from ..case import Case
 from ..facts import Facts
-from ..timing import Checked, Prepare, cold
+from ..timing import Bench, Checked, Prepare, cold
 from .ours import differing, kernels_library
 
 

@@ -12,10 +12,9 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from ..bench import Bench
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
-from ..timing import Prepare, cold, hot, on_host
+from ..timing import Bench, Prepare, cold, hot, on_host
 
 _KERNELS = 500  # fewer than a stream's queue holds (1024)
 _CALLS = 100

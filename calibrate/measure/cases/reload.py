@@ -11,10 +11,9 @@ from functools import partial
 import torch
 
 from ....kernels.reload import Scatter
-from ..bench import Bench
 from ..case import Act, Case, Measure
 from ..facts import Facts
-from ..timing import Checked, cold, on_host
+from ..timing import Bench, Checked, cold, on_host
 from .exact import Stretch, checked, message
 from .ours import kernels_library
 

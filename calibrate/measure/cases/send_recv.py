@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from ..bench import Bench
 from ..case import Case
 from ..facts import Facts
-from ..timing import Checked, hot
+from ..timing import Bench, Checked, hot
 from .exact import Stretch, checked, message
 from .teams import Team, in_node, over_nodes, powers
 

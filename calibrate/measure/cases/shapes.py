@@ -12,10 +12,9 @@ from dataclasses import asdict, replace
 
 import torch
 
-from ..bench import Bench
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
-from ..timing import Prepare, cold
+from ..timing import Bench, Prepare, cold
 from .attention import PASSES, Shape, with_backend
 from .gemm import LAYOUTS, PREPARE
 

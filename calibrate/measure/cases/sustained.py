@@ -5,11 +5,10 @@ from collections.abc import Iterator
 
 from torch.nn import functional
 
-from ..bench import Bench
 from ..case import Case, Measure, Measurement
 from ..facts import Facts
 from ..telemetry import Sampler, Telemetry
-from ..timing import warm_up
+from ..timing import Bench, warm_up
 
 _SAMPLE_S = 0.05  # a sample is as many products as last this long
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from runcast.calibrate.fitting.crew import Crew
 from runcast.calibrate.fitting.owners import ARCHITECTURE, NETWORK, owner_of, statements
-from runcast.calibrate.fitting.step_ledger import Found, _entries, _simulated, _watch
+from runcast.calibrate.fitting.step_ledger import Crew, Found, _entries, _simulated, _watch
 from runcast.calibrate.fitting.steps import SMALL, Design, Rows
 from runcast.simulator.answers.validate.steps import read_cases, shipped
 from runcast.simulator.profile import load, load_architecture, load_network, load_profile, load_stack

@@ -5,7 +5,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.calibrate.importing import Network, Options, import_logs
-from runcast.calibrate.verbs.importing import import_
+from runcast.calibrate.verbs.profiles import import_
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.samples import read_samples
 from typer.testing import CliRunner

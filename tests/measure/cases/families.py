@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from runcast.calibrate.measure.bench import Bench
 from runcast.calibrate.measure.device import CpuDevice
 from runcast.calibrate.measure.facts import Facts
+from runcast.calibrate.measure.timing import Bench
 from runcast.simulator.profile.forms import cost_class
 
 CPU = Facts("cpu")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from runcast.calibrate.measure.bench import Bench
-from runcast.calibrate.measure.cases import collectives, copies, handles, numa, reload, send_recv
+from runcast.calibrate.measure.cases import collectives, copies, handles, reload, send_recv
 from runcast.calibrate.measure.device import CpuDevice
 from runcast.calibrate.measure.facts import Facts
+from runcast.calibrate.measure.timing import Bench
 
 SPOILT = (
     *("all_reduce", "all_to_all_single", "broadcast"),
@@ -77,7 +77,7 @@ def main(folder, rank, ranks, nodes, spoil=""):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=ranks)
     if spoil and rank == ranks - 1:
         spoil_results()
-    numa.cpus_of = lambda _node: os.sched_getaffinity(0)
+    copies.cpus_of = lambda _node: os.sched_getaffinity(0)
     facts = facts_of(ranks, int(nodes))
     cases = smallest(facts, bool(spoil))
     groups = {team: dist.new_group(list(team)) for team in sorted({case.team for case in cases if len(case.team) > 1})}

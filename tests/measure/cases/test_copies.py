@@ -6,10 +6,10 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
-from runcast.calibrate.measure.bench import Bench
-from runcast.calibrate.measure.cases import copies, numa, reload
+from runcast.calibrate.measure.cases import copies, reload
 from runcast.calibrate.measure.device import CpuDevice, CudaDevice
 from runcast.calibrate.measure.facts import Facts
+from runcast.calibrate.measure.timing import Bench
 
 from .. import fake_cuda
 
@@ -104,14 +104,14 @@ def test_cases_run_with_streams_and_events(family, monkeypatch):
 
 @pytest.mark.parametrize(("text", "cpus"), [("0-3,8\n", [0, 1, 2, 3, 8]), ("5", [5]), ("\n", [])])
 def test_lists_of_cpus_as_linux_writes_them(text, cpus):
-    assert list(numa.parsed(text)) == cpus
+    assert list(copies.parsed(text)) == cpus
 
 
 def test_a_thread_runs_on_a_node_and_then_where_it_did(monkeypatch):
     before = os.sched_getaffinity(0)
     one = {min(before)}
-    monkeypatch.setattr(numa, "cpus_of", lambda _node: one)
-    with numa.running_on(0):
+    monkeypatch.setattr(copies, "cpus_of", lambda _node: one)
+    with copies.running_on(0):
         assert os.sched_getaffinity(0) == one
     assert os.sched_getaffinity(0) == before
 
@@ -119,10 +119,10 @@ def test_a_thread_runs_on_a_node_and_then_where_it_did(monkeypatch):
 def test_cpus_of_a_node_come_from_sysfs(monkeypatch, tmp_path):
     (tmp_path / "node1").mkdir()
     (tmp_path / "node1" / "cpulist").write_text("4-5\n")
-    monkeypatch.setattr(numa, "_NODES", tmp_path)
-    assert numa.cpus_of(1) == {4, 5}
+    monkeypatch.setattr(copies, "_NODES", tmp_path)
+    assert copies.cpus_of(1) == {4, 5}
     with pytest.raises(OSError, match="node0"):
-        numa.cpus_of(0)
+        copies.cpus_of(0)
 
 
 def test_memory_is_pinned_while_it_is_used_and_no_longer(monkeypatch):
@@ -132,7 +132,7 @@ def test_memory_is_pinned_while_it_is_used_and_no_longer(monkeypatch):
     monkeypatch.setattr(torch.cuda, "check_error", lambda code: calls.append(("check", code)))
     device = object.__new__(CudaDevice)
     monkeypatch.setattr(device, "synchronize", lambda: calls.append(("synchronize",)), raising=False)
-    with numa.memory_here(device, 8192) as memory:
+    with copies.memory_here(device, 8192) as memory:
         assert memory.tolist() == [1] * 8192
         address = memory.data_ptr()
     assert calls == [

@@ -3,11 +3,11 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
-from runcast.calibrate.measure.bench import Bench
 from runcast.calibrate.measure.cases import moe
 from runcast.calibrate.measure.cases.moe import cases, shares
 from runcast.calibrate.measure.device import CpuDevice
 from runcast.calibrate.measure.plan import call_s
+from runcast.calibrate.measure.timing import Bench
 from runcast.simulator.hardware import cluster, limits
 from runcast.simulator.profile.forms import cost_class
 
