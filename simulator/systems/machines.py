@@ -10,10 +10,14 @@ import numpy as np
 
 from ..base.errors import UserError, fault
 from ..base.memo import Memo
+from ..costs import Costs
 from ..hardware import Cluster, Device, cluster
+from ..models.awkward import Awkward
 from ..profile import Profile
 from ..profile.numbers import Names, choose_profiles, devices_of
 from ..program import Program
+from ..timeline import Timeline
+from ..timeline.insight import CriticalPath
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,30 @@ class OnMachines:
     def program(self) -> Program:
         """What happens."""
         raise NotImplementedError
+
+    @property
+    def costs(self) -> Costs:
+        """How long each op takes alone."""
+        raise NotImplementedError
+
+    @property
+    def neat_costs(self) -> Costs:
+        """The same if kernels were made for every size."""
+        return self.costs
+
+    @property
+    def awkward(self) -> tuple[Awkward, ...]:
+        """Sizes of a trained model that no kernel is made for."""
+        return ()
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """Parameters that are 1 where neither profile nor stack states them."""
+        return ()
+
+    def began_s(self, timeline: Timeline) -> float:
+        """When the time that is asked for begins."""
+        return 0.0
 
     def restated(self, values: Mapping[str, float]) -> Self:
         """The same scenario with parameters of its profile stated anew, for all devices alike."""
@@ -93,6 +121,14 @@ class OnMachines:
                 raise UserError(fault(self.where, f"slow.{i}.node", one.node, allowed))
             factors[list(self.cluster.gpus_of(one.node))] *= one.factor
         return factors
+
+
+def lost_to_shapes_s(resolved: OnMachines, path: CriticalPath) -> float:
+    """Seconds of the critical path that ops take longer because no kernel is made for their sizes."""
+    if not resolved.awkward:
+        return 0.0
+    now, neat = (costs.uncontended_s[path.ops] for costs in (resolved.costs, resolved.neat_costs))
+    return float((path.seconds * (1 - np.divide(neat, now, out=np.ones_like(now), where=now > 0))).sum())
 
 
 def canonical(content: Any) -> str:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.memo import Memo
+from ..program import Program
+from ..report.parts import Parts
 from ..report.report import Report, Total, Words
+from ..timeline.insight import CriticalPath
 from .keys import Need, Pin, Rivals
 from .tables import Table
 
@@ -26,7 +29,9 @@ class System:
     `fill` adds what the file leaves to others, such as its software stack. `resolve` takes a checked scenario, where it
     is from, and a Memo, and finds what its names stand for; `predict` makes a prediction of that, whose report is a
     `report`, and `words` says it in words. `total` takes from such a report as JSON, which has `total_needs`, the time
-    that it is compared by.
+    that it is compared by. `parts` says what a report's total is made of, given its Program, the critical path of the
+    total and that path's seconds by kind of op, or is None where nothing is explained; `what_ifs` are the subjects of
+    shipped what-ifs that may help.
     """
 
     kind: str
@@ -39,6 +44,8 @@ class System:
     words: Callable[[Any], Words]
     total: Callable[[Mapping[str, Any]], Total]
     total_needs: tuple[str, ...]
+    parts: Callable[[Any, Program, CriticalPath, Mapping[str, float]], Parts] | None
+    what_ifs: tuple[str, ...]
     needs: tuple[Need, ...]
     rivals: Rivals
     pins: tuple[Pin, ...]

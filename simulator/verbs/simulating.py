@@ -57,11 +57,10 @@ def _print_summary(prediction: "AnyPrediction") -> None:
 def _drawn(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str], dict[str, Any]]:
     """Both intervals in words, and that of the draws as plain values."""
     from ..base.errors import UserError
-    from ..predict import CyclePrediction
     from ..uncertainty import Interval, monte_carlo
     from ..uncertainty.text import beside
 
-    if isinstance(prediction, CyclePrediction):
+    if prediction.errors is None:
         raise UserError("--draws: a cycle has no interval; simulate its update by itself")
     report, found = prediction.report, monte_carlo(prediction, draws, seed)
     low_s, high_s, median_s = found.interval.low_s, found.interval.high_s, found.quantile_s(0.5)

@@ -5,7 +5,6 @@ import json
 import pytest
 from runcast.simulator.answers.compare import Given, Input, compare, open_side
 from runcast.simulator.answers.explain.case import read_case
-from runcast.simulator.answers.explain.parts import parts_of
 
 from .sides import STEP, left_with
 
@@ -143,7 +142,7 @@ def test_a_report_of_another_version_is_told(folder, tmp_path, capsys, key):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"kind": "nonsense"}, "kind = 'nonsense': expected a report of train_step, weight_update, rl_cycle"),
+        ({"kind": "nonsense"}, "kind = 'nonsense': expected a report of weight_update, train_step, rl_cycle"),
         ({"makespan_s": "2 s"}, "makespan_s = '2 s': expected a number"),
         ({"makespan_s": 0}, "makespan_s = 0: expected a time above zero"),
         ({"interval_low_s": 9.0, "interval_high_s": 1.0}, "interval_low_s = 9.0: expected at most interval_high_s"),
@@ -204,7 +203,7 @@ def test_an_update_is_split_as_its_critical_path_from_where_its_time_begins(repo
     assert (found.total_s, found.interval) == (
         case.report.update_time_s, (case.report.interval_low_s, case.report.interval_high_s),
     )  # fmt: skip
-    assert found.terms == pytest.approx(parts_of(case).path_s)
+    assert found.terms == pytest.approx(case.parts.path_s)
     assert sum(found.terms.values()) == pytest.approx(found.total_s, rel=1e-12)
 
 

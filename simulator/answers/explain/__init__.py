@@ -1,11 +1,11 @@
 """Why a prediction is what it is, what each number in it is worth, and what would help."""
 
+from ...report.parts import Parts
 from .advice import Refused, Tried
 from .case import Case, make_case
 from .explanation import Explanation, explain, explained, first_look
 from .knobs import Knob, knobs
 from .page import write_page
-from .parts import Parts
 from .sensitivity import Sensitivity, Side
 from .text import lines
 from .turning import Turned, turn

@@ -11,12 +11,10 @@ from typing import Any
 from ...base.errors import UserError
 from ...models.awkward import PADDED
 from ...scenario import Changes, WhatIf, what_ifs
-from ...systems.train_step.report import TrainReport
-from ...systems.train_step.resolve import ResolvedTrain
-from .case import AnyReport, AnyResolved, Case
+from ...systems.machines import OnMachines
+from ...systems.registry import SYSTEMS
+from .case import Case
 from .sensitivity import Progress
-
-_SUBJECTS = {"train_step": ("machine", "plan"), "weight_update": ("machine", "update")}
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Refused:
 def advice(case: Case, progress: Progress) -> tuple[list[Tried], list[Refused]]:
     """All what-ifs of the kind of a case: those simulated, the greatest gain first, and those refused."""
     tried, refused = list[Tried](), list[Refused]()
-    shipped = [one for one in what_ifs().values() if one.subject in _SUBJECTS[case.resolved.scenario.kind]]
+    shipped = [one for one in what_ifs().values() if one.subject in SYSTEMS[case.report.kind].what_ifs]
     asked = [*shipped, *_paddings(case.resolved)]
     for i, one in enumerate(asked, start=1):
         progress(f"{i} of {len(asked)} what-ifs: {one.name}")
@@ -65,10 +63,8 @@ def advice(case: Case, progress: Progress) -> tuple[list[Tried], list[Refused]]:
     return sorted(tried, key=lambda one: -one.gain), refused
 
 
-def _paddings(resolved: AnyResolved) -> Iterator[WhatIf]:
+def _paddings(resolved: OnMachines) -> Iterator[WhatIf]:
     """For each awkward size of a model, the next one that kernels are made for."""
-    if not isinstance(resolved, ResolvedTrain):
-        return
     model = "model.overrides" if resolved.scenario.model.preset else "model.config"
     for one in resolved.awkward:
         changes = {"parallel.pad_vocab": PADDED} if one.key == "vocab_size" else {f"{model}.{one.key}": one.value}
@@ -82,19 +78,7 @@ def best(tried: Iterable[Tried], *subjects: str, most: int = 3) -> list[Tried]:
     return [one for one in fitting if distinct[one.total_s, one.memory_bytes] is one][:most]
 
 
-def held(resolved: AnyResolved, report: AnyReport) -> tuple[int, int]:
-    """Bytes that the fullest device needs, and that it has; of an update, that the smallest has."""
-    if isinstance(report, TrainReport):
-        return round(report.peak.peak_bytes), report.memory_bytes
-    return round(report.peak.bytes), resolved.memory_bytes
-
-
 def _tried(case: Case, one: WhatIf) -> Tried:
     other = case.variant(one.changes)
-    gain = 1 - _per_unit_s(other.report) / _per_unit_s(case.report)
-    memory = held(other.resolved, other.report)
-    return Tried(one.name, one.subject, one.about, one.changes, other.total_s, gain, *memory)
-
-
-def _per_unit_s(report: AnyReport) -> float:
-    return 1 / report.tokens_per_s if isinstance(report, TrainReport) else report.update_time_s
+    gain = 1 - other.report.per_unit_s / case.report.per_unit_s
+    return Tried(one.name, one.subject, one.about, one.changes, other.total_s, gain, *other.prediction.memory)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +14,16 @@ from ...base.errors import UserError, fault
 from ...base.files import read_toml
 from ...base.memo import Memo
 from ...costs import Costs
-from ...models.awkward import Awkward
+from ...predict import Prediction, TrainPrediction, predicted
 from ...program import Program
+from ...report.parts import Parts
 from ...scenario import Changes, changed, check_question, resolve
-from ...systems.rl_cycle.resolve import ResolvedCycle
-from ...systems.train_step.report import TrainReport, lost_to_shapes_s, make_train_report
-from ...systems.train_step.resolve import ResolvedTrain
-from ...systems.weight_update.report import Report, make_report
-from ...systems.weight_update.resolve import Resolved
+from ...systems.machines import OnMachines, lost_to_shapes_s
+from ...systems.registry import SYSTEMS
 from ...timeline import Timeline
-from ...timeline.insight import CriticalPath, critical_path
+from ...timeline.insight import CriticalPath, by_group, critical_path
 
 Floats = NDArray[np.float64]
-AnyResolved = Resolved | ResolvedTrain
-AnyReport = Report | TrainReport
 
 
 @dataclass(frozen=True)
@@ -37,24 +33,35 @@ class Case:
     table: Mapping[str, Any]
     where: str
     memo: Memo
-    resolved: AnyResolved
+    resolved: Any
 
     @cached_property
+    def prediction(self) -> Prediction | TrainPrediction:
+        """The case as it is."""
+        return cast(Prediction | TrainPrediction, predicted(self.resolved))
+
+    @property
     def timeline(self) -> Timeline:
         """What happens when."""
-        return engine.simulate(self.resolved.program, self.resolved.costs)
+        return self.prediction.timeline
+
+    @property
+    def report(self) -> Any:
+        """The report of the case as it is."""
+        return self.prediction.report
 
     @cached_property
-    def report(self) -> AnyReport:
-        """The report of the case as it is."""
-        if isinstance(self.resolved, ResolvedTrain):
-            return make_train_report(self.resolved, self.timeline)
-        return make_report(self.resolved, self.timeline)
+    def parts(self) -> Parts:
+        """What its total is made of."""
+        costs, parts = self.resolved.costs, SYSTEMS[self.report.kind].parts
+        assert parts is not None
+        by_class = by_group(self.path, costs.cost_class, costs.classes)
+        return parts(self.report, self.resolved.program, self.path, by_class)
 
     @cached_property
     def path(self) -> CriticalPath:
         """The critical path of what is explained: the step, or the update from where its time begins."""
-        return critical_path(self.timeline, began_s(self.resolved, self.timeline))
+        return critical_path(self.timeline, self.resolved.began_s(self.timeline))
 
     @cached_property
     def beside_s(self) -> Mapping[int, Floats]:
@@ -73,16 +80,11 @@ class Case:
     @property
     def total_s(self) -> float:
         """What is explained: the step time, or the update time."""
-        return self.timeline.makespan_s - began_s(self.resolved, self.timeline)
-
-    @property
-    def awkward(self) -> tuple[Awkward, ...]:
-        """Sizes of a trained model that no kernel is made for."""
-        return self.resolved.awkward if isinstance(self.resolved, ResolvedTrain) else ()
+        return self.timeline.makespan_s - self.resolved.began_s(self.timeline)
 
     def awkward_s(self, simulate: bool) -> float:
         """How much shorter the total were with kernels for them: simulated, or along the critical path as it is."""
-        if not isinstance(self.resolved, ResolvedTrain) or not self.awkward:
+        if not self.resolved.awkward:
             return 0.0
         if not simulate:
             return lost_to_shapes_s(self.resolved, self.path)
@@ -96,16 +98,16 @@ class Case:
         """
         return make_case(changed(self.table, changes, self.where), self.where, self.memo)
 
-    def on_machine(self, changes: Changes) -> AnyResolved:
+    def on_machine(self, changes: Changes) -> OnMachines:
         """The same Program on a machine with other rates, which decide how long ops take, not what happens."""
         other = self.variant(changes).resolved
         vars(other)["program"] = self.resolved.program
         return other
 
-    def simulated_s(self, resolved: AnyResolved) -> float:
+    def simulated_s(self, resolved: OnMachines) -> float:
         """The total of the same Program with other costs."""
         timeline = engine.simulate(resolved.program, resolved.costs)
-        return timeline.makespan_s - began_s(resolved, timeline)
+        return timeline.makespan_s - resolved.began_s(timeline)
 
 
 def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Case:
@@ -128,17 +130,11 @@ def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:
         UserError: as `read_case`.
     """
     resolved = resolve(check_question(table, where), where, memo)
-    if isinstance(resolved, ResolvedCycle):
+    kind = resolved.scenario.kind
+    if SYSTEMS[kind].parts is None:
         allowed = "explain its weight update or its training step, as a scenario of kind weight_update or train_step"
-        raise UserError(fault(where, "kind", "rl_cycle", allowed))
+        raise UserError(fault(where, "kind", kind, allowed))
     return Case(table, where, memo, resolved)
-
-
-def began_s(resolved: AnyResolved, timeline: Timeline) -> float:
-    """When the time of a report begins: a step at once, an update as `make_report` says."""
-    if isinstance(resolved, ResolvedTrain):
-        return 0.0
-    return timeline.span_of(resolved.opening)[1]
 
 
 def same_costs(one: Costs, other: Costs) -> bool:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...report.parts import Parts
 from ...scenario import parsed
-from ...systems.train_step.resolve import ResolvedTrain
-from .advice import Refused, Tried, advice, best, held
+from ...systems.registry import SYSTEMS
+from .advice import Refused, Tried, advice, best
 from .case import Case, read_case
 from .knobs import STEP, Knob
-from .parts import Parts, parts_of
 from .sensitivity import Progress, Sensitivity, sensitivities
 
 
@@ -45,7 +45,7 @@ class Explanation:
     @property
     def what(self) -> str:
         """What takes `total_s`."""
-        return "step" if self.kind == "train_step" else "update"
+        return SYSTEMS[self.kind].short
 
     @property
     def fits(self) -> bool:
@@ -139,27 +139,23 @@ def _explanation(
     refused: Sequence[Refused],
     quick: bool,
 ) -> Explanation:
-    memory, device = held(case.resolved, case.report)
+    memory, device = case.prediction.memory
     return Explanation(
         name=case.report.name,
-        kind=_kind(case),
+        kind=case.report.kind,
         question=case.report.question,
         scenario_hash=case.report.scenario_hash,
         total_s=case.total_s,
         interval_low_s=case.report.interval_low_s,
         interval_high_s=case.report.interval_high_s,
-        parts=parts_of(case),
+        parts=case.parts,
         memory_bytes=memory,
         device_memory_bytes=device,
         sensitivities=tuple(found),
         without_effect=tuple(knob.name for knob in without),
         tried=tuple(tried),
         refused=tuple(refused),
-        awkward=tuple(one.text for one in case.awkward),
+        awkward=tuple(one.text for one in case.resolved.awkward),
         awkward_s=case.awkward_s(simulate=not quick),
         quick=quick,
     )
-
-
-def _kind(case: Case) -> str:
-    return "train_step" if isinstance(case.resolved, ResolvedTrain) else "weight_update"

@@ -12,10 +12,9 @@ from ...base.errors import UserError
 from ...base.units import format_rate, format_seconds, parse
 from ...costs import HEAD_MULTIPLE
 from ...hardware import described, described_device
-from ...profile import FACTORS
 from ...profile.parameters import allowed
-from ...systems.train_step.resolve import ResolvedTrain
-from .case import AnyResolved, Case
+from ...systems.machines import OnMachines
+from .case import Case
 
 _Rate = Literal["bytes_per_s", "flop_per_s"]
 
@@ -81,7 +80,7 @@ def knobs(case: Case) -> list[Knob]:
     return [*machine_knobs(case.table["cluster"], case.where), *class_knobs(case.resolved)]
 
 
-def turned(case: Case, some: Sequence[Knob], better: bool) -> AnyResolved:
+def turned(case: Case, some: Sequence[Knob], better: bool) -> OnMachines:
     """The case with a knob of the machine, or some of classes, a tenth better or worse."""
     if some[0].subject == "machine":
         (knob,) = some
@@ -110,11 +109,10 @@ def _rates(
             yield Knob(f"{prefix}.{key}", "machine", meaning, now, unit, more_is_better=True)
 
 
-def class_knobs(resolved: AnyResolved) -> Iterator[Knob]:
+def class_knobs(resolved: OnMachines) -> Iterator[Knob]:
     """The parameters of profile and stack, and where a training step's are silent, factors of one."""
     values = {name: parameter.value for name, parameter in resolved.profile.parameters.items()}
-    if isinstance(resolved, ResolvedTrain):
-        values = {f"time_factor.{phase}": 1.0 for phase in FACTORS} | values
+    values = dict.fromkeys(resolved.factors, 1.0) | values
     for name, now in values.items():
         if now > 0 and not name.startswith("memory.") and name != HEAD_MULTIPLE:  # which is a count
             known = allowed(name)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...costs import Costs
-from .case import AnyResolved, Case, Floats, same_costs
+from ...systems.machines import OnMachines
+from .case import Case, Floats, same_costs
 from .knobs import Knob, knobs, turned
 
 _APART, _LEAST = 0.1, 5e-4
@@ -107,7 +108,7 @@ def sensitivity(case: Case, knob: Knob, quick: bool = False) -> Sensitivity:
     return _sensitivity(case, knob, turned(case, [knob], better=False), quick)
 
 
-def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, AnyResolved]]:
+def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, OnMachines]]:
     """Those of some knobs that a cost rests on, each turned for the worse: first all are turned, then each half."""
     if not some:
         return
@@ -122,13 +123,13 @@ def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, AnyResolv
     yield from _that_matter(case, some[half:])
 
 
-def _sensitivity(case: Case, knob: Knob, worse: AnyResolved, quick: bool) -> Sensitivity:
+def _sensitivity(case: Case, knob: Knob, worse: OnMachines, quick: bool) -> Sensitivity:
     better = turned(case, [knob], better=True)
     sides = _side(case, better, knob.value(True), quick), _side(case, worse, knob.value(False), quick)
     return Sensitivity(knob, *sides, case.total_s)
 
 
-def _side(case: Case, turned_so: AnyResolved, value: float, quick: bool) -> Side:
+def _side(case: Case, turned_so: OnMachines, value: float, quick: bool) -> Side:
     simulated = None if quick else case.simulated_s(turned_so) - case.total_s
     return Side(value, first_order_s(case, turned_so.costs), simulated)
 

@@ -78,7 +78,7 @@ def _awkward(found: Explanation) -> Iterator[str]:
 
 def _exposed(found: Explanation) -> str:
     parts, total = found.parts, found.total_s
-    if found.kind == "weight_update":
+    if parts.bubble_s is None:
         return f"Copies, broadcasts and writes are exposed for {parts.exposed_s / total:.1%} of it."
     axes = [f"{axis} {seconds / total:.1%}" for axis in _AXES if (seconds := parts.path_s.get(axis, 0.0)) > 0]
     which = f" ({', '.join(axes)})" if axes else ""

@@ -149,7 +149,7 @@ def figures_of(prediction: AnyPrediction, most_spans: int | None = None) -> dict
     `most_spans` is how many exchanges the pipeline of a step draws apart: by default what a page bears.
     """
     if not isinstance(prediction, TrainPrediction):
-        return {f"Timeline of {SYSTEMS[prediction.report.kind].short}": _timeline(prediction, most_spans)}
+        return {f"Timeline of the {SYSTEMS[prediction.report.kind].short}": _timeline(prediction, most_spans)}
     return {PIPELINE: _timeline(prediction, most_spans)} | _of_ranks(prediction)
 
 

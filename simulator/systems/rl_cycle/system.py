@@ -38,6 +38,11 @@ class CyclePrediction:
         return None
 
     @property
+    def errors(self) -> None:
+        """Nothing is known of what its times may be off by."""
+        return None
+
+    @property
     def shown_ranks(self) -> tuple[int, ...]:
         """The first rank of the trainer and of some engines."""
         firsts = [place.ranks[0] for place in self.timeline.program.places]
@@ -58,8 +63,9 @@ def _updated(report: Report) -> Updated:
 
 
 SYSTEM = System(
-    kind="rl_cycle", title="an RL cycle", short="the cycle",
+    kind="rl_cycle", title="an RL cycle", short="cycle",
     schema=CycleScenario, resolve=ResolvedCycle, predict=predict,
     report=CycleReport, words=words, total=total, total_needs=TOTAL_NEEDS,
+    parts=None, what_ifs=(),
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS,
 )  # fmt: skip

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...costs import BUSY, PHASES
+from ...costs import BUSY, PHASES, WAITS
 from ...profile import PROVENANCE
 from ...program import Program
 from ...report.metric import PRICE, Metric, spending
+from ...report.parts import Parts, sum_of
 from ...report.report import Report, Total
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
@@ -26,6 +27,7 @@ from ...timeline.insight import (
     split_by_place,
 )
 from ...uncertainty import of_path, size_notes
+from ..machines import lost_to_shapes_s
 from .errors import step_errors
 from .flop import model_flop
 from .memory import OWNERS, RankMemory, rank_memory
@@ -127,6 +129,11 @@ class TrainReport(Report):
         return self.tokens_per_s / self.gpus
 
     @property
+    def per_unit_s(self) -> float:
+        """Seconds per token, so that a step of twice the sequences is no loss."""
+        return 1 / self.tokens_per_s
+
+    @property
     def mfu(self) -> float:
         """Model FLOP utilisation, causal attention."""
         return self.model_flop / self.gpus / self.step_time_s / self.peak_flop_per_s
@@ -225,6 +232,24 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     )
 
 
+_AXES = tuple(phase for phase in WAITS if phase not in ("pipeline", "host", "offload"))
+
+
+def parts(report: TrainReport, _program: Program, _path: CriticalPath, class_s: Mapping[str, float]) -> Parts:
+    """The parts of a step."""
+    split = {phase: seconds for phase, seconds in report.split_s.items() if seconds}
+    return Parts(
+        split_s=split,
+        path_s=report.exposed,
+        class_s=class_s,
+        exposed_s=sum_of(split, _AXES),
+        exposed_path_s=sum_of(report.exposed, (*_AXES, "pipeline")),
+        bubble_s=report.split_s["pipeline"],
+        host_s=report.exposed.get("host", 0.0),
+        slowed_s=report.slowed_s,
+    )
+
+
 TOTAL_NEEDS = ("makespan_s", "interval_low_s", "interval_high_s", "split_s")
 
 
@@ -257,14 +282,6 @@ def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:
     share = lost_to_shapes_s(resolved, path) / max(float(path.seconds.sum()), 1e-30)
     if share >= _LEAST_LOST:
         yield f"awkward shapes cost {share:.1%} of the step: {'; '.join(one.text for one in resolved.awkward)}"
-
-
-def lost_to_shapes_s(resolved: ResolvedTrain, path: CriticalPath) -> float:
-    """Seconds of the critical path that ops take longer because no kernel is made for their sizes."""
-    if not resolved.awkward:
-        return 0.0
-    now, neat = (costs.uncontended_s[path.ops] for costs in (resolved.costs, resolved.neat_costs))
-    return float((path.seconds * (1 - np.divide(neat, now, out=np.ones_like(now), where=now > 0))).sum())
 
 
 def _by_phase(path: CriticalPath, timeline: Timeline, resolved: ResolvedTrain) -> dict[str, float]:

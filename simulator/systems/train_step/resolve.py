@@ -18,7 +18,7 @@ from ...hardware import resolved
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
 from ...models.shard import Shard
-from ...profile import TP_EXPOSED, Profile
+from ...profile import FACTORS, TP_EXPOSED, Profile
 from ...profile.numbers import load_numbers, notes_on
 from ...program import Place, Program, join
 from ...program.parallel import ParallelDims
@@ -53,6 +53,11 @@ class ResolvedTrain(OnMachines):
         """The model's shape."""
         model = self.scenario.model
         return self.memo.get("model", (repr(model), self.where), lambda: shape_of(model, self.where))
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """Of phases."""
+        return tuple(f"time_factor.{phase}" for phase in FACTORS)
 
     @property
     def derived(self) -> dict[str, object]:

@@ -11,7 +11,7 @@ from ..system import System
 from . import keys
 from .defaults import with_defaults
 from .errors import step_errors
-from .report import TOTAL_NEEDS, TrainReport, make_train_report, total
+from .report import TOTAL_NEEDS, TrainReport, make_train_report, parts, total
 from .resolve import ResolvedTrain
 from .scenario import TrainScenario
 from .text import words
@@ -36,6 +36,11 @@ class TrainPrediction:
         return self.resolved.plan.grid
 
     @property
+    def memory(self) -> tuple[int, int]:
+        """Bytes that the fullest device needs, and that it has."""
+        return round(self.report.peak.peak_bytes), self.report.memory_bytes
+
+    @property
     def costs(self) -> Costs:
         """How long each op takes alone."""
         return self.resolved.costs
@@ -57,8 +62,9 @@ def predict(resolved: ResolvedTrain) -> TrainPrediction:
 
 
 SYSTEM = System(
-    kind="train_step", title="a training step", short="the step",
+    kind="train_step", title="a training step", short="step",
     schema=TrainScenario, resolve=ResolvedTrain, predict=predict,
     report=TrainReport, words=words, total=total, total_needs=TOTAL_NEEDS,
+    parts=parts, what_ifs=("machine", "plan"),
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS, fill=with_defaults,
 )  # fmt: skip

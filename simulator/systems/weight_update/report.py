@@ -15,6 +15,7 @@ from ...base.op_kinds import op_kind
 from ...profile import PROVENANCE
 from ...program import Program
 from ...report.metric import PRICE, Metric, spending
+from ...report.parts import Parts, sum_of
 from ...report.report import ROUNDING, Total
 from ...report.report import Report as Base
 from ...report.spending import Rates, Spending, rates
@@ -113,6 +114,11 @@ class Report(Base):
         return self.bytes / self.update_time_s
 
     @property
+    def per_unit_s(self) -> float:
+        """Seconds of an update."""
+        return self.update_time_s
+
+    @property
     def spent(self) -> Spending:
         """What all GPUs of the cluster cost and draw at most during the update."""
         return self.rates.over(self.update_time_s)
@@ -136,7 +142,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     the draining. The interval holds 90 %, to first order, as a factor (docs/uncertainty.md).
     """
     program, costs = timeline.program, resolved.costs
-    began = timeline.span_of(resolved.opening)[1]
+    began = resolved.began_s(timeline)
     resumed = timeline.span_of("resume" if resolved.from_trainers else "barrier")[1]
     path = critical_path(timeline)
     update_s = timeline.makespan_s - began
@@ -162,7 +168,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         pause_s=resumed - (0.0 if resolved.from_trainers else began),
         busy_s={phase: timeline.busy_s(*kinds) for phase, kinds in _kinds_by_phase(program).items()},
         exposed=by_group(path, phase_of, tuple(PHASES)),
-        host_share=_host_share(path, timeline),
+        host_share=_host_s(path, program) / timeline.makespan_s,
         provenance=provenance(path, costs),
         peak=peak_bytes(timeline, static_bytes=_static_bytes(resolved)),
         busiest_link=costs.link_names[busiest],
@@ -170,6 +176,25 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         rates=held,
         engine_rates=engines,
         notes=(*resolved.notes, *held.notes),
+    )
+
+
+_MOVING = ("h2d", "broadcast", "write")
+
+
+def parts(_report: Report, program: Program, path: CriticalPath, class_s: Mapping[str, float]) -> Parts:
+    """The parts of an update, whose critical path begins where its time does."""
+    seconds = by_group(path, phase_of_op(program), tuple(PHASES))
+    moved = sum_of(seconds, _MOVING)
+    return Parts(
+        split_s={phase: seconds[phase] for phase in PHASES if phase in seconds},
+        path_s=seconds,
+        class_s=class_s,
+        exposed_s=moved,
+        exposed_path_s=moved,
+        bubble_s=None,
+        host_s=_host_s(path, program),
+        slowed_s={},
     )
 
 
@@ -209,12 +234,11 @@ def _layouts(resolved: Resolved) -> str:
     return f"{sources} trainers {' '.join([*sizes, ''])}to {targets} GPUs {' '.join(engine)}"
 
 
-def _host_share(path: CriticalPath, timeline: Timeline) -> float:
-    """What share of the critical path are host threads at work, whatever the GPUs and links do meanwhile."""
-    program = timeline.program
+def _host_s(path: CriticalPath, program: Program) -> float:
+    """Seconds of a path in which host threads alone are at work, whatever the GPUs and links do meanwhile."""
     on_host = np.array([lane.name in HOST_LANES for lane in program.lanes])[program.lanes_of.values]
     elsewhere = np.bincount(program.lanes_of.row_of_value()[~on_host], minlength=len(program)) > 0
-    return float(path.seconds[~elsewhere[path.ops]].sum() / timeline.makespan_s)
+    return float(path.seconds[~elsewhere[path.ops]].sum())
 
 
 def _static_bytes(resolved: Resolved) -> dict[str, int]:

@@ -19,6 +19,7 @@ from ...models import ModelSpec, Weights, weights
 from ...profile import Profile, check_complete
 from ...profile.numbers import load_numbers, notes_on
 from ...program import Program
+from ...timeline import Timeline
 from ..machines import OnMachines, canonical
 from ..shape import shape_of
 from ..tables import FOR_PEOPLE
@@ -87,6 +88,10 @@ class Resolved(OnMachines):
     def opening(self) -> str:
         """The op behind which the time of an update begins: its metadata gathered, or requests stopped."""
         return "pause" if self.from_trainers else "gather_metas"
+
+    def began_s(self, timeline: Timeline) -> float:
+        """When the time of the update begins."""
+        return timeline.span_of(self.opening)[1]
 
     @cached_property
     def dtype(self) -> str:

@@ -8,7 +8,7 @@ from ...timeline import Timeline
 from ...uncertainty import Errors, of_spreads
 from ..system import System
 from . import keys
-from .report import TOTAL_NEEDS, Report, make_report, total
+from .report import TOTAL_NEEDS, Report, make_report, parts, total
 from .resolve import Resolved
 from .scenario import Scenario
 from .text import words
@@ -33,6 +33,11 @@ class Prediction:
         return None
 
     @property
+    def memory(self) -> tuple[int, int]:
+        """Bytes that the fullest device needs, and that the smallest has."""
+        return round(self.report.peak.bytes), self.resolved.memory_bytes
+
+    @property
     def costs(self) -> Costs:
         """How long each op takes alone."""
         return self.resolved.costs
@@ -44,7 +49,7 @@ class Prediction:
 
     def answer_s(self, timeline: Timeline) -> float:
         """Seconds of an update proper, which begins once it is prepared for."""
-        return timeline.makespan_s - timeline.span_of(self.resolved.opening)[1]
+        return timeline.makespan_s - self.resolved.began_s(timeline)
 
 
 def predict(resolved: Resolved) -> Prediction:
@@ -54,8 +59,9 @@ def predict(resolved: Resolved) -> Prediction:
 
 
 SYSTEM = System(
-    kind="weight_update", title="a weight update", short="the update",
+    kind="weight_update", title="a weight update", short="update",
     schema=Scenario, resolve=Resolved, predict=predict,
     report=Report, words=words, total=total, total_needs=TOTAL_NEEDS,
+    parts=parts, what_ifs=("machine", "update"),
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.pins(lambda update: update),
 )  # fmt: skip
