@@ -4,7 +4,7 @@ Ops repeat: every distinct (kind, type, group, bytes, shape) is priced once. A r
 op asks for the links of that rank: its NIC and PCIe lanes, its NVLink port.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -45,6 +45,7 @@ class _Machine:
     profile: Profile
     limits: Limits
     gpus: int
+    known: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
 
     @cached_property
     def kernels(self) -> Kernels:
@@ -54,8 +55,19 @@ class _Machine:
     def networks(self) -> Networks:
         return Networks(self.profile, self.limits)
 
-    def estimate(self, kind: str, features: Mapping[str, float]) -> Estimate:
-        return self.profile.estimate(kind, features, limits=self.limits)
+    def inside(self, kind: str, features: Mapping[str, float]) -> Estimate:
+        """Of an exchange inside an island; equal ones of other groups take equally long."""
+        return self._once("inside", kind, features, lambda: self.profile.estimate(kind, features, limits=self.limits))
+
+    def between(self, kind: str, features: Mapping[str, float]) -> Estimate:
+        """Of one between islands."""
+        return self._once("between", kind, features, lambda: self.networks.estimate(kind, features))
+
+    def _once(self, where: str, kind: str, features: Mapping[str, float], find: Callable[[], Estimate]) -> Estimate:
+        key = (where, kind, *features.items())
+        if key not in self.known:
+            self.known[key] = find()
+        return self.known[key]
 
 
 def cost_train(
@@ -259,15 +271,15 @@ class _Pricer:
         machine = self._machine(reach.rank)
         features = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
         if reach.islands == 1:
-            return machine.estimate(kind, features)
+            return machine.inside(kind, features)
         features |= self._network(kind, group, reach)
         if kind == "send_recv":
-            return machine.networks.estimate("send_recv.network", features)
-        between = machine.networks.estimate(kind, features)
+            return machine.between("send_recv.network", features)
+        between = machine.between(kind, features)
         if reach.nearby == 1:
             return between
         near = {"bytes": inside_bytes(kind, len(group), reach.nearby, size), "gpus": float(reach.nearby)}
-        inside = machine.estimate(kind, near)
+        inside = machine.inside(kind, near)
         return max(between, inside, key=lambda part: float(part.seconds[0]))
 
     def _stall_s(self, kind: str, reach: "_Reach") -> float:
