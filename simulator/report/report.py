@@ -96,7 +96,8 @@ def lines_below(report: Report, words: Words) -> Iterator[str]:
 def page_tables(report: Report, words: Words) -> list[Table]:
     """All tables of a page."""
     basis = [(name, f"{share:.1%}") for name, share in report.provenance.items()]
-    rows = [("what", report.question), *words.rows, ("scenario", report.scenario_hash)]
+    amounts = [(what, " ".join(amount.split())) for what, amount in words.rows]
+    rows = [("what", report.question), *amounts, ("scenario", report.scenario_hash)]
     return [
         Table("Result", ("what", "value"), rows),
         words.phases,

@@ -85,7 +85,7 @@ def check_step(table):
     assert memory in out.after("memory")
     assert report["fits"] == ("DOES NOT FIT" not in out.text)
     assert f"{step} {interval(report)}" in out.html
-    assert f"{report['mfu']:.1%} (causal attention)" in out.html
+    assert f"{report['mfu']:.1%} of the dense" in out.html
     assert out.cards == {
         "Step time": step,
         "Throughput": tokens,

@@ -8,7 +8,7 @@ from runcast.simulator.predict import simulate as predict
 from runcast.simulator.systems.train_step.memory import over_time, rank_memory, static_bytes
 from runcast.simulator.systems.train_step.report import make_train_report
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
-from runcast.simulator.systems.train_step.text import memory_line
+from runcast.simulator.systems.train_step.text import words
 
 from ..lowering.steps import (
     DIM,
@@ -200,11 +200,12 @@ def test_context_and_fragmentation_are_the_stacks():
 def test_a_step_that_does_not_fit_names_stage_micro_batch_and_owner():
     step = resolved(2, 6, parallel={"pp": 2})
     report = make_train_report(step, simulate(step.program, step.costs))
-    assert memory_line(report).startswith("fits: pipeline rank ")
+    assert dict(words(report).rows)["memory"].startswith("fits: pipeline rank ")
     small = replace(report, memory=tuple(replace(rank, device_bytes=10**9) for rank in report.memory))
     assert not small.fits
-    assert "DOES NOT FIT: pipeline rank 0 needs 1.47 GiB of 954 MiB, from micro-batch 1 on" in memory_line(small)
-    assert memory_line(small).endswith("most of it context and libraries")
+    memory = dict(words(small).rows)["memory"]
+    assert "DOES NOT FIT: pipeline rank 0 needs 1.47 GiB of 954 MiB, from micro-batch 1 on" in memory
+    assert memory.endswith("most of it context and libraries")
     assert predict(step.scenario).report.to_json()["fits"]
 
 

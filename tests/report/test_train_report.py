@@ -7,7 +7,7 @@ import pytest
 from runcast.simulator.costs import PHASES
 from runcast.simulator.predict import simulate
 from runcast.simulator.systems.train_step.report import TrainReport
-from runcast.simulator.systems.train_step.text import phases
+from runcast.simulator.systems.train_step.text import words
 
 from ..lowering.steps import DENSE, resolved
 
@@ -85,11 +85,11 @@ def test_the_coarser_level_says_what_kernels_do():
         simulate(resolved(4, 8, parallel={"pp": 2, "tp": 2}, batch={"seq_len": 512}, level=level).scenario).report
         for level in ("kernels", "coarse")
     )
-    assert [row[0] for row in phases(coarse)] == [row[0] for row in phases(kernels)]
+    assert [row[0] for row in words(coarse).phases.rows] == [row[0] for row in words(kernels).phases.rows]
 
 
 def test_the_loss_has_a_row_of_its_own(report):
-    (row,) = (row for row in phases(report) if row[0] == "loss")
+    (row,) = (row for row in words(report).phases.rows if row[0] == "loss")
     assert row[-1] == "cross entropy"
 
 
