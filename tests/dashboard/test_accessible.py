@@ -15,6 +15,7 @@ def test_a_page_has_no_grave_fault(page, one, scheme):
     page.goto(one.path)
     page.wait_for_selector("h1")
     page.wait_for_load_state("networkidle")
+    page.wait_for_function("!document.querySelector('[data-dash-is-loading]')")  # what is waited for is faint
 
     assert faults(page) == []
 
