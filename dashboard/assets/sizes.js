@@ -20,13 +20,29 @@
 
     window.dashMantineFunctions = {...window.dashMantineFunctions, sizeOfSlider: text};
     window.dash_clientside = {...window.dash_clientside};
+    // What we wrote on each side and have not seen come back: it comes as a change of its own, perhaps after the
+    // person's next one, which it must not undo.
+    const written = {};
+
+    function comesBack(values, value) {
+        const at = values.indexOf(value);
+        values.splice(0, at + 1);
+        return at >= 0;
+    }
+
     window.dash_clientside.sizes = {
         same(slid, size) {
-            const {no_update, callback_context} = window.dash_clientside;
-            if (callback_context.triggered_id?.part === "slider")
-                return [no_update, octaves(size) === slid ? no_update : text(slid)];
+            const {no_update, callback_context: {triggered, inputs_list: [{id}]}} = window.dash_clientside;
+            const ours = written[JSON.stringify(id)] ??= {slid: [], size: []};
+            const changed = {slid: false, size: false};
+            for (const {prop_id} of triggered) changed[prop_id.includes('"slider"') ? "slid" : "size"] = true;
+            const bySlider = changed.slid && !comesBack(ours.slid, slid);
+            const byText = changed.size && !comesBack(ours.size, size);
             const at = octaves(size);
-            return [at === null || at === slid ? no_update : at, no_update];
+            if (at === slid) ours.slid = [], ours.size = [];
+            else if (bySlider) return [no_update, (ours.size.push(text(slid)), text(slid))];
+            else if (byText && at !== null) return [(ours.slid.push(at), at), no_update];
+            return [no_update, no_update];
         },
     };
 })();
