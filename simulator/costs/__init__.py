@@ -6,7 +6,8 @@ from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, misaligned
 from .networks import Networks, networks_of
 from .phases import BUSY, COMPUTE, EXCHANGES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store, effective_capacity
-from .train import Price, cost_train
+from .sheet import Price
+from .train import cost_train
 from .update import cost_update
 
 __all__ = [

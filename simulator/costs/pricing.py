@@ -105,6 +105,10 @@ class Pricing:
         """The device-memory link of every GPU."""
         return [self.cluster.hbm(gpu) for gpu in range(self.cluster.n_gpus)]
 
+    def host_route(self, kind: str, rank: int) -> Route:
+        """Links of a copy between a GPU and its nearest host memory: "h2d" or "d2h"."""
+        return self.cluster.h2d_route(rank) if kind == "h2d" else self.cluster.d2h_route(rank)
+
     # Terms
 
     def host(self, name: str, count: NDArray[Any] | float = 1.0) -> Term:

@@ -1,11 +1,12 @@
 """Where cost models write: one row of columns per op, filled kind by kind, then frozen into Costs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.op_kinds import op_kind
 from ..profile import PROVENANCE, Parameter, Profile
 from ..program import Program, Ragged
 from .costs import Costs, Floats, bytes_by_link
@@ -20,6 +21,20 @@ class Term:
     seconds: Floats | float
     parameter: Parameter
     work: bool = False
+
+
+@dataclass(frozen=True)
+class Price:
+    """Of one op alone, all of it shared work; `provenance` indexes PROVENANCE, `demand` has bytes/s by link.
+
+    `least_s` is what the wires that it crosses take at their line rates, with any software.
+    """
+
+    seconds: float
+    spread: float
+    provenance: int
+    demand: Mapping[int, float] = field(default_factory=dict)
+    least_s: float = 0.0
 
 
 class Sheet:
@@ -47,6 +62,15 @@ class Sheet:
         labels = np.array([PROVENANCE.index(term.parameter.provenance) for term in terms])
         self._provenance[ops] = labels[seconds.argmax(axis=0)]
 
+    def enter(self, ops: Ops, prices: Sequence[Price]) -> None:
+        """The price of each of the ops."""
+        self._work[ops] = [price.seconds for price in prices]
+        self._spread[ops] = [price.spread for price in prices]
+        self._provenance[ops] = [price.provenance for price in prices]
+        self._row[ops] = np.arange(len(ops)) + len(self._links)
+        self._links.extend(list(price.demand) for price in prices)
+        self._rates.extend(list(price.demand.values()) for price in prices)
+
     def demand(self, ops: Ops, links: Sequence[int] | Ops, rates: Sequence[float] | Floats) -> None:
         """At full speed each of the ops puts `rates` bytes/s on `links`."""
         self._row[ops] = len(self._links)
@@ -70,36 +94,38 @@ class Sheet:
             mask[np.asarray(self._links[row], np.int64)] = True
         return mask
 
-    def costs(self, profile: Profile, link_names: tuple[str, ...]) -> Costs:
-        """Freeze."""
+    def costs(self, profile: Profile, link_names: tuple[str, ...], like: Ops | slice = slice(None)) -> Costs:
+        """Freeze; each op takes the price of op `like[op]`, or its own."""
         demand = Ragged(
             np.concatenate(([0], np.cumsum([len(links) for links in self._links]))),
             np.concatenate([np.asarray(links, np.int64) for links in self._links]),
         )
+        work, row = self._work[like], self._row[like]
         rates = np.concatenate([np.asarray(rates, np.float64) for rates in self._rates])
-        watched = bytes_by_link(self._work, self._row, demand, rates, len(self.capacity))
-        kinds = self.program.kinds
+        watched = bytes_by_link(work, row, demand, rates, len(self.capacity))
+        of_kind = [op_kind(kind).family or kind for kind in self.program.kinds]
+        families = tuple(dict.fromkeys(of_kind))
         return Costs(
-            latency_s=self._latency,
-            work_s=self._work,
-            row=self._row,
+            latency_s=self._latency[like],
+            work_s=work,
+            row=row,
             demand=demand,
             rate_bytes_per_s=rates,
             capacity_bytes_per_s=self.capacity,
             link_bytes=watched + self._unwatched,
             link_names=link_names,
-            classes=kinds,
-            cost_class=self.program.kind,
-            provenance=self._provenance,
-            spread=self._spread,
-            interference=_interference(kinds, profile),
+            classes=families,
+            cost_class=np.array([families.index(family) for family in of_kind], np.int64)[self.program.kind],
+            provenance=self._provenance[like],
+            spread=self._spread[like],
+            interference=_interference(families, profile),
         )
 
 
-def _interference(kinds: tuple[str, ...], profile: Profile) -> Floats:
-    factors = np.ones((len(kinds), len(kinds)))
+def _interference(families: tuple[str, ...], profile: Profile) -> Floats:
+    factors = np.ones((len(families), len(families)))
     for name, parameter in profile.parameters.items():
-        family, *pair = name.split(".")
-        if family == "interference" and set(pair) <= set(kinds):
-            factors[kinds.index(pair[0]), kinds.index(pair[1])] = parameter.value
+        head, *pair = name.split(".")
+        if head == "interference" and set(pair) <= set(families):
+            factors[families.index(pair[0]), families.index(pair[1])] = parameter.value
     return factors

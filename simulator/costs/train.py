@@ -14,28 +14,15 @@ from numpy.typing import NDArray
 from ..base.op_kinds import COPY, EXCHANGE, op_kind
 from ..hardware import Cluster, Limits, limits
 from ..profile import PROVENANCE, Estimate, Profile
-from ..program import Place, Program, Ragged
-from .costs import Costs, Floats, bytes_by_link
+from ..program import Place, Program
+from .costs import Costs, Floats
 from .kernels import Kernels
 from .networks import Networks
 from .phases import EXCHANGES, OF_LAYERS, PHASES, phase_of_op
 from .pricing import effective_capacity
+from .sheet import Price, Sheet
 from .uplinks import Uplinks
 from .wires import Sent, Wires, inside_bytes, sent_bytes, wires_of, wires_of_message
-
-
-@dataclass(frozen=True)
-class Price:
-    """Of one distinct op; `provenance` indexes PROVENANCE, `demand` is bytes/s by link at full speed.
-
-    `least_s` is what the wires that it crosses take at their line rates, with any software.
-    """
-
-    seconds: float
-    spread: float
-    provenance: int
-    demand: Mapping[int, float] = field(default_factory=dict)
-    least_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,27 +101,9 @@ class _Pricer:
         phase = phase_of_op(program)
         first, which = _distinct(program, phase, self._kinds_of_place())
         prices = [self._by_software(op, PHASES[phase[op]]) for op in first.tolist()]
-        work = np.array([price.seconds for price in prices])[which]
-        demand = Ragged.of([list(price.demand) for price in prices])
-        rates = np.array([rate for price in prices for rate in price.demand.values()], np.float64)
-        families = tuple(dict.fromkeys(op_kind(kind).family for kind in program.kinds))
-        family = np.array([families.index(op_kind(kind).family) for kind in program.kinds], np.int64)
-        links = self.cluster.links
-        return Costs(
-            latency_s=np.zeros(len(program)),
-            work_s=work,
-            row=which,
-            demand=demand,
-            rate_bytes_per_s=rates,
-            capacity_bytes_per_s=self.capacity,
-            link_bytes=bytes_by_link(work, which, demand, rates, len(links)),
-            link_names=tuple(link.name for link in links),
-            classes=families,
-            cost_class=family[program.kind],
-            provenance=np.array([price.provenance for price in prices], np.int64)[which],
-            spread=np.array([price.spread for price in prices])[which],
-            interference=_interference(families, self.profile),
-        )
+        sheet = Sheet(program, self.capacity)
+        sheet.enter(first, prices)
+        return sheet.costs(self.profile, tuple(link.name for link in self.cluster.links), first[which])
 
     def _by_software(self, op: int, phase: str) -> Price:
         """How long an op takes with this software: a multiple of what the profile says and of host work besides.
@@ -398,12 +367,3 @@ def _mixed(hashed: NDArray[np.uint64], value: NDArray[np.uint64] | np.uint64) ->
     mixed = (hashed + np.uint64(0x9E3779B97F4A7C15)) ^ (value * np.uint64(0xBF58476D1CE4E5B9))
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(29))
-
-
-def _interference(families: tuple[str, ...], profile: Profile) -> Floats:
-    factors = np.ones((len(families), len(families)))
-    for name, parameter in profile.parameters.items():
-        head, *pair = name.split(".")
-        if head == "interference" and set(pair) <= set(families):
-            factors[families.index(pair[0]), families.index(pair[1])] = parameter.value
-    return factors

@@ -77,10 +77,13 @@ def _agree(pricing: Pricing, ops: Ops) -> None:
         pricing.sheet.charge(own, terms)
 
 
-def _h2d(pricing: Pricing, ops: Ops) -> None:
-    """The owner's route from its nearest host memory; its slowest link gives the rate."""
+def _host_copy(pricing: Pricing, ops: Ops) -> None:
+    """The owner's route from its nearest host memory, or to there; its slowest link gives the rate.
+
+    Both directions take the profile's numbers for host-to-device copies, on their own route.
+    """
     ranks = np.unique(pricing.program.root[ops])
-    routes = [(*pricing.cluster.h2d_route(rank), pricing.hbm[rank]) for rank in ranks.tolist()]
+    routes = [(*pricing.host_route(pricing.kind(ops).name, rank), pricing.hbm[rank]) for rank in ranks.tolist()]
     lengths = np.array([len(route) for route in routes])
     for length in np.unique(lengths):
         mine = ranks[lengths == length]
@@ -149,7 +152,7 @@ _PRICES: Mapping[str, Callable[[Pricing, Ops], None]] = {
     "gather_metas": _gather_metas,
     "allocate": _allocate,
     "register": _register,
-    COPY: _h2d,
+    COPY: _host_copy,
     "read": _read,
     "device copy": _copy,
     "agree": _agree,

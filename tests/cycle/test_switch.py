@@ -1,10 +1,11 @@
 """Trainer state to the host and back: bytes over what the way sustains, alone and beside others."""
 
 import pytest
+from runcast.simulator.costs import cost_update
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
 from runcast.simulator.systems.rl_cycle.processes import move_s
-from runcast.simulator.systems.rl_cycle.processes.switch import cost_move, state_move
+from runcast.simulator.systems.rl_cycle.processes.switch import state_move
 
 GB = 10**9
 
@@ -35,7 +36,7 @@ def test_each_direction_takes_its_own_way_and_the_devices_memory():
     machines, profile = machine("h100-hgx")
 
     for kind, way in (("offload", machines.d2h_route(3)), ("onload", machines.h2d_route(3))):
-        costs = cost_move(state_move(kind, 4, GB), machines, profile)
+        costs = cost_update(state_move(kind, 4, GB), machines, profile)
         assert set(costs.demand_of(3)[0].tolist()) == {*way, machines.hbm(3)}
 
 
