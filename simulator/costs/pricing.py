@@ -246,51 +246,33 @@ class Pricing:
     def around(
         self,
         ops: Ops,
-        group: tuple[int, ...],
-        island: int,
-        latency: Sequence[Term],
+        ring: RingBroadcast,
+        island: Ops,
         size: Floats,
-        each: int | None = None,
+        latency: Sequence[Term],
+        ranks: Sequence[int],
+        only: NDArray[np.bool_] | None = None,
     ) -> None:
-        """So many bytes round the ring of a group from an island.
+        """So many bytes of each op round a ring over these ranks, from `island[op]`; launches are its `latency`.
 
-        With `each`, the group is several of so many ranks, one after the other: the bytes go round the ring of each.
+        `only` is a mask of the links worth watching, all of them if not given.
         """
-        ring, memories = self.rings(group, each or len(group)), np.array(self.hbm)[list(group)]
-        rate, slowest = self._through(memories, ring.rate_bytes_per_s(self.capacity, island))
-        seconds = size / rate
-        wire = Term(seconds, self._of_ring(ring, slowest, ends(size)), work=True)
-        self.sheet.charge(ops, [*latency, self._filling(ring, seconds), wire])
-        share = ring.shares_from(island)
-        self.sheet.demand(ops, ring.link[share > 0], share[share > 0] * rate)
-        self.sheet.carry(memories, np.full(len(group), 2 * float(size.sum())))
-
-    def broadcast(
-        self, ops: Ops, group: tuple[int, ...], latency: Sequence[tuple[Parameter, Floats]], only: NDArray[np.bool_]
-    ) -> None:
-        """Broadcasts in a group, each round its ring from the island of its root; `latency` has seconds per op.
-
-        `only` is a mask of the links worth watching.
-        """
-        ring, memories, size = self.ring(group), np.array(self.hbm)[list(group)], self.bytes(ops)
-        at = np.zeros(max(group) + 1, np.int64)
-        at[list(group)] = ring.island_of
-        which = at[self.program.root[ops]]
+        memories = np.array(self.hbm)[list(ranks)]
         bounds = [self._through(memories, bound) for bound in ring.bounds(self.capacity)]
         rate, slowest = np.array([rate for rate, _ in bounds]), np.array([link for _, link in bounds])
-        for parameter, mine in self._by_parameter(slowest, which, size, lambda kind: self._features(ring, kind)):
-            seconds = size[mine] / rate[which[mine]]
-            terms = [*(Term(each[mine], of) for of, each in latency), self._filling(ring, seconds)]
-            self.sheet.charge(ops[mine], [*terms, Term(seconds, parameter, work=True)])
-        totals = np.bincount(which, size, minlength=ring.islands)
-        watched = only[ring.link]
+        for parameter, mine in self._by_parameter(slowest, island, size, lambda kind: _features(ring, kind)):
+            seconds = size[mine] / rate[island[mine]]
+            wire = Term(seconds, parameter, work=True)
+            self.sheet.charge(ops[mine], [*(term.of(mine) for term in latency), self._filling(ring, seconds), wire])
+        watched = np.ones(len(ring.link), bool) if only is None else only[ring.link]
         if watched.any():
-            for island in np.unique(which).tolist():
-                share = ring.shares_from(island)
-                here = watched & (share > 0)
-                self.sheet.demand(ops[which == island], ring.link[here], share[here] * rate[island])
-        self.sheet.carry(ring.link[~watched], ring.carried(totals.astype(np.float64))[~watched])
-        self.sheet.carry(memories, np.full(len(group), 2 * float(size.sum())))
+            for here in np.unique(island).tolist():
+                share = ring.shares_from(here)
+                crossed = watched & (share > 0)
+                self.sheet.demand(ops[island == here], ring.link[crossed], share[crossed] * rate[here])
+        totals = np.bincount(island, size, minlength=ring.islands).astype(np.float64)
+        self.sheet.carry(ring.link[~watched], ring.carried(totals)[~watched])
+        self.sheet.carry(memories, np.full(len(memories), 2 * float(size.sum())))
 
     def _through(self, memories: Ops, bound: tuple[float, int]) -> tuple[float, int]:
         """A ring's rate and the link that bounds it: every byte is written where it arrives, and read to go on."""
@@ -319,14 +301,11 @@ class Pricing:
         message = "network.message_s"
         return self.networks.parameters[message] if message in self.networks.differing else step
 
-    def _of_ring(self, ring: RingBroadcast, link: int, size: Floats) -> Parameter:
-        """The fraction of the link that bounds a ring: inside an island, or between several."""
-        return self.of_link(link, bytes=size, **self._features(ring, self.cluster.links[link].kind))
 
-    def _features(self, ring: RingBroadcast, kind: str) -> dict[str, int]:
-        """What is known of a ring, beside sizes, where this kind of link bounds it."""
-        ranks, islands = len(ring.island_of), ring.islands
-        return {"gpus": ranks, "nodes": islands} if kind == "nic" else {"gpus": max(ranks // islands, 2)}
+def _features(ring: RingBroadcast, kind: str) -> dict[str, int]:
+    """What is known of a ring, beside sizes, where this kind of link bounds it."""
+    ranks, islands = len(ring.island_of), ring.islands
+    return {"gpus": ranks, "nodes": islands} if kind == "nic" else {"gpus": max(ranks // islands, 2)}
 
 
 def ends(sizes: NDArray[Any]) -> Floats:

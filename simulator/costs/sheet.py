@@ -1,7 +1,7 @@
 """Where cost models write: one row of columns per op, filled kind by kind, then frozen into Costs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ class Term:
     seconds: Floats | float
     parameter: Parameter
     work: bool = False
+
+    def of(self, ops: Ops) -> "Term":
+        """Of some of the ops, by position."""
+        return self if np.ndim(self.seconds) == 0 else replace(self, seconds=np.asarray(self.seconds)[ops])
 
 
 @dataclass(frozen=True)

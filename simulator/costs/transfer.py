@@ -29,8 +29,9 @@ def _gather(pricing: Pricing, ops: Ops) -> None:
             if size == 1:
                 pricing.sheet.charge(mine, host)
                 continue
-            received = pricing.bytes(mine) * (1 - 1 / size)
-            pricing.around(mine, ranks, 0, [*host, pricing.fixed("broadcast.latency_s")], received, each=size)
+            received, latency = pricing.bytes(mine) * (1 - 1 / size), [*host, pricing.fixed("broadcast.latency_s")]
+            ring, first = pricing.rings(ranks, size), np.zeros(len(mine), np.int64)
+            pricing.around(mine, ring, first, received, latency, ranks)
 
 
 def _replicate(pricing: Pricing, ops: Ops) -> None:

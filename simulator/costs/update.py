@@ -135,9 +135,11 @@ def _broadcast(pricing: Pricing, ops: Ops) -> None:
     only = np.ones(len(pricing.capacity), bool) if beside is None else pricing.sheet.watched(beside)
     for group, own in groups:
         if len(group) > 1:
-            latency, further = pricing.profile["broadcast.latency_s"], pricing.profile["broadcast.message_s"]
-            messages = further.value * _messages(pricing, own)
-            pricing.broadcast(own, group, [(latency, np.full(len(own), latency.value)), (further, messages)], only)
+            ring, at = pricing.ring(group), np.zeros(max(group) + 1, np.int64)
+            at[list(group)] = ring.island_of
+            further = pricing.fixed("broadcast.message_s", _messages(pricing, own))
+            latency = [pricing.fixed("broadcast.latency_s"), further]
+            pricing.around(own, ring, at[pricing.program.root[own]], pricing.bytes(own), latency, group, only)
 
 
 def _messages(pricing: Pricing, ops: Ops) -> np.ndarray:
