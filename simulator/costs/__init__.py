@@ -1,17 +1,16 @@
 """Costs: from a Program, a Cluster and a Profile to seconds and demands on links."""
 
-from .collective import RingBroadcast, ring_broadcast
 from .costs import Costs, by_kind
+from .forms import cost
 from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, misaligned
 from .networks import Networks, networks_of
 from .phases import BUSY, COMPUTE, EXCHANGES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store, effective_capacity
+from .ring import RingBroadcast, ring_broadcast
 from .sheet import Price
-from .train import cost_train
-from .update import cost_update
 
 __all__ = [
     "BUSY", "COMPUTE", "EXCHANGES", "HEAD_MULTIPLE", "OF_LAYERS", "PHASES", "PRODUCT_TYPE", "UNALIGNED", "WAITS",
-    "Costs", "Networks", "Price", "RingBroadcast", "Store", "by_kind", "cost_train", "cost_update",
+    "Costs", "Networks", "Price", "RingBroadcast", "Store", "by_kind", "cost",
     "effective_capacity", "misaligned", "networks_of", "phase_of_lane", "phase_of_op", "ring_broadcast",
 ]  # fmt: skip

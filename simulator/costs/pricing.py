@@ -1,30 +1,28 @@
-"""What all cost models of updates share: rates of links, rings over groups, transfers along routes, work of hosts.
+"""What prices of ops share: a Program and its machines, rates of links, terms, transfers along routes.
 
-The kinds of op are priced in `update` (checkpoint-engine) and `transfer` (trainers to engines).
+Every form of op has a function of its own; `forms` lists them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.memo import Memo
-from ..base.op_kinds import OpKind, op_kind
+from ..base.op_kinds import EXCHANGE, OpKind, op_kind
 from ..hardware import Cluster
 from ..profile import Parameter, Profile
-from ..program import Program
-from .collective import RingBroadcast, ring_broadcast, side_by_side
+from ..program import Place, Program
 from .costs import Costs, Floats
+from .machines import Machines
 from .networks import Networks, networks_of
 from .routes import Route
-from .sheet import Ops, Sheet, Term
+from .sheet import Ops, Price, Sheet, Term
 
-# Latency and bandwidth overlap in a long pipelined ring: adding them overstates a published 1,024-GPU all-reduce at
-# 1 GB by up to 65 %, their p-norm with p about 4 follows it.
-_PIPELINE_NORM = 4
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,21 @@ class Pricing:
     profile: Profile
     store: Store | None = None
     memo: Memo = field(default_factory=Memo)
+    actions: Sequence[Price] = ()
+    places: Sequence[Place] = ()
+    _made: dict[Callable[..., Any], Any] = field(default_factory=dict)
+
+    def once(self, make: Callable[["Pricing"], _Made]) -> _Made:
+        """What prices of this Program share, made when first asked for."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: _Made = self._made[make]
+        return found
+
+    @cached_property
+    def machines(self) -> Machines:
+        """The kinds of node, and which ranks are on which."""
+        return Machines(self.cluster, self.profile)
 
     @cached_property
     def capacity(self) -> Floats:
@@ -96,9 +109,9 @@ class Pricing:
         """Where prices go."""
         return Sheet(self.program, self.capacity)
 
-    def costs(self) -> Costs:
-        """What was priced so far."""
-        return self.sheet.costs(self.profile, self.link_names)
+    def costs(self, like: Ops | slice) -> Costs:
+        """What was priced, each op as op `like[op]`."""
+        return self.sheet.costs(self.profile, self.link_names, like)
 
     @cached_property
     def hbm(self) -> list[int]:
@@ -139,9 +152,23 @@ class Pricing:
 
     # What ops say
 
+    def kind_of(self, op: int) -> OpKind:
+        """What an op is."""
+        return op_kind(self.program.kind_of(op))
+
     def kind(self, ops: Ops) -> OpKind:
         """What these ops are, all of one kind."""
-        return op_kind(self.program.kind_of(int(ops[0])))
+        return self.kind_of(int(ops[0]))
+
+    def group(self, op: int) -> tuple[int, ...]:
+        """The ranks of an exchange."""
+        return self.program.groups[self.program.group[op]]
+
+    def ranks(self, op: int) -> tuple[int, ...]:
+        """The ranks that an op stands for: those of an exchange, else all of its place."""
+        if self.kind_of(op).form == EXCHANGE:
+            return self.group(op)
+        return self.program.places[self.program.lanes[self.program.lanes_of[op][0]].place].ranks
 
     def shape(self, ops: Ops, index: int) -> Floats:
         """One entry of the shapes of ops."""
@@ -200,12 +227,12 @@ class Pricing:
         narrowest = self.capacity[links].argmin(axis=1)
         slowest = links[np.arange(len(ranks)), narrowest]
         rate, size = self.capacity[slowest], self.bytes(ops)
-        for parameter, mine in self._by_parameter(slowest, which, size, lambda kind: {}):
+        for parameter, mine in self.by_parameter(slowest, which, size, lambda kind: {}):
             seconds = size[mine] / rate[which[mine]]
             self.sheet.charge(ops[mine], [*latency, Term(seconds, parameter, work=True)])
         self.sheet.demand_each(ops, which, links, np.repeat(rate[:, None], links.shape[1], axis=1))
 
-    def _by_parameter(
+    def by_parameter(
         self, links: Ops, which: Ops, size: Floats, features_of: Callable[[str], Mapping[str, int]]
     ) -> Iterator[tuple[Parameter, Ops]]:
         """What `links` sustain for ops of this size, by kind of link and by how far ops lie beyond what was measured.
@@ -227,85 +254,6 @@ class Pricing:
                 first = int(mine[growth == more][0])
                 found = self.of_link(int(links[first]), bytes=np.array([low[first], high[first]]), **own)
                 yield found, np.flatnonzero(np.isin(which, mine[growth == more]))
-
-    # Rings
-
-    def ring(self, group: tuple[int, ...]) -> RingBroadcast:
-        """The ring over a group."""
-        return self.memo.get("ring", (self.cluster, group), lambda: ring_broadcast(self.cluster, group))
-
-    def rings(self, ranks: tuple[int, ...], each: int) -> RingBroadcast:
-        """The rings over each `each` of the ranks, as one; all gather at the same time."""
-        if each == len(ranks):
-            return self.ring(ranks)
-        groups = [ranks[first : first + each] for first in range(0, len(ranks), each)]
-        return self.memo.get(
-            "rings", (self.cluster, ranks, each), lambda: side_by_side([self.ring(group) for group in groups])
-        )
-
-    def around(
-        self,
-        ops: Ops,
-        ring: RingBroadcast,
-        island: Ops,
-        size: Floats,
-        latency: Sequence[Term],
-        ranks: Sequence[int],
-        only: NDArray[np.bool_] | None = None,
-    ) -> None:
-        """So many bytes of each op round a ring over these ranks, from `island[op]`; launches are its `latency`.
-
-        `only` is a mask of the links worth watching, all of them if not given.
-        """
-        memories = np.array(self.hbm)[list(ranks)]
-        bounds = [self._through(memories, bound) for bound in ring.bounds(self.capacity)]
-        rate, slowest = np.array([rate for rate, _ in bounds]), np.array([link for _, link in bounds])
-        for parameter, mine in self._by_parameter(slowest, island, size, lambda kind: _features(ring, kind)):
-            seconds = size[mine] / rate[island[mine]]
-            wire = Term(seconds, parameter, work=True)
-            self.sheet.charge(ops[mine], [*(term.of(mine) for term in latency), self._filling(ring, seconds), wire])
-        watched = np.ones(len(ring.link), bool) if only is None else only[ring.link]
-        if watched.any():
-            for here in np.unique(island).tolist():
-                share = ring.shares_from(here)
-                crossed = watched & (share > 0)
-                self.sheet.demand(ops[island == here], ring.link[crossed], share[crossed] * rate[here])
-        totals = np.bincount(island, size, minlength=ring.islands).astype(np.float64)
-        self.sheet.carry(ring.link[~watched], ring.carried(totals)[~watched])
-        self.sheet.carry(memories, np.full(len(memories), 2 * float(size.sum())))
-
-    def _through(self, memories: Ops, bound: tuple[float, int]) -> tuple[float, int]:
-        """A ring's rate and the link that bounds it: every byte is written where it arrives, and read to go on."""
-        narrowest = int(memories[self.capacity[memories].argmin()])
-        return min(bound, (float(self.capacity[narrowest]) / 2, narrowest), key=lambda one: one[0])
-
-    def _filling(self, ring: RingBroadcast, seconds: Floats) -> Term:
-        """What filling the ring adds to the transfer: both overlap, so their p-norm less the transfer."""
-        inside, between = ring.hops()
-        hop, node_hop = self.profile["broadcast.hop_s"], self.profile["broadcast.node_hop_s"]
-        filling = inside * hop.value + between * (node_hop.value + self.wires_s(ring))
-        filled = (seconds**_PIPELINE_NORM + filling**_PIPELINE_NORM) ** (1 / _PIPELINE_NORM)
-        return Term(filled - seconds, self._between(node_hop) if between else hop)
-
-    def wires_s(self, ring: RingBroadcast) -> float:
-        """Seconds of a message from island to island: on the cluster's wires, with what the network's numbers say."""
-        message = self.profile.parameters.get("network.message_s")
-        if message is None or ring.islands == 1:
-            return ring.latency_s
-        nic = self.cluster.nics_of(0)[0]
-        ends = (self.cluster.links[link].latency_s for link in (self.cluster.nic_tx(nic), self.cluster.nic_rx(nic)))
-        return ring.latency_s + message.value - sum(ends)
-
-    def _between(self, step: Parameter) -> Parameter:
-        """What a step of a ring between islands rests on: the message of a network that was not measured."""
-        message = "network.message_s"
-        return self.networks.parameters[message] if message in self.networks.differing else step
-
-
-def _features(ring: RingBroadcast, kind: str) -> dict[str, int]:
-    """What is known of a ring, beside sizes, where this kind of link bounds it."""
-    ranks, islands = len(ring.island_of), ring.islands
-    return {"gpus": ranks, "nodes": islands} if kind == "nic" else {"gpus": max(ranks // islands, 2)}
 
 
 def ends(sizes: NDArray[Any]) -> Floats:

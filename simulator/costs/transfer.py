@@ -4,18 +4,15 @@ A gather is host work per tensor (names, conversion, launches) and an all-gather
 tensor and slow copies into host memory, by the byte; writes of several pairs at once share the links that they cross.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
-
 import numpy as np
 
-from ..base.op_kinds import PASS
 from .pricing import Pricing
+from .ring import around, rings_of
 from .routes import peer_route, write_route
 from .sheet import Ops, Term
 
 
-def _gather(pricing: Pricing, ops: Ops) -> None:
+def gather(pricing: Pricing, ops: Ops) -> None:
     """All-gather in each group: a launch for each tensor of which a rank holds a part, then names and slices of all.
 
     Several groups gather their parts at the same time and share the links that they have in common. Shape is (tensors,
@@ -30,11 +27,11 @@ def _gather(pricing: Pricing, ops: Ops) -> None:
                 pricing.sheet.charge(mine, host)
                 continue
             received, latency = pricing.bytes(mine) * (1 - 1 / size), [*host, pricing.fixed("broadcast.latency_s")]
-            ring, first = pricing.rings(ranks, size), np.zeros(len(mine), np.int64)
-            pricing.around(mine, ring, first, received, latency, ranks)
+            ring, first = rings_of(pricing, ranks, size), np.zeros(len(mine), np.int64)
+            around(pricing, mine, ring, first, received, latency, ranks)
 
 
-def _replicate(pricing: Pricing, ops: Ops) -> None:
+def replicate(pricing: Pricing, ops: Ops) -> None:
     """The loader copies what is kept into host memory, tensor by tensor; pieces of experts go slower."""
     kept, expert, size = pricing.shape(ops, 1), pricing.shape(ops, 2) > 0, pricing.bytes(ops)
     pricing.sheet.charge(
@@ -47,7 +44,7 @@ def _replicate(pricing: Pricing, ops: Ops) -> None:
     )
 
 
-def _write(pricing: Pricing, ops: Ops) -> None:
+def write(pricing: Pricing, ops: Ops) -> None:
     """One-sided, between the pairs of the group. Shape is (messages, whether from host memory)."""
     basis = {"nic": pricing.one_sided_nic}
     for group, own in pricing.by_group(ops):
@@ -60,7 +57,7 @@ def _write(pricing: Pricing, ops: Ops) -> None:
                 pricing.along(mine, routes, latency, pricing.one_sided, basis)
 
 
-def _forward(pricing: Pricing, ops: Ops) -> None:
+def forward(pricing: Pricing, ops: Ops) -> None:
     """One-sided from device to device, as UCX does it: over NVLink inside a node."""
     basis = {"nic": pricing.one_sided_nic, "nvlink": pricing.profile["link_fraction.nvlink"]}
     for (source, target), own in pricing.by_group(ops):
@@ -68,7 +65,7 @@ def _forward(pricing: Pricing, ops: Ops) -> None:
         pricing.along(own, [route], [pricing.fixed("rdma.latency_s")], pricing.one_sided, basis)
 
 
-def _exchange(pricing: Pricing, ops: Ops) -> None:
+def pairs(pricing: Pricing, ops: Ops) -> None:
     """NCCL send and receive between the pairs of the group: over NVLink where there is one."""
     for group, own in pricing.by_group(ops):
         cluster = pricing.cluster
@@ -82,14 +79,14 @@ def _exchange(pricing: Pricing, ops: Ops) -> None:
         pricing.along(own, routes, latency, pricing.capacity, basis)
 
 
-def _stage_in(pricing: Pricing, ops: Ops) -> None:
+def stage_in(pricing: Pricing, ops: Ops) -> None:
     """All ranks of a stage copy their shares from host memory at once."""
     for group, own in pricing.by_group(ops):
         routes = [pricing.cluster.h2d_route(rank) for rank in group]
         pricing.along(own, routes, [pricing.fixed("h2d.latency_s")], pricing.capacity, {})
 
 
-def _pass(pricing: Pricing, ops: Ops) -> None:
+def elementwise(pricing: Pricing, ops: Ops) -> None:
     """An elementwise pass through device memory."""
     kind = pricing.kind(ops)
     moved = pricing.through_memory(kind.traffic * pricing.bytes(ops))
@@ -97,7 +94,7 @@ def _pass(pricing: Pricing, ops: Ops) -> None:
     pricing.sheet.charge(ops, [*launches, moved])
 
 
-def _stored(read: bool, pricing: Pricing, ops: Ops) -> None:
+def stored(read: bool, pricing: Pricing, ops: Ops) -> None:
     """Through the store; all engines read at once. What a scenario states is exact."""
     assert pricing.store is not None
     link = len(pricing.capacity) - (1 if read else 2)
@@ -105,17 +102,3 @@ def _stored(read: bool, pricing: Pricing, ops: Ops) -> None:
     size = pricing.bytes(ops) * (pricing.shape(ops, 0) if read else 1.0)
     pricing.sheet.charge(ops, [Term(size / rate, pricing.profile["store.s"], work=True), pricing.fixed("store.s")])
     pricing.sheet.demand(ops, [link], [rate])
-
-
-TRANSFER: Mapping[str, Callable[[Pricing, Ops], None]] = {
-    "gather": _gather,
-    "replicate": _replicate,
-    "write": _write,
-    "forward": _forward,
-    "pairs": _exchange,
-    "stage_in": _stage_in,
-    PASS: _pass,
-    "fs_write": partial(_stored, False),
-    "fs_read": partial(_stored, True),
-}
-"""By form."""

@@ -2,46 +2,25 @@
 
 Forms: copies and broadcasts are latency + bytes / rate (Hockney), the rate being that of the slowest link on the way;
 a reload is host work per tensor and the bytes kept through device memory; other host work is constants and counts.
-Every number comes from the profile and the stack. What starts at trainers is in `transfer`.
+Every number comes from the profile and the stack. What starts at trainers is in `transfer`, broadcasts in `ring`.
 """
-
-from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ..base.memo import Memo
-from ..base.op_kinds import COPY, EXCHANGE, HOST_WORK, KINDS, op_kind
-from ..hardware import Cluster
-from ..profile import Profile
-from ..program import Program, may_overlap
-from .costs import Costs
-from .pricing import Pricing, Store
+from .pricing import Pricing
+from .ring import ring_of, wires_s
 from .routes import read_route
 from .sheet import Ops, Term
-from .transfer import TRANSFER
 
 
-def cost_update(
-    program: Program, cluster: Cluster, profile: Profile, store: Store | None = None, memo: Memo | None = None
-) -> Costs:
-    """The costs of an update Program whose rank r runs on GPU r of the cluster; `profile` holds device and software.
-
-    `store` is the file system of an update that goes through one.
-    """
-    pricing = Pricing(program, cluster, profile, store, memo or Memo())
-    for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):
-        _PRICES[kind.form](pricing, np.flatnonzero(program.of_kind(kind.name)))
-    return pricing.costs()
-
-
-def _host_work(pricing: Pricing, ops: Ops) -> None:
+def host_work(pricing: Pricing, ops: Ops) -> None:
     """The parameters of a kind that is nothing but work of host threads; without any it takes no time."""
     if terms := pricing.kind(ops).work:
         counts = {name: 1.0 if entry is None else pricing.shape(ops, entry) for name, entry in terms.items()}
         pricing.sheet.charge(ops, [pricing.host(name, count) for name, count in counts.items()])
 
 
-def _gather_metas(pricing: Pricing, ops: Ops) -> None:
+def gather_metas(pricing: Pricing, ops: Ops) -> None:
     """All ranks tell each other of every tensor; between nodes each of them takes longer."""
     for ranks, own in pricing.by_group(ops):
         tensors, nodes = pricing.shape(own, 0), len({pricing.cluster.node_of(rank) for rank in ranks})
@@ -49,35 +28,35 @@ def _gather_metas(pricing: Pricing, ops: Ops) -> None:
         pricing.sheet.charge(own, [pricing.host("gather.tensor_s", tensors), between])
 
 
-def _register(pricing: Pricing, ops: Ops) -> None:
+def register(pricing: Pricing, ops: Ops) -> None:
     """Landing buffers become known to the NIC, or are forgotten, by the byte."""
     kind, size = pricing.kind(ops).name, pricing.bytes(ops)
     pricing.sheet.charge(ops, [pricing.host(f"{kind}.s"), pricing.host(f"{kind}.byte_s", size)])
 
 
-def _allocate(pricing: Pricing, ops: Ops) -> None:
+def allocate(pricing: Pricing, ops: Ops) -> None:
     """Planning the buckets tensor by tensor, then device memory by the byte."""
     planning = pricing.host("allocate.tensor_s", pricing.shape(ops, 0))
     pricing.sheet.charge(ops, [planning, pricing.host("allocate.byte_s", pricing.bytes(ops))])
 
 
-def _post_hook(pricing: Pricing, ops: Ops) -> None:
+def post_hook(pricing: Pricing, ops: Ops) -> None:
     """What the engine does to weights after loading depends on their precision."""
     (dtype,) = {pricing.program.dtypes[dtype] for dtype in pricing.program.dtype[ops]}
     pricing.sheet.charge(ops, [pricing.host("post_hook.fp8_s" if dtype == "fp8" else "post_hook.bf16_s")])
 
 
-def _agree(pricing: Pricing, ops: Ops) -> None:
+def agree(pricing: Pricing, ops: Ops) -> None:
     """A tree of small messages: up and down once per doubling of the number of islands."""
     for group, own in pricing.by_group(ops):
-        ring = pricing.ring(group)
+        ring = ring_of(pricing, group)
         doublings = float(np.log2(ring.islands))
-        wires = Term(2 * doublings * pricing.wires_s(ring), pricing.profile["agree.doubling_s"])
+        wires = Term(2 * doublings * wires_s(pricing, ring), pricing.profile["agree.doubling_s"])
         terms = [pricing.fixed("agree.latency_s"), pricing.fixed("agree.doubling_s", doublings), wires]
         pricing.sheet.charge(own, terms)
 
 
-def _host_copy(pricing: Pricing, ops: Ops) -> None:
+def host_copy(pricing: Pricing, ops: Ops) -> None:
     """The owner's route from its nearest host memory, or to there; its slowest link gives the rate.
 
     Both directions take the profile's numbers for host-to-device copies, on their own route.
@@ -92,7 +71,7 @@ def _host_copy(pricing: Pricing, ops: Ops) -> None:
         pricing.along_own(own, mine, alike, [pricing.fixed("h2d.latency_s")])
 
 
-def _read(pricing: Pricing, ops: Ops) -> None:
+def read(pricing: Pricing, ops: Ops) -> None:
     """RDMA from the owner's host memory to the receiver's device; the shape holds the owner."""
     owners = pricing.shape(ops, 0).astype(np.int64)
     basis = {"nic": pricing.one_sided_nic}
@@ -103,7 +82,7 @@ def _read(pricing: Pricing, ops: Ops) -> None:
             pricing.along(mine, [route], [pricing.fixed("rdma.latency_s")], pricing.one_sided, basis)
 
 
-def _copy(pricing: Pricing, ops: Ops) -> None:
+def device_copy(pricing: Pricing, ops: Ops) -> None:
     """On the owner: reads and writes every byte in device memory."""
     fraction = pricing.profile["copy.hbm_fraction"]
     ranks, which = np.unique(pricing.program.root[ops], return_inverse=True)
@@ -113,7 +92,7 @@ def _copy(pricing: Pricing, ops: Ops) -> None:
     pricing.sheet.demand_each(ops, which, memory[:, None], traffic[:, None])
 
 
-def _reload(pricing: Pricing, ops: Ops) -> None:
+def reload(pricing: Pricing, ops: Ops) -> None:
     """Host work on every tensor, and between it the bytes kept, read and written once.
 
     These copies are short and far between: their bytes are counted, but they ask too little to be watched.
@@ -123,44 +102,3 @@ def _reload(pricing: Pricing, ops: Ops) -> None:
     pricing.sheet.charge(ops, [*host, pricing.through_memory(2 * kept)])
     total = float((2 * kept * pricing.ranks_at(ops)).sum())
     pricing.sheet.carry(np.array(hbm), np.full(len(hbm), total / len(hbm)))
-
-
-def _broadcast(pricing: Pricing, ops: Ops) -> None:
-    """The ring of `collective`, each message with a launch of its own.
-
-    Where all broadcasts run one at a time, in one group, only links that ops beside them cross are watched.
-    """
-    groups = list(pricing.by_group(ops))
-    beside = may_overlap(pricing.program, ops) if len(groups) == 1 else None
-    only = np.ones(len(pricing.capacity), bool) if beside is None else pricing.sheet.watched(beside)
-    for group, own in groups:
-        if len(group) > 1:
-            ring, at = pricing.ring(group), np.zeros(max(group) + 1, np.int64)
-            at[list(group)] = ring.island_of
-            further = pricing.fixed("broadcast.message_s", _messages(pricing, own))
-            latency = [pricing.fixed("broadcast.latency_s"), further]
-            pricing.around(own, ring, at[pricing.program.root[own]], pricing.bytes(own), latency, group, only)
-
-
-def _messages(pricing: Pricing, ops: Ops) -> np.ndarray:
-    """Further messages than the first; an op without a shape is one message."""
-    start = pricing.program.shape.start
-    said = start[ops + 1] > start[ops]
-    return np.where(said, pricing.shape(ops, 0), 1.0) - 1 if said.any() else np.zeros(len(ops))
-
-
-_PRICES: Mapping[str, Callable[[Pricing, Ops], None]] = {
-    HOST_WORK: _host_work,
-    "gather_metas": _gather_metas,
-    "allocate": _allocate,
-    "register": _register,
-    COPY: _host_copy,
-    "read": _read,
-    "device copy": _copy,
-    "agree": _agree,
-    "reload": _reload,
-    "post_hook": _post_hook,
-    **TRANSFER,
-    EXCHANGE: _broadcast,
-}
-"""By form."""

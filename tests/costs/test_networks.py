@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from runcast.simulator import engine
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.costs import Networks, cost_train
+from runcast.simulator.costs import Networks, cost
 from runcast.simulator.hardware import cluster, limits, networks
 from runcast.simulator.profile import PROVENANCE, load_network, load_profile, load_stack
 from runcast.simulator.program import ProgramBuilder
@@ -219,7 +219,7 @@ def test_links_of_nics_carry_what_the_network_reaches():
         there = cluster({"base": "dgx-h100", "network": kind}, 2)
         b = ProgramBuilder()
         b.op("all_reduce", [b.lane(b.place("stage", range(16)), "dp")], size_bytes=2**30, group=tuple(range(16)))
-        return cost_train(b.build(), there, on(kind).profile).capacity_bytes_per_s[there.nic_tx("n0.nic0")]
+        return cost(b.build(), there, on(kind).profile, "measured").capacity_bytes_per_s[there.nic_tx("n0.nic0")]
 
     assert capacity("infiniband") == pytest.approx(0.93 * 50e9, rel=1e-3)
     assert capacity("ethernet") == pytest.approx(5e9, rel=1e-3)

@@ -1,7 +1,7 @@
 """What NICs carry for a group: all that serve its ranks, however a machine has them."""
 
 import pytest
-from runcast.simulator.costs.train import cost_train
+from runcast.simulator.costs import cost
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import load_profile, load_stack
 from runcast.simulator.program import ProgramBuilder
@@ -15,7 +15,7 @@ def seconds(kind, group, machines):
     places = [b.place(f"rank {rank}", (rank,)) for rank in group]
     b.op(kind, [b.lane(place, "dp") for place in places], size_bytes=SIZE, group=tuple(group))
     profile = load_profile("h100-sxm").joined(load_stack("generic"))
-    return float(cost_train(b.build(), machines, profile).work_s[0])
+    return float(cost(b.build(), machines, profile, "measured").work_s[0])
 
 
 def expected(machines, nodes, nics, kind="reduce_scatter", gpus=None):
@@ -67,7 +67,7 @@ def test_a_node_without_a_switch_is_one_island(machine):
     profile = load_profile("v100" if machine == "dgx-v100" else "l40s").joined(load_stack("generic"))
     inside = profile.estimate("all_reduce", {"bytes": SIZE, "gpus": 8}).seconds[0]
 
-    assert cost_train(b.build(), machines, profile).work_s[0] == pytest.approx(inside)
+    assert cost(b.build(), machines, profile, "measured").work_s[0] == pytest.approx(inside)
 
 
 def test_groups_of_one_stage_share_the_nics_of_their_node():
@@ -77,4 +77,4 @@ def test_groups_of_one_stage_share_the_nics_of_their_node():
     b.op("reduce_scatter", [b.lane(b.place("stage", range(32)), "dp")], size_bytes=SIZE, group=(0, 8, 16, 24))
     profile = load_profile("h100-sxm").joined(load_stack("generic"))
 
-    assert cost_train(b.build(), machines, profile).work_s[0] == pytest.approx(expected(machines, 4, 1 / 8))
+    assert cost(b.build(), machines, profile, "measured").work_s[0] == pytest.approx(expected(machines, 4, 1 / 8))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.costs import Costs, Store, cost_update
+from runcast.simulator.costs import Costs, Store, cost
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
@@ -340,7 +340,7 @@ def test_no_update_from_trainers_beats_its_narrowest_cut(method, data):
     storage = one.scenario.update.storage
     store = None if storage is None else Store(storage.write, storage.read)
     limits = bounds(one.plan, one.cluster, method, store)
-    makespan = simulate(one.program, cost_update(one.program, one.cluster, IDEAL, store)).makespan_s
+    makespan = simulate(one.program, cost(one.program, one.cluster, IDEAL, "ring", store=store)).makespan_s
     assert {name: limit for name, limit in limits.items() if makespan < limit * (1 - 1e-6)} == {}
 
 
@@ -357,7 +357,7 @@ def test_no_update_by_servers_beats_its_narrowest_cut(method, pipeline, data):
     one = resolved(data.draw(by_servers(method, pipeline)))
     assert isinstance(one.plan, UpdatePlan)
     limits = of_servers(one.plan, one.cluster, method, one.listed)
-    makespan = simulate(one.program, cost_update(one.program, one.cluster, IDEAL)).makespan_s
+    makespan = simulate(one.program, cost(one.program, one.cluster, IDEAL, "ring")).makespan_s
     assert {name: limit for name, limit in limits.items() if makespan < limit * (1 - 1e-6)} == {}
 
 
@@ -404,7 +404,7 @@ def ideal(
         apart=method == "static_writes",
     )  # fmt: skip
     program = TRANSFERS[method](plan)
-    return program, cost_update(program, machine, IDEAL, store)
+    return program, cost(program, machine, IDEAL, "ring", store=store)
 
 
 def seconds_of(program: Program, costs: Costs, kind: str) -> float:
@@ -553,7 +553,7 @@ def test_passes_before_and_after_the_wire_launch_for_each_tensor():
         dtype="bf16",
     )  # fmt: skip
     program = TRANSFERS["single_sender"](plan)
-    costs = cost_update(program, cluster("dgx-h100", 1), profile)
+    costs = cost(program, cluster("dgx-h100", 1), profile, "ring")
     assert [seconds_of(program, costs, kind) for kind in ("quantize", "encode", "apply")] == pytest.approx([1.0] * 3)
 
 
@@ -590,7 +590,7 @@ def test_further_messages_of_an_exchange_take_their_time():
         inference=Layout(), bucket_bytes=4 * GB, classes=unfolded(2), payload=Payload(messages="tensor"), dtype="bf16",
     )  # fmt: skip
     program = TRANSFERS["reshard"](plan)
-    costs = cost_update(program, cluster("dgx-h100", 1), profile)
+    costs = cost(program, cluster("dgx-h100", 1), profile, "ring")
     assert seconds_of(program, costs, "exchange") == pytest.approx(3 * 0.25 + 4 * GB / 450e9)
 
 

@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.costs import cost_train
-from runcast.simulator.costs.collective import ring_broadcast
+from runcast.simulator.costs import cost
+from runcast.simulator.costs.ring import ring_broadcast
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import load_profile, load_stack, profile_for
@@ -38,7 +38,7 @@ def priced(kind: str, name: str, nodes: int, size: int, changes: tuple = (), eve
     group = tuple(range(0, there.n_gpus, every))
     b = ProgramBuilder()
     b.op(kind, [b.lane(b.place("stage", range(there.n_gpus)), "dp")], size_bytes=size, group=group)
-    costs = cost_train(b.build(), there, profile(name))
+    costs = cost(b.build(), there, profile(name), "measured")
     return float(costs.work_s[0]), dict(zip(costs.demand_of(0)[0].tolist(), costs.demand_of(0)[1], strict=True))
 
 
@@ -187,7 +187,7 @@ def test_software_shortens_a_collective_to_what_its_wires_take(factor):
     b.op("all_gather", [b.lane(b.place("stage", range(8)), "dp")], size_bytes=2**32, group=tuple(range(8)))
     program, wires_s = b.build(), 2**32 * 7 / 8 / 450e9
     usual, with_software = (
-        float(cost_train(program, there, profile("dgx-h100").stated({"time_factor.dp": f}, "a test")).work_s[0])
+        float(cost(program, there, profile("dgx-h100").stated({"time_factor.dp": f}, "a test"), "measured").work_s[0])
         for f in (1.0, factor)
     )
     assert 0.1 * usual < wires_s < 0.9 * usual

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.costs import UNALIGNED, cost_train
+from runcast.simulator.costs import UNALIGNED, cost
 from runcast.simulator.profile import Estimate, Profile
 from runcast.simulator.systems.train_step.flop import model_flop
 from runcast.simulator.systems.train_step.lower import kept_by_part
@@ -31,7 +31,7 @@ def seconds_of(step):
     aligned = step.profile.stated(dict.fromkeys(UNALIGNED, 1.0), "heads this small are read by all kernels alike")
     profile = Plain(**{name: getattr(aligned, name) for name in aligned.__dataclass_fields__})
     made = step.program
-    work = cost_train(made, step.cluster, profile).work_s
+    work = cost(made, step.cluster, profile, "measured").work_s
     found = Counter()
     for op, label in enumerate(labels(made)):
         if made.tags["layer"][op] == 2 and label != "issue":

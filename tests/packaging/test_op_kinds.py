@@ -7,7 +7,7 @@ import pytest
 import runcast.simulator
 from runcast.simulator.base.op_kinds import KINDS, op_kind
 from runcast.simulator.costs import PHASES
-from runcast.simulator.costs.update import _PRICES
+from runcast.simulator.costs.forms import _ALGORITHMS, _FORMS
 from runcast.simulator.systems.weight_update.report import PHASES as STEPS
 
 SIMULATOR = Path(runcast.simulator.__file__).parent
@@ -35,13 +35,20 @@ def test_no_other_module_has_a_table_of_kinds():
     modules = {path.relative_to(SIMULATOR).as_posix(): path for path in SIMULATOR.rglob("*.py")}
     found = {name for name, path in modules.items() if list(tables(path))}
 
-    assert found <= OF_OTHER_THINGS | {"costs/update.py", "costs/transfer.py"}  # a price for each form
+    assert found <= OF_OTHER_THINGS | {"costs/forms.py"}  # a price for each form
 
 
-def test_every_kind_of_an_update_has_a_price_and_a_phase():
+def test_every_kind_of_an_update_has_a_phase():
     kinds = [kind for kind in KINDS.values() if kind.step]
 
-    assert all(kind.form in _PRICES and kind.step in STEPS for kind in kinds)
+    assert all(kind.step in STEPS for kind in kinds)
+
+
+@pytest.mark.parametrize("algorithm", _ALGORITHMS)
+def test_every_form_is_priced_once_whatever_the_algorithm(algorithm):
+    forms = [form for of in (_FORMS, _ALGORITHMS[algorithm]) for form in (*of.one_by_one, *of.as_arrays)]
+
+    assert sorted(forms) == sorted({kind.form for kind in KINDS.values()})
 
 
 def test_every_kind_of_a_step_has_a_phase_that_reports_know():

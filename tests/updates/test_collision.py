@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.costs import by_kind, cost_update
+from runcast.simulator.costs import by_kind, cost
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, Fabric, Node, attached, device, duplex, half_duplex, oneway
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
@@ -127,7 +127,7 @@ def box(*, nvlink: bool) -> Cluster:
 
 
 def makespan_on(cluster: Cluster, program: Program) -> float:
-    return simulate(program, cost_update(program, cluster, ideal_profile())).makespan_s
+    return simulate(program, cost(program, cluster, ideal_profile(), "ring")).makespan_s
 
 
 @pytest.mark.parametrize(("rounds", "collided"), [(1, 20), (2, 24 * 2 - 10 / 3), (3, 24 * 3 - 10 / 3)])

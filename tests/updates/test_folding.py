@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.costs import Costs, by_kind, cost_update
+from runcast.simulator.costs import Costs, by_kind, cost
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
@@ -94,7 +94,7 @@ def _key(program: Program, op: int) -> tuple[str, int]:
 def test_on_clusters(profile, pipeline, machine, data):
     write, buffers = PIPELINES[pipeline]
     unfolded, folded = (write(plan) for plan in data.draw(plans(buffers)))
-    costs = tuple(cost_update(program, MACHINES[machine], PROFILES[profile]) for program in (unfolded, folded))
+    costs = tuple(cost(program, MACHINES[machine], PROFILES[profile], "ring") for program in (unfolded, folded))
     assert differences(unfolded, folded, costs) == []
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import engine
-from ...costs import EXCHANGES, PHASES, Costs, Price, cost_train
+from ...costs import EXCHANGES, PHASES, Costs, Price, cost
 from ...costs.costs import Floats, bytes_by_link
 from ...hardware import Cluster
 from ...profile import Profile
@@ -36,9 +36,9 @@ def cost_coarse(
     Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
     """
     places = coarse.program.places if places is None else places
-    alone = _Alone(coarse.actions, cost_train(coarse.actions, cluster, profile, places=places))
+    alone = _Alone(coarse.actions, cost(coarse.actions, cluster, profile, "measured", places=places))
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
-    costs = cost_train(each, cluster, profile, alone.prices(coarse), places)
+    costs = cost(each, cluster, profile, "measured", actions=alone.prices(coarse), places=places)
     work = costs.work_s * coarse.times
     costs = replace(
         costs,

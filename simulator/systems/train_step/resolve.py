@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import UserError, fault, unknown
-from ...costs import EXCHANGES, HEAD_MULTIPLE, UNALIGNED, Costs, Networks, cost_train, networks_of
+from ...costs import EXCHANGES, HEAD_MULTIPLE, UNALIGNED, Costs, Networks, cost, networks_of
 from ...hardware import resolved
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
@@ -375,7 +375,7 @@ class ResolvedTrain(OnMachines):
 
     def _cost(self, program: Program) -> Costs:
         with self._faults_here():
-            costs = cost_train(program, self.cluster, self.laid_out, places=self._whole_stages)
+            costs = cost(program, self.cluster, self.laid_out, "measured", places=self._whole_stages)
         return self._slowed(costs, program)
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...base.errors import UserError, fault
 from ...base.units import format_bytes
-from ...costs import Costs, Store, cost_update, networks_of
+from ...costs import Costs, Store, cost, networks_of
 from ...hardware import resolved
 from ...models import ModelSpec, Weights, weights
 from ...profile import Profile, check_complete
@@ -246,7 +246,7 @@ class Resolved(OnMachines):
         """How long each op takes alone."""
         program, machines, profile = self.program, self.cluster, self.profile
         try:
-            costs = cost_update(program, machines, profile, self._store, self.memo)
+            costs = cost(program, machines, profile, "ring", store=self._store, memo=self.memo)
         except UserError as error:  # a route that does not exist
             raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
         for factor in np.unique(self.slowness[self.slowness > 1]):

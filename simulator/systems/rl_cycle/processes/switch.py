@@ -3,7 +3,7 @@
 All GPUs of a node copy at once, so that what they share (an uplink, a socket's memory) is shared fairly, by the engine.
 """
 
-from ....costs import cost_update
+from ....costs import cost
 from ....engine import simulate
 from ....hardware import Cluster
 from ....profile import Profile
@@ -19,7 +19,7 @@ def move_s(kind: str, gpus: int, state_bytes: int, cluster: Cluster, profile: Pr
     if state_bytes == 0:
         return 0.0
     program = state_move(kind, gpus, state_bytes)
-    return simulate(program, cost_update(program, cluster, profile)).makespan_s
+    return simulate(program, cost(program, cluster, profile, "ring")).makespan_s
 
 
 def state_move(kind: str, gpus: int, state_bytes: int) -> Program:

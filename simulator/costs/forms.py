@@ -1,0 +1,174 @@
+"""From a Program to Costs: every op is priced by the function of its kind's form, whatever system wrote it.
+
+Ops priced *one by one* are those of which a rank stands for all that do the same, as in a training step: each distinct
+one is priced once, on the slowest of the machines that it stands for, and takes what its software makes of that. Ops
+priced *as arrays* are those of ranks of their own, as in an update: one call for all of a kind.
+
+How ranks exchange and how they copy is an algorithm, which the system names: a new one is a file and a line here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.memo import Memo
+from ..base.op_kinds import ATTENTION, COPY, EXCHANGE, EXPERTS, HOST_WORK, KINDS, MEMORY, PASS, PRODUCT, op_kind
+from ..hardware import Cluster
+from ..profile import Profile
+from ..program import Place, Program
+from . import measured, ring, train, transfer, update
+from .costs import Costs
+from .phases import OF_LAYERS, PHASES, phase_of_op
+from .pricing import Pricing, Store
+from .sheet import Ops, Price
+
+_OneByOne = Mapping[str, Callable[[Pricing, int, int], Price]]
+_AsArrays = Mapping[str, Callable[[Pricing, Ops], None]]
+
+
+@dataclass(frozen=True)
+class _Forms:
+    """Functions by form: of an op as one rank does it, or of all ops of a kind."""
+
+    one_by_one: _OneByOne = field(default_factory=dict)
+    as_arrays: _AsArrays = field(default_factory=dict)
+
+
+_ALGORITHMS: Mapping[str, _Forms] = {
+    "measured": _Forms(one_by_one={EXCHANGE: measured.exchange, COPY: train.copy}),
+    "ring": _Forms(as_arrays={EXCHANGE: ring.broadcasts, COPY: update.host_copy}),
+}
+"""How ranks exchange: by what was measured of whole collectives, or streams round NCCL's ring, link by link."""
+
+_FORMS = _Forms(
+    one_by_one={
+        **dict.fromkeys((PRODUCT, ATTENTION, EXPERTS, MEMORY, "issue"), train.kernel),
+        "actions": train.action,
+        "host_adam": train.on_host,
+        "cycle": train.cycle,
+    },
+    as_arrays={
+        HOST_WORK: update.host_work,
+        "gather_metas": update.gather_metas,
+        "allocate": update.allocate,
+        "register": update.register,
+        "read": update.read,
+        "device copy": update.device_copy,
+        "agree": update.agree,
+        "reload": update.reload,
+        "post_hook": update.post_hook,
+        "gather": transfer.gather,
+        "replicate": transfer.replicate,
+        "write": transfer.write,
+        "forward": transfer.forward,
+        "pairs": transfer.pairs,
+        "stage_in": transfer.stage_in,
+        PASS: transfer.elementwise,
+        "fs_write": partial(transfer.stored, False),
+        "fs_read": partial(transfer.stored, True),
+    },
+)
+
+
+def cost(
+    program: Program,
+    cluster: Cluster,
+    profile: Profile,
+    algorithm: str,
+    *,
+    store: Store | None = None,
+    memo: Memo | None = None,
+    actions: Sequence[Price] = (),
+    places: Sequence[Place] | None = None,
+) -> Costs:
+    """How long each op of a Program takes alone, and what it asks of links; rank r runs on GPU r of the cluster.
+
+    `algorithm` is how ranks exchange and copy: "measured" or "ring". `profile` holds device and software, `store` is
+    the file system of an update that goes through one. `actions` are the prices of whole actions, by number, of a step
+    at the coarser level. Ranks of one of `places` (those of the Program if not given) do the same at the same time.
+
+    Raises:
+        UserError: the profile has no model for something that is computed, or the cluster no route.
+    """
+    places = program.places if places is None else places
+    pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places)
+    forms = _ALGORITHMS[algorithm]
+    one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}
+    as_arrays = {**_FORMS.as_arrays, **forms.as_arrays}
+    for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):
+        if kind.form in as_arrays:
+            as_arrays[kind.form](pricing, np.flatnonzero(program.of_kind(kind.name)))
+    return pricing.costs(_enter_distinct(pricing, one_by_one))
+
+
+def _enter_distinct(pricing: Pricing, forms: _OneByOne) -> Ops | slice:
+    """Price one op of each set of equal ones; of every op the one that it is priced as."""
+    program = pricing.program
+    own = np.array([op_kind(kind).form in forms for kind in program.kinds], bool)
+    if not own.any():
+        return slice(None)
+    phase = phase_of_op(program)
+    first, which = _distinct(program, phase, pricing.machines.kinds_of(program.places))
+    ops = first[own[program.kind[first]]]
+    alone = ((op, _alone(pricing, op, forms)) for op in ops.tolist())
+    pricing.sheet.enter(ops, [_by_software(pricing, op, PHASES[phase[op]], found) for op, found in alone])
+    return np.where(own[program.kind], first[which], np.arange(len(program)))
+
+
+def _alone(pricing: Pricing, op: int, forms: _OneByOne) -> Price:
+    """An op takes as long as on the slowest of the machines that it stands for."""
+    price, machines = forms[pricing.kind_of(op).form], pricing.machines
+    ranks = machines.one_of_each(pricing.ranks(op))
+    return max((price(pricing, op, rank) for rank in ranks), key=lambda one: one.seconds)
+
+
+def _by_software(pricing: Pricing, op: int, phase: str, found: Price) -> Price:
+    """How long an op takes with this software: a multiple of what the profile says and of host work besides.
+
+    No software sends bytes faster than its wires carry them. It moves as many bytes in that time, or what its links
+    carry if they are no faster.
+    """
+    profile = pricing.profile
+    factor = profile.given(f"time_factor.{phase}", 1.0)
+    if phase == "tp" and pricing.machines.islands(pricing.group(op)) > 1:
+        factor *= profile.given("time_factor.tp.network", 1.0)
+    if phase in OF_LAYERS:
+        factor *= profile.given("architecture.factor", 1.0)
+    besides = pricing.kind_of(op).besides
+    usual, least = found.seconds + (profile.given(besides, 0.0) if besides else 0.0), found.least_s
+    seconds = max(usual * factor, min(usual, least))
+    slower = seconds / found.seconds if found.demand else 1.0
+    demand = {link: min(rate / slower, float(pricing.capacity[link])) for link, rate in found.demand.items()}
+    return replace(found, seconds=seconds, demand=demand)
+
+
+def _distinct(
+    program: Program, phase: NDArray[np.int64], kind_of_place: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One op of each set of equal ones, and the set of each op: rows are compared by a hash of 64 bits."""
+    hashed = program.kind.astype(np.uint64)
+    columns = [phase, program.dtype, program.group, program.bytes]
+    if kind_of_place.any():
+        places = np.array([lane.place for lane in program.lanes], np.int64)
+        columns.append(kind_of_place[places[program.lanes_of.values[program.lanes_of.start[:-1]]]])
+    for column in columns:
+        hashed = _mixed(hashed, column.astype(np.uint64))
+    shape = program.shape
+    position = np.arange(len(shape.values), dtype=np.uint64) - np.repeat(shape.start[:-1], np.diff(shape.start)).astype(
+        np.uint64
+    )
+    terms = _mixed(position, shape.values.astype(np.uint64))
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)))
+    hashed = _mixed(hashed, sums[shape.start[1:]] - sums[shape.start[:-1]])
+    _, first, which = np.unique(hashed, return_index=True, return_inverse=True)
+    return first, which
+
+
+def _mixed(hashed: NDArray[np.uint64], value: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+    """A multiply-xorshift step (splitmix64's constants)."""
+    mixed = (hashed + np.uint64(0x9E3779B97F4A7C15)) ^ (value * np.uint64(0xBF58476D1CE4E5B9))
+    mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(29))
