@@ -2,11 +2,12 @@
 
 from .costs import Costs, by_kind
 from .forms import cost
+from .geometry import RingBroadcast, ring_broadcast
 from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, misaligned
+from .machines import effective_capacity
 from .networks import Networks, networks_of
 from .phases import BUSY, COMPUTE, EXCHANGES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
-from .pricing import Store, effective_capacity
-from .ring import RingBroadcast, ring_broadcast
+from .pricing import Store
 from .sheet import Price
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The machines of a cluster: what is known of each kind of node, and which ranks are on which."""
+"""The machines of a cluster: what is known of each kind of node, which ranks are on which, what links sustain."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from ..hardware import Cluster, Limits, limits
 from ..profile import Estimate, Profile
 from ..program import Place
+from .costs import Floats
 from .kernels import Kernels
-from .networks import Networks
+from .networks import Networks, networks_of
+from .wires import Crossings
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,32 @@ class Machines:
         self._members: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._islands: dict[int, int] = {}
 
+    @cached_property
+    def crossings(self) -> Crossings:
+        """The wires that ranks cross."""
+        return Crossings(self.cluster)
+
+    @cached_property
+    def networks(self) -> Networks:
+        """How the network between nodes differs from the one that the profile was measured on."""
+        return networks_of(self.cluster, self.profile)
+
+    @cached_property
+    def capacity(self) -> Floats:
+        """What every link sustains."""
+        return effective_capacity(self.cluster, self.profile)
+
+    @cached_property
+    def one_sided(self) -> Floats:
+        """What RDMA sustains on each link: on a NIC its own fraction of the line rate, elsewhere what anything does."""
+        nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
+        return np.where(nics > 0, nics * self.cluster.capacity, self.capacity)
+
+    @cached_property
+    def link_names(self) -> tuple[str, ...]:
+        """The names of links."""
+        return tuple(link.name for link in self.cluster.links)
+
     def of(self, rank: int) -> Machine:
         """That of a rank."""
         node = self.cluster.node_of(rank)
@@ -94,3 +122,33 @@ class Machines:
     def islands(self, group: Sequence[int]) -> int:
         """On how many islands a group lies."""
         return len({self.island(rank) for rank in group})
+
+
+def effective_capacity(cluster: Cluster, profile: Profile) -> Floats:
+    """What each link sustains: its line rate times what the profile of its node has for its kind (1 where nothing)."""
+    fraction = _link_fractions(cluster, profile, 0)
+    for device, other in profile.others.items():
+        nodes = [node.device.name == device for node in cluster.nodes]
+        there = np.array([*nodes, False])[cluster.node_of_link]  # the network's links have node -1
+        first = cluster.gpus_of(nodes.index(True))[0] if any(nodes) else 0
+        fraction = np.where(there, _link_fractions(cluster, other, first), fraction)
+    return cluster.capacity * fraction
+
+
+def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
+    """On nodes like that of a rank; NICs reach more or less than on the network that the profile was measured on."""
+    fractions = {
+        name.removeprefix("link_fraction."): parameter.value
+        for name, parameter in profile.parameters.items()
+        if name.startswith("link_fraction.")
+    }
+    nics = _of_nics(cluster, networks_of(cluster, profile, rank), fractions.get("nic", 1.0))
+    return np.where(nics > 0, nics, [fractions.get(link.kind, 1.0) for link in cluster.links])
+
+
+def _of_nics(cluster: Cluster, networks: Networks, share: float) -> Floats:
+    """What each NIC reaches of its line rate, where the measured one reaches a share; 0 for other links."""
+    return np.array([
+        min(share * networks.network.rate_of(link.bytes_per_s), 1.0) if link.kind == "nic" else 0.0
+        for link in cluster.links
+    ])  # fmt: skip

@@ -10,7 +10,7 @@ from ..profile import PROVENANCE, Estimate
 from .pricing import Pricing
 from .sheet import Price
 from .uplinks import Uplinks
-from .wires import Sent, Wires, inside_bytes, sent_bytes, wires_of, wires_of_message
+from .wires import Sent, Wires, inside_bytes, sent_bytes
 
 
 def exchange(pricing: Pricing, op: int, rank: int) -> Price:
@@ -129,11 +129,12 @@ class _Measured:
         """The links that one rank of a collective crosses (both ranks of a send)."""
         key = (kind == "send_recv", group, reach.rank)
         if key not in self._crossed:
+            crossings = self._machines.crossings
             if kind == "send_recv":
-                self._crossed[key] = wires_of_message(self._cluster, group[0], group[-1], self._stage)
+                self._crossed[key] = crossings.of_message(group[0], group[-1], self._stage)
             else:
                 stage = self._stage.get(reach.rank, (reach.rank,))
-                self._crossed[key] = wires_of(self._cluster, group, reach.rank, stage, reach.islands)
+                self._crossed[key] = crossings.of_collective(group, reach.rank, stage, reach.islands)
         return self._crossed[key]
 
 

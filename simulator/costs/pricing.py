@@ -18,7 +18,7 @@ from ..profile import Parameter, Profile
 from ..program import Place, Program
 from .costs import Costs, Floats
 from .machines import Machines
-from .networks import Networks, networks_of
+from .networks import Networks
 from .routes import Route
 from .sheet import Ops, Price, Sheet, Term
 
@@ -31,36 +31,6 @@ class Store:
 
     write_bytes_per_s: float
     read_bytes_per_s: float
-
-
-def effective_capacity(cluster: Cluster, profile: Profile) -> Floats:
-    """What each link sustains: its line rate times what the profile of its node has for its kind (1 where nothing)."""
-    fraction = _link_fractions(cluster, profile, 0)
-    for device, other in profile.others.items():
-        nodes = [node.device.name == device for node in cluster.nodes]
-        there = np.array([*nodes, False])[cluster.node_of_link]  # the network's links have node -1
-        first = cluster.gpus_of(nodes.index(True))[0] if any(nodes) else 0
-        fraction = np.where(there, _link_fractions(cluster, other, first), fraction)
-    return cluster.capacity * fraction
-
-
-def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
-    """On nodes like that of a rank; NICs reach more or less than on the network that the profile was measured on."""
-    fractions = {
-        name.removeprefix("link_fraction."): parameter.value
-        for name, parameter in profile.parameters.items()
-        if name.startswith("link_fraction.")
-    }
-    nics = _of_nics(cluster, networks_of(cluster, profile, rank), fractions.get("nic", 1.0))
-    return np.where(nics > 0, nics, [fractions.get(link.kind, 1.0) for link in cluster.links])
-
-
-def _of_nics(cluster: Cluster, networks: Networks, share: float) -> Floats:
-    """What each NIC reaches of its line rate, where the measured one reaches a share; 0 for other links."""
-    return np.array([
-        min(share * networks.network.rate_of(link.bytes_per_s), 1.0) if link.kind == "nic" else 0.0
-        for link in cluster.links
-    ])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,24 +55,25 @@ class Pricing:
 
     @cached_property
     def machines(self) -> Machines:
-        """The kinds of node, and which ranks are on which."""
-        return Machines(self.cluster, self.profile)
+        """The kinds of node, what links sustain, and which ranks are where; it holds what its key names by identity."""
+        key = self.cluster, id(self.profile)
+        return self.memo.get("machines", key, lambda: Machines(self.cluster, self.profile))
 
     @cached_property
     def capacity(self) -> Floats:
         """What every link sustains; behind those of the cluster, what the store takes and gives."""
-        own, store = effective_capacity(self.cluster, self.profile), self.store
+        own, store = self.machines.capacity, self.store
         return own if store is None else np.append(own, [store.write_bytes_per_s, store.read_bytes_per_s])
 
-    @cached_property
+    @property
     def networks(self) -> Networks:
         """How the network between nodes differs from the one that the profile was measured on."""
-        return networks_of(self.cluster, self.profile)
+        return self.machines.networks
 
     @property
     def link_names(self) -> tuple[str, ...]:
         """Their names."""
-        return (*(link.name for link in self.cluster.links), *(("store<", "store>") if self.store else ()))
+        return self.machines.link_names + (("store<", "store>") if self.store else ())
 
     @cached_property
     def sheet(self) -> Sheet:
@@ -211,12 +182,6 @@ class Pricing:
         parameter = basis.get(self.cluster.links[slowest].kind) or self.of_link(slowest, bytes=ends(size))
         self.sheet.charge(ops, [*latency, Term(size / rate, parameter, work=True)])
         self.sheet.demand(ops, links, (crossings * rate).astype(np.float64))
-
-    @cached_property
-    def one_sided(self) -> Floats:
-        """What RDMA sustains on each link: on a NIC its own fraction of the line rate, elsewhere what anything does."""
-        nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
-        return np.where(nics > 0, nics * self.cluster.capacity, self.capacity[: len(nics)])
 
     def along_own(self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term]) -> None:
         """The bytes of each op along the route of its rank, one of `ranks`, ascending: its slowest link gives the rate.

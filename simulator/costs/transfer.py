@@ -54,7 +54,7 @@ def write(pricing: Pricing, ops: Ops) -> None:
             if len(mine):
                 routes = [write_route(pricing.cluster, a, b, from_host=host) for a, b in pairs]
                 latency = [pricing.fixed("rdma.latency_s")]
-                pricing.along(mine, routes, latency, pricing.one_sided, basis)
+                pricing.along(mine, routes, latency, pricing.machines.one_sided, basis)
 
 
 def forward(pricing: Pricing, ops: Ops) -> None:
@@ -62,7 +62,7 @@ def forward(pricing: Pricing, ops: Ops) -> None:
     basis = {"nic": pricing.one_sided_nic, "nvlink": pricing.profile["link_fraction.nvlink"]}
     for (source, target), own in pricing.by_group(ops):
         route = peer_route(pricing.cluster, source, target)
-        pricing.along(own, [route], [pricing.fixed("rdma.latency_s")], pricing.one_sided, basis)
+        pricing.along(own, [route], [pricing.fixed("rdma.latency_s")], pricing.machines.one_sided, basis)
 
 
 def pairs(pricing: Pricing, ops: Ops) -> None:

@@ -79,7 +79,7 @@ def read(pricing: Pricing, ops: Ops) -> None:
         for owner in np.unique(owners[np.isin(ops, own)]).tolist():
             mine = own[np.isin(own, ops[owners == owner])]
             route = (*read_route(pricing.cluster, owner, root), pricing.hbm[root])
-            pricing.along(mine, [route], [pricing.fixed("rdma.latency_s")], pricing.one_sided, basis)
+            pricing.along(mine, [route], [pricing.fixed("rdma.latency_s")], pricing.machines.one_sided, basis)
 
 
 def device_copy(pricing: Pricing, ops: Ops) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..hardware import Cluster
 from ..profile.forms import BUS_FACTOR
-from .ring import nvlink_bytes_per_s, ring_order
+from .geometry import nvlink_bytes_per_s, ring_order
 
 Shares = Mapping[int, float]
 """By link, the bytes on it over those that a rank sends."""
@@ -77,19 +77,38 @@ class Wires:
         return max((size / float(line[link]) for link, size in self.bytes(inside, beyond).items()), default=0.0)
 
 
-def wires_of(cluster: Cluster, group: Sequence[int], me: int, stage: Sequence[int], islands: int) -> Wires:
-    """Those of one rank of a collective; the others of its `stage` do the same at the same time."""
-    home = cluster.island(me)
-    near = [rank for rank in group if rank != me and cluster.island(rank) == home]
-    beyond = {**_out(cluster, me, stage), **_into(cluster, me, stage)} if islands > 1 else {}
-    return Wires(_ports(cluster, me, near), beyond)
+class Crossings:
+    """Which wires ranks of a cluster cross; what depends on a rank's neighbours alone is found once."""
 
+    def __init__(self, cluster: Cluster):
+        self._cluster = cluster
+        self._ports: dict[tuple[int, ...], Shares] = {}
+        self._beyond: dict[tuple[int, tuple[int, ...]], tuple[Shares, Shares]] = {}
 
-def wires_of_message(cluster: Cluster, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
-    """Those of a message from one rank to another: through NICs where no other way leads there."""
-    if cluster.island(a) == cluster.island(b):
-        return Wires(inside=dict.fromkeys(cluster.route(cluster.gpu(a), cluster.gpu(b)), 1.0))
-    return Wires(beyond=_out(cluster, a, stages.get(a, (a,))) | _into(cluster, b, stages.get(b, (b,))))
+    def of_collective(self, group: Sequence[int], me: int, stage: Sequence[int], islands: int) -> Wires:
+        """Those of one rank of a collective; the others of its `stage` do the same at the same time."""
+        home = self._cluster.island(me)
+        near = (me, *(rank for rank in group if rank != me and self._cluster.island(rank) == home))
+        if near not in self._ports:
+            self._ports[near] = _ports(self._cluster, me, near[1:])
+        out, into = self._through_nics(me, stage) if islands > 1 else ({}, {})
+        return Wires(self._ports[near], {**out, **into})
+
+    def of_message(self, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
+        """Those of a message from one rank to another: through NICs where no other way leads there."""
+        cluster = self._cluster
+        if cluster.island(a) == cluster.island(b):
+            return Wires(inside=dict.fromkeys(cluster.route(cluster.gpu(a), cluster.gpu(b)), 1.0))
+        (out, _), (_, into) = (self._through_nics(rank, stages.get(rank, (rank,))) for rank in (a, b))
+        return Wires(beyond={**out, **into})
+
+    def _through_nics(self, rank: int, stage: Sequence[int]) -> tuple[Shares, Shares]:
+        """From a rank to the network and back, beside those of its stage on its node."""
+        near = self._cluster.gpus_of(self._cluster.node_of(rank))
+        key = rank, tuple(other for other in stage if other in near)
+        if key not in self._beyond:
+            self._beyond[key] = _out(self._cluster, *key), _into(self._cluster, *key)
+        return self._beyond[key]
 
 
 def _ports(cluster: Cluster, me: int, near: Sequence[int]) -> dict[int, float]:
@@ -112,30 +131,29 @@ def _by_rate(cluster: Cluster, links: set[int]) -> Iterator[tuple[int, float]]:
     yield from ((link, float(cluster.capacity[link]) / total) for link in sorted(links))
 
 
-def _out(cluster: Cluster, rank: int, stage: Sequence[int]) -> dict[int, float]:
-    """From a GPU to the network, spread over its NICs, which carry what others of its stage send too."""
+def _out(cluster: Cluster, rank: int, near: Sequence[int]) -> dict[int, float]:
+    """From a GPU to the network, spread over its NICs, which carry what others near it send too."""
     found: dict[int, float] = {}
     nics = cluster.nics_of_gpu(rank)
-    for nic, through in _sharing(cluster, rank, stage):
+    for nic, through in _sharing(cluster, rank, near):
         own, *shared = cluster.nic_out_route(rank, nic)
         found[own] = found.get(own, 0.0) + 1 / len(nics)
         found |= dict.fromkeys((*shared, cluster.nic_tx(nic)), through / len(nics))
     return found
 
 
-def _into(cluster: Cluster, rank: int, stage: Sequence[int]) -> dict[int, float]:
+def _into(cluster: Cluster, rank: int, near: Sequence[int]) -> dict[int, float]:
     """The same from the network to a GPU."""
     found: dict[int, float] = {}
     nics = cluster.nics_of_gpu(rank)
-    for nic, through in _sharing(cluster, rank, stage):
+    for nic, through in _sharing(cluster, rank, near):
         *shared, own = cluster.nic_in_route(rank, nic)
         found[own] = found.get(own, 0.0) + 1 / len(nics)
         found |= dict.fromkeys((*shared, cluster.nic_rx(nic)), through / len(nics))
     return found
 
 
-def _sharing(cluster: Cluster, rank: int, stage: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """The NICs of a rank, each with the number of ranks of the stage that it serves."""
-    near = set(cluster.gpus_of(cluster.node_of(rank)))
-    served = [set(cluster.nics_of_gpu(other)) for other in stage if other in near]
+def _sharing(cluster: Cluster, rank: int, near: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """The NICs of a rank, each with the number of these ranks of its node that it serves."""
+    served = [set(cluster.nics_of_gpu(other)) for other in near]
     yield from ((nic, sum(nic in nics for nics in served)) for nic in cluster.nics_of_gpu(rank))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.costs import cost
-from runcast.simulator.costs.ring import ring_broadcast
+from runcast.simulator.costs.geometry import ring_broadcast
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import load_profile, load_stack, profile_for

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import engine
+from ...base.memo import Memo
 from ...costs import EXCHANGES, PHASES, Costs, Price, cost
 from ...costs.costs import Floats, bytes_by_link
 from ...hardware import Cluster
@@ -26,7 +27,7 @@ from .lower.piece import COMPUTE
 
 
 def cost_coarse(
-    coarse: Coarse, cluster: Cluster, profile: Profile, places: Sequence[Place] | None = None
+    coarse: Coarse, cluster: Cluster, profile: Profile, places: Sequence[Place] | None = None, memo: Memo | None = None
 ) -> tuple[Costs, Floats]:
     """How long each op takes alone: a part of an action as in a run of that alone, the rest as at the finer level.
 
@@ -36,9 +37,9 @@ def cost_coarse(
     Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
     """
     places = coarse.program.places if places is None else places
-    alone = _Alone(coarse.actions, cost(coarse.actions, cluster, profile, "measured", places=places))
+    alone = _Alone(coarse.actions, cost(coarse.actions, cluster, profile, "measured", places=places, memo=memo))
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
-    costs = cost(each, cluster, profile, "measured", actions=alone.prices(coarse), places=places)
+    costs = cost(each, cluster, profile, "measured", actions=alone.prices(coarse), places=places, memo=memo)
     work = costs.work_s * coarse.times
     costs = replace(
         costs,

@@ -339,11 +339,20 @@ class ResolvedTrain(OnMachines):
 
     @property
     def laid_out(self) -> Profile:
-        """The profile, with what its numbers are for this layout."""
-        others = {device: self._laid_out(profile) for device, profile in self.profile.others.items()}
-        return replace(self._laid_out(self.profile), others=others)
+        """The profile, with what its numbers are for this layout; one object where they are equal."""
+        every = self.profile, *self.profile.others.values()
+        stated = tuple(tuple(self._stated(profile).items()) for profile in every)
+        return self.memo.get("laid out", (self._numbers, stated), self._laid_out)
 
-    def _laid_out(self, profile: Profile) -> Profile:
+    def _laid_out(self) -> Profile:
+        own, *others = (
+            profile.stated(stated, "this layout") if (stated := self._stated(profile)) else profile
+            for profile in (self.profile, *self.profile.others.values())
+        )
+        return replace(own, others=dict(zip(self.profile.others, others, strict=True)))
+
+    def _stated(self, profile: Profile) -> dict[str, float]:
+        """The numbers of a profile that depend on the layout."""
         stated = dict[str, float]()
         if self.tp_in_far_pipeline:
             stated["layer.s"] = profile.given("layer.s", 0.0) + self._blocked_s
@@ -352,7 +361,7 @@ class ResolvedTrain(OnMachines):
             stated["time_factor.attention"] = profile.given("time_factor.attention", 1.0) * slower
         if (fusion := self.scenario.overlap.fusion) is not None:
             stated["fusion.cycle_s"] = fusion.cycle
-        return profile.stated(stated, "this layout") if stated else profile
+        return stated
 
     @property
     def _blocked_s(self) -> float:
@@ -370,12 +379,14 @@ class ResolvedTrain(OnMachines):
         if self.coarse is None:
             return self._cost(self.program), None
         with self._faults_here():
-            costs, mix = cost_coarse(self.coarse, machines, profile, self._whole_stages)
+            costs, mix = cost_coarse(self.coarse, machines, profile, self._whole_stages, self.memo)
         return self._slowed(costs, self.program), mix
 
     def _cost(self, program: Program) -> Costs:
         with self._faults_here():
-            costs = cost(program, self.cluster, self.laid_out, "measured", places=self._whole_stages)
+            costs = cost(
+                program, self.cluster, self.laid_out, "measured", places=self._whole_stages, memo=self.memo
+            )
         return self._slowed(costs, program)
 
     @property
