@@ -83,7 +83,7 @@ class Machines:
     @cached_property
     def link_names(self) -> tuple[str, ...]:
         """The names of links."""
-        return tuple(link.name for link in self.cluster.links)
+        return tuple(self.cluster.links.columns["name"].tolist())
 
     def of(self, rank: int) -> Machine:
         """That of a rank."""
@@ -143,12 +143,16 @@ def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
         if name.startswith("link_fraction.")
     }
     nics = _of_nics(cluster, networks_of(cluster, profile, rank), fractions.get("nic", 1.0))
-    return np.where(nics > 0, nics, [fractions.get(link.kind, 1.0) for link in cluster.links])
+    kinds = cluster.links.columns["kind"]
+    others = np.ones(len(kinds))
+    for kind, fraction in fractions.items():
+        others[kinds == kind] = fraction
+    return np.where(nics > 0, nics, others)
 
 
 def _of_nics(cluster: Cluster, networks: Networks, share: float) -> Floats:
     """What each NIC reaches of its line rate, where the measured one reaches a share; 0 for other links."""
-    return np.array([
-        min(share * networks.network.rate_of(link.bytes_per_s), 1.0) if link.kind == "nic" else 0.0
-        for link in cluster.links
-    ])  # fmt: skip
+    found, nics = np.zeros(len(cluster.links)), cluster.links.columns["kind"] == "nic"
+    for rate in np.unique(cluster.capacity[nics]).tolist():
+        found[nics & (cluster.capacity == rate)] = min(share * networks.network.rate_of(rate), 1.0)
+    return found

@@ -8,12 +8,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import UserError
+from ..base.rows import Rows
 from .device import Device
 from .fabric import Fabric, cable
 from .graph import Graph, Link, Route, Wire
@@ -147,17 +148,19 @@ class Cluster:
         return _Place(node, self.nodes[node].gpus[gpu - self._first_gpu[node]])
 
     @cached_property
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> Rows[Link]:
         """Every link of the cluster, in index order."""
-        stamped = [
-            link._replace(name=f"n{n}.{link.name}") for n, node in enumerate(self.nodes) for link in node.graph.links
-        ]
-        return (*stamped, *self._core.links)
+        graphs = [*(node.graph for node in self.nodes), self._core]
+        tables = {graph: _columns(graph.links) for graph in graphs}
+        columns = {field: np.concatenate([tables[graph][field] for graph in graphs]) for field in Link._fields}
+        before = np.array([*(f"n{node}." for node in range(self.n_nodes)), ""], object)
+        names = np.repeat(before, [len(graph.links) for graph in graphs]) + columns["name"]
+        return Rows(Link, {**columns, "name": names})
 
-    @cached_property
+    @property
     def capacity(self) -> NDArray[np.float64]:
         """Bytes per second of every link, shape `[links]`."""
-        return np.array([link.bytes_per_s for link in self.links], dtype=np.float64)
+        return self.links.columns["bytes_per_s"]
 
     @cached_property
     def node_of_link(self) -> NDArray[np.int64]:
@@ -296,6 +299,12 @@ class Cluster:
             Wire(name(w.src), name(w.dst), w.link._replace(name=f"n{n}.{w.link.name}"))
             for w in self.nodes[n].graph.wires
         ]
+
+
+def _columns(links: Sequence[Link]) -> dict[str, NDArray[Any]]:
+    names, kinds, rates, latencies = zip(*links, strict=True) if links else ((),) * 4
+    texts = np.array(names, object), np.array(kinds, object)
+    return dict(zip(Link._fields, (*texts, np.array(rates, float), np.array(latencies, float)), strict=True))
 
 
 def _name(place: _Place) -> str:

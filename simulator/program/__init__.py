@@ -7,9 +7,8 @@ from .join import join
 from .precedence import edges, may_overlap
 from .program import Access, Buffer, Lane, Place, Pool, Program
 from .ragged import Ragged
-from .rows import Rows, column_of
 
 __all__ = [
-    "Access", "Buffer", "Copy", "Lane", "Place", "Pool", "Program", "ProgramBuilder", "Ragged", "Rows", "column_of",
-    "edges", "join", "may_overlap", "validate", "with_copies",
+    "Access", "Buffer", "Copy", "Lane", "Place", "Pool", "Program", "ProgramBuilder", "Ragged", "edges",
+    "join", "may_overlap", "validate", "with_copies",
 ]  # fmt: skip

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..program import Program, column_of
+from ..base.rows import column_of
+from ..program import Program
 from .timeline import Timeline
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.rows import column_of
 from ...hardware import Cluster, Device
 from ...models.blocks import Layer, head
 from ...models.states import Held, StateBytes, all_held, copies_each, kept_bytes, state_bytes
-from ...program import Place, column_of
+from ...program import Place
 from ...timeline import Timeline
 from ...timeline.memory import buffer_spans
 from .lower import Again, TrainPlan, buffer_parts

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....program import Access, Buffer, Lane, Place, Program, Ragged, Rows
+from ....base.rows import Rows
+from ....program import Access, Buffer, Lane, Place, Program, Ragged
 from .names import OpNames
 from .piece import Ints, Piece, Tables
 

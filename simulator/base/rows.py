@@ -1,4 +1,7 @@
-"""Many rows of a table, such as the buffers of a Program, as one array per field: a row is made when asked for."""
+"""Many rows of a table, such as a Program's buffers or a cluster's links, as one array per field.
+
+A row is made when asked for.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
@@ -26,7 +29,7 @@ class Rows(Sequence[_Row]):
     def __getitem__(self, at: int | slice) -> _Row | tuple[_Row, ...]:
         if isinstance(at, slice):
             return tuple(Rows(self.row, {name: column[at] for name, column in self.columns.items()}))
-        return self[at : at + 1 or None][0]
+        return self.row(*(column[at : at + 1 or None].tolist()[0] for column in self.columns.values()))
 
     def __iter__(self) -> Iterator[_Row]:
         return map(self.row, *(column.tolist() for column in self.columns.values()))
