@@ -19,11 +19,13 @@ import typer
 import typer.core
 
 from .base.errors import UserError
+from .base.memo import collect_seldom
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run `runcast` with these arguments (default: the command line's) and leave with its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
+    collect_seldom()
     try:
         try:
             build_app(given)(given, prog_name="runcast")

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from .memo import Memo
+from .memo import Memo, collect_seldom
 
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
@@ -24,7 +24,7 @@ class Processes:
     def __init__(self, workers: int):
         self._alive, self._held = multiprocessing.get_context("spawn").Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=end_with_parent, initargs=(self._alive,)
+            workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(self._alive,)
         )
 
     def submit(self, task: Callable[[_Given, Memo], _Made], given: _Given) -> "Future[_Made]":
@@ -58,6 +58,11 @@ def end_with_parent(alive: Connection) -> None:
     """In a process that was started: leave ^C to its parent, and end when that closes its end of the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_when_closed, args=(alive,), daemon=True).start()
+
+
+def _begin(alive: Connection) -> None:
+    collect_seldom()
+    end_with_parent(alive)
 
 
 def _end_when_closed(alive: Connection) -> None:

@@ -163,6 +163,22 @@ class Cluster:
         return self.links.columns["bytes_per_s"]
 
     @cached_property
+    def period(self) -> int:
+        """After how many GPUs the cluster repeats itself, in what they reach as in their links; 0: never."""
+        node = self.nodes[0]
+        if self.fabric.oversubscription != 1 or any(other is not node for other in self.nodes):
+            return 0
+        return len(node.gpus) * node.nvlink_domain_nodes
+
+    def link_moved(self, link: int, gpus: int) -> int:
+        """The link of a node that is to GPUs with numbers larger by so much what this one is to its own."""
+        if not gpus:
+            return link
+        assert gpus % self.period == 0, f"{gpus} GPUs are no period"
+        assert link < self._first_link[-1], "the network is there once"
+        return link + gpus // len(self.nodes[0].gpus) * len(self.nodes[0].graph.links)
+
+    @cached_property
     def node_of_link(self) -> NDArray[np.int64]:
         """The node of every link; -1 for those of the network."""
         counts = np.diff(self._first_link)

@@ -263,3 +263,29 @@ def test_a_route_is_a_path_from_source_to_destination(mixed: Cluster, a: int, b:
     steps = [ends[name] for name in names(mixed, mixed.route(mixed.gpu(a), mixed.gpu(b)))]
     stops = [mixed.gpu(a), *(dst for _, dst in steps)]
     assert ([src for src, _ in steps], stops[-1]) == (stops[:-1], mixed.gpu(b))
+
+
+# -- Machines that repeat themselves -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "period"),
+    [
+        ("dgx-h100", 4, 8),
+        ("gb200-nvl72", 36, 72),
+        ({"base": "dgx-h100", "oversubscription": 2}, 4, 0),
+        ({"mix": [{"base": "dgx-h100", "nodes": 2}, {"base": "dgx-a100", "nodes": 2}]}, 4, 0),
+    ],
+)
+def test_a_cluster_repeats_itself_after_a_node_or_a_domain(spec, nodes, period) -> None:
+    assert cluster(spec, nodes).period == period
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("dgx-h100", 4), ("l40s-pcie", 4), ("gb200-nvl72", 36)])
+def test_routes_move_by_a_period(name, nodes) -> None:
+    machine = cluster(name, nodes)
+    moved = machine.period
+    for a, b in ((0, 1), (0, 3), (1, 2)):
+        route = machine.route(machine.gpu(a), machine.gpu(b))
+        beyond = machine.route(machine.gpu(a + moved), machine.gpu(b + moved))
+        assert tuple(machine.link_moved(link, moved) for link in route) == beyond

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 from runcast.simulator import engine
+from runcast.simulator.hardware import Cluster
 from runcast.simulator.profile import load_profile
 from runcast.simulator.program import validate
 from runcast.simulator.scenario import check_train
@@ -110,6 +111,29 @@ def test_ranks_of_few_ops_spend_their_time_on_what_kernels_do(name, undisturbed)
 def test_what_bounds_a_step_is_the_same_at_both_levels(name):
     (_, fine), (_, few) = (shares(name, level) for level in ("kernels", "coarse"))
     assert few == pytest.approx(fine, abs=0.03 if name in CONTENDED else 0.02)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_an_action_costs_what_the_one_costs_that_it_is_like(name, monkeypatch):
+    folded = step(name, "coarse").costs
+    monkeypatch.setattr(Cluster, "period", 0)
+    apart = ResolvedTrain(step(name, "coarse").scenario).costs
+
+    for column in ("work_s", "latency_s", "spread", "provenance", "interference", "link_bytes"):
+        assert getattr(folded, column) == pytest.approx(getattr(apart, column), rel=1e-12)
+    for op in range(len(folded.work_s)):
+        assert asked(folded, op) == pytest.approx(asked(apart, op), rel=1e-12)
+
+
+def asked(costs, op):
+    """Bytes per second of an op by link."""
+    return dict(zip(*(column.tolist() for column in costs.demand_of(op)), strict=True))
+
+
+def test_stages_of_equal_layers_are_priced_once():
+    found = step("1f1b", "coarse").coarse
+
+    assert (len(found.alike), len(found.actions.places)) == (12, 9)  # of four stages those in the middle are alike
 
 
 def sent(program):

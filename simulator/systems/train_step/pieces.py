@@ -22,7 +22,7 @@ from ...program import Place, Program, Ragged
 from ...timeline import Timeline
 from ...timeline.insight import split_by_place
 from .lower import Coarse
-from .lower.coarse import KIND, TRAFFIC, Moment
+from .lower.coarse import KIND, TRAFFIC, Alike, Moment
 from .lower.piece import COMPUTE
 
 
@@ -37,7 +37,8 @@ def cost_coarse(
     Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
     """
     places = coarse.program.places if places is None else places
-    alone = _Alone(coarse.actions, cost(coarse.actions, cluster, profile, "measured", places=places, memo=memo))
+    found = cost(coarse.actions, cluster, profile, "measured", places=places, memo=memo)
+    alone = _Alone(coarse.actions, coarse.alike, found, cluster)
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
     costs = cost(each, cluster, profile, "measured", actions=alone.prices(coarse), places=places, memo=memo)
     work = costs.work_s * coarse.times
@@ -47,30 +48,51 @@ def cost_coarse(
         link_bytes=bytes_by_link(work, costs.row, costs.demand, costs.rate_bytes_per_s, len(costs.link_names)),
         interference=alone.interference(coarse.program, costs, profile),
     )
-    return costs, alone.mix[[place for place, _, _ in coarse.parts]]
+    return costs, alone.mix[[coarse.alike[part.action].place for part in coarse.parts]]
+
+
+Rates = dict[int, float]
+"""Bytes per second by link."""
 
 
 class _Inside(NamedTuple):
-    """Exchanges in the actions of a stage that ask the same of links: their row of demand and share of the actions'
+    """Exchanges in the actions of a stage that ask the same of links: what they ask, their share of the actions'
     seconds, and how much of that time the actions wait for them.
     """
 
-    row: int
+    rates: Rates
     share: float
     exposed: float
 
 
 @dataclass(frozen=True)
 class _Alone:
-    """Actions, each by itself: without links, and without the messages that the step itself has."""
+    """Distinct actions, each by itself: without links, and without the messages that the step itself has.
+
+    `alike` are all actions as these, on ranks of the cluster that may be others.
+    """
 
     actions: Program
+    alike: Sequence[Alike]
     costs: Costs
+    cluster: Cluster
 
     @cached_property
     def _place(self) -> NDArray[np.int64]:
         """Where each op is; those of actions hold one lane each."""
         return np.array([lane.place for lane in self.actions.lanes], np.int64)[self.actions.lanes_of.values]
+
+    @cached_property
+    def _of(self) -> NDArray[np.int64]:
+        """The place of each of all actions."""
+        return np.array([one.place for one in self.alike], np.int64)
+
+    def _rates(self, row: int, action: Alike) -> Rates:
+        """What a row of demand is on the ranks of an action."""
+        return self._moved(_by_link(*self.costs.demand_row(row)), action)
+
+    def _moved(self, rates: Rates, action: Alike) -> Rates:
+        return {self.cluster.link_moved(link, action.ranks): rate for link, rate in rates.items()}
 
     def _on(self, *lanes: str) -> NDArray[np.bool_]:
         named = np.array([lane.name in lanes for lane in self.actions.lanes], bool)
@@ -128,30 +150,34 @@ class _Alone:
         most = by_label.reshape(places, labels).argmax(axis=1)
         longer = self._seconds / np.maximum(self._ends, 1e-30)
         found, reached = list[Price](), 0.0
-        for place, since, until in coarse.parts:
+        for action, since, until in coarse.parts:
+            place = self.alike[action].place
             reached = reached if since else 0.0
             to = max(self._at(until) if until else float(self._ends[place]), reached)
             took = (to - reached) * float(longer[place])
-            asked = self._asked[place] if took else {}
+            asked = self._asked[action] if took else {}
             found.append(Price(took, float(spread[place]), int(most[place]), asked))
             reached = to
         return found
 
     @cached_property
-    def _asked(self) -> list[dict[int, float]]:
-        """Of each action: bytes per second on links that messages cross too, as a mean over its seconds."""
+    def _asked(self) -> list[Rates]:
+        """Of each of all actions: what it asks of links that messages cross too, as a mean over its seconds."""
         messages = self._on(*TRAFFIC)
         inside = self.actions.of_kind(*EXCHANGES) & ~messages
-        rows = np.unique(self.costs.row[messages]).tolist()
-        crossed = {link for row in rows for link in self.costs.demand_row(row)[0].tolist()}
-        found: list[dict[int, float]] = [{} for _ in self.actions.places]
+        asked: list[Rates] = [{} for _ in self.actions.places]
         places = self._place[inside]
         shares = self.costs.uncontended_s[inside] / self._seconds[places]
         for row, place, share in zip(self.costs.row[inside].tolist(), places.tolist(), shares.tolist(), strict=True):
-            for link, rate in _by_link(*self.costs.demand_row(row)).items():
-                if link in crossed:
-                    found[place][link] = found[place].get(link, 0.0) + rate * share
-        return found
+            for link, rate in self._rates(row, _HERE).items():
+                asked[place][link] = asked[place].get(link, 0.0) + rate * share
+        rows = dict.fromkeys(zip(self._place[messages].tolist(), self.costs.row[messages].tolist(), strict=True))
+        crossed_at: list[Rates] = [{} for _ in self.actions.places]
+        for place, row in rows:
+            crossed_at[place] |= self._rates(row, _HERE)
+        crossed = {link for one in self.alike for link in self._moved(crossed_at[one.place], one)}
+        found = (self._moved(asked[one.place], one) for one in self.alike)
+        return [{link: rate for link, rate in rates.items() if link in crossed} for rates in found]
 
     def _at(self, moment: Moment) -> float:
         return float((self._run.start_s if moment.starts else self._run.end_s)[moment.op])
@@ -159,8 +185,8 @@ class _Alone:
     def interference(self, program: Program, costs: Costs, profile: Profile) -> Floats:
         """Of a step's costs, actions as the mean of what their kernels and exchanges take and make."""
         factors = costs.interference.copy()
-        busy = (self._run.end_s - self._run.start_s) * self._on(COMPUTE)
-        shares = np.bincount(self.costs.cost_class, busy) / max(float(self._seconds.sum()), 1e-30)
+        busy = (self._run.end_s - self._run.start_s) * self._on(COMPUTE) * np.bincount(self._of)[self._place]
+        shares = np.bincount(self.costs.cost_class, busy) / max(float(self._seconds[self._of].sum()), 1e-30)
         kinds = [(self.costs.classes[i], share) for i, share in enumerate(shares.tolist()) if share]
         own, (longer, lost) = costs.classes.index(KIND), self._crowding(program, costs)
         for i, other in enumerate(costs.classes):
@@ -179,9 +205,9 @@ class _Alone:
         longer, lost, total = (np.zeros(classes) for _ in range(3))
         for ranks, row, of, seconds in _beside(program, costs):
             total[of] += seconds
+            rates = _by_link(*costs.demand_row(row))
             for inside in self._exchanges.get(ranks, ()):
-                rates = _by_link(*self.costs.demand_row(inside.row)), _by_link(*costs.demand_row(row))
-                mine, other = _speeds(*rates, costs.capacity_bytes_per_s)
+                mine, other = _speeds(inside.rates, rates, costs.capacity_bytes_per_s)
                 longer[of] += seconds * inside.share * inside.exposed * (1 / mine - 1)
                 lost[of] += seconds * inside.share / mine * (1 - other)
         longer /= np.maximum(total, 1e-30)
@@ -190,21 +216,42 @@ class _Alone:
     @cached_property
     def _exchanges(self) -> Mapping[tuple[int, ...], list[_Inside]]:
         """Those in the actions of each stage, by its ranks."""
-        places: dict[tuple[int, ...], list[int]] = {}
-        for i, place in enumerate(self.actions.places):
-            places.setdefault(place.ranks, []).append(i)
-        exchanges = np.flatnonzero(self.actions.of_kind(*EXCHANGES) & ~self._on(*TRAFFIC))
-        return {ranks: self._inside(of, exchanges) for ranks, of in places.items()}
+        stages: dict[tuple[int, ...], list[Alike]] = {}
+        for one in self.alike:
+            ranks = self.actions.places[one.place].ranks
+            stages.setdefault(tuple([rank + one.ranks for rank in ranks]), []).append(one)
+        return {ranks: self._inside(actions) for ranks, actions in stages.items()}
 
-    def _inside(self, places: list[int], exchanges: NDArray[np.int64]) -> list[_Inside]:
-        ops = exchanges[np.isin(self._place[exchanges], places)]
-        spent = np.bincount(self.costs.row[ops], (self._run.end_s - self._run.start_s)[ops])
+    def _inside(self, actions: list[Alike]) -> list[_Inside]:
+        spent: dict[tuple[int, int], float] = {}
+        for one in actions:
+            for row, seconds in self._spent[one.place]:
+                spent[row, one.ranks] = spent.get((row, one.ranks), 0.0) + seconds
+        places = [one.place for one in actions]
         waits = self.mix[places][:, [PHASES.index(name) for name in _AXES]].sum(axis=1) @ self._seconds[places]
-        exposed = min(float(waits) / max(float(spent.sum()), 1e-30), 1.0)
+        exposed = min(float(waits) / max(sum(spent.values()), 1e-30), 1.0)
         total = max(float(self._seconds[places].sum()), 1e-30)
-        return [_Inside(row, seconds / total, exposed) for row, seconds in enumerate(spent.tolist()) if seconds]
+        return [
+            _Inside(self._rates(row, Alike(0, ranks)), seconds / total, exposed)
+            for (row, ranks), seconds in spent.items()
+        ]
+
+    @cached_property
+    def _spent(self) -> list[list[tuple[int, float]]]:
+        """Of each distinct action the seconds of its exchanges, by row of demand."""
+        ops = np.flatnonzero(self.actions.of_kind(*EXCHANGES) & ~self._on(*TRAFFIC))
+        rows = len(self.costs.demand)
+        at = self._place[ops] * rows + self.costs.row[ops]
+        keys, which = np.unique(at, return_inverse=True)
+        seconds = np.bincount(which, (self._run.end_s - self._run.start_s)[ops])
+        found: list[list[tuple[int, float]]] = [[] for _ in self.actions.places]
+        for key, total in zip(keys.tolist(), seconds.tolist(), strict=True):
+            if total:
+                found[key // rows].append((key % rows, total))
+        return found
 
 
+_HERE = Alike(0, 0)
 _AXES = ("tp", "cp", "ep")
 """Phases that wait for exchanges inside actions."""
 
@@ -222,7 +269,7 @@ def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, 
     return [(program.places[at].ranks, row, of, total) for at, row, of, total in rows]
 
 
-def _by_link(links: NDArray[np.int64], rates: Floats) -> dict[int, float]:
+def _by_link(links: NDArray[np.int64], rates: Floats) -> Rates:
     return dict(zip(links.tolist(), rates.tolist(), strict=True))
 
 

@@ -262,7 +262,7 @@ class ResolvedTrain(OnMachines):
             rank_share=rank_share(scenario.experts, self.spec.moe, self.dims.ep, islands),
             offloaded=scenario.offload.activations, offload_slots=scenario.offload.slots,
             offload_optimizer=scenario.offload.optimizer, shard_embedding=given.shard_embedding,
-            replicas=replicas,
+            replicas=replicas, period=self.cluster.period,
         )  # fmt: skip
 
     @property

@@ -38,11 +38,15 @@ class Pass:
 
 
 class Written(NamedTuple):
-    """A piece, its first layer, and the first rank of its stage."""
+    """A piece, and by how much the numbers of its layers and ranks are larger where it is used."""
 
     piece: Piece
-    layer: int
-    rank: int
+    layers: int = 0
+    ranks: int = 0
+
+
+Pieces = dict[Hashable, tuple[Piece, int, int]]
+"""Each with its first layer and the first rank of its stage."""
 
 
 class ActionWriter:
@@ -53,24 +57,32 @@ class ActionWriter:
     """
 
     def __init__(
-        self, plan: TrainPlan, pipeline_rank: int, tables: Tables, written: dict[Hashable, Written] | None = None
+        self, plan: TrainPlan, pipeline_rank: int, tables: Tables, written: Pieces | None = None
     ):
         self.plan, self.tables = plan, tables
-        self._written = {} if written is None else written
+        self._written: Pieces = {} if written is None else written
         self.holdings = Holdings(plan, pipeline_rank)
         self._rank, self._first = pipeline_rank, plan.first_rank(pipeline_rank)
         self._pieces: dict[tuple[Pass, ...], Piece] = {}
+        self._used: dict[tuple[Pass, ...], Written] = {}
 
     def piece(self, *passes: Pass) -> Piece:
         """The piece of one action, or of a forward and a backward that overlap."""
         if passes not in self._pieces:
-            self._pieces[passes] = self._made(passes)
+            piece, layers, ranks = self.written(*passes)
+            self._pieces[passes] = piece.moved(layers, ranks, self.tables) if layers or ranks else piece
         return self._pieces[passes]
 
-    def _made(self, passes: tuple[Pass, ...]) -> Piece:
+    def written(self, *passes: Pass) -> Written:
+        """The same as it was written, for this stage or another one of equal layers."""
+        if passes not in self._used:
+            self._used[passes] = self._made(passes)
+        return self._used[passes]
+
+    def _made(self, passes: tuple[Pass, ...]) -> Written:
         stages = [self.plan.stages[one.stage] for one in passes]
         if self.plan.mirrored or any(stage.has_ends or not stage.layers for stage in stages):
-            return self._write(passes)
+            return Written(self._write(passes))
         layer = stages[0].layers[0]
         like = tuple(
             (one.kind, one.first, one.reduce, *((number - layer, id(self.plan.layer(number))) for number in of.layers))
@@ -78,9 +90,9 @@ class ActionWriter:
         )
         key = like, self._groups
         if key not in self._written:
-            self._written[key] = Written(self._write(passes), layer, self._first)
-        piece, *since = self._written[key]
-        return piece.moved(layer - since[0], self._first - since[1], self.tables)
+            self._written[key] = self._write(passes), layer, self._first
+        piece, its_layer, its_first = self._written[key]
+        return Written(piece, layer - its_layer, self._first - its_first)
 
     @cached_property
     def _groups(self) -> tuple[tuple[int, ...], ...]:

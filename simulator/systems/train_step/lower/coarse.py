@@ -7,13 +7,14 @@ later one, and what waits between two waits at the earlier one. Where activation
 its layers too, as their copies hang on to these.
 
 `coarse` gives the step and, as a second Program, the distinct actions kernel by kernel, each at a place of its own:
-what a part takes is what lies between two moments there. Sends and the end of the step are those of the finer level.
+what a part takes is what lies between two moments there. Actions of equal layers on equal machines are one of them.
+Sends and the end of the step are those of the finer level.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from math import cos, pi
 from typing import NamedTuple
 
@@ -44,26 +45,35 @@ class Moment(NamedTuple):
 class Part(NamedTuple):
     """What an action does between two moments: from its start and to its end where there is none."""
 
-    place: int
+    action: int
     since: Moment | None
     until: Moment | None
 
-    def moved(self, places: int, ops: Ints) -> "Part":
-        """The same behind so many places, its ops renumbered."""
+    def moved(self, actions: int, ops: Ints) -> "Part":
+        """The same behind so many actions, its ops renumbered."""
         since, until = (at and Moment(int(ops[at.op]), at.starts) for at in (self.since, self.until))
-        return Part(self.place + places, since, until)
+        return Part(self.action + actions, since, until)
+
+
+class Alike(NamedTuple):
+    """An action as the one at a place of `actions`, on ranks with numbers larger by so much."""
+
+    place: int
+    ranks: int
 
 
 @dataclass(frozen=True)
 class Coarse:
     """A step whose ops of kind `actions` have as shape the number of the part that they are.
 
-    Moments number ops of `actions`, which has a place for every action, with the ranks of its stage. `times` says how
-    often the exchange that an op is runs in a row, one part of its bytes after the other.
+    `actions` has a place for every distinct action, with the ranks of the stage that it was written for, and moments
+    number its ops. `alike` are all actions, which parts number. `times` says how often the exchange that an op is runs
+    in a row, one part of its bytes after the other.
     """
 
     program: Program
     actions: Program
+    alike: tuple[Alike, ...]
     parts: tuple[Part, ...]
     times: Ints
 
@@ -74,9 +84,10 @@ def coarse(plan: TrainPlan) -> Coarse:
     step = _CoarseStep(plan)
     program = step.program()
     actions, parts = step.actions()
+    alike = tuple(step.alike)
     times = np.ones(len(program), np.int64)
     times[list(step.times)] = list(step.times.values())
-    return Coarse(program, actions, parts, times)
+    return Coarse(program, actions, alike, parts, times)
 
 
 def join_coarse(steps: Sequence[Coarse]) -> Coarse:
@@ -87,11 +98,13 @@ def join_coarse(steps: Sequence[Coarse]) -> Coarse:
     program, numbers = join([_renumbered(step.program, by) for step, by in zip(steps, before, strict=False)])
     actions, at = join([step.actions for step in steps], share=False)
     places = [0, *accumulate(len(step.actions.places) for step in steps)]
-    parts = [part.moved(place, ops) for step, place, ops in zip(steps, places, at, strict=False) for part in step.parts]
+    first = [0, *accumulate(len(step.alike) for step in steps)]
+    alike = [Alike(one.place + by, one.ranks) for step, by in zip(steps, places, strict=False) for one in step.alike]
+    parts = [part.moved(by, ops) for step, by, ops in zip(steps, first, at, strict=False) for part in step.parts]
     times = np.ones(len(program), np.int64)
     for step, own in zip(steps, numbers, strict=True):
         times[own] = step.times
-    return Coarse(program, actions, tuple(parts), times)
+    return Coarse(program, actions, tuple(alike), tuple(parts), times)
 
 
 def _renumbered(program: Program, by: int) -> Program:
@@ -100,17 +113,37 @@ def _renumbered(program: Program, by: int) -> Program:
     return replace(program, shape=Ragged(program.shape.start, program.shape.values + by * of_action))
 
 
+class _Message(NamedTuple):
+    """Equal messages of gradients in a row, as one: columns of a piece, how many there are, the last layer in them."""
+
+    lane: int
+    kind: int
+    group: int
+    bytes: int
+    times: int
+    layer: int
+
+
 @dataclass(frozen=True)
 class _Cut:
-    """A piece as parts in a row, numbered from `first`: what each sends behind it, at which one each layer waits, and
+    """A piece as parts in a row, between `moments`: what each sends behind it, at which one each layer waits, and
     behind which one it has its gradients where another rank waits for them. Of each action, its layers by parts.
     """
 
-    first: int
-    sends: tuple[tuple[int, ...], ...]
+    moments: tuple[Moment, ...]
+    sends: tuple[tuple[_Message, ...], ...]
     weights: Mapping[int, int]
     grads: Mapping[int, int]
     layers: tuple[tuple[LayerPass, ...], ...]
+
+
+class _Used(NamedTuple):
+    """A cut where it is used: the number of its first part, and by how much layers and ranks have larger numbers."""
+
+    cut: _Cut
+    first: int
+    layers: int
+    ranks: int
 
 
 class _CoarseStep(Step):
@@ -119,56 +152,63 @@ class _CoarseStep(Step):
     def __init__(self, plan: TrainPlan):
         super().__init__(plan)
         self.times: dict[int, int] = {}
-        self._pieces: dict[int, tuple[Piece, int, int]] = {}  # by identity: the piece, its number, its rank
+        self.alike: list[Alike] = []
+        self._alone: list[tuple[Piece, int]] = []  # what actions are alike to, and the first rank of its stage
+        self._places: dict[tuple[int, int], Alike] = {}  # by identity of a piece and where its ranks are in a period
+        self._actions: dict[tuple[int, tuple[Pass, ...]], int] = {}
         self._cuts: dict[tuple[int, tuple[int, ...]], _Cut] = {}  # by identity and the layers that wait
+        self._used: dict[tuple[int, tuple[Pass, ...], tuple[int, ...]], _Used] = {}
         self._parts: list[Part] = []  # moments number ops of their piece
         self._begun: set[tuple[int, int]] = set()  # rank and stage
         self._tables = self.assembly.tables
 
     def actions(self) -> tuple[Program, tuple[Part, ...]]:
         """Every distinct action once, at a place of its own, and the parts of all."""
-        ranks = [self.assembly.places[rank].ranks for _, _, rank in self._pieces.values()]
+        ranks = [self.assembly.places[rank].ranks for _, rank in self._alone]
         alone = Assembly(self._tables, [Place(f"action {i}", of) for i, of in enumerate(ranks)])
         began = [
             alone.stamp(piece, number, *[(-1, -1, "F")] * len(piece.heads))
-            for piece, number, _ in self._pieces.values()
+            for number, (piece, _) in enumerate(self._alone)
         ]
+        first = [began[one.place] for one in self.alike]
         parts = tuple(
-            Part(place, *(one and Moment(one.op + began[place], one.starts) for one in (since, until)))
-            for place, since, until in self._parts
+            Part(action, *(one and Moment(one.op + first[action], one.starts) for one in (since, until)))
+            for action, since, until in self._parts
         )
         return alone.program(), parts
 
     def plain(self, rank: int, cell: Cell) -> PlainOps:
         """One op."""
-        cut = self._cut_of(rank, self.writers[rank].piece(*(Pass(one.stage, one.kind) for one in cell)), ())
-        assert len(cut.sends) == 1, "nothing hangs on to a plain cell"
+        used = self._use(rank, tuple(Pass(one.stage, one.kind) for one in cell), ())
+        assert not used.cut.moments, "nothing hangs on to a plain cell"
         whole = self.assembly.row(KIND, cell_name(cell), 0, "", (), (cell[0].stage, -1, -1), _tag(cell))
         ends = [(0,)] * len(cell)
-        return None, ends, ends, [(whole, (cut.first,), (self.assembly.lane(rank, COMPUTE),), (), 0)]
+        return None, ends, ends, [(whole, (used.first,), (self.assembly.lane(rank, COMPUTE),), (), 0)]
 
     def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...]) -> list[Placed]:
         """One op for the whole cell, or a few."""
-        piece = self.writers[rank].piece(*passes)
         waiting = tuple(layer for one in cell for layer in self._waiting(rank, one.kind, one.stage))
-        cut, lead = self._cut_of(rank, piece, waiting), cell[0]
+        used, lead = self._use(rank, passes, waiting), cell[0]
+        cut, layers_by = used.cut, used.layers
         parts = [
             self.assembly.op(
-                KIND, [(rank, COMPUTE)], name=cell_name(cell), shape=(cut.first + i,), stage=lead.stage,
+                KIND, [(rank, COMPUTE)], name=cell_name(cell), shape=(used.first + i,), stage=lead.stage,
                 microbatch=lead.microbatch, action=_tag(cell),
             )
             for i in range(len(cut.sends))
         ]  # fmt: skip
         sent = [
-            one
+            self._send_gradients(rank, message, part, used)
             for part, messages in zip(parts, cut.sends, strict=True)
-            for one in self._send_gradients(rank, piece, messages, part)
+            for message in messages
         ]
         last = sent[-1][0] if sent else parts[-1]
-        weights, grads = ({layer: parts[i] for layer, i in at.items()} for at in (cut.weights, cut.grads))
+        weights, grads = (
+            {layer + layers_by: parts[i] for layer, i in at.items()} for at in (cut.weights, cut.grads)
+        )
         return [
             Placed(parts[:1], parts[-1:], parts[0], last, weights if one.kind == "F" else {}, grads, sent,
-                   tuple(layer.moved(parts[0]) for layer in layers))
+                   tuple(layer.moved(parts[0])._replace(layer=layer.layer + layers_by) for layer in layers))
             for one, layers in zip(cell, cut.layers, strict=True)
         ]  # fmt: skip
 
@@ -189,15 +229,37 @@ class _CoarseStep(Step):
         self._begun.add((rank, stage))
         return [number for number, _ in self.writers[rank].holdings.units(self.plan.stages[stage])]
 
-    def _cut_of(self, rank: int, piece: Piece, waiting: tuple[int, ...]) -> _Cut:
-        key = (id(piece), waiting)
+    def _use(self, rank: int, passes: tuple[Pass, ...], waiting: tuple[int, ...]) -> _Used:
+        key = rank, passes, waiting
+        if key not in self._used:
+            piece, *by = self.writers[rank].written(*passes)
+            cut, action = self._cut_of(piece, tuple(layer - by[0] for layer in waiting)), self._action(rank, passes)
+            self._used[key] = _Used(cut, len(self._parts), *by)
+            self._parts += [Part(action, *ends) for ends in pairwise((None, *cut.moments, None))]
+        return self._used[key]
+
+    def _action(self, rank: int, passes: tuple[Pass, ...]) -> int:
+        """The number of an action: it is like another one of the same piece that lies in the same place of a period."""
+        key = rank, passes
+        if key not in self._actions:
+            piece, _, ranks = self.writers[rank].written(*passes)
+            at = id(piece), ranks % self.plan.period if self.plan.period else ranks
+            if at not in self._places:
+                self._places[at] = Alike(len(self._alone), ranks)
+                self._alone.append((self.writers[rank].piece(*passes), rank))
+            place, its_ranks = self._places[at]
+            self._actions[key] = len(self.alike)
+            self.alike.append(Alike(place, ranks - its_ranks))
+        return self._actions[key]
+
+    def _cut_of(self, piece: Piece, waiting: tuple[int, ...]) -> _Cut:
+        key = id(piece), waiting
         if key not in self._cuts:
-            self._cuts[key] = self._cut(rank, piece, waiting)
+            self._cuts[key] = self._cut(piece, waiting)
         return self._cuts[key]
 
-    def _cut(self, rank: int, piece: Piece, waiting: Sequence[int]) -> _Cut:
+    def _cut(self, piece: Piece, waiting: Sequence[int]) -> _Cut:
         """Where a piece is cut: moments in the order of their ops."""
-        _, place, _ = self._pieces.setdefault(id(piece), (piece, len(self._pieces), rank))
         needs = {layer: piece.marks[mark] for layer in waiting if (mark := ("weights", layer)) in piece.marks}
         messages = _messages(piece, [self._tables.lanes(name) for name in TRAFFIC])
         has = {layer: op for (mark, layer), op in piece.marks.items() if mark == "grads" and self.plan.mirrored}
@@ -213,29 +275,20 @@ class _CoarseStep(Step):
             sends[behind[Moment(started[op], False)]].append(message)
         weights = {layer: behind.get(Moment(ready[op], True), -1) + 1 for layer, op in needs.items()}
         grads = {layer: behind[Moment(started[op], False)] for layer, op in has.items()}
-        first, ends = len(self._parts), [None, *moments, None]
-        self._parts += [Part(place, since, until) for since, until in pairwise(ends)]
-        return _Cut(first, tuple(map(tuple, sends)), weights, grads, _by_parts(passes, moments))
+        sent = tuple(tuple(_in_rows(piece, ops)) for ops in sends)
+        return _Cut(tuple(moments), sent, weights, grads, _by_parts(passes, moments))
 
-    def _send_gradients(
-        self, rank: int, piece: Piece, messages: Sequence[int], after: int
-    ) -> list[tuple[int, str, int]]:
-        """Messages of a piece, with their lanes and the last layer that is in them; equal ones in a row are one op."""
-        made = []
-        t, rows = self._tables, (piece.lane, piece.kind, piece.group, piece.bytes)
-        alike: list[tuple[tuple[int, ...], int]] = []
-        for row in sorted((tuple(int(column[op]) for column in rows) for op in messages), key=lambda row: row[0]):
-            times = alike.pop()[1] if alike and alike[-1][0] == row else 0
-            alike.append((row, times + 1))
-        for (lane, kind, group, size), times in alike:
-            op = self.assembly.op(
-                t.kinds.values[kind], [(rank, t.lanes.values[lane])], [after], name="reduce gradients",
-                size_bytes=size * times, group=t.groups.values[group],
-            )  # fmt: skip
-            if times > 1:
-                self.times[op] = times
-            made.append((op, t.lanes.values[lane], int(piece.layer[max(messages)])))
-        return made
+    def _send_gradients(self, rank: int, message: _Message, after: int, used: _Used) -> tuple[int, str, int]:
+        """A message behind a part: its op, lane and last layer."""
+        t, lane = self._tables, self._tables.lanes.values[message.lane]
+        op = self.assembly.op(
+            t.kinds.values[message.kind], [(rank, lane)], [after], name="reduce gradients",
+            size_bytes=message.bytes * message.times,
+            group=tuple(one + used.ranks for one in t.groups.values[message.group]),
+        )  # fmt: skip
+        if message.times > 1:
+            self.times[op] = message.times
+        return op, lane, message.layer + used.layers
 
 
 def _issued(at: Moment) -> tuple[int, bool]:
@@ -272,6 +325,14 @@ def _messages(piece: Piece, lanes: Sequence[int]) -> dict[int, int]:
         after = int(piece.deps[op][0])
         found[op] = found.get(after, after)
     return found
+
+
+def _in_rows(piece: Piece, messages: Sequence[int]) -> Iterator[_Message]:
+    """Messages by their lanes; equal ones in a row are one."""
+    columns = piece.lane, piece.kind, piece.group, piece.bytes
+    rows = sorted((tuple(int(column[op]) for column in columns) for op in messages), key=lambda row: row[0])
+    for (lane, kind, group, size), equal in groupby(rows):
+        yield _Message(lane, kind, group, size, len(list(equal)), int(piece.layer[max(messages)]))
 
 
 def _earliest(ops: Iterable[int]) -> dict[int, int]:

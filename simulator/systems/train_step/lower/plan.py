@@ -124,7 +124,7 @@ class TrainPlan:
     `offloaded` is the share of what layers keep that lies on the host, `offload_slots` how many layers of it are staged
     on the device in each direction. `shard_embedding` splits the rows of the token embedding over ranks that would else
     have copies (dp x cp). `replicas` are the places along dp whose ranks act alike and do what this plan says; None:
-    all of them.
+    all of them. `period` is after how many ranks machines and links repeat themselves; 0: never.
     """
 
     spec: ModelSpec
@@ -146,6 +146,7 @@ class TrainPlan:
     offload_optimizer: bool = False
     shard_embedding: bool = False
     replicas: tuple[int, ...] | None = None
+    period: int = 0
 
     def __hash__(self) -> int:
         """Computed once, as many values are kept by plan."""

@@ -5,7 +5,7 @@ direction on both sides. Behind its last action a rank waits for its gradients, 
 updates the parameters that it owns, and gathers those of others, unless the next step does that under its forward.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from ....profile.forms import WIDE_ROW
 from ....program import Place, Program
 from ....schedules import Action
 from ....schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT, Cell
-from .actions import ActionWriter, Pass, Written
+from .actions import ActionWriter, Pass, Pieces
 from .assembly import Assembly, Template
 from .held import LANES, Share, exchanges
 from .kept import resident_bytes, stage_buffer
@@ -75,7 +75,7 @@ class Step:
         ranks = range(plan.grid.ranks)
         places = [Place(_place_name(plan, r), plan.ranks_of(r)) for r in ranks]
         self.assembly = Assembly(tables, places)
-        written: dict[Hashable, Written] = {}
+        written: Pieces = {}
         self.writers = [ActionWriter(plan, rank, tables, written) for rank in ranks]
         self._kept = [resident_bytes(plan, stage) for stage in range(len(plan.stages))]
         self._first = [plan.first_rank(rank) for rank in ranks]
