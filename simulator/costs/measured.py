@@ -15,23 +15,27 @@ from .wires import Sent, Wires, inside_bytes, sent_bytes
 
 def exchange(pricing: Pricing, op: int, rank: int) -> Price:
     """Of an exchange as one rank takes part in it."""
-    return pricing.once(_Measured).price(op, rank)
+    return pricing.once(_Measured).price(pricing, op, rank)
 
 
 class _Measured:
-    """Exchanges of a Program; what several of them need of a group is found once."""
+    """Exchanges of a Program; what several of them need of a group is found once.
+
+    It does not hold the Pricing that holds it: that circle would keep a Program in memory.
+    """
 
     def __init__(self, pricing: Pricing):
-        self._pricing, self._cluster, self._machines = pricing, pricing.cluster, pricing.machines
+        self._cluster, self._machines = pricing.cluster, pricing.machines
+        self._profile, self._capacity = pricing.profile, pricing.capacity
         self._stage = {rank: place.ranks for place in pricing.places for rank in place.ranks}
         self._uplinks = Uplinks(pricing.cluster, self._stage)
         self._reaches: dict[tuple[tuple[int, ...], int], _Reach] = {}
         self._kept: dict[tuple[str, tuple[int, ...]], float] = {}
         self._crossed: dict[tuple[bool, tuple[int, ...], int], Wires] = {}
 
-    def price(self, op: int, rank: int) -> Price:
-        program = self._pricing.program
-        kind, group, size = program.kind_of(op), self._pricing.group(op), float(program.bytes[op])
+    def price(self, pricing: Pricing, op: int, rank: int) -> Price:
+        program = pricing.program
+        kind, group, size = program.kind_of(op), pricing.group(op), float(program.bytes[op])
         if len(group) == 1 or size == 0:
             return Price(0.0, 0.0, PROVENANCE.index("exact"), {})
         reach = self._reach(group, rank)
@@ -64,7 +68,7 @@ class _Measured:
         seconds = max(alone.seconds, least)
         # A link that it fills, it fills exactly: sums made by a switch send less than a ring.
         moved = wires.bytes(sent.port, sent.nics).items()
-        demand = {link: min(moved_bytes / seconds, float(self._pricing.capacity[link])) for link, moved_bytes in moved}
+        demand = {link: min(moved_bytes / seconds, float(self._capacity[link])) for link, moved_bytes in moved}
         return Price(seconds, alone.spread, alone.provenance, demand, least)
 
     @staticmethod
@@ -93,7 +97,7 @@ class _Measured:
         """What software adds to a collective between nodes."""
         if reach.islands == 1 or kind in ("send_recv", "all_to_all"):
             return 0.0
-        return self._pricing.profile.given("exchange.s", 0.0)
+        return self._profile.given("exchange.s", 0.0)
 
     def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""

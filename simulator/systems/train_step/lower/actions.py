@@ -142,7 +142,7 @@ class _Script:
         """Its layers, in the order in which they run."""
         return list(self._passes.values())
 
-    @cached_property
+    @property
     def steps(self) -> list[Callable[[], None]]:
         """The whole action."""
         return [step for part in (self.opening, *self.by_layer, self.closing) for step in part]
