@@ -312,20 +312,25 @@ def _leave(op: int, crowds: Crowds) -> None:
 
 
 def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int, stale: Any) -> bool:
-    """The op begins to work (step 1) or stops (-1); whether it crosses a link. Its cells become `stale`."""
-    row, load, limit, first = links.row[op], links.load, links.limit, links.start
-    for k in range(first[row], first[row + 1]):
+    """The op begins to work (step 1) or stops (-1); whether others feel it: it crosses a link that was full or is now.
+
+    Its cells become `stale`.
+    """
+    row, load, limit, felt = links.row[op], links.load, links.limit, False
+    for k in range(links.start[row], links.start[row + 1]):
         link = links.links[k]
-        links.full[0] -= load[link] > limit[link]
+        before = load[link] > limit[link]
         load[link] += step * links.rates[k]
-        links.full[0] += load[link] > limit[link]
+        after = load[link] > limit[link]
+        links.full[0] += after - before
+        felt |= before or after
     for k in range(crowds.start[op], crowds.start[op + 1]):
         cell = crowds.cells[k]
         crowds.count[cell * crowds.classes + crowds.class_of[op]] += step
         if crowds.touched[cell] != instant:
             crowds.touched[cell] = instant
             stale.append(cell)
-    return bool(first[row] < first[row + 1])
+    return felt
 
 
 def _settle(
@@ -333,9 +338,9 @@ def _settle(
     crowds: Crowds,
 ) -> None:  # fmt: skip
     """Give active ops the speeds that they have from now on: those that are `fresh`, that have others in their cells
-    than before, or that share links or did so until now. The others keep theirs.
+    than before, or that share links or did so until now. The others keep theirs. `moved`: something on a full link did.
     """
-    cap, goal, first = work.cap, work.goal, links.start
+    cap, goal = work.cap, work.goal
     for cell in stale:
         k = crowds.head[cell]
         while k >= 0:
@@ -344,7 +349,7 @@ def _settle(
                 crowds.capped[op] = instant
                 own = _cap(op, crowds)
                 if own != cap[op]:
-                    moved |= first[links.row[op]] < first[links.row[op] + 1]
+                    moved |= _on_full_link(links.row[op], links)
                     cap[op] = goal[op] = own
                     fresh.append(op)
             k = crowds.next[k]
