@@ -12,7 +12,7 @@ import pytest
 from runcast.simulator import simulate
 from runcast.simulator.answers.search.asking import screen
 from runcast.simulator.answers.search.run import question
-from runcast.simulator.answers.search.spaces import Wanted
+from runcast.simulator.answers.search.wanted import Wanted
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import check_train
 

@@ -154,7 +154,7 @@ def finer(monkeypatch, fits):
     """Kernel by kernel, the plans of these places among the best ones fit."""
     seen = []
 
-    def predicted(asked, changes, memo, level):
+    def predicted(asked, changes, memo, finest):
         seen.append(changes)
         return replace(measure(asked, [Row(changes, "")])[0].measured, fits=len(seen) - 1 in fits)
 

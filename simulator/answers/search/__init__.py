@@ -6,7 +6,7 @@
 from .found import Amounts, Found, Measured, Row
 from .run import search, search_file
 from .space import Axis, Rule, Space
-from .spaces import Wanted, read_wanted, share
+from .wanted import Wanted, read_wanted, share
 
 __all__ = [
     "Amounts", "Axis", "Found", "Measured", "Row", "Rule", "Space", "Wanted", "read_wanted", "search",

@@ -139,13 +139,6 @@ class Found:
         return next((number for number in numbers if number not in self.checked), None)
 
 
-OBJECTIVES: Mapping[str, tuple[str, ...]] = {
-    "train_step": ("tokens_per_s", "cost", "memory"),
-    "weight_update": ("update_time", "pause", "cost", "memory"),
-}
-"""What may be asked for, by kind of scenario; the first one is the default."""
-
-
 def value(objective: str, one: Measured | Amounts) -> tuple[float, ...]:
     """What an objective wants small, then the others to break ties."""
     of = one.amounts if isinstance(one, Measured) else one

@@ -6,9 +6,8 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import beside, write_atomic
-from ...formats.recipes import export_megatron
 from ...scenario import changed, check_question, to_toml
-from ...systems.train_step.scenario import TrainScenario
+from .asking import subject_of
 from .found import Found
 from .text import plan_text, plans_csv
 
@@ -45,19 +44,21 @@ def winner_table(found: Found, folder: Path | None = None) -> dict[str, Any]:
     """
     if found.winner is None:
         raise UserError(f"{found.where}: no plan fits the {found.gpus} GPUs")
-    level: dict[str, Any] = {}
-    if found.table.get("kind") == "train_step":
-        level = {"level": "kernels" if found.winner in found.checked else "coarse"}
+    levels = subject_of(found.table).levels
+    level = {"level": levels[-1 if found.winner in found.checked else 0]} if levels else {}
     table = changed(found.table, {**found.rows[found.winner].changes, **level}, found.where)
     return _moved(table, found.where, folder) if folder is not None else table
 
 
-def megatron_text(found: Found) -> str:
-    """The best plan as arguments of Megatron-LM, or why it has none, as comments: never those of another plan."""
-    scenario = check_question(winner_table(found), found.where)
-    assert isinstance(scenario, TrainScenario)
+def megatron_text(found: Found) -> str | None:
+    """The best plan as arguments of Megatron-LM, or why it has none, as comments: never those of another plan.
+
+    None where that is no question.
+    """
+    if (export := subject_of(found.table).export) is None:
+        return None
     try:
-        return f"{export_megatron(scenario, found.where)}\n"
+        return f"{export(check_question(winner_table(found), found.where), found.where)}\n"
     except UserError as error:
         lines = [line.removeprefix(f"{found.where}: ") for line in error.faults]
         return "".join(f"# {line}\n" for line in ["runcast plan export winner.toml:", *lines])
@@ -75,8 +76,8 @@ def write_found(found: Found, folder: Path) -> list[Path]:
         plan = plan_text(found.rows[found.winner].changes)
         about = f"# Found by `runcast search`, best by {found.objective}: {plan}"
         files["winner.toml"] = (f"{about}\n" + to_toml(winner_table(found, folder))).encode()
-        if found.table.get("kind") == "train_step":
-            files["winner.megatron.txt"] = megatron_text(found).encode()
+        if (arguments := megatron_text(found)) is not None:
+            files["winner.megatron.txt"] = arguments.encode()
     for name, data in files.items():
         write_atomic(folder / name, data)
     for name in FILES:

@@ -18,16 +18,13 @@ from ...base.memo import Memo
 from ...base.processes import cores
 from ...hardware import cluster
 from ...scenario import changed, parsed
-from ...systems.train_step.resolve import ResolvedTrain
-from ...systems.train_step.scenario import TrainScenario
-from ...systems.weight_update.resolve import Resolved
-from ...systems.weight_update.scenario import Scenario
-from .asking import Asked, predicted, screen
+from .asking import SUBJECTS, predicted, screen
 from .bound import bounded
-from .found import LEFT, OBJECTIVES, REFUSED, SIMULATED, UNSEEN, Found, Measured, Progress, Row, Watch, pareto, value
+from .found import LEFT, REFUSED, SIMULATED, UNSEEN, Found, Measured, Progress, Row, Watch, pareto, value
 from .space import Space
-from .spaces import NO_ZERO_3, Wanted, training_space, update_space
+from .subject import Asked
 from .tpe import has_optuna, sampled
+from .wanted import Wanted
 from .workers import Workers, hired
 
 TRIES = 2_000
@@ -90,7 +87,7 @@ def search(
         except KeyboardInterrupt:
             stopped = True
     best, checked = _best(rows, asked.objective), dict[int, Measured]()
-    if table.get("kind") == "train_step" and not stopped:
+    if asked.levels and not stopped:
         try:
             _check(checked, rows, best, asked, check, watch)
         except KeyboardInterrupt:
@@ -145,7 +142,7 @@ def _check(
         if fits >= most:
             return
         watch(Progress("checking", fits, most, rows[number]))
-        checked[number] = predicted(asked, rows[number].changes, Memo(), "kernels")
+        checked[number] = predicted(asked, rows[number].changes, Memo(), finest=True)
 
 
 def _best(rows: Sequence[Row], objective: str) -> tuple[int, ...]:
@@ -162,25 +159,18 @@ def question(
         UserError: the scenario or an option says what is not allowed.
     """
     kind = table.get("kind", "weight_update")
-    if kind not in OBJECTIVES:
-        raise UserError(fault(where, "kind", kind, f"a search is of {' or '.join(OBJECTIVES)}"))
-    goal = objective or OBJECTIVES[kind][0]
-    if goal not in OBJECTIVES[kind]:
-        raise UserError(fault("--objective", "", goal, f"of a {kind}: {', '.join(OBJECTIVES[kind])}"))
+    if kind not in SUBJECTS:
+        raise UserError(fault(where, "kind", kind, f"a search is of {' or '.join(SUBJECTS)}"))
+    subject = SUBJECTS[kind]
+    goal = objective or subject.objectives[0]
+    if goal not in subject.objectives:
+        raise UserError(fault("--objective", "", goal, f"of a {kind}: {', '.join(subject.objectives)}"))
     if not 0 <= headroom < 1:  # nor is NaN
         raise UserError(fault("--memory-headroom", "", headroom, "expected a share from 0 to below 1, such as 5%"))
     base = _freed(table if gpus is None else _on(table, gpus, where), where)
-    asked = Asked(base, where, goal, 0.0)
-    scenario = asked.scenario({})
-    if isinstance(scenario, TrainScenario):
-        if scenario.parallel.zero == 3:
-            raise UserError(fault(where, "parallel.zero", 3, NO_ZERO_3))
-        resolved: ResolvedTrain | Resolved = ResolvedTrain(scenario, where)
-        space = training_space(asked.table, scenario, resolved.spec, resolved.cluster, wanted)  # type: ignore[arg-type]
-    else:
-        assert isinstance(scenario, Scenario)
-        resolved = Resolved(scenario, where)
-        space = update_space(asked.table, scenario, resolved.cluster, wanted)
+    asked = Asked(base, where, goal, 0.0, subject.levels)
+    resolved = subject.resolve(asked.scenario({}), where)
+    space = subject.space(asked.table, resolved, wanted)
     if goal == "cost" and any(device.price_usd_per_hour is None for device in resolved.devices):
         names = ", ".join(device.name for device in resolved.devices)
         allowed = f"no price is known of {names}: --set cluster.device.price_usd_per_hour=2"

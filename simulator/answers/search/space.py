@@ -69,3 +69,9 @@ class Space:
         """The rules whose last key is this axis."""
         known, key = {axis.key for axis in self.axes[: depth + 1]}, self.axes[depth].key
         return [rule for rule in self.rules if key in rule.keys and set(rule.keys) <= known]
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Ascending."""
+    small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
+    return tuple(sorted({*small, *(number // i for i in small)}))

@@ -9,6 +9,7 @@ from typing import Any
 from ...base.tables import aligned
 from ...base.units import format_bytes, format_seconds, format_usd
 from ...scenario import Changes
+from .asking import subject_of
 from .found import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Amounts, Found, Measured, Row
 
 _SHORT = {"parallel.tp": "tp", "parallel.pp": "pp", "parallel.cp": "cp", "parallel.ep": "ep", "parallel.etp": "etp",
@@ -105,7 +106,7 @@ def _pareto(found: Found) -> Iterator[str]:
     shown = list(found.pareto[:_MOST_ROWS])
     proof = "no plan is better in every column" if found.proved else "of the plans that were simulated"
     yield f"Pareto set, {len(found.pareto)} plans ({proof})"
-    head = ["throughput" if _trains(found) else "time", "memory", "cost", "", "plan"]
+    head = [subject_of(found.table).speed_name, "memory", "cost", "", "plan"]
     cells = [head] + [_cells(found, number) for number in shown]
     yield from (f"  {line}" for line in aligned(cells, range(4)))
     if len(found.pareto) > len(shown):
@@ -121,12 +122,8 @@ def _cells(found: Found, number: int) -> list[str]:
 
 def amounts(found: Found, one: Measured) -> list[str]:
     """Speed, memory and cost in words."""
-    speed = f"{one.tokens_per_s:,.0f} tokens/s" if _trains(found) else format_seconds(one.time_s)
+    speed = subject_of(found.table).speed(one)
     return [speed, format_bytes(one.memory_bytes), "unknown" if one.cost_usd is None else format_usd(one.cost_usd)]
-
-
-def _trains(found: Found) -> bool:
-    return found.table.get("kind") == "train_step"
 
 
 def _answer(found: Found) -> Iterator[str]:

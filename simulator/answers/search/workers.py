@@ -10,7 +10,7 @@ from typing import TypeVar
 from ...base.errors import UserError
 from ...base.memo import Memo
 from ...base.processes import Processes
-from .asking import Asked
+from .subject import Asked
 
 _One = TypeVar("_One")
 _Other = TypeVar("_Other")

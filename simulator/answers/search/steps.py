@@ -1,0 +1,160 @@
+"""Training steps as a search sees them: which plans there are, bounds without a simulation, what one says."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...base.errors import UserError, fault
+from ...base.memo import Memo
+from ...formats.recipes import export_megatron
+from ...report.spending import rates
+from ...scenario import Changes
+from ...schedules import SCHEDULES
+from ...systems.train_step.report import TrainReport
+from ...systems.train_step.resolve import ResolvedTrain
+from ...systems.train_step.scenario import TrainScenario
+from .brief import brief
+from .floors import activation_bytes, floor_bytes, floor_s, states_bytes
+from .found import LEFT, MEMORY, Amounts, Measured, Row
+from .space import Axis, Rule, Space, Values, divisors
+from .subject import Asked, Subject
+from .wanted import NO_ZERO_3, Wanted, as_wanted
+
+MEGATRON = ("1f1b", "interleaved")
+"""Schedules that are searched by default: those that Megatron-LM has arguments for, for any model."""
+_NOT_OF_STATES = ("batch.micro", "schedule", "recompute")
+
+
+def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) -> Space:
+    """Every plan that divides on these GPUs: tp, cp, pp, ep and etp, micro-batch, schedule, recomputation.
+
+    tp goes up to the GPUs of a node; dp is what is left. What the scenario says otherwise stays. Its own recomputation
+    is tried beside none and full, its own schedule beside those of `wanted`.
+
+    Raises:
+        UserError: `wanted` says what there is not, or what no plan says.
+    """
+    scenario, spec, machines = resolved.scenario, resolved.spec, resolved.cluster
+    if scenario.parallel.zero == 3:
+        raise UserError(fault(resolved.where, "parallel.zero", 3, NO_ZERO_3))
+    gpus, layers = machines.n_gpus, spec.num_hidden_layers + 2 * scenario.parallel.embedding_as_layer
+    batch = scenario.batch.global_
+    names = tuple(dict.fromkeys(wanted.schedules or (*MEGATRON, scenario.schedule.name)))
+    if unknown := [name for name in names if name not in SCHEDULES]:
+        raise UserError(fault("--schedules", "", unknown[0], f"known: {', '.join(SCHEDULES)}"))
+    uneven = wanted.uneven or layers % scenario.parallel.pp > 0
+    axes = [
+        Axis("parallel.tp", divisors(min(machines.gpus_per_node))),
+        Axis("parallel.pp", tuple(pp for pp in divisors(gpus) if pp <= layers)),
+        Axis("parallel.cp", divisors(gpus)),
+        *([Axis("parallel.ep", _shared(spec.moe.n_routed_experts, gpus)),
+           Axis("parallel.etp", divisors(min(machines.gpus_per_node)))] if spec.moe else []),
+        Axis("batch.micro", divisors(batch)),
+        Axis("schedule", tuple(_schedules(scenario, names, layers, uneven))),
+        Axis("recompute", tuple(_recomputations(scenario))),
+    ]  # fmt: skip
+    rules = (
+        Rule("tp x pp does not divide the GPUs", ("parallel.tp", "parallel.pp"), lambda at: gpus % _ranks(at, 1) == 0),
+        Rule("tp x pp x cp does not divide the GPUs", ("parallel.tp", "parallel.pp", "parallel.cp"),
+             lambda at: gpus % _ranks(at) == 0),
+        Rule("etp is neither 1 nor tp", ("parallel.tp", "parallel.etp"),
+             lambda at: at["parallel.etp"] in (1, at["parallel.tp"])),
+        Rule("etp x ep does not divide the GPUs of a stage", ("parallel.pp", "parallel.ep", "parallel.etp"),
+             lambda at: gpus // at["parallel.pp"] % (at["parallel.ep"] * at["parallel.etp"]) == 0),
+        Rule("micro x dp does not divide the batch", ("parallel.tp", "parallel.pp", "parallel.cp", "batch.micro"),
+             lambda at: at.get("batch.global", batch) % (at["batch.micro"] * (gpus // _ranks(at))) == 0),
+        Rule("stages do not divide the layers", ("parallel.pp", "schedule"),
+             lambda at: _stages_fit(at["parallel.pp"], at["schedule"], layers, uneven)),
+        Rule("a schedule for one stage is 1f1b", ("parallel.pp", "schedule"),
+             lambda at: at["parallel.pp"] > 1 or at["schedule"]["name"] == "1f1b"),
+    )  # fmt: skip
+    keys = {axis.key for axis in axes}
+    return as_wanted(Space(tuple(axes), tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
+
+
+def _shared(one: int, other: int) -> tuple[int, ...]:
+    return tuple(i for i in divisors(one) if other % i == 0)
+
+
+def _ranks(at: Values, cp: int | None = None) -> int:
+    """GPUs of one copy of the model."""
+    return int(at["parallel.tp"] * at["parallel.pp"] * (cp or at["parallel.cp"]))
+
+
+def _schedules(scenario: TrainScenario, names: Sequence[str], layers: int, uneven: bool) -> Iterable[dict[str, Any]]:
+    """Tables of `schedule`: by name, and by chunks per rank where a schedule takes any."""
+    own = scenario.schedule.model_dump(exclude_unset=True)
+    several = {chunks for chunks in divisors(layers) if chunks > 1} | _powers(layers // 2 if uneven else 1)
+    for name in names:
+        given = {"group": own["group"]} if own.get("name") == name and "group" in own else {}
+        if SCHEDULES[name].chunks is None:
+            mine = {scenario.schedule.vpp or 1} if scenario.schedule.name == name else set()
+            chunks = sorted(several | mine)
+            yield from ({"name": name, "vpp": vpp, **given} for vpp in chunks)
+        else:
+            yield {"name": name, **given}
+
+
+def _powers(most: int) -> set[int]:
+    return {2**i for i in range(1, most.bit_length()) if 2**i <= most}
+
+
+def _stages_fit(pp: int, schedule: Mapping[str, Any], layers: int, uneven: bool) -> bool:
+    """Whether every stage has a layer, and all as many, unless they need not."""
+    stages = SCHEDULES[schedule["name"]].stages(pp, schedule.get("vpp", 1))
+    return stages <= layers and (uneven or layers % max(stages, 1) == 0)
+
+
+def _recomputations(scenario: TrainScenario) -> Iterable[dict[str, Any]]:
+    """None, the scenario's own, all."""
+    own = scenario.recompute.model_dump(exclude_unset=True, mode="json")
+    found = [{"mode": "none"}, own or {"mode": "none"}, {"mode": "full"}]
+    return [one for i, one in enumerate(found) if one not in found[:i]]
+
+
+def _states(asked: Asked, changes: Changes, memo: Memo) -> float:
+    """What states need at least: one number for all plans that share them, or 0 where that is not known."""
+    schedule = changes.get("schedule")
+    if schedule is None:
+        return 0.0
+    if SCHEDULES[schedule["name"]].chunks not in (1, None):  # its first and last stage are not on the outer ranks
+        return 0.0
+    shared = {key: value for key, value in changes.items() if key not in _NOT_OF_STATES}
+    return memo.get("states", repr(shared), lambda: _states_of(asked, {**changes, "schedule": {"name": "1f1b"}}, memo))
+
+
+def _states_of(asked: Asked, changes: Changes, memo: Memo) -> float:
+    try:
+        return states_bytes(brief(ResolvedTrain(asked.scenario(changes), asked.where, memo)))
+    except UserError:
+        return 0.0
+
+
+def _screened(asked: Asked, changes: Changes, scenario: TrainScenario, states: float, memo: Memo) -> Row:
+    resolved = brief(ResolvedTrain(scenario, asked.where, memo))
+    if (least := states + activation_bytes(resolved)) > asked.memory_bytes:
+        return Row(changes, MEMORY, floor=Amounts(0.0, least, None))
+    needed = floor_bytes(resolved)
+    if needed > asked.memory_bytes:
+        return Row(changes, MEMORY, floor=Amounts(0.0, needed, None))
+    seconds = floor_s(resolved)
+    tokens, per_second = scenario.batch.global_ * scenario.batch.seq_len, rates(resolved.cluster).over(1.0).cost_usd
+    cost = None if per_second is None else per_second * seconds / tokens
+    return Row(changes, LEFT, floor=Amounts(seconds / tokens, needed, cost))
+
+
+def _measured(asked: Asked, report: TrainReport) -> Measured:
+    tokens, needed, cost = report.tokens, report.peak.peak_bytes, report.spent.cost_usd
+    amounts = Amounts(report.step_time_s / tokens, needed, None if cost is None else cost / tokens)
+    fits = needed <= asked.memory_bytes
+    return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, dict(report.split_s))
+
+
+def _speed(one: Measured) -> str:
+    return f"{one.tokens_per_s:,.0f} tokens/s"
+
+
+STEPS = Subject(
+    objectives=("tokens_per_s", "cost", "memory"), levels=("coarse", "kernels"), speed_name="throughput", speed=_speed,
+    resolve=ResolvedTrain, space=_space, states_bytes=_states, screened=_screened, measured=_measured,
+    export=export_megatron,
+)  # fmt: skip

@@ -1,0 +1,77 @@
+"""Weight updates as a search sees them: which ways there are, and what a simulation says of one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...base.errors import UserError
+from ...base.memo import Memo
+from ...base.units import format_seconds
+from ...report.spending import rates
+from ...scenario import Changes
+from ...systems.weight_update.methods import FROM_TRAINERS
+from ...systems.weight_update.report import Report
+from ...systems.weight_update.resolve import Resolved
+from ...systems.weight_update.scenario import Scenario
+from .found import LEFT, Amounts, Measured, Row
+from .space import Axis, Space, divisors
+from .subject import Asked, Subject
+from .wanted import Wanted, as_wanted
+
+_FROM_TRAINERS = (
+    "single_sender", "relays", "all_senders", "stage_heads", "replica_writes", "static_writes", "reshard", "chain",
+)  # fmt: skip
+_SMALLEST_BUCKET = 2**28
+
+
+def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Space:
+    """Ways of a weight update: bucket size, and the pipeline, or the method and how many GPUs are trainers.
+
+    Raises:
+        UserError: `wanted` says what there is not, or what no update says.
+    """
+    scenario, machines = resolved.scenario, resolved.cluster
+    if wanted.schedules or wanted.uneven:
+        flag = "--schedules" if wanted.schedules else "--uneven"
+        raise UserError(f"{flag}: is of pipelines, and a weight update has none")
+    update, gpus, each = scenario.update, machines.n_gpus, min(machines.gpus_per_node)
+    most = int(min(node.device.memory_bytes for node in machines.nodes))
+    sizes = [_SMALLEST_BUCKET << i for i in range(64) if _SMALLEST_BUCKET << i <= most]
+    axes = [Axis("update.bucket", tuple(sorted({*sizes, *([update.bucket] if update.bucket else [])})))]
+    if update.method not in FROM_TRAINERS:
+        axes.append(Axis("update.pipeline", ("two_stage", "three_stage", "serial")))
+        if update.method == "p2p":
+            axes.append(Axis("update.readers", ("assigned", "one")))
+    else:
+        known = update.method in _FROM_TRAINERS
+        axes.append(Axis("update.method", _FROM_TRAINERS if known else (update.method,)))
+        if update.inference.gpus is None and update.method != "colocated":
+            steps = range(each, gpus, each) if gpus > each else divisors(gpus)[:-1]
+            own = {update.trainer.gpus} if update.trainer is not None and update.trainer.gpus is not None else set()
+            axes.append(Axis("update.trainer.gpus", tuple(sorted({*steps, *own}))))
+    return as_wanted(Space(tuple(axes)), wanted, table)
+
+
+def _screened(asked: Asked, changes: Changes, scenario: Scenario, states: float, memo: Memo) -> Row:
+    """No bound of an update's time is known; its plan finds what does not divide, fit or go together."""
+    resolved = Resolved(scenario, asked.where, memo)
+    _ = resolved.plan
+    free = rates(resolved.cluster).usd_per_hour is None
+    return Row(changes, LEFT, floor=Amounts(0.0, 0.0, None if free else 0.0))
+
+
+def _measured(asked: Asked, report: Report) -> Measured:
+    time = report.pause_s if asked.objective == "pause" else report.update_time_s
+    needed, cost = float(report.peak.bytes), report.spent.cost_usd
+    return Measured(
+        Amounts(time, needed, cost), time, 0, needed <= asked.memory_bytes, needed, cost, dict(report.exposed)
+    )
+
+
+def _speed(one: Measured) -> str:
+    return format_seconds(one.time_s)
+
+
+UPDATES = Subject(
+    objectives=("update_time", "pause", "cost", "memory"), levels=(), speed_name="time", speed=_speed, resolve=Resolved,
+    space=_space, states_bytes=lambda asked, changes, memo: 0.0, screened=_screened, measured=_measured,
+)  # fmt: skip
