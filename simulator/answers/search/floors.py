@@ -30,6 +30,7 @@ from ...systems.train_step.lower.assembly import Assembly
 from ...systems.train_step.lower.kept import resident_bytes
 from ...systems.train_step.lower.piece import COMPUTE, HOST, Piece, Tables
 from ...systems.train_step.memory import static_bytes
+from ...systems.train_step.prices import laid_out
 from ...systems.train_step.resolve import ResolvedTrain
 from .brief import in_flight
 
@@ -174,7 +175,7 @@ def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int
     every = Assembly(tables, [Place(f"action {i}", stage_ranks) for i in range(len(pieces))])
     first = [every.stamp(piece, i, (-1, -1, "F")) for i, piece in enumerate(pieces)]
     # Of this layout: what the host is blocked in it, and which attention runs. No one else needs it from outside.
-    profile, places = resolved.laid_out, [Place("pp 0", stage_ranks)]
+    profile, places = laid_out(resolved), [Place("pp 0", stage_ranks)]
     seconds = cost(every.program(), resolved.cluster, profile, "measured", places=places).uncontended_s
     lanes, alike = {name: tables.lanes(name) for name in (COMPUTE, HOST)}, _stages_alike(resolved)
     found: _Units = {}

@@ -1,26 +1,25 @@
 """From a checked scenario of kind train_step to its plan, Program, costs and hash; what does not fit is found here."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
-from math import isqrt, log2, sqrt
+from math import isqrt
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import UserError, fault, unknown
-from ...costs import EXCHANGES, HEAD_MULTIPLE, UNALIGNED, Costs, Networks, cost, networks_of
+from ...costs import HEAD_MULTIPLE, UNALIGNED, Costs, Networks, networks_of
 from ...hardware import resolved
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
 from ...models.shard import Shard
 from ...profile import FACTORS, TP_EXPOSED, Profile
 from ...profile.numbers import load_numbers, notes_on
-from ...program import Place, Program, join
+from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build
 from ..machines import OnMachines, canonical
@@ -28,7 +27,7 @@ from ..shape import shape_of
 from ..tables import FOR_PEOPLE
 from .ignored import ignored, ignored_on
 from .lower import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
-from .pieces import cost_coarse
+from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share
 from .routing import expert_islands, load_of, rank_share, remote_share
 from .scenario import TrainScenario
@@ -174,7 +173,7 @@ class ResolvedTrain(OnMachines):
     def _seconds_of_microbatch(self, replicas: Replicas, unit: int) -> float:
         many = unit * -(-2 * self.dims.pp // unit)
         program = lower(self._plan(self.shorter_grid(many), replicas))
-        return seconds_of_microbatch(program, self._cost(program), many)
+        return seconds_of_microbatch(program, price(self, program), many)
 
     @cached_property
     def grid(self) -> Grid:
@@ -322,10 +321,15 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def _priced(self) -> tuple[Costs, Floats | None]:
+        _ = self.cluster, self.profile, self.peak_type  # what is wrong with them is told first
         if self.coarse is None:
-            return self._costs()
+            return price(self, self.program), None
         key = (*self.machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.plans)
-        return self.memo.get("costs", key, self._costs, lambda made: len(made[0].work_s))
+        return self.memo.get("costs", key, self._priced_coarse, lambda made: len(made[0].work_s))
+
+    def _priced_coarse(self) -> tuple[Costs, Floats]:
+        assert self.coarse is not None
+        return price_coarse(self, self.coarse)
 
     @property
     def tp_in_far_pipeline(self) -> bool:
@@ -336,80 +340,6 @@ class ResolvedTrain(OnMachines):
     def tp_between_nodes(self) -> bool:
         """Whether a tensor-parallel group is on several nodes (or NVLink domains)."""
         return len({self.cluster.island(rank) for rank in self.dims.group("tp", 0)}) > 1
-
-    @property
-    def laid_out(self) -> Profile:
-        """The profile, with what its numbers are for this layout; one object where they are equal."""
-        every = self.profile, *self.profile.others.values()
-        stated = tuple(tuple(self._stated(profile).items()) for profile in every)
-        return self.memo.get("laid out", (self._numbers, stated), self._laid_out)
-
-    def _laid_out(self) -> Profile:
-        own, *others = (
-            profile.stated(stated, "this layout") if (stated := self._stated(profile)) else profile
-            for profile in (self.profile, *self.profile.others.values())
-        )
-        return replace(own, others=dict(zip(self.profile.others, others, strict=True)))
-
-    def _stated(self, profile: Profile) -> dict[str, float]:
-        """The numbers of a profile that depend on the layout."""
-        stated = dict[str, float]()
-        if self.tp_in_far_pipeline:
-            stated["layer.s"] = profile.given("layer.s", 0.0) + self._blocked_s
-        if self.scenario.attention == "flash-2":
-            slower = profile.given("attention.flash2_factor", 1.0)
-            stated["time_factor.attention"] = profile.given("time_factor.attention", 1.0) * slower
-        if (fusion := self.scenario.overlap.fusion) is not None:
-            stated["fusion.cycle_s"] = fusion.cycle
-        return stated
-
-    @property
-    def _blocked_s(self) -> float:
-        """Of a pass over a layer in a far pipeline: host work for each rank of a tensor-parallel group, and waiting.
-
-        The waiting is for exchanges between nodes, which no host factor makes longer.
-        """
-        exchanges = 4 if self.shard.sequence_parallel else 2  # gathers and scatters, or all-reduces
-        waits = self.profile.given("exchange.s", 0.0) * exchanges * self.tp_between_nodes
-        work = self.profile.given("layer.tp_s", 0.0) * _slowest_of(len(self.cluster.nodes))
-        return work * self.dims.tp + waits / self.profile.given("time_factor.host", 1.0)
-
-    def _costs(self) -> tuple[Costs, Floats | None]:
-        machines, profile, _ = self.cluster, self.laid_out, self.peak_type  # what is wrong with them is told first
-        if self.coarse is None:
-            return self._cost(self.program), None
-        with self._faults_here():
-            costs, mix = cost_coarse(self.coarse, machines, profile, self._whole_stages, self.memo)
-        return self._slowed(costs, self.program), mix
-
-    def _cost(self, program: Program) -> Costs:
-        with self._faults_here():
-            costs = cost(
-                program, self.cluster, self.laid_out, "measured", places=self._whole_stages, memo=self.memo
-            )
-        return self._slowed(costs, program)
-
-    @property
-    def _whole_stages(self) -> list[Place]:
-        """The ranks that do the same at the same time and share NICs: all of a stage, whatever machines they are on."""
-        ranks = self.dims.table("pp").T.tolist()
-        return [Place(f"pp {stage}", tuple(of)) for stage, of in enumerate(ranks)]
-
-    def _slowed(self, costs: Costs, program: Program) -> Costs:
-        """What slow nodes do themselves takes longer."""
-        for place, at in enumerate(program.places):
-            factor = float(self.slowness[list(at.ranks)].max())
-            if factor > 1:
-                costs = costs.scaled(program.only_at([place]) & ~program.of_kind(*EXCHANGES), factor)
-        return costs
-
-    @contextmanager
-    def _faults_here(self) -> Iterator[None]:
-        """Faults inside are of this scenario."""
-        try:
-            yield
-        except UserError as error:
-            raise UserError(*(f"{self.where}: {line}" for line in error.faults)) from None
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -454,12 +384,3 @@ class ResolvedTrain(OnMachines):
             "version": version("runcast"),
         }
         return hashlib.sha256(canonical(content).encode()).hexdigest()
-
-
-def _slowest_of(nodes: int) -> float:
-    """How much longer than one of them the slowest of n nodes takes: sqrt(1 + log2 n), 1 for one.
-
-    The largest of n equal normal errors lies sqrt(2 ln n) deviations above the mean (Cramér, Mathematical Methods of
-    Statistics, 28.6), so its growth is that of sqrt(log n); how large it is, `layer.tp_s` is fitted to.
-    """
-    return sqrt(1 + log2(nodes))

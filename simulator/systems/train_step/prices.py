@@ -1,0 +1,116 @@
+"""What ops of a step cost: the profile's numbers for its layout, the stages that act alike, and what slow nodes add."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import log2, sqrt
+from typing import TYPE_CHECKING
+
+from ...base.errors import UserError
+from ...costs import EXCHANGES, Costs, cost
+from ...costs.costs import Floats
+from ...profile import Profile
+from ...program import Place, Program
+from .lower import Coarse
+from .pieces import cost_coarse
+
+if TYPE_CHECKING:
+    from .resolve import ResolvedTrain
+
+
+def price(resolved: "ResolvedTrain", program: Program) -> Costs:
+    """How long each op takes alone; a stage is as slow as its slowest node.
+
+    Raises:
+        UserError: the profile has no model for something, or the cluster no route.
+    """
+    with _faults_of(resolved):
+        places = _whole_stages(resolved)
+        costs = cost(program, resolved.cluster, laid_out(resolved), "measured", places=places, memo=resolved.memo)
+    return _slowed(resolved, costs, program)
+
+
+def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats]:
+    """The same at the coarser level, and the shares of phases in the time of each part of an action.
+
+    Raises:
+        UserError: as `price`.
+    """
+    with _faults_of(resolved):
+        places = _whole_stages(resolved)
+        costs, mix = cost_coarse(step, resolved.cluster, laid_out(resolved), places, resolved.memo)
+    return _slowed(resolved, costs, step.program), mix
+
+
+def laid_out(resolved: "ResolvedTrain") -> Profile:
+    """The profile, with what its numbers are for this layout; one object where they are equal."""
+    every = resolved.profile, *resolved.profile.others.values()
+    stated = [_stated(resolved, profile) for profile in every]
+
+    def make() -> Profile:
+        own, *others = (
+            profile.stated(numbers, "this layout") if numbers else profile
+            for profile, numbers in zip(every, stated, strict=True)
+        )
+        return replace(own, others=dict(zip(resolved.profile.others, others, strict=True)))
+
+    key = id(resolved.profile), tuple(tuple(numbers.items()) for numbers in stated)
+    return resolved.memo.get("laid out", key, lambda: (resolved.profile, make()))[1]  # the first keeps its id
+
+
+def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
+    """The numbers of a profile that depend on the layout."""
+    stated = dict[str, float]()
+    if resolved.tp_in_far_pipeline:
+        stated["layer.s"] = profile.given("layer.s", 0.0) + _blocked_s(resolved)
+    if resolved.scenario.attention == "flash-2":
+        slower = profile.given("attention.flash2_factor", 1.0)
+        stated["time_factor.attention"] = profile.given("time_factor.attention", 1.0) * slower
+    if (fusion := resolved.scenario.overlap.fusion) is not None:
+        stated["fusion.cycle_s"] = fusion.cycle
+    return stated
+
+
+def _blocked_s(resolved: "ResolvedTrain") -> float:
+    """Of a pass over a layer in a far pipeline: host work for each rank of a tensor-parallel group, and waiting.
+
+    The waiting is for exchanges between nodes, which no host factor makes longer.
+    """
+    profile = resolved.profile
+    exchanges = 4 if resolved.shard.sequence_parallel else 2  # gathers and scatters, or all-reduces
+    waits = profile.given("exchange.s", 0.0) * exchanges * resolved.tp_between_nodes
+    work = profile.given("layer.tp_s", 0.0) * _slowest_of(len(resolved.cluster.nodes))
+    return work * resolved.dims.tp + waits / profile.given("time_factor.host", 1.0)
+
+
+def _slowest_of(nodes: int) -> float:
+    """How much longer than one of them the slowest of n nodes takes: sqrt(1 + log2 n), 1 for one.
+
+    The largest of n equal normal errors lies sqrt(2 ln n) deviations above the mean (Cramér, Mathematical Methods of
+    Statistics, 28.6), so its growth is that of sqrt(log n); how large it is, `layer.tp_s` is fitted to.
+    """
+    return sqrt(1 + log2(nodes))
+
+
+def _whole_stages(resolved: "ResolvedTrain") -> list[Place]:
+    """The ranks that do the same at the same time and share NICs: all of a stage, whatever machines they are on."""
+    ranks = resolved.dims.table("pp").T.tolist()
+    return [Place(f"pp {stage}", tuple(of)) for stage, of in enumerate(ranks)]
+
+
+def _slowed(resolved: "ResolvedTrain", costs: Costs, program: Program) -> Costs:
+    """What slow nodes do themselves takes longer."""
+    for place, at in enumerate(program.places):
+        factor = float(resolved.slowness[list(at.ranks)].max())
+        if factor > 1:
+            costs = costs.scaled(program.only_at([place]) & ~program.of_kind(*EXCHANGES), factor)
+    return costs
+
+
+@contextmanager
+def _faults_of(resolved: "ResolvedTrain") -> Iterator[None]:
+    """Faults inside are of this scenario."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(*(f"{resolved.where}: {line}" for line in error.faults)) from None
