@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Place, Program
-from runcast.simulator.systems.train_step.lower.actions import ActionWriter, Pass
+from runcast.simulator.systems.train_step.lower.actions import ActionWriter
 from runcast.simulator.systems.train_step.lower.assembly import Assembly
 from runcast.simulator.systems.train_step.lower.piece import Tables
+from runcast.simulator.systems.train_step.lower.script import Pass
 
 from .steps import DENSE, LAYERS, MOE, costs, labels, makespan, ops, program, resolved, run, seconds
 

@@ -25,10 +25,11 @@ from ...program import Place
 from ...schedules import SCHEDULES, Action, Grid
 from ...schedules.grid import KINDS
 from ...systems.train_step.lower import Again, Stage, TrainPlan
-from ...systems.train_step.lower.actions import ActionWriter, Pass
+from ...systems.train_step.lower.actions import ActionWriter
 from ...systems.train_step.lower.assembly import Assembly
 from ...systems.train_step.lower.kept import resident_bytes
 from ...systems.train_step.lower.piece import COMPUTE, HOST, Piece, Tables
+from ...systems.train_step.lower.script import Pass
 from ...systems.train_step.memory import static_bytes
 from ...systems.train_step.prices import laid_out
 from ...systems.train_step.resolve import ResolvedTrain

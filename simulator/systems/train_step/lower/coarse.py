@@ -22,11 +22,11 @@ import numpy as np
 
 from ....program import Place, Program, Ragged, join
 from ....schedules.grid import Cell
-from .actions import Pass
 from .assembly import Assembly
 from .held import LANES
 from .piece import COMPUTE, Ints, LayerPass, Piece
 from .plan import TrainPlan
+from .script import Pass
 from .step import Placed, PlainOps, Step
 
 KIND = "actions"

@@ -17,7 +17,7 @@ from ....profile.forms import WIDE_ROW
 from ....program import Place, Program
 from ....schedules import Action
 from ....schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT, Cell
-from .actions import ActionWriter, Pass, Pieces
+from .actions import ActionWriter, Pieces
 from .assembly import Assembly, Template
 from .held import LANES, Share, exchanges
 from .kept import resident_bytes, stage_buffer
@@ -25,6 +25,7 @@ from .offload import Offload
 from .piece import COMPUTE, D2H, H2D, HOST, Ints, LayerPass, Piece, Tables
 from .plan import TrainPlan
 from .rows import ActionOps
+from .script import Pass
 
 _AGREED_BYTES = 4  # the sum of squares of all gradients
 _NO_ROWS = (round(WIDE_ROW),)  # the shape of what goes over all parameters in one sweep: no row is too short for it

@@ -1,0 +1,388 @@
+"""What an action is made of: a forward, backward or weight gradient of a stage as steps, which two can interleave.
+
+Layers come from `layers`; here are embedding and head, whole-layer recomputation, the host that issues everything, and
+data-parallel traffic: weights gathered layer by layer, gradients reduced in buckets as they become ready.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from ....models.blocks import embedding, head, mtp_in
+from ....models.kernels import Kernels
+from ....models.states import Held
+from .held import Holdings, Share, exchanges
+from .layers import After, LayerWriter, gradients
+from .piece import HOST, LayerPass
+from .plan import TrainPlan
+
+Part = Callable[[int, Sequence[int]], After]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One action of a stage: forward "F", backward "B", input gradient "I" or weight gradient "W".
+
+    `first` gathers weights that stay for the whole step, `reduce` sends gradients on their way.
+    """
+
+    stage: int
+    kind: str
+    first: bool = False
+    reduce: bool = False
+
+
+class Script:
+    """One action as steps that can be interleaved with another's; `tail` is what its next op waits for."""
+
+    def __init__(self, plan: TrainPlan, holdings: Holdings, one: Pass, layers: LayerWriter, number: int):
+        self._number = number
+        self.plan, self.holdings, self.one, self.layers, self.w = plan, holdings, one, layers, layers.w
+        self.stage = plan.stages[one.stage]
+        self.tail: After = []
+        self.heads: list[int] = []
+        self._ends: list[After] = []
+        self._there: set[int] = set()
+        self._held_back: int | None = None
+        self._passes: dict[int, LayerPass] = {}
+        self._bucket: dict[str, tuple[int, Share]] = {}
+        self._host, self._launches = -1, 0
+
+    @property
+    def ends(self) -> list[After]:
+        """What its layers end with, last one first; the last one's head or embedding is its own."""
+        return [self.tail, *reversed(self._ends[:-1])]
+
+    @property
+    def passes(self) -> list[LayerPass]:
+        """Its layers, in the order in which they run."""
+        return list(self._passes.values())
+
+    @property
+    def steps(self) -> list[Callable[[], None]]:
+        """The whole action."""
+        return [step for part in (self.opening, *self.by_layer, self.closing) for step in part]
+
+    @property
+    def opening(self) -> list[Callable[[], None]]:
+        """Before the first layer: embedding forward, head backward."""
+        if self.one.kind == "F":
+            return self._own([self._embed] if self.stage.embedding else [])
+        return self._own([self._head_back] if self.stage.head or self.stage.mtp else [])
+
+    @property
+    def closing(self) -> list[Callable[[], None]]:
+        """Behind the last layer: head forward, embedding backward."""
+        if self.one.kind == "F":
+            return self._own([self._head] if self.stage.head or self.stage.mtp else [])
+        return self._own([self._embed_back] if self.stage.embedding else [])
+
+    @property
+    def by_layer(self) -> list[list[Callable[[], None]]]:
+        """The parts of each layer, in order."""
+        numbers = list(enumerate(self.stage.layers))
+        write = {"F": self._forward, "B": self._backward, "I": self._backward, "W": self._weights}[self.one.kind]
+        return [self._own(write(i, number)) for i, number in (numbers if self.one.kind == "F" else reversed(numbers))]
+
+    def _own(self, steps: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
+        """Steps whose ops are of this one of a piece's actions."""
+
+        def of(step: Callable[[], None]) -> None:
+            self.w.action = self._number
+            step()
+
+        return [partial(of, step) for step in steps]
+
+    # Layers
+
+    def _forward(self, _position: int, number: int) -> list[Callable[[], None]]:
+        on = self.layers
+        return [
+            lambda: self._begin(number),
+            lambda: self._run(on.dispatch, number),
+            lambda: self._run(on.mlp, number),
+            lambda: self._run(on.combine, number),
+            lambda: self._close(number),
+        ]
+
+    def _begin(self, number: int) -> None:
+        extra = [*self._issued(number), *self._gathered(number)]
+        self._enter(number)
+        self._run(self.layers.attention, number, extra)
+
+    def _close(self, number: int) -> None:
+        self._run(self.layers.after, number)
+        self._leave(number)
+
+    def _backward(self, position: int, number: int) -> list[Callable[[], None]]:
+        on, weights, last = self.layers, self.one.kind == "B", position == 0
+        return [
+            lambda: self._begin_back(position, number),
+            lambda: self._run(on.combine_back, number),
+            lambda: self._then(on.mlp_back, number, on.mlp_weights if weights else None),
+            lambda: self._run(on.dispatch_back, number),
+            lambda: self._end_back(number, weights, last),
+        ]
+
+    def _enter(self, number: int) -> None:
+        """The next op is a layer's first; the embedding belongs to the layer behind it."""
+        embedded = self.one.kind == "F" and not self._passes and self.heads
+        first = self.heads[0] if embedded else len(self.w)
+        self._passes[number] = LayerPass(number, first, (), first)
+
+    def _leave(self, number: int) -> None:
+        """A layer is done, but for weight gradients that are held back."""
+        self._ends.append(list(self.tail))
+        found = self._passes[number]
+        self._passes[number] = found._replace(tails=tuple(self.tail), last=max(found.last, *self.tail))
+
+    def _begin_back(self, position: int, number: int) -> None:
+        extra = [*self._issued(number), *self._gathered(number)]
+        self._enter(number)
+        if self.plan.again.whole(position):
+            self._run(self.layers.forward_again, number, extra)
+            extra = []
+        self._run(self.layers.after_back, number, extra)
+        self._write_held_back()
+
+    def _end_back(self, number: int, weights: bool, last: bool) -> None:
+        self._run(self.layers.attention_back, number)
+        if weights:
+            self._held_back = number
+        if last or not self.plan.hold_wgrad:
+            self._write_held_back()
+        self._leave(number)
+
+    def _write_held_back(self) -> None:
+        """Attention's weight gradients; held back, they run beside the first exchange of the layer after theirs."""
+        if (number := self._held_back) is not None:
+            self._held_back = None
+            self._weights_of(self.layers.attention_weights, number)
+            self._reduce_layer(number)
+
+    def _weights(self, _position: int, number: int) -> list[Callable[[], None]]:
+        def write() -> None:
+            self._issued(number)
+            began = len(self.w)
+            self.layers.mlp_weights(number)
+            self.layers.attention_weights(number)
+            self._launched(began)
+            if len(self.w) > began:
+                self.tail = [len(self.w) - 1]
+                self._passes[number] = LayerPass(number, began, tuple(self.tail), self.tail[0])
+            self._reduce_layer(number)
+
+        return [write]
+
+    def _run(self, part: Part, number: int, extra: Sequence[int] = ()) -> None:
+        began = len(self.w)
+        self.tail = part(number, [*self.tail, *extra])
+        self._launched(began)
+
+    def _then(self, part: Part, number: int, weights: Callable[[int], None] | None) -> None:
+        """Input gradients, then those of weights, which hold up what follows unless they are held back themselves."""
+        self._run(part, number)
+        if weights:
+            self._weights_of(weights, number)
+
+    def _weights_of(self, write: Callable[[int], None], number: int) -> None:
+        began = len(self.w)
+        write(number)
+        self._launched(began)
+        if (last := len(self.w) - 1) < began:
+            return
+        self._passes[number] = self._passes[number]._replace(last=last)
+        if not self.plan.hold_wgrad:
+            self.tail = [*self.tail, last]
+
+    def _head_at(self, began: int) -> None:
+        """The first op of an action waits for its input."""
+        if not self.heads and len(self.w) > began:
+            self.heads = [began]
+
+    # Embedding and head
+
+    def _embed(self) -> None:
+        extra = [*self._issued(-1), *self._gathered(self._units[0])]
+        self.w.layer = -1
+        began = len(self.w)
+        self.tail = self.layers.embedded(embedding(self.plan.spec, self.layers.shard), [*self.tail, *extra])
+        self._launched(began)
+        self._first_use(self._units[0], began)
+
+    def _embed_back(self) -> None:
+        if self.one.kind != "W" and not self.plan.lora:
+            kernels, issued = embedding(self.plan.spec, self.layers.shard), self._issued(-1)
+            began = len(self.w)
+            self.tail = self.layers.embedded_back(kernels, [*self.tail, *issued])
+            self._launched(began)
+        self._reduce(self._units[0])
+
+    def _first_use(self, unit: int, op: int) -> None:
+        """An op waits for the weights of a unit, if none before it does."""
+        self.w.layer = unit
+        self.w.mark("weights", op)
+
+    def _head_kernels(self) -> list[tuple[int, Kernels]]:
+        """(MTP layer or -1, kernels) of each loss, in forward order."""
+        spec, shard = self.plan.spec, self.layers.shard
+        main = [(-1, head(spec, shard))] if self.stage.head else []
+        return [*main, *((number, head(spec, shard)) for number in self.stage.mtp)]
+
+    def _head(self) -> None:
+        for number, kernels in self._head_kernels():
+            unit = self._units[-1] if number < 0 else number
+            extra = [*self._issued(number), *self._gathered(unit)]
+            began = len(self.w)
+            self._first_use(unit, began)
+            self.tail = [*self.tail, *extra]
+            if number >= 0:
+                self._mtp(number)
+            self.tail = self.layers.loss(number, kernels, self.tail)
+            self._launched(began)
+
+    def _head_back(self) -> None:
+        for number, kernels in reversed(self._head_kernels()):
+            extra = [*self._issued(number), *self._gathered(self._units[-1] if number < 0 else number)]
+            began = len(self.w)
+            if self.one.kind != "W":
+                self.tail = self.layers.loss_back(number, kernels, [*self.tail, *extra])
+            if self.one.kind != "I":
+                self.layers.loss_weights(number, kernels)
+            if number >= 0:
+                self._mtp_back(number)
+            self._launched(began)
+            if self.one.kind == "W" and len(self.w) > began:
+                self.tail = [len(self.w) - 1]
+        for number in reversed(self._units):
+            if number not in self.stage.layers:
+                self._reduce_layer(number)
+
+    def _mtp(self, number: int) -> None:
+        """Tokens one further on are looked up anew, in the one embedding or its copy."""
+        spec, shard = self.plan.spec, self.layers.shard
+        self.w.layer = number
+        looked_up = self.layers.embedded(embedding(spec, shard), self.tail)
+        self.tail = self.layers.forward(number, self.w.compute(mtp_in(spec, shard), looked_up))
+
+    def _mtp_back(self, number: int) -> None:
+        into = mtp_in(self.plan.spec, self.layers.shard)
+        if self.one.kind != "W":
+            self.tail = self.layers.backward(number, self.tail, weights=self.one.kind == "B")
+            self.tail = self.w.compute(gradients(into), self.tail)
+            if not self.plan.lora:
+                self.tail = self.layers.embedded_back(embedding(self.plan.spec, self.layers.shard), self.tail)
+        else:
+            self.layers.mlp_weights(number)
+            self.layers.attention_weights(number)
+        if self.one.kind != "I":
+            self.layers.plain_weights(into)
+
+    # Host
+
+    def _issued(self, number: int) -> list[int]:
+        """The host issues a layer before its first op can start; it runs ahead as far as its own time allows."""
+        self.w.layer, self._launches = number, 0
+        self._host = self.w.op("issue", HOST, name="issue", shape=(0,))
+        return [self._host]
+
+    def _launched(self, began: int) -> None:
+        """The ops from `began` on are the host's to issue, and an action's first ones wait for its input."""
+        self._head_at(began)
+        self._launches += len(self.w) - began
+        self.w.reshape(self._host, (self._launches,))
+
+    # Data parallelism
+
+    @cached_property
+    def _held(self) -> dict[int, Held]:
+        """What is reduced and gathered together, by layer, in model order."""
+        return dict(self.holdings.units(self.stage))
+
+    @cached_property
+    def _units(self) -> list[int]:
+        return list(self._held)
+
+    def _gathered(self, number: int) -> list[int]:
+        """ZeRO-3: the weights of a unit, gathered while those before it run, be they of this action or of others."""
+        sharding = self.plan.sharding
+        if sharding.level < 3 or number in self._there or not (sharding.reshard or self.one.first):
+            return []
+        self._there.add(number)
+        ahead = sharding.prefetch if self.one.kind == "F" else sharding.prefetch_backward
+        self.w.layer, back = number, len(self._ends) - 1 - ahead
+        after = self._ends[back] if back >= 0 else []
+        found = [
+            self.w.op("all_gather", "fsdp", after, name="gather weights", group=share.group,
+                      size_bytes=share.parameters * self.plan.types.weights)
+            for share in self.holdings.shares(self._held[number])
+            if len(share.group) > 1
+        ]  # fmt: skip
+        if back < 0 and found:
+            self.w.wait_before(found[0], -1 - back)
+        return found
+
+    def _reduce_layer(self, number: int) -> None:
+        """The gradients of a layer are there; those of an embedding beside it are not yet."""
+        if not (self.stage.embedding and number == self._units[0]):
+            self._reduce(number)
+
+    def _reduce(self, number: int) -> None:
+        """Gradients of a unit join their bucket, which goes when it is full or the stage is done."""
+        if not self.one.reduce:
+            return
+        self.w.layer = number
+        self.w.mark("grads", len(self.w) - 1)
+        if self.holdings.leads:
+            self._fill_buckets(number)
+
+    def _fill_buckets(self, number: int) -> None:
+        """Add a unit's gradients, and send those that are full."""
+        after, done = [len(self.w) - 1], number == self._units[0]
+        held = self.holdings.trained(number, self._held[number])
+        for share in self.holdings.shares(held):
+            size, _ = self._bucket.get(share.lane, (0, share))
+            self._bucket[share.lane] = (size + share.parameters, share)
+        sharding = self.plan.sharding
+        full = {lane: (size, share) for lane, (size, share) in self._bucket.items()
+                if size and (done or sharding.by_tensor or size >= sharding.bucket or sharding.level >= 3)}  # fmt: skip
+        if full and sharding.fused:
+            after = [self.w.op("cycle", "fusion", after, name="tick")]
+        for lane, (size, share) in full.items():
+            self._send(number, size, share, after)
+            self._bucket[lane] = (0, share)
+
+    def _send(self, number: int, size: int, share: Share, after: Sequence[int]) -> None:
+        """Sharded gradients are scattered, replicated ones all-reduced; hybrid sharding does both."""
+        sharding = self.plan.sharding
+        buckets = sharding.messages(size, self.plan.tensors(number, experts=share.lane == "edp"))
+        for kind, group, total in exchanges(share._replace(parameters=size), sharding.level, self.plan.types.reduced):
+            after = [
+                self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)
+                for _ in range(buckets)
+            ][-1:]
+
+
+def interleaved(scripts: Sequence[Script]) -> list[Callable[[], None]]:
+    """A forward and a backward, layer by layer, in the order in which Megatron-LM issues them: the exchanges of one of
+    them lie under the computation of the other.
+
+        comm   combine_back(b)        | dispatch(f) -> dispatch_back(b)              | combine(f)
+        comp   attention(f)           | mlp_back(b) -> mlp_weights(b) -> mlp(f)      | attention_back(b) -> weights(b)
+
+    What adds up combined tokens of a layer (`close`) stands behind what opens the backward of the next one, so that
+    neither exchange holds the other up.
+    """
+    forward, backward = scripts
+    steps = [*backward.opening, *forward.opening]
+    f_layers, b_layers = forward.by_layer, backward.by_layer
+    both, closing = min(len(f_layers), len(b_layers)), list[Callable[[], None]]()
+    for (attention, dispatch, mlp, combine, close), (begin, combine_back, mlp_back, dispatch_back, end) in zip(
+        f_layers[:both], b_layers[:both], strict=True
+    ):
+        steps += [begin, *closing, combine_back, attention, dispatch, mlp_back, dispatch_back, mlp, combine, end]
+        closing = [close]
+    steps += closing
+    for rest in (*f_layers[both:], *b_layers[both:]):
+        steps += rest
+    return [*steps, *forward.closing, *backward.closing]
