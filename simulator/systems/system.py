@@ -23,7 +23,7 @@ def as_given(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class System:
-    """A kind of scenario.
+    """A kind of scenario; `best` is the metric by which one of many predictions is.
 
     `schema` is what its file may say, `needs`, `rivals` and `pins` how its keys depend on each other (`keys`), and
     `fill` adds what the file leaves to others, such as its software stack. `resolve` takes a checked scenario, where it
@@ -37,6 +37,7 @@ class System:
     kind: str
     title: str
     short: str
+    best: str
     schema: type[Table]
     resolve: Callable[[Any, str, Memo], Any]
     predict: Callable[[Any], Any]

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from ...systems.registry import SYSTEMS
 from .plan import Sweep
 from .store import Store, disk_faults
 
@@ -26,9 +27,10 @@ PART = 5_000
 LISTED = 60
 """The most points whose table is printed."""
 MAIN: Mapping[str, tuple[str, int]] = {
-    "train_step": ("tokens_per_s", 1),
-    "weight_update": ("update_time_s", -1),
-    "rl_cycle": ("tokens_per_s", 1),
+    kind: (metric.name, 1 if metric.better == "higher" else -1)
+    for kind, one in SYSTEMS.items()
+    for metric in one.report.metrics
+    if metric.name == one.best
 }
 """By kind, the column that says which point is best, and whether more of it is better (1) or less (-1)."""
 

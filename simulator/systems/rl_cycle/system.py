@@ -63,7 +63,7 @@ def _updated(report: Report) -> Updated:
 
 
 SYSTEM = System(
-    kind="rl_cycle", title="an RL cycle", short="cycle",
+    kind="rl_cycle", title="an RL cycle", short="cycle", best="tokens_per_s",
     schema=CycleScenario, resolve=ResolvedCycle, predict=predict,
     report=CycleReport, words=words, total=total, total_needs=TOTAL_NEEDS,
     parts=None, what_ifs=(),

@@ -62,7 +62,7 @@ def predict(resolved: ResolvedTrain) -> TrainPrediction:
 
 
 SYSTEM = System(
-    kind="train_step", title="a training step", short="step",
+    kind="train_step", title="a training step", short="step", best="tokens_per_s",
     schema=TrainScenario, resolve=ResolvedTrain, predict=predict,
     report=TrainReport, words=words, total=total, total_needs=TOTAL_NEEDS,
     parts=parts, what_ifs=("machine", "plan"),

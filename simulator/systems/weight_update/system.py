@@ -59,7 +59,7 @@ def predict(resolved: Resolved) -> Prediction:
 
 
 SYSTEM = System(
-    kind="weight_update", title="a weight update", short="update",
+    kind="weight_update", title="a weight update", short="update", best="update_time_s",
     schema=Scenario, resolve=Resolved, predict=predict,
     report=Report, words=words, total=total, total_needs=TOTAL_NEEDS,
     parts=parts, what_ifs=("machine", "update"),
