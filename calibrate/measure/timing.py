@@ -6,7 +6,7 @@ A case prepares its tensors and returns the act, or a `Checked` act whose result
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -68,6 +68,14 @@ class Checked:
 
 
 Prepare = Callable[[Bench], Act | Checked]
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+
+def bench_later(make: Callable[Concatenate[Bench, _Given], _Made]) -> Callable[_Given, Callable[[Bench], _Made]]:
+    """`make(bench, shape)` as `make(shape)(bench)`: the list of cases has the shape, and a worker the bench."""
+    return lambda *args, **kwargs: lambda bench: make(bench, *args, **kwargs)
 
 
 def cold(prepare: Prepare) -> Measure:

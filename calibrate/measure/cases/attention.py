@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
-from ..timing import Bench, Prepare, cold
+from ..timing import Bench, Prepare, bench_later, cold
 
 
 @dataclass(frozen=True)
@@ -135,22 +135,18 @@ def _case(direction: str, shape: Shape, backend: str, quick: bool) -> Case:
     )
 
 
-def _forward(shape: Shape) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        attend, _ = _attention(bench, shape)
-        return attend
-
-    return prepare
+@bench_later
+def _forward(bench: Bench, shape: Shape) -> Act:
+    attend, _ = _attention(bench, shape)
+    return attend
 
 
-def _backward(shape: Shape) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        attend, inputs = _attention(bench, shape)
-        result = attend()
-        gradient = torch.randn_like(result)
-        return lambda: torch.autograd.grad(result, inputs, gradient, retain_graph=True)
-
-    return prepare
+@bench_later
+def _backward(bench: Bench, shape: Shape) -> Act:
+    attend, inputs = _attention(bench, shape)
+    result = attend()
+    gradient = torch.randn_like(result)
+    return lambda: torch.autograd.grad(result, inputs, gradient, retain_graph=True)
 
 
 def _attention(bench: Bench, shape: Shape) -> tuple[Callable[[], torch.Tensor], list[torch.Tensor]]:
@@ -167,14 +163,11 @@ PASSES: dict[str, tuple[float, Callable[[Shape], Prepare]]] = {"forward": (1.0, 
 _BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 
-def with_backend(backend: str, measure: Measure) -> Measure:
+@bench_later
+def with_backend(bench: Bench, backend: str, measure: Measure) -> Measurement:
     """This backend and no other during the whole measurement: choosing it in every call would cost host time."""
-
-    def measured(bench: Bench) -> Measurement:
-        chosen: AbstractContextManager[object] = nullcontext()
-        if backend in _BACKENDS:
-            chosen = sdpa_kernel(_BACKENDS[backend])
-        with chosen:
-            return measure(bench)
-
-    return measured
+    chosen: AbstractContextManager[object] = nullcontext()
+    if backend in _BACKENDS:
+        chosen = sdpa_kernel(_BACKENDS[backend])
+    with chosen:
+        return measure(bench)

@@ -20,7 +20,7 @@ from ..beside import beside
 from ..case import Act, Case, Measure, Measurement
 from ..device import Device
 from ..facts import Facts
-from ..timing import Bench, Checked, Prepare, cold, hot
+from ..timing import Bench, Checked, Prepare, bench_later, cold, hot
 from .exact import Stretch, checked, message
 from .teams import in_node, powers
 
@@ -62,13 +62,11 @@ def _both_ways(size: int) -> Iterator[Case]:
         yield _case(name, params, measure, f"copy.{name}.bidirectional", footprint_bytes=4 * size)
 
 
-def _beside(copy: Copy, other: Copy, size: int) -> Measure:
-    def measure(bench: Bench) -> Measurement:
-        ours, theirs = (way(bench, bench.device.host(size)) for way in (copy, other))
-        measured = beside(bench, ours.act, theirs.act)
-        return replace(measured, wrong=ours.wrong() + theirs.wrong())
-
-    return measure
+@bench_later
+def _beside(bench: Bench, copy: Copy, other: Copy, size: int) -> Measurement:
+    ours, theirs = (way(bench, bench.device.host(size)) for way in (copy, other))
+    measured = beside(bench, ours.act, theirs.act)
+    return replace(measured, wrong=ours.wrong() + theirs.wrong())
 
 
 def _by_numa(facts: Facts, size: int) -> Iterator[Case]:
@@ -112,12 +110,10 @@ def _with_host(copy: Copy, size: int, pinned: bool) -> Prepare:
     return lambda bench: copy(bench, bench.device.host(size, pinned))
 
 
-def _on_numa(copy: Copy, size: int, node: int) -> Measure:
-    def measure(bench: Bench) -> Measurement:
-        with running_on(node), memory_here(bench.device, size) as host:
-            return hot(lambda bench: copy(bench, host))(bench)
-
-    return measure
+@bench_later
+def _on_numa(bench: Bench, copy: Copy, size: int, node: int) -> Measurement:
+    with running_on(node), memory_here(bench.device, size) as host:
+        return hot(lambda bench: copy(bench, host))(bench)
 
 
 def _h2d(bench: Bench, host: torch.Tensor) -> Checked:
@@ -138,19 +134,16 @@ def _d2d(bench: Bench, size: int) -> Checked:
     return _checked_copy(bench, source, target)
 
 
-def _p2p(size: int) -> Prepare:
+@bench_later
+def _p2p(bench: Bench, size: int) -> Checked:
     """To the next GPU, as this process counts them; it fails where this process sees one only."""
-
-    def prepare(bench: Bench) -> Checked:
-        gpus = torch.cuda.device_count()
-        if gpus < 2:
-            raise RuntimeError("this process sees one GPU only")
-        source = bench.empty(size, dtype=torch.uint8)
-        target = torch.empty_like(source, device=torch.device("cuda", (source.get_device() + 1) % gpus))
-        given, due = Stretch(source, message(0)), Stretch(target, message(0))
-        return checked(bench, lambda: target.copy_(source, non_blocking=True), [given], [due])
-
-    return prepare
+    gpus = torch.cuda.device_count()
+    if gpus < 2:
+        raise RuntimeError("this process sees one GPU only")
+    source = bench.empty(size, dtype=torch.uint8)
+    target = torch.empty_like(source, device=torch.device("cuda", (source.get_device() + 1) % gpus))
+    given, due = Stretch(source, message(0)), Stretch(target, message(0))
+    return checked(bench, lambda: target.copy_(source, non_blocking=True), [given], [due])
 
 
 def _both(bench: Bench, size: int) -> Checked:

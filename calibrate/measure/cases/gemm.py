@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
-from ..timing import Bench, Prepare, cold
+from ..timing import Bench, Prepare, bench_later, cold
 
 # (n, k) of weights in real models, with their tensor-parallel shards
 _WEIGHTS = (
@@ -106,28 +106,22 @@ def _of(
     )
 
 
-def _forward(m: int, n: int, k: int, dtype: torch.dtype) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        x, w = bench.rand(m, k, dtype=dtype), bench.rand(n, k, dtype=dtype)
-        return lambda: functional.linear(x, w)
-
-    return prepare
+@bench_later
+def _forward(bench: Bench, m: int, n: int, k: int, dtype: torch.dtype) -> Act:
+    x, w = bench.rand(m, k, dtype=dtype), bench.rand(n, k, dtype=dtype)
+    return lambda: functional.linear(x, w)
 
 
-def _dgrad(m: int, n: int, k: int, dtype: torch.dtype) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        dy, w = bench.rand(m, n, dtype=dtype), bench.rand(n, k, dtype=dtype)
-        return lambda: dy @ w
-
-    return prepare
+@bench_later
+def _dgrad(bench: Bench, m: int, n: int, k: int, dtype: torch.dtype) -> Act:
+    dy, w = bench.rand(m, n, dtype=dtype), bench.rand(n, k, dtype=dtype)
+    return lambda: dy @ w
 
 
-def _wgrad(m: int, n: int, k: int, dtype: torch.dtype) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        dy, x = bench.rand(m, n, dtype=dtype), bench.rand(m, k, dtype=dtype)
-        return lambda: dy.t() @ x
-
-    return prepare
+@bench_later
+def _wgrad(bench: Bench, m: int, n: int, k: int, dtype: torch.dtype) -> Act:
+    dy, x = bench.rand(m, n, dtype=dtype), bench.rand(m, k, dtype=dtype)
+    return lambda: dy.t() @ x
 
 
 LAYOUTS = {"forward": "NT", "dgrad": "NN", "wgrad": "TN"}
@@ -138,14 +132,11 @@ PREPARE: dict[str, Callable[[int, int, int, torch.dtype], Prepare]] = {
 }
 
 
-def _under(setting: Callable[[], AbstractContextManager[None]], measure: Measure) -> Measure:
+@bench_later
+def _under(bench: Bench, setting: Callable[[], AbstractContextManager[None]], measure: Measure) -> Measurement:
     """The same, while a setting of torch is another."""
-
-    def measured(bench: Bench) -> Measurement:
-        with setting():
-            return measure(bench)
-
-    return measured
+    with setting():
+        return measure(bench)
 
 
 @contextmanager
@@ -188,11 +179,9 @@ def _fp8_case(direction: str, weight: _Shape, scale: str, fast: bool, quick: boo
     return _of(direction, weight, "fp8", params, measure, library, quick)
 
 
-def _scaled_mm(rows: int, columns: int, summed: int, scale: str, fast: bool) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        a, b = bench.rand(rows, summed, dtype=_FP8), bench.rand(columns, summed, dtype=_FP8).t()
-        shapes: tuple[tuple[int, ...], ...] = ((rows, 1), (1, columns)) if scale == "row" else ((), ())
-        of_a, of_b = (torch.ones(shape, device=bench.device.torch_device) for shape in shapes)
-        return lambda: torch._scaled_mm(a, b, of_a, of_b, out_dtype=torch.bfloat16, use_fast_accum=fast)
-
-    return prepare
+@bench_later
+def _scaled_mm(bench: Bench, rows: int, columns: int, summed: int, scale: str, fast: bool) -> Act:
+    a, b = bench.rand(rows, summed, dtype=_FP8), bench.rand(columns, summed, dtype=_FP8).t()
+    shapes: tuple[tuple[int, ...], ...] = ((rows, 1), (1, columns)) if scale == "row" else ((), ())
+    of_a, of_b = (torch.ones(shape, device=bench.device.torch_device) for shape in shapes)
+    return lambda: torch._scaled_mm(a, b, of_a, of_b, out_dtype=torch.bfloat16, use_fast_accum=fast)

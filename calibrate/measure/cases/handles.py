@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ..case import Case, Measure, Measurement
+from ..case import Case, Measurement
 from ..facts import Facts
-from ..timing import Bench
+from ..timing import Bench, bench_later
 
 _SIZES = (1 << 25, 1 << 28, 1 << 30)  # above 20 MiB torch's allocator has a segment for each
 _QUICK = 1 << 28
@@ -43,20 +43,18 @@ def cases(facts: Facts) -> Iterator[Case]:
         )
 
 
-def _opening(size: int) -> Measure:
-    def measure(bench: Bench) -> Measurement:
-        shares = bench.rank == bench.team[0]
-        way: Handles = CudaHandles(bench) if bench.facts.cuda else FileHandles()
-        samples, wrong = [], 0
-        for value in range(1, _UNCOUNTED + _COUNTED + 1):
-            handle, _ = in_step(bench, lambda value=value: way.share(size, value) if shares else None)  # type: ignore[misc]
-            _, (seconds, seen) = in_step(bench, lambda handle=handle: None if shares else _timed(way, handle))  # type: ignore[misc]
-            way.forget()
-            samples.append(seconds)
-            wrong += seen != value
-        return Measurement(tuple(samples[_UNCOUNTED:]), 0 if shares else wrong)
-
-    return measure
+@bench_later
+def _opening(bench: Bench, size: int) -> Measurement:
+    shares = bench.rank == bench.team[0]
+    way: Handles = CudaHandles(bench) if bench.facts.cuda else FileHandles()
+    samples, wrong = [], 0
+    for value in range(1, _UNCOUNTED + _COUNTED + 1):
+        handle, _ = in_step(bench, lambda value=value: way.share(size, value) if shares else None)  # type: ignore[misc]
+        _, (seconds, seen) = in_step(bench, lambda handle=handle: None if shares else _timed(way, handle))  # type: ignore[misc]
+        way.forget()
+        samples.append(seconds)
+        wrong += seen != value
+    return Measurement(tuple(samples[_UNCOUNTED:]), 0 if shares else wrong)
 
 
 def _timed(way: "Handles", handle: Any) -> tuple[float, int]:

@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from ....kernels import occupy
 from ..beside import beside
-from ..case import Act, Case, Measure, Measurement
+from ..case import Act, Case, Measurement
 from ..facts import Facts
-from ..timing import Bench
+from ..timing import Bench, bench_later
 
 _PROGRAMS = (4, 8, 16, 20, 24, 32)  # about as many as NCCL has channels
 _ROUNDS = 4  # passes over the buffers by one launch: a hold of about a millisecond
@@ -82,12 +82,10 @@ def _case(victim: _Victim, noise: _Noise, team: tuple[int, ...]) -> Case:
     )
 
 
-def _measure(victim: _Victim, noise: _Noise) -> Measure:
-    def measure(bench: Bench) -> Measurement:
-        other = noise.prepare(bench, victim.noise_bytes) if noise.prepare else None
-        return beside(bench, victim.prepare(bench), other)
-
-    return measure
+@bench_later
+def _measure(bench: Bench, victim: _Victim, noise: _Noise) -> Measurement:
+    other = noise.prepare(bench, victim.noise_bytes) if noise.prepare else None
+    return beside(bench, victim.prepare(bench), other)
 
 
 # ---- noises

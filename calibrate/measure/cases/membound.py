@@ -28,7 +28,7 @@ from torch.nn import functional
 from ....kernels import cross_entropy, quantize, rmsnorm, swiglu
 from ..case import Act, Case
 from ..facts import Facts
-from ..timing import Bench, Checked, Prepare, cold
+from ..timing import Bench, Checked, Prepare, bench_later, cold
 from .ours import differing, kernels_library
 
 _FP8 = torch.float8_e4m3fn
@@ -98,37 +98,29 @@ def _case(kernel: _Kernel, rows: int, width: int, facts: Facts) -> Case:
 # ---- torch
 
 
-def _copy(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        x, into = bench.rand(rows, width), bench.empty(rows, width)
-        return lambda: into.copy_(x)
-
-    return prepare
+@bench_later
+def _copy(bench: Bench, rows: int, width: int) -> Act:
+    x, into = bench.rand(rows, width), bench.empty(rows, width)
+    return lambda: into.copy_(x)
 
 
-def _residual_add(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        x, y, into = bench.rand(rows, width), bench.rand(rows, width), bench.empty(rows, width)
-        return lambda: torch.add(x, y, out=into)
-
-    return prepare
+@bench_later
+def _residual_add(bench: Bench, rows: int, width: int) -> Act:
+    x, y, into = bench.rand(rows, width), bench.rand(rows, width), bench.empty(rows, width)
+    return lambda: torch.add(x, y, out=into)
 
 
-def _rms_norm(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        x, weight = bench.rand(rows, width), bench.rand(width)
-        return lambda: functional.rms_norm(x, (width,), weight)
-
-    return prepare
+@bench_later
+def _rms_norm(bench: Bench, rows: int, width: int) -> Act:
+    x, weight = bench.rand(rows, width), bench.rand(width)
+    return lambda: functional.rms_norm(x, (width,), weight)
 
 
-def _rms_norm_backward(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        x, weight = bench.rand(rows, width).requires_grad_(), bench.rand(width).requires_grad_()
-        result, dy = functional.rms_norm(x, (width,), weight), bench.rand(rows, width)
-        return lambda: torch.autograd.grad(result, (x, weight), dy, retain_graph=True)
-
-    return prepare
+@bench_later
+def _rms_norm_backward(bench: Bench, rows: int, width: int) -> Act:
+    x, weight = bench.rand(rows, width).requires_grad_(), bench.rand(width).requires_grad_()
+    result, dy = functional.rms_norm(x, (width,), weight), bench.rand(rows, width)
+    return lambda: torch.autograd.grad(result, (x, weight), dy, retain_graph=True)
 
 
 def _gated(x: torch.Tensor) -> torch.Tensor:
@@ -136,134 +128,110 @@ def _gated(x: torch.Tensor) -> torch.Tensor:
     return functional.silu(gate) * up
 
 
-def _swiglu(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        x = bench.rand(rows, 2 * width)
-        return lambda: _gated(x)
-
-    return prepare
+@bench_later
+def _swiglu(bench: Bench, rows: int, width: int) -> Act:
+    x = bench.rand(rows, 2 * width)
+    return lambda: _gated(x)
 
 
-def _swiglu_backward(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        x = bench.rand(rows, 2 * width).requires_grad_()
-        result, dy = _gated(x), bench.rand(rows, width)
-        return lambda: torch.autograd.grad(result, x, dy, retain_graph=True)
-
-    return prepare
+@bench_later
+def _swiglu_backward(bench: Bench, rows: int, width: int) -> Act:
+    x = bench.rand(rows, 2 * width).requires_grad_()
+    result, dy = _gated(x), bench.rand(rows, width)
+    return lambda: torch.autograd.grad(result, x, dy, retain_graph=True)
 
 
 def _cast(source: torch.dtype, target: torch.dtype) -> Callable[[int, int], Prepare]:
-    def of(rows: int, width: int) -> Prepare:
-        def prepare(bench: Bench) -> Act:
-            x, into = bench.rand(rows, width, dtype=source), bench.empty(rows, width, dtype=target)
-            return lambda: into.copy_(x)
-
-        return prepare
+    @bench_later
+    def of(bench: Bench, rows: int, width: int) -> Act:
+        x, into = bench.rand(rows, width, dtype=source), bench.empty(rows, width, dtype=target)
+        return lambda: into.copy_(x)
 
     return of
 
 
-def _fp32_accumulate(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        total, x = bench.rand(rows, width, dtype=torch.float32), bench.rand(rows, width)
-        return lambda: total.add_(x)
-
-    return prepare
+@bench_later
+def _fp32_accumulate(bench: Bench, rows: int, width: int) -> Act:
+    total, x = bench.rand(rows, width, dtype=torch.float32), bench.rand(rows, width)
+    return lambda: total.add_(x)
 
 
 def _labels(bench: Bench, tokens: int, words: int) -> torch.Tensor:
     return torch.randint(0, words, (tokens,), device=bench.device.torch_device)
 
 
-def _cross_entropy(tokens: int, words: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        logits, labels = bench.rand(tokens, words), _labels(bench, tokens, words)
-        return lambda: functional.cross_entropy(logits.float(), labels)
-
-    return prepare
+@bench_later
+def _cross_entropy(bench: Bench, tokens: int, words: int) -> Act:
+    logits, labels = bench.rand(tokens, words), _labels(bench, tokens, words)
+    return lambda: functional.cross_entropy(logits.float(), labels)
 
 
-def _cross_entropy_backward(tokens: int, words: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        logits = bench.rand(tokens, words).requires_grad_()
-        loss = functional.cross_entropy(logits.float(), _labels(bench, tokens, words))
-        return lambda: torch.autograd.grad(loss, logits, retain_graph=True)
-
-    return prepare
+@bench_later
+def _cross_entropy_backward(bench: Bench, tokens: int, words: int) -> Act:
+    logits = bench.rand(tokens, words).requires_grad_()
+    loss = functional.cross_entropy(logits.float(), _labels(bench, tokens, words))
+    return lambda: torch.autograd.grad(loss, logits, retain_graph=True)
 
 
 # ---- runcast.kernels; the first rows of results are compared with the reference
 
 
-def _our_swiglu(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        x = bench.rand(rows, 2 * width)
-        act = lambda: swiglu.swiglu(x)  # noqa: E731
-        return Checked(act, lambda: differing(act()[:_SEEN], swiglu.swiglu_reference(x[:_SEEN])))
-
-    return prepare
+@bench_later
+def _our_swiglu(bench: Bench, rows: int, width: int) -> Checked:
+    x = bench.rand(rows, 2 * width)
+    act = lambda: swiglu.swiglu(x)  # noqa: E731
+    return Checked(act, lambda: differing(act()[:_SEEN], swiglu.swiglu_reference(x[:_SEEN])))
 
 
-def _our_swiglu_backward(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        x, dy = bench.rand(rows, 2 * width), bench.rand(rows, width)
-        act = lambda: swiglu.swiglu_backward(x, dy)  # noqa: E731
-        return Checked(act, lambda: differing(act()[:_SEEN], swiglu.swiglu_backward_reference(x[:_SEEN], dy[:_SEEN])))
-
-    return prepare
+@bench_later
+def _our_swiglu_backward(bench: Bench, rows: int, width: int) -> Checked:
+    x, dy = bench.rand(rows, 2 * width), bench.rand(rows, width)
+    act = lambda: swiglu.swiglu_backward(x, dy)  # noqa: E731
+    return Checked(act, lambda: differing(act()[:_SEEN], swiglu.swiglu_backward_reference(x[:_SEEN], dy[:_SEEN])))
 
 
-def _add_rms_norm(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        x, residual, weight = bench.rand(rows, width), bench.rand(rows, width), bench.rand(width)
-        act = lambda: rmsnorm.add_rmsnorm(x, residual, weight)  # noqa: E731
+@bench_later
+def _add_rms_norm(bench: Bench, rows: int, width: int) -> Checked:
+    x, residual, weight = bench.rand(rows, width), bench.rand(rows, width), bench.rand(width)
+    act = lambda: rmsnorm.add_rmsnorm(x, residual, weight)  # noqa: E731
 
-        def wrong() -> int:
-            expected = rmsnorm.add_rmsnorm_reference(x[:_SEEN], residual[:_SEEN], weight, 1e-6)
-            return sum(differing(got[:_SEEN], well) for got, well in zip(act(), expected, strict=True))
+    def wrong() -> int:
+        expected = rmsnorm.add_rmsnorm_reference(x[:_SEEN], residual[:_SEEN], weight, 1e-6)
+        return sum(differing(got[:_SEEN], well) for got, well in zip(act(), expected, strict=True))
 
-        return Checked(act, wrong)
-
-    return prepare
+    return Checked(act, wrong)
 
 
-def _cross_entropy_fused(tokens: int, words: int) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        logits, labels, into = bench.rand(tokens, words), _labels(bench, tokens, words), bench.empty(tokens, words)
-        act = lambda: cross_entropy.cross_entropy(logits, labels, into)  # noqa: E731
+@bench_later
+def _cross_entropy_fused(bench: Bench, tokens: int, words: int) -> Checked:
+    logits, labels, into = bench.rand(tokens, words), _labels(bench, tokens, words), bench.empty(tokens, words)
+    act = lambda: cross_entropy.cross_entropy(logits, labels, into)  # noqa: E731
 
-        def wrong() -> int:
-            losses, _ = cross_entropy.cross_entropy_reference(logits[:_SEEN], labels[:_SEEN])
-            return differing(act()[0][:_SEEN], losses)
+    def wrong() -> int:
+        losses, _ = cross_entropy.cross_entropy_reference(logits[:_SEEN], labels[:_SEEN])
+        return differing(act()[0][:_SEEN], losses)
 
-        return Checked(act, wrong)
-
-    return prepare
+    return Checked(act, wrong)
 
 
-def _quantize_tiles(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        x = bench.rand(rows, width)
-        act = lambda: quantize.quantize_tiles(x)  # noqa: E731
+@bench_later
+def _quantize_tiles(bench: Bench, rows: int, width: int) -> Checked:
+    x = bench.rand(rows, width)
+    act = lambda: quantize.quantize_tiles(x)  # noqa: E731
 
-        def wrong() -> int:
-            values, scales = quantize.quantize_tiles_reference(x[:_SEEN])
-            got = act()
-            return differing(got[0][:_SEEN], values, 0.13) + differing(got[1][:_SEEN], scales)  # e4m3: 3 bits and one
+    def wrong() -> int:
+        values, scales = quantize.quantize_tiles_reference(x[:_SEEN])
+        got = act()
+        return differing(got[0][:_SEEN], values, 0.13) + differing(got[1][:_SEEN], scales)  # e4m3: 3 bits and one
 
-        return Checked(act, wrong)
-
-    return prepare
+    return Checked(act, wrong)
 
 
-def _quantize_by(rows: int, width: int) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        x, scale = bench.rand(rows, width), torch.full((), 0.01, device=bench.device.torch_device)
-        act = lambda: quantize.quantize_by(x, scale)  # noqa: E731
-        return Checked(act, lambda: differing(act()[:_SEEN], quantize.quantize_by_reference(x[:_SEEN], scale), 0.13))
-
-    return prepare
+@bench_later
+def _quantize_by(bench: Bench, rows: int, width: int) -> Checked:
+    x, scale = bench.rand(rows, width), torch.full((), 0.01, device=bench.device.torch_device)
+    act = lambda: quantize.quantize_by(x, scale)  # noqa: E731
+    return Checked(act, lambda: differing(act()[:_SEEN], quantize.quantize_by_reference(x[:_SEEN], scale), 0.13))
 
 
 _KERNELS = (
@@ -316,23 +284,19 @@ def _flat_case(name: str, moves: float, holds: float, parameters: int, variant: 
     )
 
 
-def _adamw(parameters: int, fused: bool) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        weights = [torch.nn.Parameter(part) for part in _parts(bench, parameters)]
-        for weight in weights:
-            weight.grad = torch.randn_like(weight)
-        optimizer = torch.optim.AdamW(weights, lr=1e-4, fused=fused, foreach=not fused)
-        return lambda: optimizer.step()
-
-    return prepare
+@bench_later
+def _adamw(bench: Bench, parameters: int, fused: bool) -> Act:
+    weights = [torch.nn.Parameter(part) for part in _parts(bench, parameters)]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    optimizer = torch.optim.AdamW(weights, lr=1e-4, fused=fused, foreach=not fused)
+    return lambda: optimizer.step()
 
 
-def _grad_norm(parameters: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        gradients = _parts(bench, parameters)
-        return lambda: torch.nn.utils.get_total_norm(gradients)
-
-    return prepare
+@bench_later
+def _grad_norm(bench: Bench, parameters: int) -> Act:
+    gradients = _parts(bench, parameters)
+    return lambda: torch.nn.utils.get_total_norm(gradients)
 
 
 def _parts(bench: Bench, parameters: int) -> list[torch.Tensor]:

@@ -16,7 +16,7 @@ from ....kernels import permute
 from ....kernels.swiglu import swiglu
 from ..case import Case
 from ..facts import Facts
-from ..timing import Bench, Checked, Prepare, cold
+from ..timing import Bench, Checked, Prepare, bench_later, cold
 from .ours import differing, kernels_library
 
 
@@ -160,26 +160,22 @@ _PRODUCTS_BY: dict[str, Callable[[list[int], torch.device], _Grouped]] = {
 }
 
 
-def _feed_forward(sizes: list[int], hidden: int, inter: int, by: Callable[..., _Grouped]) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        grouped = by(sizes, bench.device.torch_device)
-        x = bench.rand(sum(sizes), hidden)
-        into, back = _weights(bench, len(sizes), 2 * inter, hidden), _weights(bench, len(sizes), hidden, inter)
-        act = lambda: grouped(swiglu(grouped(x, into)), back)  # noqa: E731
-        busiest, rows = _some_rows(sizes)
-        return Checked(act, lambda: differing(act()[rows], swiglu(x[rows] @ into[busiest]) @ back[busiest], 0.05))
-
-    return prepare
+@bench_later
+def _feed_forward(bench: Bench, sizes: list[int], hidden: int, inter: int, by: Callable[..., _Grouped]) -> Checked:
+    grouped = by(sizes, bench.device.torch_device)
+    x = bench.rand(sum(sizes), hidden)
+    into, back = _weights(bench, len(sizes), 2 * inter, hidden), _weights(bench, len(sizes), hidden, inter)
+    act = lambda: grouped(swiglu(grouped(x, into)), back)  # noqa: E731
+    busiest, rows = _some_rows(sizes)
+    return Checked(act, lambda: differing(act()[rows], swiglu(x[rows] @ into[busiest]) @ back[busiest], 0.05))
 
 
-def _product(sizes: list[int], n: int, k: int, by: Callable[..., _Grouped]) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        grouped = by(sizes, bench.device.torch_device)
-        x, w = bench.rand(sum(sizes), k), _weights(bench, len(sizes), n, k)
-        busiest, rows = _some_rows(sizes)
-        return Checked(lambda: grouped(x, w), lambda: differing(grouped(x, w)[rows], x[rows] @ w[busiest]))
-
-    return prepare
+@bench_later
+def _product(bench: Bench, sizes: list[int], n: int, k: int, by: Callable[..., _Grouped]) -> Checked:
+    grouped = by(sizes, bench.device.torch_device)
+    x, w = bench.rand(sum(sizes), k), _weights(bench, len(sizes), n, k)
+    busiest, rows = _some_rows(sizes)
+    return Checked(lambda: grouped(x, w), lambda: differing(grouped(x, w)[rows], x[rows] @ w[busiest]))
 
 
 def _weights(bench: Bench, experts: int, n: int, k: int) -> torch.Tensor:
@@ -218,23 +214,19 @@ def _choices(bench: Bench, tokens: int, experts: int, each: int) -> torch.Tensor
     return torch.rand(tokens, experts, device=bench.device.torch_device).topk(each, dim=1).indices
 
 
-def _permute(tokens: int, hidden: int, experts: int, each: int) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        states = bench.rand(tokens, hidden)
-        order, _ = permute.route(_choices(bench, tokens, experts, each))
-        act = lambda: permute.permute(states, order)  # noqa: E731
-        expected = permute.permute_reference(states, order[:_SEEN])
-        return Checked(act, lambda: int((act()[:_SEEN] != expected).sum().item()))
-
-    return prepare
+@bench_later
+def _permute(bench: Bench, tokens: int, hidden: int, experts: int, each: int) -> Checked:
+    states = bench.rand(tokens, hidden)
+    order, _ = permute.route(_choices(bench, tokens, experts, each))
+    act = lambda: permute.permute(states, order)  # noqa: E731
+    expected = permute.permute_reference(states, order[:_SEEN])
+    return Checked(act, lambda: int((act()[:_SEEN] != expected).sum().item()))
 
 
-def _unpermute(tokens: int, hidden: int, experts: int, each: int) -> Prepare:
-    def prepare(bench: Bench) -> Checked:
-        _, places = permute.route(_choices(bench, tokens, experts, each))
-        rows, weights = bench.rand(tokens * each, hidden), bench.rand(tokens, each, dtype=torch.float32)
-        act = lambda: permute.unpermute(rows, places, weights)  # noqa: E731
-        expected = permute.unpermute_reference(rows, places[:_SEEN], weights[:_SEEN])
-        return Checked(act, lambda: differing(act()[:_SEEN], expected))
-
-    return prepare
+@bench_later
+def _unpermute(bench: Bench, tokens: int, hidden: int, experts: int, each: int) -> Checked:
+    _, places = permute.route(_choices(bench, tokens, experts, each))
+    rows, weights = bench.rand(tokens * each, hidden), bench.rand(tokens, each, dtype=torch.float32)
+    act = lambda: permute.unpermute(rows, places, weights)  # noqa: E731
+    expected = permute.unpermute_reference(rows, places[:_SEEN], weights[:_SEEN])
+    return Checked(act, lambda: differing(act()[:_SEEN], expected))

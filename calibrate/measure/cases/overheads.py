@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
-from ..timing import Bench, Prepare, cold, hot, on_host
+from ..timing import Bench, Prepare, bench_later, cold, hot, on_host
 
 _KERNELS = 500  # fewer than a stream's queue holds (1024)
 _CALLS = 100
@@ -75,17 +75,15 @@ def _case(
     )
 
 
-def _repeated(make: Callable[[Bench], Act], times: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        one = make(bench)
+@bench_later
+def _repeated(bench: Bench, make: Callable[[Bench], Act], times: int) -> Act:
+    one = make(bench)
 
-        def burst() -> None:
-            for _ in range(times):
-                one()
+    def burst() -> None:
+        for _ in range(times):
+            one()
 
-        return burst
-
-    return prepare
+    return burst
 
 
 def _tiny_kernel(bench: Bench) -> Act:
@@ -126,59 +124,50 @@ def _allocate(size_bytes: int) -> Prepare:
     return lambda bench: lambda: bench.empty(size_bytes, dtype=torch.uint8)
 
 
-def _allocate_uncached(size_bytes: int) -> Measure:
+@bench_later
+def _allocate_uncached(bench: Bench, size_bytes: int) -> Measurement:
     """Memory that the allocator must ask the driver for; `empty_cache_s` is what giving it back took before."""
-
-    def measure(bench: Bench) -> Measurement:
-        samples, emptied = [], []
+    samples, emptied = [], []
+    bench.empty(size_bytes, dtype=torch.uint8)
+    for _ in range(_REPEATS // 5):
+        before = time.perf_counter()
+        torch.cuda.empty_cache()
+        start = time.perf_counter()
         bench.empty(size_bytes, dtype=torch.uint8)
-        for _ in range(_REPEATS // 5):
-            before = time.perf_counter()
-            torch.cuda.empty_cache()
-            start = time.perf_counter()
-            bench.empty(size_bytes, dtype=torch.uint8)
-            samples.append(time.perf_counter() - start)
-            emptied.append(start - before)
-        return Measurement(tuple(samples), more={"empty_cache_s": emptied})
-
-    return measure
+        samples.append(time.perf_counter() - start)
+        emptied.append(start - before)
+    return Measurement(tuple(samples), more={"empty_cache_s": emptied})
 
 
-def _graph(nodes: int) -> Prepare:
+@bench_later
+def _graph(bench: Bench, nodes: int) -> Act:
     """Tiny kernels that depend on each other, in one CUDA graph."""
-
-    def prepare(bench: Bench) -> Act:
-        one = _tiny_kernel(bench)
-        one()  # what is compiled or allocated on first use must not be in a capture
-        bench.device.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        before = torch.cuda.current_stream(bench.device.torch_device)
-        try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog may ask for its events
-                for _ in range(nodes):
-                    one()
-        finally:
-            torch.cuda.set_stream(before)  # a capture that fails leaves its own
-        return lambda: graph.replay()
-
-    return prepare
+    one = _tiny_kernel(bench)
+    one()  # what is compiled or allocated on first use must not be in a capture
+    bench.device.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    before = torch.cuda.current_stream(bench.device.torch_device)
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog may ask for its events
+            for _ in range(nodes):
+                one()
+    finally:
+        torch.cuda.set_stream(before)  # a capture that fails leaves its own
+    return lambda: graph.replay()
 
 
-def _ping(waits: int) -> Prepare:
+@bench_later
+def _ping(bench: Bench, waits: int) -> Act:
     """Two streams that wait for each other in turn."""
+    side = torch.cuda.Stream(bench.device.torch_device)
 
-    def prepare(bench: Bench) -> Act:
-        side = torch.cuda.Stream(bench.device.torch_device)
+    def act() -> None:
+        main = torch.cuda.current_stream(bench.device.torch_device)
+        for _ in range(waits // 2):
+            side.wait_stream(main)
+            main.wait_stream(side)
 
-        def act() -> None:
-            main = torch.cuda.current_stream(bench.device.torch_device)
-            for _ in range(waits // 2):
-                side.wait_stream(main)
-                main.wait_stream(side)
-
-        return act
-
-    return prepare
+    return act
 
 
 def _collective_call(bench: Bench) -> Measurement:

@@ -13,7 +13,7 @@ import torch
 from ....kernels.reload import Scatter
 from ..case import Act, Case, Measure
 from ..facts import Facts
-from ..timing import Bench, Checked, cold, on_host
+from ..timing import Bench, Checked, bench_later, cold, on_host
 from .exact import Stretch, checked, message
 from .ours import kernels_library
 
@@ -89,14 +89,12 @@ def _case(
     )
 
 
-def _start(way: Callable[[Bucket], Act], tensors: int, size: int, dtype: str) -> Callable[[Bench], Checked]:
-    def start(bench: Bench) -> Checked:
-        elements = size // _DTYPES[dtype].itemsize
-        bucket = Bucket.of(bench, tensors, elements, _DTYPES[dtype])
-        due = [Stretch(target, message(0), at * elements) for at, target in enumerate(bucket.targets)]
-        return checked(bench, way(bucket), [Stretch(bucket.flat, message(0))], due)
-
-    return start
+@bench_later
+def _start(bench: Bench, way: Callable[[Bucket], Act], tensors: int, size: int, dtype: str) -> Checked:
+    elements = size // _DTYPES[dtype].itemsize
+    bucket = Bucket.of(bench, tensors, elements, _DTYPES[dtype])
+    due = [Stretch(target, message(0), at * elements) for at, target in enumerate(bucket.targets)]
+    return checked(bench, way(bucket), [Stretch(bucket.flat, message(0))], due)
 
 
 def _copy_per_tensor(bucket: Bucket) -> Act:

@@ -14,7 +14,7 @@ import torch
 
 from ..case import Act, Case, Measure, Measurement
 from ..facts import Facts
-from ..timing import Bench, Prepare, cold
+from ..timing import Bench, bench_later, cold
 from .attention import PASSES, Shape, with_backend
 from .gemm import LAYOUTS, PREPARE
 
@@ -89,15 +89,13 @@ def _batched(name: str, matrices: int, seq: int, size: int) -> Case:
     )
 
 
-def _product(name: str, matrices: int, seq: int, size: int) -> Prepare:
-    def prepare(bench: Bench) -> Act:
-        values = bench.rand(matrices, seq, size)
-        if name == "scores":
-            return lambda: values @ values.transpose(1, 2)
-        weights = bench.rand(matrices, seq, seq)
-        return lambda: weights @ values
-
-    return prepare
+@bench_later
+def _product(bench: Bench, name: str, matrices: int, seq: int, size: int) -> Act:
+    values = bench.rand(matrices, seq, size)
+    if name == "scores":
+        return lambda: values @ values.transpose(1, 2)
+    weights = bench.rand(matrices, seq, seq)
+    return lambda: weights @ values
 
 
 def _attention(direction: str, facts: Facts, size: int, backend: str) -> Case:
@@ -118,11 +116,8 @@ def _attention(direction: str, facts: Facts, size: int, backend: str) -> Case:
     )
 
 
-def _pair(awkward: Measure, neat: Measure) -> Measure:
+@bench_later
+def _pair(bench: Bench, awkward: Measure, neat: Measure) -> Measurement:
     """The awkward one, and how long the padded one takes."""
-
-    def measured(bench: Bench) -> Measurement:
-        found, twin = awkward(bench), neat(bench)
-        return replace(found, more={**found.more, "padded_s": statistics.median(twin.samples_s)})
-
-    return measured
+    found, twin = awkward(bench), neat(bench)
+    return replace(found, more={**found.more, "padded_s": statistics.median(twin.samples_s)})

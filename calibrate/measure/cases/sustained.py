@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from torch.nn import functional
 
-from ..case import Case, Measure, Measurement
+from ..case import Case, Measurement
 from ..facts import Facts
 from ..telemetry import Sampler, Telemetry
-from ..timing import Bench, warm_up
+from ..timing import Bench, bench_later, warm_up
 
 _SAMPLE_S = 0.05  # a sample is as many products as last this long
 
@@ -29,25 +29,22 @@ def cases(facts: Facts) -> Iterator[Case]:
     )
 
 
-def _products(m: int, lasts_s: float) -> Measure:
+@bench_later
+def _products(bench: Bench, m: int, lasts_s: float) -> Measurement:
     """Samples are seconds of one product, each over some in a row.
 
     `more`: `ended_s`, when each sample ended, and `telemetry`, what the GPU told meanwhile with `at_s`; from one start.
     """
-
-    def measure(bench: Bench) -> Measurement:
-        x, w = bench.rand(m, m), bench.rand(m, m)
-        act = lambda: functional.linear(x, w)  # noqa: E731
-        one_s, _ = warm_up(bench, act)
-        inner = max(round(_SAMPLE_S / one_s), 1)
-        samples: list[float] = []
-        ended: list[float] = []
-        with Sampler(Telemetry.of(bench.device.torch_device)) as sampler:
-            start = time.monotonic()
-            while time.monotonic() - start < lasts_s:
-                samples += bench.device.times(act, 1, inner, False, 0.0)  # nothing held: launches are far ahead
-                ended.append(time.monotonic() - start)
-        more = {"acts_per_sample": inner, "ended_s": ended, "telemetry": sampler.since(start)}
-        return Measurement(tuple(samples), more=more)
-
-    return measure
+    x, w = bench.rand(m, m), bench.rand(m, m)
+    act = lambda: functional.linear(x, w)  # noqa: E731
+    one_s, _ = warm_up(bench, act)
+    inner = max(round(_SAMPLE_S / one_s), 1)
+    samples: list[float] = []
+    ended: list[float] = []
+    with Sampler(Telemetry.of(bench.device.torch_device)) as sampler:
+        start = time.monotonic()
+        while time.monotonic() - start < lasts_s:
+            samples += bench.device.times(act, 1, inner, False, 0.0)  # nothing held: launches are far ahead
+            ended.append(time.monotonic() - start)
+    more = {"acts_per_sample": inner, "ended_s": ended, "telemetry": sampler.since(start)}
+    return Measurement(tuple(samples), more=more)
