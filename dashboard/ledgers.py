@@ -14,13 +14,11 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ..simulator.answers.validate.coverage import count, coverage, verdict
-from ..simulator.answers.validate.ledger import SCORES, Ledger, read_ledger
+from ..simulator.answers.validate.ledger import SCORES, UpdateLedger, read_ledger
 from ..simulator.answers.validate.steps import StepLedger, restored, shipped
-from ..simulator.answers.validate.steps.families import ERRORS, inside
+from ..simulator.answers.validate.steps.families import ERRORS, inside, known_of
 from ..simulator.answers.validate.steps.families import FAMILIES as STEP_FAMILIES
-from ..simulator.answers.validate.steps.known import known_of
-from ..simulator.answers.validate.summary import of_errors
+from ..simulator.answers.validate.summary import count, coverage, of_errors, verdict
 from ..simulator.base.errors import UserError
 from ..simulator.base.files import read_toml
 from ..simulator.formats.samples import read_table
@@ -60,15 +58,15 @@ class Simulating:
         self._process = spawn.Process(target=_simulate, args=(told,), daemon=True)
         self._process.start()
         told.close()
-        self._latest: Far | Ledger = Far()
+        self._latest: Far | UpdateLedger = Far()
 
-    def latest(self) -> Far | Ledger:
+    def latest(self) -> Far | UpdateLedger:
         """What was heard last: the ledger itself in the end.
 
         Raises:
             EOFError: the process died, perhaps (OSError) while it told something.
         """
-        while not isinstance(self._latest, Ledger) and self._heard.poll():
+        while not isinstance(self._latest, UpdateLedger) and self._heard.poll():
             self._latest = self._heard.recv()
         return self._latest
 
@@ -127,7 +125,7 @@ class Ledgers:
             if self._updates is None:
                 return
             with suppress(EOFError, OSError):  # of one that died, and is ended like any other
-                if isinstance(self._updates.latest(), Ledger):
+                if isinstance(self._updates.latest(), UpdateLedger):
                     return
             self._end(self._updates)
 
@@ -143,7 +141,7 @@ def step_rows(scored: "pd.DataFrame", column: str) -> "pd.DataFrame":
     return rows.assign(predicted_s=predicted_s, error=rows[column], inside=inside(rows, column))
 
 
-def update_rows(ledger: Ledger, column: str) -> "pd.DataFrame":
+def update_rows(ledger: UpdateLedger, column: str) -> "pd.DataFrame":
     """Weight updates, the same; what the interval would have been with rows left out is not known."""
     rows = ledger.table[ledger.table[column].notna()]
     known = rows["seconds"].between(rows["interval_low_s"], rows["interval_high_s"]).astype(object)
@@ -159,7 +157,7 @@ def update_rows(ledger: Ledger, column: str) -> "pd.DataFrame":
     )
 
 
-def gpus_by_line(ledger: Ledger) -> dict[int, str]:
+def gpus_by_line(ledger: UpdateLedger) -> dict[int, str]:
     """The device that each line of the file names."""
     table = read_table(ledger.path)
     return dict(zip(table["line"], table["gpu"], strict=True))

@@ -206,7 +206,7 @@ def check(
     library: Annotated[str | None, typer.Option(help="Score this library's models, not each row's own.")] = None,
 ) -> None:
     """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
-    from ...simulator.answers.validate.seen import fitted_on
+    from ...simulator.answers.validate.validation import fitted_on
     from ...simulator.base.errors import UserError
     from ...simulator.base.files import digest
     from ...simulator.formats.samples import read_samples

@@ -37,7 +37,7 @@ def validate(
 
     Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
     """
-    from ..answers.simulate.outputs import Outputs
+    from ..answers.simulate.outputs import Outputs, json_text
     from ..answers.validate import Comparison, check_outputs, check_predicted, hold_against
     from ..base.files import write_by_suffix
 
@@ -46,7 +46,7 @@ def validate(
     for given in filter(None, (rows, against)):
         check_outputs(given, csv, json)
     found, lines = hold_against(kind, rows, profile, csv is not None, against, tolerance)
-    text = found.json_text()
+    text = json_text(found.to_json())
     if csv is not None:
         write_by_suffix(csv, found.to_csv())
     outputs.write_json(text)

@@ -10,7 +10,7 @@ from runcast.dashboard.figures.validation_coverage import WRONG, coverage_bars
 from runcast.dashboard.figures.validation_scatter import scatter
 from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, Simulating, scores, scores_by, update_rows
 from runcast.dashboard.pages.validation import Shown, drawn, records, shown
-from runcast.simulator.answers.validate import Ledger
+from runcast.simulator.answers.validate import UpdateLedger
 from runcast.simulator.answers.validate.steps import restored, shipped
 from runcast.simulator.answers.validate.updates import shipped as shipped_updates
 from runcast.simulator.base.errors import UserError
@@ -37,7 +37,7 @@ def updates():
             "model_left_out": [0.2, float("nan")], "system_left_out": [0.3, -0.6],
         }
     )  # fmt: skip
-    return Ledger(shipped_updates(), table, {}, 0)
+    return UpdateLedger(shipped_updates(), table, {}, 0)
 
 
 @pytest.mark.parametrize("column", LEFT_OUT[STEPS])

@@ -2,8 +2,7 @@
 
 import pytest
 from runcast.simulator.answers.validate.steps import read_cases, restored, shipped
-from runcast.simulator.answers.validate.steps.families import scores_by_family
-from runcast.simulator.answers.validate.steps.known import known_of
+from runcast.simulator.answers.validate.steps.families import known_of, scores_by_family
 from runcast.simulator.base.files import digest, read_json, read_toml
 from runcast.simulator.figures.training_ledger import svg, training_ledger
 

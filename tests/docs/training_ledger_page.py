@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from runcast.simulator.answers.validate.steps import StepLedger, restored, shipped
 from runcast.simulator.answers.validate.steps import ledger_text as text
-from runcast.simulator.answers.validate.steps.families import FAMILIES
-from runcast.simulator.answers.validate.steps.known import known_of
+from runcast.simulator.answers.validate.steps.families import FAMILIES, known_of
 from runcast.simulator.answers.validate.steps.pairs import scores_of_pairs
 from runcast.simulator.base.files import read_toml, write_atomic
 from runcast.simulator.figures.training_ledger import svg, training_ledger

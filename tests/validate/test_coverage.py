@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from runcast.simulator.answers.validate.coverage import count, coverage, told, verdict
+from runcast.simulator.answers.validate.summary import count, coverage, told, verdict
 
 
 @pytest.mark.parametrize(("held", "rows", "said"), [(0, 0, "-"), (17, 19, "17/19"), (18, 20, "90.0")])

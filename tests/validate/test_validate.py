@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from runcast.simulator import UserError, cli
+from runcast.simulator.answers.simulate.outputs import json_text
 from runcast.simulator.answers.validate import Validation, lines, validate
 from runcast.simulator.profile import Z90
 
@@ -236,7 +237,7 @@ def test_a_row_stands_where_it_is_whatever_source_it_names(table: Any, profile: 
 
 def test_json_holds_the_numbers_per_group_and_label(table: Any, profile: Any) -> None:
     rows = table(f"{COPY},0.8e-3", "copy.h2d,H100 SXM,396000000,1e-3", "copy.h2d,H100 SXM,0,1")
-    told = json.loads(validate(rows, "copy", profile()).json_text())
+    told = json.loads(json_text(validate(rows, "copy", profile()).to_json()))
     assert (told["rows"], told["groups"][0]["rows"], told["provenance"], told["not_predicted"]) == (
         3,
         2,
@@ -249,7 +250,7 @@ def test_own_profile_that_rests_on_a_shipped_one_is_in_sample_with_it(
     table: Any, profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = table(f"{COPY},1e-3")
-    monkeypatch.setattr("runcast.simulator.answers.validate.seen.profile_names", lambda: [below])
+    monkeypatch.setattr("runcast.simulator.answers.validate.validation.profile_names", lambda: [below])
     below = profile("below", samples=sample_of(rows))
     told = line_with("in-sample", validate(rows, "copy", profile(base=below)))
     assert [line.partition(";")[0] for line in told] == ["in-sample: profile below was fitted on this file"]

@@ -1,9 +1,8 @@
 """Predictions beside measurements: every row of a table predicted, and how far off each group of rows is."""
 
 from .hold import check_predicted, hold_against
-from .kinds import KINDS, validate_samples
-from .ledger import Ledger, read_ledger
-from .rows import predict_samples
+from .ledger import UpdateLedger, read_ledger
+from .rows import KINDS, predict_samples, validate_samples
 from .steps import StepLedger, read_step_ledger
 from .steps.gate import Comparison
 from .summary import errors_by, scores
@@ -13,8 +12,8 @@ from .validation import Validation, check_outputs, validate
 __all__ = [
     "KINDS",
     "Comparison",
-    "Ledger",
     "StepLedger",
+    "UpdateLedger",
     "Validation",
     "check_outputs",
     "check_predicted",

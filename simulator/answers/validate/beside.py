@@ -14,7 +14,7 @@ from ...formats.samples import Samples
 from ...profile import Profile
 from ...profile.forms import cost_class, quantity
 from .rows import predict_samples
-from .seen import fitted_on
+from .validation import fitted_on
 
 NOT_FITTED = "not fitted to"
 

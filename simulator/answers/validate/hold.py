@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ...base.errors import UserError, unknown
 from . import ledger_text, text
-from .kinds import KINDS
-from .ledger import Ledger, read_ledger
+from .ledger import UpdateLedger, read_ledger
+from .rows import KINDS
 from .steps import StepLedger, read_step_ledger
 from .steps import ledger_text as steps_text
 from .steps.gate import TOLERANCE, Comparison, read_gate
@@ -15,7 +15,7 @@ from .validation import Validation, validate
 
 UPDATES, STEPS = "weight_update", "train_step"
 
-Found = Validation | Ledger | StepLedger | Comparison
+Found = Validation | UpdateLedger | StepLedger | Comparison
 
 
 def hold_against(

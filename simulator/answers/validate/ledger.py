@@ -1,6 +1,5 @@
 """The ledger of weight updates: every published row beside its prediction, as shipped and with its group left out."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +12,8 @@ import pandas as pd
 
 from ...base.errors import UserError
 from ...base.files import read_json
-from .coverage import count, held, verdict
-from .published import not_predicted, plain
-from .summary import of_errors
+from .summary import count, held, of_errors, verdict
+from .table import Ledger, csv_of, not_predicted, plain
 from .updates import Case, read_cases, shipped
 
 SCORES = {"error": "as shipped", "model_left_out": "model left out", "system_left_out": "system left out"}
@@ -23,24 +21,8 @@ SCORES = {"error": "as shipped", "model_left_out": "model left out", "system_lef
 
 
 @dataclass(frozen=True, eq=False)
-class Ledger:
-    """`table` has a row per row of the file that is predicted; `reasons` say why others are not, by line."""
-
-    path: Path
-    table: pd.DataFrame
-    reasons: Mapping[int, str]
-    parameters: int
-
-    @property
-    def predicted(self) -> int:
-        """How many rows have a prediction."""
-        return len(self.table)
-
-    @cached_property
-    def worst_first(self) -> pd.DataFrame:
-        """The rows by absolute error."""
-        order = self.table["error"].abs().sort_values(ascending=False, kind="stable").index
-        return self.table.loc[order]
+class UpdateLedger(Ledger):
+    """The rows of a file of weight updates."""
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -66,16 +48,12 @@ class Ledger:
             "not_predicted": not_predicted(self.reasons),
         }
 
-    def json_text(self) -> str:
-        """The same as text."""
-        return json.dumps(self.to_json(), indent=1, allow_nan=False)
-
     def to_csv(self) -> bytes:
         """The predicted rows, the worst first."""
-        return str(self.worst_first.to_csv(index=False, lineterminator="\n")).encode()
+        return csv_of(self.worst_first)
 
 
-def read_ledger(path: Path | None = None, watch: Callable[[int, int], None] = lambda done, total: None) -> Ledger:
+def read_ledger(path: Path | None = None, watch: Callable[[int, int], None] = lambda done, total: None) -> UpdateLedger:
     """Predict the rows of a file of weight updates (default: the one that ships); `watch` hears how many are done.
 
     Raises:
@@ -95,7 +73,7 @@ def read_ledger(path: Path | None = None, watch: Callable[[int, int], None] = la
         except UserError as error:  # what the row says does not divide, or does not fit
             reasons[case.line] = error.faults[0].removeprefix(f"{case.where}: ")
     table = pd.DataFrame(rows, columns=list(_COLUMNS))
-    return Ledger(path, table, dict(sorted(reasons.items())), about["about"]["parameters"])
+    return UpdateLedger(path, table, dict(sorted(reasons.items())), about["about"]["parameters"])
 
 
 _COLUMNS = (

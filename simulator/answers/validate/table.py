@@ -3,9 +3,11 @@
 A row whose time is left blank is no fault here: it is predicted and not scored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,3 +87,58 @@ def _published(cells: pd.DataFrame, path: Path) -> PublishedTable:
 
 def _names(cells: pd.DataFrame) -> Sequence[str]:
     return [str(name) for name in cells.columns if name != "line"]
+
+
+def rows_of(path: Path, required: Collection[str], like: str) -> list[dict[str, str]]:
+    """The cells of every row as text, with its `line`; `like` is the table whose columns these should be.
+
+    Raises:
+        UserError: the file cannot be read, holds no rows, lacks a column, or has two rows of one `id`.
+    """
+    table = read_table(path)
+    if missing := [column for column in required if column not in table]:
+        raise UserError(f"{path}:1: no column {', '.join(missing)}; expected those of {like}")
+    if table.empty:
+        raise UserError(f"{path}: holds no rows")
+    if "id" in table:
+        named = table["id"][table["id"] != ""]
+        if twice := list(named[named.duplicated()]):
+            raise UserError(f"{path}: id = {twice[0]!r}: stands there more than once")
+    return [{str(key): str(value) for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of plain values; what is not known is None."""
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    return [{str(key): value for key, value in row.items()} for row in rows]
+
+
+def not_predicted(reasons: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Lines with the reasons why they have no prediction."""
+    return [{"line": line, "reason": reason} for line, reason in reasons.items()]
+
+
+def csv_of(table: pd.DataFrame) -> bytes:
+    """A table as a CSV file has it."""
+    return str(table.to_csv(index=False, lineterminator="\n")).encode()
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """`table` has a row per row of the file that is predicted; `reasons` say why others are not, by line."""
+
+    path: Path
+    table: pd.DataFrame
+    reasons: Mapping[int, str]
+    parameters: int
+
+    @property
+    def predicted(self) -> int:
+        """How many rows have a prediction."""
+        return len(self.table)
+
+    @cached_property
+    def worst_first(self) -> pd.DataFrame:
+        """The rows by absolute error, those without one last."""
+        order = self.table["error"].abs().sort_values(ascending=False, kind="stable").index
+        return self.table.loc[order]

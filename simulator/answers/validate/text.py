@@ -1,27 +1,73 @@
-"""A validation in words and one table, for the terminal."""
+"""Tables of validations and ledgers as text, and a validation in words and one table, for the terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from .coverage import FEW, told
-from .summary import median_over_devices, shares
+from ...base.units import format_seconds
+from .summary import FEW, median_over_devices, shares, told
 from .validation import Validation
 
-_COLUMNS = {
-    "device": "device",
-    "cost_class": "class",
-    "library": "library",
-    "rows": "rows",
-    "predicted": "predicted",
-    "scored": "scored",
-    "median_abs_error": "median %",
-    "p90_abs_error": "p90 %",
-    "bias": "bias %",
-    "interval_coverage": "in interval %",
-}
-_HELD_OUT = {"held_out_median_abs_error": "left-out median %", "held_out_p90_abs_error": "left-out p90 %"}
+Columns = Mapping[str, tuple[str, str]]
+"""A table's columns by their keys: heading, and how a value is written (a key of `_FORMATS`)."""
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "text": str, "seconds": format_seconds, "signed": "{:+.1%}".format, "share": "{:.1%}".format,
+    "signed percent": lambda value: f"{100 * value:+.1f}", "percent": lambda value: f"{100 * value:.1f}",
+    "yes": lambda value: "yes" if value else "no",
+}  # fmt: skip
+"""`percent` rounds a hundredfold value, `share` the value itself: halves go other ways."""
+
+
+def telling(rows: pd.DataFrame, columns: Columns) -> Columns:
+    """The columns in which any row says something: nothing is left out before a fit is there."""
+    return {key: shown for key, shown in columns.items() if key in rows and rows[key].notna().any()}
+
+
+def terminal(rows: pd.DataFrame, columns: Columns) -> str:
+    """A table of the terminal."""
+    return pd.DataFrame(list(_cells(rows, columns)), columns=_headings(columns)).to_string(index=False)
+
+
+def markdown_table(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
+    """A table of a page."""
+    yield f"| {' | '.join(_headings(columns))} |"
+    yield "|" + "---|" * len(columns)
+    for cells in _cells(rows, columns):
+        yield f"| {' | '.join(cells)} |"
+
+
+def _headings(columns: Columns) -> list[str]:
+    return [heading for heading, _ in columns.values()]
+
+
+def _cells(rows: pd.DataFrame, columns: Columns) -> Iterator[list[str]]:
+    for row in rows.to_dict("records"):
+        yield [_cell(row[key], written) for key, (_, written) in columns.items()]
+
+
+def _cell(value: Any, written: str) -> str:
+    if value is None or value != value:
+        return "-"
+    return value if isinstance(value, str) else _FORMATS[written](value).removesuffix("%")
+
+
+def share_or_count(share: float | None, held: int, rows: int) -> Any:
+    """The share of rows in the interval; of few rows how many are."""
+    return f"{held}/{rows}" if 0 < rows < FEW else share
+
+
+_COLUMNS: Columns = {
+    "device": ("device", "text"), "cost_class": ("class", "text"), "library": ("library", "text"),
+    "rows": ("rows", "text"), "predicted": ("predicted", "text"), "scored": ("scored", "text"),
+    "median_abs_error": ("median %", "percent"), "p90_abs_error": ("p90 %", "percent"), "bias": ("bias %", "percent"),
+    "interval_coverage": ("in interval %", "percent"),
+}  # fmt: skip
+_HELD_OUT: Columns = {
+    "held_out_median_abs_error": ("left-out median %", "percent"),
+    "held_out_p90_abs_error": ("left-out p90 %", "percent"),
+}  # fmt: skip
 
 
 def lines(validation: Validation) -> Iterator[str]:
@@ -38,25 +84,14 @@ def lines(validation: Validation) -> Iterator[str]:
 
 def _table(groups: list[dict[str, Any]]) -> str:
     seen = any(group["held_out_median_abs_error"] is not None for group in groups)
-    columns = _COLUMNS | (_HELD_OUT if seen else {})
-    rows = [[_cell(column, _shown(group, key)) for key, column in columns.items()] for group in groups]
-    return pd.DataFrame(rows, columns=list(columns.values())).to_string(index=False)
-
-
-def _cell(column: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    return _percent(value) if "%" in column and not isinstance(value, str) else str(value)
-
-
-def _shown(group: dict[str, Any], key: str) -> Any:
-    """A value; of few rows how many are in the interval, not which share."""
-    few = key == "interval_coverage" and 0 < group["scored"] < FEW
-    return f"{_held(group)}/{group['scored']}" if few else group[key]
+    rows = [
+        {**of, "interval_coverage": share_or_count(of["interval_coverage"], _held(of), of["scored"])} for of in groups
+    ]
+    return terminal(pd.DataFrame(rows, dtype=object), {**_COLUMNS, **(_HELD_OUT if seen else {})})
 
 
 def _held(group: dict[str, Any]) -> int:
-    return round(group["interval_coverage"] * group["scored"])
+    return round((group["interval_coverage"] or 0.0) * group["scored"])
 
 
 def _confidences(groups: list[dict[str, Any]]) -> Iterator[str]:

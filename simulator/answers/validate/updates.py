@@ -22,7 +22,7 @@ from ...systems.weight_update.methods import METHODS
 from ...systems.weight_update.report import Report, make_report
 from ...systems.weight_update.resolve import Resolved
 from ...timeline import Timeline
-from .published import rows_of
+from .table import rows_of
 
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
 

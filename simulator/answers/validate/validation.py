@@ -1,6 +1,5 @@
 """A file of measurements held against profiles: what `runcast validate` prints and writes."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,12 +12,40 @@ import pandas as pd
 from ...base.errors import UserError, unknown
 from ...base.files import digest
 from ...formats.samples import summed
-from ...profile import Profile, load_profile
-from .kinds import KINDS, profiles_of, validate_samples
-from .rows import ADDED
-from .seen import fitted_on, held_out
+from ...profile import Errors, Model, Profile, load_profile, profile_names
+from .rows import ADDED, KINDS, profiles_of, validate_samples
 from .summary import groups, median_over_devices, scores, shares
-from .table import Rows, read_rows
+from .table import Rows, csv_of, read_rows
+
+
+def fitted_on(profile: Profile, sha256: str) -> Profile | None:
+    """The profile, or a shipped one of the same device that it rests on, if it was fitted on this file."""
+    if any(_is(entry, sha256) for entry in _samples(profile)):
+        return profile
+    base = profile.about.get("base")
+    if base not in profile_names():
+        return None
+    below = load_profile(base)
+    return fitted_on(below, sha256) if set(below.devices) & set(profile.devices) else None
+
+
+def held_out(profile: Profile, kind: str, library: str) -> Errors | None:
+    """The errors of a model on rows that its fit had not seen; None if it is of another device, or has none."""
+    model = profile.models.get(kind, {}).get(library)
+    if isinstance(model, Model) and model.wider == 0 and model.held_out.rows:
+        return model.held_out
+    return None
+
+
+def _samples(profile: Profile) -> list[Any]:
+    found = profile.about.get("samples")
+    return found if isinstance(found, list) else []
+
+
+def _is(entry: Any, sha256: str) -> bool:
+    """A file of which the fit used no row was not seen."""
+    return isinstance(entry, Mapping) and entry.get("sha256") == sha256 and entry.get("rows") != 0
+
 
 KEYS = ("device", "cost_class", "predicted_as")
 
@@ -99,10 +126,6 @@ class Validation:
             "not_predicted": [{"reason": reason, **place} for reason, place in self._by_reason().items()],
         }
 
-    def json_text(self) -> str:
-        """The same as text."""
-        return json.dumps(self.to_json(), indent=1, allow_nan=False)
-
     def to_csv(self) -> bytes:
         """The cells of the file as they stand, with the columns of `ADDED` behind them."""
         cells = self.rows.cells
@@ -112,7 +135,7 @@ class Validation:
         found["provenance"] = found["provenance"].fillna("")
         found["reason"] = np.where(left_out.notna(), left_out, found["reason"])
         joined = pd.concat([cells.drop(columns="line"), found.reset_index(drop=True)], axis=1)
-        return str(joined.to_csv(index=False, lineterminator="\n")).encode()
+        return csv_of(joined)
 
 
 def validate(path: Path, kind: str, profile: str | None = None, to_csv: bool = False) -> Validation:

@@ -5,6 +5,7 @@ from math import nan
 
 import pandas as pd
 import pytest
+from runcast.simulator.answers.simulate.outputs import json_text
 from runcast.simulator.answers.validate.steps import ledger as ledgers
 from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restored, shipped
 from runcast.simulator.answers.validate.steps.families import over_sources, scores_by_family, scores_of_memory
@@ -192,7 +193,7 @@ def test_reserved_memory_is_shown_and_not_scored():
 
 
 def test_json_has_everything_and_no_number_that_is_none(ledger):
-    found = json.loads(ledger({}, {"gpu": "TPU"}).json_text())
+    found = json.loads(json_text(ledger({}, {"gpu": "TPU"}).to_json()))
     told = found["rows"], found["predicted"], found["scored"], len(found["table"]), found["not_predicted"][0]["line"]
     assert told == (2, 1, 1, 1, 3)
 

@@ -22,11 +22,8 @@ from ....systems.train_step.memory import rank_memory
 from ....systems.train_step.resolve import ResolvedTrain
 from ....timeline.insight import critical_path, path_by_phase
 from ....uncertainty import of_path
-from ..published import rows_of
-from .cells import REQUIRED, CellError, Cells
-from .machines import cluster_of
-from .plans import parallel_of, recompute_of, schedule_of
-from .shapes import config_of
+from ..table import rows_of
+from .columns import REQUIRED, CellError, Cells, cluster_of, config_of, parallel_of, recompute_of, schedule_of
 
 MOST_OPS = 150_000
 """Longer steps are predicted at the coarser level, which is as long to 1 % (docs/training.md)."""

@@ -1,14 +1,13 @@
 """How far off predictions of training steps are, by family of rows: errors of time and of memory as fractions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ....profile import Z90
-from ..coverage import count, held, verdict
-from ..summary import of_errors
+from ..summary import count, held, of_errors, verdict
 
 ERRORS = {
     "error": "as shipped",
@@ -93,3 +92,15 @@ def inside(rows: pd.DataFrame, column: str) -> "pd.Series[Any]":
 def _of(errors: "pd.Series[float]") -> dict[str, Any]:
     known = errors.dropna()
     return {"rows": len(known), **of_errors(known)}
+
+
+def known_of(row: Mapping[Any, Any], words: Mapping[str, Any]) -> str:
+    """What is known of a row's miss: its neighbours, itself, or its families; keys of several hold if all do."""
+    if row["id"] in words["contradicts"]:
+        return f"contradicts its neighbours: {words['contradicts'][row['id']]}"
+    return "; ".join(why for key, why in words["known"].items() if key == row["id"] or _is_of(row, key))
+
+
+def _is_of(row: Mapping[Any, Any], key: str) -> bool:
+    parts = [part.partition("=") for part in key.split(", ")]
+    return all(equals and str(row[column]) == value for column, equals, value in parts)

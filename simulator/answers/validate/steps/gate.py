@@ -1,6 +1,5 @@
 """A ledger held against predictions that were written earlier: which rows moved, and what that did to each family."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ....base.errors import UserError, fault
-from ..published import plain
+from ..table import plain
 from .families import FAMILIES, scores_by_family
 from .ledger import StepLedger, read_predictions
 
@@ -108,10 +107,6 @@ class Comparison:
             "rows": len(self._before), "moved": self.moved, "moves": plain(self.moves), "gone": self.gone,
             "new": self.new, "families": plain(self.families),
         }  # fmt: skip
-
-    def json_text(self) -> str:
-        """The same as text."""
-        return json.dumps(self.to_json(), indent=1, allow_nan=False)
 
     def to_csv(self) -> bytes:
         """The rows of the ledger as they are now."""

@@ -1,6 +1,5 @@
 """The ledger of training steps: every row beside its prediction, as shipped and with its group left out of the fit."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,9 +16,9 @@ from ....base.errors import UserError
 from ....base.files import digest, read_json, read_toml
 from ....formats.samples import read_table
 from ....uncertainty import shipped_fit
-from ..published import not_predicted, plain
+from ..table import Ledger, csv_of, not_predicted, plain
 from .cases import Case, read_cases, shipped
-from .cells import CellError, Cells
+from .columns import CellError, Cells
 from .families import ERRORS, LEFT_OUT, over_sources, scores_by_family, scores_of_memory
 from .pairs import pairs_of, scores_of_pairs
 
@@ -34,30 +33,15 @@ _DEVICE = {"rank": "fullest", "counts": "device"}
 
 
 @dataclass(frozen=True, eq=False)
-class StepLedger:
-    """`table` has a row per row of the file that is predicted; `reasons` say why others are not, by line."""
+class StepLedger(Ledger):
+    """The rows of a file of training steps; rows without an error have no measured time."""
 
-    path: Path
-    table: pd.DataFrame
-    reasons: Mapping[int, str]
-    parameters: int
     cases: Sequence[Case]
 
     @cached_property
     def scored(self) -> pd.DataFrame:
         """The rows that have a measured time."""
         return self.table[self.table["error"].notna()]
-
-    @property
-    def predicted(self) -> int:
-        """How many rows have a prediction."""
-        return len(self.table)
-
-    @cached_property
-    def worst_first(self) -> pd.DataFrame:
-        """All predicted rows by absolute error, those without one last."""
-        order = self.table["error"].abs().sort_values(ascending=False, kind="stable").index
-        return self.table.loc[order]
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -104,22 +88,18 @@ class StepLedger:
             "not_predicted": not_predicted(self.reasons),
         }
 
-    def json_text(self) -> str:
-        """The same as text."""
-        return json.dumps(self.to_json(), indent=1, allow_nan=False)
-
     def to_csv(self) -> bytes:
         """All rows, the worst first, and behind them those that are not predicted with their `reason`."""
         ids = {case.line: case.key for case in self.cases}
         without = [{"line": line, "id": ids[line], "reason": reason} for line, reason in self.reasons.items()]
-        return _csv(pd.concat([self.worst_first.astype(object).assign(reason=""), pd.DataFrame(without)]))
+        return csv_of(pd.concat([self.worst_first.astype(object).assign(reason=""), pd.DataFrame(without)]))
 
     def predictions(self) -> bytes:
         """What was predicted, in the order of the file and with five digits; `restored` reads it."""
         ids = [case.key for case in self.cases]
         rounded = self.table.set_index("line")[list(PREDICTED)].map(lambda value: f"{value:.5g}")
         rows = rounded.reindex([case.line for case in self.cases]).reset_index()
-        return _csv(rows.assign(id=ids, reason=rows["line"].map(self.reasons))[["id", *PREDICTED, "reason"]])
+        return csv_of(rows.assign(id=ids, reason=rows["line"].map(self.reasons))[["id", *PREDICTED, "reason"]])
 
 
 def read_step_ledger(
@@ -291,7 +271,3 @@ def _pattern(case: Case) -> str:
     if case.cells.whole("dp", 1) > 1:
         axes.append("fsdp" if parallel["zero"] == 3 else "dp")
     return "+".join(axes) or "one rank"
-
-
-def _csv(table: pd.DataFrame) -> bytes:
-    return str(table.to_csv(index=False, lineterminator="\n")).encode()

@@ -1,22 +1,19 @@
 """The ledger of training steps in words and tables, for the terminal and for a page."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from ....base.units import format_seconds
 from ....formats.samples import summed
-from ..coverage import coverage, told
+from ..summary import coverage, told
+from ..text import Columns, markdown_table, telling, terminal
 from .families import ERRORS, FAMILIES
 from .ledger import StepLedger
 from .pairs import scores_of_pairs
 
 MOST_ROWS = 50
 """Of the worst rows; `--csv` writes all."""
-
-Columns = Mapping[str, tuple[str, str]]
-"""A table's columns by their keys: heading, and how a value is written (a key of `_FORMATS`)."""
 
 ROWS: Columns = {
     "line": ("line", "text"), "source": ("source", "text"), "model": ("model", "text"), "gpus": ("GPUs", "text"),
@@ -40,10 +37,6 @@ COVERAGE: Columns = {
 PAIRS: Columns = {
     "kind": ("change", "text"), "pairs": ("pairs", "text"), "counted": ("above 1 %", "text"),
     "right_sign": ("right sign %", "share"), "median_size_error": ("median error of the size %", "share"),
-}  # fmt: skip
-_FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "text": str, "seconds": format_seconds, "signed": "{:+.1%}".format, "share": "{:.1%}".format,
-    "yes": lambda value: "yes" if value else "no",
 }  # fmt: skip
 
 
@@ -124,36 +117,12 @@ def reasons(ledger: StepLedger, before: str = "line ") -> list[str]:
 
 
 def markdown(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
-    """A table of a page."""
-    yield f"| {' | '.join(_headings(rows, columns))} |"
-    yield "|" + "---|" * len(_headings(rows, columns))
-    for cells in _cells(rows, columns):
-        yield f"| {' | '.join(cells)} |"
+    """A table of a page, without the columns that say nothing."""
+    return markdown_table(rows, telling(rows, columns))
 
 
 def _terminal(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
-    yield pd.DataFrame(list(_cells(rows, columns)), columns=_headings(rows, columns)).to_string(index=False)
-
-
-def _headings(rows: pd.DataFrame, columns: Columns) -> list[str]:
-    return [heading for key, (heading, _) in columns.items() if key in _known(rows)]
-
-
-def _cells(rows: pd.DataFrame, columns: Columns) -> Iterator[Sequence[str]]:
-    shown = {key: written for key, (_, written) in columns.items() if key in _known(rows)}
-    for row in rows.to_dict("records"):
-        yield [_cell(row[key], written) for key, written in shown.items()]
-
-
-def _known(rows: pd.DataFrame) -> set[str]:
-    """Columns in which any row says something: nothing is left out before a fit is there."""
-    return {str(column) for column in rows if rows[column].notna().any()}
-
-
-def _cell(value: Any, written: str) -> str:
-    if value is None or value != value:
-        return "-"
-    return _FORMATS[written](value).removesuffix("%")
+    yield terminal(rows, telling(rows, columns))
 
 
 def _three(row: Mapping[Any, Any]) -> str:

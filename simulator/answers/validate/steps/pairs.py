@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from .cases import Case
-from .cells import Cells
+from .columns import Cells
 
 COUNTS_FROM = 0.01
 """A measured effect that is smaller says nothing about the sign."""

@@ -1,0 +1,297 @@
+"""The columns of a row of training steps, read as what they should be, and as tables of a scenario.
+
+Columns are those of data/validation/training.csv; an empty cell is not known.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+REQUIRED = (
+    "framework", "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq_len", "gpu", "gpus_per_node", "n_gpus",
+    "mbs", "gbs", "precision",
+)  # fmt: skip
+"""Columns without which a table is none of training steps."""
+
+_MOST = 10**9
+
+
+class CellError(ValueError):
+    """A cell does not hold what it should; the text says which and what was expected."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Raises CellError where a cell holds something else than asked for, or nothing and no default is given."""
+
+    values: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        """The cell, empty if there is none."""
+        return self.values.get(column, "").strip()
+
+    def has(self, column: str) -> bool:
+        """Whether the row says anything there."""
+        return bool(self.text(column))
+
+    def number(self, column: str, default: float | None = None) -> float:
+        """A finite number."""
+        text = self.text(column)
+        if not text and default is not None:
+            return float(default)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise CellError(f"{column} = {text!r}: expected a number" if text else f"{column} is not stated")
+        return value
+
+    def whole(self, column: str, default: int | None = None) -> int:
+        """A whole number, zero or above, however a table writes it: `16`, `16.0`."""
+        value = self.number(column, default)
+        if value < 0 or not value.is_integer():
+            raise CellError(f"{column} = {self.text(column)!r}: expected a whole number")
+        return int(value)
+
+    def positive(self, column: str, default: int | None = None, most: int = _MOST) -> int:
+        """A whole number above zero."""
+        value = self.whole(column, default)
+        if not 0 < value <= most:
+            raise CellError(f"{column} = {self.text(column)!r}: expected a whole number from 1 to {most:,}")
+        return value
+
+    def time(self, column: str) -> float | None:
+        """Seconds, or another amount above zero; None where the row does not tell."""
+        if not self.has(column):
+            return None
+        if (value := self.number(column)) <= 0:
+            raise CellError(f"{column} = {self.text(column)!r}: expected a number above zero")
+        return value
+
+    def flag(self, column: str, default: bool) -> bool:
+        """1 or 0, true or false."""
+        text = self.text(column).casefold()
+        if not text:
+            return default
+        if text not in ("0", "1", "true", "false", "0.0", "1.0"):
+            raise CellError(f"{column} = {text!r}: expected 1 or 0")
+        return text in ("1", "true", "1.0")
+
+
+GATED = ("swiglu", "geglu")
+MOST_LAYERS = 10_000
+_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "gelu": "gelu_new", "squared_relu": "relu2"}
+ARCHITECTURES = ("dense", "moe", "moe_mla", "moe_swa")
+
+
+def config_of(cells: Cells) -> dict[str, Any]:
+    """Llama's keys; those of GPT where its activation says so, and of the mixture of experts that the row names.
+
+    Raises:
+        CellError: a size is missing, or the architecture is none that runcast knows.
+    """
+    arch = cells.text("arch") or "dense"
+    if arch not in ARCHITECTURES:
+        raise CellError(f"arch = {arch!r}: expected one of {', '.join(ARCHITECTURES)}")
+    found = _attention(cells) | _feed_forward(cells)
+    if arch == "moe":
+        return found | _routed(cells)
+    if arch == "moe_mla":
+        return {key: value for key, value in found.items() if key not in _NOT_LATENT} | _latent(cells)
+    return found | _sliding(cells) if arch == "moe_swa" else found
+
+
+_NOT_LATENT = ("head_dim", "num_key_value_heads")
+
+
+def _attention(cells: Cells) -> dict[str, Any]:
+    hidden, heads = cells.positive("hidden"), cells.positive("heads")
+    return {
+        "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": cells.positive("layers", most=MOST_LAYERS),
+        "num_attention_heads": heads, "num_key_value_heads": cells.whole("kv_heads", heads),
+        "head_dim": cells.whole("head_dim", hidden // heads), "vocab_size": cells.whole("vocab"),
+        "tie_word_embeddings": cells.flag("tied_emb", False),
+    }  # fmt: skip
+
+
+def _feed_forward(cells: Cells) -> dict[str, Any]:
+    """Without a gate the layers are GPT's: LayerNorm, biases, learned positions (squared ReLU: Nemotron's)."""
+    kind = cells.text("act_fn") or "swiglu"
+    if kind not in _ACTIVATIONS:
+        raise CellError(f"act_fn = {kind!r}: expected one of {', '.join(_ACTIVATIONS)}")
+    found: dict[str, Any] = {"intermediate_size": cells.whole("ffn_hidden"), "hidden_act": _ACTIVATIONS[kind]}
+    if kind in GATED:
+        return found
+    found |= {"gated_ffn": False, "norm": "layer", "norm_bias": True}
+    if kind == "gelu":
+        found |= {"attention_bias": True, "mlp_bias": True, "positions": "learned",
+                  "position_embeddings": cells.whole("seq_len")}  # fmt: skip
+    return found
+
+
+def _routed(cells: Cells) -> dict[str, Any]:
+    return {
+        "model_type": "qwen3_moe", "num_experts": cells.whole("n_experts"), "num_experts_per_tok": cells.whole("topk"),
+        "moe_intermediate_size": cells.whole("moe_ffn"),
+        "mlp_only_layers": list(range(cells.whole("n_dense_layers", 0))),
+        "shared_expert_intermediate_size": cells.whole("shared_expert_ffn", 0),
+    }  # fmt: skip
+
+
+def _latent(cells: Cells) -> dict[str, Any]:
+    found = {
+        "model_type": "deepseek_v3", "n_routed_experts": cells.whole("n_experts"),
+        "num_experts_per_tok": cells.whole("topk"), "moe_intermediate_size": cells.whole("moe_ffn"),
+        "first_k_dense_replace": cells.whole("n_dense_layers", 0),
+        "shared_expert_intermediate_size": cells.whole("shared_expert_ffn", 0),
+        "kv_lora_rank": cells.whole("mla_kv_lora"), "qk_nope_head_dim": cells.whole("mla_qk_nope"),
+        "qk_rope_head_dim": cells.whole("mla_qk_rope"), "v_head_dim": cells.whole("mla_v"),
+    }  # fmt: skip
+    queries = cells.whole("mla_q_lora", 0)
+    return found | ({"q_lora_rank": queries} if queries else {})
+
+
+def _sliding(cells: Cells) -> dict[str, Any]:
+    """GPT-OSS: every second layer sees a window of 128 tokens (its config.json)."""
+    return {"model_type": "gpt_oss", "num_local_experts": cells.whole("n_experts"),
+            "num_experts_per_tok": cells.whole("topk"), "intermediate_size": cells.whole("moe_ffn"),
+            "sliding_window": 128}  # fmt: skip
+
+
+_NVL72 = 72
+_SEGMENT_TRAYS = 16  # of a rack's 18, whole ones are booked by 16: jobs of 64 x n GPUs
+
+
+def cluster_of(cells: Cells, known: Mapping[str, Any], base: str | None = None) -> tuple[str | dict[str, Any], int]:
+    """The cluster, with what the row states of its own, and the number of nodes.
+
+    `known` says of a GPU: its cluster, NICs per node and Gb/s of each where a row is silent, GPUs per node, and keys
+    of the cluster; `base` is another cluster on which the row's software ran.
+    """
+    each, gpus = cells.whole("gpus_per_node"), cells.whole("n_gpus")
+    if not each or not gpus:
+        raise CellError("gpus_per_node and n_gpus: expected numbers above zero")
+    nodes, rest = divmod(gpus, each)
+    if nodes and rest:
+        raise CellError(f"n_gpus = {gpus}: expected a multiple of gpus_per_node = {each}")
+    stated: dict[str, Any] = dict(known.get("keys", {}))
+    nics, gbps = cells.whole("nics_per_node", known["nics"]), cells.number("nic_gbps", known["gbps"])
+    if (nics, gbps) != (known["nics"], known["gbps"]) or base:
+        stated |= {"nics": nics, "nic": f"{gbps:g} Gb/s"}
+    if (per_node := each if nodes else rest) != known["gpus_per_node"]:
+        stated["gpus_per_node"] = per_node
+    if cells.whole("nvlink_domain", each) == _NVL72 and gpus > _NVL72 and gpus % (4 * _SEGMENT_TRAYS) == 0:
+        stated["nvlink_domain_nodes"] = _SEGMENT_TRAYS
+    name = base or known["cluster"]
+    return ({"base": name, **stated} if stated else name), max(nodes, 1)
+
+
+SCHEDULES = {"zb-1p": "zb-h1", "zb-2p": "zb-h2", "zb-v": "zb-v", "1f1b": "1f1b", "1f1b-i": "interleaved",
+             "interleaved": "interleaved"}  # fmt: skip
+"""Names of schedules in tables, in lower case."""
+
+_NO_PIPELINE = ("", "fsdp")
+
+ZERO = {"": 1, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp_full": 3, "fsdp2": 3, "fsdp_grad_op": 3}
+"""What is sharded, by dp_mode; `fsdp_grad_op` keeps gathered weights from forward to backward."""
+
+_MODULES = {"moe_act": "activation", "act": "activation", "norm": "layernorm", "layernorm": "layernorm",
+            "moe": "moe", "core_attn": "core_attn"}  # fmt: skip
+
+
+def parallel_of(cells: Cells, software: Mapping[str, Any], vpp: int) -> dict[str, Any]:
+    """How ranks are laid out; `vpp` chunks per pipeline rank."""
+    tp, pp, mode = cells.positive("tp", 1), cells.positive("pp", 1), cells.text("dp_mode")
+    if mode not in ZERO:
+        raise CellError(f"dp_mode = {mode!r}: expected one of {', '.join(filter(None, ZERO))}")
+    found: dict[str, Any] = {"tp": tp, "cp": cells.positive("cp", 1), "pp": pp, "zero": ZERO[mode]}
+    moe = cells.text("arch").startswith("moe")
+    found["sequence_parallel"] = tp > 1 if moe else cells.flag("sp", tp > 1)
+    found |= software.get("parallel", {})
+    if mode == "fsdp_grad_op":
+        found["reshard"] = False
+    if moe:
+        found |= _experts(cells, software, tp)
+    return found | _layers(cells, software, pp, vpp)
+
+
+def _experts(cells: Cells, software: Mapping[str, Any], tp: int) -> dict[str, Any]:
+    """Experts are split over tp as all else (Megatron-LM's default), unless that does not divide.
+
+    Where software always has expert parallelism, a row with ep = 1 is one that does not tell it.
+    """
+    ep, ranks = cells.positive("ep", 1), tp * cells.positive("cp", 1) * cells.positive("dp", 1)
+    ep = software.get("ep", 1) if ep == 1 else ep
+    etp = cells.positive("etp", tp)
+    return {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
+
+
+def _layers(cells: Cells, software: Mapping[str, Any], pp: int, vpp: int) -> dict[str, Any]:
+    layers, chunks = cells.whole("layers"), pp * vpp
+    if software.get("split") == "cost" and pp > 1:
+        return {"layers": _by_cost(cells, pp)}
+    as_layers = layers % chunks and (layers + 2) % chunks == 0
+    return {"embedding_as_layer": True} if as_layers else {}
+
+
+def _by_cost(cells: Cells, pp: int) -> list[int]:
+    """nanotron: blocks in order, the next stage from where the cumulative cost reaches its share; the head is a block.
+
+    Source: huggingface/nanotron, models/base.py, build_model, which goes on one block later where shares divide, and
+    may leave the head on an earlier stage. The runs are of a fork ("after_pp_fix" in their names): 16 layers and a head
+    of four layers' cost on four stages take the time of five. Costs: models/llama.py, get_block_compute_costs.
+    """
+    hidden, layers = cells.positive("hidden"), cells.positive("layers", most=MOST_LAYERS)
+    matrices = 3 if (cells.text("act_fn") or "swiglu") in GATED else 2
+    width = cells.positive("heads") * cells.whole("head_dim", hidden // cells.positive("heads"))
+    layer = 4 * width * hidden + matrices * cells.whole("ffn_hidden") * hidden
+    costs = [0, *[layer] * layers, 0, cells.whole("vocab") * hidden]  # embedding, blocks, last norm, head
+    reached, stage, counts = list(accumulate(costs)), 0, [0] * pp
+    for block, cumulative in enumerate(reached):
+        counts[stage] += 1 <= block <= layers
+        stage += stage < pp - 1 and cumulative * pp >= reached[-1] * (stage + 1)
+    return counts
+
+
+def schedule_of(cells: Cells, software: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """The schedule's table, and chunks per pipeline rank."""
+    pp, layers, chunks = cells.positive("pp", 1), cells.positive("layers", most=MOST_LAYERS), cells.whole("vpp", 0)
+    said = cells.text("schedule").casefold()
+    if pp == 1:
+        return {}, 1
+    if said not in (*SCHEDULES, *_NO_PIPELINE):
+        raise CellError(f"schedule = {said!r}: expected one of {', '.join(SCHEDULES)}")
+    name = SCHEDULES.get(said, "")
+    if not chunks:
+        one_each = software.get("vpp") == "layers" and layers % pp == 0
+        chunks = layers // pp if one_each else 1
+    if name in ("", "1f1b", "interleaved"):
+        return ({"name": "interleaved", "vpp": chunks}, chunks) if chunks > 1 else ({"name": "1f1b"}, 1)
+    return {"name": name}, 2 if name == "zb-v" else 1
+
+
+def recompute_of(cells: Cells, software: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is computed again, None where the row does not say; `selective` alone is what the software means by it.
+
+    Raises:
+        CellError: a word that nobody explains.
+    """
+    kind = cells.text("recompute")
+    if not kind or kind == "none":
+        return {"mode": kind} if kind else None
+    if kind == "full":
+        word = software.get("early_stop")
+        return {"mode": kind} | ({} if word is None or word not in cells.text("extra_flags") else {"early_stop": True})
+    if kind == "selective":
+        latent = ["mla_up_proj"] if cells.text("arch") == "moe_mla" else None
+        modules = latent or software.get("selective")
+        return {"mode": "selective"} | ({"modules": modules} if modules else {})
+    if kind == "selective(op)":  # torchtitan: every second product and all that is cheap
+        return {"mode": "selective", "modules": ["layernorm", "activation", "mlp"]}
+    names = kind.removeprefix("selective(").removesuffix(")").split(",")
+    if not kind.startswith("selective(") or not set(names) <= set(_MODULES):
+        raise CellError(f"recompute = {kind!r}: expected none, full, selective, or selective(norm,act,moe,…)")
+    return {"mode": "selective", "modules": [_MODULES[name] for name in names]}
