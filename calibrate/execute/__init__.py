@@ -2,13 +2,11 @@
 
 parts         what one rank does of each op, and what it waits for on this and on other ranks
 lanes         one thread per lane runs them in lane order and takes the time
-acts          what every rank has and does: memory, process groups, the check that bytes arrived
+acts          what every rank has and does: memory, also what others read or write, process groups, the check of bytes
 serving       what the ops of an update by parameter servers do: copies, collectives, messages
 transferring  what those of an update from trainers do, one class per way of the bytes
-content       the bytes that travel, who holds which, and what must be where in the end
-shared        memory that other ranks read or write
+content       the bytes that travel, who holds which, what must be where in the end, and whether there is memory for it
 backend       the device: host memory with Gloo, or CUDA with NCCL (untested so far)
-memory        whether this machine has the memory that its ranks need
 world         which rank this is, all ranks as processes of this machine, how they join, signals and messages
 measured      all ranks' spans as one table, a Timeline and files
 run           all of it, in one rank, on one time for all ranks

@@ -12,14 +12,13 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.systems.weight_update.resolve import Resolved
-from .acts import Actor
+from .acts import Actor, check_one_sided
 from .backend import Backend
 from .content import content_of
 from .lanes import run_lanes
 from .measured import Measured, RankReport
 from .parts import Parts
 from .serving import ServedActor
-from .shared import check_one_sided
 from .transferring import ACTORS, MAPS_MEMORY
 from .world import StoreMessages, StoreSignals, World, joined, run_name
 

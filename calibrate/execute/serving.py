@@ -14,11 +14,10 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.program import Access
-from .acts import HOST_LANES, Act, Actor
+from .acts import HOST_LANES, Act, Actor, Address, SharedMemory, mapped
 from .backend import Backend
 from .content import Meta, ServedContent
 from .parts import Parts
-from .shared import Address, SharedMemory, mapped
 from .world import StoreMessages
 
 

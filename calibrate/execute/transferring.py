@@ -13,11 +13,10 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.systems.weight_update.methods import methods
-from .acts import Act, Actor, GroupKey
+from .acts import Act, Actor, Address, GroupKey, SharedMemory, mapped
 from .backend import Backend
 from .content import Meta, TransferContent, share
 from .parts import Parts
-from .shared import Address, SharedMemory, mapped
 from .world import StoreMessages
 
 WEIGHTS = -1  # key of what an engine keeps, which is no buffer of a Program

@@ -4,10 +4,10 @@ This folder must run in a bare PyTorch container: it imports torch, the standard
 
 | file | what |
 |---|---|
-| `case`, `cases/` | one thing to measure: its name, its numbers, how; which there are, one file per family |
+| `case`, `cases/` | one thing to measure: its name, its numbers, how; which there are where, one file per family |
 | `plan` | which of them this run measures, in which order, and how long that takes |
 | `timing`, `device`, `beside`, `telemetry` | budgets and clocks of CUDA and CPUs; two things at once; NVML |
-| `facts`, `environment`, `place` | what the machine is, and where this process stands in it |
+| `environment`, `place` | what the machine is, and where this process stands in it |
 | `worker` | runs cases, in step with the other ranks |
 | `supervisor`, `child`, `meeting` | watches a worker, replaces it when a case hangs; who is alive |
 | `leader`, `telling` | rank 0's file and plan; what the user sees; how a run ends |

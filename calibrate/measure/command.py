@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
+from .case import Facts
 from .cases import all_cases
 from .child import Job
 from .environment import facts_here
-from .facts import Facts
 from .leader import Leader
 from .meeting import Board
 from .place import Place

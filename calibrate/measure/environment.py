@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from .case import Facts
 from .device import Device
-from .facts import Facts
 
 SUITE = 1
 """Raised when cases come to mean something else, so that old and new records are not mixed."""

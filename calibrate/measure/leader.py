@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from . import telling
+from .case import Facts
 from .cases import all_cases
 from .child import Job
 from .environment import identity
-from .facts import Facts
 from .plan import Plan, plan
 from .records import Writer, read_records, record_of, visits_in
 from .telling import Progress, RunEndError

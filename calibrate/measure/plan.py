@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .case import Case
+from .case import Case, Facts
 from .cases import all_cases
-from .facts import Facts
 from .records import matches
 
 _CALLS = 8  # of the act in a visit, at the least: warm-up and repeats

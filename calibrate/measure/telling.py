@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .facts import Facts
+from .case import Facts
 from .records import Record, key_of
 from .statistics import wide
 

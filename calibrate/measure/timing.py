@@ -11,9 +11,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 import torch.distributed as dist
 
-from .case import Act, Measure, Measurement
+from .case import Act, Facts, Measure, Measurement
 from .device import Device
-from .facts import Facts
 
 
 @dataclass

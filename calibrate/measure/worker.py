@@ -19,12 +19,11 @@ from typing import Any
 
 import torch
 
-from .case import Measurement
+from .case import Facts, Measurement
 from .cases import all_cases
 from .child import RESTART, Job
 from .device import Device, pick_device
 from .environment import environment, facts_here, gpu_of
-from .facts import Facts
 from .meeting import Board, join_groups
 from .plan import Plan, Visit, plan
 from .records import record_of

@@ -65,8 +65,8 @@ def _prepared(
 ) -> "Resolved":
     """The scenario, once everything is checked that can be before ranks meet; without a world all will be here."""
     from ...simulator.answers.compare.spans import unfolded
+    from ..execute.content import check_memory
     from ..execute.measured import check_folder
-    from ..execute.memory import check_memory
 
     resolved = unfolded(scenario, changes)
     if world is not None:

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from runcast.calibrate.execute import memory, world
+from runcast.calibrate.execute import content, world
+from runcast.calibrate.execute.content import available_bytes, check_memory, needed_bytes
 from runcast.calibrate.execute.measured import check_folder
-from runcast.calibrate.execute.memory import available_bytes, check_memory, needed_bytes
 from runcast.calibrate.execute.world import World
 from runcast.simulator import cli
 from runcast.simulator.answers.compare.spans import unfolded
@@ -53,7 +53,7 @@ def test_a_rank_that_is_not_listed_allocates_only_what_it_owns(scenario):
 
 
 def test_too_little_memory_is_one_line(scenario, monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 4096)
+    monkeypatch.setattr(content, "available_bytes", lambda: 4096)
     line = (
         f"{scenario}: 2 ranks on this machine need 32.9 KiB of memory (4 KiB of weights to send, 24 KiB of buffers, "
         "4.88 KiB of weights to receive), but 4 KiB are available: take a smaller model (model.bytes), "
@@ -98,7 +98,7 @@ def test_what_cannot_be_executed_is_one_line(scenario, changes, line):
 
 @pytest.mark.parametrize("available", [None, 10**9])
 def test_enough_memory_or_unknown(scenario, monkeypatch, available):
-    monkeypatch.setattr(memory, "available_bytes", lambda: available)
+    monkeypatch.setattr(content, "available_bytes", lambda: available)
     check_memory(unfolded(scenario), range(4))
 
 
@@ -110,7 +110,7 @@ def test_this_machine_has_some_memory():
 @pytest.mark.parametrize("local_rank", ["0", "1"])
 def test_each_machine_counts_its_own_ranks(scenario, monkeypatch, capsys, local_rank):
     """The second of two machines; its second rank would be ended while it waits."""
-    monkeypatch.setattr(memory, "available_bytes", lambda: 4096)
+    monkeypatch.setattr(content, "available_bytes", lambda: 4096)
     monkeypatch.setattr(world, "PATIENCE_S", 0)
     place = {"RANK": 2 + int(local_rank), "WORLD_SIZE": 4, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": 2}
     for name, value in place.items():

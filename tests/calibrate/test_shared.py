@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
 import torch
-from runcast.calibrate.execute.shared import Address, SharedMemory, check_one_sided, mapped
+from runcast.calibrate.execute.acts import Address, SharedMemory, check_one_sided, mapped
 from runcast.calibrate.execute.world import World
 from runcast.simulator.base.errors import UserError
 
@@ -19,7 +19,7 @@ NEEDS_MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux 
 
 OWNER = """
 import sys
-from runcast.calibrate.execute.shared import SharedMemory
+from runcast.calibrate.execute.acts import SharedMemory
 
 memory = SharedMemory(10_001)
 memory.tensor[-1] = 7

@@ -9,8 +9,8 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
 from runcast.calibrate.measure.beside import Lane, _on_streams, beside
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.device import CpuDevice, CudaDevice
-from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.timing import Bench
 
 from . import fake_cuda

@@ -12,9 +12,9 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
 from runcast.calibrate.measure import environment as module
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.device import CudaDevice
 from runcast.calibrate.measure.environment import environment, facts_here, gpu_of
-from runcast.calibrate.measure.facts import Facts
 
 from . import fake_cuda
 

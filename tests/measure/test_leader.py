@@ -6,9 +6,8 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure.case import Measurement
+from runcast.calibrate.measure.case import Facts, Measurement
 from runcast.calibrate.measure.child import Job
-from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.leader import Leader
 from runcast.calibrate.measure.place import Place
 from runcast.calibrate.measure.plan import Options

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.cases import attention, gemm, interference, membound, moe, overheads, sustained
 from runcast.calibrate.measure.device import CudaDevice, pick_device
 from runcast.calibrate.measure.environment import facts_here
-from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.timing import Bench
 
 from . import fake_cuda

@@ -2,8 +2,7 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure.case import Case
-from runcast.calibrate.measure.facts import Facts
+from runcast.calibrate.measure.case import Case, Facts
 from runcast.calibrate.measure.plan import Options, call_s, plan
 
 CPU = Facts("cpu", ((0, 1), (2, 3)), memory_bytes=1e9)

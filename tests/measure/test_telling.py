@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure import telling
-from runcast.calibrate.measure.facts import Facts
+from runcast.calibrate.measure.case import Facts
 
 OUT = Path("s.jsonl")
 

@@ -6,8 +6,8 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
 from runcast.calibrate.measure import device, timing
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.device import CpuDevice, CudaDevice
-from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.timing import Bench
 
 from . import fake_cuda

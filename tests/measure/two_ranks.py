@@ -6,9 +6,9 @@ import sys
 
 import torch
 import torch.distributed as dist
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.cases import interference, overheads
 from runcast.calibrate.measure.device import CpuDevice
-from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.timing import Bench
 
 rank, store = int(sys.argv[1]), sys.argv[2]

@@ -138,8 +138,8 @@ def test_memory_bound_cases_of_the_probe_join_the_classes_of_the_suite(
 def membound_of_the_suite(kernel):
     """Bytes per element, or per parameter, and library of the suite's cases of this class; none without torch."""
     try:
+        from runcast.calibrate.measure.case import Facts
         from runcast.calibrate.measure.cases import membound
-        from runcast.calibrate.measure.facts import Facts
     except ImportError:
         return set()
     cases = [case for case in membound.cases(Facts("cuda")) if case.cost_class == f"memory.{kernel}"]

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from importlib import import_module
 
-from ..case import Case
-from ..facts import Facts
+from ..case import Case, Facts
 
 _FAMILIES = (
     "collectives",

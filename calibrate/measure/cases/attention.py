@@ -13,8 +13,7 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..case import Act, Case, Measure, Measurement
-from ..facts import Facts
+from ..case import Act, Case, Facts, Measure, Measurement
 from ..timing import Bench, Prepare, bench_later, cold
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from ..case import Case
-from ..facts import Facts
+from ..case import Case, Facts
 from ..timing import Bench, Checked, hot
 from .exact import Stretch, checked, message, summands, sums
 from .teams import Team, all_teams, powers

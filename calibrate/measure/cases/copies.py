@@ -17,9 +17,8 @@ from typing import Any
 import torch
 
 from ..beside import beside
-from ..case import Act, Case, Measure, Measurement
+from ..case import Act, Case, Facts, Measure, Measurement
 from ..device import Device
-from ..facts import Facts
 from ..timing import Bench, Checked, Prepare, bench_later, cold, hot
 from .exact import Stretch, checked, message
 from .teams import in_node, powers

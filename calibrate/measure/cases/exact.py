@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..case import Act
+from ....kernels import dispatch
+from ..case import Act, Facts
 from ..timing import Bench, Checked
 
 _MESSAGE, _SUM = 251, 17  # elements after which patterns repeat
@@ -88,3 +89,14 @@ def checked(bench: Bench, act: Act, given: Sequence[Stretch], due: Sequence[Stre
         return sum(stretch.wrong() for stretch in due)
 
     return Checked(act, wrong)
+
+
+def kernels_library(facts: Facts) -> str:
+    """What runs the kernels of `runcast.kernels` on such a device."""
+    return "triton" if facts.cuda and dispatch.has_triton() else "torch reference"
+
+
+def differing(got: torch.Tensor, expected: torch.Tensor, relative: float = 0.02) -> int:
+    """Elements that differ by more than this share of the expected one, or of 1 where that is smaller."""
+    far = (got.float() - expected.float()).abs() > relative * expected.float().abs().clamp(min=1.0)
+    return int(far.sum().item())

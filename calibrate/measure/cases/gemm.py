@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch.nn import functional
 
-from ..case import Act, Case, Measure, Measurement
-from ..facts import Facts
+from ..case import Act, Case, Facts, Measure, Measurement
 from ..timing import Bench, Prepare, bench_later, cold
 
 # (n, k) of weights in real models, with their tensor-parallel shards

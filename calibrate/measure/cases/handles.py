@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..case import Case, Measurement
-from ..facts import Facts
+from ..case import Case, Facts, Measurement
 from ..timing import Bench, bench_later
 
 _SIZES = (1 << 25, 1 << 28, 1 << 30)  # above 20 MiB torch's allocator has a segment for each

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from ....kernels import occupy
 from ..beside import beside
-from ..case import Act, Case, Measurement
-from ..facts import Facts
+from ..case import Act, Case, Facts, Measurement
 from ..timing import Bench, bench_later
 
 _PROGRAMS = (4, 8, 16, 20, 24, 32)  # about as many as NCCL has channels

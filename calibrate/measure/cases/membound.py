@@ -26,10 +26,9 @@ import torch
 from torch.nn import functional
 
 from ....kernels import cross_entropy, quantize, rmsnorm, swiglu
-from ..case import Act, Case
-from ..facts import Facts
+from ..case import Act, Case, Facts
 from ..timing import Bench, Checked, Prepare, bench_later, cold
-from .ours import differing, kernels_library
+from .exact import differing, kernels_library
 
 _FP8 = torch.float8_e4m3fn
 

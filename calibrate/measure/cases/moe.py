@@ -14,10 +14,9 @@ import torch
 
 from ....kernels import permute
 from ....kernels.swiglu import swiglu
-from ..case import Case
-from ..facts import Facts
+from ..case import Case, Facts
 from ..timing import Bench, Checked, Prepare, bench_later, cold
-from .ours import differing, kernels_library
+from .exact import differing, kernels_library
 
 
 @dataclass(frozen=True)

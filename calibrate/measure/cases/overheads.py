@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from ..case import Act, Case, Measure, Measurement
-from ..facts import Facts
+from ..case import Act, Case, Facts, Measure, Measurement
 from ..timing import Bench, Prepare, bench_later, cold, hot, on_host
 
 _KERNELS = 500  # fewer than a stream's queue holds (1024)

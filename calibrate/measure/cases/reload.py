@@ -11,11 +11,9 @@ from functools import partial
 import torch
 
 from ....kernels.reload import Scatter
-from ..case import Act, Case, Measure
-from ..facts import Facts
+from ..case import Act, Case, Facts, Measure
 from ..timing import Bench, Checked, bench_later, cold, on_host
-from .exact import Stretch, checked, message
-from .ours import kernels_library
+from .exact import Stretch, checked, kernels_library, message
 
 _DTYPES = {"bf16": torch.bfloat16, "uint8": torch.uint8}
 _EXPERT = 7168 * 2048  # elements of one matrix of an expert of DeepSeek-V3

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from ..case import Case
-from ..facts import Facts
+from ..case import Case, Facts
 from ..timing import Bench, Checked, hot
 from .exact import Stretch, checked, message
 from .teams import Team, in_node, over_nodes, powers

@@ -12,8 +12,7 @@ from dataclasses import asdict, replace
 
 import torch
 
-from ..case import Act, Case, Measure, Measurement
-from ..facts import Facts
+from ..case import Act, Case, Facts, Measure, Measurement
 from ..timing import Bench, bench_later, cold
 from .attention import PASSES, Shape, with_backend
 from .gemm import LAYOUTS, PREPARE

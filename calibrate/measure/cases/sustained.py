@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from torch.nn import functional
 
-from ..case import Case, Measurement
-from ..facts import Facts
+from ..case import Case, Facts, Measurement
 from ..telemetry import Sampler, Telemetry
 from ..timing import Bench, bench_later, warm_up
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..facts import Facts
+from ..case import Facts
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.device import CpuDevice
-from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.timing import Bench
 from runcast.simulator.profile.forms import cost_class
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.cases import collectives, copies, handles, reload, send_recv
 from runcast.calibrate.measure.device import CpuDevice
-from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.timing import Bench
 
 SPOILT = (

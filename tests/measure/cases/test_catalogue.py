@@ -6,8 +6,8 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from dataclasses import replace
 
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.cases import collectives, copies, handles, reload, send_recv
-from runcast.calibrate.measure.facts import Facts
 from runcast.simulator.profile.forms import cost_class
 
 FAMILIES = (collectives, send_recv, copies, reload, handles)

@@ -2,8 +2,8 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.cases.gemm import cases
-from runcast.calibrate.measure.facts import Facts
 
 from .families import CPU, GPU, check, each, measures_some, one, small
 

@@ -6,9 +6,9 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
+from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.cases.handles import CudaHandles, FileHandles, in_step
 from runcast.calibrate.measure.device import CpuDevice
-from runcast.calibrate.measure.facts import Facts
 from runcast.calibrate.measure.timing import Bench
 
 FIELDS = (0, b"\x00\xff memory", 1 << 25, 512, b"/torch_1_2_3", 7, bytes(range(64)), True)

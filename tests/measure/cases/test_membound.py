@@ -3,8 +3,8 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
+from runcast.calibrate.measure.cases.exact import differing
 from runcast.calibrate.measure.cases.membound import cases
-from runcast.calibrate.measure.cases.ours import differing
 
 from .families import CPU, GPU, check, each, measures_some, one, small
 
