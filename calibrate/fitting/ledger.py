@@ -66,7 +66,7 @@ def fit(cases: Sequence[Case], chains: Mapping[str, Sequence[str]], wanted: Mapp
         error, slopes = _linear(cases, chains, free, priors, u)
         u = _solved(error, slopes, u, spread)
     error, slopes = _linear(cases, chains, free, priors, u)
-    return Fitted(free, priors, u, _deviation(error, slopes, spread), error, slopes)
+    return Fitted(free, priors, u, deviations(slopes, student_weights(error, SIGMA), spread), error, slopes)
 
 
 def left_out(
@@ -124,23 +124,29 @@ def _values(free: Free, priors: Sequence[Parameter], u: Floats, chain: Sequence[
     return values
 
 
-def _weights(error: Floats) -> Floats:
-    return (NU + 1) / (NU + (error / SIGMA) ** 2)
+def student_weights(error: Floats, sigma: float, of_rows: Floats | float = 1.0) -> Floats:
+    """What each row's log error is multiplied by: Student's t about `sigma`, times the root of the row's own weight."""
+    weight: Floats = np.sqrt(of_rows * (NU + 1) / (NU + (error / sigma) ** 2)) / sigma
+    return weight
+
+
+def least_squares(error: Floats, slopes: Floats, weight: Floats, u: Floats, spread: Floats) -> Floats:
+    """Where weighted least squares, linear about u, put the parameters; their priors are further rows."""
+    matrix = np.vstack([slopes * weight[:, None], np.diag(1 / spread)])
+    aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
+    solved: Floats = np.linalg.lstsq(matrix, aim, rcond=None)[0]
+    return solved
+
+
+def deviations(slopes: Floats, weight: Floats, spread: Floats) -> Floats:
+    """Standard deviation of each parameter that such a fit leaves."""
+    weighted = slopes * weight[:, None]
+    return np.sqrt(np.diag(np.linalg.inv(weighted.T @ weighted + np.diag(1 / spread**2))))
 
 
 def _solved(error: Floats, slopes: Floats, u: Floats, spread: Floats) -> Floats:
-    """One step: weighted least squares about u, with the priors as further rows."""
-    weight = np.sqrt(_weights(error)) / SIGMA
-    matrix = np.vstack([slopes * weight[:, None], np.diag(1 / spread)])
-    aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
-    solved, *_ = np.linalg.lstsq(matrix, aim, rcond=None)
+    solved = least_squares(error, slopes, student_weights(error, SIGMA), u, spread)
     return np.clip(solved, u - 1.0, u + 1.0)  # at most by e in one step
-
-
-def _deviation(error: Floats, slopes: Floats, spread: Floats) -> Floats:
-    weighted = slopes * np.sqrt(_weights(error))[:, None] / SIGMA
-    covariance = np.linalg.inv(weighted.T @ weighted + np.diag(1 / spread**2))
-    return np.sqrt(np.diag(covariance))
 
 
 def fit_ledger(path: Path) -> dict[str, Any]:

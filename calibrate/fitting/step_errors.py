@@ -29,9 +29,10 @@ from ...simulator.systems.train_step.errors import ROUTED
 from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.uncertainty import Fit, Term
 from ...simulator.uncertainty.factors import split_covariance
+from .ledger import NU
 from .owners import OWNERS, owner_of
 from .step_ledger import Crew, groups_of, usable
-from .steps import NU, SIGMA, Bools, Design, Floats, spread_of
+from .steps import SIGMA, Bools, Design, Floats, spread_of
 
 _MOVES = 0.01
 """The least slope with which a row tells of a parameter."""

@@ -12,8 +12,9 @@ import numpy as np
 from ...simulator.answers.validate.steps import Answer, Case, read_cases
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
+from .ledger import NU
 from .owners import OWNERS, owner_of, statements
-from .steps import NU, SIGMA, SMALL, Design, Floats, Rows
+from .steps import SIGMA, SMALL, Design, Floats, Rows
 
 _mine: dict[str, Case] = {}  # by key, of a process of the crew: a worker's only memory between two calls
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ...simulator.answers.validate.steps import Case
 from ...simulator.costs import OF_LAYERS, PHASES, PRODUCT_TYPE
 from ...simulator.profile import FACTORS, Parameter
+from .ledger import deviations, least_squares, student_weights
 from .owners import ARCHITECTURE, DEVICE, NETWORK, OWNERS, SOFTWARE, owner_of, siblings
 
 Floats = NDArray[np.float64]
@@ -35,7 +36,7 @@ Bools = NDArray[np.bool_]
 Term = tuple[int, int, int, float]
 """(row, phase, parameter, power): a row's seconds of a phase go with this power of a parameter."""
 
-SIGMA, NU = 0.05, 4.0
+SIGMA = 0.05
 SOURCE_POWER = -0.35
 """Of the number of rows of a source, its rows' weight."""
 
@@ -268,8 +269,7 @@ class Design:
         """Of each parameter: how many rows it moves, its standard deviation, and the median error of those rows."""
         error, slopes, weight = self._linear(rows, rows.u)
         slopes = slopes * self.known(np.ones(len(error), bool))
-        weighted = slopes * weight[:, None]
-        deviation = np.sqrt(np.diag(np.linalg.inv(weighted.T @ weighted + np.diag(1 / self.spread**2))))
+        deviation = deviations(slopes, weight, self.spread)
         size, mine = np.abs(np.expm1(error)), np.abs(slopes) > _MOVES
         median = [float(np.median(size[rows])) if rows.any() else 0.0 for rows in mine.T]
         return list(zip(mine.sum(axis=0).tolist(), deviation.tolist(), median, strict=True))
@@ -284,17 +284,12 @@ class Design:
     def _linear(self, rows: Rows, u: Floats) -> tuple[Floats, Floats, Floats]:
         """Log error of each row, its slope by each parameter, and the weight of the row."""
         error = np.log(self.predicted(rows, u)[0] / self.measured)
-        weight = np.sqrt(self.weight * (NU + 1) / (NU + (error / SIGMA) ** 2)) / SIGMA
-        return error, self.slopes(rows, u), weight
+        return error, self.slopes(rows, u), student_weights(error, SIGMA, self.weight)
 
     def _step(self, rows: Rows, kept: Bools, known: Bools, u: Floats) -> Floats:
         """Weighted least squares about u, with the priors as further rows."""
         error, slopes, weight = self._linear(rows, u)
-        slopes, weight = slopes * known, weight * kept
-        matrix = np.vstack([slopes * weight[:, None], np.diag(1 / self.spread)])
-        aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
-        found: Floats = np.linalg.lstsq(matrix, aim, rcond=None)[0]
-        return np.where(known, found, 0.0)
+        return np.where(known, least_squares(error, slopes * known, weight * kept, u, self.spread), 0.0)
 
 
 def spread_of(of: str, name: str) -> float:
