@@ -1,23 +1,186 @@
 """From a path and changes to a Side: what a file is, is seen in its name and its first words."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...base.errors import UserError
+from ...base.errors import UserError, fault
 from ...base.files import read_json, read_toml
 from ...base.memo import Memo
+from ...hardware import described, resolved
+from ...models import ModelSpec
 from ...predict import AnyPrediction, simulate
 from ...scenario import AnyScenario, changed, check_question, parsed, what_if
-from .inputs import inputs_of
-from .reports import read_report, side_of_report
-from .runs import side_of_run
-from .side import OPENINGS, Drawn, Side, Source
+from ...systems.registry import SYSTEMS
+from ...systems.tables import FOR_PEOPLE
+from .side import OPENINGS, Drawn, Side, Source, summing
 from .spans import SPANS, SUMMARY, read_spans
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from ...formats.traces import Run
+
+
+_NAMES = ("base", "node", "about")
+"""Of machines: what their other keys stand for."""
+
+
+def inputs_of(prediction: AnyPrediction) -> dict[str, object]:
+    """Keys as `--set` takes them; below `cluster` and `model` what the names stand for, the names themselves too."""
+    given = prediction.resolved
+    said = given.scenario.model_dump(mode="json", by_alias=True, exclude={*FOR_PEOPLE, "cluster"})
+    found = dict(_flat(said))
+    found |= _machines(given.scenario.cluster, given.scenario.nodes, given.where)
+    if found["profile"] is None:  # that of the device; a joined profile is called by it and by its stack
+        found["profile"] = given.profile.name.partition(" + ")[0]
+    return found | given.derived | _shape(given.spec)
+
+
+def _machines(cluster: str | Mapping[str, Any], nodes: int, where: str) -> dict[str, object]:
+    """Every key of the machines; of several kinds of node all that they resolve to."""
+    name = {"cluster": cluster} if isinstance(cluster, str) else {"cluster": cluster.get("base", cluster.get("node"))}
+    try:
+        keys = described(cluster, where)
+    except UserError:  # a mix, which has no one value per key
+        keys = resolved(cluster, nodes, where) if isinstance(cluster, str) else dict(cluster)
+    return name | dict(_flat({"cluster": {key: value for key, value in keys.items() if key not in _NAMES}}))
+
+
+def _shape(spec: ModelSpec | None) -> dict[str, object]:
+    if spec is None:
+        return {}
+    shape = {key: value for key, value in asdict(spec).items() if key not in ("name", "assumptions")}
+    return dict(_flat({"model": shape}))
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Leaves of nested tables; lists are leaves."""
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from _flat(item, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(item) if isinstance(item, tuple) else item
+
+
+def read_report(path: Path) -> Side:
+    """The side that a report file holds.
+
+    Raises:
+        UserError: it cannot be read, is no report, or was written by another version and lacks what is needed.
+    """
+    report, where = read_json(path), str(path)
+    kind = report.get("kind") if isinstance(report, dict) else None
+    if not isinstance(kind, str) or kind not in SYSTEMS:
+        raise UserError(fault(where, "kind", kind, f"expected a report of {', '.join(SYSTEMS)}, of `simulate --json`"))
+    if missing := [key for key in SYSTEMS[kind].total_needs if key not in report]:
+        lacks = f"lacks {', '.join(missing)}; another version of runcast wrote it: simulate its scenario again"
+        raise UserError(f"{where}: this report {lacks}")
+    _check(report, where)
+    return side_of_report(report, where)
+
+
+def side_of_report(report: Mapping[str, Any], where: str) -> Side:
+    """The side that a report as plain values is."""
+    kind = report["kind"]
+    total_s, interval, terms = SYSTEMS[kind].total(report)
+    roles = {one.name: one.role for one in SYSTEMS[kind].report.metrics}
+    return Side(
+        where=where,
+        source="report",
+        label=str(report.get("name", where)),
+        kind=kind,
+        total_s=total_s,
+        interval=interval,
+        terms=summing(terms, total_s),
+        inputs={key: value for key, value in report.items() if roles.get(key) == "input"},
+        metrics={key: value for key, value in report.items() if roles.get(key) == "result" and _is_number(value)},
+        fits=report.get("fits") is not False,
+        hash=report.get("scenario_hash"),
+        question=str(report.get("question", "")),
+        notes=tuple(report.get("notes", ())),
+    )
+
+
+def _check(report: Mapping[str, Any], where: str) -> None:
+    for key in SYSTEMS[report["kind"]].total_needs:
+        value = report[key]
+        parts = value if isinstance(value, Mapping) else {"": value}
+        for name, number in parts.items():
+            if not _is_number(number) or number < 0:
+                raise UserError(fault(where, f"{key}.{name}".rstrip("."), number, "expected a number, at least 0"))
+        if isinstance(value, Mapping) != (key in ("split_s", "exposed")):
+            raise UserError(fault(where, key, value, "expected seconds by phase, or one number, as reports have it"))
+    if report.get("interval_low_s", 0) > report.get("interval_high_s", float("inf")):
+        raise UserError(fault(where, "interval_low_s", report["interval_low_s"], "expected at most interval_high_s"))
+    if report["makespan_s"] <= 0 or report.get("steps", 1) < 1:
+        raise UserError(fault(where, "makespan_s", report["makespan_s"], "expected a time above zero"))
+    if not 0 < report.get("update_time_s", report["makespan_s"]) <= report["makespan_s"]:
+        allowed = f"expected a time above zero, at most makespan_s = {report['makespan_s']:.6g}"
+        raise UserError(fault(where, "update_time_s", report["update_time_s"], allowed))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+OWN = "runcast"
+"""The form of traces that a simulation wrote."""
+_INPUTS = {
+    "world_size": "gpus", "tokens": "tokens", "global_batch": "batch.global", "micro_batch": "batch.micro",
+    "seq_len": "batch.seq_len", "vpp": "schedule.vpp", "layers": "model.num_hidden_layers",
+    **{axis: f"parallel.{axis}" for axis in ("tp", "cp", "pp", "dp", "ep")},
+}  # fmt: skip
+"""What a run tells of its question, by the keys of a scenario and the names of a report."""
+_METRICS = {"memory_bytes": "peak_memory_bytes", "flop_per_s_per_gpu": "flop_per_s_per_gpu"}
+
+
+def side_of_run(run: "Run") -> Side:
+    """The typical step of a run, or what a simulation's trace shows.
+
+    Raises:
+        UserError: it is the trace of an RL cycle, which does not tell its steps apart.
+    """
+    kind = _kind(run)
+    total_s = run.step_s - (_began_s(run) if kind == "weight_update" else 0.0)
+    inputs = {name: run.facts[fact] for fact, name in _INPUTS.items() if fact in run.facts}
+    metrics = {name: float(run.facts[fact]) for fact, name in _METRICS.items() if fact in run.facts}
+    if "tokens" in run.facts:
+        metrics["tokens_per_s"] = run.facts["tokens"] / run.step_s
+    if {"tokens", "world_size"} <= set(run.facts):
+        metrics["tokens_per_s_per_gpu"] = metrics["tokens_per_s"] / run.facts["world_size"]
+    return Side(
+        where=str(run.path),
+        source="trace" if run.form == OWN else "run",
+        label=run.path.name,
+        kind=kind,
+        total_s=total_s,
+        terms=summing(run.split_s or {}, total_s),
+        inputs=inputs,
+        metrics=metrics,
+        notes=run.notes,
+        drawn=Drawn(run.timeline) if run.timeline is not None else None,
+    )
+
+
+def _kind(run: "Run") -> str:
+    """Real runs are training steps; a simulation's trace without a split is of something else."""
+    if run.form != OWN or run.split_s is not None:
+        return "train_step"
+    if run.timeline is not None and "rollout" in run.timeline.program.kinds:
+        raise UserError(f"{run.path}: is the trace of an RL cycle: name its report or its scenario instead")
+    return "weight_update"
+
+
+def _began_s(run: "Run") -> float:
+    """When the time of an update begins, as its report counts it."""
+    if run.timeline is None:
+        return 0.0
+    kinds = [kind for kind in OPENINGS if kind in run.timeline.program.kinds]
+    return run.timeline.span_of(kinds[0])[1] if kinds else 0.0
+
 
 REPORT = "report.json"
 """The report in the folder that `runcast simulate --out` writes."""
@@ -126,12 +289,12 @@ def _executed(given: Given, _memo: Memo | None) -> Side:
         source="spans",
         label=str(about.get("name", given.path)) if isinstance(about, Mapping) else str(given.path),
         kind="weight_update",
-        total_s=float(spans["end_s"].max()) - _began_s(spans),
+        total_s=float(spans["end_s"].max()) - _executed_from_s(spans),
         notes=("spans of a run have no terms: name its scenario file to compare op by op",),
     )
 
 
-def _began_s(spans: "DataFrame") -> float:
+def _executed_from_s(spans: "DataFrame") -> float:
     """When the time of an update begins, as its report counts it."""
     ends = [spans["end_s"][spans["kind"] == kind] for kind in OPENINGS]
     return float(next((of_kind.max() for of_kind in ends if len(of_kind)), 0.0))
