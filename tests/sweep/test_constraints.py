@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.sweep import flat_columns
-from runcast.simulator.answers.sweep.columns import _columns
+from runcast.simulator.answers.sweep.columns import _columns, columns_of
 from runcast.simulator.answers.sweep.constraints import read_constraint, values_in_row
 from runcast.simulator.answers.sweep.dimensions import of_column, of_key, of_product
-from runcast.simulator.answers.sweep.known import columns_of
 
 from .conftest import ROOT
 

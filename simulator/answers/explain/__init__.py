@@ -6,9 +6,8 @@ from .case import Case, make_case
 from .explanation import Explanation, explain, explained, first_look
 from .knobs import Knob, knobs
 from .page import write_page
-from .sensitivity import Sensitivity, Side
+from .sensitivity import Sensitivity, Side, Turned, turn
 from .text import lines
-from .turning import Turned, turn
 
 __all__ = [
     "Case", "Explanation", "Knob", "Parts", "Refused", "Sensitivity", "Side", "Tried", "Turned", "explain", "explained",

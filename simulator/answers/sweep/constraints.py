@@ -12,9 +12,9 @@ from typing import Any
 
 from ...base.errors import UserError, fault
 from ...base.units import format_bytes, parse
+from .columns import Columns
 from .dimensions import Of
-from .known import Columns
-from .quantities import si_value
+from .ranges import si_value
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt,

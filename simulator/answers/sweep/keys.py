@@ -8,7 +8,7 @@ from pydantic.fields import FieldInfo
 
 from ...base.errors import unknown
 from ...scenario import SYSTEMS
-from .quantities import si_value
+from .ranges import si_value
 
 
 def is_key(kind: str, key: str) -> bool:

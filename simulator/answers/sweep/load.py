@@ -12,10 +12,10 @@ from ...scenario import SYSTEMS, WhatIf, changed, checked, parsed, what_ifs
 from ...scenario.what_ifs import read_what_if
 from ...systems.tables import FOR_PEOPLE, Table
 from .axes import Axis, Grid, Step, overwritten
+from .columns import columns_of
 from .constraints import Constraint, check_unit, read_constraint
 from .dimensions import of_column, of_key, of_product
 from .keys import check_key, is_key
-from .known import columns_of
 from .plan import Sweep
 from .ranges import spread
 

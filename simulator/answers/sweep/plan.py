@@ -13,8 +13,8 @@ from ...scenario import check_question, resolve
 from ...systems.machines import canonical
 from ...systems.tables import FOR_PEOPLE
 from .axes import Grid, Step
+from .columns import columns_of
 from .constraints import Constraint, values_in_row
-from .known import columns_of
 from .named import named_files
 from .point import Outcome, Point, Work, refusal
 
