@@ -8,8 +8,8 @@ from dash import Dash, State
 from flask import Response, request
 
 from . import downloads, shell
+from .answers import Library
 from .background import Spawning
-from .library import Library
 from .page import Here, Page
 
 MOST_UPLOADED_BYTES = 2 * 2**20

@@ -4,18 +4,19 @@ A form is a list of Fields. Its inputs have ids {"form": form, "key": key}, so t
 another tells each what is wrong with it.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, html
 
-from ..simulator.base.errors import UserError
+from ..simulator.base.errors import UserError, fault
 from ..simulator.base.units import parse
+from ..simulator.models import read_keys
 from ..simulator.scenario import value_at
-from .pasted import pasted, pasted_text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -167,3 +168,42 @@ def _by_key(error: UserError, keys: Iterable[str]) -> Iterator[tuple[str | None,
         rest = line.partition(": ")[2] or line
         key = next((key for key in keys if rest.startswith((f"{key} =", f"{key}:"))), None)
         yield key, rest if key is None else rest.removeprefix(key)
+
+
+# The config.json of a model that a user pastes: a table of plain values, limited in size, never a path.
+
+MOST_PASTED = 16_000
+"""Characters of one text: configs have some 2,000, and an address must hold it."""
+
+
+def pasted(text: str, key: str) -> dict[str, Any]:
+    """The config that a text is, without keys that say nothing of the model's size, so that an address can hold it.
+
+    Raises:
+        UserError: it is none, or it is too long; lines that name the key.
+    """
+    if len(text) > MOST_PASTED:
+        raise UserError(f"form: {key}: {len(text):,} characters; at most {MOST_PASTED:,}")
+    try:
+        table = json.loads(text, parse_constant=_no_number)
+        json.dumps(table, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"form: {key}: is not JSON: {str(error)[:100]}") from None
+    if not isinstance(table, dict):
+        raise UserError(fault("form", key, table, "expected a JSON object: {...}"))
+    return read_keys(_said(table), f"form: {key}")
+
+
+def pasted_text(table: Any) -> str:
+    """A table as text to be edited; nothing for what is no table, such as the name of a file."""
+    return json.dumps(table, indent=1, ensure_ascii=False) if isinstance(table, Mapping) else ""
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _said(item) for key, item in value.items() if item is not None}
+    return [_said(item) for item in value if item is not None] if isinstance(value, list) else value
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON's")

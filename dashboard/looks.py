@@ -7,7 +7,7 @@ from threading import Lock
 from ..simulator.answers.explain import Case, Explanation, Knob, Turned, explained, first_look, knobs, make_case, turn
 from ..simulator.base.memo import Kept, Memo
 from ..simulator.scenario import changed
-from .library import Library
+from .answers import Library
 from .question import Question
 
 MOST_OPS = 150_000

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .answers import Answers
-from .library import Library
+from .answers import Answers, Library
 
 if TYPE_CHECKING:
     from dash import Dash

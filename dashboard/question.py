@@ -4,10 +4,12 @@
 browser is text: it is read as TOML values, never evaluated, and names that would open files are refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
+
+from dash import html
 
 from ..simulator.base.errors import UserError, fault
 from ..simulator.scenario import parsed, toml_value
@@ -78,3 +80,45 @@ def _is_path(key: str, text: str) -> bool:
     if key == "model.config":
         return True  # there is no catalogue of them: any text is a file, or a folder with one
     return any(mark in text for mark in "/\\\0") or text.startswith((".", "~")) or text.endswith((".toml", ".json"))
+
+
+# Questions beside each other in an address, and links from one question to the pages that ask more of it.
+#
+# `?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks%26update.bucket%3D1+GiB` is two Questions, each as
+# its own address writes it.
+
+NAMES = ("a", "b", "c", "d")
+"""Of sides; there are no more."""
+
+
+def sides_query(questions: Sequence[Question]) -> str:
+    """As the query of an address."""
+    pairs = zip(NAMES, questions, strict=False)
+    return "?" + urlencode([(name, question.query().removeprefix("?")) for name, question in pairs])
+
+
+def from_sides_query(query: str, base: str) -> list[Question]:
+    """The questions of an address, up to four; a side asks about `base` where it names nothing.
+
+    Raises:
+        UserError: too long, or a change that names a file.
+    """
+    if len(query) > MOST_CHARACTERS:
+        raise UserError(f"the address has {len(query):,} characters; at most {MOST_CHARACTERS:,}")
+    given = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))
+    return [from_query(given[name], base) for name in NAMES if name in given]
+
+
+def explain_link(question: Question, text: str = "Explain this") -> html.A:
+    """A link to why a question has the answer that it has."""
+    return html.A(text, href=f"/explain{question.query()}")
+
+
+def onward(question: Question) -> html.A:
+    """A link to a question beside itself, to change one of both."""
+    return compare_link("Compare with …", question, question)
+
+
+def compare_link(text: str, *questions: Question) -> html.A:
+    """A link to questions beside each other."""
+    return html.A(text, href=f"/compare{sides_query(questions)}")

@@ -12,7 +12,7 @@ from dash import ALL, MATCH, Dash, Input, Output, State, html, no_update
 from ..simulator.base.errors import UserError, fault
 from ..simulator.scenario import parsed, what_ifs
 from . import fields
-from .library import Library
+from .answers import Library
 from .question import Question, written
 
 if TYPE_CHECKING:

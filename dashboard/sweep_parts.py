@@ -9,7 +9,7 @@ from dash import dcc, html
 
 from ..simulator.answers.sweep.results import MAIN
 from . import parts
-from .figures.sweep_columns import axes, numeric, words
+from .figures.sweep import axes, numeric, words
 from .grid import grid as grid_of
 from .sweeping import MOST_POINTS
 from .swept import MOST_REPORT_BYTES, Table

@@ -20,7 +20,7 @@ from ..simulator.answers.sweep import Engine, Progress, Sweep, Swept, load_sweep
 from ..simulator.base.errors import UserError, fault, unknown
 from ..simulator.base.files import write_atomic
 from ..simulator.scenario import to_toml
-from .library import Library
+from .answers import Library
 from .question import Question
 
 MOST_POINTS = 200

@@ -16,8 +16,8 @@ from ..simulator.answers.sweep import Sweep, Work, load_sweep
 from ..simulator.base.errors import UserError, unknown
 from ..simulator.scenario import Changes, changed, check_question, resolve, what_ifs
 from ..simulator.systems.tables import FOR_PEOPLE
-from .figures.sweep_columns import axes
-from .library import REPORT, Library
+from .answers import REPORT, Library
+from .figures.sweep import axes
 from .page import Here
 from .question import Question
 from .sweeping import FILE, reading, shipped

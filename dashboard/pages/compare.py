@@ -14,9 +14,8 @@ from ...simulator.base.units import format_seconds
 from ...simulator.figures.difference import difference
 from .. import downloads, parts, stated, zooming
 from ..page import Here, Page
-from ..question import Question, written
+from ..question import NAMES, Question, explain_link, from_sides_query, sides_query, written
 from ..shell import keep_in_address
-from ..sides import NAMES, explain_link, from_sides_query, sides_query
 from ..tables import table
 
 if TYPE_CHECKING:

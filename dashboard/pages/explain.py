@@ -18,12 +18,11 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import tornado, waterfall
 from .. import downloads, parts, stated
-from ..library import Library
+from ..answers import Library
 from ..looks import Look, Looks, weighed
 from ..page import Here, Page
-from ..question import Question, from_query
+from ..question import Question, compare_link, from_query
 from ..shell import keep_in_address
-from ..sides import compare_link
 from ..tables import table
 
 if TYPE_CHECKING:

@@ -16,11 +16,8 @@ from ...simulator.answers.sweep import InProcess, Pool, Progress
 from ...simulator.answers.sweep.results import MAIN
 from ...simulator.base.errors import UserError, unknown
 from .. import grid, parts, sweep_parts, sweeping, swept
-from ..figures.sweep_columns import axes, numeric, plain
-from ..figures.sweep_heat import heat
-from ..figures.sweep_parallel import parallel
-from ..figures.sweep_scatter import scatter
-from ..library import Library
+from ..answers import Library
+from ..figures.sweep import axes, heat, numeric, parallel, plain, scatter
 from ..page import Here, Page
 from ..question import MOST_CHARACTERS
 from ..shell import keep_in_address

@@ -18,7 +18,7 @@ from .. import parts, zooming
 from ..ask import Form
 from ..fields import Field
 from ..page import Here, Page
-from ..sides import explain_link, onward
+from ..question import explain_link, onward
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

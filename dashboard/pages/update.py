@@ -17,12 +17,9 @@ from .. import buckets, parts, zooming
 from ..ask import Form
 from ..buckets import Curve
 from ..fields import Field
-from ..figures.update_buckets import bucket_curve
-from ..figures.update_memory import device_memory, held
-from ..figures.update_phases import phases
+from ..figures.update import bucket_curve, device_memory, held, phases
 from ..page import Here, Page
-from ..question import Question, from_query
-from ..sides import explain_link, onward
+from ..question import Question, explain_link, from_query, onward
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

@@ -10,8 +10,7 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...simulator.base.errors import UserError
 from .. import grid, parts
-from ..figures.validation_coverage import coverage_bars
-from ..figures.validation_scatter import scatter
+from ..figures.validation import coverage_bars, scatter
 from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, Far, Ledgers, scores, scores_by
 from ..page import Here, Page
 from ..shell import keep_in_address

@@ -1,15 +1,12 @@
 """Figures: pure functions from data to plotly figures, and the HTML and PNG files that hold them."""
 
 from ..report.report import Table
-from .breakdown import breakdown
+from .breakdown import breakdown, tornado, waterfall
 from .gantt import gantt
-from .image import png, png_browser
 from .layer_view import layer_view
-from .page import html, page
+from .page import html, page, png, png_browser
 from .pipeline import pipeline
 from .rank_memory import memory_by_owner, memory_by_rank
-from .tornado import tornado
-from .waterfall import waterfall
 
 __all__ = [
     "Table", "breakdown", "gantt", "html", "layer_view", "memory_by_owner", "memory_by_rank", "page",

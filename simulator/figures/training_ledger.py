@@ -3,7 +3,7 @@
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from .image import png_browser
+from .page import png_browser
 from .profile import GREY, Axis, ticks_of
 from .theme import GRID, PALETTE, TITLE_PX, styled
 

@@ -1,10 +1,99 @@
 """A Report: what a prediction says, whatever its system, as JSON and in words."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from operator import attrgetter
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from .metric import Metric
+# A metric: one number of a report, or numbers by name, with its unit, its definition, and which way is better.
+#
+# Each system lists its metrics once. JSON reports, the columns of sweeps, what `compare` sets side by side and
+# docs/reports.md are made from those lists.
+
+Better = Literal["", "lower", "higher"]
+Role = Literal["result", "input", "time", "again"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of a report.
+
+    `unit` is SI, "USD", "1" for counts and shares, or "" for words. `role` says what it is beside other reports: a
+    result, an input that results are of, a part of the time that is compared, or what another metric says again.
+    `names` are those of numbers by name, of which a `sparse` metric leaves out what is nothing; `by_rank` is a list, or
+    lists, of a number for each pipeline rank, and `inner` the kind of a report inside the report. `of` takes it from a
+    report: by default the attribute of its name.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    better: Better = ""
+    role: Role = "result"
+    names: tuple[str, ...] = ()
+    sparse: bool = False
+    by_rank: bool = False
+    inner: str | None = None
+    of: Callable[[Any], Any] | None = None
+
+    def value(self, report: Any) -> Any:
+        """As JSON has it: a number, words, a list, or a table."""
+        found = (self.of or attrgetter(self.name))(report)
+        return dict(found) if isinstance(found, Mapping) else list(found) if isinstance(found, tuple) else found
+
+
+def spending(of: str, when: str, suffix: str = "", gpus: str = "all GPUs") -> tuple[Metric, ...]:
+    """Money and energy: the amounts of the attribute `of`, a Spending; the names end in `suffix`."""
+    return (
+        Metric(f"cost_usd{suffix}", "USD", f"what {gpus} cost {when}", "lower", of=attrgetter(f"{of}.cost_usd")),
+        Metric(
+            f"energy_j{suffix}", "J", f"the most that {gpus} and their servers draw {when}", "lower",
+            "result" if suffix == "_total" else "again", of=attrgetter(f"{of}.energy_j"),
+        ),
+        Metric(
+            f"energy_kwh{suffix}", "kWh", "the same in kilowatt-hours", "lower",
+            of=attrgetter(f"{of}.energy_kwh"),
+        ),
+    )  # fmt: skip
+
+
+PRICE = Metric(
+    "price_usd_per_gpu_hour", "USD/h", "mean price of a GPU", role="input", of=attrgetter("rates.usd_per_gpu_hour")
+)
+
+
+# What a step or an update is made of: seconds by phase and by kind of op, what is exposed, bubble, host.
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of a total by phase, in the order of its waterfall, and what else one asks of them.
+
+    `split_s` sums to the total: of a training step the mean over pipeline ranks of what their compute lanes do or wait
+    for, of an update its critical path. `path_s` is the critical path by phase, `class_s` by kind of op.
+    `exposed_s` is communication in `split_s`: waits for exchanges of tp, cp, ep, dp and fsdp, or the copies, broadcasts
+    and writes of an update; `exposed_path_s` is that on the critical path, sends between stages counted too.
+    `bubble_s` is waiting for other stages (None: an update), `host_s` the work of host threads on the critical path,
+    `slowed_s` how much longer ops on that of a step take because of what runs beside them.
+    """
+
+    split_s: Mapping[str, float]
+    path_s: Mapping[str, float]
+    class_s: Mapping[str, float]
+    exposed_s: float
+    exposed_path_s: float
+    bubble_s: float | None
+    host_s: float
+    slowed_s: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return vars(self) | {name: dict(getattr(self, name)) for name in ("split_s", "path_s", "class_s", "slowed_s")}
+
+
+def sum_of(seconds: Mapping[str, float], phases: Iterable[str]) -> float:
+    """Seconds of some phases."""
+    return sum(seconds.get(phase, 0.0) for phase in phases)
 
 
 class Table(NamedTuple):

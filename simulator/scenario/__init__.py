@@ -12,8 +12,7 @@ from ..systems.weight_update.resolve import Resolved
 from ..systems.weight_update.scenario import Scenario
 from .changes import Changes, changed, parsed
 from .check import check_cycle, check_question, check_scenario, check_train, check_values, checked
-from .load import load_question, load_scenario
-from .what_ifs import WhatIf, what_if, what_ifs
+from .load import WhatIf, load_question, load_scenario, what_if, what_ifs
 
 __all__ = [
     "SYSTEMS",

@@ -1,13 +1,18 @@
 """From a TOML file and `--set` changes to a checked Scenario."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from ..base.errors import UserError, fault, unknown
 from ..base.files import read_toml
 from ..systems.registry import AnyScenario
 from ..systems.weight_update.scenario import Scenario
-from .changes import changed, parsed
+from .changes import Changes, changed, parsed
 from .check import check_question, check_scenario
 
 
@@ -31,3 +36,54 @@ def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
 
 def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:
     return changed(read_toml(Path(path)), parsed(changes), str(path))
+
+
+# Named what-ifs: changes that people ask for by name, shipped in data/what-ifs.toml or written in a sweep.
+
+SUBJECTS = ("machine", "plan", "update")
+"""What one has to change: the hardware, how a step lies on it, how weights travel."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Changes with a name; `about` says in a sentence what they stand for and what a number in them rests on."""
+
+    name: str
+    subject: str
+    about: str
+    changes: Changes
+
+
+@cache
+def what_ifs() -> Mapping[str, WhatIf]:
+    """All that are shipped, by name, in the order of their file."""
+    path = files("runcast.data") / "what-ifs.toml"
+    return MappingProxyType({name: read_what_if(str(path), name, said) for name, said in read_toml(path).items()})
+
+
+def what_if(name: str, where: str, key: str = "what_if") -> WhatIf:
+    """The shipped one of this name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in what_ifs():
+        raise unknown(where, key, name, what_ifs())
+    return what_ifs()[name]
+
+
+def read_what_if(where: str, name: str, said: Any) -> WhatIf:
+    """A what-if as a file says it: `about`, `subject` (may be left out) and `changes`, a table of key = value.
+
+    Raises:
+        UserError: a key that is unknown or missing, or a subject that is not one of SUBJECTS.
+    """
+    key = f"what_if.{name}"
+    if not isinstance(said, Mapping) or not set(said) <= {"about", "subject", "changes"}:
+        raise UserError(fault(where, key, said, "expected a table of about, subject and changes"))
+    if not isinstance(said.get("changes"), Mapping) or not said["changes"]:
+        raise UserError(fault(where, f"{key}.changes", said.get("changes"), 'expected changes: { "batch.micro" = 2 }'))
+    subject = said.get("subject", SUBJECTS[0])
+    if subject not in SUBJECTS:
+        raise UserError(fault(where, f"{key}.subject", subject, f"expected one of {', '.join(SUBJECTS)}"))
+    return WhatIf(name, subject, str(said.get("about", "")), said["changes"])

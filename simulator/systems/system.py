@@ -9,8 +9,7 @@ from typing import Any
 
 from ..base.memo import Memo
 from ..program import Program
-from ..report.parts import Parts
-from ..report.report import Report, Total, Words
+from ..report.report import Parts, Report, Total, Words
 from ..timeline.insight import CriticalPath
 from .keys import Need, Pin, Rivals
 from .tables import Table

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
-from runcast.dashboard.library import Library
+from runcast.dashboard.answers import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import compare
-from runcast.dashboard.question import Question
-from runcast.dashboard.sides import NAMES, from_sides_query, onward, sides_query
+from runcast.dashboard.question import NAMES, Question, from_sides_query, onward, sides_query
 from runcast.dashboard.stated import question_of, text_of, with_what_if
 from runcast.dashboard.tables import csv
 from runcast.simulator.base.errors import UserError

@@ -5,7 +5,7 @@ from contextlib import suppress
 import psutil
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.library import Library
+from runcast.dashboard.answers import Library
 from runcast.dashboard.looks import Looks, case_of
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import explain

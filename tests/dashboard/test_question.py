@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.dashboard.library import Library
+from runcast.dashboard.answers import Library
 from runcast.dashboard.question import MOST_CHARACTERS, Question, from_query
 from runcast.simulator.base.errors import UserError
 

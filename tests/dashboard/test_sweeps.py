@@ -10,11 +10,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import TimeoutError, expect
 from runcast.dashboard import sweeping, swept
-from runcast.dashboard.figures.sweep_columns import INK, SCALE
-from runcast.dashboard.figures.sweep_heat import cells, heat
-from runcast.dashboard.figures.sweep_parallel import parallel
-from runcast.dashboard.figures.sweep_scatter import front, scatter
-from runcast.dashboard.library import Library
+from runcast.dashboard.answers import Library
+from runcast.dashboard.figures.sweep import INK, SCALE, cells, front, heat, parallel, scatter
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.sweeps import _asked_of, _uploaded, describe
 from runcast.dashboard.question import from_query

@@ -7,13 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
 from runcast.dashboard import buckets
-from runcast.dashboard.answers import Answers
+from runcast.dashboard.answers import Answers, Library
 from runcast.dashboard.buckets import Curve
 from runcast.dashboard.fields import size_text
-from runcast.dashboard.figures.update_buckets import bucket_curve
-from runcast.dashboard.figures.update_memory import device_memory, held
-from runcast.dashboard.figures.update_phases import phases
-from runcast.dashboard.library import Library
+from runcast.dashboard.figures.update import bucket_curve, device_memory, held, phases
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.update import FORM, asked
 from runcast.dashboard.question import Question

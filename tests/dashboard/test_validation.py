@@ -6,8 +6,7 @@ import re
 import pandas as pd
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.figures.validation_coverage import WRONG, coverage_bars
-from runcast.dashboard.figures.validation_scatter import scatter
+from runcast.dashboard.figures.validation import WRONG, coverage_bars, scatter
 from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, Simulating, scores, scores_by, update_rows
 from runcast.dashboard.pages.validation import Shown, drawn, records, shown
 from runcast.simulator.answers.validate import UpdateLedger

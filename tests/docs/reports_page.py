@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from runcast.simulator.report.metric import Metric
+from runcast.simulator.report.report import Metric
 from runcast.simulator.systems.registry import SYSTEMS
 
 UNITS = {"1": "", "": "words"}

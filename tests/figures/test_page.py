@@ -1,11 +1,12 @@
 """HTML pages and PNG files."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.figures import Table, html, image, page, png
+from runcast.simulator.figures import Table, html, page, png
 
 
 @pytest.fixture
@@ -51,6 +52,6 @@ def test_without_a_browser_the_error_says_what_to_install(figure, tmp_path: Path
 
 
 def test_without_kaleido_the_error_says_what_to_install(figure, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(image, "find_spec", lambda name: None)
+    monkeypatch.setattr(import_module(png.__module__), "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'runcast\[png\]'"):
         png(figure, tmp_path / "x.png")

@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 import pytest
 from hypothesis import given
-from runcast.dashboard.answers import Answers
-from runcast.dashboard.library import Library
+from runcast.dashboard.answers import Answers, Library
 from runcast.dashboard.pages import training, update
 from runcast.dashboard.question import Question
 from runcast.simulator import cli

@@ -1,6 +1,6 @@
 """Why a prediction is what it is, what each number in it is worth, and what would help."""
 
-from ...report.parts import Parts
+from ...report.report import Parts
 from .advice import Refused, Tried
 from .case import Case, make_case
 from .explanation import Explanation, explain, explained, first_look

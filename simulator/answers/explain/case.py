@@ -16,7 +16,7 @@ from ...base.memo import Memo
 from ...costs import Costs
 from ...predict import Prediction, TrainPrediction, predicted
 from ...program import Program
-from ...report.parts import Parts
+from ...report.report import Parts
 from ...scenario import Changes, changed, check_question, resolve
 from ...systems.machines import OnMachines, lost_to_shapes_s
 from ...systems.registry import SYSTEMS

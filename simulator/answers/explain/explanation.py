@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...report.parts import Parts
+from ...report.report import Parts
 from ...scenario import parsed
 from ...systems.registry import SYSTEMS
 from .advice import Refused, Tried, advice, best

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from ...base.errors import did_you_mean
-from ...report.metric import Metric
+from ...report.report import Metric
 from ...systems.registry import SYSTEMS
 
 _LEFT_OUT = {"kind", "name", "question", "scenario_hash", "notes", "mfu_convention", "cost"}  # cost is cost_usd too

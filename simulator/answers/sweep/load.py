@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from ...base.errors import UserError, fault, unknown
 from ...base.files import beside, read_toml
 from ...scenario import SYSTEMS, WhatIf, changed, checked, parsed, what_ifs
-from ...scenario.what_ifs import read_what_if
+from ...scenario.load import read_what_if
 from ...systems.tables import FOR_PEOPLE, Table
 from .axes import Axis, Grid, Step, overwritten
 from .columns import columns_of

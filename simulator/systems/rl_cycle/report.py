@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...profile import PROVENANCE
-from ...report.metric import PRICE, Metric, spending
-from ...report.report import Report, Total
+from ...report.report import PRICE, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
 from ...timeline.insight import by_group, critical_path

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from ...costs import BUSY, PHASES, WAITS
 from ...profile import PROVENANCE
 from ...program import Program
-from ...report.metric import PRICE, Metric, spending
-from ...report.parts import Parts, sum_of
-from ...report.report import Report, Total
+from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
 from ...timeline.insight import (

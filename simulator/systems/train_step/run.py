@@ -10,7 +10,7 @@ from math import ceil, exp, expm1, sqrt
 from operator import attrgetter
 
 from ...base.units import format_energy, format_usd
-from ...report.metric import Metric, spending
+from ...report.report import Metric, spending
 from ...report.spending import Rates, Spending
 from .scenario import Run
 

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from ...base.op_kinds import op_kind
 from ...profile import PROVENANCE
 from ...program import Program
-from ...report.metric import PRICE, Metric, spending
-from ...report.parts import Parts, sum_of
-from ...report.report import ROUNDING, Total
+from ...report.report import PRICE, ROUNDING, Metric, Parts, Total, spending, sum_of
 from ...report.report import Report as Base
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Peak, Timeline, peak_bytes
