@@ -4,9 +4,8 @@ import pytest
 from runcast.simulator.answers.validate.steps import read_cases, restored, shipped
 from runcast.simulator.answers.validate.steps.families import known_of, scores_by_family
 from runcast.simulator.base.files import digest, read_json, read_toml
-from runcast.simulator.figures.training_ledger import svg, training_ledger
 
-from .training_ledger_page import GOLDEN, PAGE, goals, misses, page
+from .training_ledger_page import GOLDEN, PAGE, goals, misses, page, svg, training_ledger
 
 NAMED = {"id": "a", "stack": "nanotron", "pattern": "dp"}
 
