@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine is no fault of ours
+settings.load_profile("unhurried")
 
 NEEDS = "needs Debian package"
 

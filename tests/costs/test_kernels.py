@@ -31,7 +31,7 @@ def experts_s(rows, local=16, hidden=2048, inter=768, kind="experts", dtype="bf1
     inter=st.sampled_from([512, 768, 1536, 2048, 14336]), kind=st.sampled_from(DIRECTIONS),
     profile=st.sampled_from(list(PROFILES)),
 )  # fmt: skip
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_fewer_rows_of_experts_never_take_longer(rows, fewer, local, inter, kind, profile):
     less, more = (
         experts_s(size, local, 4096, inter, kind, profile=profile) for size in (int(rows * fewer), rows)
@@ -107,7 +107,7 @@ def product_s(m, n, k, kind="gemm", dtype="bf16", profile="h100-sxm"):
 
 
 @given(m=st.sampled_from([512, 4096, 8192]), n=widths, k=widths, kind=st.sampled_from(PRODUCTS))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_an_awkward_product_takes_longer_than_one_cut_to_whole_rows_and_no_less_than_one_padded(m, n, k, kind):
     """Rows of whole 32 bytes are 16 elements of 16 bits."""
     awkward = product_s(m, n, k, kind)

@@ -50,7 +50,7 @@ def test_between_nodes_of_several_leaves_they_pass_the_fabric():
     assert {"leaf", "spine"} <= set(kinds(machine, write_route(machine, 0, 31, from_host=False)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), name=st.sampled_from(cluster_names()), from_host=st.booleans())
 def test_a_route_crosses_each_link_once_and_both_nics(data, name, from_host):
     if name == "cpu-host":

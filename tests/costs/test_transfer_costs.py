@@ -31,7 +31,7 @@ from runcast.simulator.systems.weight_update.lower import (
 from runcast.simulator.systems.weight_update.resolve import Resolved
 
 GB = 10**9
-SOME = settings(max_examples=25, deadline=None)
+SOME = settings(max_examples=25)
 SMALL_NODES = {"base": "h20-hgx", "gpus_per_node": 2, "nics": 2, "pcie_switches": 2}
 MACHINES = {
     "dgx-h100": (("dgx-h100", 2), ("dgx-h100", 3)),

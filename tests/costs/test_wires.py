@@ -62,7 +62,7 @@ def least_s(kind: str, there: Cluster, nodes: int, size: int) -> float:
     return max(inside / port, outside / nics if nodes > 1 else 0.0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(kind=st.sampled_from(KINDS), name=st.sampled_from(MACHINES), size=SIZES, nodes=st.integers(1, 3))
 def test_no_collective_beats_a_wire(kind, name, size, nodes):
     there = machines(name, nodes)
@@ -73,7 +73,7 @@ def test_no_collective_beats_a_wire(kind, name, size, nodes):
     assert seconds >= least_s(kind, there, nodes, size) * (1 - 1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     kind=st.sampled_from(KINDS),
     name=st.sampled_from(MACHINES),
@@ -88,7 +88,7 @@ def test_links_carry_no_more_than_they_can(kind, name, size, nodes, every):
     assert all(rate <= line[link] * (1 + 1e-9) for link, rate in demand.items())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(kind=st.sampled_from(KINDS), name=st.sampled_from(MACHINES), size=SIZES, nics=st.sampled_from([1, 2, 4]))
 def test_leaving_a_node_is_no_faster_than_staying(kind, name, size, nics):
     """Weak scaling: the same buffers on twice as many GPUs. An all-to-all may gain where NICs are wider than NVLink."""
@@ -98,7 +98,7 @@ def test_leaving_a_node_is_no_faster_than_staying(kind, name, size, nics):
     assert far >= near * (1 - 1e-9) or (kind == "all_to_all" and nics > 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     kind=st.sampled_from(KINDS),
     name=st.sampled_from(MORE_NICS),
@@ -168,7 +168,7 @@ def test_a_step_gains_nothing_from_a_second_node(name, nics):
     assert step_s(2) >= step_s(1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(name=st.sampled_from(MACHINES), nodes=st.integers(1, 3), every=st.sampled_from([1, 2, 4]))
 def test_rings_of_updates_beat_no_wire_and_gain_nothing_from_nodes(name, nodes, every):
     there = machines(name, nodes + 1)

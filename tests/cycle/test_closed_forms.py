@@ -135,7 +135,7 @@ CYCLES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(CYCLES)
 def test_nothing_that_is_trained_on_is_older_than_the_bound(any_plan):
     ages = run_cycle(any_plan).staleness()
@@ -144,7 +144,7 @@ def test_nothing_that_is_trained_on_is_older_than_the_bound(any_plan):
     assert 0 <= ages.min() <= ages.max() <= any_plan.staleness
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(CYCLES)
 def test_training_begins_when_its_batch_is_there_and_ends_before_the_next(any_plan):
     run = run_cycle(any_plan)
@@ -155,7 +155,7 @@ def test_training_begins_when_its_batch_is_there_and_ends_before_the_next(any_pl
     assert (run.timeline.start_s[trained][1:] >= run.step_end_s[:-1]).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(CYCLES)
 def test_a_lane_does_one_thing_at_a_time_and_slots_are_not_exceeded(any_plan):
     run = run_cycle(any_plan)
@@ -165,7 +165,7 @@ def test_a_lane_does_one_thing_at_a_time_and_slots_are_not_exceeded(any_plan):
     assert run.busy.max() <= any_plan.rollouts.engines * any_plan.rollouts.slots
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(CYCLES)
 def test_the_critical_path_has_no_gaps(any_plan):
     timeline = run_cycle(any_plan).timeline

@@ -31,7 +31,7 @@ def test_ops_that_are_ordered_with_all_of_a_chain_never_run_beside_it():
     assert not beside[ordered].any()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(runs(pools=False), st.integers(0, 10))
 def test_what_cannot_overlap_does_not(run, pick):
     program, costs = run

@@ -14,7 +14,7 @@ from runcast.simulator.engine import DeadlockError, Engine, simulate
 from runcast.simulator.program import Program, ProgramBuilder
 from runcast.simulator.timeline import Timeline
 
-MANY = settings(max_examples=50, deadline=None)
+MANY = settings(max_examples=50)
 RANKS = ((0,), (1,), (2,))
 KINDS = ("gemm", "copy", "all-reduce", "launch", "send")
 

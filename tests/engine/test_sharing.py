@@ -25,7 +25,7 @@ def cases(draw: st.DrawFn) -> Case:
     return demands, capacity, caps
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(cases())
 def test_every_flow_is_at_its_cap_or_has_the_most_on_a_full_link(case):
     demands, capacity, caps = case

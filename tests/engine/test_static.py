@@ -16,7 +16,7 @@ from runcast.simulator.program import Pool, Program, ProgramBuilder, Ragged
 
 from .test_properties import SCRIPT, bits, runs
 
-MANY = settings(max_examples=200, deadline=None)
+MANY = settings(max_examples=200)
 OVERLAPPING = ((0, 1), (1, 2), (2, 3, 4))
 STATIC = st.one_of(
     runs(interference=True),
@@ -74,7 +74,7 @@ def pooled(draw: st.DrawFn) -> tuple[Program, Costs]:
     return replace(program, pools=slots, acquires=Ragged.of(acquires), releases=Ragged.of(releases)), costs
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(pooled(), st.booleans())
 def test_pools_are_those_of_the_simpy_engine(run, use_numba):
     program, costs = run

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.hardware import Limits
 from runcast.simulator.profile.forms import BUS_FACTOR, cost_class
@@ -104,14 +104,12 @@ def test_the_sum_overstates_a_long_ring_by_two_thirds():
     assert (moving + moving) / ring == pytest.approx(1.67, abs=0.01)
 
 
-@settings(deadline=None)
 @given(st.floats(1e-9, 1e3), st.floats(1e-9, 1e3))
 def test_limits_of_the_p_norm(a, b):
     one, large = (p_norm(np.array([a]), np.array([b]), p)[0] for p in (1.0, 1e6))
     assert (one, large) == (pytest.approx(a + b), pytest.approx(max(a, b), rel=1e-5))
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1e3), st.floats(0, 1e3), st.floats(1, 8))
 def test_a_p_norm_lies_between_the_larger_one_and_the_sum(a, b, p):
     norm = p_norm(np.array([a]), np.array([b]), p)[0]
@@ -128,7 +126,6 @@ def test_powers_of_the_size_are_bounded():
     assert found["g"] == (0.2, 0.75)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(list(BUS_FACTOR)), st.floats(1, 1e10), st.integers(2, 72))
 def test_a_collective_in_a_node_rises_with_its_size(op, size, gpus):
     c = {known.name: known.start for known in cost_class(op).form.coefficients}

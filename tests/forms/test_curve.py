@@ -18,14 +18,13 @@ RISING = st.lists(st.tuples(st.floats(1.01, 50), st.floats(1, 50)), min_size=2, 
 """Sizes that rise and seconds that do not fall."""
 
 
-@settings(deadline=None)
 @given(RISING)
 def test_a_curve_goes_through_its_points(points):
     sizes, seconds = points
     assert Curve(sizes, seconds)(sizes) == pytest.approx(seconds, rel=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(RISING)
 def test_a_curve_rises_between_its_points_and_beyond(points):
     sizes, seconds = points
@@ -33,7 +32,7 @@ def test_a_curve_rises_between_its_points_and_beyond(points):
     assert (np.diff(times) >= -1e-12 * times[1:]).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(RISING)
 def test_between_its_points_a_curve_is_the_pchip_of_scipy(points):
     sizes, seconds = points
@@ -42,7 +41,7 @@ def test_between_its_points_a_curve_is_the_pchip_of_scipy(points):
     assert Curve(sizes, seconds)(between) == pytest.approx(theirs, rel=1e-11)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(1e-6, 1), min_size=2, max_size=20), st.integers(2, 60))
 def test_a_curve_through_any_measurements_rises(seconds, points):
     sizes = 2.0 ** np.arange(len(seconds))

@@ -37,7 +37,7 @@ def allowed(draw, kind, most=np.inf):
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), PRODUCTS, DIMENSIONS, DIMENSIONS, DIMENSIONS, st.sampled_from(["m", "n", "k"]))
 def test_a_larger_product_never_takes_less_time(data, kind, m, n, k, grown):
     c, shape = data.draw(allowed(kind)), {"m": m, "n": n, "k": k}
@@ -45,7 +45,7 @@ def test_a_larger_product_never_takes_less_time(data, kind, m, n, k, grown):
     assert small[0] <= large[0] * (1 + 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), PRODUCTS, DIMENSIONS, DIMENSIONS, DIMENSIONS)
 def test_twice_the_peak_or_the_bandwidth_never_slows_a_product(data, kind, m, n, k):
     c = data.draw(allowed(kind))
@@ -58,7 +58,7 @@ def test_twice_the_peak_or_the_bandwidth_never_slows_a_product(data, kind, m, n,
     assert max(seconds(kind, c, limits, m=m, n=n, k=k)[0] for limits in faster) <= here * (1 + 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), PRODUCTS, DIMENSIONS, DIMENSIONS, DIMENSIONS)
 def test_no_product_beats_the_data_sheet(data, kind, m, n, k):
     c = data.draw(allowed(kind, most=1.0))
@@ -126,7 +126,6 @@ def test_long_causal_attention_takes_about_half_as_long_as_full():
     assert 0.4 < causal / full < 0.65
 
 
-@settings(deadline=None)
 @given(st.floats(1, 1e12))
 def test_a_memory_bound_kernel_takes_positive_time_that_rises(size):
     times = seconds("memory.add", started("memory.add"), bytes=[size, 2 * size])
@@ -153,7 +152,7 @@ def test_balanced_experts_do_not_depend_on_what_skew_costs():
     assert seconds("grouped_gemm.bf16", even, **SHAPE, skew=0) == seconds("grouped_gemm.bf16", skewed, **SHAPE, skew=0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.floats(0.01, 2), st.sampled_from([1, 2, 4, 8, 16, 32]))
 def test_skewed_experts_are_never_faster_than_balanced_ones(data, skew, ep):
     c = data.draw(allowed("grouped_gemm.bf16"))

@@ -1,7 +1,7 @@
 """Routes: what a transfer crosses, what two transfers share, and that stamped nodes agree with the template."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError
 from runcast.simulator.hardware import Cluster, attached, cluster, device, duplex, half_duplex
@@ -227,7 +227,6 @@ def test_every_gpu_of_a_large_cluster_has_its_own_links(large: Cluster) -> None:
 
 
 @given(nics=st.integers(8, 40))
-@settings(deadline=None)
 def test_every_nic_serves_exactly_one_gpu_when_there_are_enough(nics: int) -> None:
     machine = cluster({"base": "dgx-h100", "nics": nics}, 1)
     served = [nic for g in range(8) for nic in machine.nics_of_gpu(g)]
@@ -235,7 +234,6 @@ def test_every_nic_serves_exactly_one_gpu_when_there_are_enough(nics: int) -> No
 
 
 @given(nics=st.sampled_from([1, 2, 4, 8]), base=st.sampled_from(["dgx-h100", "dgx-a100", "dgx-b200"]))
-@settings(deadline=None)
 def test_few_nics_serve_equally_many_gpus(nics: int, base: str) -> None:
     machine = cluster({"base": base, "nics": nics}, 1)
     own = [machine.nic_of(g) for g in range(8)]
@@ -243,7 +241,6 @@ def test_few_nics_serve_equally_many_gpus(nics: int, base: str) -> None:
 
 
 @given(gpu=st.integers(0, 4095))
-@settings(deadline=None)
 def test_every_node_routes_as_node_zero_does(large: Cluster, gpu: int) -> None:
     node, local = large.node_of(gpu), gpu - large.gpus_of(large.node_of(gpu)).start
     shifted = [name.replace("n0.", f"n{node}.", 1) for name in names(large, large.h2d_route(local))]
@@ -257,7 +254,6 @@ def mixed() -> Cluster:
 
 
 @given(a=st.integers(0, 71), b=st.integers(0, 71))
-@settings(deadline=None)
 def test_a_route_is_a_path_from_source_to_destination(mixed: Cluster, a: int, b: int) -> None:
     ends = {wire.link.name: (wire.src, wire.dst) for wire in mixed.graph.wires}
     steps = [ends[name] for name in names(mixed, mixed.route(mixed.gpu(a), mixed.gpu(b)))]

@@ -31,7 +31,7 @@ shapes = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(shapes=shapes, spare=st.integers(0, 9), seed=st.integers(0, 2**32))
 def test_every_byte_arrives_and_no_other_changes(device, shapes, spare, seed):
     targets = [Target(elements, dtype, shift, device) for elements, dtype, shift, _ in shapes]

@@ -21,7 +21,7 @@ _MEMO = Memo()  # clusters and profiles of all tests in one process; results do 
 def law(examples: int) -> settings:
     """Settings of a test that sees the same few scenarios in every run."""
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=slow)
+    return settings(max_examples=examples, derandomize=True, suppress_health_check=slow)
 
 
 def resolved(table: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Resolved | ResolvedTrain:

@@ -271,7 +271,7 @@ def longest_path(layers, time):
     return max(map(at, edges))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 9), min_size=len(CELLS), max_size=len(CELLS)))
 def test_a_pair_takes_the_longest_path_of_its_graph(times):
     step = PAIRS

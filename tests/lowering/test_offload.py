@@ -119,7 +119,7 @@ def by_hand(order, layers, slots, forward, backward, copy):
     return now
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(["gpipe", "1f1b"]),
     micro_batches=st.integers(1, 3),
@@ -190,7 +190,7 @@ def with_offload(step, **given):
     return ResolvedTrain(step.scenario.model_copy(update={"offload": step.scenario.offload.model_copy(update=given)}))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(step=steps(), slots=st.integers(1, 3), copies=st.lists(st.sampled_from([0.0, 0.5, 3.0, 40.0]), min_size=2))
 def test_faster_copies_never_make_a_step_slower(step, slots, copies):
     away = with_offload(step, activations=1.0, slots=slots)
@@ -199,7 +199,7 @@ def test_faster_copies_never_make_a_step_slower(step, slots, copies):
     assert fast <= slow + 1e-9
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(step=steps(), slots=st.integers(1, 3), copy=st.sampled_from([0.0, 3.0, 40.0]))
 def test_offload_never_raises_what_a_rank_holds(step, slots, copy):
     shares = [peaks(timed(with_offload(step, activations=share, slots=slots), copy)) for share in (0.0, 0.5, 1.0)]
@@ -209,7 +209,7 @@ def test_offload_never_raises_what_a_rank_holds(step, slots, copy):
             assert whole.bytes <= half.bytes
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(step=steps(), slots=st.integers(1, 3), copy=st.sampled_from([0.0, 3.0, 40.0]))
 def test_slots_bound_what_is_on_its_way(step, slots, copy):
     """Of schedules whose weight gradients follow at once: those that wait keep what they read."""

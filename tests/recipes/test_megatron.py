@@ -389,7 +389,7 @@ def scenarios(draw):
     }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(scenarios())
 def test_a_scenario_comes_back_from_its_arguments(tmp_path_factory, table):
     heads = {"qwen2.5-7b": 4}.get(table["model"]["preset"], 8)

@@ -158,7 +158,7 @@ def test_shares_come_in_multiples_of_what_a_schedule_takes():
     assert share([1, 1], [3.0, 1.0], 32, unit=4) == (8, 24)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 4), st.floats(0.1, 10)), min_size=1, max_size=3), st.integers(1, 6))
 def test_no_other_shares_are_done_sooner(classes, even):
     sizes, each = [size for size, _ in classes], [seconds for _, seconds in classes]

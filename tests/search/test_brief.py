@@ -8,7 +8,7 @@ from runcast.simulator.base.memo import Memo
 from runcast.simulator.schedules import build
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(["1f1b", "interleaved", "interleaved-overlap"]), ranks=st.integers(1, 6),
     groups=st.integers(1, 9), wider=st.integers(0, 3), chunks=st.integers(1, 4), rest=st.integers(0, 3),

@@ -50,7 +50,7 @@ PLANS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(base=st.sampled_from([DENSE, EXPERTS]), plan=PLANS)
 def test_no_bound_is_above_a_simulation(base, plan):
     try:
@@ -65,7 +65,7 @@ def test_no_bound_is_above_a_simulation(base, plan):
     )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(base=st.sampled_from([DENSE, EXPERTS]), plan=PLANS)
 def test_states_of_another_schedule_are_no_more_than_a_plan_needs(base, plan):
     assume(plan["schedule"]["name"] not in ("zb-v", "v-min", "dualpipe"))

@@ -42,7 +42,7 @@ updates = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(updates)
 def test_no_two_ops_overlap_on_a_track(timeline: Timeline) -> None:
     tracks = defaultdict(list)
@@ -53,7 +53,7 @@ def test_no_two_ops_overlap_on_a_track(timeline: Timeline) -> None:
         assert all(end <= start for (_, end), (start, _) in zip(sorted(spans), sorted(spans)[1:], strict=False))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(updates)
 def test_arrows_begin_in_a_slice_and_end_at_the_start_of_one(timeline: Timeline) -> None:
     found = trace(timeline)

@@ -98,7 +98,7 @@ def test_only_the_lanes_decide_which_pipeline_is_faster(rounds):
     assert (apart, shared) == ([4 * rounds + 5, 8 * rounds + 1], [8 * rounds + 4, 8 * rounds + 1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(some_seconds, some_seconds, some_seconds, st.integers(1, 4), st.integers(1, 3))
 def test_three_stage_on_shared_lanes_is_the_fluid_model(h, beta, load, n, r):
     expected = fluid(Fraction(h), Fraction(beta), Fraction(load), n, r)

@@ -89,7 +89,7 @@ def _key(program: Program, op: int) -> tuple[str, int]:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("profile", PROFILES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_on_clusters(profile, pipeline, machine, data):
     write, buffers = PIPELINES[pipeline]
@@ -99,7 +99,7 @@ def test_on_clusters(profile, pipeline, machine, data):
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), shared=st.booleans())
 def test_with_costs_by_kind(pipeline, data, shared):
     write, buffers = PIPELINES[pipeline]

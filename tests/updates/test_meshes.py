@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from runcast.simulator.systems.weight_update.lower import Layout, Payload, TransferPlan, make_transfer, unfolded
 from runcast.simulator.systems.weight_update.lower.transfer.meshes import EVERY, Mesh, deal
 
-MANY = settings(max_examples=100, deadline=None)
+MANY = settings(max_examples=100)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from runcast.simulator.systems.weight_update.lower import (
     with_readers,
 )
 
-MANY = settings(max_examples=200, deadline=None)
-FEW = settings(max_examples=40, deadline=None)
+MANY = settings(max_examples=200)
+FEW = settings(max_examples=40)
 seconds = st.integers(0, 96).map(lambda n: n / 16)
 
 
@@ -197,7 +197,7 @@ def test_two_stage_closed_form(n, times, owned, h, copy, cast, load):
     assert makespan(two_stage(update), h, cast, load, copy) == closed
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(questions(), st.booleans(), seconds, seconds, seconds, seconds)
 def test_two_stage_for_any_assignment(question, single, h, copy, cast, load):
     """The same sum where rounds are uneven: a read is waited for once a round, all else once a bucket."""

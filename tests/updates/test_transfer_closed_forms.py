@@ -22,7 +22,7 @@ from runcast.simulator.systems.weight_update.lower import (
     unfolded,
 )
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 seconds = st.integers(0, 96).map(lambda n: n / 16)
 counts = st.integers(1, 5)
 

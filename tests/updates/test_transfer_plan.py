@@ -14,7 +14,7 @@ from runcast.simulator.systems.weight_update.lower import (
 )
 from runcast.simulator.systems.weight_update.lower.transfer import assign_targets
 
-MANY = settings(max_examples=100, deadline=None)
+MANY = settings(max_examples=100)
 
 
 def transfer(

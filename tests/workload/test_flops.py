@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.base.op_kinds import ATTENTION, op_kind
 from runcast.simulator.models import preset_names
@@ -238,7 +238,6 @@ def test_a_gpt_counts_as_the_published_formula(layers, hidden, heads):
     etp=st.sampled_from([1, 2]),
     sequence_parallel=st.booleans(),
 )
-@settings(deadline=None)
 def test_ranks_together_compute_what_one_would(name, tp, cp, cp_type, etp, sequence_parallel):
     """Without sequence parallelism ranks of a tensor-parallel group repeat what works on a rank's own tokens."""
     spec, ep = SPECS[name], max(tp * cp // etp, 1)

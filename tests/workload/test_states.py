@@ -53,7 +53,7 @@ def splits(spec):
 
 @pytest.mark.parametrize("name", preset_names())
 @given(data=st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_ranks_together_hold_the_model_and_what_is_on_all_of_them(name, data):
     spec = preset(name)
     tp, etp = (data.draw(st.sampled_from(splits(spec))) for _ in range(2))
