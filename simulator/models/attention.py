@@ -41,7 +41,7 @@ def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
     qk_norm = (memory_bound("rms_norm", "qk_norm", "qkv", dim, turned, 2, shard, turned * shard.wide),)
     rope = (memory_bound("rope", "rope", "qkv", dim, turned, 2, shard),)
     gated = tokens * heads * dim
-    read = gated * shard.kept("attn_proj", shard.narrow)
+    read = gated * shard.stored_bytes("attn_proj", shard.narrow)
     gate = (memory_bound("gate", "output_gate", "activation", dim, gated, 3, shard, read),)
     return (
         *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=shard.wide),
@@ -74,7 +74,7 @@ def scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: int
     else:
         parts = shard.cp
     shape = (shard.batch, seq, heads, kv_heads, qk_dim, v_dim, 1, window, parts)
-    next_reads = shard.wide if spec.output_gate else shard.kept("attn_proj", shard.narrow)
+    next_reads = shard.wide if spec.output_gate else shard.stored_bytes("attn_proj", shard.narrow)
     shared = "attn_proj" in dict(shard.stored) or next_reads == shard.wide
     own = 0 if shared and not ulysses else shard.wide
     kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))
@@ -94,7 +94,7 @@ def _unfused(spec: ModelSpec, shard: Shard, heads: int) -> Kernels:
     scores, out = rows * seq, rows * spec.v_head_dim
     passes, keeps = (6 * wide + 1, (wide, 1, wide)) if shard.dropout else (4 * wide, (wide,))
     kept = tuple(Kept("core_attn", scores * each) for each in keeps)
-    read = (Kept("proj", round(out * (wide if spec.output_gate else shard.kept("attn_proj", shard.narrow)))),)
+    read = (Kept("proj", round(out * (wide if spec.output_gate else shard.stored_bytes("attn_proj", shard.narrow)))),)
     return (
         Kernel("gemm", "scores", "core_attn", (rows, seq, spec.qk_head_dim), plain, trained=False),
         Kernel("softmax", "softmax", "core_attn", (seq,), shard.dtype, scores * passes, kept),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .kernels import ALIGNED_BYTES, aligned_bytes
 from .model import ModelSpec
-from .shard import Shard, seen
+from .shard import Shard, rank_view
 
 PADDED, _PADDED_HEAD = 64, 32
 """Widths, and heads without fused attention, are padded to multiples of these."""
@@ -37,7 +37,7 @@ class Awkward:
 
 def awkward_shapes(spec: ModelSpec, shard: Shard, head_multiple: int) -> tuple[Awkward, ...]:
     """Those of a model on one rank whose fused attention takes heads of a multiple of so many elements."""
-    spec, shard = seen(spec, shard)
+    spec, shard = rank_view(spec, shard)
     return (*_heads(spec, shard, head_multiple), *_widths(spec, shard))
 
 

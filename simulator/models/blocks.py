@@ -15,7 +15,7 @@ from .build import gemm, memory_bound
 from .kernels import Kept, Kernel, Kernels
 from .model import LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, matrix, norm
-from .shard import Shard, seen
+from .shard import Shard, rank_view
 
 _SECOND_NORMS = {"gemma2": ("pre_feedforward_layernorm", "post_feedforward_layernorm")}
 
@@ -111,7 +111,7 @@ class Layer:
 
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`, MTP layers counted on behind the stack."""
-    spec, shard = seen(spec, shard)
+    spec, shard = rank_view(spec, shard)
     own, group = _mixer(spec, number, shard)
     sandwich = (_post_norm(spec, shard),) if spec.sandwich_norms else ()
     meeting = sandwich if spec.parallel_residual else (*sandwich, _residual(spec, shard))
@@ -124,7 +124,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
         mlp=mlp.kernels(spec, shard, table, "shared_experts" if of else "mlp"),
         experts=moe.experts(spec, of, shard, table) if of else (),
         after=(
-            *(moe.returned(spec, of, shard) if of else ()),
+            *(moe.combine(spec, of, shard) if of else ()),
             *sandwich,
             _residual(spec, shard, 2 if spec.parallel_residual else 1),
         ),
@@ -142,7 +142,7 @@ def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels
 
 def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
     """Looking up the tokens; each rank of a tensor-parallel group has a part of the vocabulary."""
-    spec, shard = seen(spec, shard)
+    spec, shard = rank_view(spec, shard)
     size = 2 * shard.wide * shard.tokens * spec.hidden_size
     kept = (Kept("embedding", shard.wide * shard.own_tokens * spec.hidden_size),)
     norm = (_norm(spec, shard, "embedding_norm", shard.wide, "embedding"),) if spec.embedding_norm else ()
@@ -155,7 +155,7 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
     Pass by pass as in Megatron-LM (core/tensor_parallel/cross_entropy.py), a logit moves 38 bytes forward: cast 6,
     maximum 4, subtract 8, exponential 8, sum 4, divide 8, and 14 backward (of logits in 16 bits).
     """
-    spec, shard = seen(spec, shard)
+    spec, shard = rank_view(spec, shard)
     table = head_parameters(spec)
     words, _ = matrix(table, "logits", shard.tp)
     logits = gemm(shard, table, "logits", "head", shard.tokens, dtype=shard.plain)
@@ -167,7 +167,7 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
 
 def mtp_in(spec: ModelSpec, shard: Shard) -> Kernels:
     """What a multi-token-prediction layer has before its decoder layer: two norms and a projection of both."""
-    spec, shard = seen(spec, shard)
+    spec, shard = rank_view(spec, shard)
     norms = (_norm(spec, shard, "enorm"), _norm(spec, shard, "hnorm"))
     return (*norms, *gemm(shard, mtp_parameters(spec), "eh_proj", "mlp", shard.own_tokens, "mtp", keeps=shard.wide))
 

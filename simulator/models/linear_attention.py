@@ -32,7 +32,7 @@ def kernels(spec: ModelSpec, of: LinearAttention, shard: Shard) -> Kernels:
     key_dim, value_dim = of.key_head_dim, of.value_head_dim
     rows, wide = tokens * split(of.num_value_heads, shard.tp), shard.wide
     chunk_kept, state_kept = Kept("core_attn", rows * _SCAN_CHUNK * wide), Kept("proj", tokens * value * wide)
-    read = tokens * value * shard.kept("attn_proj", shard.narrow)
+    read = tokens * value * shard.stored_bytes("attn_proj", shard.narrow)
 
     def product(name: str, n: int, k: int, kept: Kept) -> Kernel:
         return Kernel("gemm", name, "core_attn", (rows, n, k), shard.plain, keeps=(kept,), trained=False)

@@ -37,7 +37,7 @@ def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kern
     kind, tokens = "swiglu" if spec.gated_ffn else "gelu", shard.tokens
     activated = tokens * inter
     kept = activated * (shard.narrow + shard.wide * (shard.keeps_gate and spec.gated_ffn))
-    stored = shard.kept("mlp_act" if part == "mlp" else "moe_act", shard.wide)
+    stored = shard.stored_bytes("mlp_act" if part == "mlp" else "moe_act", shard.wide)
     moved = 3 if spec.gated_ffn else 2
     return (
         *gemm(shard, table, "up", part, tokens, "up", keeps=stored),

@@ -59,7 +59,7 @@ def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
     matrices = n_elements(each for each in table if each.gemm == "experts") // (count * hidden * inter)
     shape = (rows, hidden, inter, moe.num_experts_per_tok, count, shard.etp, shard.ep, matrices)
     made = rows * inter / shard.etp
-    stored, activated = shard.kept("expert_fc1", shard.narrow), shard.kept("moe_act", shard.wide)
+    stored, activated = shard.stored_bytes("expert_fc1", shard.narrow), shard.stored_bytes("moe_act", shard.wide)
     keeps = (
         Kept("moe", round(rows * hidden * stored + (matrices - 1) * made * activated)),
         Kept("activation", round(made * shard.narrow)),
@@ -71,7 +71,7 @@ def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
     )
 
 
-def returned(spec: ModelSpec, moe: Moe, shard: Shard) -> Kernels:
+def combine(spec: ModelSpec, moe: Moe, shard: Shard) -> Kernels:
     """Adding up what the experts of each token gave, the shared ones too.
 
     The router's weights were multiplied in before the last product of the experts, as Megatron-Core does it, so nothing

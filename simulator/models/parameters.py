@@ -40,7 +40,7 @@ class Parameter(NamedTuple):
         """Elements in a layer, those of all experts together."""
         return prod(self.shape) * (self.experts or 1)
 
-    def on_rank(self, ranks: int) -> tuple[int, ...]:
+    def rank_shape(self, ranks: int) -> tuple[int, ...]:
         """Shape on one of so many ranks of tp, or of etp for one expert; where units are fewer, ranks share one."""
         if self.cut is None:
             return self.shape
@@ -48,7 +48,7 @@ class Parameter(NamedTuple):
         unit = whole // self.units if self.units else 1
         return (*self.shape[: self.cut], split(whole // unit, ranks) * unit, *self.shape[self.cut + 1 :])
 
-    def replicated(self, ranks: int) -> bool:
+    def is_replicated(self, ranks: int) -> bool:
         """Whether ranks of tp (etp) have copies, which see different tokens under sequence parallelism."""
         return self.cut is None or 0 < self.units < ranks
 
@@ -87,7 +87,7 @@ def n_elements(table: Iterable[Parameter]) -> int:
 
 def matrix(table: Iterable[Parameter], gemm: str, ranks: int) -> tuple[int, int]:
     """(n, k) of a GEMM on one of so many ranks: outputs of all that it reads together; (0, 0) where there is none."""
-    shapes = [each.on_rank(ranks) for each in table if each.gemm == gemm]
+    shapes = [each.rank_shape(ranks) for each in table if each.gemm == gemm]
     return sum(shape[0] for shape in shapes), shapes[0][1] if shapes else 0
 
 

@@ -67,13 +67,13 @@ class Shard:
         """Bytes of an element of what a matrix product reads."""
         return min(element_bytes(self.linear), self.wide)
 
-    def kept(self, module: str, otherwise: float) -> float:
+    def stored_bytes(self, module: str, otherwise: float) -> float:
         """Bytes of an element of a module's input until the backward, where none is stated `otherwise`."""
         stored = dict(self.stored).get(module)
         return otherwise if stored is None else STORED[stored]
 
     @property
-    def dispatched(self) -> float:
+    def dispatch_bytes(self) -> float:
         """Bytes of an element of a token on its way to experts."""
         return STORED[self.dispatch] if self.dispatch else self.wide
 
@@ -92,7 +92,7 @@ def block(spec: ModelSpec, side: int) -> ModelSpec:
     )  # fmt: skip
 
 
-def seen(spec: ModelSpec, shard: Shard) -> tuple[ModelSpec, Shard]:
+def rank_view(spec: ModelSpec, shard: Shard) -> tuple[ModelSpec, Shard]:
     """The model and its sharding as one rank sees them: on a grid, its block and its share of the sequences alone."""
     if shard.side == 1:
         return spec, shard

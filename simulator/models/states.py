@@ -20,7 +20,7 @@ _STATE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 # Parameters
 
 
-class Held(NamedTuple):
+class Count(NamedTuple):
     """Parameters of one rank: dense ones have replicas over dp x cp, those of experts over ranks of their own.
 
     What is held `once` has no replica: nothing of it is reduced, gathered or sharded further.
@@ -31,67 +31,67 @@ class Held(NamedTuple):
     once: int = 0
 
 
-def all_held(parts: Iterable[Held]) -> Held:
+def sum_counts(parts: Iterable[Count]) -> Count:
     """All of them together."""
     dense, expert, once = 0, 0, 0
     for part in parts:
         dense, expert, once = dense + part.dense, expert + part.expert, once + part.once
-    return Held(dense, expert, once)
+    return Count(dense, expert, once)
 
 
-def held(table: Iterable[Parameter], *, tp: int, ep: int = 1, etp: int = 1) -> Held:
+def rank_count(table: Iterable[Parameter], *, tp: int, ep: int = 1, etp: int = 1) -> Count:
     """What one rank has of a table; experts are spread over ep and cut over etp."""
     dense, expert = 0, 0
     for each in table:
         if each.experts:
-            expert += split(each.experts, ep) * prod(each.on_rank(etp))
+            expert += split(each.experts, ep) * prod(each.rank_shape(etp))
         else:
-            dense += prod(each.on_rank(tp))
-    return Held(dense, expert)
+            dense += prod(each.rank_shape(tp))
+    return Count(dense, expert)
 
 
-def layer_held(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> Held:
+def layer_count(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> Count:
     """One layer on one rank; an MTP layer has its norms and the projection before it with it."""
-    return held(_layer(spec, number), tp=tp, ep=ep, etp=etp)
+    return rank_count(_layer(spec, number), tp=tp, ep=ep, etp=etp)
 
 
-def layer_replicated(spec: ModelSpec, number: int, *, tp: int) -> int:
+def layer_copies(spec: ModelSpec, number: int, *, tp: int) -> int:
     """What of a layer every rank of tp has a copy of, and learns from its own tokens alone under sequence parallelism.
 
     Keys and values of which there are fewer than ranks too; not the experts', which see what was sent to them.
     """
     table = [each for each in _layer(spec, number) if each.learned and not each.experts]
-    return held([each for each in table if each.replicated(tp)], tp=tp).dense
+    return rank_count([each for each in table if each.is_replicated(tp)], tp=tp).dense
 
 
-def embedding_held(spec: ModelSpec, *, tp: int, owners: int = 1) -> Held:
+def embedding_count(spec: ModelSpec, *, tp: int, owners: int = 1) -> Count:
     """Token embeddings, split by words, and learned positions and a norm on every rank.
 
     With `owners` above 1 the words of a rank are split once more, over so many ranks that would else be replicas.
     """
     words, *beside = embedding_parameters(spec)
     if owners == 1:
-        return held([words, *beside], tp=tp)
-    rows, hidden = words.on_rank(tp)
-    return Held(held(beside, tp=tp).dense, once=split(rows, owners) * hidden)
+        return rank_count([words, *beside], tp=tp)
+    rows, hidden = words.rank_shape(tp)
+    return Count(rank_count(beside, tp=tp).dense, once=split(rows, owners) * hidden)
 
 
-def head_held(spec: ModelSpec, *, tp: int, tied_here: bool = False) -> Held:
+def head_count(spec: ModelSpec, *, tp: int, tied_here: bool = False) -> Count:
     """The last norm and the output matrix; on a stage without the embedding a tied one is a copy."""
-    return held(head_parameters(spec, tied_here and spec.tie_word_embeddings), tp=tp)
+    return rank_count(head_parameters(spec, tied_here and spec.tie_word_embeddings), tp=tp)
 
 
-def head_replicated(spec: ModelSpec) -> int:
+def head_copies(spec: ModelSpec) -> int:
     """The last norm, which every rank of tp has."""
     return n_elements(each for each in head_parameters(spec) if each.cut is None)
 
 
-def trained(
+def adapter_count(
     spec: ModelSpec, number: int, rank: int, targets: Collection[str], *, tp: int, ep: int = 1, etp: int = 1
-) -> Held:
+) -> Count:
     """Adapters of one layer, which are held beside it: two factors of each product that has one; experts have none."""
     shard = Shard(1, 1, tp=tp, ep=ep, etp=etp, lora_rank=rank, adapted=tuple(targets))
-    return Held(sum(k.shape[1] * k.shape[2] for k in layer(spec, number, shard).all if k.part == "lora"))
+    return Count(sum(k.shape[1] * k.shape[2] for k in layer(spec, number, shard).all if k.part == "lora"))
 
 
 def _layer(spec: ModelSpec, number: int) -> Parameters:
@@ -121,7 +121,7 @@ class StateBytes:
 
 
 def state_bytes(
-    held: Held,
+    held: Count,
     *,
     zero: int,
     shard_dense: int,
@@ -130,17 +130,17 @@ def state_bytes(
     gradients: str = "fp32",
     moments: str = "fp32",
     master: bool = True,
-    trained: Held | None = None,
+    trained: Count | None = None,
 ) -> StateBytes:
     """What training with Adam keeps of the parameters of one rank.
 
     `zero` 1 shards moments and master weights over so many ranks, 2 gradients too, 3 weights too. Of `held`,
     `trained` have gradients (default: all). Weights in 32 bits are their own master; what products read in 8 or 4 bits
-    is a copy (`copies_each`) of weights in 16. Source: ZeRO, arXiv 1910.02054.
+    is a copy (`copy_bytes`) of weights in 16. Source: ZeRO, arXiv 1910.02054.
     """
     learned = held if trained is None else trained
 
-    def bytes_of(of: Held, each: float, sharded: bool) -> int:
+    def bytes_of(of: Count, each: float, sharded: bool) -> int:
         if not sharded:
             return round(sum(of) * each)
         return round((split(of.dense, shard_dense) + split(of.expert, shard_expert) + of.once) * each)
@@ -154,7 +154,7 @@ def state_bytes(
     )
 
 
-def copies_each(compute: str, zero: int) -> float:
+def copy_bytes(compute: str, zero: int) -> float:
     """Bytes of the quantized copies of a weight, which stay beside it; embedding and head are never quantized.
 
     Products in 8 or 4 bits read two, along its rows and its columns; zero 3 makes them of what it gathers. Scales of
@@ -167,7 +167,7 @@ def copies_each(compute: str, zero: int) -> float:
 # Activations
 
 
-def kept(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> dict[str, int]:
+def activations(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> dict[str, int]:
     """Bytes that one layer keeps of one micro-batch, by part, when `parts` are recomputed ("full": all).
 
     What enters the layer counts where it was made: in the layer before, or the embedding. So a layer that is recomputed
@@ -185,12 +185,12 @@ def kept(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> dict[
     return found
 
 
-def kept_bytes(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> int:
-    """All bytes of `kept`."""
-    return sum(kept(layer, mode, parts).values())
+def activation_bytes(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> int:
+    """The bytes of all parts together."""
+    return sum(activations(layer, mode, parts).values())
 
 
-def recomputed(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> Kernels:
+def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> Kernels:
     """The kernels of a layer that run once more before its backward, in forward order.
 
     Of experts whose activation alone is recomputed it is a kernel of its own, over all their rows.

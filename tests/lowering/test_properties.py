@@ -10,7 +10,7 @@ from runcast.simulator.base.op_kinds import ATTENTION, EXPERTS, PRODUCT, of_form
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.models.kernels import Kernel, flop
-from runcast.simulator.models.states import recomputed
+from runcast.simulator.models.states import recomputation
 from runcast.simulator.program import validate
 from runcast.simulator.schedules import SCHEDULES
 from runcast.simulator.systems.train_step.flop import model_flop
@@ -100,7 +100,7 @@ def test_all_ranks_together_do_what_the_model_and_recomputation_need(step):
         done += flop(kernel) * len(program.places[place[program.lanes_of[op][0]]].ranks)
     mode = "full" if plan.again.full else "selective"
     per_micro_batch = sum(
-        flop(kernel) for n in range(LAYERS) for kernel in recomputed(plan.layer(n), mode, plan.again.parts)
+        flop(kernel) for n in range(LAYERS) for kernel in recomputation(plan.layer(n), mode, plan.again.parts)
     )
     again = per_micro_batch * step.microbatches * plan.dims.world_size / plan.dims.pp
     expected = model_flop(plan, step.scenario.batch.global_) + again

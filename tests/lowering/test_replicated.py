@@ -1,7 +1,7 @@
 """Gradients that tensor-parallel ranks make of their own tokens and add up before their norm, by hand."""
 
 import pytest
-from runcast.simulator.models.states import layer_replicated
+from runcast.simulator.models.states import layer_copies
 
 from .steps import DIM, EXPERTS, HIDDEN, LAYERS, MOE, makespan, ops, program, resolved
 
@@ -10,14 +10,14 @@ SMALL_V3 = {"num_hidden_layers": 4, "first_k_dense_replace": 1, "n_routed_expert
 
 def test_what_a_layer_has_on_every_rank():
     dense, moe = resolved().plan.spec, resolved(model=MOE).plan.spec
-    assert layer_replicated(dense, 0, tp=4) == 2 * HIDDEN
-    assert layer_replicated(dense, 0, tp=8) == 2 * HIDDEN + 2 * DIM * HIDDEN  # four heads of keys and values
-    assert layer_replicated(moe, 0, tp=2) == 2 * HIDDEN + EXPERTS * HIDDEN + 2 * DIM  # norms of heads too
+    assert layer_copies(dense, 0, tp=4) == 2 * HIDDEN
+    assert layer_copies(dense, 0, tp=8) == 2 * HIDDEN + 2 * DIM * HIDDEN  # four heads of keys and values
+    assert layer_copies(moe, 0, tp=2) == 2 * HIDDEN + EXPERTS * HIDDEN + 2 * DIM  # norms of heads too
     v3 = resolved(2, 2, {"preset": "deepseek-v3", "overrides": {}}, overrides=SMALL_V3, parallel={"pp": 2}).plan.spec
     latents = 7168 * (1536 + 512 + 64) + 1536 + 512
-    assert layer_replicated(v3, 0, tp=2) == 2 * 7168 + latents
-    assert layer_replicated(v3, 1, tp=2) == 2 * 7168 + latents + 8 * 7168
-    assert layer_replicated(v3, 4, tp=2) == 2 * 7168 + latents + 8 * 7168 + 2 * 7168**2 + 3 * 7168
+    assert layer_copies(v3, 0, tp=2) == 2 * 7168 + latents
+    assert layer_copies(v3, 1, tp=2) == 2 * 7168 + latents + 8 * 7168
+    assert layer_copies(v3, 4, tp=2) == 2 * 7168 + latents + 8 * 7168 + 2 * 7168**2 + 3 * 7168
 
 
 @pytest.mark.parametrize("pp", [1, 2])

@@ -15,7 +15,7 @@ from runcast.simulator.models.blocks import embedding, head, layer
 from runcast.simulator.models.kernels import flop
 from runcast.simulator.models.model import ModelSpec, Moe
 from runcast.simulator.models.shard import Shard
-from runcast.simulator.models.states import kept, kept_bytes, recomputed
+from runcast.simulator.models.states import activation_bytes, activations, recomputation
 from torch.nn import functional
 
 WORDS, SEQ = 51200, 2048
@@ -43,13 +43,13 @@ def test_all_of_a_gpt_layer(name):
     heads, hidden, _, _, _, batch = PUBLISHED[name]
     ours, sbh = layer(gpt(heads, hidden), 0, Shard(batch, SEQ, unfused=True, dropout=True)), SEQ * batch * hidden
     masks = 2 * sbh
-    assert kept_bytes(ours) + masks == 34 * sbh + 5 * heads * SEQ * SEQ * batch
+    assert activation_bytes(ours) + masks == 34 * sbh + 5 * heads * SEQ * SEQ * batch
 
 
 def test_each_part_of_a_gpt_layer():
     spec, shard = gpt(64, 6144), Shard(4, SEQ)
     sbh = 4 * SEQ * 6144
-    assert kept(layer(spec, 0, shard)) == {
+    assert activations(layer(spec, 0, shard)) == {
         "layernorm": 4 * sbh,
         "qkv": 6 * sbh,
         "core_attn": log_sum_exps(spec, shard),
@@ -67,9 +67,9 @@ def test_modes_under_tensor_and_sequence_parallelism(name, tp):
     heads, hidden, _, _, _, batch = PUBLISHED[name]
     sbh, spec = SEQ * batch * hidden, gpt(heads, hidden)
     whole, halves = (layer(spec, 0, Shard(batch, SEQ, tp=tp, sequence_parallel=parallel)) for parallel in (True, False))
-    assert kept_bytes(whole, "selective", ("core_attn",)) == 32 * sbh // tp
-    assert kept_bytes(whole, "full") == 2 * sbh // tp
-    assert kept_bytes(halves, "selective", ("core_attn",)) == 8 * sbh + 24 * sbh // tp
+    assert activation_bytes(whole, "selective", ("core_attn",)) == 32 * sbh // tp
+    assert activation_bytes(whole, "full") == 2 * sbh // tp
+    assert activation_bytes(halves, "selective", ("core_attn",)) == 8 * sbh + 24 * sbh // tp
 
 
 @pytest.mark.parametrize(("name", "saved", "share"), [("175B", 0.70, 0.027), ("530B", 0.65, 0.016)])
@@ -81,9 +81,9 @@ def test_what_recomputing_attention_saves_and_costs(name, saved, share):
     heads, hidden, *_ = PUBLISHED[name]
     flash = Shard(1, SEQ)
     ours, sbh = layer(gpt(heads, hidden), 0, flash), SEQ * hidden
-    dropped = kept(layer(gpt(heads, hidden), 0, replace(flash, unfused=True, dropout=True)))["core_attn"]
+    dropped = activations(layer(gpt(heads, hidden), 0, replace(flash, unfused=True, dropout=True)))["core_attn"]
     assert dropped / (dropped + 34 * sbh) == pytest.approx(saved, abs=0.005)
-    redone = 2 * sum(flop(kernel) for kernel in recomputed(ours, "selective", ("core_attn",)))
+    redone = 2 * sum(flop(kernel) for kernel in recomputation(ours, "selective", ("core_attn",)))
     forward = sum(flop(kernel) for kernel in ours.all) + redone / 2
     assert redone / forward == pytest.approx(share, abs=0.0005)
 
@@ -94,7 +94,7 @@ def test_the_first_stage_of_published_runs(name, mode):
     """p micro-batches of L / p layers are under way, so sbhL / t x 34 (or 2), less masks, whatever p is."""
     heads, hidden, layers, stages, _, batch = PUBLISHED[name]
     ours = layer(gpt(heads, hidden, layers), 0, Shard(batch, SEQ, tp=8))
-    of_stage = kept_bytes(ours, mode, ("core_attn",)) * layers // stages * stages
+    of_stage = activation_bytes(ours, mode, ("core_attn",)) * layers // stages * stages
     assert of_stage == SEQ * batch * hidden * layers // 8 * {"selective": 32, "full": 2}[mode]
 
 
@@ -112,7 +112,7 @@ def test_what_lies_beside_the_layers():
 def test_recomputing_a_part_drops_what_it_made():
     ours = layer(gpt(64, 6144), 0, Shard(1, SEQ))
     for part, left in {"layernorm": 28, "activation": 24, "mlp": 16}.items():
-        dropped = kept_bytes(ours) - kept_bytes(ours, "selective", (part,))
+        dropped = activation_bytes(ours) - activation_bytes(ours, "selective", (part,))
         assert dropped == SEQ * 6144 * (32 - left)
 
 
@@ -122,17 +122,18 @@ def names(kernels):
 
 def test_kernels_of_a_dense_layer_that_run_again():
     ours = layer(gpt(64, 6144), 0, Shard(1, SEQ))
-    assert recomputed(ours) == ()
-    assert names(recomputed(ours, "selective", ("core_attn",))) == ["attention"]
-    assert names(recomputed(ours, "selective", ("layernorm", "activation"))) == ["input_norm", "mlp_norm", "activation"]
-    assert names(recomputed(ours, "selective", ("mlp",))) == ["up", "activation", "down"]
-    assert names(recomputed(ours, "selective", ("moe", "shared_experts", "mla_up_proj"))) == []
-    assert recomputed(ours, "full") == ours.all
+    assert recomputation(ours) == ()
+    assert names(recomputation(ours, "selective", ("core_attn",))) == ["attention"]
+    cheap = recomputation(ours, "selective", ("layernorm", "activation"))
+    assert names(cheap) == ["input_norm", "mlp_norm", "activation"]
+    assert names(recomputation(ours, "selective", ("mlp",))) == ["up", "activation", "down"]
+    assert names(recomputation(ours, "selective", ("moe", "shared_experts", "mla_up_proj"))) == []
+    assert recomputation(ours, "full") == ours.all
 
 
 def test_a_full_recompute_is_one_more_forward():
     ours = layer(gpt(64, 6144), 0, Shard(1, SEQ))
-    assert sum(map(flop, recomputed(ours, "full"))) == sum(map(flop, ours.all))
+    assert sum(map(flop, recomputation(ours, "full"))) == sum(map(flop, ours.all))
 
 
 MOE = replace(
@@ -143,28 +144,28 @@ MOE = replace(
 
 def test_the_activation_of_experts_runs_again_alone():
     ours = layer(MOE, 1, Shard(1, 256, ep=4, etp=2, tp=2))
-    *_, swiglu = recomputed(ours, "selective", ("activation",))
+    *_, swiglu = recomputation(ours, "selective", ("activation",))
     assert (swiglu.kind, swiglu.bytes) == ("swiglu", 2 * 3 * (256 // 2 * 4 * 2) * 128 // 2)
     rows_kept = 2 * (256 // 2 * 4 * 2) * 128 // 2 + 2 * 256 * 256 // 2  # of experts, and of the shared ones
-    assert kept(ours)["activation"] == rows_kept
-    assert "activation" not in kept(ours, "selective", ("activation",))
+    assert activations(ours)["activation"] == rows_kept
+    assert "activation" not in activations(ours, "selective", ("activation",))
 
 
 def test_a_moe_layer_that_runs_again_is_all_from_router_to_combine():
     ours = layer(MOE, 1, Shard(1, 256))
-    assert names(recomputed(ours, "selective", ("moe",))) == [
+    assert names(recomputation(ours, "selective", ("moe",))) == [
         *("router", "topk", "permute", "up", "activation", "down", "sort", "experts", "unsort", "unpermute"),
         "add_shared",
     ]
-    assert set(kept(ours, "selective", ("moe",))) == {"layernorm", "qkv", "core_attn", "proj", "residual"}
-    assert names(recomputed(ours, "selective", ("shared_experts",))) == ["up", "activation", "down"]
-    assert names(recomputed(ours, "selective", ("mlp",))) == []
+    assert set(activations(ours, "selective", ("moe",))) == {"layernorm", "qkv", "core_attn", "proj", "residual"}
+    assert names(recomputation(ours, "selective", ("shared_experts",))) == ["up", "activation", "down"]
+    assert names(recomputation(ours, "selective", ("mlp",))) == []
 
 
 def test_a_moe_layer_by_part():
     """256 tokens of 512, four of 16 experts of 128 each, and shared ones of 256: all in bf16."""
     tokens, rows = 256, 256 * 4
-    assert kept(layer(MOE, 1, Shard(1, tokens))) == {
+    assert activations(layer(MOE, 1, Shard(1, tokens))) == {
         "layernorm": 2 * 2 * tokens * 512,
         "qkv": 2 * 3 * tokens * 512,
         "core_attn": 4 * 8 * tokens,
@@ -181,16 +182,16 @@ def test_up_projections_of_mla_keep_what_attention_reads():
     """DeepSeek-V3: 128 heads of 192 for q and k and 128 for v; latents of 1536 and 512 + 64."""
     tokens = 4096
     ours = layer(preset("deepseek-v3"), 0, Shard(1, tokens))
-    assert kept(ours)["mla_up_proj"] == 2 * tokens * 128 * (192 + 192 + 128)
-    assert kept(ours)["qkv"] == 2 * tokens * (1536 + 576) + 2 * tokens * (1536 + 512)
-    assert "mla_up_proj" not in kept(ours, "selective", ("mla_up_proj",))
-    assert names(recomputed(ours, "selective", ("mla_up_proj",))) == ["q_up", "kv_up", "rope"]
+    assert activations(ours)["mla_up_proj"] == 2 * tokens * 128 * (192 + 192 + 128)
+    assert activations(ours)["qkv"] == 2 * tokens * (1536 + 576) + 2 * tokens * (1536 + 512)
+    assert "mla_up_proj" not in activations(ours, "selective", ("mla_up_proj",))
+    assert names(recomputation(ours, "selective", ("mla_up_proj",))) == ["q_up", "kv_up", "rope"]
 
 
 def test_8_bits_are_kept_where_a_product_reads_them():
     """Norms, GELU and attention give inputs of products, so 1 byte; attention's own backward reads 2 bytes more."""
     spec, sbh = gpt(64, 6144), SEQ * 6144
-    ours = kept(layer(spec, 0, Shard(1, SEQ, linear="fp8")))
+    ours = activations(layer(spec, 0, Shard(1, SEQ, linear="fp8")))
     assert (ours["layernorm"], ours["activation"], ours["proj"]) == (2 * sbh, 4 * sbh, sbh)
     assert ours["core_attn"] == 2 * sbh + 4 * 64 * SEQ
 
@@ -199,7 +200,7 @@ def test_what_enters_the_product_behind_attention_is_kept_once_in_the_type_that_
     """12 bits and a scale in 32 for 128 elements, in place of a byte and of the two that attention's backward reads."""
     spec, sbh = gpt(64, 6144), SEQ * 6144
     for linear in ("bf16", "fp8"):
-        ours = kept(layer(spec, 0, Shard(1, SEQ, linear=linear, stored=(("attn_proj", "e5m6"),))))
+        ours = activations(layer(spec, 0, Shard(1, SEQ, linear=linear, stored=(("attn_proj", "e5m6"),))))
         assert (ours["proj"], ours["core_attn"]) == ((12 + 32 / 128) / 8 * sbh, 4 * 64 * SEQ)
 
 
@@ -207,38 +208,38 @@ def test_inputs_of_networks_and_experts_are_kept_in_the_types_that_are_stated():
     """DeepSeek-V3: experts read 8 copies of a token, 7168 wide; they and the shared one activate 2 x 2048."""
     tokens, spec, byte = 4096, preset("deepseek-v3"), 1 + 4 / 128
     stored = Shard(1, tokens, stored=(("mlp_act", "fp8"), ("expert_fc1", "fp8"), ("moe_act", "fp8")))
-    dense, sparse = (kept(layer(spec, number, stored)) for number in (0, 5))
+    dense, sparse = (activations(layer(spec, number, stored)) for number in (0, 5))
     assert dense["mlp"] == 2 * 18432 * tokens * byte
     assert sparse["moe"] == 8 * tokens * (7168 + 2 * 2048) * byte
     assert sparse["shared_experts"] == 2 * 2048 * tokens * byte
-    plain = kept(layer(spec, 5, Shard(1, tokens)))
+    plain = activations(layer(spec, 5, Shard(1, tokens)))
     assert {part for part in plain if plain[part] != sparse[part]} == {"moe", "shared_experts"}
 
 
 def test_exchanging_heads_keeps_attentions_output_on_both_sides():
     spec, sbh = gpt(64, 6144), SEQ * 6144 // 4
-    ours = kept(layer(spec, 0, Shard(1, SEQ, cp=4, cp_type="ulysses")))
+    ours = activations(layer(spec, 0, Shard(1, SEQ, cp=4, cp_type="ulysses")))
     assert (ours["proj"], ours["core_attn"]) == (2 * sbh, 2 * sbh + 4 * 64 * SEQ // 4)
 
 
 def test_a_gated_attention_keeps_its_output_and_what_the_gate_made():
     spec, sbh = replace(gpt(64, 6144), output_gate=True), SEQ * 6144
     ours = layer(spec, 0, Shard(1, SEQ))
-    assert kept(ours)["proj"] + kept(ours)["activation"] == 2 * sbh + 2 * sbh + 8 * sbh
-    assert "output_gate" in names(recomputed(ours, "selective", ("activation",)))
+    assert activations(ours)["proj"] + activations(ours)["activation"] == 2 * sbh + 2 * sbh + 8 * sbh
+    assert "output_gate" in names(recomputation(ours, "selective", ("activation",)))
 
 
 def test_parallel_branches_meet_once():
     spec, sbh = replace(gpt(64, 6144), parallel_residual=True, shared_norm=True), SEQ * 6144
-    ours = kept(layer(spec, 0, Shard(1, SEQ)))
+    ours = activations(layer(spec, 0, Shard(1, SEQ)))
     assert (ours["residual"], ours["layernorm"]) == (2 * sbh, 2 * sbh)
 
 
 def test_a_norm_before_a_residual_keeps_its_input_and_never_runs_again_alone():
     spec, sbh = replace(gpt(64, 6144), sandwich_norms=True), SEQ * 6144
     ours = layer(spec, 0, Shard(1, SEQ))
-    assert (kept(ours)["residual"], kept(ours)["layernorm"]) == (4 * 2 * sbh, 2 * 2 * sbh)
-    assert names(recomputed(ours, "selective", ("layernorm",))) == ["input_norm", "mlp_norm"]
+    assert (activations(ours)["residual"], activations(ours)["layernorm"]) == (4 * 2 * sbh, 2 * 2 * sbh)
+    assert names(recomputation(ours, "selective", ("layernorm",))) == ["input_norm", "mlp_norm"]
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "deepseek-v3", "gpt-oss-120b", "qwen3-235b-a22b", "qwen3.5-27b"])
@@ -248,20 +249,21 @@ def test_ranks_together_keep_what_one_would(name, mode, cp_type):
     spec, parts = preset(name), ("layernorm", "activation", "mla_up_proj")
     one, shared = Shard(2, 4096), Shard(2, 4096, tp=4, cp=2, ep=8, cp_type=cp_type)
     for number in (0, spec.num_hidden_layers - 1):
-        alone, each = (kept(layer(spec, number, shard), mode, parts) for shard in (one, shared))
+        alone, each = (activations(layer(spec, number, shard), mode, parts) for shard in (one, shared))
         assert alone == {part: 8 * size for part, size in each.items()}
 
 
 def test_in_32_bits_all_is_twice_as_long_but_log_sum_exps():
     spec = gpt(64, 6144)
-    half, full = (kept(layer(spec, 0, shard)) for shard in (Shard(1, SEQ), Shard(1, SEQ, linear="tf32", dtype="fp32")))
+    shards = Shard(1, SEQ), Shard(1, SEQ, linear="tf32", dtype="fp32")
+    half, full = (activations(layer(spec, 0, shard)) for shard in shards)
     assert full == {part: size * (1 if part == "core_attn" else 2) for part, size in half.items()}
 
 
 def test_a_linear_attention_layer_by_part():
     """Qwen3.5-27B: 16 heads of 128 for q and for k, 48 for v, a gate as wide as v, two scalars per head."""
     tokens, qkv, value = 1024, (16 + 16 + 48) * 128, 48 * 128
-    ours = kept(layer(preset("qwen3.5-27b"), 0, Shard(1, tokens)))
+    ours = activations(layer(preset("qwen3.5-27b"), 0, Shard(1, tokens)))
     assert ours["qkv"] == 2 * tokens * (qkv + value + 2 * 48)
     assert ours["core_attn"] == 2 * tokens * (qkv + 48 * 64)  # the convolution's result, and products in chunks of 64
     assert ours["proj"] == 2 * tokens * value
@@ -301,13 +303,13 @@ def test_autograd_saves_what_a_gpt_layer_keeps():
 
     spec = gpt(heads, hidden)
     saved = saved_by_torch(run, [qkv, proj, up, down, *norms])
-    statistics = saved - kept_bytes(layer(spec, 0, Shard(batch, seq)))
+    statistics = saved - activation_bytes(layer(spec, 0, Shard(batch, seq)))
     assert statistics in [2 * 2 * batch * seq * width for width in (2, 4)]
 
 
 def test_what_is_gathered_stays_whole_in_place_of_a_part():
     spec, tokens = gpt(16, 1024), 4096
-    part, whole = (kept(layer(spec, 0, Shard(1, tokens, tp=4, keeps_gathered=held))) for held in (False, True))
+    part, whole = (activations(layer(spec, 0, Shard(1, tokens, tp=4, keeps_gathered=held))) for held in (False, True))
     assert part["layernorm"] == 2 * tokens * 1024 * 2 / 4
     assert whole == {**part, "layernorm": 2 * tokens * 1024 * 2}
 
@@ -322,7 +324,7 @@ def test_a_gate_of_ops_of_its_own_stays_beside_the_product():
     llama, tokens = preset("llama3-8b"), 64
     fused, apart = (layer(llama, 0, Shard(1, tokens, tp=2, keeps_gate=held)) for held in (False, True))
     one = tokens * llama.intermediate_size // 2 * 2
-    assert (kept(fused)["activation"], kept(apart)["activation"]) == (one, 2 * one)
+    assert (activations(fused)["activation"], activations(apart)["activation"]) == (one, 2 * one)
 
 
 @pytest.mark.parametrize("keeps", [{"keeps_gathered": True}, {"keeps_gate": True}])

@@ -11,15 +11,15 @@ from runcast.simulator.models.blocks import head_parameters, layer, layer_parame
 from runcast.simulator.models.parameters import n_elements
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.states import (
-    Held,
+    Count,
     StateBytes,
-    all_held,
-    copies_each,
-    embedding_held,
-    head_held,
-    layer_held,
+    adapter_count,
+    copy_bytes,
+    embedding_count,
+    head_count,
+    layer_count,
     state_bytes,
-    trained,
+    sum_counts,
 )
 
 from . import closed_form
@@ -59,9 +59,9 @@ def test_ranks_together_hold_the_model_and_what_is_on_all_of_them(name, data):
     tp, etp = (data.draw(st.sampled_from(splits(spec))) for _ in range(2))
     experts = spec.moe.n_routed_experts if spec.moe else 1
     ep = data.draw(st.sampled_from([ep for ep in (1, 2, 4, 8, 16) if experts % ep == 0]))
-    held = [layer_held(spec, number, tp=tp, ep=ep, etp=etp) for number in layers(spec)]
-    ends = [embedding_held(spec, tp=tp), head_held(spec, tp=tp, tied_here=True)]
-    whole = tp * all_held([*held, *ends]).dense + ep * etp * all_held(held).expert
+    held = [layer_count(spec, number, tp=tp, ep=ep, etp=etp) for number in layers(spec)]
+    ends = [embedding_count(spec, tp=tp), head_count(spec, tp=tp, tied_here=True)]
+    whole = tp * sum_counts([*held, *ends]).dense + ep * etp * sum_counts(held).expert
     again = [replicated(spec, number, etp) for number in layers(spec)]
     norms = (1 + spec.embedding_norm) * closed_form.norm(spec) + spec.position_embeddings * spec.hidden_size
     dense = (tp - 1) * (sum(dense for dense, _ in again) + norms)
@@ -74,7 +74,7 @@ def test_matrices_are_those_of_the_kernels(name, tp):
     """All that is held but for norms, biases, sinks, convolutions and indexers are n x k of the products."""
     spec = preset(name)
     number = spec.num_hidden_layers - 1
-    held = layer_held(spec, number, tp=tp, ep=1, etp=tp)
+    held = layer_count(spec, number, tp=tp, ep=1, etp=tp)
     kernels = layer(spec, number, Shard(1, 8, tp=tp)).all
     products = sum(k.shape[1] * k.shape[2] for k in kernels if k.kind == "gemm" and k.part != "core_attn")
     assert products <= held.dense
@@ -85,43 +85,43 @@ def test_matrices_are_those_of_the_kernels(name, tp):
 def test_the_projection_of_an_mtp_layer_is_that_of_its_kernels():
     spec = preset("deepseek-v3")
     (eh_proj,) = [kernel for kernel in mtp_in(spec, Shard(1, 8)) if kernel.kind == "gemm"]
-    mtp, last = (layer_held(spec, number, tp=1, ep=1, etp=1) for number in (61, 60))
+    mtp, last = (layer_count(spec, number, tp=1, ep=1, etp=1) for number in (61, 60))
     assert mtp.dense - last.dense == prod(eh_proj.shape[1:]) + 3 * spec.hidden_size
     assert mtp.expert == last.expert
 
 
 def test_keys_are_copied_where_ranks_outnumber_them():
     spec = preset("llama3-8b")  # 32 heads of 128 and 8 of keys, 4096 wide
-    one = layer_held(spec, 0, tp=16, ep=1, etp=1).dense
+    one = layer_count(spec, 0, tp=16, ep=1, etp=1).dense
     assert one == 2 * 4096 + (2 + 2) * 128 * 4096 + 2 * 128 * 4096 + 3 * 4096 * 14336 // 16
 
 
 def test_a_tied_head_is_a_copy_on_a_stage_of_its_own():
     spec = replace(preset("llama3-8b"), tie_word_embeddings=True)
-    assert head_held(spec, tp=4).dense == 128256 // 4 * 4096 + 4096
-    assert head_held(spec, tp=4, tied_here=True).dense == 4096
+    assert head_count(spec, tp=4).dense == 128256 // 4 * 4096 + 4096
+    assert head_count(spec, tp=4, tied_here=True).dense == 4096
     untied = preset("llama3-8b")
-    assert head_held(untied, tp=4, tied_here=True) == head_held(spec, tp=4)
-    assert n_elements(head_parameters(untied)) == head_held(untied, tp=1).dense
+    assert head_count(untied, tp=4, tied_here=True) == head_count(spec, tp=4)
+    assert n_elements(head_parameters(untied)) == head_count(untied, tp=1).dense
 
 
 def test_words_that_do_not_divide_are_padded():
     spec = replace(preset("llama3-8b"), vocab_size=1001)
-    assert embedding_held(spec, tp=4).dense == 251 * 4096
+    assert embedding_count(spec, tp=4).dense == 251 * 4096
 
 
 def test_adapters_of_llama():
     """Rank 16 on all products, q, k, v as one and gate and up as one: 16 (in + out) each."""
     spec, targets = preset("llama3-8b"), ("qkv", "proj", "up", "down")
     expected = 16 * ((4096 + 6144) + (4096 + 4096) + (4096 + 28672) + (14336 + 4096))
-    assert trained(spec, 0, 16, targets, tp=1) == Held(expected)
-    assert trained(spec, 0, 16, ("proj",), tp=4) == Held(16 * (1024 + 4096))
-    assert trained(spec, 0, 16, (), tp=1) == Held(0)
+    assert adapter_count(spec, 0, 16, targets, tp=1) == Count(expected)
+    assert adapter_count(spec, 0, 16, ("proj",), tp=4) == Count(16 * (1024 + 4096))
+    assert adapter_count(spec, 0, 16, (), tp=1) == Count(0)
 
 
 def test_routed_experts_have_no_adapters():
     spec = preset("qwen3-30b-a3b")
-    assert trained(spec, 0, 16, ("up", "down"), tp=1, ep=8) == Held(0)
+    assert adapter_count(spec, 0, 16, ("up", "down"), tp=1, ep=8) == Count(0)
 
 
 @pytest.mark.parametrize("n", [1, 4, 64])
@@ -131,43 +131,43 @@ def test_routed_experts_have_no_adapters():
 )
 def test_zero_keeps_as_its_paper_says(zero, each, n):
     """Bytes of a parameter of 16, weights and gradients in 16 bits. Source: arXiv 1910.02054, figure 1."""
-    found = state_bytes(Held(6400), zero=zero, shard_dense=n, shard_expert=1, gradients="bf16")
+    found = state_bytes(Count(6400), zero=zero, shard_dense=n, shard_expert=1, gradients="bf16")
     assert found.total == 6400 * each(n)
 
 
 def test_zero_on_64_ranks_of_a_model_of_7_5_billion():
     """120, 31.4, 16.6 and 1.9 GB. Source: arXiv 1910.02054, figure 1."""
-    held = Held(7_500_000_000)
+    held = Count(7_500_000_000)
     totals = [state_bytes(held, zero=z, shard_dense=64, shard_expert=1, gradients="bf16").total for z in range(4)]
     assert [round(total / 1e9, 1) for total in totals] == [120, 31.4, 16.6, 1.9]
 
 
 def test_a_distributed_optimizer_with_gradients_in_32_bits():
     """Megatron-LM's 6 + 12 / N."""
-    found = state_bytes(Held(800), zero=1, shard_dense=8, shard_expert=1)
+    found = state_bytes(Count(800), zero=1, shard_dense=8, shard_expert=1)
     assert found == StateBytes(weights=1600, gradients=3200, master=400, moments=800)
 
 
 def test_experts_are_sharded_over_ranks_of_their_own():
-    found = state_bytes(Held(dense=80, expert=60), zero=3, shard_dense=8, shard_expert=2, gradients="bf16")
+    found = state_bytes(Count(dense=80, expert=60), zero=3, shard_dense=8, shard_expert=2, gradients="bf16")
     assert found == StateBytes(weights=2 * 40, gradients=2 * 40, master=4 * 40, moments=8 * 40)
 
 
 def test_training_in_32_bits_needs_no_master():
-    found = state_bytes(Held(10), zero=0, shard_dense=1, shard_expert=1, compute="fp32")
+    found = state_bytes(Count(10), zero=0, shard_dense=1, shard_expert=1, compute="fp32")
     assert found == StateBytes(weights=40, gradients=40, master=0, moments=80)
-    assert found == state_bytes(Held(10), zero=0, shard_dense=1, shard_expert=1, compute="tf32")
+    assert found == state_bytes(Count(10), zero=0, shard_dense=1, shard_expert=1, compute="tf32")
 
 
 def test_bf16_without_a_master_and_with_small_moments():
     states = {"gradients": "bf16", "master": False, "moments": "bf16"}
-    assert state_bytes(Held(10), zero=0, shard_dense=1, shard_expert=1, **states) == StateBytes(20, 20, 0, 40)
-    assert state_bytes(Held(10), zero=0, shard_dense=1, shard_expert=1, moments="fp8").moments == 20
+    assert state_bytes(Count(10), zero=0, shard_dense=1, shard_expert=1, **states) == StateBytes(20, 20, 0, 40)
+    assert state_bytes(Count(10), zero=0, shard_dense=1, shard_expert=1, moments="fp8").moments == 20
 
 
 @pytest.mark.parametrize("compute", ["fp8", "fp8-block", "mxfp8", "nvfp4"])
 def test_weights_that_are_quantized_are_kept_in_16_bits(compute):
-    found = state_bytes(Held(64), zero=1, shard_dense=1, shard_expert=1, compute=compute)
+    found = state_bytes(Count(64), zero=1, shard_dense=1, shard_expert=1, compute=compute)
     assert (found.weights, found.master) == (2 * 64, 4 * 64)
 
 
@@ -184,13 +184,13 @@ def test_weights_that_are_quantized_are_kept_in_16_bits(compute):
     ],
 )
 def test_copies_beside_them_are_two_unless_they_are_made_of_what_is_gathered(compute, zero, copies):
-    assert copies_each(compute, zero) == copies
+    assert copy_bytes(compute, zero) == copies
 
 
 def test_frozen_parameters_have_weights_only():
-    found = state_bytes(Held(1000), zero=1, shard_dense=2, shard_expert=1, trained=Held(10))
+    found = state_bytes(Count(1000), zero=1, shard_dense=2, shard_expert=1, trained=Count(10))
     assert found == StateBytes(weights=2000, gradients=40, master=20, moments=40)
 
 
 def test_what_does_not_divide_is_padded():
-    assert state_bytes(Held(10), zero=1, shard_dense=4, shard_expert=1).master == 4 * 3
+    assert state_bytes(Count(10), zero=1, shard_dense=4, shard_expert=1).master == 4 * 3

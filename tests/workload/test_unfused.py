@@ -8,7 +8,7 @@ from runcast.simulator.models.kernels import flop, input_gradient, weight_gradie
 from runcast.simulator.models.model import ModelSpec
 from runcast.simulator.models.presets import preset
 from runcast.simulator.models.shard import Shard
-from runcast.simulator.models.states import kept, kept_bytes, recomputed
+from runcast.simulator.models.states import activation_bytes, activations, recomputation
 
 HEADS, HIDDEN, DIM, SEQ, BATCH = 16, 1024, 64, 512, 3
 GPT = ModelSpec(
@@ -78,15 +78,15 @@ def test_it_keeps_scores_in_place_of_log_sum_exps(dropout, tp):
     shard = Shard(BATCH, SEQ, tp=tp, unfused=True, dropout=dropout)
     ours, sbh = layer(GPT, 0, shard), SEQ * BATCH * HIDDEN
     squares = HEADS * SEQ * SEQ * BATCH // tp
-    assert kept(ours)["core_attn"] == (5 if dropout else 2) * squares
-    assert kept_bytes(ours) == 32 * sbh // tp + (5 if dropout else 2) * squares
-    assert kept_bytes(ours, "selective", ("core_attn",)) == 32 * sbh // tp
+    assert activations(ours)["core_attn"] == (5 if dropout else 2) * squares
+    assert activation_bytes(ours) == 32 * sbh // tp + (5 if dropout else 2) * squares
+    assert activation_bytes(ours, "selective", ("core_attn",)) == 32 * sbh // tp
     assert max(k.bytes for kernel in ours.attention for k in kernel.keeps if k.part == "core_attn") == 2 * squares
 
 
 def test_recomputing_attention_runs_its_kernels_again():
     ours = layer(GPT, 0, Shard(BATCH, SEQ, unfused=True))
-    assert [kernel.name for kernel in recomputed(ours, "selective", ("core_attn",))] == list(CORE)
+    assert [kernel.name for kernel in recomputation(ours, "selective", ("core_attn",))] == list(CORE)
 
 
 def test_in_fp32_all_scores_are_twice_as_wide_but_the_mask():

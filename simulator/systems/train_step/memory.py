@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...base.rows import column_of
 from ...hardware import Cluster, Device
 from ...models.blocks import Layer, head
-from ...models.states import Held, StateBytes, all_held, copies_each, kept_bytes, state_bytes
+from ...models.states import Count, StateBytes, activation_bytes, copy_bytes, state_bytes, sum_counts
 from ...program import Place
 from ...timeline import Timeline
 from ...timeline.memory import buffer_spans
@@ -179,11 +179,11 @@ def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping
 def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
     """What is kept of each parameter; gradients that are not reduced each micro-batch add up unsharded."""
     plan, given = resolved.plan, resolved.scenario.precision
-    held = all_held(unit for _, unit in holdings.own)
-    learned = all_held(holdings.trained(number, unit) for number, unit in holdings.own)
-    groups = {share.lane: len(share.group) for share in holdings.shares(Held(1, 1))}
+    held = sum_counts(unit for _, unit in holdings.own)
+    learned = sum_counts(holdings.trained(number, unit) for number, unit in holdings.own)
+    groups = {share.lane: len(share.group) for share in holdings.shares(Count(1, 1))}
     states = state_bytes(
-        all_held([held, learned]) if plan.lora else held,
+        sum_counts([held, learned]) if plan.lora else held,
         zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1),
         compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
         trained=learned if plan.lora else None,
@@ -202,7 +202,7 @@ def _in_layers(holdings: Holdings) -> int:
 
 def _quantized(resolved: ResolvedTrain, holdings: Holdings) -> float:
     """Copies of the weights of layers that products in 8 or 4 bits read."""
-    return copies_each(resolved.scenario.precision.compute, resolved.plan.sharding.level) * _in_layers(holdings)
+    return copy_bytes(resolved.scenario.precision.compute, resolved.plan.sharding.level) * _in_layers(holdings)
 
 
 def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
@@ -244,7 +244,7 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
     sends = 2 * peers * shard.own_tokens * hidden * shard.wide
     gathered = (shard.tp > 1 and shard.sequence_parallel) * shard.tokens * hidden * shard.wide
     moe = plan.spec.moe
-    each = shard.dispatched + shard.wide
+    each = shard.dispatch_bytes + shard.wide
     routed = shard.own_tokens * moe.num_experts_per_tok * hidden * each * shard.load if moe else 0.0
     panels = largest_panels(plan, rank) if shard.side > 1 else 0.0
     fused = plan.sharding.fused * plan.sharding.bucket * plan.types.reduced
@@ -275,7 +275,7 @@ def _logits(plan: TrainPlan) -> float:
 
 
 def _at_work(layer: Layer, again: Again, whole: bool) -> float:
-    dropped = kept_bytes(layer) - kept_bytes(layer, "full" if whole else "selective", again.parts)
+    dropped = activation_bytes(layer) - activation_bytes(layer, "full" if whole else "selective", again.parts)
     return float(dropped + max(kept.bytes for kernel in layer.all for kept in kernel.keeps))
 
 

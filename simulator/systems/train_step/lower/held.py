@@ -10,7 +10,7 @@ from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
-from ....models.states import Held, all_held, embedding_held, head_held, head_replicated, layer_replicated, trained
+from ....models.states import Count, adapter_count, embedding_count, head_copies, head_count, layer_copies, sum_counts
 from .plan import Stage, TrainPlan
 
 LANES = ("dp", "edp")
@@ -51,34 +51,34 @@ class Holdings:
         """Whether exchanges of gradients and weights are this rank's to write: of two that hold the same, the first."""
         return self.mirror is None or self.pipeline_rank < self.mirror
 
-    def layer(self, number: int) -> Held:
+    def layer(self, number: int) -> Count:
         """A decoder layer, MTP layers with what they have before it."""
         return self.plan.held(number)
 
-    def units(self, stage: Stage) -> list[tuple[int, Held]]:
+    def units(self, stage: Stage) -> list[tuple[int, Count]]:
         """What is reduced and gathered together: (layer, parameters), embedding and head with the layer next to them.
 
         MTP layers look tokens up too, in a copy where the embedding is not. A stage without layers has one unit, -1.
         """
         numbers = [*stage.layers, *stage.mtp]
-        found = [(number, self.layer(number)) for number in numbers] or [(-1, Held(0))]
+        found = [(number, self.layer(number)) for number in numbers] or [(-1, Count(0))]
         spec, tp = self.plan.split
         if stage.embedding:
-            found[0] = (found[0][0], all_held([found[0][1], self.embedding]))
+            found[0] = (found[0][0], sum_counts([found[0][1], self.embedding]))
         if self.copies_embedding(stage):
             at = numbers.index(stage.mtp[0])
-            found[at] = (found[at][0], all_held([found[at][1], self.embedding]))
+            found[at] = (found[at][0], sum_counts([found[at][1], self.embedding]))
         if stage.head:
-            own = head_held(spec, tp=tp, tied_here=any(other.embedding for other in self.stages))
-            found[-1] = (found[-1][0], all_held([found[-1][1], own]))
+            own = head_count(spec, tp=tp, tied_here=any(other.embedding for other in self.stages))
+            found[-1] = (found[-1][0], sum_counts([found[-1][1], own]))
         return found
 
     @cached_property
-    def embedding(self) -> Held:
+    def embedding(self) -> Count:
         """The embedding, on a rank that has it."""
         spec, tp = self.plan.split
         owners = self.plan.dims.size("dp_cp") if self.plan.shard_embedding else 1
-        return embedding_held(spec, tp=tp, owners=owners)
+        return embedding_count(spec, tp=tp, owners=owners)
 
     def copies_embedding(self, stage: Stage) -> bool:
         """Whether MTP layers of a stage need a copy: a tied output matrix is one already."""
@@ -91,18 +91,18 @@ class Holdings:
         return [self.plan.stages[stage] for stage in self.plan.grid.stages_of(self.pipeline_rank)]
 
     @cached_property
-    def own(self) -> list[tuple[int, Held]]:
+    def own(self) -> list[tuple[int, Count]]:
         """The units of all of them."""
         return [unit for stage in self.stages for unit in self.units(stage)]
 
-    def trained(self, number: int, held: Held) -> Held:
+    def trained(self, number: int, held: Count) -> Count:
         """What of a unit has gradients."""
-        shard, dims = self.plan.shard, self.plan.dims
+        shard, (tp, ep, etp) = self.plan.shard, (self.plan.dims.tp, self.plan.dims.ep, self.plan.dims.etp)
         if not self.plan.lora:
             return held
         if number < 0:
-            return Held(0)
-        return trained(self.plan.spec, number, shard.lora_rank, shard.adapted, tp=dims.tp, ep=dims.ep, etp=dims.etp)
+            return Count(0)
+        return adapter_count(self.plan.spec, number, shard.lora_rank, shard.adapted, tp=tp, ep=ep, etp=etp)
 
     @cached_property
     def replicated(self) -> int:
@@ -114,8 +114,8 @@ class Holdings:
         if tp == 1 or not shard.sequence_parallel or shard.side > 1 or self.plan.lora:
             return 0
         numbers = [number for stage in self.stages for number in (*stage.layers, *stage.mtp)]
-        norms = sum(stage.head for stage in self.stages) * head_replicated(spec)
-        return norms + sum(layer_replicated(spec, number, tp=tp) for number in numbers)
+        norms = sum(stage.head for stage in self.stages) * head_copies(spec)
+        return norms + sum(layer_copies(spec, number, tp=tp) for number in numbers)
 
     def weight_bytes(self, number: int, share: Share) -> float:
         """Bytes of the weights of a share of a unit, embedding and head apart from its layer."""
@@ -126,7 +126,7 @@ class Holdings:
         of_layer = own.expert if share.lane == "edp" else own.dense
         return of_layer * types.layers + (share.parameters - of_layer) * types.weights
 
-    def shares(self, held: Held) -> list[Share]:
+    def shares(self, held: Count) -> list[Share]:
         """Dense and expert parameters with the groups that they are reduced over."""
         dims, first = self.plan.dims, self.plan.first_rank(self.pipeline_rank)
         shard = dims.group("dp_shard", first)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ....models.blocks import embedding, head, mtp_in
-from ....models.states import kept
+from ....models.states import activations
 from .plan import TrainPlan
 
 
@@ -21,12 +21,12 @@ def kept_by_part(plan: TrainPlan, stage: int) -> Mapping[str, int]:
     layers = {id(plan.layer(number)): plan.layer(number) for number in own.layers}
     alike = Counter((id(plan.layer(number)), mode) for number, mode in zip(own.layers, modes, strict=True))
     for (layer, mode), count in alike.items():
-        total.update({part: size * count for part, size in kept(layers[layer], mode, again.parts).items()})
+        total.update({part: size * count for part, size in activations(layers[layer], mode, again.parts).items()})
     kernels = [*(embedding(plan.spec, plan.shard) if own.embedding else ())]
     kernels += [kernel for _ in range(own.head + len(own.mtp)) for kernel in head(plan.spec, plan.shard)]
     for number in own.mtp:
         kernels += mtp_in(plan.spec, plan.shard)
-        total.update(kept(plan.layer(number), "selective", again.parts))
+        total.update(activations(plan.layer(number), "selective", again.parts))
     for kernel in kernels:
         total.update(dict(kernel.keeps))
     return total
@@ -77,7 +77,7 @@ def _by_layer(plan: TrainPlan, stage: int) -> dict[int, Mapping[str, int]]:
     embedded = embedding(plan.spec, plan.shard) if own.embedding else ()
     found: dict[int, Mapping[str, int]] = {}
     for position, number in enumerate(own.layers):
-        total = Counter(kept(plan.layer(number), "full" if again.whole(position) else "selective", again.parts))
+        total = Counter(activations(plan.layer(number), "full" if again.whole(position) else "selective", again.parts))
         for kernel in embedded if position == 0 else ():
             total.update(dict(kernel.keeps))
         found[number] = total

@@ -14,7 +14,7 @@ from itertools import takewhile
 from ....base.op_kinds import ATTENTION, op_kind
 from ....models.blocks import Layer
 from ....models.kernels import Kernel, Kernels, input_gradient, weight_gradient
-from ....models.states import recomputed
+from ....models.states import recomputation
 from .piece import PieceWriter
 from .plan import TrainPlan
 
@@ -57,7 +57,7 @@ class LayerWriter:
 
     def dispatch(self, number: int, after: Sequence[int]) -> After:
         """Tokens go to their experts."""
-        return self._to_experts(self.layer(number), after, "dispatch", self.shard.dispatched)
+        return self._to_experts(self.layer(number), after, "dispatch", self.shard.dispatch_bytes)
 
     def mlp(self, number: int, after: Sequence[int]) -> After:
         """Experts and shared experts, or the dense network."""
@@ -91,7 +91,7 @@ class LayerWriter:
 
     def combine_back(self, number: int, after: Sequence[int]) -> After:
         """They go to the experts."""
-        return self._to_experts(self.layer(number), after, "combine_back", self.shard.dispatched)
+        return self._to_experts(self.layer(number), after, "combine_back", self.shard.dispatch_bytes)
 
     def mlp_back(self, number: int, after: Sequence[int]) -> After:
         """Through the dense network or the experts, what was dropped made again first."""
@@ -163,7 +163,7 @@ class LayerWriter:
     def _experts_again(self, layer: Layer, after: Sequence[int]) -> After:
         """Routing, experts and their exchanges once more."""
         done = self.w.compute(self._again(layer, layer.mlp_in), after)
-        done = self._to_experts(layer, done, "dispatch again", self.shard.dispatched)
+        done = self._to_experts(layer, done, "dispatch again", self.shard.dispatch_bytes)
         done = self.w.compute(self._again(layer, layer.experts), self._over_etp(layer, "all_gather", done))
         done = self._over_etp(layer, "reduce_scatter", done)
         done = self._to_experts(layer, self._once_more(layer, layer.mlp, self._hidden, done), "combine again")
@@ -179,7 +179,7 @@ class LayerWriter:
     def _again(self, layer: Layer, kernels: Kernels) -> Kernels:
         """Of some of a layer's kernels, those whose output was not kept; of experts it may be an activation alone."""
         parts = self.plan.again.parts
-        again = recomputed(layer, "selective", parts) if parts else ()
+        again = recomputation(layer, "selective", parts) if parts else ()
         inside = {id(kernel) for kernel in layer.all}
         ours, of_experts = {id(kernel) for kernel in kernels}, set(layer.experts) & set(kernels)
         return tuple(k for k in again if id(k) in ours or (of_experts and id(k) not in inside))

@@ -14,7 +14,7 @@ from ....models import ModelSpec
 from ....models.blocks import Layer, layer
 from ....models.kernels import weight_gradient
 from ....models.shard import Shard, block
-from ....models.states import Held, layer_held
+from ....models.states import Count, layer_count
 from ....program.parallel import ParallelDims
 from ....schedules import Grid
 
@@ -178,7 +178,7 @@ class TrainPlan:
         side = self.shard.side
         return (self.spec, self.dims.tp) if side == 1 else (block(self.spec, side), 1)
 
-    def held(self, number: int) -> Held:
+    def held(self, number: int) -> Count:
         """The parameters of a layer on one rank."""
         return self._held[number]
 
@@ -187,9 +187,9 @@ class TrainPlan:
         return self._alike(lambda number: layer(self.spec, number, self.shard))
 
     @cached_property
-    def _held(self) -> Mapping[int, Held]:
+    def _held(self) -> Mapping[int, Count]:
         (spec, tp), dims = self.split, self.dims
-        return self._alike(lambda number: layer_held(spec, number, tp=tp, ep=dims.ep, etp=dims.etp))
+        return self._alike(lambda number: layer_count(spec, number, tp=tp, ep=dims.ep, etp=dims.etp))
 
     def _alike(self, make: Callable[[int], _Of]) -> dict[int, _Of]:
         """Something of every layer, made once for those that are alike; each MTP layer is one of its kind."""

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 from ....models.blocks import embedding, head, mtp_in
 from ....models.kernels import Kernels
-from ....models.states import Held
+from ....models.states import Count
 from .held import Holdings, Share, exchanges
 from .layers import After, LayerWriter, gradients
 from .piece import HOST, LayerPass
@@ -295,7 +295,7 @@ class Script:
     # Data parallelism
 
     @cached_property
-    def _held(self) -> dict[int, Held]:
+    def _held(self) -> dict[int, Count]:
         """What is reduced and gathered together, by layer, in model order."""
         return dict(self.holdings.units(self.stage))
 
