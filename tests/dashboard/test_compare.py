@@ -146,7 +146,7 @@ def test_a_side_is_added_and_a_named_what_if_fills_its_lines(page):
     page.get_by_role("button", name="Add a side").click()
     page.get_by_label("Add a named what-if").nth(2).click()
     page.get_by_role("option", name="bucket /2").click()
-    expect(page.get_by_label("Changes").nth(2)).to_have_value("update.bucket = { times = 0.5 }")
+    expect(page.get_by_label("Changes").nth(2)).to_have_value("update.bucket = {times = 0.5}")
 
 
 def test_the_page_is_as_wide_as_its_window(page, pictured):

@@ -28,4 +28,4 @@ def test_shipped_scenarios_read_back(file):
 
 
 def test_what_says_nothing_is_left_out():
-    assert to_toml({"a": None, "b": {"c": None, "d": {"e": None}}}) == "\n[b]\nd = {}\n"
+    assert to_toml({"a": None, "b": {"c": None, "d": {"e": None}}}) == "[b]\nd = {}\n"

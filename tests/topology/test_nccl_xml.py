@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.formats.topology import Given, describe, read_layout, to_toml
+from runcast.simulator.formats.topology import Given, cluster_text, describe, read_layout
 
 SWITCH = '<nvlink target="0000:07:00.0" count="9" tclass="0x068000"/>'
 
@@ -40,7 +40,8 @@ def imported(tmp_path, text, **given):
     path = tmp_path / "topo.xml"
     path.write_text(text)
     description = describe(read_layout(path), Given(**given), "topo.xml")
-    return {key: x["value"] for key, x in tomllib.loads(to_toml(description)).items() if key != "about"}, description
+    table = tomllib.loads(cluster_text(description))
+    return {key: x["value"] for key, x in table.items() if key != "about"}, description
 
 
 def picked(values, *keys):
@@ -158,7 +159,7 @@ def test_an_unreadable_speed_is_the_catalogues(tmp_path, speed):
 def test_identifiers_of_the_machine_stay_out(tmp_path):
     named = H200.replace("eth0", "my secret host").replace("<system", "root@secret# cat x\n<system", 1)
     _, description = imported(tmp_path, named)
-    assert [word for word in ("secret", "0xdead", "0xbeef", "0000:") if word in to_toml(description)] == []
+    assert [word for word in ("secret", "0xdead", "0xbeef", "0000:") if word in cluster_text(description)] == []
 
 
 DEEP = '<pci busid="b" class="0x060400">' * 70 + "</pci>" * 70

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.formats.topology import Given, describe, read_layout, to_toml
+from runcast.simulator.formats.topology import Given, cluster_text, describe, read_layout
 from runcast.simulator.hardware import resolved
 
 TOP, BOTTOM = "0-47", "48-95"
@@ -36,7 +36,8 @@ def imported(tmp_path, text, **given):
     path = tmp_path / "topo.txt"
     path.write_text(text)
     description = describe(read_layout(path), Given(**given), "topo.txt")
-    return {key: x["value"] for key, x in tomllib.loads(to_toml(description)).items() if key != "about"}, description
+    table = tomllib.loads(cluster_text(description))
+    return {key: x["value"] for key, x in table.items() if key != "about"}, description
 
 
 def picked(values, *keys):
@@ -125,7 +126,7 @@ def test_terminal_around_the_matrix_leaves_no_trace(tmp_path):
     before = "root@node17:~# env\nTOKEN=hunter2\nGPU 0: NVIDIA H20 (UUID: GPU-9)"
     session = f"{before}\n\x1b[4m{header}\x1b[0m\n{rows}root@node17:~#"
     _, description = imported(tmp_path, session)
-    text = to_toml(description)
+    text = cluster_text(description)
     assert ([word for word in ("node17", "hunter2", "GPU-9") if word in text], "h20" in text) == ([], True)
 
 

@@ -5,9 +5,9 @@
 
 from .export import Exported, export_megatron
 from .recipe import Recipe
-from .write import import_recipe, load_training, read_recipe, scenario_table, to_toml
+from .write import import_recipe, load_training, read_recipe, scenario_table, scenario_text
 
 __all__ = [
     "Exported", "Recipe", "export_megatron", "import_recipe", "load_training", "read_recipe", "scenario_table",
-    "to_toml",
+    "scenario_text",
 ]  # fmt: skip

@@ -1,12 +1,13 @@
 """Recipes from and to disk: a scenario file, and the config beside it where no preset has the model's shape."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ...base.errors import UserError, fault
 from ...base.files import read_text, read_toml, write_atomic
+from ...base.toml import to_toml
 from ...hardware import cluster
 from ...scenario import check_train
 from ...systems.train_step.scenario import TrainScenario
@@ -16,7 +17,6 @@ from .recipe import Machine, Notes, Recipe
 from .torchtitan import read_torchtitan
 
 Form = Literal["auto", "megatron", "torchtitan"]
-_FIRST = ("name", "kind", "cluster", "nodes")
 
 
 def read_recipe(source: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto") -> Recipe:
@@ -60,7 +60,7 @@ def import_recipe(
     for file in files:
         if file.exists() and not replace:
             raise UserError(f"{file}: is there already; give another name with --out, or --force")
-    text = to_toml(recipe, str(source), scenario_table(recipe, out.stem, cluster_name, nodes, config.name))
+    text = scenario_text(recipe, str(source), scenario_table(recipe, out.stem, cluster_name, nodes, config.name))
     if recipe.config is not None:
         write_atomic(config, (json.dumps(recipe.config, indent=2) + "\n").encode())
     try:
@@ -81,32 +81,18 @@ def scenario_table(
     table = first | dict(recipe.table) | {"model": model}
     scenario = check_train(table, name)
     said: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {key: value for key, value in said.items() if value != {}} | {"nodes": nodes}
+    return {key: value for key, value in (first | said).items() if value != {}}
 
 
-def to_toml(recipe: Recipe, source: str, table: Mapping[str, Any]) -> str:
+def scenario_text(recipe: Recipe, source: str, table: Mapping[str, Any]) -> str:
     """The text of the scenario file; equal recipes give equal text."""
-    return "\n".join(_lines(recipe, source, table)) + "\n"
-
-
-def _lines(recipe: Recipe, source: str, table: Mapping[str, Any]) -> Iterator[str]:
-    yield f"# Imported by `runcast plan import` from {json.dumps(Path(source).name)} ({recipe.form})."
-    yield from (f"# Assumed: {_comment(line)}" for line in recipe.assumed)
-    yield from (f"# Not modelled: {_comment(line)}" for line in recipe.not_modelled)
-    yield from (f"# Unknown: {_comment(line)}" for line in recipe.unknown)
-    values = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    for key in (*_FIRST, *(key for key in values if key not in _FIRST)):
-        yield f"{key} = {_value(values[key])}"
-    for key, inner in table.items():
-        if isinstance(inner, Mapping):
-            yield from ("", f"[{key}]")
-            yield from (f"{name} = {_value(value)}" for name, value in inner.items())
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=True)
+    comments = [
+        f"Imported by `runcast plan import` from {json.dumps(Path(source).name)} ({recipe.form}).",
+        *(f"Assumed: {line}" for line in recipe.assumed),
+        *(f"Not modelled: {line}" for line in recipe.not_modelled),
+        *(f"Unknown: {line}" for line in recipe.unknown),
+    ]
+    return to_toml(table, map(_comment, comments))
 
 
 def _comment(text: str) -> str:

@@ -5,7 +5,7 @@
 
 from .description import Description, Entry, Given, describe
 from .layout import Distance, Layout, Nic
-from .write import import_cluster, read_layout, to_toml
+from .write import cluster_text, import_cluster, read_layout
 
 __all__ = [
     "Description",
@@ -14,8 +14,8 @@ __all__ = [
     "Given",
     "Layout",
     "Nic",
+    "cluster_text",
     "describe",
     "import_cluster",
     "read_layout",
-    "to_toml",
 ]

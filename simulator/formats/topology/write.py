@@ -1,13 +1,12 @@
 """From a topology file to a Cluster file on disk."""
 
-import json
 import tomllib
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from ...base.errors import UserError, fault
 from ...base.files import read_text, write_atomic
+from ...base.toml import to_toml
 from ...hardware import cluster
 from .description import Description, Given, check_network, describe
 from .layout import Layout
@@ -36,7 +35,7 @@ def import_cluster(
     if out.exists() and not replace:
         raise UserError(f"{out}: is there already; give another name with --out, or --force")
     description = describe(read_layout(source, form), given, str(source))
-    text = to_toml(description)
+    text = cluster_text(description)
     for nodes in (1, 2):
         cluster(tomllib.loads(text), nodes, str(out))
     write_atomic(out, text.encode())
@@ -61,21 +60,15 @@ def read_layout(source: Path | str, form: str = "auto") -> Layout:
     raise UserError(f"{where}: is no topology{graph}; expected {wanted}")
 
 
-def to_toml(description: Description) -> str:
+def cluster_text(description: Description) -> str:
     """The text of the Cluster file; equal descriptions give equal text."""
-    return "\n".join(_lines(description)) + "\n"
-
-
-def _lines(description: Description) -> Iterator[str]:
-    yield f"# Imported by `runcast cluster import` from {description.tool}. Each value has its source beside it."
-    yield f"# From the catalogue node {description.node}, not from the machine: {', '.join(description.assumed)}."
-    yield from (f"# Check: {note}." for note in description.notes)
-    for entry in description.entries:
-        value = _value(entry.value)
-        yield f"{entry.key} = " + (f"{{ value = {value}, source = {_value(entry.source)} }}" if entry.source else value)
-
-
-def _value(value: Any) -> str:
-    """A text, a number or nested lists of numbers; TOML writes them as JSON does."""
-    assert isinstance(value, str | int | float | Sequence)
-    return json.dumps(value, ensure_ascii=False)
+    comments = [
+        f"Imported by `runcast cluster import` from {description.tool}. Each value has its source beside it.",
+        f"From the catalogue node {description.node}, not from the machine: {', '.join(description.assumed)}.",
+        *(f"Check: {note}." for note in description.notes),
+    ]
+    table = {
+        entry.key: {"value": entry.value, "source": entry.source} if entry.source else entry.value
+        for entry in description.entries
+    }
+    return to_toml(table, comments, inline=True)
