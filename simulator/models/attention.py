@@ -5,11 +5,10 @@
 
 from dataclasses import replace
 
-from .build import gemm, memory_bound
 from .kernels import Kept, Kernel, Kernels
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, split
-from .shard import Shard
+from .shard import Shard, gemm, memory_bound
 
 
 def parameters(spec: ModelSpec) -> Parameters:

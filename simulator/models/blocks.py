@@ -1,6 +1,6 @@
 """What is in a layer: its parameters, and its kernels on one rank, in order, under a given sharding.
 
-Both are put together here from what each part lists: `attention`, `mla` or `linear_attention`, then `mlp` or `moe`.
+Both are put together here from what each part lists: `attention`, `mla` or `linear_attention`, then `mlp`.
 What is before and behind the layers (embedding, head, MTP) is here too.
 
 A layer is cut where ranks exchange something: before and after what tensor-parallel ranks compute together, and around
@@ -10,15 +10,11 @@ output the backward needs (`keeps`), for tokens in 16 or 32 bits; dropout is off
 
 from dataclasses import dataclass, replace
 
-from . import attention, linear_attention, mla, mlp, moe
-from .build import gemm, memory_bound
+from . import attention, linear_attention, mla, mlp
 from .kernels import Kept, Kernel, Kernels
 from .model import LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, matrix, norm
-from .shard import Shard, rank_view
-
-_SECOND_NORMS = {"gemma2": ("pre_feedforward_layernorm", "post_feedforward_layernorm")}
-
+from .shard import Shard, gemm, memory_bound, rank_view
 
 # Parameters
 
@@ -39,14 +35,14 @@ def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
 
 def _mlp_parameters(spec: ModelSpec, routed: bool) -> Parameters:
     if spec.moe and routed:
-        return moe.parameters(spec, spec.moe)
+        return mlp.moe_parameters(spec, spec.moe)
     return mlp.parameters(spec, "mlp", spec.intermediate_size)
 
 
 def _layer_norms(spec: ModelSpec) -> Parameters:
     names = ["input_layernorm"] + ["post_attention_layernorm"] * (not spec.shared_norm)
     if spec.sandwich_norms:
-        names += _SECOND_NORMS.get(spec.model_type, ("post_self_attn_layernorm", "post_mlp_layernorm"))
+        names += spec.second_norms
     return [parameter for name in names for parameter in norm(spec, name)]
 
 
@@ -112,19 +108,27 @@ class Layer:
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`, MTP layers counted on behind the stack."""
     spec, shard = rank_view(spec, shard)
+    moe = spec.moe if spec.is_moe(number) else None
     own, group = _mixer(spec, number, shard)
-    sandwich = (_post_norm(spec, shard),) if spec.sandwich_norms else ()
-    meeting = sandwich if spec.parallel_residual else (*sandwich, _residual(spec, shard))
-    of, table = (spec.moe if spec.is_moe(number) else None), _mlp_parameters(spec, spec.is_moe(number))
-    routed = of is not None
+    table = _mlp_parameters(spec, moe is not None)
+    routed, shared = moe is not None, spec.shared_norm
+    input_norm = _first_norm(spec, shard, "input_norm", router=routed and shared, gathers=not own)
+    mlp_norm = _first_norm(spec, shard, "mlp_norm", router=routed, gathers=not routed)
+    # nothing reads the output of a sandwich norm in the backward, so its input is kept
+    sandwich = (_norm(spec, shard, "post_norm", shard.wide, "residual"),) * spec.sandwich_norms
     return Layer(
-        before=(_input_norm(spec, shard, routed and spec.shared_norm, bool(own)), *own),
+        before=(input_norm, *own),
         attention=group,
-        mlp_in=(*meeting, *_second_norm(spec, routed, shard), *(moe.routing(spec, of, shard, table) if of else ())),
-        mlp=mlp.kernels(spec, shard, table, "shared_experts" if of else "mlp"),
-        experts=moe.experts(spec, of, shard, table) if of else (),
+        mlp_in=(
+            *sandwich,
+            *(_residual(spec, shard),) * (not spec.parallel_residual),
+            *(mlp_norm,) * (not shared),
+            *(mlp.routing(spec, moe, shard, table) if moe else ()),
+        ),
+        mlp=mlp.kernels(spec, shard, table, "shared_experts" if moe else "mlp"),
+        experts=mlp.experts(spec, moe, shard, table) if moe else (),
         after=(
-            *(moe.combine(spec, of, shard) if of else ()),
+            *(mlp.combine(spec, moe, shard) if moe else ()),
             *sandwich,
             _residual(spec, shard, 2 if spec.parallel_residual else 1),
         ),
@@ -178,35 +182,16 @@ def _norm(spec: ModelSpec, shard: Shard, name: str, width: float = 0, part: str 
     return memory_bound("rms_norm", name, part, spec.hidden_size, elements, 2, shard, elements * bytes_each)
 
 
-def _post_norm(spec: ModelSpec, shard: Shard) -> Kernel:
-    """A norm before a residual: nothing reads its output later, so its input is kept."""
-    return _norm(spec, shard, "post_norm", shard.wide, "residual")
+def _first_norm(spec: ModelSpec, shard: Shard, name: str, *, router: bool, gathers: bool) -> Kernel:
+    """The norm before attention or FFN; a router reads its output in 16 bits, other products in theirs.
 
-
-def _input_norm(spec: ModelSpec, shard: Shard, routed: bool, latents: bool) -> Kernel:
-    """The norm before attention, which gathers what it reads, unless a rank makes latents of its own tokens first."""
-    norm = _norm(spec, shard, "input_norm", _read(shard, routed))
-    return norm if latents else _gathered(shard, norm)
-
-
-def _second_norm(spec: ModelSpec, routed: bool, shard: Shard) -> Kernels:
-    if spec.shared_norm:
-        return ()
-    norm = _norm(spec, shard, "mlp_norm", _read(shard, routed))
-    return (norm if routed else _gathered(shard, norm),)
-
-
-def _gathered(shard: Shard, norm: Kernel) -> Kernel:
-    """A norm whose result is gathered over tp, and may stay so in place of the rank's own part."""
-    if not shard.keeps_gathered or shard.side > 1:
+    Its result is gathered over tp where it `gathers`, and may stay so in place of the rank's own part.
+    """
+    norm = _norm(spec, shard, name, shard.wide if router else shard.narrow)
+    if not gathers or not shard.keeps_gathered or shard.side > 1:
         return norm
     (own,) = norm.keeps
     return replace(norm, keeps=(Kept(own.part, own.bytes * shard.tokens // shard.own_tokens),))
-
-
-def _read(shard: Shard, routed: bool) -> float:
-    """Bytes of an element that products read, of which routers are never in 8 bits."""
-    return shard.wide if routed else shard.narrow
 
 
 def _residual(spec: ModelSpec, shard: Shard, branches: int = 1) -> Kernel:

@@ -1,54 +1,35 @@
-"""Model families: what a `model_type` fixes in code and its config.json does not say. Configs are read in `hf`.
+"""Model families: what a `model_type` fixes in code and its config.json does not say, and what is refused.
 
-What is no family here and cannot be read as llama-like is in `refused`.
+Configs are read in `hf`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from .keys import Keys
+from .model import Design
 
 _EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts")
 
 
-@dataclass(frozen=True)
-class Family:
-    """One `model_type`, as its Hugging Face implementation builds it.
+@dataclass(frozen=True, kw_only=True)
+class Family(Design):
+    """One `model_type`, as its Hugging Face implementation builds it; a key of its name may change a field of Design.
 
-    `attention_bias` is the default of that key and `out_bias` whether the key also covers the output projection.
-    `experts` is the key that counts experts (None: a dense family) and `expert_width` the key of their width.
-    `indexer` and `linear_attention` say that the config has the keys of those; see `ModelSpec` for the rest.
-    `window_needs_flag` is Qwen's `use_sliding_window`; `alternating_window` has every other layer slide.
     `own` is what its config calls the keys of Llama's, and `only` the values of keys beside which it is another model.
-    `act`, `tied`, `positions` are defaults of `hidden_act`, `tie_word_embeddings`, and of what says where a token is;
-    `position_offset` is OPT's, which learns two positions more than it can use. `ffn_ratio`: the width of the FFN may
-    be left out, for 4 times the hidden size. `multi_query` is Falcon's key for one head of k and v, `no_bias` MPT's
-    against all biases.
+    `out_bias` says whether `attention_bias` also covers the output projection. `ffn_ratio`: the width of the FFN may be
+    left out, for 4 times the hidden size. `experts` is the key that counts experts (None: a dense family) and
+    `expert_width` the key of their width; see `Moe` for the rest of those. `mla`, `indexer` and `linear_attention` say
+    that the config has the keys of those. `window_needs_flag` is Qwen's `use_sliding_window`; `alternating_window` has
+    every other layer slide. `position_offset` is OPT's, which learns two positions more than it can use. `multi_query`
+    is Falcon's key for one head of k and v, `no_bias` MPT's against all biases.
     """
 
     own: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    act: str = "silu"
-    gated: bool = True
-    ffn_ratio: bool = False
-    tied: bool = False
-    norm: str = "rms"
-    norm_bias: bool = False
-    embedding_norm: bool = False
-    parallel_residual: bool = False
-    shared_norm: bool = False
-    positions: str = "rotary"
-    position_offset: int = 0
-    fused_qkv: bool = False
-    multi_query: bool = False
-    no_bias: bool = False
-    attention_bias: bool = False
     out_bias: bool = True
-    qk_norm: bool = False
-    output_gate: bool = False
-    fused_gate_up: bool = False
-    sandwich_norms: bool = False
-    attention_sinks: bool = False
-    mlp_bias: bool = False
+    ffn_ratio: bool = False
     mla: bool = False
     indexer: bool = False
     linear_attention: bool = False
@@ -59,31 +40,18 @@ class Family:
     router_bias: bool = False
     window_needs_flag: bool = False
     alternating_window: bool = False
-    mtp_copies: bool = True
-    mtp_apart: bool = False
-    trunk: str = "model"
+    position_offset: int = 0
+    multi_query: bool = False
+    no_bias: bool = False
 
 
 _QWEN2 = Family(attention_bias=True, out_bias=False, window_needs_flag=True)
+_QWEN3 = Family(qk_norm=True, window_needs_flag=True)
 _DEEPSEEK_V3 = Family(mla=True, experts="n_routed_experts", correction_bias=True)
-_GPT_OSS = Family(
-    attention_bias=True,
-    attention_sinks=True,
-    mlp_bias=True,
-    experts="num_local_experts",
-    expert_width="intermediate_size",
-    router_bias=True,
-    alternating_window=True,
-)
-_GLM_MOE_DSA = Family(mla=True, indexer=True, experts="n_routed_experts", correction_bias=True, mtp_copies=False)
-_QWEN3_5 = Family(
-    qk_norm=True,
-    output_gate=True,
-    linear_attention=True,
-    mtp_copies=False,
-    mtp_apart=True,
-    trunk="model.language_model",
-)
+_ALL_MOE = Family(experts="num_local_experts", expert_width="intermediate_size")
+_LAYER_NORM = Family(norm="layer", norm_bias=True, gated_ffn=False)
+_BIASED = replace(_LAYER_NORM, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)
+_GPT = replace(_BIASED, hidden_act="gelu", fused_qkv=True, ffn_ratio=True)
 _GPT2_KEYS = {
     "hidden_size": "n_embd",
     "num_hidden_layers": "n_layer",
@@ -125,6 +93,7 @@ _OPT_KEYS = {
     "attention_bias": "enable_bias",
     "mlp_bias": "enable_bias",
 }
+_OPT_ONLY = {"do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,)}
 _FALCON_KEYS = {
     "intermediate_size": "ffn_hidden_size",
     "hidden_act": "activation",
@@ -133,74 +102,56 @@ _FALCON_KEYS = {
     "mlp_bias": "bias",
     "parallel_residual": "parallel_attn",
 }
-_BIASED: dict[str, Any] = {"attention_bias": True, "mlp_bias": True, "norm": "layer", "norm_bias": True}
-_GPT: dict[str, Any] = _BIASED | {"act": "gelu", "gated": False, "fused_qkv": True}
-_GPT2 = Family(**_GPT | {"act": "gelu_new"}, own=_GPT2_KEYS, ffn_ratio=True, tied=True, positions="learned")
-_BLOOM = Family(**_GPT, own=_BLOOM_KEYS, ffn_ratio=True, tied=True, positions="alibi", embedding_norm=True)
-_MPT = Family(**_GPT, own=_MPT_KEYS, only=_MPT_ONLY, ffn_ratio=True, tied=True, positions="learned", no_bias=True)
-_GPT_NEOX = Family(**_GPT, own={"parallel_residual": "use_parallel_residual"}, parallel_residual=True)
-_OPT = Family(
-    **_BIASED,
-    own=_OPT_KEYS,
-    only={"do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,)},
-    act="relu",
-    gated=False,
-    tied=True,
-    positions="learned",
-    position_offset=2,
-)
-_FALCON = Family(
-    own=_FALCON_KEYS,
-    only={"num_ln_in_parallel_attn": (2,)},
-    act="gelu",
-    gated=False,
-    ffn_ratio=True,
-    tied=True,
-    norm="layer",
-    norm_bias=True,
-    parallel_residual=True,
-    shared_norm=True,
-    fused_qkv=True,
-    multi_query=True,
-)
-_STARCODER2 = Family(
-    **_BIASED,
-    own={"attention_bias": "use_bias", "mlp_bias": "use_bias"},
-    act="gelu_pytorch_tanh",
-    gated=False,
-    tied=True,
-)
-_GROK_1 = Family(act="gelu", tied=True, sandwich_norms=True, experts="num_experts", expert_width="intermediate_size")
-_GEMMA = Family(own={"hidden_act": "hidden_activation"}, act="gelu_pytorch_tanh", tied=True)
+_GEMMA = Family(own={"hidden_act": "hidden_activation"}, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True)
 FAMILIES = {
     "llama": Family(),
     "mistral": Family(),
-    "mixtral": Family(experts="num_local_experts", expert_width="intermediate_size"),
+    "mixtral": replace(_ALL_MOE, moe_name="block_sparse_moe", matrix_names=("w1", "w3", "w2")),
     "qwen2": _QWEN2,
     "qwen2_moe": replace(_QWEN2, experts="num_experts", shared_gate=True),
-    "qwen3": Family(qk_norm=True, window_needs_flag=True),
-    "qwen3_moe": Family(qk_norm=True, experts="num_experts", window_needs_flag=True),
+    "qwen3": _QWEN3,
+    "qwen3_moe": replace(_QWEN3, experts="num_experts"),
     "deepseek_v2": Family(mla=True, experts="n_routed_experts"),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
     "glm4": Family(out_bias=False, fused_gate_up=True, sandwich_norms=True),
     "glm4_moe": Family(out_bias=False, experts="n_routed_experts", correction_bias=True),
     "glm4_moe_lite": _DEEPSEEK_V3,
-    "glm_moe_dsa": _GLM_MOE_DSA,
-    "qwen3_5_text": _QWEN3_5,
-    "gpt_oss": _GPT_OSS,
-    "gpt2": _GPT2,
-    "gpt_neox": _GPT_NEOX,
-    "bloom": _BLOOM,
-    "mpt": _MPT,
-    "opt": _OPT,
-    "falcon": _FALCON,
-    "starcoder2": _STARCODER2,
-    "nemotron": Family(act="relu2", gated=False, norm="layer", norm_bias=True),
-    "grok-1": _GROK_1,
+    "glm_moe_dsa": replace(_DEEPSEEK_V3, indexer=True, mtp_copies=False),
+    "qwen3_5_text": Family(
+        qk_norm=True, output_gate=True, linear_attention=True, mtp_copies=False, mtp_apart=True,
+        trunk="model.language_model",
+    ),
+    "gpt_oss": replace(
+        _ALL_MOE, attention_bias=True, attention_sinks=True, mlp_bias=True, router_bias=True, alternating_window=True
+    ),
+    "gpt2": replace(_GPT, own=_GPT2_KEYS, hidden_act="gelu_new", positions="learned"),
+    "gpt_neox": replace(
+        _GPT, own={"parallel_residual": "use_parallel_residual"}, ffn_ratio=False, tie_word_embeddings=False,
+        parallel_residual=True,
+    ),
+    "bloom": replace(_GPT, own=_BLOOM_KEYS, positions="alibi", embedding_norm=True),
+    "mpt": replace(_GPT, own=_MPT_KEYS, only=_MPT_ONLY, positions="learned", no_bias=True),
+    "opt": replace(
+        _BIASED, own=_OPT_KEYS, only=_OPT_ONLY, hidden_act="relu", positions="learned", position_offset=2
+    ),
+    "falcon": replace(
+        _GPT, own=_FALCON_KEYS, only={"num_ln_in_parallel_attn": (2,)}, attention_bias=False, mlp_bias=False,
+        parallel_residual=True, shared_norm=True, multi_query=True,
+    ),
+    "starcoder2": replace(
+        _BIASED, own={"attention_bias": "use_bias", "mlp_bias": "use_bias"}, hidden_act="gelu_pytorch_tanh"
+    ),
+    "nemotron": replace(_LAYER_NORM, hidden_act="relu2"),
+    "grok-1": replace(
+        _ALL_MOE, experts="num_experts", hidden_act="gelu", tie_word_embeddings=True, sandwich_norms=True
+    ),
     "gemma": _GEMMA,
-    "gemma2": replace(_GEMMA, sandwich_norms=True, alternating_window=True),
-}
+    "gemma2": replace(
+        _GEMMA, sandwich_norms=True, alternating_window=True,
+        second_norms=("pre_feedforward_layernorm", "post_feedforward_layernorm"),
+    ),
+}  # fmt: skip
 
 
 def family_of(model_type: str, config: Mapping[str, Any]) -> Family:
@@ -213,3 +164,62 @@ def _llama_like(config: Mapping[str, Any]) -> Family:
     experts = next((key for key in _EXPERT_KEYS if key in given), None)
     width = "moe_intermediate_size" if "moe_intermediate_size" in given else "intermediate_size"
     return Family(mla="kv_lora_rank" in given, experts=experts, expert_width=width)
+
+
+# What we cannot size, and what in a config gives it away: one line says why and what is known instead. A `model_type`
+# that is neither a family nor here is read as llama-like, unless a key tells of layers that Llama lacks.
+
+_ENCODERS = "an encoder"
+_ENCODER_DECODERS = "encoder and decoder"
+_STATE_SPACE = "state-space or recurrent layers"
+_SEVERAL_MEDIA = "towers for other media than text"
+_OTHER_ATTENTION = "another kind of attention"
+_OTHER_DECODERS = "a decoder whose norms, biases or layers differ from Llama's"
+
+REFUSED_TYPES = {
+    _ENCODERS: (
+        *("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "albert", "electra", "mpnet", "nomic_bert"),
+        *("deberta", "deberta-v2", "modernbert", "longformer", "big_bird", "esm", "vit", "dinov2", "wav2vec2"),
+    ),
+    _ENCODER_DECODERS: ("t5", "mt5", "umt5", "t5gemma", "longt5", "bart", "mbart", "pegasus", "marian", "whisper"),
+    _STATE_SPACE: (
+        *("mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet", "hyena"),
+        *("recurrent_gemma", "jamba", "zamba", "zamba2", "bamba", "nemotron_h", "granitemoehybrid", "falcon_h1"),
+        *("plamo2", "lfm2", "minimax", "qwen3_next", "kimi_linear"),
+    ),
+    _OTHER_DECODERS: (
+        *("phi", "phimoe", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "openai-gpt", "xlnet", "ctrl", "xglm"),
+        *("stablelm", "persimmon", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "olmoe", "dbrx", "arctic"),
+        *("gemma3_text", "gemma3n_text", "llama4_text", "minicpm3"),
+    ),
+}
+REFUSED_KEYS = {
+    _SEVERAL_MEDIA: ("text_config", "vision_config"),
+    _ENCODER_DECODERS: ("is_encoder_decoder", "encoder_layers", "num_decoder_layers", "relative_attention_num_buckets"),
+    _ENCODERS: ("type_vocab_size",),
+    _STATE_SPACE: (
+        *("hybrid_override_pattern", "layers_block_type", "block_types", "attn_layer_period", "ssm_cfg", "lru_width"),
+        *("mamba_d_state", "mamba_d_conv", "ssm_state_size", "state_size", "attention_hidden_size"),
+    ),
+    _OTHER_ATTENTION: ("linear_attn_config", "compress_ratios", "o_lora_rank"),
+}
+KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION = "index_topk", "linear_num_value_heads"  # refused outside their families
+
+
+def refuse(keys: Keys, family: Family, model_type: str) -> None:
+    """Note why the model cannot be sized, if it cannot; the first sign is enough."""
+    for key, why in _signs(keys, family, model_type):
+        known = f"known are {', '.join(sorted(FAMILIES))}, and others that are built like Llama"
+        keys.fault(key, f"not modelled: {why}; {known}")
+        return
+    for key, values in family.only.items():
+        if keys.has(key) and keys.get(key) not in values:
+            keys.fault(key, f"not modelled; {' or '.join(map(repr, values))}")
+
+
+def _signs(keys: Keys, family: Family, model_type: str) -> Iterator[tuple[str, str]]:
+    yield from (("model_type", why) for why, types in REFUSED_TYPES.items() if model_type in types)
+    yield from ((key, why) for why, signs in REFUSED_KEYS.items() for key in signs if keys.get(key))
+    foreign = [] if family.indexer else [KEY_OF_INDEXER]
+    foreign += [] if family.linear_attention else [KEY_OF_LINEAR_ATTENTION]
+    yield from ((key, _OTHER_ATTENTION) for key in foreign if keys.get(key))

@@ -1,22 +1,24 @@
-"""From a Hugging Face config.json to a ModelSpec, by model family.
+"""From a Hugging Face config.json, or a preset's, to a ModelSpec, by model family.
 
 An unknown `model_type` is read as llama-like, which the spec's `assumptions` say; layers we cannot size are refused.
-What a family fixes beside its config lives in `families`, what cannot be sized in `refused`, typed reading of keys in
-`keys`.
+What a family fixes beside its config and what cannot be sized lives in `families`, typed reading of keys in `keys`.
 """
 
 import os
+import re
 from collections.abc import Collection, Mapping
+from dataclasses import fields
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import UserError
+from ..base.errors import UserError, fault, unknown
 from ..base.files import read_json
-from .counts import total_params
-from .families import FAMILIES, Family, family_of
+from .families import FAMILIES, KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION, Family, family_of, refuse
 from .keys import Keys
-from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
-from .refused import KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION, refuse
+from .model import ACTIVATIONS, NORMS, POSITIONS, Design, Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
+from .tensors import total_params
 
 DTYPES = ("bfloat16", "float16", "float32")
 _MAX_LAYERS, _MAX_EXPERTS, _MAX_PARAMS = 1000, 4096, 10**17
@@ -102,10 +104,7 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     layers = keys.whole("num_hidden_layers", maximum=_MAX_LAYERS)
     mla = _mla(keys) if family.mla else None
     positions, learned = _positions(keys, family)
-    biased = not (family.no_bias and keys.flag("no_bias", False))
-    attention_bias = keys.flag("attention_bias", family.attention_bias and biased)
-    norm_bias = keys.flag("norm_bias", family.norm_bias and biased)
-    parallel = keys.flag("parallel_residual", family.parallel_residual)
+    design = _design(keys, family) | {"positions": positions}
     kinds = _layer_types(keys, family, layers)
     sliding = _sliding_layers(keys, family, layers, kinds)
     mtp_key = "mtp_num_hidden_layers" if family.mtp_apart else "num_nextn_predict_layers"
@@ -120,40 +119,36 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         num_key_value_heads=heads if mla else _kv_heads(keys, family, heads),
         intermediate_size=_intermediate_size(keys, family, hidden),
         vocab_size=keys.whole("vocab_size"),
-        tie_word_embeddings=keys.flag("tie_word_embeddings", family.tied),
         dtype=_dtype(keys),
-        hidden_act=keys.one_of("hidden_act", ACTIVATIONS, family.act),
-        gated_ffn=keys.flag("gated_ffn", family.gated),
-        fused_gate_up=family.fused_gate_up,
-        attention_bias=attention_bias,
-        attention_out_bias=keys.flag("attention_out_bias", attention_bias and family.out_bias),
-        fused_qkv=family.fused_qkv,
-        attention_sinks=family.attention_sinks,
-        mlp_bias=keys.flag("mlp_bias", family.mlp_bias and biased),
-        norm=keys.one_of("norm", NORMS, "layer" if norm_bias else family.norm),
-        norm_bias=norm_bias,
-        embedding_norm=keys.flag("embedding_norm", family.embedding_norm),
-        parallel_residual=parallel,
-        shared_norm=_shared_norm(keys, family, parallel),
-        qk_norm=keys.flag("qk_norm", False) or keys.flag("use_qk_norm", family.qk_norm),
-        output_gate=family.output_gate,
-        sandwich_norms=family.sandwich_norms,
+        attention_out_bias=keys.flag("attention_out_bias", design["attention_bias"] and family.out_bias),
         sliding_window=keys.whole("sliding_window") if sliding else None,
         sliding_layers=sliding,
         max_position_embeddings=keys.whole("max_position_embeddings", default=0),
-        positions=positions,
         position_embeddings=learned,
         mla=mla,
         indexer=_indexer(keys, layers, mtp_layers) if family.indexer else None,
         linear_attention=_linear_attention(keys, layers, kinds) if family.linear_attention else None,
-        moe=_moe(keys, family, layers) if family.experts else None,
+        moe=_moe(keys, family, family.experts, layers) if family.experts else None,
         num_nextn_predict_layers=mtp_layers,
-        mtp_copies=family.mtp_copies,
-        mtp_apart=family.mtp_apart,
-        trunk=family.trunk,
         quantization=_quantization(keys),
         assumptions=_assumptions(keys, model_type),
+        **design,
     )
+
+
+def _design(keys: Keys, family: Family) -> dict[str, Any]:
+    """How the model is built: as its family is, unless a key of that name says otherwise."""
+    found = {field.name: getattr(family, field.name) for field in fields(Design)}
+    biased = not (family.no_bias and keys.flag("no_bias", False))
+    found |= {key: keys.flag(key, found[key] and biased) for key in ("attention_bias", "mlp_bias", "norm_bias")}
+    flags = ("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings")
+    found |= {key: keys.flag(key, found[key]) for key in flags}
+    return found | {
+        "hidden_act": keys.one_of("hidden_act", ACTIVATIONS, family.hidden_act),
+        "norm": keys.one_of("norm", NORMS, "layer" if found["norm_bias"] else family.norm),
+        "shared_norm": _shared_norm(keys, family, found["parallel_residual"]),
+        "qk_norm": keys.flag("qk_norm", False) or keys.flag("use_qk_norm", family.qk_norm),
+    }
 
 
 def _positions(keys: Keys, family: Family) -> tuple[str, int]:
@@ -245,11 +240,10 @@ def _linear_attention(keys: Keys, layers: int, kinds: list[str]) -> LinearAttent
     )
 
 
-def _moe(keys: Keys, family: Family, layers: int) -> Moe:
-    assert family.experts is not None
-    experts = keys.whole(family.experts, maximum=_MAX_EXPERTS)
+def _moe(keys: Keys, family: Family, count_key: str, layers: int) -> Moe:
+    experts = keys.whole(count_key, maximum=_MAX_EXPERTS)
     width, top_k = keys.whole(family.expert_width), keys.whole("num_experts_per_tok")
-    keys.expect(top_k <= experts, "num_experts_per_tok", f"at most {family.experts} = {experts}")
+    keys.expect(top_k <= experts, "num_experts_per_tok", f"at most {count_key} = {experts}")
     return Moe(
         n_routed_experts=experts,
         num_experts_per_tok=top_k,
@@ -319,3 +313,56 @@ def _assumptions(keys: Keys, model_type: str) -> tuple[str, ...]:
     if not keys.has("dtype") and not keys.has("torch_dtype"):
         notes.append("no dtype given: bfloat16")
     return tuple(notes)
+
+
+# Models that ship with runcast: each is a file in data/models, the keys of a public config.json that concern sizes, and
+# its source.
+
+
+def preset_names() -> list[str]:
+    """All presets, sorted."""
+    return sorted(_files())
+
+
+def preset_config(name: str, where: str = "model") -> dict[str, Any]:
+    """The Hugging Face keys of a preset, to be changed and read by `from_hf_config`; the name is matched loosely.
+
+    Raises:
+        UserError: no such preset; a near miss is suggested.
+    """
+    file = _files()[_resolve(name, where)]
+    config: dict[str, Any] = read_json(file)
+    return config
+
+
+def preset(name: str, where: str = "model", overrides: Mapping[str, Any] | None = None) -> ModelSpec:
+    """A preset by name; case, spaces, dashes and underscores do not matter, nor dots unless they tell presets apart.
+
+    `overrides` replaces Hugging Face keys, such as `{"num_hidden_layers": 4}` for a cut-down model.
+
+    Raises:
+        UserError: no such preset, or an override that does not fit or means nothing for this model.
+    """
+    changes = dict(overrides or {})
+    return from_hf_config(preset_config(name, where) | changes, where, _resolve(name, where), strict=changes)
+
+
+@cache
+def _files() -> dict[str, Any]:
+    folder = files("runcast.data") / "models"
+    return {file.name.removesuffix(".json"): file for file in folder.iterdir() if file.name.endswith(".json")}
+
+
+def _resolve(name: str, where: str) -> str:
+    """The preset that is meant; dots count where they alone tell two presets apart, such as GPT-3 1.3B and 13B."""
+    if not isinstance(name, str):
+        raise UserError(fault(where, "preset", name, f"a text, one of {', '.join(preset_names())}"))
+    for loose in (_without_separators, lambda text: _without_separators(text).replace(".", "")):
+        meant = [known for known in preset_names() if loose(known) == loose(name)]
+        if len(meant) == 1:
+            return meant[0]
+    raise unknown(where, "preset", name, preset_names())
+
+
+def _without_separators(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()

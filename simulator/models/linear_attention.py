@@ -1,10 +1,9 @@
 """Gated DeltaNet, a linear attention (arXiv 2412.06464): its parameters, and its kernels on one rank."""
 
-from .build import gemm, memory_bound
 from .kernels import Kept, Kernel, Kernels
 from .model import LinearAttention, ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, split
-from .shard import Shard
+from .shard import Shard, gemm, memory_bound
 
 _SCAN_CHUNK = 64  # tokens that are treated together (flash-linear-attention's chunk_size)
 

@@ -4,11 +4,10 @@ Its parameters, and its kernels on one rank. An indexer has parameters, but no k
 """
 
 from .attention import output, scores
-from .build import gemm, memory_bound
 from .kernels import Kernels
 from .model import Indexer, Mla, ModelSpec
 from .parameters import Parameter, Parameters, linear, split
-from .shard import Shard
+from .shard import Shard, gemm, memory_bound
 
 
 def parameters(spec: ModelSpec, mla: Mla, indexer: Indexer | None) -> Parameters:

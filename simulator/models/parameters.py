@@ -1,8 +1,8 @@
 """The table of parameters: one record per parameter, from which all else is derived.
 
-A part lists its parameters beside its kernels, in `attention`, `mla`, `linear_attention`, `mlp` and `moe`; `blocks`
-puts a layer together. From the table follow the checkpoint (`tensors`), published counts (`counts`), what a rank holds
-and which gradients it adds up (`states`), and the shapes of GEMMs (`build`).
+A part lists its parameters beside its kernels, in `attention`, `mla`, `linear_attention` and `mlp`; `blocks` puts a
+layer together. From the table follow published counts and the checkpoint (`tensors`), what a rank holds and which
+gradients it adds up (`states`), and the shapes of GEMMs (`gemm` of `shard`).
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 from runcast.simulator.models import active_params, preset, total_params
 from runcast.simulator.models.families import FAMILIES
-from runcast.simulator.models.refused import KEYS, TYPES
+from runcast.simulator.models.families import REFUSED_KEYS, REFUSED_TYPES
 
 from .published import PUBLISHED, Figure, counted
 
@@ -50,7 +50,7 @@ modelled, which leaves out Nemotron-H, Nemotron 3 and Qwen3-Next.
 ## What is in a layer, and how to add an attention
 
 `simulator/models/blocks.py` says what is in a layer. Each part lists its parameters beside its kernels, in a file of
-its own: `attention.py`, `mla.py`, `linear_attention.py`, `mlp.py`, `moe.py`. A parameter is one record
+its own: `attention.py`, `mla.py`, `linear_attention.py`, `mlp.py`. A parameter is one record
 (`parameters.py`): name, shape, the dimension that tensor parallelism cuts and in which units, the GEMM that reads it,
 whether experts have it and whether FP8 checkpoints quantize it. The tensors of the checkpoint, the counts below, what
 a rank holds, which gradients ranks add up, and the shapes of GEMMs follow from these records.
@@ -58,7 +58,7 @@ a rank holds, which gradients ranks add up, and the shapes of GEMMs follow from 
 A new attention is:
 
 1. a file like `linear_attention.py`: `parameters`, the table, and `kernels`, in the order of the forward. `gemm` of
-   `build.py` takes shapes from the table, so no size is written twice;
+   `shard.py` takes shapes from the table, so no size is written twice;
 2. a line in `_mixer_parameters` and one in `_mixer` of `blocks.py`;
 3. its sizes in `model.py`, the keys they are read from in `hf.py`, and the model types that have it in `families.py`;
 4. a preset in `data/models` and its published count in `tests/workload/published.py`, which a test compares.
@@ -78,8 +78,8 @@ def page() -> str:
 
 
 def _refused() -> str:
-    reasons = dict.fromkeys([*TYPES, *KEYS])
-    rows = [f"| {why} | {_code(TYPES.get(why, ()))} | {_code(KEYS.get(why, ()))} |\n" for why in reasons]
+    reasons = dict.fromkeys([*REFUSED_TYPES, *REFUSED_KEYS])
+    rows = [f"| {why} | {_code(REFUSED_TYPES.get(why, ()))} | {_code(REFUSED_KEYS.get(why, ()))} |\n" for why in reasons]
     known = f"Known `model_type`s are {_code(sorted(FAMILIES))}.\n\n"
     head = "Refused are, by `model_type` or by a key that tells:\n\n| what | `model_type` | key |\n|---|---|---|\n"
     return known + head + "".join(rows)

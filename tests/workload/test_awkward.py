@@ -6,7 +6,7 @@ import pytest
 from runcast.simulator.engine import simulate
 from runcast.simulator.models.awkward import awkward_shapes
 from runcast.simulator.models.model import ModelSpec
-from runcast.simulator.models.presets import preset
+from runcast.simulator.models import preset
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
