@@ -8,24 +8,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .keys import Keys
-from .model import Design
+from .model import ModelSpec
 
 _EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family(Design):
-    """One `model_type`, as its Hugging Face implementation builds it; a key of its name may change a field of Design.
+def _built(**design: Any) -> ModelSpec:
+    """A model as Llama is built, but for these fields; it has no sizes."""
+    return ModelSpec("", 0, 0, 0, 0, 0, 0, 0, **design)
 
+
+@dataclass(frozen=True)
+class Family:
+    """One `model_type`, as its Hugging Face implementation builds it.
+
+    `design` is a model without sizes: what such models have beside what their configs say, and defaults of keys.
     `own` is what its config calls the keys of Llama's, and `only` the values of keys beside which it is another model.
     `out_bias` says whether `attention_bias` also covers the output projection. `ffn_ratio`: the width of the FFN may be
-    left out, for 4 times the hidden size. `experts` is the key that counts experts (None: a dense family) and
-    `expert_width` the key of their width; see `Moe` for the rest of those. `mla`, `indexer` and `linear_attention` say
-    that the config has the keys of those. `window_needs_flag` is Qwen's `use_sliding_window`; `alternating_window` has
-    every other layer slide. `position_offset` is OPT's, which learns two positions more than it can use. `multi_query`
-    is Falcon's key for one head of k and v, `no_bias` MPT's against all biases.
+    left out, for 4 times the hidden size. `mla`, `indexer` and `linear_attention` say that the config has the keys of
+    those, `experts` is the key that counts experts (None: a dense family) and `expert_width` that of their width; see
+    `Moe` for the rest. `window_needs_flag` is Qwen's `use_sliding_window`; `alternating_window` has every other layer
+    slide. `position_offset` is OPT's, which learns two positions more than it can use. `multi_query` is Falcon's key
+    for one head of k and v, `no_bias` MPT's against all biases.
     """
 
+    design: ModelSpec = _built()  # noqa: RUF009
     own: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     out_bias: bool = True
@@ -45,13 +52,13 @@ class Family(Design):
     no_bias: bool = False
 
 
-_QWEN2 = Family(attention_bias=True, out_bias=False, window_needs_flag=True)
-_QWEN3 = Family(qk_norm=True, window_needs_flag=True)
+_QWEN2 = Family(_built(attention_bias=True), out_bias=False, window_needs_flag=True)
+_QWEN3 = Family(_built(qk_norm=True), window_needs_flag=True)
 _DEEPSEEK_V3 = Family(mla=True, experts="n_routed_experts", correction_bias=True)
 _ALL_MOE = Family(experts="num_local_experts", expert_width="intermediate_size")
-_LAYER_NORM = Family(norm="layer", norm_bias=True, gated_ffn=False)
-_BIASED = replace(_LAYER_NORM, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)
-_GPT = replace(_BIASED, hidden_act="gelu", fused_qkv=True, ffn_ratio=True)
+_LAYER_NORM = _built(norm="layer", norm_bias=True, gated_ffn=False)
+_BIASED = replace(_LAYER_NORM, attention_bias=True, mlp_bias=True)
+_GPT = replace(_BIASED, hidden_act="gelu", fused_qkv=True, tie_word_embeddings=True)
 _GPT2_KEYS = {
     "hidden_size": "n_embd",
     "num_hidden_layers": "n_layer",
@@ -93,7 +100,6 @@ _OPT_KEYS = {
     "attention_bias": "enable_bias",
     "mlp_bias": "enable_bias",
 }
-_OPT_ONLY = {"do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,)}
 _FALCON_KEYS = {
     "intermediate_size": "ffn_hidden_size",
     "hidden_act": "activation",
@@ -102,11 +108,12 @@ _FALCON_KEYS = {
     "mlp_bias": "bias",
     "parallel_residual": "parallel_attn",
 }
-_GEMMA = Family(own={"hidden_act": "hidden_activation"}, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True)
+_GEMMA = _built(hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True)
+_GEMMA_KEYS = {"hidden_act": "hidden_activation"}
 FAMILIES = {
     "llama": Family(),
     "mistral": Family(),
-    "mixtral": replace(_ALL_MOE, moe_name="block_sparse_moe", matrix_names=("w1", "w3", "w2")),
+    "mixtral": replace(_ALL_MOE, design=_built(moe_name="block_sparse_moe", matrix_names=("w1", "w3", "w2"))),
     "qwen2": _QWEN2,
     "qwen2_moe": replace(_QWEN2, experts="num_experts", shared_gate=True),
     "qwen3": _QWEN3,
@@ -114,44 +121,57 @@ FAMILIES = {
     "deepseek_v2": Family(mla=True, experts="n_routed_experts"),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
-    "glm4": Family(out_bias=False, fused_gate_up=True, sandwich_norms=True),
+    "glm4": Family(_built(fused_gate_up=True, sandwich_norms=True), out_bias=False),
     "glm4_moe": Family(out_bias=False, experts="n_routed_experts", correction_bias=True),
     "glm4_moe_lite": _DEEPSEEK_V3,
-    "glm_moe_dsa": replace(_DEEPSEEK_V3, indexer=True, mtp_copies=False),
+    "glm_moe_dsa": replace(_DEEPSEEK_V3, design=_built(mtp_copies=False), indexer=True),
     "qwen3_5_text": Family(
-        qk_norm=True, output_gate=True, linear_attention=True, mtp_copies=False, mtp_apart=True,
-        trunk="model.language_model",
+        _built(qk_norm=True, output_gate=True, mtp_copies=False, mtp_apart=True, trunk="model.language_model"),
+        linear_attention=True,
     ),
     "gpt_oss": replace(
-        _ALL_MOE, attention_bias=True, attention_sinks=True, mlp_bias=True, router_bias=True, alternating_window=True
+        _ALL_MOE,
+        design=_built(attention_bias=True, attention_sinks=True, mlp_bias=True),
+        router_bias=True,
+        alternating_window=True,
     ),
-    "gpt2": replace(_GPT, own=_GPT2_KEYS, hidden_act="gelu_new", positions="learned"),
-    "gpt_neox": replace(
-        _GPT, own={"parallel_residual": "use_parallel_residual"}, ffn_ratio=False, tie_word_embeddings=False,
-        parallel_residual=True,
+    "gpt2": Family(replace(_GPT, hidden_act="gelu_new", positions="learned"), _GPT2_KEYS, ffn_ratio=True),
+    "gpt_neox": Family(
+        replace(_GPT, tie_word_embeddings=False, parallel_residual=True),
+        own={"parallel_residual": "use_parallel_residual"},
     ),
-    "bloom": replace(_GPT, own=_BLOOM_KEYS, positions="alibi", embedding_norm=True),
-    "mpt": replace(_GPT, own=_MPT_KEYS, only=_MPT_ONLY, positions="learned", no_bias=True),
-    "opt": replace(
-        _BIASED, own=_OPT_KEYS, only=_OPT_ONLY, hidden_act="relu", positions="learned", position_offset=2
+    "bloom": Family(replace(_GPT, positions="alibi", embedding_norm=True), _BLOOM_KEYS, ffn_ratio=True),
+    "mpt": Family(replace(_GPT, positions="learned"), _MPT_KEYS, _MPT_ONLY, ffn_ratio=True, no_bias=True),
+    "opt": Family(
+        replace(_BIASED, hidden_act="relu", tie_word_embeddings=True, positions="learned"),
+        own=_OPT_KEYS,
+        only={"do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,)},
+        position_offset=2,
     ),
-    "falcon": replace(
-        _GPT, own=_FALCON_KEYS, only={"num_ln_in_parallel_attn": (2,)}, attention_bias=False, mlp_bias=False,
-        parallel_residual=True, shared_norm=True, multi_query=True,
+    "falcon": Family(
+        replace(_GPT, attention_bias=False, mlp_bias=False, parallel_residual=True, shared_norm=True),
+        own=_FALCON_KEYS,
+        only={"num_ln_in_parallel_attn": (2,)},
+        ffn_ratio=True,
+        multi_query=True,
     ),
-    "starcoder2": replace(
-        _BIASED, own={"attention_bias": "use_bias", "mlp_bias": "use_bias"}, hidden_act="gelu_pytorch_tanh"
+    "starcoder2": Family(
+        replace(_BIASED, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True),
+        own={"attention_bias": "use_bias", "mlp_bias": "use_bias"},
     ),
-    "nemotron": replace(_LAYER_NORM, hidden_act="relu2"),
+    "nemotron": Family(replace(_LAYER_NORM, hidden_act="relu2")),
     "grok-1": replace(
-        _ALL_MOE, experts="num_experts", hidden_act="gelu", tie_word_embeddings=True, sandwich_norms=True
+        _ALL_MOE,
+        design=_built(hidden_act="gelu", tie_word_embeddings=True, sandwich_norms=True),
+        experts="num_experts",
     ),
-    "gemma": _GEMMA,
-    "gemma2": replace(
-        _GEMMA, sandwich_norms=True, alternating_window=True,
-        second_norms=("pre_feedforward_layernorm", "post_feedforward_layernorm"),
+    "gemma": Family(_GEMMA, _GEMMA_KEYS),
+    "gemma2": Family(
+        replace(_GEMMA, sandwich_norms=True, second_norms=("pre_feedforward_layernorm", "post_feedforward_layernorm")),
+        _GEMMA_KEYS,
+        alternating_window=True,
     ),
-}  # fmt: skip
+}
 
 
 def family_of(model_type: str, config: Mapping[str, Any]) -> Family:

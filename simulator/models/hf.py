@@ -7,7 +7,7 @@ What a family fixes beside its config and what cannot be sized lives in `familie
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +17,7 @@ from ..base.errors import UserError, fault, unknown
 from ..base.files import read_json
 from .families import FAMILIES, KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION, Family, family_of, refuse
 from .keys import Keys
-from .model import ACTIVATIONS, NORMS, POSITIONS, Design, Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
+from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
 from .tensors import total_params
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -35,13 +35,6 @@ def load_hf_config(path: str | Path) -> ModelSpec:
     file = file / "config.json" if os.path.isdir(file) else file
     name = file.parent.name if file.name == "config.json" else file.stem
     return from_hf_config(read_json(file), str(file), name)
-
-
-def _json_object(content: Any, where: str) -> Mapping[str, Any]:
-    if isinstance(content, Mapping):
-        return content
-    wanted = "expected the JSON object of a Hugging Face config.json"
-    raise UserError(f"{where}: holds {type(content).__name__}, not an object; {wanted}")
 
 
 def from_hf_config(
@@ -78,8 +71,11 @@ def read_keys(config: Mapping[str, Any], where: str = "model") -> dict[str, Any]
     return {key: value for key, value in config.items() if key in asked}
 
 
-def _read(config: Mapping[str, Any], where: str, name: str | None) -> tuple[ModelSpec, Keys]:
-    model_type = str(_json_object(config, where).get("model_type") or "llama")
+def _read(config: Any, where: str, name: str | None) -> tuple[ModelSpec, Keys]:
+    if not isinstance(config, Mapping):
+        wanted = "expected the JSON object of a Hugging Face config.json"
+        raise UserError(f"{where}: holds {type(config).__name__}, not an object; {wanted}")
+    model_type = str(config.get("model_type") or "llama")
     family = family_of(model_type, config)
     keys = Keys(config, where, family.own)
     keys.text("model_type", "llama")
@@ -104,12 +100,13 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     layers = keys.whole("num_hidden_layers", maximum=_MAX_LAYERS)
     mla = _mla(keys) if family.mla else None
     positions, learned = _positions(keys, family)
-    design = _design(keys, family) | {"positions": positions}
+    flags = _flags(keys, family)
     kinds = _layer_types(keys, family, layers)
     sliding = _sliding_layers(keys, family, layers, kinds)
-    mtp_key = "mtp_num_hidden_layers" if family.mtp_apart else "num_nextn_predict_layers"
+    mtp_key = "mtp_num_hidden_layers" if family.design.mtp_apart else "num_nextn_predict_layers"
     mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
-    return ModelSpec(
+    return replace(
+        family.design,
         name=name,
         model_type=model_type,
         hidden_size=hidden,
@@ -120,10 +117,11 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         intermediate_size=_intermediate_size(keys, family, hidden),
         vocab_size=keys.whole("vocab_size"),
         dtype=_dtype(keys),
-        attention_out_bias=keys.flag("attention_out_bias", design["attention_bias"] and family.out_bias),
+        attention_out_bias=keys.flag("attention_out_bias", flags["attention_bias"] and family.out_bias),
         sliding_window=keys.whole("sliding_window") if sliding else None,
         sliding_layers=sliding,
         max_position_embeddings=keys.whole("max_position_embeddings", default=0),
+        positions=positions,
         position_embeddings=learned,
         mla=mla,
         indexer=_indexer(keys, layers, mtp_layers) if family.indexer else None,
@@ -132,29 +130,28 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         num_nextn_predict_layers=mtp_layers,
         quantization=_quantization(keys),
         assumptions=_assumptions(keys, model_type),
-        **design,
+        **flags,
     )
 
 
-def _design(keys: Keys, family: Family) -> dict[str, Any]:
-    """How the model is built: as its family is, unless a key of that name says otherwise."""
-    found = {field.name: getattr(family, field.name) for field in fields(Design)}
-    biased = not (family.no_bias and keys.flag("no_bias", False))
-    found |= {key: keys.flag(key, found[key] and biased) for key in ("attention_bias", "mlp_bias", "norm_bias")}
-    flags = ("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings")
-    found |= {key: keys.flag(key, found[key]) for key in flags}
+def _flags(keys: Keys, family: Family) -> dict[str, Any]:
+    """How the model is built, as its family is unless a key says otherwise."""
+    design, biased = family.design, not (family.no_bias and keys.flag("no_bias", False))
+    biases = ("attention_bias", "mlp_bias", "norm_bias")
+    others = ("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings")
+    found = {key: keys.flag(key, getattr(design, key) and (biased or key in others)) for key in (*biases, *others)}
     return found | {
-        "hidden_act": keys.one_of("hidden_act", ACTIVATIONS, family.hidden_act),
-        "norm": keys.one_of("norm", NORMS, "layer" if found["norm_bias"] else family.norm),
+        "hidden_act": keys.one_of("hidden_act", ACTIVATIONS, design.hidden_act),
+        "norm": keys.one_of("norm", NORMS, "layer" if found["norm_bias"] else design.norm),
         "shared_norm": _shared_norm(keys, family, found["parallel_residual"]),
-        "qk_norm": keys.flag("qk_norm", False) or keys.flag("use_qk_norm", family.qk_norm),
+        "qk_norm": keys.flag("qk_norm", False) or keys.flag("use_qk_norm", design.qk_norm),
     }
 
 
 def _positions(keys: Keys, family: Family) -> tuple[str, int]:
     """How a token knows its place, and how many positions are learned: the key says so, or ALiBi's, or RoPE's."""
     bias_or_rotary = "alibi" * keys.flag("alibi", False) or "rotary" * keys.flag("rope", False)
-    kind = keys.one_of("positions", POSITIONS, bias_or_rotary or family.positions)
+    kind = keys.one_of("positions", POSITIONS, bias_or_rotary or family.design.positions)
     if kind == "learned":
         return kind, keys.whole("position_embeddings") + family.position_offset
     if kind != "rotary" or "position_embeddings" in family.own:
@@ -165,8 +162,8 @@ def _positions(keys: Keys, family: Family) -> tuple[str, int]:
 
 def _shared_norm(keys: Keys, family: Family, parallel: bool) -> bool:
     """Falcon's later layers have a norm each for attention and FFN, which its earlier ones share."""
-    later = family.shared_norm and keys.flag("new_decoder_architecture", False)
-    shared = keys.flag("shared_norm", family.shared_norm and parallel and not later)
+    later = family.design.shared_norm and keys.flag("new_decoder_architecture", False)
+    shared = keys.flag("shared_norm", family.design.shared_norm and parallel and not later)
     keys.expect(parallel or not shared, "shared_norm", "false without parallel_residual")
     return shared
 

@@ -4,6 +4,7 @@ What the keys mean lives in `hf`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from types import UnionType
 from typing import Any
 
 from ..base.errors import UserError, did_you_mean, fault
@@ -76,17 +77,11 @@ class Keys:
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""
-        value = self.get(key)
-        if value is not None and not isinstance(value, bool):
-            self.fault(key, "true or false")
-        return value if isinstance(value, bool) else default
+        return bool(self._typed(key, bool, "true or false", default))
 
     def text(self, key: str, default: str) -> str:
         """A text."""
-        value = self.get(key)
-        if value is not None and not isinstance(value, str):
-            self.fault(key, "a text")
-        return value if isinstance(value, str) else default
+        return str(self._typed(key, str, "a text", default))
 
     def one_of(self, key: str, known: Collection[str], default: str) -> str:
         """One of the known texts."""
@@ -97,10 +92,13 @@ class Keys:
 
     def sequence(self, key: str) -> list[Any]:
         """A list, empty where the key is missing."""
+        return list(self._typed(key, list | tuple, "a list", ()))
+
+    def _typed(self, key: str, kind: type | UnionType, allowed: str, default: Any) -> Any:
         value = self.get(key)
-        if value is not None and not isinstance(value, list | tuple):
-            self.fault(key, "a list")
-        return list(value) if isinstance(value, list | tuple) else []
+        if value is not None and not isinstance(value, kind):
+            self.fault(key, allowed)
+        return value if isinstance(value, kind) else default
 
     def refuse_unread(self, names: Iterable[str]) -> None:
         """Note a fault for each of these keys that nobody asked for; a near miss is suggested."""

@@ -4,7 +4,7 @@ Field names follow the Hugging Face config.json. Reading such a file lives in `h
 layer of such a model, parameters and kernels, in `blocks`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes no difference to sizes
@@ -96,53 +96,23 @@ class LayerKind(NamedTuple):
     linear: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """How a model is built, whatever its sizes: a family fixes it, and keys of a config may change some of it.
-
-    `hidden_act` is one of ACTIVATIONS; `gated_ffn` has a second matrix whose product it gates (SwiGLU, GeGLU).
-    `norm` is one of NORMS, all with a weight per channel; `norm_bias` adds a bias to each. `positions` is one of
-    POSITIONS. `attention_bias` is on the q, k, v projections, which `fused_qkv` stores as one matrix. `qk_norm` norms
-    each head of q and k. `output_gate` doubles q, whose second half gates what attention gives. `sandwich_norms` is a
-    second pair of norms, after attention and FFN. `embedding_norm` norms what enters the layers.
-    `parallel_residual`: attention and FFN both read what enters the layer, with `shared_norm` through one norm, and
-    their sum is added to it. `mtp_copies`: each MTP layer is stored with copies of embedding and head; `mtp_apart`: MTP
-    is stored beside the stack, and its layers share one projection and norms. Names in the checkpoint: `trunk` is what
-    holds the layers, `moe_name` what holds router and experts, `matrix_names` are those of an FFN (gate, up, down).
-    """
-
-    hidden_act: str = "silu"
-    gated_ffn: bool = True
-    fused_gate_up: bool = False
-    attention_bias: bool = False
-    fused_qkv: bool = False
-    attention_sinks: bool = False
-    mlp_bias: bool = False
-    norm: str = "rms"
-    norm_bias: bool = False
-    embedding_norm: bool = False
-    parallel_residual: bool = False
-    shared_norm: bool = False
-    qk_norm: bool = False
-    output_gate: bool = False
-    sandwich_norms: bool = False
-    positions: str = "rotary"
-    tie_word_embeddings: bool = False
-    mtp_copies: bool = True
-    mtp_apart: bool = False
-    trunk: str = "model"
-    moe_name: str = "mlp"
-    matrix_names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
-    second_norms: tuple[str, str] = ("post_self_attn_layernorm", "post_mlp_layernorm")
-
-
 @dataclass(frozen=True)
-class ModelSpec(Design):
+class ModelSpec:
     """A decoder-only transformer.
 
-    `attention_out_bias` is on the output projection. `sliding_layers` attend to the last `sliding_window` tokens only.
-    `position_embeddings` counts the learned positions, and is 0 without. `quantization` is how the checkpoint is
-    stored. `assumptions` says what the config left open and how it was read.
+    `hidden_act` is one of ACTIVATIONS; `gated_ffn` has a second matrix whose product it gates (SwiGLU, GeGLU).
+    `norm` is one of NORMS, all with a weight per channel; `norm_bias` adds a bias to each.
+    `positions` is one of POSITIONS; `position_embeddings` counts the learned ones, and is 0 otherwise.
+    `attention_bias` is on the q, k, v projections, which `fused_qkv` stores as one matrix, and `attention_out_bias` on
+    o. `qk_norm` norms each head of q and k. `output_gate` doubles q, whose second half gates what attention gives.
+    `sandwich_norms` is a second pair of norms, after attention and FFN. `embedding_norm` norms what enters the layers.
+    `parallel_residual`: attention and FFN both read what enters the layer, with `shared_norm` through one norm, and
+    their sum is added to it. `sliding_layers` attend to the last `sliding_window` tokens only.
+    `mtp_copies`: each MTP layer is stored with copies of embedding and head;
+    `mtp_apart`: MTP is stored beside the stack, and its layers share one projection and norms.
+    Names in the checkpoint: `trunk` is what holds the layers, `moe_name` what holds router and experts, `matrix_names`
+    are those of an FFN (gate, up, down), `second_norms` those of sandwich norms. `quantization` is how it is stored.
+    `assumptions` says what the config left open and how it was read.
     """
 
     name: str
@@ -154,19 +124,42 @@ class ModelSpec(Design):
     intermediate_size: int
     vocab_size: int
     model_type: str = "llama"
+    tie_word_embeddings: bool = False
     dtype: str = "bfloat16"
+    hidden_act: str = "silu"
+    gated_ffn: bool = True
+    fused_gate_up: bool = False
+    attention_bias: bool = False
     attention_out_bias: bool = False
+    fused_qkv: bool = False
+    attention_sinks: bool = False
+    mlp_bias: bool = False
+    norm: str = "rms"
+    norm_bias: bool = False
+    embedding_norm: bool = False
+    parallel_residual: bool = False
+    shared_norm: bool = False
+    qk_norm: bool = False
+    output_gate: bool = False
+    sandwich_norms: bool = False
     sliding_window: int | None = None
     sliding_layers: tuple[int, ...] = ()
     max_position_embeddings: int = 0
+    positions: str = "rotary"
     position_embeddings: int = 0
     mla: Mla | None = None
     indexer: Indexer | None = None
     linear_attention: LinearAttention | None = None
     moe: Moe | None = None
     num_nextn_predict_layers: int = 0
+    mtp_copies: bool = True
+    mtp_apart: bool = False
+    trunk: str = "model"
     quantization: Fp8 | None = None
     assumptions: tuple[str, ...] = ()
+    moe_name: str = field(default="mlp", repr=False)  # hashes of scenarios are taken of the text of a spec
+    matrix_names: tuple[str, str, str] = field(default=("gate_proj", "up_proj", "down_proj"), repr=False)
+    second_norms: tuple[str, str] = field(default=("post_self_attn_layernorm", "post_mlp_layernorm"), repr=False)
 
     @property
     def qk_head_dim(self) -> int:

@@ -76,26 +76,9 @@ class Weights:
         """Sum over all tensors, without padding."""
         return int(self.nbytes.sum())
 
-    @property
-    def largest_bytes(self) -> int:
-        """The largest tensor, which a bucket must hold whole."""
-        return int(self.nbytes.max(initial=0))
-
     def aligned(self, alignment: int = 256) -> NDArray[np.int64]:
         """Bytes of each tensor, rounded up to a multiple of `alignment`."""
         return -(-self.nbytes // alignment) * alignment
-
-    def select(self, mask: NDArray[np.bool_]) -> "Weights":
-        """The tensors where `mask` [tensor] is true, in the same order."""
-        kept = np.flatnonzero(mask)
-        return Weights(
-            names=[self.names[i] for i in kept],
-            shapes=[self.shapes[i] for i in kept],
-            dtypes=[self.dtypes[i] for i in kept],
-            nbytes=self.nbytes[kept],
-            expert=self.expert[kept],
-            layer=self.layer[kept],
-        )
 
     @classmethod
     def from_totals(
@@ -125,19 +108,14 @@ def _sizes(total: int, n_tensors: int, largest: int | None, where: str) -> list[
         raise UserError(fault(where, "n_tensors", n_tensors, f"from 1 to {_MAX_TENSORS}"))
     if total < n_tensors:
         raise UserError(fault(where, "total_bytes", total, f"at least 1 byte for each of {n_tensors} tensors"))
-    first = [] if largest is None else [largest]
-    sizes = first + _even(total - sum(first), n_tensors - len(first))
+    given = [] if largest is None else [largest]
+    others = n_tensors - len(given)
+    even, rest = divmod(total - sum(given), max(others, 1))
+    sizes = given + [even] * (others - 1) + [even + rest] * (others > 0)
     if largest is not None and (max(sizes) > largest or min(sizes) < 1 or sum(sizes) != total):
         allowed = f"at least the even share of {n_tensors} tensors of {total} bytes in all, and 1 byte for the others"
         raise UserError(fault(where, "largest_bytes", largest, allowed))
     return sizes
-
-
-def _even(total: int, parts: int) -> list[int]:
-    if parts == 0:
-        return []
-    size, rest = divmod(total, parts)
-    return [size] * (parts - 1) + [size + rest]
 
 
 def weights(spec: ModelSpec, mtp: bool = True, fp8: Fp8 | bool | None = None) -> Weights:
@@ -186,12 +164,13 @@ def _blocks(spec: ModelSpec, mtp: bool, fp8: Fp8 | None) -> Iterator[tuple[int, 
 
 def _columns(table: Sequence[Parameter], spec: ModelSpec, fp8: Fp8 | None) -> Weights:
     """A template: names still lack their layer's prefix, and `layer` is set when it is placed."""
-    stored = [piece for tensor in _tensors(table) for piece in _stored(tensor, spec.dtype, fp8)]
+    stored = [piece for tensor in _tensors(table) for piece in _stored(tensor, fp8)]
+    dtypes = [piece.dtype or spec.dtype for piece in stored]
     return Weights(
         names=[piece.name for piece in stored],
         shapes=[piece.shape for piece in stored],
-        dtypes=[str(piece.dtype) for piece in stored],
-        nbytes=np.array([prod(piece.shape) * ITEMSIZE[str(piece.dtype)] for piece in stored], dtype=np.int64),
+        dtypes=dtypes,
+        nbytes=np.array([prod(piece.shape) for piece in stored]) * np.array([ITEMSIZE[dtype] for dtype in dtypes]),
         expert=np.array([piece.experts > 0 for piece in stored], dtype=bool),
         layer=np.full(len(stored), -1, dtype=np.int64),
     )
@@ -217,10 +196,10 @@ def _tensors(table: Sequence[Parameter]) -> Iterator[Parameter]:
             yield from alike
 
 
-def _stored(tensor: Parameter, dtype: str, fp8: Fp8 | None) -> list[Parameter]:
+def _stored(tensor: Parameter, fp8: Fp8 | None) -> list[Parameter]:
     """A tensor as the checkpoint has it: a quantized matrix and its scales are two."""
     if fp8 is None or not tensor.quantized:
-        return [tensor._replace(dtype=tensor.dtype or dtype)]
+        return [tensor]
     (rows, columns), (block_rows, block_columns) = tensor.shape[-2:], fp8.weight_block_size
     blocks = (*tensor.shape[:-2], -(-rows // block_rows), -(-columns // block_columns))
     scale = tensor._replace(name=f"{tensor.name}_scale_inv", shape=blocks, dtype=fp8.scale_dtype)

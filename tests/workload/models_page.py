@@ -1,8 +1,7 @@
 """docs/models.md as it must be: `python -m tests.workload.models_page > docs/models.md`; a test compares it."""
 
 from runcast.simulator.models import active_params, preset, total_params
-from runcast.simulator.models.families import FAMILIES
-from runcast.simulator.models.families import REFUSED_KEYS, REFUSED_TYPES
+from runcast.simulator.models.families import FAMILIES, REFUSED_KEYS, REFUSED_TYPES
 
 from .published import PUBLISHED, Figure, counted
 
@@ -79,7 +78,8 @@ def page() -> str:
 
 def _refused() -> str:
     reasons = dict.fromkeys([*REFUSED_TYPES, *REFUSED_KEYS])
-    rows = [f"| {why} | {_code(REFUSED_TYPES.get(why, ()))} | {_code(REFUSED_KEYS.get(why, ()))} |\n" for why in reasons]
+    cells = [(why, _code(REFUSED_TYPES.get(why, ())), _code(REFUSED_KEYS.get(why, ()))) for why in reasons]
+    rows = [f"| {' | '.join(row)} |\n" for row in cells]
     known = f"Known `model_type`s are {_code(sorted(FAMILIES))}.\n\n"
     head = "Refused are, by `model_type` or by a key that tells:\n\n| what | `model_type` | key |\n|---|---|---|\n"
     return known + head + "".join(rows)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from runcast.simulator.engine import simulate
+from runcast.simulator.models import preset
 from runcast.simulator.models.awkward import awkward_shapes
 from runcast.simulator.models.model import ModelSpec
-from runcast.simulator.models import preset
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain

@@ -14,13 +14,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.base.op_kinds import ATTENTION, op_kind
-from runcast.simulator.models import preset_names
+from runcast.simulator.models import preset, preset_names
 from runcast.simulator.models.blocks import embedding, head, layer, mtp_in
-from runcast.simulator.models.tensors import layer_params
 from runcast.simulator.models.kernels import flop, input_gradient, visible, weight_gradient
 from runcast.simulator.models.model import Mla, ModelSpec, Moe
-from runcast.simulator.models import preset
 from runcast.simulator.models.shard import Shard
+from runcast.simulator.models.tensors import layer_params
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 

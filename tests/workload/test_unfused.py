@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from runcast.simulator.models import preset
 from runcast.simulator.models.blocks import layer
 from runcast.simulator.models.kernels import flop, input_gradient, weight_gradient
 from runcast.simulator.models.model import ModelSpec
-from runcast.simulator.models import preset
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.states import activation_bytes, activations, recomputation
 

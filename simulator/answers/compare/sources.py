@@ -52,7 +52,8 @@ def _machines(cluster: str | Mapping[str, Any], nodes: int, where: str) -> dict[
 def _shape(spec: ModelSpec | None) -> dict[str, object]:
     if spec is None:
         return {}
-    shape = {key: value for key, value in asdict(spec).items() if key not in ("name", "assumptions")}
+    names = ("name", "assumptions", "moe_name", "matrix_names", "second_norms")
+    shape = {key: value for key, value in asdict(spec).items() if key not in names}
     return dict(_flat({"model": shape}))
 
 
