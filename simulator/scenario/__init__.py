@@ -11,7 +11,7 @@ from ..systems.train_step.scenario import TrainScenario
 from ..systems.weight_update.resolve import Resolved
 from ..systems.weight_update.scenario import Scenario
 from .changes import Changes, changed, parsed
-from .check import check_cycle, check_question, check_scenario, check_train, check_values, checked
+from .check import check_cycle, check_question, check_scenario, check_train, check_values
 from .load import WhatIf, load_question, load_scenario, what_if, what_ifs
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "check_scenario",
     "check_train",
     "check_values",
-    "checked",
     "load_question",
     "load_scenario",
     "parsed",

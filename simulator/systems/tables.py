@@ -73,3 +73,9 @@ class Slow(Table):
 
     node: Annotated[int, Field(ge=0)] = Field(description="which node")
     factor: Annotated[float, Field(ge=1, le=1000)] = Field(description="how many times longer its own work takes")
+
+
+SlowNodes = Annotated[
+    tuple[Slow, ...],
+    Field(description="nodes that run slower than the others", examples=[[{"node": 0, "factor": 1.5}]]),
+]

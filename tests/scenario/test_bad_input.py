@@ -55,7 +55,7 @@ CHANGES = {
     "slow=[{node=4, factor=2}]": "slow.0.node = 4: there are 1 nodes, numbered from 0",
     "slow=[{node=0, factor=0.5}]": "slow.0.factor = 0.5: input should be greater than or equal to 1",
     "seed=-1": "seed = -1: input should be greater than or equal to 0",
-    "slow.0.factor=2": "slow: expected a list of tables, such as",
+    "slow.0.factor=2": "slow: expected a list, such as",
     "update=3": "update = 3: expected a table",
     "fold=maybe": "fold = 'maybe': input should be a valid boolean",
 }

@@ -99,7 +99,7 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "lora={targets=[]}": "lora: targets: expected at least one product",
     "lora={targets=['x']}": "lora.targets.0 = 'x': input should be 'qkv', 'proj', 'up' or 'down'",
     "slow=[{node=4, factor=2.0}]": "slow.0.node = 4: there are 1 nodes, numbered from 0",
-    "slow=3": "slow = 3: expected a list of tables, such as [{node = 0, factor = 1.5}]",
+    "slow=3": "slow = 3: expected a list, such as [{node = 0, factor = 1.5}]",
     "stack=megatronn": "stack = 'megatronn': unknown; ",
     "cluster=gh200; nodes=8": "cluster.device = 'GH200 96GB': no profile is made for it: say what it is `like`",
     "cluster={base='dgx-h100', device={base='h100-sxm', like='h1000'}}": "cluster.device.like = 'h1000': unknown",

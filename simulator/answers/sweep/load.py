@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from ...base.errors import UserError, fault, unknown
 from ...base.files import beside, read_toml
-from ...scenario import SYSTEMS, WhatIf, changed, checked, parsed, what_ifs
+from ...base.schema import validate
+from ...scenario import SYSTEMS, WhatIf, changed, parsed, what_ifs
 from ...scenario.load import read_what_if
 from ...systems.tables import FOR_PEOPLE, Table
 from .axes import Axis, Grid, Step, overwritten
@@ -91,7 +92,7 @@ def load_sweep(path: str | Path, changes: Sequence[str] = ()) -> Sweep:
         UserError: the file or its base cannot be read, or says something that is not allowed.
     """
     where = str(path)
-    said = checked(SweepTable, read_toml(Path(path)), where)
+    said = validate(SweepTable, read_toml(Path(path)), where)
     base_where = where if isinstance(said.base, dict) else str(beside(said.base, where))
     table = said.base if isinstance(said.base, dict) else read_toml(Path(base_where))
     base = changed(table, parsed(changes), base_where)

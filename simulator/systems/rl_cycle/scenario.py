@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from ..tables import Model, Seconds, Size, Slow, Table
+from ..tables import Model, Seconds, Size, SlowNodes, Table
 from ..weight_update.methods import FROM_TRAINERS
 from ..weight_update.scenario import Scenario, Trainer, Update
 from .processes import LARGEST_TAIL
@@ -135,7 +135,7 @@ class CycleScenario(Table):
     stack: str = Field("checkpoint-engine", description="software stack")
     model: Model | None = Field(None, description="the weights")
     update: Update = Field(default=Update(), description="how they travel")
-    slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
+    slow: SlowNodes = ()
     fold: bool = Field(True, description="whether ranks that act alike are simulated once")
     seed: NonNegativeInt = Field(0, description="seed of what is random: the lengths of answers")
     cycle: Cycle = Field(description="the loop around the update")

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from ..tables import Model, Seconds, Size, Slow, Table
+from ..tables import Model, Seconds, Size, SlowNodes, Table
 
 
 def _whole(of: str, such_as: int, word: str = "") -> BeforeValidator:
@@ -248,5 +248,5 @@ class TrainScenario(Table):
         None, description="elements of a gradient bucket, or one of each tensor (default: the stack's)"
     )
     level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
-    slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
+    slow: SlowNodes = ()
     run: Run | None = Field(None, description="how long, and for how much, the whole run goes")

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from ..tables import Model, Rate, Seconds, Size, Slow, Table
+from ..tables import Model, Rate, Seconds, Size, SlowNodes, Table
 from .methods import MethodName
 
 
@@ -109,6 +109,6 @@ class Scenario(Table):
     stack: str = Field("checkpoint-engine", description="software stack")
     model: Model = Field(description="the weights")
     update: Update = Field(default=Update(), description="how they travel")
-    slow: tuple[Slow, ...] = Field((), description="nodes that run slower than the others")
+    slow: SlowNodes = ()
     fold: bool = Field(True, description="whether ranks that act alike are simulated once")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of what is random: the bytes that execute sends")
