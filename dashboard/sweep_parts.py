@@ -9,7 +9,7 @@ from dash import dcc, html
 
 from ..simulator.answers.sweep.results import MAIN
 from . import parts
-from .figures.sweep import axes, numeric, words
+from .figures.sweep import STATUS, axes, number_columns
 from .grid import grid as grid_of
 from .sweeping import MOST_POINTS
 from .swept import MOST_REPORT_BYTES, Table
@@ -47,7 +47,7 @@ def columns(table: Table, choice: Choice) -> list[str]:
     """The columns that can be chosen: axes first."""
     first = [] if choice.numbers else [*axes(table.frame), "status"]
     texts = [] if choice.numbers or "bound_by" not in table.frame else ["bound_by"]
-    return list(dict.fromkeys([*first, *texts, *numeric(table.frame)]))
+    return list(dict.fromkeys([*first, *texts, *number_columns(table.frame)]))
 
 
 def chosen(table: Table, asked: Mapping[str, str]) -> dict[str, str]:
@@ -142,13 +142,13 @@ def body(
     frame = table.frame
     counts = frame["status"].value_counts()
     cards = [("Points", f"{table.total:,}", name)]
-    cards += [(words(str(status)).capitalize(), f"{count:,}", "") for status, count in counts.items()]
+    cards += [(STATUS.get(str(status), str(status)).capitalize(), f"{count:,}", "") for status, count in counts.items()]
     notes = []
     if table.total > len(frame):
         notes.append(f"Shown are the first {len(frame):,} of {table.total:,} points; report.csv has all.")
     if blank := int((frame["status"] == "infeasible").sum()):
         notes.append(f"{blank:,} points were refused and have no values; the grid says why.")
-    shown = [*axes(frame), *numeric(frame)]
+    shown = [*axes(frame), *number_columns(frame)]
     switch = dmc.Switch(id="sweeps-all", label="Points that cannot be run", checked=True)
     pick = dmc.MultiSelect(
         id="sweeps-lines", label="Columns", data=list(dict.fromkeys(shown)), value=list(lines), searchable=True,
@@ -191,7 +191,7 @@ def _selects(table: Table, choices: Sequence[Choice], value: Mapping[str, str], 
 def grid(frame: "Any") -> "Component":
     """All columns of the points, to sort, filter and keep as CSV; cells are text, never markup."""
     rows = [{name: _cell(value) for name, value in row.items()} for row in frame.to_dict("records")]
-    numbers = {"point", *numeric(frame)}
+    numbers = {"point", *number_columns(frame)}
     defs = [_column(name, name in numbers, frame[name].dtype.kind == "f") for name in _in_order(frame)]
     return grid_of(
         GRID,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dash import Dash, Input, Output, Patch, State, dcc, no_update
 
-from ..simulator.figures.actions import Window
+from ..simulator.figures.spans import Window
 from ..simulator.predict import AnyPrediction
 from .page import Here
 from .question import from_query

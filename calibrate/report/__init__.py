@@ -5,10 +5,9 @@ from pathlib import Path
 import pandas as pd
 
 from ...simulator.answers.validate.beside import NOT_FITTED, scored
-from ...simulator.figures.profile import predicted_lines, residual_bands
+from ...simulator.figures import Section, write_html
+from ...simulator.figures.profile import IN_SAMPLE, predicted_lines, residual_bands, scored_samples
 from ...simulator.figures.profile_lines import FAMILIES, bands, lines, models_of, size_axis
-from ...simulator.figures.profile_samples import IN_SAMPLE, scored_samples
-from ...simulator.figures.sections import Section, sections_html
 from ...simulator.formats.samples import Samples
 from ...simulator.profile import Profile
 from ..fitting.errors import WEAK
@@ -21,7 +20,7 @@ def write_report(profile: Profile, samples: Samples | None, out: Path) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    sections_html(out, f"Profile {profile.name}", sections(profile, samples))
+    write_html(out, f"Profile {profile.name}", sections(profile, samples))
 
 
 def sections(profile: Profile, samples: Samples | None) -> list[Section]:

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from ...simulator.base.units import format_seconds
-from ...simulator.figures import Table
+from ...simulator.figures import Marked
 from ...simulator.figures.profile_lines import models_of
-from ...simulator.figures.sections import Marked
 from ...simulator.formats.samples import Samples
 from ...simulator.profile import PROVENANCE, Errors, Model, Profile, Ratio, Stated
 from ...simulator.profile.forms import quantity
+from ...simulator.report.report import Table
 from ..check import check_profile
 from ..fitting.errors import WEAK
 

@@ -1,10 +1,11 @@
-"""The time of a weight update over the size of its buckets, with the sizes that are refused at both ends."""
+"""Figures of a weight update: its time over the size of buckets, what devices hold, seconds by phase."""
 
 from collections.abc import Sequence
+from math import log10
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...simulator.base.units import format_bytes, format_seconds
-from ...simulator.figures.theme import GRID, PALETTE, styled
+from ...simulator.figures.theme import BLUE, GRID, ORANGE, PALETTE, RED, ROWS, SKY, TEXT, bars, style
 from ...simulator.predict import Prediction
 from ...simulator.systems.weight_update.report import Report
 from ...simulator.timeline import peaks
@@ -13,60 +14,38 @@ from ..buckets import Curve
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-HEIGHT_PX = 260
-REFUSED, EDGE = "rgba(213,94,0,0.13)", "#D55E00"
+CURVE_PX, ROW_PX = 260, 30
+REFUSED = "rgba(213,94,0,0.13)"
 _MARGIN = 1.6
 """How far the axis goes beyond what was tried, as a factor."""
 
 
 def bucket_curve(curve: Curve, asked_bytes: int, asked_s: float) -> "go.Figure":
-    """Update time by bucket size; what was asked is marked, sizes that cannot be are shaded."""
+    """Update time by bucket size; what was asked is marked, sizes that cannot be are shaded at both ends."""
     import plotly.graph_objects as go
 
-    figure = go.Figure([_line(curve), _asked(asked_bytes, asked_s)])
-    low, high = _ends(curve, asked_bytes)
-    styled(figure, "Update time by bucket size", _subtitle(curve), HEIGHT_PX, showlegend=False)
+    known, least, most = curve.known, curve.sizes.least_bytes, curve.sizes.most_bytes
+    hover = [f"{format_bytes(size)}: {format_seconds(s)}" for size, s in known]
+    line = go.Scatter(x=[size for size, _ in known], y=[s for _, s in known], mode="lines+markers", name="update time",
+                      line_color=BLUE, hovertext=hover, hoverinfo="text")  # fmt: skip
+    marker = {"size": 13, "symbol": "diamond", "color": ORANGE, "line": {"width": 1, "color": TEXT}}
+    this = f"this bucket, {format_bytes(asked_bytes)}: {format_seconds(asked_s)}"
+    asked = go.Scatter(x=[asked_bytes], y=[asked_s], mode="markers", name="this bucket", marker=marker,
+                       hovertext=[this], hoverinfo="text")  # fmt: skip
+    figure = style(go.Figure([line, asked]), "Update time by bucket size", _subtitle(curve), CURVE_PX, showlegend=False)
+    sizes = [*curve.sizes.tried, asked_bytes, *(limit for limit in (least, most) if limit is not None)]
+    low, high = min(sizes) / _MARGIN, max(sizes) * _MARGIN
     ticks = [2**power for power in range(10, 50) if low <= 2**power <= high]
     ticks = ticks[:: max(1, len(ticks) // 8)]
-    figure.update_xaxes(type="log", title="bucket", ticksuffix="", tickvals=ticks, ticktext=[*map(format_bytes, ticks)])
-    figure.update_layout(xaxis_range=_logs(low, high))
+    figure.update_xaxes(type="log", title="bucket", ticksuffix="", tickvals=ticks, ticktext=[*map(format_bytes, ticks)],
+                        range=[log10(low), log10(high)])  # fmt: skip
     figure.update_yaxes(title="update", ticksuffix="s", rangemode="tozero", gridcolor=GRID, zeroline=False,
                         exponentformat="SI", automargin="left")  # fmt: skip
-    if curve.sizes.most_bytes is not None:
-        _refuse(figure, curve.sizes.most_bytes, high, "out of memory →", "right")
-    if curve.sizes.least_bytes is not None:
-        _refuse(figure, low, curve.sizes.least_bytes, "← smaller than a tensor", "left")
+    if most is not None:
+        _refuse(figure, most, high, "out of memory →", "right")
+    if least is not None:
+        _refuse(figure, low, least, "← smaller than a tensor", "left")
     return figure
-
-
-def _ends(curve: Curve, asked_bytes: int) -> tuple[float, float]:
-    limits = (curve.sizes.least_bytes, curve.sizes.most_bytes)
-    sizes = [*curve.sizes.tried, asked_bytes, *(limit for limit in limits if limit is not None)]
-    return min(sizes) / _MARGIN, max(sizes) * _MARGIN
-
-
-def _logs(low: float, high: float) -> list[float]:
-    from math import log10
-
-    return [log10(low), log10(high)]
-
-
-def _line(curve: Curve) -> "go.Scatter":
-    import plotly.graph_objects as go
-
-    sizes, seconds = [size for size, _ in curve.known], [s for _, s in curve.known]
-    said = [f"{format_bytes(size)}: {format_seconds(s)}" for size, s in curve.known]
-    return go.Scatter(x=sizes, y=seconds, mode="lines+markers", name="update time", line_color=PALETTE[0],
-                      hovertext=said, hoverinfo="text")  # fmt: skip
-
-
-def _asked(size: int, seconds: float) -> "go.Scatter":
-    import plotly.graph_objects as go
-
-    marker = {"size": 13, "symbol": "diamond", "color": PALETTE[1], "line": {"width": 1, "color": "#24292f"}}
-    said = f"this bucket, {format_bytes(size)}: {format_seconds(seconds)}"
-    return go.Scatter(x=[size], y=[seconds], mode="markers", name="this bucket", marker=marker, hovertext=[said],
-                      hoverinfo="text")  # fmt: skip
 
 
 def _refuse(figure: "go.Figure", low: float, high: float, why: str, side: str) -> None:
@@ -74,12 +53,10 @@ def _refuse(figure: "go.Figure", low: float, high: float, why: str, side: str) -
 
     The axis is logarithmic, and so are places of notes on it.
     """
-    from math import log10
-
     edge = low if side == "right" else high
     figure.add_shape(type="rect", x0=low, x1=high, y0=0, y1=1, yref="paper", fillcolor=REFUSED, line_width=0,
                      layer="below")  # fmt: skip
-    figure.add_shape(type="line", x0=edge, x1=edge, y0=0, y1=1, yref="paper", line={"color": EDGE, "dash": "dash"})
+    figure.add_shape(type="line", x0=edge, x1=edge, y0=0, y1=1, yref="paper", line={"color": RED, "dash": "dash"})
     figure.add_annotation(x=log10(edge), y=0, yref="paper", text=why, showarrow=False, xanchor=side, yanchor="bottom")
 
 
@@ -95,20 +72,20 @@ def _subtitle(curve: Curve) -> str:
 
 # What devices hold at their peak during a weight update, by owner, beside what they have: a bar per kind of device.
 
-ROW_PX, MOST_BARS = 34, 8
+MOST_BARS = 8
 
 
 class Held(NamedTuple):
-    """Devices that hold the same at their peak: how many, the first of them, (owner, bytes)."""
+    """Devices that hold the same at their peak: how many, the first of them, bytes by owner."""
 
     first: int
     devices: int
-    owners: tuple[tuple[str, float], ...]
+    owners: dict[str, float]
 
     @property
     def bytes(self) -> float:
         """All that one of them holds."""
-        return sum(size for _, size in self.owners)
+        return sum(self.owners.values())
 
     @property
     def label(self) -> str:
@@ -116,7 +93,7 @@ class Held(NamedTuple):
         return f"device {self.first}" + (f" and {self.devices - 1} like it" if self.devices > 1 else "")
 
 
-def held(prediction: Prediction) -> list[Held]:
+def held_by_kind(prediction: Prediction) -> list[Held]:
     """Kinds of device, the fullest first; weights that stay are on those that receive."""
     resolved = prediction.resolved
     engine, weights = resolved.engine_bytes, resolved.resident_bytes
@@ -126,7 +103,7 @@ def held(prediction: Prediction) -> list[Held]:
     for peak in peaks(prediction.timeline):
         static = tuple((name, size) for name, size in stays.items() if size and peak.rank in engines)
         alike.setdefault((*static, *peak.held), []).append(peak.rank)
-    kinds = [Held(ranks[0], len(ranks), owners) for owners, ranks in alike.items()]
+    kinds = [Held(ranks[0], len(ranks), dict(owners)) for owners, ranks in alike.items()]
     return sorted(kinds, key=lambda kind: -kind.bytes)
 
 
@@ -135,63 +112,39 @@ def device_memory(kinds: Sequence[Held], memory_bytes: float) -> "go.Figure":
     import plotly.graph_objects as go
 
     shown = kinds[:MOST_BARS]
-    owners = list(dict.fromkeys(name for kind in shown for name, _ in kind.owners))
-    figure = go.Figure([_owned(name, i, shown) for i, name in enumerate(owners)])
+    labels, figure = [kind.label for kind in shown], go.Figure()
+    for i, owner in enumerate(dict.fromkeys(name for kind in shown for name in kind.owners)):
+        sizes = [kind.owners.get(owner, 0.0) for kind in shown]
+        hover = [f"<b>{owner}</b><br>{of}<br>{format_bytes(size)}" for of, size in zip(labels, sizes, strict=True)]
+        figure.add_trace(bars(owner, [size / 2**30 for size in sizes], labels, PALETTE[i % len(PALETTE)], hover))
     fullest = max((kind.bytes for kind in kinds), default=0.0)
     more = f"; the fullest {MOST_BARS} of {len(kinds)} kinds of device" if len(kinds) > MOST_BARS else ""
     subtitle = f"at most {format_bytes(fullest)} of {format_bytes(memory_bytes)}, {fullest / memory_bytes:.0%}{more}"
-    styled(figure, "Memory per device at its peak", subtitle, ROW_PX * max(len(shown), 2), barmode="stack")
+    style(figure, "Memory per device at its peak", subtitle, ROW_PX * max(len(shown), 2), barmode="stack")
     figure.update_xaxes(title="GiB", ticksuffix="", range=[0, max(memory_bytes, fullest) / 2**30 * 1.04])
-    figure.update_yaxes(autorange="reversed", showgrid=False, ticklabelstandoff=6, fixedrange=True, automargin="left")
-    figure.add_vline(memory_bytes / 2**30, line={"color": "#D55E00", "dash": "dash"})
+    figure.update_yaxes(**ROWS, autorange="reversed", automargin="left")
+    figure.add_vline(memory_bytes / 2**30, line={"color": RED, "dash": "dash"})
     figure.add_annotation(x=memory_bytes / 2**30, y=1, yref="paper", text=format_bytes(memory_bytes), showarrow=False,
                           xanchor="right", yanchor="bottom")  # fmt: skip
-    figure.update_layout(legend_traceorder="normal")
-    return figure
-
-
-def _owned(owner: str, number: int, kinds: Sequence[Held]) -> "go.Bar":
-    import plotly.graph_objects as go
-
-    sizes = [sum(size for name, size in kind.owners if name == owner) for kind in kinds]
-    labels = [kind.label for kind in kinds]
-    return go.Bar(
-        orientation="h", name=owner, x=[size / 2**30 for size in sizes], y=labels,
-        marker={"color": PALETTE[number % len(PALETTE)], "line": {"width": 0}}, hoverinfo="text",
-        hovertext=[f"<b>{owner}</b><br>{label}<br>{format_bytes(size)}"
-                   for label, size in zip(labels, sizes, strict=True)],
-    )  # fmt: skip
-
-
-# Seconds of a weight update by phase: how long anything of it runs, and what of that others wait for.
-
-ROW_PX = 30
+    return figure.update_layout(legend_traceorder="normal")
 
 
 def phases(report: Report) -> "go.Figure":
-    """Two bars for each phase that takes time; those on the critical path sum to the whole."""
+    """Two bars for each phase that takes time: how long anything of it runs, and what of that others wait for.
+
+    The latter, on the critical path, sum to the whole.
+    """
     import plotly.graph_objects as go
 
     names = [name for name, busy_s in report.busy_s.items() if busy_s > 0 or report.exposed.get(name, 0) > 0]
-    exposed = [report.exposed.get(name, 0.0) for name in names]
-    figure = go.Figure(
-        [
-            _bars("on the critical path", names, exposed, PALETTE[0]),
-            _bars("busy anywhere", names, [report.busy_s[name] for name in names], PALETTE[4]),
-        ]
-    )
+    figure = go.Figure()
+    for name, seconds_of, colour in (
+        ("on the critical path", report.exposed, BLUE), ("busy anywhere", report.busy_s, SKY)
+    ):  # fmt: skip
+        seconds = [seconds_of.get(phase, 0.0) for phase in names]
+        hover = [f"<b>{phase}</b><br>{name}: {format_seconds(s)}" for phase, s in zip(names, seconds, strict=True)]
+        figure.add_trace(bars(name, seconds, names, colour, hover))
     subtitle = f"{format_seconds(report.makespan_s)} in all, bound by {report.bound_by}"
-    styled(figure, "Seconds by phase", subtitle, ROW_PX * max(len(names), 2), barmode="group", bargap=0.25)
+    style(figure, "Seconds by phase", subtitle, ROW_PX * max(len(names), 2), barmode="group", bargap=0.25)
     figure.update_xaxes(title="seconds", rangemode="tozero")
-    figure.update_yaxes(autorange="reversed", showgrid=False, ticklabelstandoff=6, fixedrange=True, automargin="left")
-    return figure
-
-
-def _bars(name: str, phases: list[str], seconds: list[float], colour: str) -> "go.Bar":
-    import plotly.graph_objects as go
-
-    return go.Bar(
-        orientation="h", name=name, x=seconds, y=phases, marker={"color": colour, "line": {"width": 0}},
-        hovertext=[f"<b>{one}</b><br>{name}: {format_seconds(s)}" for one, s in zip(phases, seconds, strict=True)],
-        hoverinfo="text",
-    )  # fmt: skip
+    return figure.update_yaxes(**ROWS, autorange="reversed", automargin="left")

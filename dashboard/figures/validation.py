@@ -1,12 +1,11 @@
 """Predicted over measured seconds of a ledger's rows, on logarithmic axes."""
 
-from html import escape
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from ...simulator.base.units import format_seconds
-from ...simulator.figures.profile import GREY, Axis, ticks_of
-from ...simulator.figures.theme import GRID, PALETTE, styled
+from ...simulator.figures.profile import Axis, ticks_of
+from ...simulator.figures.theme import BLUE, GREY, GRID, PALETTE, RED, ROWS, bars, digits, plain, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +29,8 @@ def scatter(rows: "pd.DataFrame", family: str) -> "go.Figure":
     looks = cycle({"color": colour, "symbol": symbol} for symbol in _SYMBOLS for colour in PALETTE)
     points = [_points(rows[rows[family] == name], str(name), look) for name, look in zip(names, looks, strict=False)]
     figure = go.Figure([*_guides(rows), *points])
-    styled(figure, "", "", PLOT_PX)
-    figure.update_xaxes(**ticks_of(Axis("measured", "s"), rows["measured_s"]), ticksuffix="", gridcolor=GRID)
+    style(figure, "", "", PLOT_PX)
+    figure.update_xaxes(**ticks_of(Axis("measured", "s"), rows["measured_s"]), gridcolor=GRID)
     figure.update_yaxes(**ticks_of(Axis("predicted", "s"), rows["predicted_s"]), gridcolor=GRID, zeroline=False)
     legend = {"orientation": "v", "x": 1.01, "y": 1, "yanchor": "top"}
     figure.update_layout(legend=legend, margin={"l": 70, "t": 16}, height=PLOT_PX + 80, hovermode="closest")
@@ -41,18 +40,17 @@ def scatter(rows: "pd.DataFrame", family: str) -> "go.Figure":
 def _points(rows: "pd.DataFrame", name: str, look: dict[str, Any]) -> "go.Scatter":
     import plotly.graph_objects as go
 
-    measured, predicted = ([float(f"{v:.4g}") for v in rows[key]] for key in ("measured_s", "predicted_s"))
-    told = [_told(row) for row in rows.to_dict("records")]
     return go.Scatter(
-        x=measured, y=predicted, mode="markers", name=f"{escape(name, quote=False)} ({len(rows):,})", hovertext=told,
-        hoverinfo="text", marker={"size": 6, "opacity": 0.7, **look},
+        x=digits(rows["measured_s"]), y=digits(rows["predicted_s"]), mode="markers",
+        name=f"{plain(name)} ({len(rows):,})", marker={"size": 6, "opacity": 0.7, **look},
+        hovertext=[_hover(row) for row in rows.to_dict("records")], hoverinfo="text",
     )  # fmt: skip
 
 
-def _told(row: Any) -> str:
+def _hover(row: Any) -> str:
     said = f"{row['id']}\n{row['model']} on {row['gpus']} x {row['gpu']}, {row['stack']}"
     seconds = f"measured {format_seconds(row['measured_s'])}, predicted {format_seconds(row['predicted_s'])}"
-    return f"{escape(said, quote=False)}\n{seconds} ({row['error']:+.1%})".replace("\n", "<br>")
+    return f"{plain(said)}\n{seconds} ({row['error']:+.1%})".replace("\n", "<br>")
 
 
 def _guides(rows: "pd.DataFrame") -> "list[go.Scatter]":
@@ -76,7 +74,7 @@ def _band(ends: list[float], off: float) -> "go.Scatter":
 
 ROW_PX = 24
 AIM = 0.9
-SURE, WRONG = PALETTE[0], PALETTE[5]
+SURE, WRONG = BLUE, RED
 
 
 def coverage_bars(table: "pd.DataFrame") -> "go.Figure":
@@ -87,21 +85,18 @@ def coverage_bars(table: "pd.DataFrame") -> "go.Figure":
     import plotly.graph_objects as go
 
     known = table[table["held_of"] > 0]
-    names = [escape(str(name), quote=False) for name in known["name"]]
     counts = [f"{held:,} of {of:,}" for held, of in zip(known["held"], known["held_of"], strict=True)]
-    told = [f"{count}, {found}" if found else count for count, found in zip(counts, known["verdict"], strict=True)]
-    colour = [WRONG if found else SURE for found in known["verdict"]]
-    bars = go.Bar(
-        orientation="h", x=(known["held"] / known["held_of"]).tolist(), y=names, text=told, width=0.7,
-        textposition="auto", insidetextanchor="start", marker_color=colour,
-        hovertemplate="%{y}: %{x:.1%}, %{text}<extra></extra>",
+    text = [", ".join(filter(None, both)) for both in zip(counts, known["verdict"], strict=True)]
+    colour = [WRONG if verdict else SURE for verdict in known["verdict"]]
+    shares, names = (known["held"] / known["held_of"]).tolist(), [plain(str(name)) for name in known["name"]]
+    figure = go.Figure(
+        bars("", shares, names, colour, text=text, width=0.7, textposition="auto", insidetextanchor="start",
+             hovertemplate="%{y}: %{x:.1%}, %{text}<extra></extra>")
     )  # fmt: skip
-    figure = go.Figure(bars)
     height_px = ROW_PX * (len(known) + 1)
-    styled(figure, "", "", height_px, showlegend=False)
+    style(figure, "", "", height_px, showlegend=False)
     figure.add_vline(AIM, line={"color": GREY, "width": 1.5, "dash": "dash"})
     figure.update_xaxes(title="rows whose 90 % interval holds the measurement", range=[0, 1.02], tickformat=".0%",
                         ticksuffix="", gridcolor=GRID)  # fmt: skip
-    figure.update_yaxes(autorange="reversed", automargin="left", showgrid=False, zeroline=False)
-    figure.update_layout(margin={"t": 12}, height=height_px + 70)
-    return figure
+    figure.update_yaxes(**ROWS, autorange="reversed", automargin="left")
+    return figure.update_layout(margin={"t": 12}, height=height_px + 70)

@@ -12,14 +12,12 @@ from dash import Dash, Input, Output, dcc, html
 from ...simulator.answers.validate.beside import scored
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
-from ...simulator.figures.profile import predicted_lines, residual_bands
+from ...simulator.figures.profile import factor_dots, predicted_lines, residual_bands, scored_samples
 from ...simulator.figures.profile_lines import FAMILIES, bands, family, lines, models_of, size_axis
-from ...simulator.figures.profile_samples import scored_samples
 from ...simulator.profile import PROVENANCE, Model, Parameter, Profile, Ratio, stack_chain, stack_names
 from ...simulator.profile.forms import quantity
 from ...simulator.profile.parameters import allowed
 from .. import grid, parts
-from ..figures.calibration_factors import factor_dots
 from ..measured import DEVICE, SOFTWARE, Measured
 from ..page import Here, Page
 from ..shell import keep_in_address

@@ -11,7 +11,7 @@ from ...simulator.answers.compare.page import Draw, timelines
 from ...simulator.answers.compare.text import input_rows, inputs_title, metric_rows, sentences, signed, term_rows
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
-from ...simulator.figures.difference import difference
+from ...simulator.figures import difference
 from .. import downloads, parts, stated, zooming
 from ..page import Here, Page
 from ..question import NAMES, Question, explain_link, from_sides_query, sides_query, written

@@ -17,7 +17,7 @@ from ...simulator.answers.sweep.results import MAIN
 from ...simulator.base.errors import UserError, unknown
 from .. import grid, parts, sweep_parts, sweeping, swept
 from ..answers import Library
-from ..figures.sweep import axes, heat, numeric, parallel, plain, scatter
+from ..figures.sweep import axes, cell_text, heat, number_columns, parallel, scatter
 from ..page import Here, Page
 from ..question import MOST_CHARACTERS
 from ..shell import keep_in_address
@@ -159,7 +159,7 @@ def _open(app: Dash, here: Here, home: Path) -> None:
 
 def _body(here: Here, table: Table, source: Mapping[str, str], asked: Mapping[str, str]) -> "list[Component]":
     chosen = sweep_parts.chosen(table, asked)
-    known = {*axes(table.frame), *numeric(table.frame)}
+    known = {*axes(table.frame), *number_columns(table.frame)}
     wanted = [column for column in asked.get("lines", "").split(" ") if column in known]
     lines = wanted or [name for name in dict.fromkeys([*axes(table.frame), chosen["x"], chosen["y"]]) if name in known]
     bases = here.library.of_kind(table.kind) if table.kind else list(here.library.scenarios())
@@ -262,7 +262,7 @@ def describe(here: Here, home: Path, table: Table, number: int, base: str | None
     row = rows.iloc[0]
     metric = [MAIN[table.kind][0], "peak_memory_bytes"] if table.kind else []
     shown = ["point", *axes(table.frame), "status", *(["reason"] if row["reason"] else []), *metric]
-    cells = {column: plain(column, row[column]) for column in shown if column in table.frame}
+    cells = {column: cell_text(column, row[column]) for column in shown if column in table.frame}
     folder = swept.sweeps(here.library, home).get(name) if name is not None else None
     try:
         found = swept.opened(here, table, number, base, swept.origin(folder) if folder is not None else None)

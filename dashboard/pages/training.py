@@ -8,7 +8,7 @@ from dash import Dash, html
 from ...simulator.answers.simulate.outputs import PIPELINE, figures_of
 from ...simulator.base.units import format_bytes, format_energy, format_seconds, format_usd
 from ...simulator.figures import pipeline
-from ...simulator.figures.actions import Window
+from ...simulator.figures.spans import Window
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, TrainPrediction

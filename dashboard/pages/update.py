@@ -7,7 +7,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ...simulator.base.units import format_bytes, format_energy, format_rate, format_seconds, format_usd
 from ...simulator.figures import gantt
-from ...simulator.figures.actions import Window
+from ...simulator.figures.spans import Window
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, Prediction
@@ -17,7 +17,7 @@ from .. import buckets, parts, zooming
 from ..ask import Form
 from ..buckets import Curve
 from ..fields import Field
-from ..figures.update import bucket_curve, device_memory, held, phases
+from ..figures.update import bucket_curve, device_memory, held_by_kind, phases
 from ..page import Here, Page
 from ..question import Question, explain_link, from_query, onward
 
@@ -134,7 +134,9 @@ def figures(prediction: AnyPrediction) -> "list[Component]":
         parts.figure("Bucket size", bucket_curve(curve, asked(prediction), report.update_time_s), id="update-curve"),
         dcc.Store(id="update-points"),
         dcc.Store(id="update-next"),
-        *parts.figures({"Phases": phases(report), "Memory": device_memory(held(prediction), resolved.memory_bytes)}),
+        *parts.figures(
+            {"Phases": phases(report), "Memory": device_memory(held_by_kind(prediction), resolved.memory_bytes)}
+        ),
     ]
 
 

@@ -1,14 +1,14 @@
 """Figures: pure functions from data to plotly figures, and the HTML and PNG files that hold them."""
 
-from ..report.report import Table
-from .breakdown import breakdown, tornado, waterfall
-from .gantt import gantt
+from .breakdown import breakdown, difference, tornado, waterfall
+from .gantt import gantt, steps_beside
 from .layer_view import layer_view
-from .page import html, page, png, png_browser
+from .page import Marked, Section, page, png, png_browser, write_html
 from .pipeline import pipeline
 from .rank_memory import memory_by_owner, memory_by_rank
+from .spans import Window
 
 __all__ = [
-    "Table", "breakdown", "gantt", "html", "layer_view", "memory_by_owner", "memory_by_rank", "page",
-    "pipeline", "png", "png_browser", "tornado", "waterfall",
+    "Marked", "Section", "Window", "breakdown", "difference", "gantt", "layer_view", "memory_by_owner",
+    "memory_by_rank", "page", "pipeline", "png", "png_browser", "steps_beside", "tornado", "waterfall", "write_html",
 ]  # fmt: skip

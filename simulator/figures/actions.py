@@ -3,10 +3,10 @@
 Ops carry the tags of their action, or of its forward where a whole pair is one op; the grid says which cell that is in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,14 @@ from ..program import Program, Ragged
 from ..schedules import Grid
 from ..systems.train_step.lower import ACTIONS
 from ..timeline import Timeline
+from .spans import Window, thin, thin_bars
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COMPUTE = "compute"
 MOST_BOXES, MOST_SPANS = 5000, 50_000
-BINS = [round(4000 * 0.7**i) for i in range(17)]
+MOST_CELLS = [2**i for i in range(1, 11)]  # that share a box
 LONG_IDLE = 1 / 200  # of the step
 WHOLE, UPPER, LOWER = 0, 1, 2
 TRAFFIC: dict[str, Callable[[str], bool]] = {
@@ -33,19 +34,8 @@ TRAFFIC: dict[str, Callable[[str], bool]] = {
     "onload": lambda lane: lane == "h2d",
 }
 """Lanes drawn below a rank's actions, top down; of a send, that of its sender."""
+_BUSY = ("rank", "lane", "start_s", "end_s", "count")
 Ints = NDArray[np.int64]
-
-
-class Window(NamedTuple):
-    """A part of the step, in seconds."""
-
-    start_s: float
-    end_s: float
-
-    @property
-    def length_s(self) -> float:
-        """From one end to the other."""
-        return self.end_s - self.start_s
 
 
 def of_grid(timeline: Timeline, grid: Grid) -> Timeline:
@@ -118,33 +108,22 @@ def waits(timeline: Timeline, grid: Grid, shortest_s: float = 0.0) -> "pd.DataFr
     return pd.DataFrame(found, columns=["rank", "start_s", "end_s", "name"])
 
 
-def joined(found: "pd.DataFrame", most: int = MOST_BOXES, window: Window | None = None) -> tuple["pd.DataFrame", int]:
+def few_boxes(
+    found: "pd.DataFrame", most: int = MOST_BOXES, window: Window | None = None
+) -> tuple["pd.DataFrame", int]:
     """Boxes for drawing, with `last` and `count`, and how many cells share one (1: none do).
 
     Beyond `most`, actions of the same kind and chunk in so many cells that follow each other are one box that runs from
     micro-batch `microbatch` to `last` and is as long as they are together. With a window that is so for those in it,
     and for the others by themselves; the number is that of the window.
     """
-    import pandas as pd
-
     found = found.assign(last=found.microbatch, count=1, length_s=found.end_s - found.start_s)
-    if window is None or len(found) <= most:
-        return _joined(found, most)
-    seen = _seen(found, window)
-    near, size = _joined(found[seen], most)
-    return pd.concat([near, _joined(found[~seen], most)[0]], ignore_index=True), size
 
+    def together(some: "pd.DataFrame", _: float) -> Iterator[tuple["pd.DataFrame", float]]:
+        return ((_together(some, size), size) for size in MOST_CELLS)
 
-def _joined(found: "pd.DataFrame", most: int) -> tuple["pd.DataFrame", int]:
-    together, size = found, 1
-    while len(together) > most and size < 1024:
-        size *= 2
-        together = _together(found, size)
-    return together, size
-
-
-def _seen(spans: "pd.DataFrame", window: Window) -> "pd.Series[bool]":
-    return (spans.end_s > window.start_s) & (spans.start_s < window.end_s)
+    few, size = thin(found, most, found.end_s.max(), together, window)
+    return few, max(int(size), 1)
 
 
 def traffic(
@@ -160,26 +139,8 @@ def traffic(
 
     groups = TRAFFIC | ({"host": lambda lane: lane == "host"} if host else {})
     parts = [part for name, member in groups.items() for part in _busy(timeline, name, member)]
-    columns = ["rank", "lane", "start_s", "end_s", "count"]
-    spans = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
-    if window is None:
-        return _fewer(spans, most, timeline.makespan_s)
-    seen = _seen(spans, window)
-    near, bin_s = _fewer(spans[seen], most, window.length_s)
-    far, _ = _fewer(spans[~seen], most, timeline.makespan_s)
-    return pd.concat([near, far], ignore_index=True), bin_s
-
-
-def _fewer(spans: "pd.DataFrame", most: int, shown_s: float) -> tuple["pd.DataFrame", float]:
-    """At most so many, where `shown_s` seconds are as wide as the chart; and the seconds in which they are one."""
-    if len(spans) <= most:
-        return spans, 0.0
-    for bins in BINS:
-        bin_s = shown_s / bins
-        fewer = _binned(spans, bin_s)
-        if len(fewer) <= most:
-            break
-    return fewer, bin_s
+    spans = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_BUSY)
+    return thin_bars(spans.assign(label=spans.lane), most, window, ("rank", "lane"))
 
 
 def windows(found: "pd.DataFrame", makespan_s: float) -> dict[str, Window]:
@@ -273,14 +234,6 @@ def _busy(timeline: Timeline, name: str, member: Callable[[str], bool]) -> "list
         start, end = timeline.start_s[ops], np.maximum.accumulate(timeline.end_s[ops])
         first = np.flatnonzero(np.concatenate(([True], start[1:] > end[:-1])))
         last = np.append(first[1:], len(ops)) - 1
-        columns = {"rank": rank, "lane": name, "start_s": start[first], "end_s": end[last], "count": last - first + 1}
-        found.append(pd.DataFrame(columns))
+        values = rank, name, start[first], end[last], last - first + 1
+        found.append(pd.DataFrame(dict(zip(_BUSY, values, strict=True))))
     return found
-
-
-def _binned(spans: "pd.DataFrame", bin_s: float) -> "pd.DataFrame":
-    """Spans that start in the same bin as one: from the first start, as long as they are together."""
-    rows = spans.assign(bin=spans.start_s // bin_s, length_s=spans.end_s - spans.start_s)
-    sums = {"start_s": "min", "length_s": "sum", "count": "sum"}
-    rows = rows.groupby(["rank", "lane", "bin"], as_index=False, sort=False).agg(sums)
-    return rows.assign(end_s=rows.start_s + rows.length_s).drop(columns=["bin", "length_s"])

@@ -1,17 +1,20 @@
-"""Where the time of a training step goes, per pipeline rank; the seconds come from the report."""
+"""What a total of seconds is made of: by rank, phase by phase, by what each number is worth, from one total to another.
+
+The seconds come from a report, an explanation or a comparison.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.units import format_seconds
-from .pipeline import ink
-from .theme import PHASE, colours, styled
+from .theme import BLUE, GREY, GRID, PHASE, RED, ROWS, UPDATE, bars, colours, ink, style
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-ROW_PX, SHOWN = 26, 0.03
+ROW_PX, MOVED_PX = 28, 30
+SHOWN = 0.03  # of the step: smaller shares have no text
 Seconds = Mapping[str, Sequence[float]]
 
 
@@ -26,11 +29,10 @@ def breakdown(by_rank_s: Seconds, title: str = "Where the time goes", names: Seq
     labels = [*(names or [f"rank {rank}" for rank in range(ranks)]), *(["mean"] if ranks > 1 else [])]
     figure = go.Figure([_phase(name, _with_mean(used[name]), labels, step_s) for name in ordered])
     subtitle = f"{format_seconds(step_s)} on each rank: computing in blues, waiting in other colours"
-    styled(figure, title, subtitle, ROW_PX * max(len(labels), 2), barmode="stack", bargap=0.2)
+    style(figure, title, subtitle, ROW_PX * max(len(labels), 2), barmode="stack", bargap=0.2)
     figure.update_layout(legend_traceorder="normal", margin_l=72, uniformtext={"minsize": 8, "mode": "hide"})
     figure.update_xaxes(range=[0, step_s or 1.0])
-    figure.update_yaxes(autorange="reversed", showgrid=False, ticklabelstandoff=6, fixedrange=True)
-    return figure
+    return figure.update_yaxes(**ROWS, autorange="reversed")
 
 
 def _with_mean(values: Sequence[float]) -> list[float]:
@@ -38,33 +40,23 @@ def _with_mean(values: Sequence[float]) -> list[float]:
 
 
 def _phase(name: str, values: Sequence[float], labels: Sequence[str], step_s: float) -> "go.Bar":
-    import plotly.graph_objects as go
-
-    colour = PHASE.get(name, "#8C8C8C")
-    return go.Bar(
-        orientation="h",
-        name=name,
-        x=list(values),
-        y=list(labels),
-        marker={"color": colour, "line": {"width": 0}},
-        text=[f"{value / step_s:.0%}" if value >= SHOWN * step_s else "" for value in values],
-        textposition="inside",
-        insidetextanchor="middle",
-        textangle=0,
+    colour = PHASE.get(name, GREY)
+    hover = [
+        f"<b>{name}</b><br>{label}<br>{format_seconds(value)}, {value / step_s:.1%} of the step"
+        for label, value in zip(labels, values, strict=True)
+    ]
+    text = [f"{value / step_s:.0%}" if value >= SHOWN * step_s else "" for value in values]
+    return bars(
+        name, values, labels, colour, hover, text=text, textposition="inside", insidetextanchor="middle", textangle=0,
         insidetextfont={"size": 11, "color": ink(colour)},
-        hovertext=[
-            f"<b>{name}</b><br>{label}<br>{format_seconds(value)}, {value / step_s:.1%} of the step"
-            for label, value in zip(labels, values, strict=True)
-        ],
-        hoverinfo="text",
-    )
+    )  # fmt: skip
 
 
 # A tornado chart: by how much a total changes when numbers are a tenth better or worse, the strongest first.
 
-ROW_PX = 26
-BETTER, WORSE = "#0072B2", "#D55E00"
 _ROOM = 1.35  # of the longest bar, so that the text behind its end is inside
+BEHIND = {"textposition": "outside", "cliponaxis": False}
+"""Text of bars stands behind their ends."""
 
 
 def tornado(changes_s: Mapping[str, tuple[float, float]], total_s: float, what: str) -> "go.Figure":
@@ -73,55 +65,29 @@ def tornado(changes_s: Mapping[str, tuple[float, float]], total_s: float, what: 
 
     labels = list(changes_s)
     better, worse = ([100 * pair[i] / total_s for pair in changes_s.values()] for i in (0, 1))
-    figure = go.Figure(
-        [_bars("10 % better", BETTER, labels, better, total_s), _bars("10 % worse", WORSE, labels, worse, total_s)]
-    )
+    sides = (("10 % better", BLUE, better), ("10 % worse", RED, worse))
+    figure = go.Figure([_changes(name, colour, labels, percent, total_s) for name, colour, percent in sides])
     subtitle = f"change of the {what} of {format_seconds(total_s)} when one number changes by a tenth"
-    styled(figure, "What each number is worth", subtitle, ROW_PX * max(len(labels), 2), barmode="overlay", bargap=0.25)
-    reach = _ROOM * max((abs(share) for share in (*better, *worse)), default=1.0) or 1.0
-    figure.update_xaxes(title=f"change of the {what}", ticksuffix=" %", range=[-reach, reach], zeroline=True)
-    figure.update_xaxes(zerolinecolor="#8C8C8C", exponentformat="none")
-    figure.update_yaxes(autorange="reversed", showgrid=False, ticklabelstandoff=6, fixedrange=True, automargin=True)
-    return figure
+    style(figure, "What each number is worth", subtitle, ROW_PX * max(len(labels), 2), barmode="overlay", bargap=0.25)
+    reach = _ROOM * max((abs(percent) for percent in (*better, *worse)), default=1.0) or 1.0
+    figure.update_xaxes(title=f"change of the {what}", ticksuffix=" %", range=[-reach, reach], zeroline=True,
+                        zerolinecolor=GREY, exponentformat="none")  # fmt: skip
+    return figure.update_yaxes(**ROWS, autorange="reversed", automargin=True)
 
 
-def _bars(name: str, colour: str, labels: list[str], shares: list[float], total_s: float) -> "go.Bar":
-    """Of one direction; shares are percent."""
-    import plotly.graph_objects as go
-
-    return go.Bar(
-        orientation="h",
-        name=name,
-        x=shares,
-        y=labels,
-        marker={"color": colour, "line": {"width": 0}},
-        text=[f"{share:+.2f} %" if abs(share) >= 0.005 else "" for share in shares],
-        textposition="outside",
-        cliponaxis=False,
-        hovertext=[
-            f"<b>{label}</b><br>{name}: {share:+.3f} %, {format_seconds(abs(share) / 100 * total_s)}"
-            for label, share in zip(labels, shares, strict=True)
-        ],
-        hoverinfo="text",
-    )
+def _changes(name: str, colour: str, labels: list[str], percents: list[float], total_s: float) -> "go.Bar":
+    """Bars of one direction."""
+    hover = [
+        f"<b>{label}</b><br>{name}: {percent:+.3f} %, {format_seconds(abs(percent) / 100 * total_s)}"
+        for label, percent in zip(labels, percents, strict=True)
+    ]
+    text = [f"{percent:+.2f} %" if abs(percent) >= 0.005 else "" for percent in percents]
+    return bars(name, percents, labels, colour, hover, text=text, **BEHIND)
 
 
 # A waterfall: phases one behind the other, each from where the last one ends, down to their total.
 
-ROW_PX, TOTAL = 28, "#57606a"
-_UPDATE = {
-    "calls": "#6F83D1",
-    "init": "#8C8C8C",
-    "gather": "#CC79A7",
-    "export": "#882255",
-    "h2d": "#0072B2",
-    "broadcast": "#D55E00",
-    "write": "#D55E00",
-    "reload": "#009E73",
-    "sync": "#B8A800",
-    "release": "#CC79A7",
-    "post_hook": "#56B4E9",
-}
+TOTAL = "#57606a"
 _ROOM_UP = 1.25  # of the total, so that the text behind the last bar is inside
 
 
@@ -131,23 +97,99 @@ def waterfall(seconds: Mapping[str, float], what: str) -> "go.Figure":
 
     total_s = sum(seconds.values())
     starts = list(accumulate(seconds.values(), initial=0.0))[:-1]
-    colour = {**colours(seconds), **_UPDATE, **PHASE}
+    colour = {**colours(seconds), **UPDATE, **PHASE}
     labels, lengths = [*seconds, what], [*seconds.values(), total_s]
-    figure = go.Figure(
-        go.Bar(
-            orientation="h",
-            x=lengths,
-            y=labels,
-            base=[*starts, 0.0],
-            marker={"color": [*(colour[phase] for phase in seconds), TOTAL], "line": {"width": 0}},
-            text=[f"{format_seconds(s)}, {s / total_s:.1%}" if total_s else "" for s in lengths],
-            textposition="outside",
-            cliponaxis=False,
-            hoverinfo="y+text",
-        )
-    )
+    text = [f"{format_seconds(s)}, {s / total_s:.1%}" if total_s else "" for s in lengths]
+    shades = [*(colour[phase] for phase in seconds), TOTAL]
+    figure = go.Figure(bars("", lengths, labels, shades, base=[*starts, 0.0], text=text, hoverinfo="y+text", **BEHIND))
     subtitle = f"{format_seconds(total_s)}, phase by phase"
-    styled(figure, f"What the {what} is made of", subtitle, ROW_PX * len(labels), bargap=0.2, showlegend=False)
+    style(figure, f"What the {what} is made of", subtitle, ROW_PX * len(labels), bargap=0.2, showlegend=False)
     figure.update_xaxes(range=[0, _ROOM_UP * total_s or 1.0])
-    figure.update_yaxes(autorange="reversed", showgrid=False, ticklabelstandoff=6, fixedrange=True, automargin=True)
-    return figure
+    return figure.update_yaxes(**ROWS, autorange="reversed", automargin=True)
+
+
+# A waterfall from one total to another: what each term adds or takes away, in seconds.
+
+KINDS = {"total": GREY, "longer": RED, "shorter": BLUE}
+SMALL = 0.01  # of all that moves: smaller terms share a bar
+OTHERS = "all others"
+
+
+class Moved(NamedTuple):
+    """A bar from `start_s` to `end_s`; `moved_s` is None for a total."""
+
+    name: str
+    start_s: float
+    end_s: float
+    moved_s: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """A key of KINDS."""
+        return "total" if self.moved_s is None else "longer" if self.moved_s > 0 else "shorter"
+
+    def label(self, exact: bool) -> str:
+        """Its seconds; totals that differ little need more digits."""
+        if self.moved_s is None:
+            return f"{self.end_s:.5g} s" if exact else format_seconds(self.end_s)
+        return f"{'+' if self.moved_s > 0 else ''}{format_seconds(self.moved_s)}"
+
+
+def difference(terms: Sequence[tuple[str, float]], a_s: float, b_s: float, title: str = "From A to B") -> "go.Figure":
+    """Bars of A's total, of each term's difference (B less A, in the order given), and of B's total.
+
+    Where the differences are small beside the totals, the axis leaves out what both have; the subtitle says so.
+    """
+    import plotly.graph_objects as go
+
+    moves = moves_of(terms, a_s, b_s)
+    low, high = reach(moves)
+    links = {
+        "x": [end for move in moves[:-1] for end in (move.end_s, move.end_s, None)],
+        "y": [place for row in range(len(moves) - 1) for place in (row, row + 1, None)],
+    }
+    figure = go.Figure([_moved(kind, moves, low) for kind in KINDS])
+    line = {"color": GRID, "width": 1}
+    figure.add_trace(go.Scatter(**links, mode="lines", line=line, hoverinfo="skip", showlegend=False))
+    cut = f"; the axis begins at {low:.4g} s, so that differences are seen" if low else ""
+    style(figure, title, f"what each term adds or takes away{cut}", MOVED_PX * len(moves), barmode="overlay")
+    figure.update_layout(margin_l=96)
+    figure.update_xaxes(range=[low, high])
+    return figure.update_yaxes(
+        **ROWS, range=[len(moves) - 0.4, -0.6], tickvals=list(range(len(moves))),
+        ticktext=[move.name for move in moves], automargin="left",
+    )  # fmt: skip
+
+
+def moves_of(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> list[Moved]:
+    """The bars from top to bottom; terms that hardly move share one."""
+    all_s = sum(abs(moved_s) for _, moved_s in terms)
+    shown = [(name, moved_s) for name, moved_s in terms if abs(moved_s) > SMALL * all_s]
+    small = [moved_s for _, moved_s in terms if 0 < abs(moved_s) <= SMALL * all_s]
+    shown += [(OTHERS, sum(small))] if small else []
+    ends = list(accumulate((moved_s for _, moved_s in shown), initial=a_s))
+    steps = [Moved(name, start, end, moved_s)
+             for (name, moved_s), start, end in zip(shown, ends[:-1], ends[1:], strict=True)]  # fmt: skip
+    return [Moved("A", 0.0, a_s), *steps, Moved("B", 0.0, b_s)]
+
+
+def reach(moves: Sequence[Moved]) -> tuple[float, float]:
+    """Both ends of the axis, with room for a label at each bar; from 0 unless that hides the differences."""
+    ends = [move.end_s for move in moves]
+    low, high = min(ends), max(ends)
+    spread = high - low
+    if spread <= 0 or spread > 0.25 * high:
+        return 0.0, 1.15 * high
+    return max(low - 0.5 * spread, 0.0), high + 0.35 * spread
+
+
+def _moved(kind: str, moves: Sequence[Moved], low_s: float) -> "go.Bar":
+    own = [(row, move) for row, move in enumerate(moves) if move.kind == kind]
+    base = [max(min(move.start_s, move.end_s), low_s) for _, move in own]
+    lengths = [max(move.start_s, move.end_s) - at for (_, move), at in zip(own, base, strict=True)]
+    hover = [f"<b>{move.name}</b><br>{move.label(exact=True)}" for _, move in own]
+    text = [move.label(exact=low_s > 0) for _, move in own]
+    rows = [row for row, _ in own]
+    return bars(
+        kind, lengths, rows, KINDS[kind], hover, base=base, width=0.72, text=text, showlegend=bool(own), **BEHIND
+    )

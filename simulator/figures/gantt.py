@@ -1,30 +1,35 @@
-"""The Gantt chart of a Timeline: devices down, time across. Which op stands where comes from `timeline.chart`."""
+"""Gantt charts of Timelines: devices down, time across. Which op stands where comes from `timeline.chart`."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..base.units import format_seconds
-from ..timeline import Timeline, chart, few_ranks
+from ..costs import PHASES, phase_of_op
+from ..costs.phases import COMPUTE
+from ..timeline import Timeline, chart, few_ranks, spans_of_ranks
 from ..timeline.chart import STEPS, labels, row_names
 from ..timeline.ranks import all_alike
-from .bars import hover, thinned
-from .theme import BAND, colours, styled
+from .spans import hover, thin_bars
+from .theme import DARK_GREY, PHASE, ROWS, band, bars, colours, style
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-ROW_PX = 17
+ROW_PX, LEFT_PX, NAME_PX = 17, 176, 92  # the names of devices stand so far left of the rows
 SLIM = 0.55  # height of the row of other steps
 GAP = 0.6  # between devices
-Rows = Mapping[tuple[int, str], tuple[float, float]]  # centre and height of each (rank, row), downwards
+KERNELS, EXCHANGES = "kernels", "exchanges"
+Place = tuple[str, int, str]  # of whom, rank, row
+Rows = Mapping[Place, tuple[float, float]]  # centre and height, downwards
+Steps = Mapping[str, tuple[Timeline, Sequence[int] | None]]
+Seconds = tuple[float, float]
 
 
 def gantt(
-    timeline: Timeline,
-    ranks: Sequence[int] | None = None,
-    title: str = "Timeline",
-    window_s: tuple[float, float] | None = None,
+    timeline: Timeline, ranks: Sequence[int] | None = None, title: str = "Timeline", window_s: Seconds | None = None
 ) -> "go.Figure":
     """Bars of what runs when: on the rows of a weight update's buffers, or on lanes for any other Program.
 
@@ -32,85 +37,88 @@ def gantt(
     are thousands of them; the subtitle says so. With `window_s` (from, to) that is what is seen, and fewer are together
     there.
     """
-    import plotly.graph_objects as go
-
     shown = sorted(set(few_ranks(timeline.program) if ranks is None else ranks))
-    bars, shared_s = thinned(chart(timeline, shown), window_s=window_s)
-    rows = _rows(bars, row_names(timeline.program))
-    figure = go.Figure(_traces(bars, rows, labels(timeline.program)))
-    bottom = max((centre + height / 2 for centre, height in rows.values()), default=1.0)
-    styled(figure, title, _subtitle(timeline, shown, shared_s), ROW_PX * (bottom + GAP), barmode="overlay")
-    figure.update_xaxes(range=window_s or [0, timeline.makespan_s or 1.0])
-    figure.update_yaxes(**_row_axis(rows), range=[bottom + GAP / 2, -GAP / 2])
-    _name_devices(figure, rows)
-    return figure
-
-
-def _subtitle(timeline: Timeline, shown: Sequence[int], shared_s: float) -> str:
+    drawn, shared_s = thin_bars(chart(timeline, shown), window=window_s)
     world = timeline.program.ranks
     devices = f"{world} devices" if len(shown) == world else f"{len(shown)} of {world} devices shown"
     alike = ", all alike" if len(shown) < world and all_alike(timeline.program) else ""
-    together = f"; ops shorter than {format_seconds(shared_s)} are drawn together" if shared_s else ""
-    return f"{format_seconds(timeline.makespan_s)} in all; {devices}{alike}{together}"
+    subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{alike}{_together(shared_s)}"
+    rows = _rows(drawn.assign(of="device"), row_names(timeline.program))
+    figure = _draw(drawn.assign(of="device"), rows, colours(labels(timeline.program)), title, subtitle)
+    return figure.update_xaxes(range=window_s or [0, timeline.makespan_s or 1.0])
 
 
-def _rows(bars: "pd.DataFrame", names: Sequence[str]) -> Rows:
+def steps_beside(steps: Steps, title: str = "When what ran", window_s: Seconds | None = None) -> "go.Figure":
+    """Training steps on one time axis, by the phases that all are split into: what is measured has no actions.
+
+    `steps` are Timelines by name, each with the ranks to show (None: the first few), those of the first above those of
+    the second: per rank a row of kernels and one of exchanges. `window_s` is as in `gantt`.
+    """
+    import pandas as pd
+
+    thin = {name: thin_bars(_spans(timeline, ranks), window=window_s) for name, (timeline, ranks) in steps.items()}
+    drawn = pd.concat([few.assign(of=f"{name} rank") for name, (few, _) in thin.items()], ignore_index=True)
+    took = ", ".join(f"{name} {format_seconds(timeline.makespan_s)}" for name, (timeline, _) in steps.items())
+    subtitle = took + _together(max(shared_s for _, shared_s in thin.values()))
+    busy_s = (drawn.end_s - drawn.start_s).groupby(drawn.label).sum().sort_values()
+    # a bar is a pixel wide at least, and what takes longest shall not be hidden by that
+    colour = {phase: PHASE.get(phase, DARK_GREY) for phase in busy_s.index}
+    figure = _draw(drawn, _rows(drawn, (KERNELS, EXCHANGES)), colour, title, subtitle)
+    figure.for_each_trace(lambda trace: trace.update(legendrank=PHASES.index(trace.name)))
+    whole_s = max(timeline.makespan_s for timeline, _ in steps.values())
+    return figure.update_xaxes(range=window_s or [0, whole_s])
+
+
+def _spans(timeline: Timeline, ranks: Sequence[int] | None) -> "pd.DataFrame":
+    """What kernels and exchanges do on the ranks; hosts only issue, and are left out."""
+    spans = spans_of_ranks(timeline, ranks)
+    phases = np.array(PHASES, object)[phase_of_op(timeline.program)][spans.op]
+    rows = np.where(spans.lane == COMPUTE, KERNELS, EXCHANGES)
+    spans = spans.assign(label=phases, row=rows)[spans.lane != "host"]
+    return spans.drop_duplicates(["rank", "op", "row"], ignore_index=True)
+
+
+def _together(shared_s: float) -> str:
+    return f"; ops shorter than {format_seconds(shared_s)} are drawn together" if shared_s else ""
+
+
+def _rows(drawn: "pd.DataFrame", names: Sequence[str]) -> Rows:
     """Where the rows go, top down: those of each rank that hold a bar, then a gap."""
-    rows: dict[tuple[int, str], tuple[float, float]] = {}
-    used, top = set(zip(bars["rank"], bars.row, strict=True)), 0.0
-    for rank in sorted(set(bars["rank"])):
-        for name in (name for name in names if (rank, name) in used):
-            height = SLIM if name == STEPS else 1.0
-            rows[rank, name] = (top + height / 2, height)
-            top += height
+    rows, top = dict[Place, tuple[float, float]](), 0.0
+    used = dict.fromkeys(zip(drawn.of, drawn["rank"], drawn.row, strict=True))
+    for of in dict.fromkeys(drawn.of):
+        for rank in sorted({rank for one, rank, _ in used if one == of}):
+            for name in (name for name in names if (of, rank, name) in used):
+                height = SLIM if name == STEPS else 1.0
+                rows[of, rank, name] = (top + height / 2, height)
+                top += height
+            top += GAP
         top += GAP
     return rows
 
 
-def _traces(bars: "pd.DataFrame", rows: Rows, labels: Sequence[str]) -> "list[go.Bar]":
-    """One trace per label: thousands of bars in each, not thousands of traces."""
-    colour = colours(labels)
-    present = set(bars.label)
-    return [_trace(bars[bars.label == label], rows, label, colour[label]) for label in labels if label in present]
-
-
-def _trace(bars: "pd.DataFrame", rows: Rows, label: str, colour: str) -> "go.Bar":
+def _draw(drawn: "pd.DataFrame", rows: Rows, colour: Mapping[str, str], title: str, subtitle: str) -> "go.Figure":
+    """One trace per label, in the order of their colours: thousands of bars in each, not thousands of traces."""
     import plotly.graph_objects as go
 
-    places = [rows[key] for key in zip(bars["rank"], bars.row, strict=True)]
-    return go.Bar(
-        orientation="h",
-        name=label,
-        base=bars.start_s,
-        x=bars.end_s - bars.start_s,
-        y=[centre for centre, _ in places],
-        width=[height * 0.86 for _, height in places],
-        marker={"color": colour, "line": {"width": 0}},
-        hovertext=hover(bars),
-        hoverinfo="text",
-    )
+    present = set(drawn.label)
+    traces = [_trace(drawn[drawn.label == label], rows, label, of) for label, of in colour.items() if label in present]
+    bottom = max((centre + height / 2 for centre, height in rows.values()), default=1.0)
+    figure = style(go.Figure(traces), title, subtitle, ROW_PX * (bottom + GAP), barmode="overlay", margin_l=LEFT_PX)
+    figure.update_yaxes(
+        **ROWS, range=[bottom + GAP / 2, -GAP / 2], tickvals=[centre for centre, _ in rows.values()],
+        ticktext=[name for _, _, name in rows], tickfont={"size": 10}, automargin="left",
+    )  # fmt: skip
+    for of, rank in dict.fromkeys((of, rank) for of, rank, _ in rows):
+        own = [place for (one, other, _), place in rows.items() if (one, other) == (of, rank)]
+        top, end = own[0][0] - own[0][1] / 2, own[-1][0] + own[-1][1] / 2
+        band(figure, top - 0.1, end + 0.1)
+        figure.add_annotation(text=f"<b>{of} {rank}</b>", xref="paper", x=0, xanchor="right", xshift=-NAME_PX,
+                              y=(top + end) / 2, showarrow=False)  # fmt: skip
+    return figure
 
 
-def _row_axis(rows: Rows) -> dict[str, Any]:
-    return {
-        "tickvals": [centre for centre, _ in rows.values()],
-        "ticktext": [name for _, name in rows],
-        "tickfont": {"size": 10},
-        "ticklabelstandoff": 6,
-        "showgrid": False,
-        "zeroline": False,
-        "automargin": "left",
-        "fixedrange": True,  # zooming is along time
-    }
-
-
-def _name_devices(figure: "go.Figure", rows: Rows) -> None:
-    """A band behind the rows of each device, with its number at the left."""
-    for rank in dict.fromkeys(rank for rank, _ in rows):
-        own = [place for (one, _), place in rows.items() if one == rank]
-        top, bottom = own[0][0] - own[0][1] / 2, own[-1][0] + own[-1][1] / 2
-        figure.add_shape(type="rect", xref="paper", x0=0, x1=1, y0=top - 0.1, y1=bottom + 0.1, fillcolor=BAND,
-                         line_width=0, layer="below")  # fmt: skip
-        figure.add_annotation(text=f"<b>device {rank}</b>", xref="paper", x=0, xanchor="right", xshift=-92,
-                              y=(top + bottom) / 2, showarrow=False)  # fmt: skip
-    figure.update_layout(margin_l=176)
+def _trace(own: "pd.DataFrame", rows: Rows, label: str, colour: str) -> "go.Bar":
+    places = [rows[key] for key in zip(own.of, own["rank"], own.row, strict=True)]
+    y, width = [centre for centre, _ in places], [height * 0.86 for _, height in places]
+    return bars(label, own.end_s - own.start_s, y, colour, hover(own), base=own.start_s, width=width)

@@ -13,9 +13,10 @@ from ..base.units import format_bytes, format_seconds
 from ..schedules import Grid
 from ..systems.train_step.lower import ACTIONS
 from ..timeline import Timeline
-from .actions import COMPUTE, UPPER, Window, boxes, cell_ids, of_grid
-from .pipeline import KIND, ink
-from .theme import ACTION, BAND, LANE, styled
+from .actions import COMPUTE, UPPER, boxes, cell_ids, of_grid
+from .pipeline import INSIDE, KIND
+from .spans import Window, took
+from .theme import ACTION, LANE, ROWS, band, bars, ink, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,14 +62,14 @@ def panels(found: "pd.DataFrame", rank: int) -> dict[str, Window]:
     steady = own.loc[first:last]
     pairs = steady[steady.half == UPPER]
     shown = {"warm-up": _median(own.loc[: first - 1]), "cool-down": _median(own.loc[last + 1 :])}
+    turns = own.index[(own.kind == "F").astype(int).diff().abs() == 1]
+    turns = turns[(turns >= first) & (turns <= last + 1)]
     if len(pairs):
         shown["steady"] = _median(pairs)
-    else:
-        turns = own.index[(own.kind == "F").astype(int).diff().abs() == 1]
-        turns = turns[(turns >= first) & (turns <= last + 1)]
-        closest = own.idle_s[turns].to_numpy().argsort(kind="stable")[:1]
-        shown["steady"] = _both(own, turns.to_list()[int(closest[0])]) if len(closest) else None
-    return {name: window for name in ("warm-up", "steady", "cool-down") if (window := shown[name])}
+    elif len(turns):
+        turn = turns.to_list()[own.idle_s[turns].to_numpy().argmin()]
+        shown["steady"] = Window(float(own.start_s[turn - 1]), float(own.end_s[turn]))
+    return {name: window for name in ("warm-up", "steady", "cool-down") if (window := shown.get(name))}
 
 
 def kernels(timeline: Timeline, grid: Grid, rank: int, window: Window) -> "pd.DataFrame":
@@ -138,8 +139,8 @@ def layer_view(timeline: Timeline, grid: Grid, rank: int, title: str = "Kernels"
         rows=max(len(heights), 1), cols=1, row_heights=heights or None, vertical_spacing=PANEL_GAP_PX / height,
         subplot_titles=[f"{name}: {_says(cells, rank, window)}" for name, window in shown.items()] or None,
     )  # fmt: skip
-    styled(figure, title, f"rank {rank}: parts of layers, and the kernels and exchanges that they are made of", height,
-           barmode="overlay", bargap=0, uniformtext={"minsize": 8, "mode": "hide"})  # fmt: skip
+    style(figure, title, f"rank {rank}: parts of layers, and the kernels and exchanges that they are made of", height,
+          barmode="overlay", bargap=0, uniformtext={"minsize": 8, "mode": "hide"})  # fmt: skip
     figure.update_layout(margin_l=110, margin_t=figure.layout.margin.t + HEAD_PX, height=figure.layout.height + HEAD_PX)
     figure.update_layout(legend_y=1 + (HEAD_PX + 6) / height, legend_traceorder="normal")
     figure.update_annotations(x=0, xanchor="left", font_size=13)
@@ -153,11 +154,10 @@ def layer_view(timeline: Timeline, grid: Grid, rank: int, title: str = "Kernels"
 def _panel(figure: "go.Figure", i: int, rows: Sequence[str], first: Window, zero_s: float) -> None:
     """Axes and bands of a panel."""
     figure.update_xaxes(range=[(time - zero_s) * 1e3 for time in first], title="", ticksuffix=" ms", row=i, col=1)
-    figure.update_yaxes(range=[len(rows) - 0.5, -0.5], tickvals=list(range(len(rows))), ticktext=list(rows),
-                        showgrid=False, zeroline=False, fixedrange=True, ticklabelstandoff=6, row=i, col=1)  # fmt: skip
+    figure.update_yaxes(**ROWS, range=[len(rows) - 0.5, -0.5], tickvals=list(range(len(rows))), ticktext=list(rows),
+                        row=i, col=1)  # fmt: skip
     for at in range(len(rows)):
-        figure.add_shape(type="rect", xref="x domain", x0=0, x1=1, y0=at - 0.42, y1=at + 0.42, fillcolor=BAND,
-                         line_width=0, layer="below", row=i, col=1)  # fmt: skip
+        band(figure, at - 0.42, at + 0.42, xref="x domain", row=i, col=1)
 
 
 def _median(cells: "pd.DataFrame") -> Window | None:
@@ -166,11 +166,6 @@ def _median(cells: "pd.DataFrame") -> Window | None:
     order = np.argsort((cells.end_s - cells.start_s).to_numpy(), kind="stable")
     one = cells.iloc[int(order[(len(order) - 1) // 2])]
     return Window(float(one.start_s), float(one.end_s))
-
-
-def _both(own: "pd.DataFrame", i: int) -> Window:
-    """A cell and the one before it."""
-    return Window(float(own.start_s[i - 1]), float(own.end_s[i]))
 
 
 def _says(cells: "pd.DataFrame", rank: int, window: Window) -> str:
@@ -216,47 +211,32 @@ def _rows(found: "pd.DataFrame") -> list[str]:
 
 def _traces(found: "pd.DataFrame", rows: Sequence[str], legend: set[str], zero_s: float) -> "list[go.Bar]":
     """A trace per kind; times count from the start of the window."""
-    at = {row: i for i, row in enumerate(rows)}
-    blocks = parts(found).assign(lane="parts")
-    blocks = blocks.assign(label=blocks.part, name=blocks.part, bytes=0)
-    columns = ["lane", "name", "label", "kind", "start_s", "end_s", "bytes"]
+    import pandas as pd
+
+    blocks = parts(found).assign(lane="parts", bytes=0)
+    blocks = blocks.assign(label=blocks.part, name=blocks.part)
+    every = pd.concat([blocks, found], ignore_index=True)
     traces = []
     for kind, colour in COLOUR.items():
-        own = [table[columns][table.kind == kind] for table in (blocks, found)]
-        if any(len(table) for table in own):
-            traces.append(_trace(own, at, kind, colour, zero_s, kind not in legend))
+        own = every[every.kind == kind]
+        if len(own):
+            y = [rows.index(lane) for lane in own.lane]
+            start, length = (own.start_s - zero_s).to_numpy() * 1e3, (own.end_s - own.start_s).to_numpy() * 1e3
+            traces.append(
+                bars(
+                    kind, length, y, None, _hovers(own), base=start, width=0.84,
+                    marker={"color": colour, "line": {"color": "white", "width": 0.5}},
+                    text=[SHORT.get(label, label) for label in own.label], **INSIDE,
+                    insidetextfont={"size": 11, "color": ink(colour)}, legendgroup=kind, showlegend=kind not in legend,
+                )
+            )  # fmt: skip
             legend.add(kind)
     return traces
 
 
-def _trace(
-    tables: "Sequence[pd.DataFrame]", at: dict[str, int], kind: str, colour: str, zero_s: float, first: bool
-) -> "go.Bar":
-    import pandas as pd
-    import plotly.graph_objects as go
-
-    own = pd.concat([table for table in tables if len(table)], ignore_index=True)
-    return go.Bar(
-        orientation="h",
-        name=kind,
-        legendgroup=kind,
-        showlegend=first,
-        base=(own.start_s - zero_s).to_numpy() * 1e3,
-        x=(own.end_s - own.start_s).to_numpy() * 1e3,
-        y=[at[lane] for lane in own.lane],
-        width=0.84,
-        marker={"color": colour, "line": {"color": "white", "width": 0.5}},
-        text=[SHORT.get(label, label) for label in own.label],
-        textposition="inside",
-        insidetextanchor="middle",
-        textangle=0,
-        constraintext="inside",
-        insidetextfont={"size": 11, "color": ink(colour)},
-        hovertext=[_hover(*row) for row in own[["name", "lane", "start_s", "end_s", "bytes"]].itertuples(index=False)],
-        hoverinfo="text",
-    )
-
-
-def _hover(name: str, lane: str, start_s: float, end_s: float, size: int) -> str:
-    lines = [f"<b>{name}</b>", lane, f"from {format_seconds(start_s)} for {format_seconds(end_s - start_s)}"]
-    return "<br>".join([*lines, format_bytes(size)] if size else lines)
+def _hovers(own: "pd.DataFrame") -> list[str]:
+    columns = own[["name", "lane", "start_s", "end_s", "bytes"]].itertuples(index=False)
+    return [
+        "<br>".join([f"<b>{name}</b>", lane, took(start_s, end_s), *([format_bytes(size)] if size else [])])
+        for name, lane, start_s, end_s, size in columns
+    ]

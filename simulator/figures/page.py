@@ -1,12 +1,16 @@
-"""A self-contained HTML page of figures and tables: opens from disk, needs no network, follows light and dark."""
+"""A self-contained HTML page of figures and tables: opens from disk, needs no network, follows light and dark.
+
+How it looks is said in page.html.j2, a template of Jinja2.
+"""
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from html import escape
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.errors import UserError
 from ..base.files import write_atomic
@@ -24,90 +28,65 @@ CONFIG = {
 }
 
 
-def html(path: Path | str, title: str, figures: Mapping[str, "go.Figure"], tables: Iterable[Table] = ()) -> None:
-    """Write the page, with figures by what they show (for those who cannot see them).
+class Marked(str):
+    """Text of a cell that a reader shall not overlook; its row stands out."""
+
+    __slots__ = ()
+
+
+class Section(NamedTuple):
+    """A part of a page; `facts` are pairs of a name and what it is, figures go by what they show (for those who cannot
+    see them).
+    """
+
+    heading: str = ""
+    text: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    figures: "Mapping[str, go.Figure]" = {}  # noqa: RUF012 - a Mapping, which nobody writes to
+    tables: Sequence[Table] = ()
+
+
+def write_html(path: Path | str, title: str, sections: Sequence[Section]) -> None:
+    """Write the page.
 
     Raises:
         UserError: the file cannot be written.
     """
-    write_atomic(path, page(title, figures, tables).encode())
+    write_atomic(path, page(title, sections).encode())
 
 
-def page(title: str, figures: Mapping[str, "go.Figure"], tables: Iterable[Table] = ()) -> str:
-    """The page as text."""
+def page(title: str, sections: Sequence[Section]) -> str:
+    """The page as text, with links to its sections if there are several.
+
+    Tables keep line breaks in cells and print fractions with one decimal.
+    """
+    from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        *(figure_html(i, alt, figure) for i, (alt, figure) in enumerate(figures.items())),
-        *(_table(table) for table in tables),
-    ]
-    body = "\n".join(parts)
-    return PAGE.format(title=escape(title), style=STYLE, plotly=get_plotlyjs(), body=body, script=SCRIPT)
+    number = count()
+
+    def drawn(figure: "go.Figure") -> str:
+        name = f"figure-{next(number)}"
+        text: str = figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=CONFIG)
+        return text
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"drawn": drawn, "shown": _shown, "is_number": _is_number}
+    environment.tests["marked"] = lambda cell: isinstance(cell, Marked)
+    template = environment.from_string((files(__package__) / "page.html.j2").read_text(encoding="utf-8"))
+    look = {"font": FONT, "ink": TEXT, "ink_on_dark": TEXT_ON_DARK, "plotly": get_plotlyjs()}
+    return template.render(title=title, sections=sections, **look)
 
 
-def figure_html(number: int, alt: str, figure: "go.Figure") -> str:
-    """A figure as a part of a page, the number making its id unique there."""
-    drawn = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=CONFIG)
-    return f'<figure aria-label="{escape(alt)}">{drawn}</figure>'
+def _is_number(rows: Sequence[Sequence[object]], column: int) -> bool:
+    """Whether a column of a table holds numbers."""
+    return any(isinstance(row[column], int | float) for row in rows)
 
 
-def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{escape(header)}</th>' for header in table.headers)
-    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
-    return (
-        f"<table><caption>{escape(table.caption)}</caption>"
-        f"<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table>"
-    )
-
-
-def _cell(value: object) -> str:
-    number = ' class="number"' if isinstance(value, int | float) else ""
-    return f"<td{number}>{escape(f'{value:.4g}' if isinstance(value, float) else str(value))}</td>"
-
-
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-<script>{plotly}</script>
-</head>
-<body>
-<main>
-{body}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
-
-STYLE = f"""
-:root {{ color-scheme: light dark; --text: {TEXT}; --page: #ffffff; --line: #d0d7de; }}
-@media (prefers-color-scheme: dark) {{ :root {{ --text: {TEXT_ON_DARK}; --page: #16191d; --line: #3d444d; }} }}
-html {{ scrollbar-gutter: stable; }} /* else figures are drawn before the page is long, and are then too wide */
-body {{ margin: 0; font: 15px/1.5 {FONT}; color: var(--text); background: var(--page); }}
-main {{ max-width: 1500px; margin: 0 auto; padding: 16px 24px 48px; }}
-h1 {{ font-size: 1.5rem; margin: 8px 0 16px; }}
-figure {{ margin: 0 0 24px; overflow-x: auto; }}
-.plotly-graph-div {{ min-width: 720px; }}
-table {{ border-collapse: collapse; margin: 0 0 24px; font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; font-weight: 600; padding: 8px 0; }}
-th, td {{ text-align: left; padding: 4px 16px 4px 0; border-bottom: 1px solid var(--line); }}
-.number {{ text-align: right; }}
-"""
-
-SCRIPT = f"""
-const dark = matchMedia("(prefers-color-scheme: dark)");
-function recolour() {{
-  for (const figure of document.querySelectorAll(".plotly-graph-div"))
-    Plotly.relayout(figure, {{"font.color": dark.matches ? "{TEXT_ON_DARK}" : "{TEXT}"}});
-}}
-dark.addEventListener("change", recolour);
-recolour();
-"""
+def _shown(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"{round(cell, 1) + 0.0:,.1f}"  # no -0.0
+    return f"{cell:,d}" if isinstance(cell, int) else str(cell)
 
 
 # PNG files of figures, drawn by kaleido in a Chromium that is installed.

@@ -4,7 +4,7 @@ What stands where comes from `actions`. Chunks of a rank go from dark to light; 
 share its box, the forward above. Thin lines below a rank are its exchanges and copies.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,21 +12,10 @@ import numpy as np
 from ..base.units import format_seconds
 from ..schedules import Grid
 from ..timeline import Timeline
-from .actions import (
-    LOWER,
-    MOST_SPANS,
-    TRAFFIC,
-    UPPER,
-    Window,
-    boxes,
-    endings,
-    joined,
-    of_grid,
-    traffic,
-    waits,
-    windows,
-)
-from .theme import ACTION, BAND, LANE, TEXT, styled
+from . import actions
+from .actions import LOWER, UPPER
+from .spans import Window, took
+from .theme import ACTION, GREY, LANE, ROWS, TEXT, band, bars, ink, rgb, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,8 +30,10 @@ ACTION_PX, HALVED_PX, LANE_PX, GAP_PX = 30, 40, 7, 10  # a box, one that is halv
 LINE_PX = 17
 HALF_DIGIT = "\u2004"  # a space that plots keep
 MANY_RANKS, FLAT = 16, 0.6  # beyond so many, rows are flatter by this factor
-END, WAIT = "#8C8C8C", "rgba(255,255,255,0.72)"
+PALE = "rgba(255,255,255,0.72)"
 WIDE = 1400  # pixels across: boxes narrower than one of them have no edge
+INSIDE = {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0, "constraintext": "inside"}
+"""Text of boxes stands in them, where it has room."""
 
 
 def pipeline(
@@ -60,42 +51,29 @@ def pipeline(
     """
     import plotly.graph_objects as go
 
-    timeline = of_grid(timeline, grid)
-    found = boxes(timeline, grid)
-    drawn, cells = joined(found, window=window_s)
-    spans, bin_s = traffic(timeline, most_spans or MOST_SPANS, host, window_s)
-    lanes = [name for name in (*TRAFFIC, "host") if name in set(spans.lane)]
+    timeline = actions.of_grid(timeline, grid)
+    found = actions.boxes(timeline, grid)
+    drawn, cells = actions.few_boxes(found, window=window_s)
+    spans, bin_s = actions.traffic(timeline, most_spans or actions.MOST_SPANS, host, window_s)
+    lanes = [name for name in (*actions.TRAFFIC, "host") if name in set(spans.lane)]
     rows = _Rows(grid.ranks, lanes, HALVED_PX if grid.pairs else ACTION_PX)
-    parts = windows(found, timeline.makespan_s)
-    seen = window_s or parts.get(window, parts["all"])
+    parts = actions.windows(found, timeline.makespan_s)
     shown_s = (window_s or parts["all"]).length_s
-    gaps = waits(timeline, grid, shown_s / 100 if cells > 1 else 0.0)
-    figure = go.Figure(
-        [
-            *_actions(drawn, rows, shown_s),
-            *_endings(endings(timeline), rows),
-            *_waits(gaps, rows),
-            *_traffic(spans, rows),
-        ]
-    )
-    styled(
-        figure,
-        title,
-        _subtitle(found, grid, timeline.makespan_s, cells, bin_s, len(gaps) > 0),
-        rows.height,
-        barmode="overlay",
-    )
-    figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"}, bargap=0, margin_l=72)
+    gaps = actions.waits(timeline, grid, shown_s / 100 if cells > 1 else 0.0)
+    traces = [*_actions(drawn, rows, shown_s), *_others(actions.endings(timeline), gaps, rows), *_traffic(spans, rows)]
+    subtitle = _subtitle(found, grid, timeline.makespan_s, cells, bin_s, len(gaps) > 0)
+    figure = style(go.Figure(traces), title, subtitle, rows.height, barmode="overlay", bargap=0, margin_l=72)
+    figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"})
     figure.layout.margin.t += LINE_PX  # a second line below the title
     figure.layout.height += LINE_PX
     figure.update_layout(updatemenus=[_buttons(parts)] if len(parts) > 1 else [])
-    figure.update_xaxes(range=list(seen))
-    figure.update_yaxes(range=[rows.height, 0], tickvals=[rows.action(rank) for rank in range(grid.ranks)],
-                        ticktext=[f"rank {rank}" for rank in range(grid.ranks)], ticklabelstandoff=6,
-                        showgrid=False, zeroline=False, fixedrange=True)  # fmt: skip
+    figure.update_xaxes(range=list(window_s or parts.get(window, parts["all"])))
+    figure.update_yaxes(
+        **ROWS, range=[rows.height, 0], tickvals=[rows.action(rank) for rank in range(grid.ranks)],
+        ticktext=[f"rank {rank}" for rank in range(grid.ranks)],
+    )  # fmt: skip
     for rank in range(grid.ranks):
-        figure.add_shape(type="rect", xref="paper", x0=0, x1=1, y0=rows.top(rank), y1=rows.top(rank) + rows.action_px,
-                         fillcolor=BAND, line_width=0, layer="below")  # fmt: skip
+        band(figure, rows.top(rank), rows.top(rank) + rows.action_px)
     return figure
 
 
@@ -133,50 +111,28 @@ def _subtitle(found: "pd.DataFrame", grid: Grid, makespan_s: float, cells: int, 
     return f"{head}<br>{''.join([chunks, pairs, waiting, together, bins]).lstrip(',; ') or 'micro-batches by number'}"
 
 
-def _actions(drawn: "pd.DataFrame", rows: _Rows, shown_s: float) -> "list[go.Bar]":
+def _actions(drawn: "pd.DataFrame", rows: _Rows, shown_s: float) -> "Iterator[go.Bar]":
     """One trace per kind."""
-    import plotly.graph_objects as go
-
     chunks = int(drawn.chunk.max()) + 1 if len(drawn) else 1
     typical = float(drawn.length_s.median()) / shown_s * WIDE
     edge = {"color": "white", "width": 1 if typical > 8 else 0.4 if typical > 3 else 0}
-    traces = []
     for kind in (kind for kind in ACTION if kind in set(drawn.kind)):
         own = drawn[drawn.kind == kind].sort_values(["chunk", "start_s"])
         colours = [shade(kind, chunk, chunks) for chunk in own.chunk]
-        traces.append(
-            go.Bar(
-                orientation="h",
-                name=KIND[kind],
-                base=own.start_s.to_numpy(),
-                x=own.length_s.to_numpy(),
-                y=[rows.action(*place) for place in zip(own["rank"], own.half, strict=True)],
-                width=[rows.action_px * (0.5 if half else 1.0) * 0.96 for half in own.half],
-                marker={"color": colours, "line": edge},
-                text=_texts(own),
-                textposition="inside",
-                insidetextanchor="middle",
-                textangle=0,
-                constraintext="inside",
-                insidetextfont={"size": 11, "color": [ink(colour) for colour in colours]},
-                hovertext=_hovers(own),
-                hoverinfo="text",
-            )
-        )
-    return traces
+        y = [rows.action(*place) for place in zip(own["rank"], own.half, strict=True)]
+        yield bars(
+            KIND[kind], own.length_s.to_numpy(), y, None, _hovers(own), base=own.start_s.to_numpy(),
+            width=[rows.action_px * (0.5 if half else 1.0) * 0.96 for half in own.half],
+            marker={"color": colours, "line": edge}, text=_texts(own), **INSIDE,
+            insidetextfont={"size": 11, "color": [ink(colour) for colour in colours]},
+        )  # fmt: skip
 
 
 def shade(kind: str, chunk: int, chunks: int) -> str:
     """The colour of an action: the first chunk dark, the last one light."""
-    dark, light = (np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) for colour in ACTION[kind])
+    dark, light = (np.array(rgb(colour)) for colour in ACTION[kind])
     mixed = dark + (light - dark) * (chunk / max(chunks - 1, 1))
     return "#" + "".join(f"{round(value):02X}" for value in mixed)
-
-
-def ink(colour: str) -> str:
-    """White or dark, whichever is read on this colour."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else TEXT
 
 
 def _texts(own: "pd.DataFrame") -> list[str]:
@@ -198,45 +154,28 @@ def _hover(
 ) -> str:  # fmt: skip
     several = f"<b>{count} x {KIND[kind]}</b>, micro-batches {first} to {last}"
     what = f"<b>{KIND[kind]} of micro-batch {first}</b>" if count == 1 else several
-    lines = [what, f"stage {stage} on rank {rank}", f"from {format_seconds(start_s)} for {format_seconds(length_s)}"]
+    lines = [what, f"stage {stage} on rank {rank}", took(start_s, start_s + length_s)]
     lines.append(f"kernels {format_seconds(busy_s)}")
     if idle_s > 0:
         lines.append(f"idle before {format_seconds(idle_s)}")
     return "<br>".join(lines)
 
 
-def _endings(ends: "pd.DataFrame", rows: _Rows) -> "list[go.Bar]":
-    text = [
-        f"<b>{name}</b><br>rank {rank}<br>from {format_seconds(start)} for {format_seconds(end - start)}"
-        for rank, name, start, end in ends.itertuples(index=False)
+def _others(ends: "pd.DataFrame", gaps: "pd.DataFrame", rows: _Rows) -> "Iterator[go.Bar]":
+    """Boxes without a number: what is no part of an action, and waits inside of actions."""
+    ended = [
+        f"<b>{name}</b><br>rank {rank}<br>{took(start, end)}" for rank, name, start, end in ends.itertuples(index=False)
     ]
-    return [_plain("norm, optimizer", ends, rows, END, text)] if len(ends) else []
-
-
-def _waits(gaps: "pd.DataFrame", rows: _Rows) -> "list[go.Bar]":
-    text = [
+    waited = [
         f"<b>waits {format_seconds(end - start)}</b> inside an action on rank {rank}<br>for {name or 'its start'}"
         for rank, start, end, name in gaps.itertuples(index=False)
     ]
-    return [_plain("waits inside", gaps, rows, WAIT, text)] if len(gaps) else []
-
-
-def _plain(name: str, bars: "pd.DataFrame", rows: _Rows, colour: str, hovertext: Iterable[str]) -> "go.Bar":
-    """Boxes without a number."""
-    import plotly.graph_objects as go
-
-    return go.Bar(
-        orientation="h",
-        name=name,
-        base=bars.start_s.to_numpy(np.float64),
-        x=(bars.end_s - bars.start_s).to_numpy(np.float64),
-        y=[rows.action(rank) for rank in bars["rank"]],
-        width=rows.action_px * 0.96,
-        marker={"color": colour, "line": {"width": 0}},
-        hovertext=list(hovertext),
-        hoverinfo="text",
-        showlegend=colour != WAIT,
-    )
+    for name, own, colour, text in (("norm, optimizer", ends, GREY, ended), ("waits inside", gaps, PALE, waited)):
+        if len(own):
+            start, length = own.start_s.to_numpy(np.float64), (own.end_s - own.start_s).to_numpy(np.float64)
+            y = [rows.action(rank) for rank in own["rank"]]
+            width = rows.action_px * 0.96
+            yield bars(name, length, y, colour, text, base=start, width=width, showlegend=colour != PALE)
 
 
 def _traffic(spans: "pd.DataFrame", rows: _Rows) -> "list[go.Scatter]":
@@ -264,21 +203,10 @@ def _broken(first: Iterable[float], second: Iterable[float]) -> "np.ndarray[Any,
 
 
 def _buttons(parts: Mapping[str, Window]) -> dict[str, Any]:
-    """Show a part of the step."""
-    return {
-        "type": "buttons",
-        "direction": "right",
-        "x": 1,
-        "xanchor": "right",
-        "y": 1,
-        "yanchor": "bottom",
-        "pad": {"b": 84},  # beside the title
-        "font": {"size": 11, "color": TEXT},
-        "bgcolor": "#F3F4F6",
-        "bordercolor": "#D0D7DE",
-        "showactive": True,
-        "active": 0,
-        "buttons": [
-            {"label": name, "method": "relayout", "args": [{"xaxis.range": list(part)}]} for name, part in parts.items()
-        ],
-    }
+    """Show a part of the step; they stand beside the title."""
+    where = {"direction": "right", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 84}}
+    look = {"font": {"size": 11, "color": TEXT}, "bgcolor": "#F3F4F6", "bordercolor": "#D0D7DE", "showactive": True}
+    buttons = [
+        {"label": name, "method": "relayout", "args": [{"xaxis.range": list(part)}]} for name, part in parts.items()
+    ]
+    return {"type": "buttons", **where, **look, "active": 0, "buttons": buttons}

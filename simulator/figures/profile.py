@@ -1,24 +1,27 @@
-"""Figures about a Profile: errors by band of sizes, and what it predicts over size, inside and beyond the measured.
+"""Figures about a Profile: errors by band of sizes, predictions over size, samples beside those, factors of a stack.
 
-Both are pure functions from tables; what stands in them is decided in `calibrate.report`.
+All are pure functions from tables; what stands in them is decided in `calibrate.report`, or the page of profiles.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .theme import GRID, colours, styled
+import numpy as np
+
+from ..profile import Z90, Parameter
+from .theme import BLUE, GREY, GRID, RED, ROWS, bars, colours, digits, plain, rgb, style
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
 ROW_PX, PANEL_PX, GAP_PX, NAME_PX, COLUMNS = 17, 300, 84, 24, 2
-DARK, LIGHT, MARK = "#0072B2", "rgba(86,180,233,0.55)", "#D55E00"
+FACTOR_PX = 24  # a row of factors
 LEGEND_ROW_PX, NARROW_PX = 20, 800
 FAINT = 0.65
-GREY = "#8C8C8C"
+DASHED = "5px,4px"
+"""What lies beyond the measured range, of which `extrapolated` speaks."""
 
 
 class Axis(NamedTuple):
@@ -30,9 +33,6 @@ class Axis(NamedTuple):
     binary: bool = False
 
 
-_BARS = (("p90 of |error|", "p90", 0.8, LIGHT), ("median of |error|", "median", 0.4, DARK))
-
-
 def residual_bands(table: "pd.DataFrame", title: str) -> "go.Figure":
     """Errors of each band of sizes as bars: median in p90, with bias and the 90 % interval that predictions state.
 
@@ -41,56 +41,40 @@ def residual_bands(table: "pd.DataFrame", title: str) -> "go.Figure":
     """
     import plotly.graph_objects as go
 
-    places, ticks = _places(table)
-    figure = go.Figure([*_error_bars(table, places), *_error_marks(table, places)])
+    places, names = _places(table)
+    figure = go.Figure()
+    for name, column, width, colour in (
+        ("p90 of |error|", "p90", 0.8, "rgba(86,180,233,0.55)"), ("median of |error|", "median", 0.4, BLUE),
+    ):  # fmt: skip
+        said = f"{name} %{{x:.1%}}<extra></extra>"
+        figure.add_trace(bars(name, list(table[column]), places, colour, hovertemplate=said, width=width))
+    reach = {"symbol": "line-ns", "size": 11, "line": {"width": 2, "color": GREY}}
+    for name, column, marker in (
+        ("bias (median error)", "bias", {"symbol": "diamond", "size": 7, "color": RED}),
+        ("stated 90 % interval", "reach", reach),
+    ):
+        said = f"{name} %{{x:.1%}}<extra></extra>"
+        figure.add_scatter(
+            x=list(table[column]), y=places, mode="markers", name=name, marker=marker, hovertemplate=said
+        )
     bottom = max(places, default=0) + 0.7
     subtitle = "held out from the fit; rows in brackets; the tick is the 90 % interval that predictions state"
-    styled(figure, title, subtitle, ROW_PX * (bottom + 0.7), barmode="overlay")
+    style(figure, title, subtitle, ROW_PX * (bottom + 0.7), barmode="overlay")
     figure.update_xaxes(title="error", ticksuffix="", tickformat=".0%", zeroline=True, zerolinecolor=GREY)
-    figure.update_yaxes(
-        tickvals=list(ticks),
-        ticktext=list(ticks.values()),
-        range=[bottom, -0.7],
-        showgrid=False,
-        zeroline=False,
-        automargin="left",
-        fixedrange=True,
-    )
-    return figure
+    return figure.update_yaxes(**ROWS, range=[bottom, -0.7], tickvals=list(range(len(names))), ticktext=names,
+                               automargin="left")  # fmt: skip
 
 
-def _places(table: "pd.DataFrame") -> tuple[list[int], dict[int, str]]:
+def _places(table: "pd.DataFrame") -> tuple[list[int], list[str]]:
     """Where each band goes, below the name of its model, and what stands at the left."""
     places: list[int] = []
-    ticks: dict[int, str] = {}
+    names: list[str] = []
     for model, rows in table.groupby("model", sort=False):
-        ticks[len(ticks)] = f"<b>{escape(str(model), quote=False)}</b>"
+        names.append(f"<b>{plain(str(model))}</b>")
         for band, count in zip(rows["band"], rows["rows"], strict=True):
-            places.append(len(ticks))
-            ticks[len(ticks)] = f"{band} ({count:,})"
-    return places, ticks
-
-
-def _error_bars(table: "pd.DataFrame", places: Sequence[int]) -> "list[go.Bar]":
-    import plotly.graph_objects as go
-
-    return [
-        go.Bar(orientation="h", name=name, x=list(table[column]), y=places, width=width, marker_color=colour,
-               marker_line_width=0, hovertemplate=f"{name} %{{x:.1%}}<extra></extra>")
-        for name, column, width, colour in _BARS
-    ]  # fmt: skip
-
-
-def _error_marks(table: "pd.DataFrame", places: Sequence[int]) -> "list[go.Scatter]":
-    import plotly.graph_objects as go
-
-    bias = {"symbol": "diamond", "size": 7, "color": MARK}
-    reach = {"symbol": "line-ns", "size": 11, "line": {"width": 2, "color": GREY}}
-    return [
-        go.Scatter(mode="markers", name=name, x=list(table[column]), y=places, marker=marker,
-                   hovertemplate=f"{name} %{{x:.1%}}<extra></extra>")
-        for name, column, marker in (("bias (median error)", "bias", bias), ("stated 90 % interval", "reach", reach))
-    ]  # fmt: skip
+            places.append(len(names))
+            names.append(f"{band} ({count:,})")
+    return places, names
 
 
 def predicted_lines(
@@ -101,25 +85,19 @@ def predicted_lines(
     Where `outside` is true the line is dashed and faint: it lies beyond what was measured.
     """
     panels = list(dict.fromkeys(table["panel"]))
-    figure, height_px = panel_grid([escape(panel, quote=False) for panel in panels], columns)
+    figure, height_px = _panels([plain(panel) for panel in panels], columns, title, subtitle)
     colour = colours(dict.fromkeys(table["line"]))
     for i, panel in enumerate(panels):
         where = {"row": i // columns + 1, "col": i % columns + 1}
         rows = table[table["panel"] == panel]
         for name in dict.fromkeys(rows["line"]):
-            said = escape(str(name), quote=False)
-            figure.add_traces(_line(rows[rows["line"] == name], said, colour[name]), **_each(where, 3))
-        figure.update_xaxes(
-            **ticks_of(x, rows["x"]), range=[math.log10(rows["x"].min()), math.log10(rows["x"].max())], **where
-        )
+            for trace in _line(rows[rows["line"] == name], plain(str(name)), colour[name]):
+                figure.add_trace(trace, **where)
+        ends = [math.log10(rows["x"].min()), math.log10(rows["x"].max())]
+        figure.update_xaxes(**ticks_of(x, rows["x"]), range=ends, **where)
         figure.update_yaxes(**ticks_of(y, rows["y"]), range=_span(rows["y"], y), **where)
     _one_legend(figure, outside=bool(table["outside"].any()))
-    finish_grid(figure, title, subtitle, height_px)
-    return figure
-
-
-def _each(where: Mapping[str, int], count: int) -> dict[str, Any]:
-    return {f"{key}s": [value] * count for key, value in where.items()}
+    return _with_room(figure, height_px)
 
 
 def _line(rows: "pd.DataFrame", name: str, colour: str) -> "list[go.Scatter]":
@@ -133,33 +111,29 @@ def _line(rows: "pd.DataFrame", name: str, colour: str) -> "list[go.Scatter]":
     common: dict[str, Any] = {"name": name, "legendgroup": name, "showlegend": False}
     inside = "lines" if (~outside).sum() > 2 else "lines+markers"  # a single point is no line
     hover = f"{name}<br>%{{x:.4s}}: %{{y:.4s}} (%{{customdata[0]:.4s}} to %{{customdata[1]:.4s}})"
-    spans = rows[["low", "high"]].to_numpy()
+    points = common | {"x": rows["x"], "customdata": rows[["low", "high"]].to_numpy()}
     edge = {"x": [*rows["x"], *rows["x"][::-1]], "y": [*rows["high"], *rows["low"][::-1]]}
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    fill = f"rgba({red},{green},{blue},0.13)"
+    fill = f"rgba({','.join(map(str, rgb(colour)))},0.13)"
     return [
         go.Scatter(**edge, **common, mode="lines", line_width=0, fill="toself", fillcolor=fill, hoverinfo="skip"),
-        go.Scatter(**common, x=rows["x"], y=rows["y"].where(~outside), mode=inside, customdata=spans,
-                   line={"color": colour, "width": 2}, hovertemplate=f"{hover}<extra></extra>"),
-        go.Scatter(**common, x=rows["x"], y=rows["y"].where(beyond), mode="lines", customdata=spans, opacity=FAINT,
-                   line={"color": colour, "width": 1.5, "dash": "5px,4px"},
+        go.Scatter(**points, y=rows["y"].where(~outside), mode=inside, line={"color": colour, "width": 2},
+                   hovertemplate=f"{hover}<extra></extra>"),
+        go.Scatter(**points, y=rows["y"].where(beyond), mode="lines", opacity=FAINT,
+                   line={"color": colour, "width": 1.5, "dash": DASHED},
                    hovertemplate=f"{hover}<br>extrapolated<extra></extra>"),
     ]  # fmt: skip
 
 
 def _one_legend(figure: "go.Figure", outside: bool) -> None:
     """Each line once in the legend, in full colour, and what dashes mean."""
-    import plotly.graph_objects as go
-
-    named = {trace.name: trace.line.color for trace in figure.data if trace.line.color}
-    for name, colour in named.items():
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", name=name, legendgroup=name, line_color=colour))
+    nothing = {"x": [None], "y": [None], "mode": "lines"}
+    for name, colour in {trace.name: trace.line.color for trace in figure.data if trace.line.color}.items():
+        figure.add_scatter(**nothing, name=name, legendgroup=name, line_color=colour)
     if outside:
-        dashed = {"color": GREY, "dash": "5px,4px", "width": 1.5}
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", name="extrapolated", line=dashed))
+        figure.add_scatter(**nothing, name="extrapolated", line={"color": GREY, "dash": DASHED, "width": 1.5})
 
 
-def panel_grid(names: Sequence[str], columns: int) -> "tuple[go.Figure, float]":
+def _panels(names: Sequence[str], columns: int, title: str, subtitle: str) -> "tuple[go.Figure, float]":
     """Empty panels with their names, left to right, and how high they are together."""
     from plotly.subplots import make_subplots
 
@@ -167,7 +141,9 @@ def panel_grid(names: Sequence[str], columns: int) -> "tuple[go.Figure, float]":
     height_px = rows * PANEL_PX + (rows - 1) * GAP_PX
     gap = GAP_PX / height_px if rows > 1 else 0
     figure = make_subplots(rows, columns, subplot_titles=names, vertical_spacing=gap, horizontal_spacing=0.09)
+    style(figure, title, subtitle, height_px)
     figure.update_annotations(font_size=13, yshift=2)
+    figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin="left")
     if len(names) % columns:
         for column in range(len(names) % columns + 1, columns + 1):
             figure.update_xaxes(visible=False, row=rows, col=column)
@@ -175,22 +151,13 @@ def panel_grid(names: Sequence[str], columns: int) -> "tuple[go.Figure, float]":
     return figure, height_px
 
 
-def finish_grid(figure: "go.Figure", title: str, subtitle: str, height_px: float) -> None:
-    """Titles, fonts and margins as in all figures, the legend above the names of the panels."""
-    axes = {axis: figure.layout[axis].title.text for axis in figure.layout if axis.startswith("xaxis")}
-    suffixes = {axis: figure.layout[axis].ticksuffix for axis in axes}
-    styled(figure, title, subtitle, height_px)
-    for axis, text in axes.items():
-        figure.layout[axis].update(title_text=text or "", ticksuffix=suffixes[axis] or "")
-    figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin="left")
+def _with_room(figure: "go.Figure", height_px: float) -> "go.Figure":
+    """The legend stands above the names of the panels, which are so high together."""
     more_px = NAME_PX + LEGEND_ROW_PX * (_legend_rows(figure) - 1)
-    figure.update_layout(
-        margin_t=figure.layout.margin.t + more_px,
-        margin_l=70,
-        legend_itemsizing="constant",
-        height=figure.layout.height + more_px,
-        legend_y=1 + (NAME_PX + 6) / height_px,
-    )
+    return figure.update_layout(
+        margin_t=figure.layout.margin.t + more_px, margin_l=70, legend_itemsizing="constant",
+        height=figure.layout.height + more_px, legend_y=1 + (NAME_PX + 6) / height_px,
+    )  # fmt: skip
 
 
 def _legend_rows(figure: "go.Figure") -> int:
@@ -206,6 +173,7 @@ def _legend_rows(figure: "go.Figure") -> int:
 def ticks_of(axis: Axis, values: "pd.Series[float]") -> dict[str, Any]:
     """How a plotly axis shows this."""
     known: dict[str, Any] = {"title": {"text": axis.title, "standoff": 6}, "type": "log" if axis.log else "linear"}
+    known["ticksuffix"] = ""
     if axis.binary:
         exponents = _every_third(math.log2(values.min()), math.log2(values.max()))
         text = [f"{2 ** (e % 10)} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[e // 10]}" for e in exponents]
@@ -247,3 +215,90 @@ def _span(values: "pd.Series[float]", axis: Axis) -> list[float]:
     if axis.log:
         return [math.log10(values.min()) - 0.2, math.log10(values.max()) + 0.2]
     return [0.0, max(1.05, 1.1 * float(values.max())) if axis.unit == "%" else 1.2 * float(values.max())]
+
+
+# Samples beside what a Profile predicts of them: predicted over measured, and error over size.
+
+MOST_POINTS = 2000
+IN_SAMPLE = "in-sample"
+
+
+def scored_samples(table: "pd.DataFrame", title: str, subtitle: str, size: Axis) -> "go.Figure":
+    """Left predicted over measured seconds with lines at equality and ±10 %, right the error over size.
+
+    The table has a row per sample: `library`, `measured_s`, `predicted_s`, `size`, `text` and `seen`, which is
+    `IN_SAMPLE` or says otherwise. Points are coloured by library, filled where they are in-sample, else open, and
+    thinned to `MOST_POINTS` of each kind.
+    """
+    figure, height_px = _panels(["predicted over measured", "error over size"], 2, title, subtitle)
+    table = table.assign(error=table["predicted_s"] / table["measured_s"] - 1)
+    colour, drawn = colours(dict.fromkeys(table["library"].astype(str))), 0
+    for (library, seen), rows in table.groupby(["library", "seen"], sort=False):
+        shown = draw_rows(rows)
+        drawn += len(shown)
+        name, symbol = plain(f"{library}, {seen}"), "circle" if seen == IN_SAMPLE else "circle-open"
+        marker = {"color": colour[str(library)], "size": 4, "opacity": 0.6, "symbol": symbol}
+        common = {"mode": "markers", "name": name, "legendgroup": name, "marker": marker,
+                  "hovertext": shown["text"], "hoverinfo": "text"}  # fmt: skip
+        for col, x, y in ((1, "measured_s", "predicted_s"), (2, "size", "error")):
+            legend = None if col == 1 else False
+            figure.add_scatter(x=digits(shown[x]), y=digits(shown[y]), showlegend=legend, **common, row=1, col=col)
+    _guides(figure, table)
+    reach = min(max(float(table["error"].abs().quantile(0.99)) * 1.15, 0.15), 4.0)
+    figure.update_xaxes(**ticks_of(Axis("measured", "s"), table["measured_s"]), row=1, col=1)
+    figure.update_yaxes(**ticks_of(Axis("predicted", "s"), table["predicted_s"]), row=1, col=1)
+    figure.update_xaxes(**ticks_of(size, table["size"]), row=1, col=2)
+    error = ticks_of(Axis("error", "%", log=False), table["error"])
+    figure.update_yaxes(**error, range=[max(-reach, -1.05), reach], row=1, col=2)
+    few = f"{drawn:,} of {len(table):,} samples drawn" if drawn < len(table) else f"{len(table):,} samples"
+    figure.layout.title.subtitle.text = f"{subtitle}; {few}"
+    return _with_room(figure, height_px)
+
+
+def draw_rows(rows: "pd.DataFrame", most: int = MOST_POINTS) -> "pd.DataFrame":
+    """At most so many of the rows, chosen by a seeded draw, in their order."""
+    if len(rows) <= most:
+        return rows
+    chosen = np.random.default_rng(0).choice(len(rows), most, replace=False)
+    return rows.iloc[np.sort(chosen)]
+
+
+def _guides(figure: "go.Figure", table: "pd.DataFrame") -> None:
+    """Where predicted equals measured, and where it is 10 % off."""
+    both = table[["measured_s", "predicted_s"]].to_numpy(float)
+    ends = np.array([both.min(), both.max()])
+    sizes = [float(table["size"].min()), float(table["size"].max())]
+    for off, dash, name in ((0.0, "solid", "equal"), (0.1, "dot", "±10 %"), (-0.1, "dot", "±10 %")):
+        line = {"color": GREY, "width": 1.2, "dash": dash}
+        common = {"mode": "lines", "line": line, "legendgroup": name, "name": name, "hoverinfo": "skip"}
+        figure.add_scatter(x=ends, y=ends * (1 + off), showlegend=off >= 0, **common, row=1, col=1)
+        figure.add_scatter(x=sizes, y=[off, off], showlegend=False, **common, row=1, col=2)
+
+
+# Factors of a software stack beside 1, each with its 90 % interval.
+
+
+def factor_dots(factors: Mapping[str, Parameter]) -> "go.Figure":
+    """A dot per factor on a logarithmic axis, coloured by provenance; 1 is what the profile of the device says."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for kind, colour in colours(dict.fromkeys(of.provenance for of in factors.values())).items():
+        own = {plain(name): of for name, of in factors.items() if of.provenance == kind}
+        values = np.array([of.value for of in own.values()])
+        reach = np.exp(Z90 * np.array([of.spread for of in own.values()]))
+        low, high = values / reach, values * reach
+        ends = {"type": "data", "symmetric": False, "thickness": 1.5, "width": 4}
+        figure.add_scatter(
+            x=values, y=list(own), mode="markers", name=kind, marker={"color": colour, "size": 8},
+            error_x=ends | {"array": high - values, "arrayminus": values - low}, customdata=np.stack([low, high], 1),
+            hovertemplate="%{y}: %{x:.3g} (%{customdata[0]:.3g} to %{customdata[1]:.3g})<extra></extra>",
+        )  # fmt: skip
+    height_px = FACTOR_PX * (len(factors) + 1)
+    style(figure, "", "", height_px)
+    figure.add_vline(1.0, line={"color": GREY, "width": 1.2, "dash": "dash"})
+    ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20]
+    figure.update_xaxes(title="factor", ticksuffix="", type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks])
+    order = [plain(name) for name in factors][::-1]
+    figure.update_yaxes(categoryorder="array", categoryarray=order, gridcolor=GRID, automargin="left")
+    return figure.update_layout(margin_t=40, height=height_px + 110, legend_y=1 + 4 / height_px)

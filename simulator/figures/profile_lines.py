@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from ..base.errors import UserError
-from ..hardware import Limits
 from ..profile import PROVENANCE, Z90, Model, Profile
 from ..profile.forms import BUS_FACTOR, Columns, Floats, band_name
 from ..profile.forms.gemm import peak
 from .profile import Axis
+from .theme import digits
 
 FAMILIES = {
     "Collectives in one node": tuple(BUS_FACTOR),
@@ -174,7 +174,7 @@ def _shares(
 ) -> Iterator[pd.DataFrame]:
     """FLOP over what the peak would do in the time, for a few shapes; none where the device has no such peak."""
     try:
-        at_peak = peak(_limits(profile, model), dtype)
+        at_peak = peak(profile.limits or model.limits, dtype)
     except UserError:
         return
     flop = model.cost_class.axes["flop"]
@@ -187,20 +187,12 @@ def _line(
     profile: Profile, model: Model, given: Mapping[str, object], axis: str, panel: str, name: str, work: Work = _bytes
 ) -> pd.DataFrame:
     """Work over predicted seconds along an axis."""
-    x = model.cost_class.columns(given, _limits(profile, model))
+    x = model.cost_class.columns(given, profile.limits or model.limits)
     estimate = profile.estimate(model.kind, given, library=model.library)
     y, reach = work(x) / estimate.seconds, np.exp(Z90 * estimate.spread)
     outside = estimate.provenance == PROVENANCE.index("extrapolated")
-    numbers = _short({"y": y, "low": y / reach, "high": y * reach})
+    numbers = {key: digits(values, 5) for key, values in {"y": y, "low": y / reach, "high": y * reach}.items()}
     return pd.DataFrame({"panel": panel, "line": name, "x": x[axis], **numbers, "outside": outside})
-
-
-def _limits(profile: Profile, model: Model) -> Limits:
-    return profile.limits or model.limits
-
-
-def _short(numbers: Mapping[str, Floats]) -> dict[str, list[float]]:
-    return {key: [float(f"{value:.5g}") for value in values] for key, values in numbers.items()}
 
 
 def _sizes(model: Model, axis: str) -> Floats:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.answers.compare import Given, compare, open_side
 from runcast.simulator.answers.compare.page import sections
-from runcast.simulator.figures.beside import steps_beside
-from runcast.simulator.figures.difference import OTHERS, bars_of, difference, reach
+from runcast.simulator.figures import difference, steps_beside
+from runcast.simulator.figures.breakdown import OTHERS, moves_of, reach
 from runcast.simulator.timeline import spans_of_ranks
 
 from .sides import STEP, left_with
@@ -19,7 +19,7 @@ MOVED = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(-100, 100)), m
 @given(MOVED)
 def test_each_bar_starts_where_the_last_one_ends(moved):
     a_s = 1000.0
-    first, *steps, last = bars_of(moved, a_s, a_s + sum(value for _, value in moved))
+    first, *steps, last = moves_of(moved, a_s, a_s + sum(value for _, value in moved))
 
     ends = [(one.end_s, other.start_s) for one, other in pairwise([first, *steps])]
     assert [end for end, start in ends if end != start] == []
@@ -28,14 +28,14 @@ def test_each_bar_starts_where_the_last_one_ends(moved):
 
 @given(MOVED)
 def test_the_axis_holds_every_bar(moved):
-    bars = bars_of(moved, 1000.0, 1000.0 + sum(value for _, value in moved))
+    bars = moves_of(moved, 1000.0, 1000.0 + sum(value for _, value in moved))
     low, high = reach(bars)
 
     assert [bar for bar in bars if not low <= bar.end_s <= high] == []
 
 
 def test_terms_that_hardly_move_share_a_bar():
-    bars = bars_of([("tp", -50.0), ("gemm", 0.2), ("dp", 0.1), ("host", 0.0)], 100.0, 50.3)
+    bars = moves_of([("tp", -50.0), ("gemm", 0.2), ("dp", 0.1), ("host", 0.0)], 100.0, 50.3)
 
     assert [(bar.name, bar.moved_s) for bar in bars] == [
         ("A", None), ("tp", -50.0), (OTHERS, pytest.approx(0.3)), ("B", None),

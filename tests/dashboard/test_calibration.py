@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.figures.calibration_factors import factor_dots
 from runcast.dashboard.measured import DEVICE, SOFTWARE, Measured
 from runcast.dashboard.pages import calibration
 from runcast.dashboard.pages.calibration import Shown, class_of, classes, device, shown, software
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.figures.profile import factor_dots
 from runcast.simulator.profile import Z90, Parameter, load_profile, load_stack
 
 SIZES = 2.0 ** np.arange(12, 28)

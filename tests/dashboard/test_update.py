@@ -10,7 +10,7 @@ from runcast.dashboard import buckets
 from runcast.dashboard.answers import Answers, Library
 from runcast.dashboard.buckets import Curve
 from runcast.dashboard.fields import size_text
-from runcast.dashboard.figures.update import bucket_curve, device_memory, held, phases
+from runcast.dashboard.figures.update import bucket_curve, device_memory, held_by_kind, phases
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.update import FORM, asked
 from runcast.dashboard.question import Question
@@ -177,9 +177,9 @@ def test_phases_on_the_critical_path_sum_to_the_whole(answers, name):
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_every_device_stands_once_among_what_is_held(answers, name):
+def test_every_device_stands_once_among_what_is_held_by_kind(answers, name):
     prediction = answers.predict(Question(name))
-    kinds = held(prediction)
+    kinds = held_by_kind(prediction)
 
     assert (sum(kind.devices for kind in kinds), kinds[0].bytes) == (
         prediction.timeline.program.ranks,
@@ -187,8 +187,8 @@ def test_every_device_stands_once_among_what_is_held(answers, name):
     )
 
 
-def test_bars_of_memory_add_up_to_what_is_held(answers):
-    kinds = held(answers.predict(Question("tiny-stage-heads")))
+def test_bars_of_memory_add_up_to_what_is_held_by_kind(answers):
+    kinds = held_by_kind(answers.predict(Question("tiny-stage-heads")))
     figure = device_memory(kinds, 96 * 2**30)
     drawn = [sum(bar.x[i] for bar in figure.data) for i in range(len(kinds))]
 

@@ -19,8 +19,8 @@ from runcast.simulator.answers.validate.steps.families import FAMILIES, known_of
 from runcast.simulator.answers.validate.steps.pairs import scores_of_pairs
 from runcast.simulator.base.files import read_toml, write_atomic
 from runcast.simulator.figures.page import png_browser
-from runcast.simulator.figures.profile import GREY, Axis, ticks_of
-from runcast.simulator.figures.theme import GRID, PALETTE, TITLE_PX, styled
+from runcast.simulator.figures.profile import Axis, ticks_of
+from runcast.simulator.figures.theme import GREY, GRID, PALETTE, TITLE_PX, style
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -43,8 +43,8 @@ def training_ledger(table: "pd.DataFrame", title: str, subtitle: str) -> "go.Fig
     stacks = table.groupby("stack", sort=False).size().sort_values(ascending=False, kind="stable").index
     points = [_points(table, str(of), look) for of, look in zip(stacks, _looks(), strict=False)]
     figure = go.Figure([*_guides(table), *points])
-    styled(figure, title, subtitle, PLOT_PX)
-    figure.update_xaxes(**ticks_of(Axis("measured", "s"), table["measured_s"]), ticksuffix="", gridcolor=GRID)
+    style(figure, title, subtitle, PLOT_PX)
+    figure.update_xaxes(**ticks_of(Axis("measured", "s"), table["measured_s"]), gridcolor=GRID)
     figure.update_yaxes(**ticks_of(Axis("predicted", "s"), table["predicted_s"]), gridcolor=GRID, zeroline=False)
     legend = {"orientation": "v", "x": 1.01, "y": 1, "yanchor": "top"}
     figure.update_layout(legend=legend, margin={"l": 70, "t": TITLE_PX})

@@ -9,7 +9,7 @@ import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import gantt
-from runcast.simulator.figures.bars import hover, thinned
+from runcast.simulator.figures.spans import hover, thin_bars
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, two_stage
 from runcast.simulator.timeline import Timeline, chart
@@ -77,7 +77,7 @@ def test_quotes_in_a_hover_are_shown_as_they_are() -> None:
 
 def test_thinned_bars_keep_the_seconds_and_the_ops() -> None:
     spans = chart(update(16, 8))
-    bars, shared_s = thinned(spans, most=500)
+    bars, shared_s = thin_bars(spans, most=500)
     assert len(bars) < len(spans) / 2
     assert shared_s > 0
     assert bars["count"].sum() == (spans.end_s > spans.start_s).sum()
@@ -85,7 +85,7 @@ def test_thinned_bars_keep_the_seconds_and_the_ops() -> None:
 
 
 def test_bars_drawn_together_do_not_hide_each_other() -> None:
-    bars, _ = thinned(chart(update(8, 4), [0]), most=50)
+    bars, _ = thin_bars(chart(update(8, 4), [0]), most=50)
     together = bars[bars["count"] > 1].sort_values(["row", "start_s"])
     for _, row in together[together.row != "other steps"].groupby(["row", "bin"]):
         assert (row.start_s.to_numpy()[1:] >= row.end_s.to_numpy()[:-1] - 1e-9).all()
@@ -99,8 +99,8 @@ def test_a_large_update_is_drawn_with_a_few_thousand_bars() -> None:
 
 def test_a_window_is_told_apart_further() -> None:
     spans = chart(update(16, 8))
-    whole, _ = thinned(spans, most=500)
-    near, shared_s = thinned(spans, most=500, window_s=(20.0, 22.0))
+    whole, _ = thin_bars(spans, most=500)
+    near, shared_s = thin_bars(spans, most=500, window=(20.0, 22.0))
     seen = spans[(spans.end_s > 20) & (spans.start_s < 22) & (spans.end_s > spans.start_s)]
     assert shared_s == 0
     assert set(near[near["count"] == 1].op) >= set(seen.op)
@@ -109,8 +109,8 @@ def test_a_window_is_told_apart_further() -> None:
 
 def test_a_crowded_window_is_thinned_by_its_own_pixels() -> None:
     spans = chart(update(16, 8))
-    _, of_all_s = thinned(spans, most=20)
-    _, of_window_s = thinned(spans, most=20, window_s=(10.0, 20.0))
+    _, of_all_s = thin_bars(spans, most=20)
+    _, of_window_s = thin_bars(spans, most=20, window=(10.0, 20.0))
     assert of_window_s == pytest.approx(of_all_s * 10 / spans.end_s.max())
 
 
@@ -138,6 +138,6 @@ def test_an_empty_program_is_an_empty_figure() -> None:
 
 
 def test_importing_figures_loads_neither_plotly_nor_pandas() -> None:
-    code = "import sys, runcast.simulator.figures; print({'plotly', 'pandas', 'kaleido'} & set(sys.modules))"
+    code = "import sys, runcast.simulator.figures; print({'plotly', 'pandas', 'kaleido', 'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.figures import Table, html, page, png
+from runcast.simulator.figures import Section, page, png, write_html
+from runcast.simulator.report.report import Table
 
 
 @pytest.fixture
@@ -17,9 +18,8 @@ def figure():
 
 
 def test_a_page_is_self_contained(figure, tmp_path: Path) -> None:
-    html(
-        tmp_path / "x.html", "A < B", {"one": figure, "two": figure}, [Table("Phases", ["phase", "s"], [("h2d", 1.5)])]
-    )
+    tables = [Table("Phases", ["phase", "s"], [("h2d", 1.5)])]
+    write_html(tmp_path / "x.html", "A < B", [Section(figures={"one": figure, "two": figure}, tables=tables)])
     text = (tmp_path / "x.html").read_text()
     assert text.startswith('<!doctype html>\n<html lang="en">')
     assert "<title>A &lt; B</title>" in text
@@ -31,11 +31,11 @@ def test_a_page_is_self_contained(figure, tmp_path: Path) -> None:
 
 
 def test_tables_alone_make_a_page() -> None:
-    assert "<caption>x &amp; y</caption>" in page("t", {}, [Table("x & y", ["a"], [])])
+    assert "<caption>x &amp; y</caption>" in page("t", [Section(tables=[Table("x & y", ["a"], [])])])
 
 
 def test_equal_figures_give_equal_pages(figure) -> None:
-    assert page("t", {"one": figure}) == page("t", {"one": figure})
+    assert page("t", [Section(figures={"one": figure})]) == page("t", [Section(figures={"one": figure})])
 
 
 def test_a_png_is_written(figure, tmp_path: Path, chromium: str) -> None:

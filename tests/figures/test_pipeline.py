@@ -9,10 +9,11 @@ import pytest
 from runcast.simulator.answers.simulate.outputs import figures_of
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
-from runcast.simulator.figures import breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
-from runcast.simulator.figures.actions import Window, boxes, endings, joined, traffic, waits, windows
+from runcast.simulator.figures import Section, breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
+from runcast.simulator.figures.actions import boxes, endings, few_boxes, traffic, waits, windows
 from runcast.simulator.figures.layer_view import kernels, panels, trimmed
 from runcast.simulator.figures.layer_view import parts as layer_parts
+from runcast.simulator.figures.spans import Window
 from runcast.simulator.predict import TrainPrediction
 from runcast.simulator.predict import simulate as predict
 from runcast.simulator.program import ProgramBuilder, Ragged
@@ -110,7 +111,7 @@ def test_every_action_once_and_a_page_for_all_schedules(name: str) -> None:
     assert drawn == sorted((rank, *action) for rank in range(grid.ranks) for action in grid.actions(rank))
     assert (found.idle_s >= 0).all()
     assert (found.busy_s <= found.end_s - found.start_s + 1e-9).all()
-    text = page("step", figures_of(done), page_tables(done.report, words(done.report)))
+    text = page("step", [Section(figures=figures_of(done), tables=page_tables(done.report, words(done.report)))])
     assert text.count("Plotly.newPlot(") == 5
 
 
@@ -120,11 +121,11 @@ def test_one_rank_has_its_figures_too(tables: dict) -> None:
     figures = figures_of(done)
     assert ("Kernels of a rank" in figures) == ("level" not in tables)
     assert "Memory by rank" not in figures
-    assert page("step", figures)
+    assert page("step", [Section(figures=figures)])
 
 
 def test_boxes_drawn_together_do_not_cross_a_long_idle_time() -> None:
-    drawn, cells = joined(boxes(run(TINY), TINY), most=7)
+    drawn, cells = few_boxes(boxes(run(TINY), TINY), most=7)
     assert cells == 2
     first = drawn[(drawn["rank"] == 0) & (drawn.kind == "B")].iloc[0]
     assert (first.start_s, first["count"], drawn["count"].sum()) == (4.0, 1, 8)
@@ -132,7 +133,7 @@ def test_boxes_drawn_together_do_not_cross_a_long_idle_time() -> None:
 
 def test_boxes_drawn_together_keep_their_seconds(paired: TrainPrediction) -> None:
     found = boxes(paired.timeline, paired.resolved.plan.grid)
-    drawn, cells = joined(found, most=60)
+    drawn, cells = few_boxes(found, most=60)
     assert cells > 1
     assert len(drawn) < len(found)
     assert drawn["count"].sum() == len(found)
@@ -159,14 +160,14 @@ def test_what_is_seen_is_told_apart_and_the_rest_is_not(paired: TrainPrediction)
     found = boxes(paired.timeline, paired.resolved.plan.grid)
     seen = Window(0.0, paired.timeline.makespan_s / 8)
 
-    drawn, cells = joined(found, most=40, window=seen)
+    drawn, cells = few_boxes(found, most=40, window=seen)
 
     near = (found.end_s > seen.start_s) & (found.start_s < seen.end_s)
     alone = drawn[drawn["count"] == 1]
     assert (cells, drawn["count"].sum(), near.sum() <= len(alone) < len(found)) == (1, len(found), True)
 
 
-def test_in_a_window_thin_lanes_keep_their_seconds_and_less_of_them_is_joined(paired: TrainPrediction) -> None:
+def test_in_a_window_thin_lanes_keep_their_seconds_and_less_of_them_is_few_boxes(paired: TrainPrediction) -> None:
     seen = Window(0.0, paired.timeline.makespan_s / 8)
 
     near, near_bin_s = traffic(paired.timeline, 300, window=seen)

@@ -2,10 +2,17 @@
 
 import pandas as pd
 import pytest
-from runcast.simulator.figures import Table
-from runcast.simulator.figures.profile import Axis, predicted_lines, residual_bands, ticks_of
-from runcast.simulator.figures.profile_samples import IN_SAMPLE, scored_samples, thinned
-from runcast.simulator.figures.sections import Marked, Section, sections_page
+from runcast.simulator.figures import Marked, Section, page
+from runcast.simulator.figures.profile import (
+    IN_SAMPLE,
+    Axis,
+    draw_rows,
+    predicted_lines,
+    residual_bands,
+    scored_samples,
+    ticks_of,
+)
+from runcast.simulator.report.report import Table
 
 
 @pytest.fixture
@@ -118,14 +125,14 @@ def test_the_error_of_a_sample_stands_at_its_size(scored: pd.DataFrame) -> None:
 
 def test_many_points_are_thinned_the_same_way_each_time() -> None:
     many = pd.DataFrame({"x": range(10_000)})
-    once, again = thinned(many, 100), thinned(many, 100)
+    once, again = draw_rows(many, 100), draw_rows(many, 100)
     assert (len(once), list(once["x"])) == (100, sorted(again["x"]))
 
 
 def test_a_marked_cell_marks_its_row() -> None:
     table = Table("c", ["name", "%"], [("good", 1.25), (Marked("<weak>"), -0.0), ("none", "–")])
-    page = sections_page("t", [Section("One", tables=[table])])
-    rows = page.split("<tbody>")[1].split("</tbody>")[0].splitlines()
+    text = page("t", [Section("One", tables=[table])])
+    rows = text.split("<tbody>")[1].split("</tbody>")[0].splitlines()
     assert rows == [
         '<tr><td>good</td><td class="number">1.2</td></tr>',
         '<tr class="marked"><td><strong>&lt;weak&gt;</strong></td><td class="number">0.0</td></tr>',
@@ -135,5 +142,5 @@ def test_a_marked_cell_marks_its_row() -> None:
 
 def test_figures_of_all_sections_have_their_own_places(bands: pd.DataFrame) -> None:
     one, two = (Section(name, figures={name: residual_bands(bands, name)}) for name in "ab")
-    page = sections_page("t", [one, two])
-    assert [page.count(f'id="figure-{i}"') for i in range(3)] == [1, 1, 0]
+    text = page("t", [one, two])
+    assert [text.count(f'id="figure-{i}"') for i in range(3)] == [1, 1, 0]

@@ -1,7 +1,7 @@
 """Tornado and waterfall: bars are as long as their numbers, in the order given, and each begins where it should."""
 
 import pytest
-from runcast.simulator.figures import page, tornado, waterfall
+from runcast.simulator.figures import Section, page, tornado, waterfall
 
 CHANGES = {"time_factor.gemm = 0.99": (-0.15, 0.16), "cluster.nic = 50 GB/s": (-0.004, 0.0)}
 SECONDS = {"gemm": 1.25, "tp": 0.5, "pipeline": 0.25}
@@ -40,6 +40,7 @@ def test_phases_of_an_update_have_colours_of_their_own():
 
 
 def test_both_stand_on_a_page():
-    text = page("why", {"Tornado": tornado(CHANGES, 2.0, "step"), "Waterfall": waterfall(SECONDS, "step")})
+    figures = {"Tornado": tornado(CHANGES, 2.0, "step"), "Waterfall": waterfall(SECONDS, "step")}
+    text = page("why", [Section(figures=figures)])
 
     assert text.count('<figure aria-label="') == 2

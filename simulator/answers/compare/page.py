@@ -5,11 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...figures import Table, gantt, pipeline
-from ...figures.actions import Window
-from ...figures.beside import steps_beside
-from ...figures.difference import difference
-from ...figures.sections import Section, sections_html
+from ...figures import Section, Window, difference, gantt, pipeline, steps_beside, write_html
+from ...report.report import Table
 from .comparison import Comparison
 from .side import Drawn, Side
 from .text import input_rows, inputs_title, metric_rows, metrics_of_one, sentences, term_columns, term_rows, total_row
@@ -26,7 +23,7 @@ def write_page(found: Comparison, path: Path) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    sections_html(path, f"{found.a.label} and {found.b.label}", sections(found))
+    write_html(path, f"{found.a.label} and {found.b.label}", sections(found))
 
 
 def sections(found: Comparison) -> list[Section]:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ...base.units import format_seconds
-from ...figures import Table, tornado, waterfall
-from ...figures.sections import Section, sections_html
+from ...figures import Section, tornado, waterfall, write_html
+from ...report.report import Table
 from .explanation import Explanation
 from .text import (
     KNOB_COLUMNS,
@@ -28,7 +28,7 @@ def write_page(path: Path | str, found: Explanation) -> None:
         UserError: the file cannot be written.
     """
     title = f"{found.name}: why {format_seconds(found.total_s)}"
-    sections_html(path, title, sections(found))
+    write_html(path, title, sections(found))
 
 
 def sections(found: Explanation) -> list[Section]:

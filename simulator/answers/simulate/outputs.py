@@ -119,13 +119,14 @@ def write_outputs(prediction: AnyPrediction, outputs: Outputs, text: str) -> Non
 
 
 def _draw(prediction: AnyPrediction, outputs: Outputs) -> None:
-    from ...figures import html, png
+    from ...figures import Section, png, write_html
 
     report = prediction.report
     if outputs.html is not None:
         words = SYSTEMS[report.kind].words(report)
         title = f"{report.name}: {words.answer}"
-        html(outputs.html, title, figures_of(prediction), page_tables(report, words))
+        section = Section(figures=figures_of(prediction), tables=page_tables(report, words))
+        write_html(outputs.html, title, [section])
     if outputs.png is not None:
         png(_timeline(prediction, None), outputs.png)
 

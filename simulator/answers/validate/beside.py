@@ -8,8 +8,8 @@ import pandas as pd
 
 from ...base.files import digest
 from ...base.units import format_seconds
+from ...figures.profile import IN_SAMPLE
 from ...figures.profile_lines import family
-from ...figures.profile_samples import IN_SAMPLE
 from ...formats.samples import Samples
 from ...profile import Profile
 from ...profile.forms import cost_class, quantity
