@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..simulator.answers.sweep.named import named_files
+from ..simulator.answers.sweep.plan import named_files
 from ..simulator.base.errors import UserError, fault, unknown
 from ..simulator.base.files import read_toml
 from ..simulator.base.memo import Kept, Memo

@@ -13,7 +13,7 @@ from diskcache import Cache
 from multiprocess import active_children, get_context
 from psutil import NoSuchProcess  # type: ignore[import-untyped]
 
-from ..simulator.base.processes import end_with_parent
+from ..simulator.runner import end_with_parent
 
 PATIENCE_S = 5
 """Until a process that is told to end has ended."""

@@ -16,9 +16,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..simulator.answers.sweep import Engine, Progress, Sweep, Swept, load_sweep, run_sweep
+from ..simulator.answers.sweep import Progress, Sweep, Swept, load_sweep, run_sweep
 from ..simulator.base.errors import UserError, fault, unknown
 from ..simulator.base.files import write_atomic
+from ..simulator.runner import Runner
 from ..simulator.scenario import to_toml
 from .answers import Library
 from .question import Question
@@ -119,7 +120,7 @@ def _at_work(folder: Path) -> bool:
         return False
 
 
-def run(library: Library, home: Path, asked: Asked, engine: Engine, watch: Callable[[Progress], None]) -> Swept:
+def run(library: Library, home: Path, asked: Asked, runner: Runner, watch: Callable[[Progress], None]) -> Swept:
     """Run a sweep in its folder, or what is not done yet of it, until it is done or `stop` is called for it.
 
     It can be stopped from when `watch` is first called.
@@ -147,7 +148,7 @@ def run(library: Library, home: Path, asked: Asked, engine: Engine, watch: Calla
             (folder / STOP).unlink()
             raise KeyboardInterrupt
 
-    return run_sweep(sweep, folder, engine, watching)
+    return run_sweep(sweep, folder, runner, watching)
 
 
 def stop(home: Path, name: str) -> None:

@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl, urlencode
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from ...simulator.answers.sweep import InProcess, Pool, Progress
+from ...simulator.answers.sweep import Progress
 from ...simulator.answers.sweep.results import MAIN
 from ...simulator.base.errors import UserError, unknown
+from ...simulator.runner import InProcess, Processes
 from .. import grid, parts, sweep_parts, sweeping, swept
 from ..answers import Library
 from ..figures.sweep import axes, cell_text, heat, number_columns, parallel, scatter
@@ -316,10 +317,10 @@ def _start(app: Dash, here: Here, home: Path) -> None:
             tell((str(progress.done), str(progress.total), f"{progress.done} of {progress.total} points", True))
 
         asked = asked_of(*(text or "" for text in typed))
-        engine = Pool(workers) if workers > 1 else InProcess()
+        runner = Processes(workers) if workers > 1 else InProcess()
         tell(("0", "1", f"{asked.name}: starts", False))
         try:
-            done = sweeping.run(Library(data), Path(place), asked, engine, watch)
+            done = sweeping.run(Library(data), Path(place), asked, runner, watch)
         except UserError as error:
             return sweep_parts.refused(error.faults, "This cannot be run"), no_update
         found = sweeping.held(Path(place), asked.name)

@@ -7,7 +7,10 @@ them, so a Memo must not outlive the sweep, search or comparison that it is made
 
 import gc
 from collections.abc import Callable, Hashable
+from threading import Lock
 from typing import Any, Generic, TypeVar
+
+from cachetools import LRUCache
 
 _Value = TypeVar("_Value")
 _MOST = 64  # values of each kind
@@ -15,7 +18,7 @@ _MOST_OPS = 500_000  # of each kind, and the newest in any case: a coarse step o
 
 
 class Kept(Generic[_Value]):
-    """The last `most` values that were asked for, with at most `most_ops` ops in all (those of what their keys hold
+    """The values that were used last: at most `most`, with at most `most_ops` ops in all (those of what their keys hold
     among them), and the newest in any case.
 
     Threads may share one: at worst they make a value twice.
@@ -23,28 +26,22 @@ class Kept(Generic[_Value]):
 
     def __init__(self, most: int, most_ops: int):
         self._most, self._most_ops = most, most_ops
-        self._held: dict[Hashable, tuple[_Value, int]] = {}
+        self._cache: LRUCache[Hashable, tuple[_Value, int]] = LRUCache(most * most_ops, lambda entry: entry[1])
+        self._lock = Lock()
 
     def get(
         self, key: Hashable, make: Callable[[], _Value], ops_of: Callable[[_Value], int] = lambda value: 0
     ) -> _Value:
         """The value that was made for this key, or one that is made now; what raises is not kept."""
-        if (held := self._held.pop(key, None)) is not None:
-            self._held[key] = held  # the newest now
-            return held[0]
-        value = make()
-        self._held[key] = value, ops_of(value)
-        self._drop_oldest()
-        return value
-
-    def _drop_oldest(self) -> None:
-        held = list(self._held.items())
-        left, ops = len(held), sum(size for _, (_, size) in held)
-        for key, (_, size) in held[:-1]:
-            if left <= self._most and ops <= self._most_ops:
-                return
-            self._held.pop(key, None)
-            left, ops = left - 1, ops - size
+        with self._lock:
+            entry = self._cache.get(key)
+        if entry is None:
+            value = make()
+            size = max(self._most_ops, ops_of(value) * self._most)  # each limit alone fills the cache
+            entry = value, min(size, int(self._cache.maxsize))
+            with self._lock:
+                self._cache[key] = entry
+        return entry[0]
 
 
 class Memo:

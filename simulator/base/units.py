@@ -41,18 +41,35 @@ def parse(text: Any, dimension: Dimension) -> float:
         ValueError: not a finite number, or text with a unit of this dimension; the message says what is allowed.
     """
     allowed = f"expected a quantity such as {_EXAMPLE[dimension]}"
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise ValueError(allowed)
-    if not isinstance(text, str):
-        return _finite(float(text), allowed)
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise ValueError(allowed)
-    number, unit = match.groups()
-    scale = 1.0 if unit == "" else _UNITS[dimension].get(unit)
-    if scale is None:
+    number, unit = _split(text, allowed)
+    if unit and unit not in _UNITS[dimension]:
         raise ValueError(f"unknown unit {unit!r}; {allowed}")
-    return _finite(float(number) * scale, allowed)
+    return _finite(number * _UNITS[dimension].get(unit, 1.0), allowed)
+
+
+def quantity(value: Any) -> tuple[float, Dimension | None]:
+    """A number, or a quantity of any dimension, in SI units; and the dimension of its unit (None: it has no unit).
+
+    Raises:
+        ValueError: neither.
+    """
+    allowed = f"{value!r} is neither a number nor a quantity such as '80 GiB' or '2 s'"
+    number, unit = _split(value, allowed)
+    if not unit:
+        return _finite(number, allowed), None
+    for dimension, units in _UNITS.items():
+        if unit in units:
+            return _finite(number * units[unit], allowed), dimension
+    raise ValueError(allowed)
+
+
+def _split(value: Any, allowed: str) -> tuple[float, str]:
+    """Number and unit, which is empty where there is none."""
+    if isinstance(value, str) and (match := _QUANTITY.fullmatch(value)):
+        return float(match[1]), match[2]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(allowed)
+    return float(value), ""
 
 
 def times(quantity: Any, factor: float) -> str | int | float:
@@ -61,11 +78,9 @@ def times(quantity: Any, factor: float) -> str | int | float:
     Raises:
         ValueError: not a quantity, or a whole number that would become a fraction.
     """
-    if isinstance(quantity, str) and (match := _QUANTITY.fullmatch(quantity)):
-        number, unit = match.groups()
-        return f"{float(number) * factor:.12g} {unit}".strip()
-    if isinstance(quantity, bool) or not isinstance(quantity, int | float):
-        raise ValueError("is not a quantity")
+    number, unit = _split(quantity, "is not a quantity")
+    if isinstance(quantity, str):
+        return f"{number * factor:.12g} {unit}".strip()
     product = quantity * factor
     if isinstance(quantity, int):
         if product != int(product):

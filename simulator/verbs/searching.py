@@ -1,15 +1,12 @@
 """`runcast search`: the best plans of a scenario."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from ..answers.search.found import Progress, Watch
+    from ..answers.search.records import Progress
 
 
 def search(
@@ -42,61 +39,28 @@ def search(
 
     Exits with 1 where no plan fits, and with 130 where Ctrl-C ended it.
     """
-    from ..answers.search import read_wanted, search_file, share
-    from ..answers.search.outputs import check_folder, write_found
+    from ..answers.search import read_share, read_wanted, search_file
+    from ..answers.search.outputs import check_folder, write_files
     from ..answers.search.text import lines
+    from .progress import show_progress
 
     wanted = read_wanted(schedules, vary or (), fix or (), uneven)
     if out is not None:
         check_folder(out)
-    with _progress() as watch:
+    with show_progress("plans") as show:
         found = search_file(
             scenario, changes or (), gpus=gpus, objective=objective, budget=budget, wanted=wanted,
-            headroom=share(memory_headroom), check=check,
-            workers=workers, seed=seed, most=screen, watch=watch,
+            headroom=read_share(memory_headroom), check=check, workers=workers, seed=seed, most=screen,
+            watch=lambda progress: show(progress.phase, progress.done, progress.total, _best(progress)),
         )  # fmt: skip
     for line in lines(found):
         typer.echo(line)
-    for path in write_found(found, out) if out is not None else ():
+    for path in write_files(found, out) if out is not None else ():
         typer.echo(f"wrote {path}")
     if found.stopped:
         raise typer.Exit(130)
     if found.winner is None:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _progress() -> "Iterator[Watch]":
-    """A bar on a terminal, a line per tenth of a phase elsewhere; both on stderr."""
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[best]}")
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("screening", total=None, best="")
-
-        def watch(progress: "Progress") -> None:
-            words, total = progress.phase, progress.total
-            bar.update(task, description=words, total=total, completed=progress.done, best=_best(progress))
-
-        yield watch
-
-
-class _Lines:
-    """Progress where nobody sees a bar move: a line when a phase begins and at each of its tenths."""
-
-    def __init__(self) -> None:
-        self._shown = ("", -1)
-
-    def __call__(self, progress: "Progress") -> None:
-        now = progress.phase, 10 * progress.done // max(progress.total, 1)
-        if now != self._shown:
-            self._shown = now
-            typer.echo(f"{progress.phase}: {progress.done:,} of {progress.total:,} plans{_best(progress)}", err=True)
 
 
 def _best(progress: "Progress") -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.answers.sweep import Axis, Grid, InProcess, Outcome, Pool, Sweep, flat_columns, run_sweep
+from runcast.simulator.answers.sweep import Axis, Grid, Outcome, Sweep, flat_columns, run_sweep
 from runcast.simulator.base.files import read_toml
 from runcast.simulator.base.memo import Memo
+from runcast.simulator.runner import InProcess, Processes
 from runcast.simulator.scenario import check_question
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def test_overhead_of_a_point(benchmark, sweep, tmp_path, monkeypatch, workers):
 
     base = check_question(sweep.base, str(COARSE))
     task = here.Nothing(flat_columns(simulate(base, memo=Memo()).report.to_json()))
-    engine = InProcess() if workers == 1 else Pool(workers)
+    engine = InProcess() if workers == 1 else Processes(workers)
     folders = iter(tmp_path / str(i) for i in range(99))
     benchmark.pedantic(lambda: run_sweep(sweep, next(folders), engine, task=task), rounds=2, warmup_rounds=0)
 
@@ -53,7 +54,7 @@ def test_coarse_points_that_share_nothing(benchmark, tmp_path, workers):
     """Coarse training steps of which no two share a Program, so no memo helps; workers start within these seconds."""
     grid = Grid((Axis.of("batch.seq_len", range(1024, 1024 + 8 * 100, 8)),))
     sweep = Sweep("coarse", "here", read_toml(COARSE)["base"], str(COARSE), grid)
-    engine = InProcess() if workers == 1 else Pool(workers)
+    engine = InProcess() if workers == 1 else Processes(workers)
     folders = iter(tmp_path / str(i) for i in range(99))
     benchmark.pedantic(lambda: run_sweep(sweep, next(folders), engine), rounds=1, warmup_rounds=0)
 

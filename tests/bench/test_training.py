@@ -10,9 +10,9 @@ from multiprocessing import get_context
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.answers.search.asking import screen
-from runcast.simulator.answers.search.run import question
-from runcast.simulator.answers.search.wanted import Wanted
+from runcast.simulator.answers.search import Row, Wanted
+from runcast.simulator.answers.search.explore import screen
+from runcast.simulator.answers.search.run import make_question
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import check_train
 
@@ -110,9 +110,9 @@ def test_coarse_step_of_many_microbatches(benchmark):
 
 def test_screening(benchmark):
     """What a search knows of plans before it simulates any: refused, too large, or left with bounds."""
-    asked, space = question({**LLAMA_405B, "nodes": 128}, None, None, Wanted(), 0.0, "bench")
-    points = space.points()[0][::20]
-    rows = benchmark.pedantic(screen, (asked, points), rounds=3)
+    question, space = make_question({**LLAMA_405B, "nodes": 128}, None, None, Wanted(), 0.0, "bench")
+    points = [Row(point) for point in space.points()[0][::20]]
+    rows = benchmark.pedantic(lambda: screen(question, points, Memo()), rounds=3)
 
     benchmark.extra_info["plans"] = len(rows)
 

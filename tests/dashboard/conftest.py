@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
-from runcast.simulator.answers.sweep import InProcess, load_sweep, run_sweep
+from runcast.simulator.answers.sweep import load_sweep, run_sweep
+from runcast.simulator.runner import InProcess
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "out" / "screenshots"

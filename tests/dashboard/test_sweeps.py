@@ -17,8 +17,9 @@ from runcast.dashboard.pages.sweeps import _asked_of, _uploaded, describe
 from runcast.dashboard.question import from_query
 from runcast.dashboard.sweeping import Asked
 from runcast.dashboard.swept import MOST_REPORT_BYTES
-from runcast.simulator.answers.sweep import InProcess, load_sweep, run_sweep
+from runcast.simulator.answers.sweep import load_sweep, run_sweep
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.runner import InProcess
 from runcast.simulator.scenario import check_question, resolve
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import simulate
-from runcast.simulator.answers.sweep.keys import is_key
-from runcast.simulator.answers.sweep.point import Work
+from runcast.simulator.answers.sweep.constraints import is_key
+from runcast.simulator.answers.sweep.plan import Work
 from runcast.simulator.base.errors import UserError, fault
 from runcast.simulator.base.files import read_toml
 from runcast.simulator.base.memo import Memo

@@ -3,9 +3,9 @@
 from functools import cache
 
 from runcast.simulator.answers.search import Wanted
-from runcast.simulator.answers.search.asking import measure
-from runcast.simulator.answers.search.found import SIMULATED, Row, pareto, value
-from runcast.simulator.answers.search.run import question
+from runcast.simulator.answers.search.explore import measure
+from runcast.simulator.answers.search.records import SIMULATED, Row, pareto
+from runcast.simulator.answers.search.run import make_question
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import changed
 
@@ -87,13 +87,13 @@ def table_of(name):
 def brute_force(name):
     """Every point that no rule cuts, simulated: rows, without any bound."""
     _, _, objective, wanted = SPACES[name]
-    asked, space = question(table_of(name), None, objective, wanted, 0.0, name)
+    question, space = make_question(table_of(name), None, objective, wanted, 0.0, name)
     points, cuts = space.points()
-    return measure(asked, [Row(point, "") for point in points], Memo()), cuts
+    return measure(question, [Row(point) for point in points], Memo()), cuts
 
 
-def best_value(rows, objective):
-    return min(value(objective, row.measured) for row in rows if row.status == SIMULATED)
+def best_value(rows, question):
+    return min(question.value(row.measured) for row in rows if row.status == SIMULATED)
 
 
 def pareto_values(rows):

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.search import Wanted, search
-from runcast.simulator.answers.search.found import LEFT, SIMULATED
-from runcast.simulator.answers.search.outputs import check_folder, write_found
-from runcast.simulator.answers.search.text import differences, lines, told_apart
+from runcast.simulator.answers.search.outputs import check_folder, write_files
+from runcast.simulator.answers.search.records import LEFT, SIMULATED
+from runcast.simulator.answers.search.text import differences, distinct_texts, lines
 from runcast.simulator.formats.recipes import read_recipe
 from runcast.simulator.scenario import changed
 
@@ -26,7 +26,7 @@ def test_the_winner_simulates_to_the_number_that_was_reported(which, tmp_path):
     found = ONE[which]
     told = found.checked.get(found.winner) or found.rows[found.winner].measured
 
-    write_found(found, tmp_path / "new" / "folder")
+    write_files(found, tmp_path / "new" / "folder")
 
     report = simulate(tmp_path / "new/folder/winner.toml").report
     seconds = report.update_time_s if which == "update" else report.step_time_s
@@ -41,7 +41,7 @@ def test_files_that_a_scenario_names_are_named_from_the_winners_folder(tmp_path)
     wanted = Wanted(("1f1b",), fix={"parallel.cp": 1, "parallel.tp": 1, "batch.micro": 1, "parallel.pp": 1})
     found = search(table, wanted=wanted, check=0, workers=1, where=str(scenario))
 
-    write_found(found, tmp_path / "out")
+    write_files(found, tmp_path / "out")
 
     assert simulate(tmp_path / "out/winner.toml").report.step_time_s == found.rows[found.winner].measured.time_s
 
@@ -49,7 +49,7 @@ def test_files_that_a_scenario_names_are_named_from_the_winners_folder(tmp_path)
 @pytest.mark.parametrize("which", ["dense", "experts"])
 def test_arguments_of_the_winner_import_back_as_its_plan(which, tmp_path):
     found = ONE[which]
-    write_found(found, tmp_path)
+    write_files(found, tmp_path)
 
     table = read_recipe(tmp_path / "winner.megatron.txt", "dgx-h100").table
 
@@ -62,7 +62,7 @@ def test_arguments_of_the_winner_import_back_as_its_plan(which, tmp_path):
 
 def test_a_winner_that_megatron_has_no_arguments_for_says_so(tmp_path):
     wanted = Wanted(("zb-h1",), fix={"parallel.pp": 4, "parallel.cp": 1, "recompute": {"mode": "none"}})
-    write_found(search(DENSE, wanted=wanted, check=0, workers=1), tmp_path)
+    write_files(search(DENSE, wanted=wanted, check=0, workers=1), tmp_path)
 
     assert "schedule.name = 'zb-h1'" in (tmp_path / "winner.megatron.txt").read_text()
 
@@ -70,7 +70,7 @@ def test_a_winner_that_megatron_has_no_arguments_for_says_so(tmp_path):
 def test_no_arguments_of_another_plan_than_the_winner_are_written(tmp_path):
     recompute = {"mode": "selective", "modules": ["activation"]}
     wanted = Wanted(("1f1b",), fix={"parallel.pp": 1, "parallel.cp": 1, "recompute": recompute})
-    write_found(search(DENSE, wanted=wanted, check=0, workers=1), tmp_path)
+    write_files(search(DENSE, wanted=wanted, check=0, workers=1), tmp_path)
     lines = (tmp_path / "winner.megatron.txt").read_text().splitlines()
 
     assert [line for line in lines if not line.startswith("# ")] == []
@@ -79,7 +79,7 @@ def test_no_arguments_of_another_plan_than_the_winner_are_written(tmp_path):
 
 def test_tables_have_a_row_per_plan_and_per_member_of_the_pareto_set(tmp_path):
     found = ONE["dense"]
-    write_found(found, tmp_path)
+    write_files(found, tmp_path)
 
     plans, front = (list(csv.DictReader((tmp_path / name).open())) for name in ("plans.csv", "pareto.csv"))
 
@@ -90,7 +90,7 @@ def test_tables_have_a_row_per_plan_and_per_member_of_the_pareto_set(tmp_path):
 
 
 def test_bounds_in_the_table_are_no_longer_than_times_beside_them(tmp_path):
-    write_found(ONE["dense"], tmp_path)
+    write_files(ONE["dense"], tmp_path)
     rows = [row for row in csv.DictReader((tmp_path / "plans.csv").open()) if row["time_s"] and row["bound_time_s"]]
 
     assert (len(rows) > 0, [row for row in rows if float(row["bound_time_s"]) > float(row["time_s"])]) == (True, [])
@@ -119,8 +119,8 @@ def test_with_fewer_simulations_than_plans_optuna_finds_the_best_of_a_small_spac
 
     found = search(table_of("dense"), wanted=SPACES["dense"][3], budget=budget, check=0, workers=1)
 
-    assert (best_value(found.rows, "tokens_per_s"), found.counts[SIMULATED] <= budget) == (
-        best_value(rows, "tokens_per_s"), True,
+    assert (best_value(found.rows, found.question), found.counts[SIMULATED] <= budget) == (
+        best_value(rows, found.question), True,
     )  # fmt: skip
 
 
@@ -150,9 +150,10 @@ def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
 
 
 def test_a_search_that_finds_nothing_leaves_no_winner_of_an_earlier_one(tmp_path):
-    write_found(ONE["dense"], tmp_path)
+    write_files(ONE["dense"], tmp_path)
 
-    write_found(replace(ONE["dense"], best=(), pareto=()), tmp_path)
+    rows = [replace(row, status=LEFT) for row in ONE["dense"].rows]
+    write_files(replace(ONE["dense"], rows=rows), tmp_path)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pareto.csv", "plans.csv"]
 
@@ -168,4 +169,4 @@ def test_a_search_that_finds_nothing_leaves_no_winner_of_an_earlier_one(tmp_path
     ],
 )
 def test_durations_are_told_apart_by_as_many_digits_as_that_takes(one, other, said):
-    assert told_apart(one, other) == said
+    assert distinct_texts(one, other) == said

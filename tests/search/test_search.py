@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 from runcast.simulator import UserError
 from runcast.simulator.answers.search import Axis, Rule, Space, Wanted, read_wanted, search
-from runcast.simulator.answers.search.asking import measure, screen
-from runcast.simulator.answers.search.found import BEATEN, MEMORY, REFUSED, SIMULATED, Row
-from runcast.simulator.answers.search.run import question
+from runcast.simulator.answers.search.explore import measure, screen
+from runcast.simulator.answers.search.records import BEATEN, MEMORY, REFUSED, SIMULATED, Row
+from runcast.simulator.answers.search.run import make_question
 from runcast.simulator.answers.search.text import lines
 from runcast.simulator.base.memo import Memo
 
@@ -26,12 +26,11 @@ def found_in(name, **options):
 @pytest.mark.parametrize("name", SPACES)
 def test_a_search_finds_the_best_value_and_the_pareto_set_of_brute_force(name):
     rows, _ = brute_force(name)
-    objective = SPACES[name][2]
 
     found = found_in(name)
 
-    assert (best_value(found.rows, objective), pareto_values(found.rows)) == (
-        best_value(rows, objective), pareto_values(rows),
+    assert (best_value(found.rows, found.question), pareto_values(found.rows)) == (
+        best_value(rows, found.question), pareto_values(rows),
     )  # fmt: skip
 
 
@@ -53,8 +52,8 @@ def test_every_plan_ends_as_brute_force_says(name):
 def test_no_bound_is_above_what_is_simulated(name):
     rows, _ = brute_force(name)
     _, _, objective, wanted = SPACES[name]
-    asked, _ = question(table_of(name), None, objective, wanted, 0.0, name)
-    floors = [row.floor for row in screen(asked, [row.changes for row in rows], Memo())]
+    question, _ = make_question(table_of(name), None, objective, wanted, 0.0, name)
+    floors = [row.floor for row in screen(question, rows, Memo())]
 
     above = [
         (row.changes, floor, row.measured.amounts)
@@ -78,11 +77,11 @@ def test_counts_add_up_to_the_space(name):
 
 def test_what_rules_of_division_cut_the_scenario_refuses():
     wanted = Wanted(vary={"batch.micro": [1, 3], "parallel.cp": [1, 2]}, fix={"recompute": {"mode": "none"}})
-    asked, space = question(DENSE, None, None, wanted, 0.0, "dense")
+    question, space = make_question(DENSE, None, None, wanted, 0.0, "dense")
     every, _ = Space(space.axes).points()
     cut = [point for point in every if (space.cut(point) or "").endswith(("the GPUs", "the batch"))]
 
-    rows = measure(asked, [Row(point, "") for point in cut], Memo())
+    rows = measure(question, [Row(point) for point in cut], Memo())
 
     assert (len(rows) > 50, {row.status for row in rows}) == (True, {REFUSED})
 
@@ -154,11 +153,11 @@ def finer(monkeypatch, fits):
     """Kernel by kernel, the plans of these places among the best ones fit."""
     seen = []
 
-    def predicted(asked, changes, memo, finest):
+    def predict(question, changes, memo, finest):
         seen.append(changes)
-        return replace(measure(asked, [Row(changes, "")])[0].measured, fits=len(seen) - 1 in fits)
+        return replace(measure(question, [Row(changes)], memo)[0].measured, fits=len(seen) - 1 in fits)
 
-    monkeypatch.setattr("runcast.simulator.answers.search.run.predicted", predicted)
+    monkeypatch.setattr("runcast.simulator.answers.search.run.predict", predict)
     return search(DENSE, wanted=SPACES["dense"][3], check=2, workers=1)
 
 
@@ -224,6 +223,6 @@ def test_flags_of_pipelines_are_refused_for_weight_updates(wanted, flag):
 def test_tables_of_a_user_are_told_by_the_names_they_have_by_default():
     wanted = Wanted(fix={"schedule": {}, "recompute": {}})
 
-    axes = {axis.key: axis.values for axis in question(DENSE, None, None, wanted, 0.0, "dense")[1].axes}
+    axes = {axis.key: axis.values for axis in make_question(DENSE, None, None, wanted, 0.0, "dense")[1].axes}
 
     assert (axes["schedule"], axes["recompute"]) == (({"name": "1f1b"},), ({"mode": "none"},))

@@ -1,12 +1,10 @@
 """A search says how far it is, keeps what it has when it is stopped, and samples what is too large to look at."""
 
-from concurrent.futures.process import BrokenProcessPool
-
 import pytest
-from runcast.simulator import UserError
 from runcast.simulator.answers.search import Wanted, search
-from runcast.simulator.answers.search.found import LEFT, SIMULATED, UNSEEN
+from runcast.simulator.answers.search.records import LEFT, REFUSED, SIMULATED, UNSEEN
 from runcast.simulator.answers.search.text import lines
+from runcast.simulator.runner import Died, InProcess
 
 from .small import DENSE
 
@@ -30,7 +28,7 @@ def test_progress_tells_both_phases_to_their_ends():
 
 @pytest.mark.parametrize("phase", ["screening", "simulating"])
 def test_a_stopped_search_has_what_it_found_and_says_that_this_is_no_proof(phase, monkeypatch):
-    monkeypatch.setattr("runcast.simulator.answers.search.workers._BATCH", 2)
+    monkeypatch.setattr("runcast.simulator.answers.search.explore._BATCH", 2)
 
     def stop(progress):
         if progress.phase == phase and (progress.best or phase == "screening"):
@@ -57,7 +55,7 @@ def test_equal_seeds_sample_equally():
 
 @pytest.mark.parametrize("options", [{"most": 5}, {"budget": 3}])
 def test_without_optuna_the_best_bounds_are_simulated_and_what_to_install_is_said(options, monkeypatch):
-    monkeypatch.setattr("runcast.simulator.answers.search.tpe.find_spec", lambda name: None)
+    monkeypatch.setattr("runcast.simulator.answers.search.explore.find_spec", lambda name: None)
 
     found = asked(**options)
 
@@ -68,7 +66,7 @@ def test_without_optuna_the_best_bounds_are_simulated_and_what_to_install_is_sai
 
 
 def test_a_budget_without_optuna_is_spent_on_the_best_bounds(monkeypatch):
-    monkeypatch.setattr("runcast.simulator.answers.search.tpe.find_spec", lambda name: None)
+    monkeypatch.setattr("runcast.simulator.answers.search.explore.find_spec", lambda name: None)
     rows = [row for row in asked(budget=3).rows if row.floor]
 
     last = max(row.floor.time_s for row in rows if row.measured)
@@ -77,15 +75,20 @@ def test_a_budget_without_optuna_is_spent_on_the_best_bounds(monkeypatch):
     assert (sum(row.measured is not None for row in rows), left) == (3, [])
 
 
-def test_a_process_that_dies_is_one_line(monkeypatch):
-    def dies(self, task, chunk):
-        raise BrokenProcessPool
+class Dying(InProcess):
+    """Workers die of the first plan that is given to them."""
 
-    monkeypatch.setattr("runcast.simulator.answers.search.workers.Processes.submit", dies)
+    def run(self, task, chunks):
+        for pairs in super().run(task, chunks):
+            yield [(item, Died(3) if item[0] == 0 else result) for item, result in pairs]
 
-    with pytest.raises(UserError) as error:
-        search(DENSE, check=0, workers=2)
 
-    assert str(error.value) == (
-        "scenario: a process of the search died, perhaps for lack of memory: fewer than --workers 2"
-    )
+def test_a_plan_that_workers_die_of_is_refused_and_the_others_are_not(monkeypatch):
+    refused = [row.status == REFUSED for row in asked().rows]
+    monkeypatch.setattr("runcast.simulator.answers.search.run.InProcess", Dying)
+
+    first, *others = asked().rows
+
+    assert (first.reason, [row.status == REFUSED for row in others]) == (
+        "its worker process died 3 times, perhaps for lack of memory", refused[1:],
+    )  # fmt: skip

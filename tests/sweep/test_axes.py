@@ -5,8 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.answers.sweep.axes import Axis, Grid, overwritten
-from runcast.simulator.answers.sweep.ranges import spread
+from runcast.simulator.answers.sweep.grid import Axis, Grid, find_replaced, spread
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 
@@ -18,11 +17,11 @@ def grid(sizes):
 def test_all_axes_are_crossed_and_the_last_one_varies_fastest():
     crossed = Grid((Axis.of("a", [1, 2]), Axis.together({"b": [3, 4], "c": [5, 6]})))
 
-    assert [crossed.changes(i) for i in range(len(crossed))] == [
-        {"a": 1, "b": 3, "c": 5},
-        {"a": 1, "b": 4, "c": 6},
-        {"a": 2, "b": 3, "c": 5},
-        {"a": 2, "b": 4, "c": 6},
+    assert [crossed.tables(i) for i in range(len(crossed))] == [
+        ({"a": 1}, {"b": 3, "c": 5}),
+        ({"a": 1}, {"b": 4, "c": 6}),
+        ({"a": 2}, {"b": 3, "c": 5}),
+        ({"a": 2}, {"b": 4, "c": 6}),
     ]
 
 
@@ -40,25 +39,17 @@ def test_no_value_takes_the_place_of_what_an_earlier_axis_changes(axes):
     def replaces(one, other):
         return axes[one][1] == 1 and f"{axes[other][0]}.".startswith(f"{axes[one][0]}.")
 
-    found = overwritten([Axis.of(key, [value]) for key, value in axes])
+    found = find_replaced([Axis.of(key, [value]) for key, value in axes])
     expected = [(one, other) for one in range(len(axes)) for other in range(one) if replaces(one, other)]
 
     assert (found is not None, found is None or (found[0], found[2]) in expected) == (bool(expected), True)
-
-
-@given(SIZES, st.data())
-def test_places_of_a_number_lead_back_to_it(sizes, data):
-    some = grid(sizes)
-    number = data.draw(st.integers(0, len(some) - 1))
-
-    assert (len(some), some.number(some.places(number))) == (math.prod(sizes), number)
 
 
 @given(SIZES)
 def test_no_two_numbers_change_the_same(sizes):
     some = grid(sizes)
 
-    assert len({tuple(some.changes(i).items()) for i in range(len(some))}) == len(some)
+    assert (len(some), len({some.shown(i) for i in range(len(some))})) == (math.prod(sizes),) * 2
 
 
 def test_listed_points_leave_columns_empty():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.answers.sweep import InProcess, load_sweep, run_sweep
-from runcast.simulator.answers.sweep.cluster import Dask
+from runcast.simulator.answers.sweep import load_sweep, run_sweep
+from runcast.simulator.runner import Dask, InProcess
 
 from .conftest import many
 

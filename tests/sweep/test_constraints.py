@@ -6,8 +6,13 @@ from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.sweep import flat_columns
 from runcast.simulator.answers.sweep.columns import _columns, columns_of
-from runcast.simulator.answers.sweep.constraints import read_constraint, values_in_row
-from runcast.simulator.answers.sweep.dimensions import of_column, of_key, of_product
+from runcast.simulator.answers.sweep.constraints import (
+    of_column,
+    of_key,
+    of_product,
+    read_constraint,
+    values_in_row,
+)  # fmt: skip
 
 from .conftest import ROOT
 
@@ -48,13 +53,13 @@ def test_the_product_is_compared(a, b, compare, limit):
 
 def test_what_has_no_value_breaks_a_constraint_and_says_so():
     one = read_constraint("cost_usd < 3", "here", "constraints.0")
-    values = values_in_row(one.names, {"cost_usd": None}, columns_of("train_step"))
+    values = values_in_row(one.names, {"cost_usd": None}, "train_step")
 
     assert (one.holds(values), one.broken(values)) == (False, "cost_usd < 3: cost_usd is not given")
 
 
 def test_a_phase_that_the_report_leaves_out_takes_no_time_and_what_it_does_not_say_is_not_given():
-    values = values_in_row(("exposed_tp_s", "goodput"), {}, columns_of("train_step"))
+    values = values_in_row(("exposed_tp_s", "goodput"), {}, "train_step")
 
     assert values == {"exposed_tp_s": 0.0, "goodput": None}
 

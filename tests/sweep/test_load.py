@@ -22,13 +22,13 @@ def test_named_what_ifs_and_those_of_the_file_are_changes(sweep_file):
     text = '[[axes]]\nwhat_if = ["as is", "bucket x2", "mine"]\n[what_if.mine]\nchanges = { "nodes" = 2 }\n'
     grid = load_sweep(sweep_file(text)).grid
 
-    assert [grid.changes(i) for i in range(3)] == [{}, {"update.bucket": {"times": 2}}, {"nodes": 2}]
+    assert [grid.tables(i) for i in range(3)] == [(), ({"update.bucket": {"times": 2}},), ({"nodes": 2},)]
 
 
 def test_seeds_repeat_every_point(sweep_file):
     grid = load_sweep(sweep_file('points = [{ "nodes" = 1 }]\nrepeats = { seeds = [3, 4] }\n')).grid
 
-    assert [grid.changes(i) for i in range(2)] == [{"nodes": 1, "seed": 3}, {"nodes": 1, "seed": 4}]
+    assert [grid.tables(i) for i in range(2)] == [({"nodes": 1}, {"seed": 3}), ({"nodes": 1}, {"seed": 4})]
 
 
 def test_changes_are_made_to_the_base(sweep_file):

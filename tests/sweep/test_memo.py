@@ -13,7 +13,7 @@ def made_of(kept, keys, ops_of=lambda value: 0):
 
 
 def test_the_values_asked_for_last_are_kept():
-    assert made_of(Kept(2, 0), [1, 2, 1, 3, 1, 2]) == [1, 2, 3, 2]
+    assert made_of(Kept(2, 1), [1, 2, 1, 3, 1, 2]) == [1, 2, 3, 2]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_values_have_so_many_ops_in_all_and_the_newest_is_kept_in_any_case(keys,
 
 
 def test_what_raises_is_asked_for_again():
-    kept = Kept(2, 0)
+    kept = Kept(2, 1)
     with pytest.raises(ZeroDivisionError):
         kept.get("key", lambda: 1 // 0)
 

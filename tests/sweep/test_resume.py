@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.answers.sweep import InProcess, Store, load_sweep, run_sweep
-from runcast.simulator.answers.sweep import point as point_module
+from runcast.simulator.answers.sweep import Store, load_sweep, run_sweep
+from runcast.simulator.answers.sweep import plan as point_module
 from runcast.simulator.answers.sweep import store as store_module
+from runcast.simulator.runner import InProcess
 
 from .conftest import TINY, many, start
 

@@ -1,15 +1,13 @@
 """Running sweeps: rows in order, reasons, copies, engines, workers that die."""
 
 import csv
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.answers.sweep import InProcess, Outcome, Pool, Store, load_sweep, run_sweep
-from runcast.simulator.answers.sweep.text import best_lines, table_lines
-from runcast.simulator.base.memo import Memo
-from runcast.simulator.base.processes import with_memo
+from runcast.simulator.answers.sweep import Outcome, Store, load_sweep, run_sweep
+from runcast.simulator.answers.sweep.results import best_lines, table_lines
+from runcast.simulator.runner import InProcess, Processes
 
 from .conftest import TINY, many
 
@@ -121,7 +119,7 @@ def test_our_own_fault_is_a_row_too(sweep_file, tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("no reason")
 
-    monkeypatch.setattr("runcast.simulator.answers.sweep.point.simulate", broken)
+    monkeypatch.setattr("runcast.simulator.answers.sweep.plan.simulate", broken)
     found = swept(sweep_file(many(2)), tmp_path / "out")
 
     assert [(row["status"], row["reason"]) for row in found] == [("failed", "ZeroDivisionError: no reason")] * 2
@@ -148,7 +146,7 @@ def test_a_key_below_a_table_is_changed_in_each_of_the_tables(sweep_file, tmp_pa
     ]
 
 
-@pytest.mark.parametrize("engine", [InProcess(), Pool(2)], ids=["in process", "pool"])
+@pytest.mark.parametrize("engine", [InProcess(), Processes(2)], ids=["in process", "pool"])
 def test_a_machine_file_that_changes_between_two_sweeps_counts(sweep_file, tmp_path, engine):
     machine = tmp_path / "mine.toml"
     path = sweep_file(f'axes = [{{ key = "cluster", values = ["{machine}"] }}]\n', base=BASE)
@@ -158,17 +156,6 @@ def test_a_machine_file_that_changes_between_two_sweeps_counts(sweep_file, tmp_p
         memory[said] = swept(path, tmp_path / said, engine)[0]["device_memory_bytes"]
 
     assert memory == {"80 GiB": str(80 * 2**30), "90 GiB": str(90 * 2**30)}
-
-
-def test_a_thread_of_a_worker_keeps_one_memo_for_a_run():
-    def ask(run: str) -> Memo:
-        return with_memo(run, lambda points, memo: memo, [])
-
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
-        first, again, new = (one.submit(ask, run).result() for run in ("a", "a", "b"))
-        elsewhere = other.submit(ask, "a").result()
-
-    assert (again is first, new is first, elsewhere is first) == (True, False, False)
 
 
 def test_points_that_ask_the_same_are_computed_once(sweep_file, tmp_path, tasks):
@@ -190,7 +177,7 @@ def test_points_that_ask_the_same_are_computed_once(sweep_file, tmp_path, tasks)
 def test_a_pool_gives_the_bytes_of_one_process(sweep_file, tmp_path):
     path = sweep_file()
     swept(path, tmp_path / "one")
-    swept(path, tmp_path / "pool", Pool(2))
+    swept(path, tmp_path / "pool", Processes(2))
 
     assert (tmp_path / "pool/report.csv").read_bytes() == (tmp_path / "one/report.csv").read_bytes()
 
@@ -207,7 +194,7 @@ def test_parquet_holds_what_the_report_does(sweep_file, tmp_path):
 
 def test_a_point_that_kills_three_workers_is_given_up_and_the_others_are_not(sweep_file, tmp_path, tasks):
     deaths = tmp_path / "deaths"
-    found = swept(sweep_file(many(20)), tmp_path / "out", Pool(2), task=tasks.Deadly(7, str(deaths)))
+    found = swept(sweep_file(many(20)), tmp_path / "out", Processes(2), task=tasks.Deadly(7, str(deaths)))
 
     assert ([row["point"] for row in found if row["status"] != "ok"], found[7]["reason"], deaths.read_text()[-6:]) == (
         ["7"],

@@ -14,7 +14,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from sweep_tasks import cheap
 from runcast.simulator.scenario import load_scenario
-from runcast.simulator.answers.sweep import Axis, Grid, InProcess, Sweep, run_sweep
+from runcast.simulator.answers.sweep import Axis, Grid, Sweep, run_sweep
+from runcast.simulator.runner import InProcess
 from runcast.simulator.base.files import read_toml
 import pyarrow.parquet
 

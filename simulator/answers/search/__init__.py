@@ -3,12 +3,11 @@
 `search(table, gpus=64)` is `runcast search` as a function: pure data, nothing printed or written.
 """
 
-from .found import Amounts, Found, Measured, Row
+from .records import Amounts, Measured, Row, SearchResult
 from .run import search, search_file
-from .space import Axis, Rule, Space
-from .wanted import Wanted, read_wanted, share
+from .space import Axis, Rule, Space, Wanted, read_share, read_wanted
 
 __all__ = [
-    "Amounts", "Axis", "Found", "Measured", "Row", "Rule", "Space", "Wanted", "read_wanted", "search",
-    "search_file", "share",
+    "Amounts", "Axis", "Measured", "Row", "Rule", "SearchResult", "Space", "Wanted", "read_share", "read_wanted",
+    "search", "search_file",
 ]  # fmt: skip

@@ -1,29 +1,32 @@
 """The folder of a search: the winner as a scenario and as Megatron-LM's arguments, every plan, the Pareto set."""
 
+import csv
 import os
+from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import beside, write_atomic
 from ...scenario import changed, check_question, to_toml
-from .asking import subject_of
-from .found import Found
-from .text import plan_text, plans_csv
-
-_FILES = (("cluster",), ("cluster", "base"), ("profile",), ("stack",), ("model", "config"))
-"""Keys that may name a file beside the scenario."""
-
+from .records import SearchResult
+from .text import join, plan_text
 
 FILES = ("plans.csv", "pareto.csv", "winner.toml", "winner.megatron.txt")
 """All that a search writes."""
+_NAMES_FILE = (("cluster",), ("cluster", "base"), ("profile",), ("stack",), ("model", "config"))
+"""Keys that may name a file beside the scenario."""
+_COLUMNS = (
+    "status", "reason", "bound_time_s", "bound_memory_bytes", "time_s", "tokens_per_s", "memory_bytes", "cost_usd",
+    "kernel_level_time_s", "kernel_level_memory_bytes",
+)  # fmt: skip
 
 
 def check_folder(folder: Path) -> None:
     """Make the folder of a search, before the search; what an earlier search wrote there may be replaced.
 
-    Raises:
-        UserError: it cannot be made or written to, or it holds something else.
+    A UserError if it cannot be made or written to, or holds something else.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -36,59 +39,54 @@ def check_folder(folder: Path) -> None:
         raise UserError(f"--out {folder}: cannot be written to")
 
 
-def winner_table(found: Found, folder: Path | None = None) -> dict[str, Any]:
-    """The best plan as the table of a scenario, for a file in `folder`, at the level that the reported number is of.
+def write_files(found: SearchResult, folder: Path) -> list[Path]:
+    """Write what was found; the folder is made if need be, and files of an earlier search are replaced or taken away.
 
-    Raises:
-        UserError: no plan fits.
+    A UserError as `check_folder`.
     """
-    if found.winner is None:
-        raise UserError(f"{found.where}: no plan fits the {found.gpus} GPUs")
-    levels = subject_of(found.table).levels
+    check_folder(folder)
+    files = {"plans.csv": _csv(found, range(len(found.rows))), "pareto.csv": _csv(found, found.pareto)}
+    if found.winner is not None:
+        plan, table = plan_text(found.rows[found.winner].changes), _winner_table(found)
+        if (arguments := _megatron_text(found, table)) is not None:
+            files["winner.megatron.txt"] = arguments
+        about = f"# Found by `runcast search`, best by {found.question.objective}: {plan}"
+        files["winner.toml"] = f"{about}\n{to_toml(_move(table, found.question.where, folder))}"
+    names = [name for name in FILES if name in files]
+    for name in names:
+        write_atomic(folder / name, files[name].encode())
+    for name in FILES:
+        if name not in files:  # an earlier search had a winner, or one for Megatron-LM
+            (folder / name).unlink(missing_ok=True)
+    return [folder / name for name in names]
+
+
+def _winner_table(found: SearchResult) -> dict[str, Any]:
+    """The best plan as the table of a scenario, at the level that the reported number is of."""
+    assert found.winner is not None
+    levels = found.question.subject.levels
     level = {"level": levels[-1 if found.winner in found.checked else 0]} if levels else {}
-    table = changed(found.table, {**found.rows[found.winner].changes, **level}, found.where)
-    return _moved(table, found.where, folder) if folder is not None else table
+    return changed(found.question.table, {**found.rows[found.winner].changes, **level}, found.question.where)
 
 
-def megatron_text(found: Found) -> str | None:
+def _megatron_text(found: SearchResult, table: Mapping[str, Any]) -> str | None:
     """The best plan as arguments of Megatron-LM, or why it has none, as comments: never those of another plan.
 
     None where that is no question.
     """
-    if (export := subject_of(found.table).export) is None:
+    export, where = found.question.subject.export, found.question.where
+    if export is None:
         return None
     try:
-        return f"{export(check_question(winner_table(found), found.where), found.where)}\n"
+        return f"{export(check_question(table, where), where)}\n"
     except UserError as error:
-        lines = [line.removeprefix(f"{found.where}: ") for line in error.faults]
+        lines = [line.removeprefix(f"{where}: ") for line in error.faults]
         return "".join(f"# {line}\n" for line in ["runcast plan export winner.toml:", *lines])
 
 
-def write_found(found: Found, folder: Path) -> list[Path]:
-    """Write what was found; the folder is made if need be, and files of an earlier search are replaced or taken away.
-
-    Raises:
-        UserError: as `check_folder`.
-    """
-    check_folder(folder)
-    files = {"plans.csv": plans_csv(found), "pareto.csv": plans_csv(found, found.pareto)}
-    if found.winner is not None:
-        plan = plan_text(found.rows[found.winner].changes)
-        about = f"# Found by `runcast search`, best by {found.objective}: {plan}"
-        files["winner.toml"] = (f"{about}\n" + to_toml(winner_table(found, folder))).encode()
-        if (arguments := megatron_text(found)) is not None:
-            files["winner.megatron.txt"] = arguments.encode()
-    for name, data in files.items():
-        write_atomic(folder / name, data)
-    for name in FILES:
-        if name not in files:  # an earlier search had a winner, or one for Megatron-LM
-            (folder / name).unlink(missing_ok=True)
-    return [folder / name for name in files]
-
-
-def _moved(table: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
+def _move(table: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
     """Files that the scenario names beside itself, as they are named from another folder."""
-    for *path, last in _FILES:
+    for *path, last in _NAMES_FILE:
         inner: Any = table
         for part in path:
             inner = inner.get(part) if isinstance(inner, dict) else None
@@ -96,3 +94,30 @@ def _moved(table: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
         if isinstance(name, str) and (place := beside(name, where)).exists():
             inner[last] = os.path.relpath(place.resolve(), folder.resolve())
     return table
+
+
+def _csv(found: SearchResult, numbers: Sequence[int]) -> str:
+    """A row per plan: its place on every axis, what became of it, bounds and amounts."""
+    text, keys = StringIO(), [axis.key for axis in found.space.axes]
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow([*keys, *_COLUMNS])
+    for number in numbers:
+        out.writerow([*(_plain(found.rows[number].changes[key]) for key in keys), *_cells(found, number)])
+    return text.getvalue()
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={join(item)}" for name, item in value.items())
+    return str(value)
+
+
+def _cells(found: SearchResult, number: int) -> list[Any]:
+    """The cells of `_COLUMNS`; bounds of times are per step, of plans that do not change the batch."""
+    row, fine = found.rows[number], found.checked.get(number)
+    floor, one, batch = row.floor, row.measured, found.question.table.get("batch", {})
+    tokens = (one.tokens if one else 0) or int(batch.get("global", 0) * batch.get("seq_len", 0))
+    bound = [floor.time_s * max(tokens, 1) or "", floor.memory_bytes or ""] if floor else ["", ""]
+    speed = one.tokens_per_s if one and one.tokens else ""
+    simulated = [one.time_s, speed, one.memory_bytes, one.cost_usd] if one else [""] * 4
+    return [row.status, row.reason, *bound, *simulated, *([fine.time_s, fine.memory_bytes] if fine else ["", ""])]

@@ -1,13 +1,20 @@
-"""A space of plans as a value: axes of changes to a scenario, and the rules that say which of their values go together.
+"""A space of plans as a value: axes of changes to a scenario, the rules that say which of their values go together, and
+what a user wants of it: axes of their own, values of its axes, schedules, uneven stages.
 
 Points are counted without being visited: where a rule cuts a branch, all points behind it are cut with it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
+
+from ...base.errors import UserError, fault, unknown
+from ...scenario import changed, check_values, parsed
+from ...schedules import SCHEDULES
+from ...systems.tables import FOR_PEOPLE
+from ..sweep.constraints import check_key
 
 Values = Mapping[str, Any]
 
@@ -55,7 +62,8 @@ class Space:
             yield dict(known)
             return
         axis, behind = self.axes[depth], prod(len(axis.values) for axis in self.axes[depth + 1 :])
-        rules = self._asked_at(depth)
+        keys = {axis.key for axis in self.axes[: depth + 1]}
+        rules = [rule for rule in self.rules if axis.key in rule.keys and set(rule.keys) <= keys]
         for value in axis.values:
             known[axis.key] = value
             broken = next((rule for rule in rules if not rule.holds(known)), None)
@@ -65,13 +73,101 @@ class Space:
                 cuts[broken.name] += behind
         del known[axis.key]
 
-    def _asked_at(self, depth: int) -> list[Rule]:
-        """The rules whose last key is this axis."""
-        known, key = {axis.key for axis in self.axes[: depth + 1]}, self.axes[depth].key
-        return [rule for rule in self.rules if key in rule.keys and set(rule.keys) <= known]
-
 
 def divisors(number: int) -> tuple[int, ...]:
     """Ascending."""
     small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
     return tuple(sorted({*small, *(number // i for i in small)}))
+
+
+# What a user wants.
+
+NO_ZERO_3 = (
+    "plans are compared action by action, and zero = 3 gathers weights across those: --set parallel.zero=1, or the "
+    "whole table where other keys go with 3"
+)
+_NAMED: Mapping[str, Values] = {"schedule": {"name": "1f1b"}, "recompute": {"mode": "none"}}
+"""What tables of a user say by default, as plans are told by it."""
+_QUESTION = (*FOR_PEOPLE, "kind", "cluster", "nodes", "model", "level", "profile", "stack")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user adds to the space: schedules by name (default: Megatron-LM's and the scenario's own), axes of their
+    own, axes that are fixed, and stages of unequal numbers of layers.
+    """
+
+    schedules: tuple[str, ...] = ()
+    vary: Mapping[str, Sequence[Any]] | None = None
+    fix: Mapping[str, Any] | None = None
+    uneven: bool = False
+
+
+def read_wanted(schedules: str | None, vary: Sequence[str], fix: Sequence[str], uneven: bool = False) -> Wanted:
+    """From flags: names split by commas, `key=[value, …]` and `key=value` lines; a UserError if a line is neither."""
+    axes = _given("--vary", vary, "parallel.zero=[0, 1, 2]")
+    for key, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise UserError(fault("--vary", key, values, "expected a list of values, such as [0, 1, 2]"))
+    names = tuple(name.strip() for name in (schedules or "").split(",") if name.strip())
+    return Wanted(names, axes, _given("--fix", fix, "parallel.tp=8"), uneven)
+
+
+def _given(flag: str, lines: Sequence[str], such_as: str) -> dict[str, Any]:
+    for line in lines:
+        if "=" not in line or not line.partition("=")[0].strip():
+            raise UserError(f"{flag} {line}: expected key=value, such as {such_as}")
+    return parsed(lines)
+
+
+def read_share(text: str) -> float:
+    """`5%` or `0.05` as a number; a UserError if it is neither."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise UserError(fault("--memory-headroom", "", text, "expected a share, such as 5%")) from None
+
+
+def add_wanted(space: Space, wanted: Wanted, table: Mapping[str, Any]) -> Space:
+    """The space with a user's values in place of its own, and a user's axes before its own, so that rules see them.
+
+    Values are checked by the schema first, as rules compute with them.
+    """
+    counted = {key for rule in space.rules for key in rule.keys} - {"schedule"}
+    given: dict[str, tuple[Any, ...]] = {}
+    for flag, axes in (("--vary", wanted.vary or {}), ("--fix", {k: (v,) for k, v in (wanted.fix or {}).items()})):
+        for key, values in axes.items():
+            _check_key(flag, key, [*given, *(axis.key for axis in space.axes)], table)
+            if key in given:
+                raise UserError(f"--fix {key}: --vary has it too")
+            for value in values:
+                _check_value(flag, key, value, table, counts=key in counted)
+            given[key] = tuple({**_NAMED.get(key, {}), **value} if key in _NAMED else value for value in values)
+    own = tuple(Axis(axis.key, given.pop(axis.key, axis.values)) for axis in space.axes)
+    return replace(space, axes=(*(Axis(key, values) for key, values in given.items()), *own))
+
+
+def _check_key(flag: str, key: str, others: Iterable[str], table: Mapping[str, Any]) -> None:
+    """Raises a UserError for a key that is no part of a plan, that there is not, or that meets another axis."""
+    if key.partition(".")[0] in _QUESTION:
+        raise UserError(fault(flag, "", key, "is what is asked, not part of a plan: --set or --gpus"))
+    check_key(table.get("kind", "weight_update"), key, flag, "")
+    for other in others:
+        if other.startswith(f"{key}.") or key.startswith(f"{other}."):
+            allowed = f"meets the axis {other}, and one would undo the other: --vary or --fix {other} itself"
+            raise UserError(fault(flag, "", key, allowed))
+
+
+def _check_value(flag: str, key: str, value: Any, table: Mapping[str, Any], counts: bool) -> None:
+    """Raises a UserError where the schema has no such value; what does not go with other keys, plans say themselves."""
+    if counts and type(value) is not int:  # the schema would read "8", too
+        raise UserError(fault(flag, key, value, "expected a whole number, such as 8"))
+    if key == "schedule" and isinstance(value, Mapping) and value.get("name", "1f1b") not in SCHEDULES:
+        raise unknown(flag, "schedule.name", str(value["name"]), SCHEDULES)
+    if key == "parallel.zero" and value == 3:
+        raise UserError(fault(flag, key, value, NO_ZERO_3))
+    try:
+        check_values(changed(table, {key: value}, flag), flag)
+    except UserError as error:
+        if own := [line for line in error.faults if line.startswith(tuple(f"{flag}: {key}{end}" for end in " .:"))]:
+            raise UserError(*own) from None

@@ -1,6 +1,7 @@
 """Training steps as a search sees them: which plans there are, bounds without a simulation, what one says."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import gcd
 from typing import Any
 
 from ...base.errors import UserError, fault
@@ -14,10 +15,8 @@ from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
 from .brief import brief
 from .floors import activation_bytes, floor_bytes, floor_s, states_bytes
-from .found import LEFT, MEMORY, Amounts, Measured, Row
-from .space import Axis, Rule, Space, Values, divisors
-from .subject import Asked, Subject
-from .wanted import NO_ZERO_3, Wanted, as_wanted
+from .records import LEFT, MEMORY, Amounts, Measured, Question, Row, Subject
+from .space import NO_ZERO_3, Axis, Rule, Space, Values, Wanted, add_wanted, divisors
 
 MEGATRON = ("1f1b", "interleaved")
 """Schedules that are searched by default: those that Megatron-LM has arguments for, for any model."""
@@ -28,10 +27,8 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
     """Every plan that divides on these GPUs: tp, cp, pp, ep and etp, micro-batch, schedule, recomputation.
 
     tp goes up to the GPUs of a node; dp is what is left. What the scenario says otherwise stays. Its own recomputation
-    is tried beside none and full, its own schedule beside those of `wanted`.
-
-    Raises:
-        UserError: `wanted` says what there is not, or what no plan says.
+    is tried beside none and full, its own schedule beside those of `wanted`. A UserError if `wanted` says what there is
+    not, or what no plan says.
     """
     scenario, spec, machines = resolved.scenario, resolved.spec, resolved.cluster
     if scenario.parallel.zero == 3:
@@ -46,7 +43,7 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
         Axis("parallel.tp", divisors(min(machines.gpus_per_node))),
         Axis("parallel.pp", tuple(pp for pp in divisors(gpus) if pp <= layers)),
         Axis("parallel.cp", divisors(gpus)),
-        *([Axis("parallel.ep", _shared(spec.moe.n_routed_experts, gpus)),
+        *([Axis("parallel.ep", divisors(gcd(spec.moe.n_routed_experts, gpus))),
            Axis("parallel.etp", divisors(min(machines.gpus_per_node)))] if spec.moe else []),
         Axis("batch.micro", divisors(batch)),
         Axis("schedule", tuple(_schedules(scenario, names, layers, uneven))),
@@ -68,11 +65,7 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
              lambda at: at["parallel.pp"] > 1 or at["schedule"]["name"] == "1f1b"),
     )  # fmt: skip
     keys = {axis.key for axis in axes}
-    return as_wanted(Space(tuple(axes), tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
-
-
-def _shared(one: int, other: int) -> tuple[int, ...]:
-    return tuple(i for i in divisors(one) if other % i == 0)
+    return add_wanted(Space(tuple(axes), tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
 
 
 def _ranks(at: Values, cp: int | None = None) -> int:
@@ -83,19 +76,16 @@ def _ranks(at: Values, cp: int | None = None) -> int:
 def _schedules(scenario: TrainScenario, names: Sequence[str], layers: int, uneven: bool) -> Iterable[dict[str, Any]]:
     """Tables of `schedule`: by name, and by chunks per rank where a schedule takes any."""
     own = scenario.schedule.model_dump(exclude_unset=True)
-    several = {chunks for chunks in divisors(layers) if chunks > 1} | _powers(layers // 2 if uneven else 1)
+    most = layers // 2 if uneven else 1
+    powers = {2**i for i in range(1, most.bit_length()) if 2**i <= most}
+    several = {chunks for chunks in divisors(layers) if chunks > 1} | powers
     for name in names:
         given = {"group": own["group"]} if own.get("name") == name and "group" in own else {}
         if SCHEDULES[name].chunks is None:
             mine = {scenario.schedule.vpp or 1} if scenario.schedule.name == name else set()
-            chunks = sorted(several | mine)
-            yield from ({"name": name, "vpp": vpp, **given} for vpp in chunks)
+            yield from ({"name": name, "vpp": vpp, **given} for vpp in sorted(several | mine))
         else:
             yield {"name": name, **given}
-
-
-def _powers(most: int) -> set[int]:
-    return {2**i for i in range(1, most.bit_length()) if 2**i <= most}
 
 
 def _stages_fit(pp: int, schedule: Mapping[str, Any], layers: int, uneven: bool) -> bool:
@@ -111,41 +101,38 @@ def _recomputations(scenario: TrainScenario) -> Iterable[dict[str, Any]]:
     return [one for i, one in enumerate(found) if one not in found[:i]]
 
 
-def _states(asked: Asked, changes: Changes, memo: Memo) -> float:
+def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
     """What states need at least: one number for all plans that share them, or 0 where that is not known."""
     schedule = changes.get("schedule")
-    if schedule is None:
-        return 0.0
-    if SCHEDULES[schedule["name"]].chunks not in (1, None):  # its first and last stage are not on the outer ranks
-        return 0.0
+    if schedule is None or SCHEDULES[schedule["name"]].chunks not in (1, None):
+        return 0.0  # or its first and last stage are not on the outer ranks
+
+    def least() -> float:
+        scenario = {**changes, "schedule": {"name": "1f1b"}}
+        try:
+            return states_bytes(brief(ResolvedTrain(question.scenario(scenario), question.where, memo)))
+        except UserError:
+            return 0.0
+
     shared = {key: value for key, value in changes.items() if key not in _NOT_OF_STATES}
-    return memo.get("states", repr(shared), lambda: _states_of(asked, {**changes, "schedule": {"name": "1f1b"}}, memo))
+    return memo.get("states", repr(shared), least)
 
 
-def _states_of(asked: Asked, changes: Changes, memo: Memo) -> float:
-    try:
-        return states_bytes(brief(ResolvedTrain(asked.scenario(changes), asked.where, memo)))
-    except UserError:
-        return 0.0
-
-
-def _screened(asked: Asked, changes: Changes, scenario: TrainScenario, states: float, memo: Memo) -> Row:
-    resolved = brief(ResolvedTrain(scenario, asked.where, memo))
-    if (least := states + activation_bytes(resolved)) > asked.memory_bytes:
-        return Row(changes, MEMORY, floor=Amounts(0.0, least, None))
-    needed = floor_bytes(resolved)
-    if needed > asked.memory_bytes:
-        return Row(changes, MEMORY, floor=Amounts(0.0, needed, None))
+def _screen(question: Question, changes: Changes, scenario: TrainScenario, states: float, memo: Memo) -> Row:
+    resolved = brief(ResolvedTrain(scenario, question.where, memo))
+    for bound in (lambda: states + activation_bytes(resolved), lambda: floor_bytes(resolved)):  # the quick one first
+        if (needed := bound()) > question.memory_bytes:
+            return Row(changes, MEMORY, floor=Amounts(0.0, needed, None))
     seconds = floor_s(resolved)
     tokens, per_second = scenario.batch.global_ * scenario.batch.seq_len, rates(resolved.cluster).over(1.0).cost_usd
     cost = None if per_second is None else per_second * seconds / tokens
     return Row(changes, LEFT, floor=Amounts(seconds / tokens, needed, cost))
 
 
-def _measured(asked: Asked, report: TrainReport) -> Measured:
+def _measure(question: Question, report: TrainReport) -> Measured:
     tokens, needed, cost = report.tokens, report.peak.peak_bytes, report.spent.cost_usd
     amounts = Amounts(report.step_time_s / tokens, needed, None if cost is None else cost / tokens)
-    fits = needed <= asked.memory_bytes
+    fits = needed <= question.memory_bytes
     return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, dict(report.split_s))
 
 
@@ -155,6 +142,6 @@ def _speed(one: Measured) -> str:
 
 STEPS = Subject(
     objectives=("tokens_per_s", "cost", "memory"), levels=("coarse", "kernels"), speed_name="throughput", speed=_speed,
-    resolve=ResolvedTrain, space=_space, states_bytes=_states, screened=_screened, measured=_measured,
+    resolve=ResolvedTrain, space=_space, states_bytes=_states_bytes, screen=_screen, measure=_measure,
     export=export_megatron,
 )  # fmt: skip

@@ -1,16 +1,13 @@
-"""A search in words and as tables: what `runcast search` prints and the CSV files that it writes."""
+"""A search in words: what `runcast search` prints."""
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
-from io import StringIO
+from collections.abc import Iterator, Mapping
 from math import log10
 from typing import Any
 
 from ...base.tables import aligned
 from ...base.units import format_bytes, format_seconds, format_usd
 from ...scenario import Changes
-from .asking import subject_of
-from .found import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Amounts, Found, Measured, Row
+from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured, SearchResult
 
 _SHORT = {"parallel.tp": "tp", "parallel.pp": "pp", "parallel.cp": "cp", "parallel.ep": "ep", "parallel.etp": "etp",
           "batch.micro": "micro"}  # fmt: skip
@@ -20,25 +17,17 @@ _MOST_TERMS = 3
 _SMALL = 0.05  # of the whole difference: a term below this share is not told
 
 
-def lines(found: Found) -> Iterator[str]:
+def lines(found: SearchResult) -> Iterator[str]:
     """All that is printed."""
-    yield from _counted(found)
-    if found.winner is None:
-        yield _nothing(found)
-        return
-    yield ""
-    yield from _pareto(found)
-    yield ""
-    yield from _answer(found)
-
-
-def _nothing(found: Found) -> str:
-    """Why there is no winner."""
-    if found.best:
-        return f"no plan fits: of {len(found.best):,} that fit action by action, none does kernel by kernel"
-    if not found.proved:
-        return "no plan that fits was found; there may be one"
-    return f"no plan fits: {found.counts[MEMORY]:,} need more memory, {found.counts[REFUSED]:,} are refused"
+    yield from _counts(found)
+    if found.winner is not None:
+        yield from ("", *_pareto(found), "", *_answer(found))
+    elif found.best:
+        yield f"no plan fits: of {len(found.best):,} that fit action by action, none does kernel by kernel"
+    elif not found.proved:
+        yield "no plan that fits was found; there may be one"
+    else:
+        yield f"no plan fits: {found.counts[MEMORY]:,} need more memory, {found.counts[REFUSED]:,} are refused"
 
 
 def plan_text(changes: Changes) -> str:
@@ -48,29 +37,26 @@ def plan_text(changes: Changes) -> str:
 
 def _part(key: str, value: Any) -> str:
     if key == "schedule":
-        rest = [f"{name} {item}" for name, item in value.items() if name != "name"]
-        return " ".join([value["name"], *rest])
+        return " ".join([value["name"], *(f"{name} {item}" for name, item in value.items() if name != "name")])
     if key == "recompute":
-        rest = [_listed(item) if name == "modules" else f"{name} {item}" for name, item in value.items()][1:]
+        rest = [join(item) if name == "modules" else f"{name} {item}" for name, item in value.items()][1:]
         return " ".join(["recompute", value["mode"], *rest])
-    return f"{_SHORT.get(key, key.removeprefix('update.'))} {_sized(key, value)}"
+    size = format_bytes(value) if key == "update.bucket" and isinstance(value, int) else join(value)
+    return f"{_SHORT.get(key, key.removeprefix('update.'))} {size}"
 
 
-def _sized(key: str, value: Any) -> str:
-    return format_bytes(value) if key == "update.bucket" and isinstance(value, int) else _listed(value)
-
-
-def _listed(value: Any) -> str:
+def join(value: Any) -> str:
+    """A list as `a+b`, anything else as it is."""
     return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _counted(found: Found) -> Iterator[str]:
-    counts = found.counts
+def _counts(found: SearchResult) -> Iterator[str]:
+    """How large the space is, what rules cut, and what became of the rest."""
     keys = ", ".join(axis.key for axis in found.space.axes)
-    yield f"{found.space.size:,} combinations of {keys} on {found.gpus:,} GPUs"
+    yield f"{found.space.size:,} combinations of {keys} on {found.question.gpus:,} GPUs"
     yield from (f"  {count:>9,}  {rule}" for rule, count in found.cuts.most_common())
     yield f"{len(found.rows):,} plans"
-    limit = format_bytes(found.device_bytes * (1 - found.headroom))
+    limit = format_bytes(found.question.memory_bytes)
     kept = f" ({found.headroom:.0%} of it kept free)" if found.headroom else ""
     meaning = {
         REFUSED: "refused by the scenario's checks",
@@ -80,112 +66,91 @@ def _counted(found: Found) -> Iterator[str]:
         LEFT: "left out: " + ("the search was stopped" if found.stopped else "the budget is spent"),
         UNSEEN: "not looked at: " + ("the search was stopped" if found.stopped else "neither drawn nor proposed"),
     }
-    for status, words in meaning.items():
-        if counts[status]:
-            yield f"  {counts[status]:>9,}  {words}"
-    for reason, count in _reasons(found.rows)[:3]:
-        yield f"             {count:,} of those refused{_example(count)}: {reason}"
-
-
-def _example(count: int) -> str:
-    """One reason stands for all that name its key."""
-    return ", such as" if count > 1 else ""
-
-
-def _reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    """Reasons of refusal, the most frequent first, by the key that they name."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
+    yield from (f"  {found.counts[status]:>9,}  {words}" for status, words in meaning.items() if found.counts[status])
+    reasons: dict[str, list[str]] = {}  # by the key that they name, for which one stands
+    for row in found.rows:
         if row.status == REFUSED:
-            found.setdefault(row.reason.partition(" ")[0], []).append(row.reason)
-    return sorted(((f"{said[0]}", len(said)) for said in found.values()), key=lambda one: -one[1])
+            reasons.setdefault(row.reason.partition(" ")[0], []).append(row.reason)
+    for said in sorted(reasons.values(), key=len, reverse=True)[:3]:
+        yield f"             {len(said):,} of those refused{', such as' if len(said) > 1 else ''}: {said[0]}"
 
 
-def _pareto(found: Found) -> Iterator[str]:
+def _pareto(found: SearchResult) -> Iterator[str]:
     """The table: fastest first; what is shown of a long one is said."""
-    shown = list(found.pareto[:_MOST_ROWS])
+    shown = found.pareto[:_MOST_ROWS]
     proof = "no plan is better in every column" if found.proved else "of the plans that were simulated"
     yield f"Pareto set, {len(found.pareto)} plans ({proof})"
-    head = [subject_of(found.table).speed_name, "memory", "cost", "", "plan"]
-    cells = [head] + [_cells(found, number) for number in shown]
+    cells = [[found.question.subject.speed_name, "memory", "cost", "", "plan"]]
+    for number in shown:
+        row = found.rows[number]
+        assert row.measured is not None
+        mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
+        cells.append([*_amounts(found, row.measured), mark, plan_text(row.changes)])
     yield from (f"  {line}" for line in aligned(cells, range(4)))
     if len(found.pareto) > len(shown):
         yield f"  and {len(found.pareto) - len(shown)} more that need less memory"
 
 
-def _cells(found: Found, number: int) -> list[str]:
-    row = found.rows[number]
-    assert row.measured is not None
-    mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
-    return [*amounts(found, row.measured), mark, plan_text(row.changes)]
-
-
-def amounts(found: Found, one: Measured) -> list[str]:
+def _amounts(found: SearchResult, one: Measured) -> list[str]:
     """Speed, memory and cost in words."""
-    speed = subject_of(found.table).speed(one)
-    return [speed, format_bytes(one.memory_bytes), "unknown" if one.cost_usd is None else format_usd(one.cost_usd)]
+    cost = "unknown" if one.cost_usd is None else format_usd(one.cost_usd)
+    return [found.question.subject.speed(one), format_bytes(one.memory_bytes), cost]
 
 
-def _answer(found: Found) -> Iterator[str]:
+def _answer(found: SearchResult) -> Iterator[str]:
     assert found.winner is not None
-    row = found.rows[found.winner]
-    yield f"winner by {found.objective}: {plan_text(row.changes)}"
+    yield f"winner by {found.question.objective}: {plan_text(found.rows[found.winner].changes)}"
     for number in found.best:
         if number in found.checked:
             coarse, fine = found.rows[number].measured, found.checked[number]
             assert coarse is not None
             fits = "" if fine.fits else ", which does not fit"
-            yield (f"  kernel by kernel: {', '.join(amounts(found, fine))}{fits}; by action {amounts(found, coarse)[0]}"
-                   f" ({plan_text(found.rows[number].changes)})")  # fmt: skip
-    yield from why(found)
+            yield (f"  kernel by kernel: {', '.join(_amounts(found, fine))}{fits}; by action "
+                   f"{_amounts(found, coarse)[0]} ({plan_text(found.rows[number].changes)})")  # fmt: skip
+    yield from _why(found, found.winner)
+    counts = found.counts
     if not found.proved:
-        counts = found.counts
-        seen = len(found.rows) - counts[UNSEEN]
         stopped = "stopped early: " if found.stopped else ""
+        seen = len(found.rows) - counts[UNSEEN]
         yield f"{stopped}best of {counts[SIMULATED]:,} simulated and {seen:,} screened plans, not proved"
     yield from found.notes
-    if not found.counts[UNSEEN] and (bound := found.best_left) is not None:
-        yield f"left out: {_at_best(found, bound)}"
+    if counts[UNSEEN] or (bound := found.best_left) is None:
+        return
+    if found.question.objective == "memory":
+        yield f"left out: no plan needs less than {format_bytes(bound.memory_bytes)}"
+    elif not bound.time_s:
+        yield "left out: nothing is known of how fast those are"
+    else:
+        yield f"left out: no plan is faster than {1 / bound.time_s:,.0f} tokens/s by its bound"
 
 
-def _at_best(found: Found, bound: Amounts) -> str:
-    """What the plans that were left out cannot be better than."""
-    if found.objective == "memory":
-        return f"no plan needs less than {format_bytes(bound.memory_bytes)}"
-    if not bound.time_s:
-        return "nothing is known of how fast those are"
-    return f"no plan is faster than {1 / bound.time_s:,.0f} tokens/s by its bound"
-
-
-def why(found: Found) -> Iterator[str]:
+def _why(found: SearchResult, winner: int) -> Iterator[str]:
     """Why the second one lost: which terms of its time are longer, and which are shorter."""
-    if found.winner is None or found.runner_up is None:
+    if found.runner_up is None:
         yield "no other plan was simulated"
         return
-    first, second = (_finest(found, number) for number in (found.winner, found.runner_up))
-    changed_ = _differing(found.rows[found.winner].changes, found.rows[found.runner_up].changes)
-    yield f"second: {plan_text(found.rows[found.runner_up].changes)}"
-    by = second.time_s / first.time_s - 1
-    if found.objective == "memory":
+    ours, theirs = found.rows[winner].changes, found.rows[found.runner_up].changes
+    yield f"second: {plan_text(theirs)}"
+    first, second = (_finest(found, number) for number in (winner, found.runner_up))
+    if found.question.objective == "memory":
         yield f"it needs {format_bytes(second.memory_bytes)} where the winner needs {format_bytes(first.memory_bytes)}"
         return
-    takes, instead = told_apart(second.time_s, first.time_s)
-    more = "more" if by >= 0 else "less"
-    yield f"it takes {takes}, {abs(by):.1%} {more} than the winner's {instead}, with {changed_}:"
-    longer, shorter = differences(first.terms, second.terms)
-    yield "  " + "; ".join(filter(None, [_told("longer", longer), _told("shorter", shorter)]))
+    takes, instead = distinct_texts(second.time_s, first.time_s)
+    by = second.time_s / first.time_s - 1
+    differ = [f"{_part(key, theirs[key])} for {_part(key, ours[key])}" for key in ours if ours[key] != theirs[key]]
+    more, other = "more" if by >= 0 else "less", " and ".join(differ) or "the same plan"
+    yield f"it takes {takes}, {abs(by):.1%} {more} than the winner's {instead}, with {other}:"
+    terms = zip(("longer", "shorter"), differences(first.terms, second.terms), strict=True)
+    said = [(how, [f"{name} {' for '.join(distinct_texts(b, a))}" for name, a, b in some]) for how, some in terms]
+    yield "  " + "; ".join(f"{how}: {', '.join(parts)}" for how, parts in said if parts)
 
 
-def _finest(found: Found, number: int) -> Measured:
+def _finest(found: SearchResult, number: int) -> Measured:
+    """Kernel by kernel if the winner was checked so too."""
     one = found.checked.get(number) if found.winner in found.checked else None
     one = one or found.rows[number].measured
     assert one is not None
     return one
-
-
-def _differing(winner: Changes, other: Changes) -> str:
-    parts = [f"{_part(key, other[key])} for {_part(key, winner[key])}" for key in winner if winner[key] != other[key]]
-    return " and ".join(parts) or "the same plan"
 
 
 def differences(
@@ -199,12 +164,7 @@ def differences(
     return longer[:_MOST_TERMS], shorter[:_MOST_TERMS]
 
 
-def _told(how: str, terms: Sequence[tuple[str, float, float]]) -> str:
-    parts = [f"{name} {' for '.join(told_apart(b, a))}" for name, a, b in terms]
-    return f"{how}: {', '.join(parts)}" if parts else ""
-
-
-def told_apart(one: float, other: float) -> tuple[str, str]:
+def distinct_texts(one: float, other: float) -> tuple[str, str]:
     """Two durations in words, with as many digits more as it takes to see which is longer."""
     words = format_seconds(one), format_seconds(other)
     largest = max(one, other)
@@ -215,38 +175,3 @@ def told_apart(one: float, other: float) -> tuple[str, str]:
         places = max(digits + 2 - int(log10(largest / scale)), 0) if largest else 0
         words = f"{one / scale:,.{places}f} {unit}", f"{other / scale:,.{places}f} {unit}"
     return words
-
-
-# CSV
-
-_COLUMNS = (
-    "status", "reason", "bound_time_s", "bound_memory_bytes", "time_s", "tokens_per_s", "memory_bytes", "cost_usd",
-    "kernel_level_time_s", "kernel_level_memory_bytes",
-)  # fmt: skip
-
-
-def plans_csv(found: Found, numbers: Sequence[int] | None = None) -> bytes:
-    """A row per plan, or for some of them: its place on every axis, what became of it, bounds and amounts."""
-    text = StringIO()
-    keys = [axis.key for axis in found.space.axes]
-    out = csv.writer(text, lineterminator="\n")
-    out.writerow([*keys, *_COLUMNS])
-    for number in range(len(found.rows)) if numbers is None else numbers:
-        row = found.rows[number]
-        out.writerow([*(_plain(row.changes[key]) for key in keys), *_row_cells(found, number, row)])
-    return text.getvalue().encode()
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " ".join(f"{name}={_listed(item)}" for name, item in value.items())
-    return str(value)
-
-
-def _row_cells(found: Found, number: int, row: Row) -> list[Any]:
-    floor, one, fine = row.floor, row.measured, found.checked.get(number)
-    tokens = one.tokens if one and one.tokens else found.tokens
-    bound = [floor.time_s * max(tokens, 1) or "", floor.memory_bytes or ""] if floor else ["", ""]
-    speed = one.tokens_per_s if one and one.tokens else ""
-    simulated = [one.time_s, speed, one.memory_bytes, one.cost_usd] if one else [""] * 4
-    return [row.status, row.reason, *bound, *simulated, *([fine.time_s, fine.memory_bytes] if fine else ["", ""])]

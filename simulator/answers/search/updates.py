@@ -12,10 +12,8 @@ from ...systems.weight_update.methods import FROM_TRAINERS
 from ...systems.weight_update.report import Report
 from ...systems.weight_update.resolve import Resolved
 from ...systems.weight_update.scenario import Scenario
-from .found import LEFT, Amounts, Measured, Row
-from .space import Axis, Space, divisors
-from .subject import Asked, Subject
-from .wanted import Wanted, as_wanted
+from .records import LEFT, Amounts, Measured, Question, Row, Subject
+from .space import Axis, Space, Wanted, add_wanted, divisors
 
 _FROM_TRAINERS = (
     "single_sender", "relays", "all_senders", "stage_heads", "replica_writes", "static_writes", "reshard", "chain",
@@ -26,8 +24,7 @@ _SMALLEST_BUCKET = 2**28
 def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Space:
     """Ways of a weight update: bucket size, and the pipeline, or the method and how many GPUs are trainers.
 
-    Raises:
-        UserError: `wanted` says what there is not, or what no update says.
+    A UserError if `wanted` says what there is not, or what no update says.
     """
     scenario, machines = resolved.scenario, resolved.cluster
     if wanted.schedules or wanted.uneven:
@@ -48,23 +45,26 @@ def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Spac
             steps = range(each, gpus, each) if gpus > each else divisors(gpus)[:-1]
             own = {update.trainer.gpus} if update.trainer is not None and update.trainer.gpus is not None else set()
             axes.append(Axis("update.trainer.gpus", tuple(sorted({*steps, *own}))))
-    return as_wanted(Space(tuple(axes)), wanted, table)
+    return add_wanted(Space(tuple(axes)), wanted, table)
 
 
-def _screened(asked: Asked, changes: Changes, scenario: Scenario, states: float, memo: Memo) -> Row:
+def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
+    return 0.0  # not known
+
+
+def _screen(question: Question, changes: Changes, scenario: Scenario, states: float, memo: Memo) -> Row:
     """No bound of an update's time is known; its plan finds what does not divide, fit or go together."""
-    resolved = Resolved(scenario, asked.where, memo)
+    resolved = Resolved(scenario, question.where, memo)
     _ = resolved.plan
     free = rates(resolved.cluster).usd_per_hour is None
     return Row(changes, LEFT, floor=Amounts(0.0, 0.0, None if free else 0.0))
 
 
-def _measured(asked: Asked, report: Report) -> Measured:
-    time = report.pause_s if asked.objective == "pause" else report.update_time_s
+def _measure(question: Question, report: Report) -> Measured:
+    time = report.pause_s if question.objective == "pause" else report.update_time_s
     needed, cost = float(report.peak.bytes), report.spent.cost_usd
-    return Measured(
-        Amounts(time, needed, cost), time, 0, needed <= asked.memory_bytes, needed, cost, dict(report.exposed)
-    )
+    amounts, fits = Amounts(time, needed, cost), needed <= question.memory_bytes
+    return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed))
 
 
 def _speed(one: Measured) -> str:
@@ -73,5 +73,5 @@ def _speed(one: Measured) -> str:
 
 UPDATES = Subject(
     objectives=("update_time", "pause", "cost", "memory"), levels=(), speed_name="time", speed=_speed, resolve=Resolved,
-    space=_space, states_bytes=lambda asked, changes, memo: 0.0, screened=_screened, measured=_measured,
+    space=_space, states_bytes=_states_bytes, screen=_screen, measure=_measure,
 )  # fmt: skip

@@ -6,15 +6,19 @@ A key of the scenario is looked up in the checked scenario before anything is si
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
-from ...base.errors import UserError, fault
-from ...base.units import format_bytes, parse
-from .columns import Columns
-from .dimensions import Of
-from .ranges import si_value
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from ...base.errors import UserError, fault, unknown
+from ...base.units import Dimension, format_bytes, parse, quantity
+from ...hardware import described, described_device
+from ...scenario import SYSTEMS, value_at
+from .columns import columns_of
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "<": operator.lt, ">": operator.gt,
@@ -25,15 +29,16 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 @dataclass(frozen=True)
 class Constraint:
-    """`text` as the user wrote it; the product of what `names` stand for is compared with `limit` (SI)."""
+    """`text` as the user wrote it; the product of what `names` stand for is compared with `limit` (`said`, in SI)."""
 
     text: str
     names: tuple[str, ...]
     compare: str
     limit: float
+    said: str
 
     def holds(self, values: Mapping[str, float | None]) -> bool:
-        """Whether it holds for these values by name; what has no value breaks it."""
+        """Whether it holds for these values by name; a name without a value breaks it."""
         given = [value for name in self.names if (value := values[name]) is not None]
         return len(given) == len(self.names) and _COMPARE[self.compare](math.prod(given), self.limit)
 
@@ -49,51 +54,148 @@ def _shown(name: str, value: float | None) -> str:
 
 
 def read_constraint(text: str, where: str, key: str) -> Constraint:
-    """A constraint as a sweep file says it.
-
-    Raises:
-        UserError: not `name * name <= number`.
-    """
+    """A constraint as a sweep file says it; a UserError if it is not `name * name <= number`."""
     match = _FORM.fullmatch(text)
-    allowed = "expected a product of keys, one of <= < >= > ==, and a number: 'parallel.tp * parallel.pp <= 32'"
-    if match is None:
+    names = tuple(dict.fromkeys(name.strip() for name in match[1].split("*"))) if match else ()
+    if match is None or not all(map(_NAME.fullmatch, names)) or len(names) <= match[1].count("*"):
+        allowed = "expected a product of keys, one of <= < >= > ==, and a number: 'parallel.tp * parallel.pp <= 32'"
         raise UserError(fault(where, key, text, allowed))
-    names = tuple(dict.fromkeys(name.strip() for name in match[1].split("*")))
-    if not all(_NAME.fullmatch(name) for name in names) or len(names) <= match[1].count("*"):
-        raise UserError(fault(where, key, text, allowed))
+    said = match[3].strip()
     try:
-        return Constraint(text, names, match[2], si_value(match[3].strip()))
+        return Constraint(text, names, match[2], quantity(said)[0], said)
     except ValueError as error:
         raise UserError(fault(where, key, text, str(error))) from None
 
 
-def check_unit(constraint: Constraint, of: Of, where: str) -> None:
-    """Raises a UserError where the limit has a unit that is none of what it is compared with."""
-    match = _FORM.fullmatch(constraint.text)
-    assert match is not None, "it was read"
-    limit = match[3].strip()
-    if of == "unknown" or _is_number(limit):
+# Keys of scenarios: whether a kind of scenario has one, and what a checked scenario says for it.
+
+
+def is_key(kind: str, key: str) -> bool:
+    """Whether scenarios of the kind have a key, or may have one: what is below `cluster` is free."""
+    return not _look_up(kind, key)[1]
+
+
+def check_key(kind: str, key: str, where: str, place: str) -> None:
+    """Raises a UserError with the nearest names where scenarios of the kind have no such key."""
+    if known := _look_up(kind, key)[1]:
+        raise unknown(where, place, key, known)
+
+
+def values_in_scenario(names: Sequence[str], scenario: BaseModel) -> dict[str, float | None]:
+    """The numbers that a checked scenario says for keys, in SI units; None where it says none."""
+    table = scenario.model_dump(by_alias=True)
+    return {name: _si_value(value_at(table, name)) for name in names}
+
+
+def _si_value(value: Any) -> float | None:
+    try:
+        return quantity(value)[0]
+    except ValueError:
+        return None
+
+
+def values_in_row(names: Sequence[str], row: Mapping[str, Any], kind: str) -> dict[str, float | None]:
+    """The numbers in columns of a row of the report; a column that is left out where it is nothing is 0."""
+    cells = {name: row.get(name, 0.0 if columns_of(kind)[name].sparse else None) for name in names}
+    return {name: float(cell) if isinstance(cell, int | float) else None for name, cell in cells.items()}
+
+
+def _look_up(kind: str, key: str) -> tuple[FieldInfo | None, list[str]]:
+    """What the schema says of a key (None below a table that is free), and the known keys beside the first unknown part
+    (none where the key is known).
+    """
+    table: type[BaseModel] | None = SYSTEMS[kind].schema
+    field, prefix = None, ""
+    for part in key.split("."):
+        if table is None:
+            return None, []
+        fields = {one.alias or name: one for name, one in table.model_fields.items()}
+        if part not in fields:
+            return None, [f"{prefix}{name}" for name in fields]
+        field, prefix = fields[part], f"{prefix}{part}."
+        kinds = (field.annotation, *get_args(field.annotation))  # of a table that may be left out, one is the table's
+        table = next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None)
+    return field, []
+
+
+# What numbers are of: bytes, seconds, ... by the schema of a key, or by the unit at the end of a column's name.
+
+Of = Dimension | Literal["number", "unknown"]
+_POWERS: Mapping[Of, Mapping[str, int]] = {
+    "number": {},
+    "bytes": {"byte": 1},
+    "bytes_per_s": {"byte": 1, "s": -1},
+    "seconds": {"s": 1},
+    "flop_per_s": {"flop": 1, "s": -1},
+    "watts": {"W": 1},
+}
+_QUANTITIES: Mapping[Dimension, str] = {
+    "bytes": "1 MiB", "bytes_per_s": "1 GB/s", "seconds": "1 s", "flop_per_s": "1 TFLOP/s", "watts": "700 W",
+}  # fmt: skip
+
+
+def check_unit(constraint: Constraint, factors: Sequence[Of], where: str) -> None:
+    """Raises a UserError where the limit has a unit that the product of such factors does not have."""
+    of, (_, dimension) = of_product(factors), quantity(constraint.said)
+    if of == "unknown" or dimension is None:
         return
     try:
         if of == "number":
             raise ValueError("has no unit here; expected a number")
-        parse(limit, of)
+        parse(constraint.said, of)
     except ValueError as error:
         said = f"{' * '.join(constraint.names)}: {error}"
         raise UserError(fault(where, "constraints", constraint.text, said)) from None
 
 
-def _is_number(text: str) -> bool:
+def of_column(name: str) -> Of:
+    """By the end of its name; a column of another unit, such as `cost_usd`, is a number."""
+    if name == "bytes" or name.endswith("_bytes"):
+        return "bytes"
+    if name.endswith("bytes_per_s"):
+        return "bytes_per_s"
+    return "seconds" if name.endswith("_s") and not name.endswith("_per_s") else "number"
+
+
+def of_key(kind: str, key: str, base: Mapping[str, Any], where: str) -> Of:
+    """By what the schema takes for a key; of a machine, whose keys are free, by what the base says now."""
+    field, _ = _look_up(kind, key)
+    if field is not None:
+        return next((dimension for dimension, text in _QUANTITIES.items() if _takes(field, text)), "number")
+    first, *path = key.split(".")
+    return _of_machine(base.get("cluster"), path, where) if first == "cluster" else "unknown"
+
+
+def of_product(factors: Sequence[Of]) -> Of:
+    """Of a product; one for which there is no unit is a number."""
+    if "unknown" in factors:
+        return "unknown"
+    powers: Counter[str] = Counter()
+    for factor in factors:
+        powers.update(_POWERS[factor])
+    left = {unit: power for unit, power in powers.items() if power}
+    return next((of for of, own in _POWERS.items() if own == left), "number")
+
+
+def _takes(field: FieldInfo, text: str) -> bool:
+    """Whether a quantity becomes a number there."""
+    schema: Any = Annotated[field.annotation, field]
     try:
-        return math.isfinite(float(text))
-    except ValueError:
+        return isinstance(TypeAdapter(schema).validate_python(text), int | float)
+    except ValidationError:
         return False
 
 
-def values_in_row(names: tuple[str, ...], row: Mapping[str, Any], columns: Columns) -> dict[str, float | None]:
-    """What names of columns stand for in a row of the report; a column that is left out where it is nothing is 0."""
-    return {name: _number(row.get(name, 0.0 if name in columns.sparse else None)) for name in names}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _of_machine(cluster: Any, path: Sequence[str], where: str) -> Of:
+    """By the quantity that a cluster or its device has there."""
+    try:
+        table = described(cluster, where)
+        if len(path) > 1 and path[0] == "device":
+            table, path = described_device(table["device"], where), path[1:]
+    except UserError:
+        return "unknown"
+    value = table.get(path[0]) if len(path) == 1 else None
+    try:
+        return quantity(value)[1] or of_column(path[0])
+    except ValueError:  # text that is no quantity, or nothing
+        return "unknown"

@@ -12,13 +12,10 @@ from ...base.schema import validate
 from ...scenario import SYSTEMS, WhatIf, changed, parsed, what_ifs
 from ...scenario.load import read_what_if
 from ...systems.tables import FOR_PEOPLE, Table
-from .axes import Axis, Grid, Step, overwritten
-from .columns import columns_of
-from .constraints import Constraint, check_unit, read_constraint
-from .dimensions import of_column, of_key, of_product
-from .keys import check_key, is_key
+from .columns import columns_of, nearest_columns
+from .constraints import Constraint, check_key, check_unit, is_key, of_column, of_key, read_constraint
+from .grid import Axis, Grid, Step, find_replaced, spread
 from .plan import Sweep
-from .ranges import spread
 
 MOST_POINTS = 10_000_000
 _Values = Annotated[list[Any], Field(min_length=1)]
@@ -88,8 +85,7 @@ class SweepTable(Table):
 def load_sweep(path: str | Path, changes: Sequence[str] = ()) -> Sweep:
     """Read a sweep file; `key=value` changes are made to its base.
 
-    Raises:
-        UserError: the file or its base cannot be read, or says something that is not allowed.
+    A UserError if the file or its base cannot be read, or says something that is not allowed.
     """
     where = str(path)
     said = validate(SweepTable, read_toml(Path(path)), where)
@@ -99,35 +95,19 @@ def load_sweep(path: str | Path, changes: Sequence[str] = ()) -> Sweep:
     kind = base.get("kind", "weight_update")
     if kind not in tuple(SYSTEMS):
         raise UserError(fault(base_where, "kind", kind, f"expected one of {', '.join(SYSTEMS)}"))
-    constraints = _constraints(said, where)
+    constraints = [read_constraint(text, where, f"constraints.{i}") for i, text in enumerate(said.constraints)]
     limits = tuple(one for one in constraints if _is_limit(one, kind, where))
-    sweep = Sweep(
-        name=said.name,
-        where=where,
-        base=base,
-        base_where=base_where,
-        grid=_grid(said, kind, where),
-        limits=limits,
-        demands=tuple(one for one in constraints if one not in limits),
-        table=tuple(said.table),
-        slurm=said.engine.slurm,
-    )
-    _check_names(sweep)
-    return sweep
-
-
-def _check_names(sweep: Sweep) -> None:
-    """What constraints and the table name exists, and units are of it."""
-    kind, where = sweep.kind, sweep.where
-    for limit in sweep.limits:
-        check_unit(limit, of_product([of_key(kind, name, sweep.base, sweep.base_where) for name in limit.names]), where)
-    for demand in sweep.demands:
+    demands = tuple(one for one in constraints if one not in limits)
+    grid = _grid(said, kind, where)
+    for limit in limits:
+        check_unit(limit, [of_key(kind, name, base, base_where) for name in limit.names], where)
+    for demand in demands:
         _check_demand(demand, kind, where)
-    _check_table(sweep.table, sweep.grid, kind, where)
-
-
-def _constraints(said: SweepTable, where: str) -> list[Constraint]:
-    return [read_constraint(text, where, f"constraints.{i}") for i, text in enumerate(said.constraints)]
+    others = ("point", *grid.columns, "reason", "scenario_hash")
+    for name in said.table:
+        if name not in others and name not in columns_of(kind):
+            raise UserError(fault(where, "table", name, f"unknown; {nearest_columns(kind, name, others)}"))
+    return Sweep(said.name, where, base, base_where, grid, limits, demands, tuple(said.table), said.engine.slurm)
 
 
 def _is_limit(constraint: Constraint, kind: str, where: str) -> bool:
@@ -143,23 +123,15 @@ def _is_limit(constraint: Constraint, kind: str, where: str) -> bool:
 
 
 def _check_demand(demand: Constraint, kind: str, where: str) -> None:
-    """Reports have such columns, which hold numbers, and a unit is that of the column."""
+    """A UserError unless reports have such columns, which hold numbers, and a unit is that of the column."""
     columns = columns_of(kind)
     for name in demand.names:
         if name not in columns:
-            allowed = f"{name} is no key and no column; {columns.hint(name, SYSTEMS[kind].schema.model_fields)}"
-            raise UserError(fault(where, "constraints", demand.text, allowed))
-        if name in columns.words:
+            nearest = nearest_columns(kind, name, SYSTEMS[kind].schema.model_fields)
+            raise UserError(fault(where, "constraints", demand.text, f"{name} is no key and no column; {nearest}"))
+        if not columns[name].unit:
             raise UserError(fault(where, "constraints", demand.text, f"{name} is text, no number"))
-    check_unit(demand, of_product([of_column(name) for name in demand.names]), where)
-
-
-def _check_table(table: Sequence[str], grid: Grid, kind: str, where: str) -> None:
-    """Columns that are to be printed exist."""
-    others = ("point", *grid.columns, "reason", "scenario_hash")
-    for name in table:
-        if name not in others and name not in columns_of(kind):
-            raise UserError(fault(where, "table", name, f"unknown; {columns_of(kind).hint(name, others)}"))
+    check_unit(demand, [of_column(name) for name in demand.names], where)
 
 
 def _grid(said: SweepTable, kind: str, where: str) -> Grid:
@@ -170,8 +142,11 @@ def _grid(said: SweepTable, kind: str, where: str) -> Grid:
         axes = [_axis(axis, own, where, f"axes.{i}") for i, axis in enumerate(said.axes or ())]
     if said.repeats is not None:
         axes.append(Axis.of("seed", said.repeats.seeds))
-    _check_columns(axes, kind, where)
-    if (found := overwritten(axes)) is not None:
+    for key in (column for axis in axes for column in axis.columns if column != "what_if"):
+        check_key(kind, key, where, "axes.key")
+        if key in ("kind", *FOR_PEOPLE):
+            raise UserError(fault(where, "axes.key", key, "is the same for all points of a sweep"))
+    if (found := find_replaced(axes)) is not None:
         later, key, first, other = found
         allowed = f"would replace {other} of axes.{first}; put it before that axis, or leave one out"
         raise UserError(fault(where, f"axes.{later}", key, allowed))
@@ -185,7 +160,11 @@ def _axis(axis: AxisTable, own: Mapping[str, WhatIf], where: str, place: str) ->
     if axis.zip is not None:
         return Axis.together(axis.zip)
     if axis.what_if is not None:
-        return Axis(("what_if",), tuple(_named(name, own, where, f"{place}.what_if") for name in axis.what_if))
+        known = {"as is": {}, **{name: one.changes for name, one in {**what_ifs(), **own}.items()}}
+        for name in axis.what_if:
+            if not isinstance(name, str) or name not in known:
+                raise unknown(where, f"{place}.what_if", name, known)
+        return Axis(("what_if",), tuple(Step((name,), known[name]) for name in axis.what_if))
     assert axis.key is not None
     if axis.values is not None:
         return Axis.of(axis.key, axis.values)
@@ -193,21 +172,3 @@ def _axis(axis: AxisTable, own: Mapping[str, WhatIf], where: str, place: str) ->
         return Axis.of(axis.key, spread(axis.start, axis.to, axis.step, axis.factor, axis.steps))
     except ValueError as error:
         raise UserError(f"{where}: {place}: {error}") from None
-
-
-def _named(name: Any, own: Mapping[str, WhatIf], where: str, place: str) -> Step:
-    if name == "as is":
-        return Step((name,), {})
-    known = {**what_ifs(), **own}
-    if not isinstance(name, str) or name not in known:
-        raise unknown(where, place, name, ["as is", *known])
-    return Step((name,), known[name].changes)
-
-
-def _check_columns(axes: Sequence[Axis], kind: str, where: str) -> None:
-    """Keys exist, and may differ from point to point."""
-    columns = [column for axis in axes for column in axis.columns if column != "what_if"]
-    for column in columns:
-        check_key(kind, column, where, "axes.key")
-        if column in ("kind", *FOR_PEOPLE):
-            raise UserError(fault(where, "axes.key", column, "is the same for all points of a sweep"))

@@ -1,22 +1,102 @@
-"""A sweep as a value: a base, a grid of changes to it, constraints, and the digest by which a folder knows it again."""
+"""A sweep as a value: a base, a grid of changes to it and constraints; its points, what becomes of each, and the digest
+by which a folder knows it again.
+"""
 
 import hashlib
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from ...base.errors import UserError
+from ...base.files import beside, digest, read_json, read_toml
+from ...base.memo import Memo
 from ...base.units import format_bytes
-from ...scenario import check_question, resolve
+from ...predict import simulate
+from ...scenario import Changes, changed, check_question, resolve
 from ...systems.machines import canonical
 from ...systems.tables import FOR_PEOPLE
-from .axes import Grid, Step
-from .columns import columns_of
-from .constraints import Constraint, values_in_row
-from .named import named_files
-from .point import Outcome, Point, Work, refusal
+from .columns import flat_columns
+from .constraints import Constraint, values_in_row, values_in_scenario
+from .grid import Grid
+
+Status = Literal["ok", "infeasible", "memory", "constraint", "failed"]
+"""`infeasible`: the scenario is refused; `memory`: it needs more than its devices have; `constraint`: one of the
+sweep's does not hold; `failed`: our own fault.
+"""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point by its number, the changes that it makes to the base, one table after the other, and `asked`: the digest
+    of the scenario that this makes.
+    """
+
+    number: int
+    asked: str
+    changes: Sequence[Changes]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a point; `hash` names its scenario, `row` holds the flat columns of its report, if it has one."""
+
+    number: int
+    asked: str
+    status: Status
+    reason: str
+    hash: str
+    row: Mapping[str, Any] = field(default_factory=dict)
+    spent_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all points of a sweep share, as workers get it; `limits` are constraints on keys of the scenario."""
+
+    base: Mapping[str, Any]
+    where: str
+    limits: tuple[Constraint, ...] = ()
+
+    def __call__(self, points: Sequence[Point], memo: Memo) -> list[Outcome]:
+        """Predict each of the points; what they share is made once and kept in the memo."""
+        outcomes = []
+        for point in points:
+            began = time.perf_counter()
+            outcomes.append(replace(self._predict(point, memo), spent_s=time.perf_counter() - began))
+        return outcomes
+
+    def table(self, changes: Sequence[Changes]) -> dict[str, Any]:
+        """The base with the changes; a UserError if it cannot be changed so."""
+        return changed(self.base, changes, self.where)
+
+    def digest(self, changes: Sequence[Changes]) -> str:
+        """Of the base with the changes, less its name; of what cannot be changed so, of the changes."""
+        try:
+            said: Any = {key: value for key, value in self.table(changes).items() if key not in FOR_PEOPLE}
+        except UserError:
+            said = [self.base, [list(some.items()) for some in changes]]
+        return _digest(said)
+
+    def _predict(self, point: Point, memo: Memo) -> Outcome:
+        """Check and simulate a point. What goes wrong with it is its outcome: no point ends a sweep."""
+        status: Status
+        try:
+            scenario = check_question(self.table(point.changes), self.where)
+            for limit in self.limits:
+                if not limit.holds(values := values_in_scenario(limit.names, scenario)):
+                    return Outcome(point.number, point.asked, "constraint", limit.broken(values), point.asked)
+            report = simulate(scenario, memo=memo, where=self.where).report
+            row = flat_columns(report.to_json())
+            return Outcome(point.number, point.asked, "ok", "", report.scenario_hash, row)
+        except UserError as error:
+            status, reason = "infeasible", _refusal(error, self.where)
+        except Exception as error:
+            status, reason = "failed", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return Outcome(point.number, point.asked, status, reason, point.asked)
 
 
 @dataclass(frozen=True)
@@ -53,45 +133,88 @@ class Sweep:
     def point(self, number: int) -> Point:
         """A point by its number."""
         changes = self.grid.tables(number)
-        return Point(number, self.work.asked(changes), changes)
+        return Point(number, self.work.digest(changes), changes)
 
-    def judged(self, outcome: Outcome) -> Outcome:
+    def judge(self, outcome: Outcome) -> Outcome:
         """The outcome under device memory and the demands on its row, which keeps its values."""
-        if outcome.status == "ok" and outcome.row.get("fits") is False:
-            return replace(outcome, status="memory", reason=_too_large(outcome.row))
+        row = outcome.row
+        if outcome.status == "ok" and row.get("fits") is False:
+            needed, there = format_bytes(row["peak_memory_bytes"]), format_bytes(row["device_memory_bytes"])
+            return replace(outcome, status="memory", reason=f"needs {needed} of {there} on its fullest pipeline rank")
         for demand in self.demands if outcome.status == "ok" else ():
-            values = values_in_row(demand.names, outcome.row, columns_of(self.kind))
-            if not demand.holds(values):
+            if not demand.holds(values := values_in_row(demand.names, row, self.kind)):
                 return replace(outcome, status="constraint", reason=demand.broken(values))
         return outcome
 
     @cached_property
     def digest(self) -> str:
-        """Names the sweep: what its points are and what they rest on, with the engine's version."""
-        content = {
+        """Names the sweep: what its points are and what they rest on, with the version of runcast."""
+        steps = [step for axis in self.grid.axes for step in axis.steps]
+        try:  # what the base rests on beyond its own table: machines, models, profiles
+            resolved = resolve(check_question(self.base, self.base_where), self.base_where).hash
+        except UserError as error:
+            resolved = f"{_refusal(error, self.base_where)} {named_files(self.base, self.base_where)}"
+        return _digest({
             "base": {key: value for key, value in self.base.items() if key not in FOR_PEOPLE},
-            "resolved": _resolved_hash(self.base, self.base_where),
-            "axes": [(axis.columns, [_said(step) for step in axis.steps]) for axis in self.grid.axes],
-            "files": named_files([step.changes for axis in self.grid.axes for step in axis.steps], self.base_where),
+            "resolved": resolved,
+            "axes": [(axis.columns, [(step.shown, [*step.changes.items()]) for step in axis.steps])
+                     for axis in self.grid.axes],
+            "files": named_files([step.changes for step in steps], self.base_where),
             "constraints": [one.text for one in (*self.limits, *self.demands)],
             "version": version("runcast"),
-        }
-        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
+        })  # fmt: skip
 
 
-def _too_large(row: Mapping[str, Any]) -> str:
-    needed, there = format_bytes(row["peak_memory_bytes"]), format_bytes(row["device_memory_bytes"])
-    return f"needs {needed} of {there} on its fullest pipeline rank"
+def _digest(content: Any) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
 
 
-def _said(step: Step) -> Any:
-    """A step as plain values; the order of its changes counts."""
-    return step.shown, list(step.changes.items())
+def _refusal(error: UserError, where: str) -> str:
+    """What is wrong, on one line, without the file: a folder of a sweep may be read elsewhere."""
+    return "; ".join(fault.removeprefix(f"{where}: ") for fault in error.faults)
 
 
-def _resolved_hash(base: Mapping[str, Any], where: str) -> str:
-    """What the base rests on beyond its own table: machines, models, profiles. A refused one says why and its files."""
-    try:
-        return resolve(check_question(base, where), where).hash
-    except UserError as error:
-        return f"{refusal(error, where)} {named_files(base, where)}"
+# Files that tables name, and those that these name in turn: what a sweep rests on beyond what it says.
+
+_READERS = {".toml": read_toml, ".json": read_json}
+_FOLDERS = "config"
+"""The key whose value may be a file of any name, or the folder that holds a model's config.json."""
+
+
+def named_files(tables: Any, where: str) -> list[tuple[str, str]]:
+    """Every file that values of `tables` name, as they write it, with the SHA-256 of what it holds; sorted.
+
+    Names are looked up beside `where`. A file that is not there has no digest: it makes a difference once it is.
+    """
+    found: dict[tuple[str, Path], str] = {}
+    _find_files(tables, where, found)
+    return sorted({(name, held) for (name, _), held in found.items()})
+
+
+def _find_files(tables: Any, where: str, found: dict[tuple[str, Path], str]) -> None:
+    for key, text in _texts(tables, ""):
+        if Path(text).suffix not in _READERS and key.rpartition(".")[2] != _FOLDERS:
+            continue
+        place = beside(text, where)
+        place = place / "config.json" if place.is_dir() else place
+        if (text, place) in found:
+            continue
+        try:
+            found[text, place] = digest(place)
+            _find_files(_READERS[place.suffix](place) if place.suffix in _READERS else None, str(place), found)
+        except OSError:
+            found[text, place] = ""
+        except UserError:  # what cannot be read names nothing
+            pass
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """All texts within a value, each with the key that it stands at."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _texts(item, name)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item, key)

@@ -1,6 +1,7 @@
-"""What a sweep found, as files: `report.csv` and `rows/part-*.parquet`, made from the store, in order of the points.
+"""What a sweep found, as files and in words.
 
-They hold nothing but what the sweep asks and what was predicted, so equal sweeps give equal bytes.
+`report.csv` and `rows/part-*.parquet` are made from the store, in order of the points. They hold nothing but what the
+sweep asks and what was predicted, so equal sweeps give equal bytes.
 """
 
 import csv
@@ -8,13 +9,16 @@ import heapq
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from ...base.tables import aligned
+from ...base.units import format_named
+from ...scenario import toml_value
 from ...systems.registry import SYSTEMS
 from .plan import Sweep
 from .store import Store, disk_faults
@@ -50,45 +54,35 @@ class Results:
     table: tuple[tuple[Any, ...], ...] = ()
 
 
-def write_results(sweep: Sweep, store: Store, most: int = 5) -> Results:
-    """Write report.csv and the Parquet files of what is done so far.
+_Types = dict[str, set[type]]
 
-    Raises:
-        UserError: they cannot be written.
-    """
+
+def write_results(sweep: Sweep, store: Store, most: int = 5) -> Results:
+    """Write report.csv and the Parquet files of what is done so far; a UserError if they cannot be written."""
     columns, best = _survey(sweep, store, most)
     report = store.folder / "report.csv"
     with disk_faults(store.folder, OSError):
         with _replacing(report) as file:
             _write_csv(file, columns, _records(sweep, store))
         _write_parquet(store.folder / "rows", columns, _records(sweep, store))
-    return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, _table(sweep, store))
-
-
-_Types = dict[str, set[type]]
-
-
-def _table(sweep: Sweep, store: Store) -> tuple[tuple[Any, ...], ...]:
-    """The cells of a small sweep that says what is worth printing; those of axes as the sweep says them."""
-    if not sweep.table or len(sweep) > LISTED:
-        return ()
-    told = (*sweep.table, "status")
-    rows = ((*sweep.grid.shown(record["point"]), *map(record.get, told)) for record in _records(sweep, store))
-    return ((*sweep.grid.columns, *told), *rows)
+    table: tuple[tuple[Any, ...], ...] = ()
+    if sweep.table and len(sweep) <= LISTED:  # cells of axes as the sweep says them
+        names = (*sweep.table, "status")
+        rows = ((*sweep.grid.shown(one["point"]), *map(one.get, names)) for one in _records(sweep, store))
+        table = ((*sweep.grid.columns, *names), *rows)
+    return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table)
 
 
 def _survey(sweep: Sweep, store: Store, most: int) -> tuple[_Types, tuple[tuple[int, tuple[Any, ...], float], ...]]:
     """All columns with the types of their values, in order of first appearance, and the best points."""
-    columns: _Types = {"point": {int}, **{name: set() for name in sweep.grid.columns}}
-    columns |= {"status": {str}, "reason": {str}, "scenario_hash": {str}}
+    columns: _Types = {name: set() for name in ("point", *sweep.grid.columns, "status", "reason", "scenario_hash")}
     metric, sign = MAIN[sweep.kind]
     best: list[tuple[float, int]] = []
-    for number, status, _, _, row in store.rows():
-        values = (*zip(sweep.grid.columns, map(_plain, sweep.grid.shown(number)), strict=True), *row.items())
-        for name, value in values:
+    for record in _records(sweep, store):
+        for name, value in record.items():
             columns.setdefault(name, set()).update({type(value)} - {type(None)})
-        if status == "ok" and row.get(metric) is not None:
-            heapq.heappush(best, (sign * row[metric], -number))
+        if record["status"] == "ok" and record.get(metric) is not None:
+            heapq.heappush(best, (sign * record[metric], -record["point"]))
             if len(best) > most:
                 heapq.heappop(best)
     ranked = sorted(best, reverse=True)
@@ -107,7 +101,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
 
 
-def _write_csv(file: IO[bytes], columns: Iterable[str], records: Iterable[Mapping[str, Any]]) -> None:
+def _write_csv(file: IO[bytes], columns: _Types, records: Iterator[Mapping[str, Any]]) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.DictWriter(text, list(columns), lineterminator="\n")
     writer.writeheader()
@@ -122,10 +116,11 @@ def _write_parquet(folder: Path, columns: _Types, records: Iterator[Mapping[str,
 
     folder.mkdir(exist_ok=True)
     schema = pa.schema([(name, _arrow_type(types)) for name, types in columns.items()])
+    texts = [name for name in columns if schema.field(name).type == pa.string()]
     written: set[Path] = set()
     while part := list(islice(records, PART)):
+        rows = [{**one, **{name: str(one[name]) for name in texts if one.get(name) is not None}} for one in part]
         place = folder / f"part-{len(written):05d}.parquet"
-        rows = [{name: _cell(record.get(name), schema.field(name).type) for name in columns} for record in part]
         with _replacing(place) as file:
             pq.write_table(pa.Table.from_pylist(rows, schema), file)
         written.add(place)
@@ -141,13 +136,9 @@ def _arrow_type(types: set[type]) -> "pa.DataType":
     return pa.bool_() if types == {bool} else pa.string()
 
 
-def _cell(value: Any, kind: "pa.DataType") -> Any:
-    return str(value) if value is not None and str(kind) == "string" else value
-
-
 @contextmanager
 def _replacing(place: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its place when it is whole. The folder is held: nobody else uses the temporary name."""
+    """A file that takes its place when it is whole. The folder is locked: nobody else uses the temporary name."""
     temporary = place.with_name(f".{place.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -155,3 +146,48 @@ def _replacing(place: Path) -> Iterator[IO[bytes]]:
         os.replace(temporary, place)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+# In words: points by status, then a table of chosen columns, or the best points.
+
+_WIDEST = 40
+"""Characters of a value of an axis; what is longer is cut."""
+
+
+def lines(sweep: Sweep, counts: Mapping[str, int], results: Results) -> Iterator[str]:
+    """A sweep that ended with so many points by status, and where its report is."""
+    by_status = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    yield f"{sweep.name}: {sum(counts.values()):,} of {len(sweep):,} points: {by_status or 'none'}"
+    if results.table:
+        yield from table_lines(results.table)
+    elif results.best:
+        yield from best_lines(results)
+    yield f"wrote {results.report}"
+
+
+def best_lines(results: Results) -> Iterator[str]:
+    """The best points, a line each."""
+    yield f"best {results.metric}:"
+    for number, shown, value in results.best:
+        cells = zip(results.columns, shown, strict=True)
+        said = ", ".join(f"{name} = {_short(cell)}" for name, cell in cells if cell is not None)
+        yield f"  {value:,.4g}  point {number}: {said}"
+
+
+def table_lines(table: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    """Points a line each, columns below their names: seconds, bytes and shares as people read them."""
+    head, *rows = table
+    numbers = [i for i in range(len(head)) if all(isinstance(row[i], int | float | None) for row in rows)]
+    yield from aligned([head, *([*map(_cell, head, row)] for row in rows)], numbers)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    return format_named(name, value) if isinstance(value, int | float) else _short(value)
+
+
+def _short(value: Any) -> str:
+    """A value of an axis: tables and lists as TOML writes them, text as it is."""
+    text = toml_value(value) if isinstance(value, Mapping | list | tuple) else str(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

@@ -1,13 +1,13 @@
-"""Running a sweep: what is not done yet, in chunks, through an engine, into the store; then the report."""
+"""Running a sweep: what is not done yet, in chunks, through a runner, into the store; then the report."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from .engines import Chunk, Engine
-from .plan import Sweep
-from .point import Point, Task
+from ...runner import Died, Runner, Task
+from .plan import Outcome, Point, Sweep
 from .results import Results, write_results
 from .store import Store
 
@@ -42,8 +42,8 @@ class _Pace:
 
     seconds: float = CHUNK_S
 
-    def saw(self, seconds: float) -> None:
-        self.seconds += 0.3 * (seconds - self.seconds)
+    def see(self, outcomes: Sequence[Outcome]) -> None:
+        self.seconds += 0.3 * (sum(one.spent_s for one in outcomes) / len(outcomes) - self.seconds)
 
     @property
     def points(self) -> int:
@@ -53,57 +53,57 @@ class _Pace:
 def run_sweep(
     sweep: Sweep,
     folder: Path,
-    engine: Engine,
+    runner: Runner,
     watch: Callable[[Progress], None] = lambda progress: None,
-    task: Task | None = None,
+    task: Task[Point, Outcome] | None = None,
 ) -> Swept:
     """Run what is not done yet, or failed, of a sweep in this folder; write its report. ^C ends it with what is done.
 
-    Raises:
-        UserError: the folder cannot be written, is at work elsewhere, or holds another sweep or other files.
+    A UserError if the folder cannot be written, is at work elsewhere, or holds another sweep or other files.
     """
     with Store.open(folder, sweep) as store:
         store.reopen("failed")
         try:
-            _run(sweep, store, engine, watch, task or sweep.work)
+            _run(sweep, store, runner, watch, task or sweep.work)
             complete = True
         except KeyboardInterrupt:
             complete = False
         return Swept(complete, store.counts(), write_results(sweep, store))
 
 
-def _run(sweep: Sweep, store: Store, engine: Engine, watch: Callable[[Progress], None], task: Task) -> None:
-    counts = store.counts()
-    began = done = sum(counts.values())
-    infeasible = counts.get("infeasible", 0)
-    pace = _Pace()
-    watch(Progress(done, len(sweep), infeasible, began))
-    with closing(engine.run(task, _chunks(_open_points(sweep, store), pace))) as runs:
-        for outcomes in runs:
-            store.record([sweep.judged(one) for one in outcomes])
-            done += len(outcomes)
-            infeasible += sum(one.status == "infeasible" for one in outcomes)
-            pace.saw(sum(one.spent_s for one in outcomes) / len(outcomes))
-            watch(Progress(done, len(sweep), infeasible, began))
+def _run(
+    sweep: Sweep, store: Store, runner: Runner, watch: Callable[[Progress], None], task: Task[Point, Outcome]
+) -> None:
+    counts, pace = Counter(store.counts()), _Pace()
+    began = counts.total()
+    watch(Progress(began, len(sweep), counts["infeasible"], began))
+    with runner, closing(runner.run(task, _chunks(sweep, store, pace))) as results:
+        for pairs in results:
+            outcomes = [sweep.judge(_outcome(point, result)) for point, result in pairs]
+            store.record(outcomes)
+            counts.update(one.status for one in outcomes)
+            pace.see(outcomes)
+            watch(Progress(counts.total(), len(sweep), counts["infeasible"], began))
     for number in store.open_numbers(len(sweep)):
         copied = store.copied(number, sweep.point(number).asked)
         assert copied, "only points that ask what another asked are left"
-    counts = store.counts()
-    watch(Progress(sum(counts.values()), len(sweep), counts.get("infeasible", 0), began))
+    counts = Counter(store.counts())
+    watch(Progress(counts.total(), len(sweep), counts["infeasible"], began))
 
 
-def _open_points(sweep: Sweep, store: Store) -> Iterator[Point]:
+def _outcome(point: Point, result: Outcome | Died) -> Outcome:
+    if isinstance(result, Died):
+        return Outcome(point.number, point.asked, "failed", result.reason, point.asked)
+    return result
+
+
+def _chunks(sweep: Sweep, store: Store, pace: _Pace) -> Iterator[list[Point]]:
     """Points to compute, in order. One that asks what is done is a copy; what is under way is left for a later turn."""
+    chunk: list[Point] = []
     for number in store.open_numbers(len(sweep)):
         point = sweep.point(number)
         if not store.copied(number, point.asked) and not store.claimed(point.asked):
-            yield point
-
-
-def _chunks(points: Iterator[Point], pace: _Pace) -> Iterator[Chunk]:
-    chunk: list[Point] = []
-    for point in points:
-        chunk.append(point)
+            chunk.append(point)
         if len(chunk) >= pace.points:
             yield chunk
             chunk = []

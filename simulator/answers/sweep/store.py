@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...base.errors import UserError
-from .plan import Sweep
-from .point import Outcome, Status
+from .plan import Outcome, Status, Sweep
 
 _PRAGMAS = """
 PRAGMA journal_mode=WAL;
@@ -45,8 +44,7 @@ class Store:
     def open(cls, folder: Path, sweep: Sweep) -> Iterator["Store"]:
         """The folder of this sweep, made or taken up again.
 
-        Raises:
-            UserError: it cannot be written, another process works on it, or it holds another sweep or other files.
+        A UserError if it cannot be written, another process works on it, or it holds another sweep or other files.
         """
         with disk_faults(folder, OSError):
             _check_free(folder, Path(sweep.where))
@@ -56,8 +54,10 @@ class Store:
             with disk_faults(folder), closing(_connect(folder)) as database:
                 store = cls(folder, database)
                 store._own(sweep)
-                with disk_faults(folder, OSError):
-                    _sign(lock)
+                with disk_faults(folder, OSError):  # say in the lock file who holds it
+                    lock.truncate(0)
+                    lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+                    lock.flush()
                 yield store
         finally:
             lock.close()
@@ -105,11 +105,7 @@ class Store:
             yield number, status, reason, hash_, json.loads(report)
 
     def _own(self, sweep: Sweep) -> None:
-        """Note whose folder this is.
-
-        Raises:
-            UserError: another sweep's, or the file is another program's.
-        """
+        """Note whose folder this is; a UserError if it is another sweep's, or the file is another program's."""
         tables = {name for (name,) in self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if tables and "sweep" not in tables:
             raise _taken(self.folder, "state.sqlite")
@@ -143,11 +139,7 @@ def _connect(folder: Path) -> sqlite3.Connection:
 
 
 def _check_free(folder: Path, sweep_file: Path) -> None:
-    """Nothing of others may be where a sweep writes; its own file may, and an empty one, such as a lock just made.
-
-    Raises:
-        UserError: a folder that no sweep made.
-    """
+    """A UserError if files of others lie where a sweep writes; its own file may, and an empty one, such as a lock."""
     if not folder.is_dir() or (folder / "state.sqlite").exists():
         return
     for entry in sorted(folder.iterdir()):
@@ -160,11 +152,7 @@ def _taken(folder: Path, name: str) -> UserError:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """The folder's lock file, held.
-
-    Raises:
-        UserError: another process holds it.
-    """
+    """The folder's lock file, locked; a UserError if another process holds it."""
     lock = (folder / "lock").open("a+", encoding="utf-8")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,13 +162,6 @@ def _locked(folder: Path) -> IO[str]:
         lock.close()
         raise UserError(f"{folder}: another sweep is at work here ({holder}); wait, or give another --out") from None
     return lock
-
-
-def _sign(lock: IO[str]) -> None:
-    """Say in the lock file who holds it."""
-    lock.truncate(0)
-    lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    lock.flush()
 
 
 @contextmanager

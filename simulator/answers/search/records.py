@@ -1,12 +1,15 @@
-"""What a search finds, as plain values: a row per plan, what was pruned by what, the Pareto set, the winner."""
+"""What a search asks of plans and what it finds, as plain values; and what it must know of a kind of scenario."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from ...scenario import Changes
-from .space import Space
+from ...base.memo import Memo
+from ...hardware import cluster
+from ...scenario import Changes, changed, check_question
+from .space import Space, Wanted
 
 REFUSED, MEMORY, BEATEN, SIMULATED, LEFT = "refused", "memory", "beaten", "simulated", "left"
 UNSEEN = "unseen"
@@ -58,10 +61,64 @@ class Row:
     """
 
     changes: Changes
-    status: str
+    status: str = UNSEEN
     reason: str = ""
     floor: Amounts | None = None
     measured: Measured | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kind of scenario that can be searched.
+
+    `objectives` may be asked for, the first one is the default. Plans are tried at the first of `levels` and the best
+    ones checked at the last, if predictions have any. `speed` is what a simulation says, in words, under the heading
+    `speed_name`. `resolve` finds what a scenario's names stand for, `space` makes the space of plans of that.
+    `states_bytes` is what a plan needs at least, before its scenario is made; `screen` says what is known of that
+    scenario without a simulation, given these; `measure` what a report says of it. `export` gives it as Megatron-LM's
+    arguments, to be printed.
+    """
+
+    objectives: tuple[str, ...]
+    levels: tuple[str, ...]
+    speed_name: str
+    speed: Callable[[Measured], str]
+    resolve: Callable[[Any, str], Any]
+    space: Callable[[Mapping[str, Any], Any, Wanted], Space]
+    states_bytes: "Callable[[Question, Changes, Memo], float]"
+    screen: "Callable[[Question, Changes, Any, float, Memo], Row]"
+    measure: "Callable[[Question, Any], Measured]"
+    export: Callable[[Any, str], object] | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A scenario as a table and where it stands, what is wanted of its plans, and the memory that one may take."""
+
+    subject: Subject
+    table: Mapping[str, Any]
+    where: str
+    objective: str
+    memory_bytes: float = 0.0
+
+    def scenario(self, changes: Changes, finest: bool = False) -> Any:
+        """The scenario of a plan, at the coarsest level or at the finest; a UserError if it is not allowed."""
+        levels = self.subject.levels
+        extra = {"level": levels[-1 if finest else 0]} if levels else {}
+        return check_question(changed(self.table, {**changes, **extra}, self.where), self.where)
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs of the scenario."""
+        return cluster(self.table["cluster"], self.table.get("nodes", 1), self.where).n_gpus
+
+    def value(self, one: Measured | Amounts) -> tuple[float, ...]:
+        """What the objective wants small, then the others to break ties."""
+        of = one.amounts if isinstance(one, Measured) else one
+        cost = float("inf") if of.cost_usd is None else of.cost_usd
+        if self.objective == "memory":
+            return (of.memory_bytes, of.time_s)
+        return (cost, of.time_s, of.memory_bytes) if self.objective == "cost" else (of.time_s, of.memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -78,28 +135,20 @@ Watch = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
-class Found:
-    """The result of a search.
+class SearchResult:
+    """What a search found.
 
     `cuts` counts points of the space by the rule that cut them, before they were rows; with `counts`, which counts rows
-    by status, they add up to `space.size`. `pareto` and `best` number rows: nothing simulated is better in all amounts,
-    and the best ones by the objective, best first.
-    `checked` are predictions of the first ones kernel by kernel, whether they fit or not. `stopped`: a user ended the
+    by status, they add up to `space.size`. `headroom` is the share of device memory that is kept free.
+    `checked` are predictions of the best rows kernel by kernel, whether they fit or not. `stopped`: a user ended the
     search early.
     """
 
-    objective: str
-    gpus: int
+    question: Question
     space: Space
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     cuts: Counter[str]
-    pareto: tuple[int, ...]
-    best: tuple[int, ...]
-    device_bytes: float
-    headroom: float
-    table: Mapping[str, Any]
-    where: str
-    proved: bool = True
+    headroom: float = 0.0
     checked: Mapping[int, Measured] = field(default_factory=dict)
     notes: Sequence[str] = ()
     stopped: bool = False
@@ -110,16 +159,30 @@ class Found:
         return Counter(row.status for row in self.rows)
 
     @property
+    def proved(self) -> bool:
+        """Whether every row was looked at to its end."""
+        return not {LEFT, UNSEEN} & set(self.counts)
+
+    @property
+    def device_bytes(self) -> float:
+        """All memory of a device."""
+        return self.question.memory_bytes / (1 - self.headroom)
+
+    @cached_property
+    def pareto(self) -> tuple[int, ...]:
+        """The rows that nothing simulated beats in all amounts."""
+        return pareto(self.rows)
+
+    @cached_property
+    def best(self) -> tuple[int, ...]:
+        """The rows that were simulated and fit, best first."""
+        return best_first(self.question, self.rows)
+
+    @property
     def best_left(self) -> Amounts | None:
         """The best bound of those that were left out: no plan of the space is better than that and than the winner."""
         floors = [row.floor for row in self.rows if row.status == LEFT and row.floor]
-        return min(floors, key=lambda floor: value(self.objective, floor), default=None)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a step, of plans that do not change the batch; 0 of a weight update."""
-        batch = self.table.get("batch", {})
-        return int(batch.get("global", 0) * batch.get("seq_len", 0))
+        return min(floors, key=self.question.value, default=None)
 
     @property
     def winner(self) -> int | None:
@@ -135,17 +198,14 @@ class Found:
         """The best of those that are checked and fit, else the first that is not checked: one that does not is out."""
         fit = [number for number in numbers if number in self.checked and self.checked[number].fits]
         if fit:
-            return min(fit, key=lambda number: value(self.objective, self.checked[number]))
+            return min(fit, key=lambda number: self.question.value(self.checked[number]))
         return next((number for number in numbers if number not in self.checked), None)
 
 
-def value(objective: str, one: Measured | Amounts) -> tuple[float, ...]:
-    """What an objective wants small, then the others to break ties."""
-    of = one.amounts if isinstance(one, Measured) else one
-    cost = float("inf") if of.cost_usd is None else of.cost_usd
-    if objective == "memory":
-        return (of.memory_bytes, of.time_s)
-    return (cost, of.time_s, of.memory_bytes) if objective == "cost" else (of.time_s, of.memory_bytes)
+def best_first(question: Question, rows: Sequence[Row]) -> tuple[int, ...]:
+    """The rows that were simulated and fit, by the objective."""
+    simulated = [(number, row.measured) for number, row in enumerate(rows) if row.status == SIMULATED]
+    return tuple(number for _, number in sorted((question.value(one), number) for number, one in simulated if one))
 
 
 def pareto(rows: Sequence[Row]) -> tuple[int, ...]:

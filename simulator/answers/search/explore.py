@@ -1,0 +1,229 @@
+"""What becomes of each plan: screened, beaten by a bound, or simulated, best bound first.
+
+Branch and bound: a plan is beaten when one that was simulated is no worse in every amount than the plan's lower bounds
+are. What it would turn out to be is then no better, so the values of the Pareto set and the best value are those of all
+plans.
+
+Where more plans are left than may be simulated, Optuna's tree-structured Parzen estimator proposes which. Refused and
+too large plans are infeasible to it, beaten ones have their bound; only simulations count. What it leaves of the
+budget, and all of it where Optuna is not installed, goes to the best bounds.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+from ...base.errors import UserError
+from ...base.memo import Memo
+from ...predict import simulate
+from ...runner import Died, Runner
+from ...scenario import Changes
+from .records import (
+    BEATEN,
+    LEFT,
+    MEMORY,
+    REFUSED,
+    SIMULATED,
+    UNSEEN,
+    Amounts,
+    Measured,
+    Progress,
+    Question,
+    Row,
+    Watch,
+    best_first,
+    pareto,
+)  # fmt: skip
+from .space import Space
+
+_CHUNK, _CHUNK_OF_WORKER = 16, 64  # plans between two looks at progress; neighbours in the space have most in common
+_BATCH = 16
+_PROPOSALS = 2_000  # each one looks at all before it, so that the last of so many take some 50 ms
+_IDLE = 320  # proposals in a row of plans that are all known, refused or beaten, after which there is no more to learn
+_FIRST = 0.25  # share of the budget that goes to the best bounds before anything is proposed
+
+
+def screen(question: Question, rows: Sequence[Row], memo: Memo) -> list[Row]:
+    """What is known of plans without a simulation: refused, too large, or left with lower bounds."""
+    return [_screen(question, row.changes, memo) for row in rows]
+
+
+def _screen(question: Question, changes: Changes, memo: Memo) -> Row:
+    try:
+        states_bytes = question.subject.states_bytes(question, changes, memo)
+        if states_bytes > question.memory_bytes:
+            return Row(changes, MEMORY, floor=Amounts(0.0, states_bytes, None))
+        return question.subject.screen(question, changes, question.scenario(changes), states_bytes, memo)
+    except UserError as error:
+        return Row(changes, REFUSED, _reason(question, error))
+
+
+def measure(question: Question, rows: Sequence[Row], memo: Memo) -> list[Row]:
+    """The rows with what a simulation says of each."""
+    return [_measure(question, row, memo) for row in rows]
+
+
+def _measure(question: Question, row: Row, memo: Memo) -> Row:
+    try:
+        one = predict(question, row.changes, memo)
+    except UserError as error:
+        return replace(row, status=REFUSED, reason=_reason(question, error))
+    return replace(row, status=SIMULATED if one.fits else MEMORY, measured=one)
+
+
+def predict(question: Question, changes: Changes, memo: Memo, finest: bool = False) -> Measured:
+    """What a simulation says of a plan; a UserError if it is not allowed."""
+    report = simulate(question.scenario(changes, finest), memo=memo, where=question.where).report
+    return question.subject.measure(question, report)
+
+
+def _reason(question: Question, error: UserError) -> str:
+    """The first line, without the file that all rows share."""
+    return error.faults[0].removeprefix(f"{question.where}: ")
+
+
+def _run(task: Any, question: Question, items: Sequence[tuple[int, Row]], memo: Memo) -> list[Row]:
+    """In a worker: `screen` or `measure` of rows that know their numbers."""
+    found: list[Row] = task(question, [row for _, row in items], memo)
+    return found
+
+
+def has_optuna() -> bool:
+    """Whether Optuna is installed, which the [search] extra brings."""
+    return find_spec("optuna") is not None
+
+
+class Exploration:
+    """The rows of a search, which change in place: whoever stops it has what is known so far.
+
+    `workers` share the work; so many plans are simulated before bounds are looked at again: the same for up to eight
+    workers, so that equal questions have equal answers, and two for each of more.
+    """
+
+    def __init__(self, question: Question, rows: list[Row], runner: Runner, workers: int, watch: Watch):
+        self.question, self.rows, self.runner, self.workers, self.watch = question, rows, runner, workers, watch
+        self.batch = max(_BATCH, 2 * workers)
+
+    def screen(self, numbers: Sequence[int]) -> None:
+        """Screen these rows."""
+        done = 0
+        self.watch(Progress("screening", 0, len(numbers)))
+        for count in self._ask(screen, numbers):
+            done += count
+            self.watch(Progress("screening", done, len(numbers)))
+
+    def simulate_left(self, most: int | None = None) -> None:
+        """Each of the rows that are left becomes simulated or beaten.
+
+        Where only so many may be simulated, those with the best bounds are; the rest stays left, if it is not beaten.
+        """
+        floors = {number: row.floor for number, row in enumerate(self.rows) if row.status == LEFT and row.floor}
+        left = sorted(floors, key=lambda number: self.question.value(floors[number]))
+        total, spent = len(left), 0
+        while left:
+            self.settle(left)
+            left = [number for number in left if self.rows[number].status == LEFT]
+            self._tell("simulating", total - len(left), total)
+            now = left[: self.batch if most is None else min(self.batch, most - spent)]
+            if not now:
+                return
+            self._simulate(now)
+            left, spent = left[len(now) :], spent + len(now)
+        self._tell("simulating", total, total)
+
+    def sample(self, space: Space, budget: int, seed: int) -> None:
+        """Simulate `budget` of the rows that are left: those with the best bounds, then as proposed.
+
+        What is proposed and unseen is screened first. Equal seeds give equal rows, for equal batches.
+        """
+        most = self._simulated() + budget
+        self.simulate_left(max(round(budget * _FIRST), 1) if has_optuna() else budget)
+        if has_optuna():
+            self._propose(space, most, seed)
+            self.simulate_left(most - self._simulated())
+
+    def settle(self, numbers: Iterable[int]) -> None:
+        """Of these rows those that are left become beaten where one that was simulated beats their bounds."""
+        front = [row.measured.amounts for row in (self.rows[number] for number in pareto(self.rows)) if row.measured]
+        for number in numbers:
+            floor = self.rows[number].floor
+            if self.rows[number].status == LEFT and floor and any(floor.no_better_than(one) for one in front):
+                self.rows[number] = replace(self.rows[number], status=BEATEN)
+
+    def _propose(self, space: Space, most: int, seed: int) -> None:
+        """Simulate what Optuna proposes, a batch at a time, until so many rows are simulated."""
+        import optuna
+
+        optuna.logging.set_verbosity(logging.WARNING)
+        places = {axis.key: {repr(value): i for i, value in enumerate(axis.values)} for axis in space.axes}
+
+        def place_of(changes: Mapping[str, Any]) -> tuple[int, ...]:
+            """Where a plan stands on each axis; tables are looked up by how they are written."""
+            return tuple(at[repr(changes[key])] for key, at in places.items())
+
+        numbers_by_place = {place_of(row.changes): number for number, row in enumerate(self.rows)}
+        choices: dict[str, optuna.distributions.BaseDistribution] = {
+            axis.key: optuna.distributions.CategoricalDistribution(range(len(axis.values))) for axis in space.axes
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # in version 4 constraints are an experiment, in 5 they are an old way
+            sampler = optuna.samplers.TPESampler(seed=seed, constraints_func=lambda trial: trial.user_attrs["over"])
+        study = optuna.create_study(sampler=sampler)
+        first = [number for number, row in enumerate(self.rows) if row.status == SIMULATED]
+        for number in first:
+            study.enqueue_trial(dict(zip(choices, place_of(self.rows[number].changes), strict=True)))
+        worst = max((self._score(self.rows[number]) for number in first), default=1.0)
+        proposed = idle = 0
+        while (done := self._simulated()) < most and proposed < len(first) + _PROPOSALS and idle < _IDLE:
+            self._tell("proposing and simulating", done, most)
+            trials = [study.ask(choices) for _ in range(self.batch)]
+            numbers = [numbers_by_place.get(tuple(trial.params[key] for key in choices), -1) for trial in trials]
+            self._look(list(dict.fromkeys(number for number in numbers if number >= 0)), most - done)
+            proposed += len(trials)
+            idle = 0 if self._simulated() > done or proposed <= len(first) else idle + len(trials)
+            for trial, number in zip(trials, numbers, strict=True):
+                fits = number >= 0 and self.rows[number].status in (SIMULATED, BEATEN)
+                trial.set_user_attr("over", (0.0 if fits else 1.0,))
+                study.tell(trial, self._score(self.rows[number]) if fits else worst)
+        self.settle(range(len(self.rows)))
+
+    def _look(self, numbers: Sequence[int], most: int) -> None:
+        """Screen those of the rows that nobody saw, and simulate up to `most` of those that are left and not beaten."""
+        for _ in self._ask(screen, [number for number in numbers if self.rows[number].status == UNSEEN]):
+            pass
+        self.settle(numbers)
+        self._simulate([number for number in numbers if self.rows[number].status == LEFT][:most])
+
+    def _simulate(self, numbers: Sequence[int]) -> None:
+        for _ in self._ask(measure, numbers):
+            pass
+
+    def _ask(self, task: Any, numbers: Sequence[int]) -> Iterator[int]:
+        """Replace these rows by what `screen` or `measure` says of them; how many, as they come."""
+        items = [(number, self.rows[number]) for number in numbers]
+        most = _CHUNK if self.workers == 1 else _CHUNK_OF_WORKER
+        size = max(1, min(most, -(-len(items) // self.workers)))
+        chunks = (items[i : i + size] for i in range(0, len(items), size))
+        for pairs in self.runner.run(partial(_run, task, self.question), chunks):
+            for (number, row), result in pairs:
+                if isinstance(result, Died):
+                    result = replace(row, status=REFUSED, reason=result.reason)
+                self.rows[number] = result
+            yield len(pairs)
+
+    def _tell(self, phase: str, done: int, total: int) -> None:
+        best = best_first(self.question, self.rows)[:1]
+        self.watch(Progress(phase, done, total, self.rows[best[0]] if best else None))
+
+    def _simulated(self) -> int:
+        return sum(row.measured is not None for row in self.rows)
+
+    def _score(self, row: Row) -> float:
+        """What a sampler is to make small; of a beaten plan its bound."""
+        of = row.measured or row.floor
+        assert of is not None
+        return self.question.value(of)[0]

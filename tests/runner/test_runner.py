@@ -1,0 +1,56 @@
+"""Running tasks: every item gets its result, whichever worker dies."""
+
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from runcast.simulator.base.memo import Memo
+from runcast.simulator.runner import Died, InProcess, Processes, keep_memo
+
+
+def square(items, memo):
+    """What workers of these tests do; an item below zero kills its worker."""
+    if min(items) < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [item * item for item in items]
+
+
+@pytest.fixture
+def task(monkeypatch):
+    """`square` by a name under which workers find it."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    sys.modules.pop("test_runner", None)
+    import test_runner
+
+    return test_runner.square
+
+
+def results(runner, task, *chunks):
+    return dict(pair for pairs in runner.run(task, iter(chunks)) for pair in pairs)
+
+
+def test_every_item_has_its_result(task):
+    with InProcess() as here, Processes(2) as there:
+        assert (results(here, task, [1, 2], [3]), results(there, task, [1, 2], [3])) == ({1: 1, 2: 4, 3: 9},) * 2
+
+
+def test_an_item_that_kills_its_workers_is_given_up_and_the_next_run_has_new_ones(task):
+    with Processes(2) as runner:
+        first = results(runner, task, [1, -1], [2], [3])
+        second = results(runner, task, [4])
+
+    assert (first, second) == ({1: 1, -1: Died(3), 2: 4, 3: 9}, {4: 16})
+
+
+def test_a_thread_of_a_worker_keeps_one_memo_for_a_run():
+    def ask(run: str) -> Memo:
+        return keep_memo(run, lambda points, memo: memo, [])
+
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        first, again, new = (one.submit(ask, run).result() for run in ("a", "a", "b"))
+        elsewhere = other.submit(ask, "a").result()
+
+    assert (again is first, new is first, elsewhere is first) == (True, False, False)
