@@ -1,19 +1,20 @@
-"""What a case is: one thing to measure, with the numbers that a cost model needs to know of it.
+"""What a case is: one thing to measure, with the numbers that a cost model needs to know of it, and who takes part.
 
 Which cases there are depends on what the machine is: the same on all ranks, since rank 0 tells it.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-if TYPE_CHECKING:
-    from .timing import Bench
+from .records import case_key
+from .timing import Measure, Measurement
 
 
 @dataclass(frozen=True)
 class Facts:
-    """`nodes` lists the ranks of each node. Rates are rough, for estimates of how long cases take only."""
+    """The machine as far as it decides which cases there are. `nodes` lists the ranks of each node."""
 
     kind: str  # cuda or cpu
     nodes: tuple[tuple[int, ...], ...] = ((0,),)
@@ -26,7 +27,7 @@ class Facts:
 
     @property
     def ranks(self) -> int:
-        """Of all nodes."""
+        """Number of ranks of all nodes."""
         return sum(map(len, self.nodes))
 
     @property
@@ -34,55 +35,57 @@ class Facts:
         """Whether the device is a GPU."""
         return self.kind == "cuda"
 
-    @property
-    def flop_per_s(self) -> float:
-        """Of a matrix product, roughly."""
-        return 3e14 if self.cuda else 3e10
-
-    def bytes_per_s(self, over: str) -> float:
-        """Of device memory, of the way to the host, or of a collective; roughly."""
-        return _BYTES_PER_S[self.kind][over]
-
-    @property
-    def call_s(self) -> float:
-        """Of one small operation, roughly."""
-        return 1e-5 if self.cuda else 3e-5
-
-    @property
-    def wire_s(self) -> float:
-        """Of one small collective, roughly."""
-        return 3e-5 if self.cuda else 5e-4
-
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Facts":
-        """From what `to_json` gave."""
+        """From `dataclasses.asdict` of facts, after its tuples have become lists."""
         return cls(**{**values, "nodes": tuple(map(tuple, values["nodes"]))})
 
 
-_BYTES_PER_S = {
-    "cuda": {"memory": 1e12, "host": 2e10, "wire": 3e10},
-    "cpu": {"memory": 2e9, "host": 2e9, "wire": 3e8},
-}
-
-
-Act = Callable[[], object]
-"""Does the thing once: enqueues work on the current stream, or has done it when it returns."""
-
-
 @dataclass(frozen=True)
-class Measurement:
-    """Seconds of one act each; elements that came out wrong, where results are checked; what else was seen."""
+class Team:
+    """Ranks that do something together.
 
-    samples_s: tuple[float, ...]
-    wrong: int | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    `layout` is `node` (first ranks of the first node), `nodes` (all ranks of the first nodes) or `rails` (the first
+    rank of each). `whole`: there are no more such ranks.
+    """
+
+    ranks: tuple[int, ...]
+    nodes: int
+    layout: str
+    whole: bool
+
+    @property
+    def params(self) -> dict[str, int | str]:
+        """Parameters of a case that say who took part."""
+        return {"gpus": len(self.ranks), "nodes": self.nodes, "layout": self.layout}
 
 
-Measure = Callable[["Bench"], Measurement]
+def node_teams(facts: Facts) -> Iterator[Team]:
+    """2, 4, 8, ... and all ranks of the first node."""
+    node = facts.nodes[0]
+    for count in doublings(len(node)):
+        yield Team(node[:count], 1, "node", count == len(node))
+
+
+def cluster_teams(facts: Facts) -> Iterator[Team]:
+    """All ranks of the first 2, 4, 8, ... and of all nodes."""
+    for count in doublings(len(facts.nodes)):
+        yield Team(sum(facts.nodes[:count], ()), count, "nodes", count == len(facts.nodes))
+
+
+def all_teams(facts: Facts) -> Iterator[Team]:
+    """Every team of two and more ranks, each once; rails where nodes have several ranks."""
+    yield from node_teams(facts)
+    yield from cluster_teams(facts)
+    for team in cluster_teams(facts):
+        if len(team.ranks) > team.nodes:
+            yield Team(tuple(node[0] for node in facts.nodes[: team.nodes]), team.nodes, "rails", team.whole)
+
+
+def doublings(count: int) -> list[int]:
+    """2, 4, 8, ... below the count, and the count itself: nothing for one."""
+    below = [1 << power for power in range(1, count.bit_length()) if 1 << power < count]
+    return [*below, count] if count > 1 else []
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,9 @@ class Case:
     `team` are the ranks that take part, all others wait. `flop` and `bytes` are the algorithmic counts of one act
     (bytes: read once and written once; of a collective or copy, its message). `over` says what the bytes cross:
     `memory`, `host` (PCIe, or what is in its place) or `wire`. `cost_class` and `features` are those of
-    `runcast.simulator.forms`, empty where a case is no sample of a class; rows of one `together` are left out together
-    when errors are measured. `calls` is how many operations one act issues, `footprint_bytes` what each rank allocates,
-    `lasts_s` how long a case runs that keeps to no budget. `quick` cases are those of `--quick`.
+    `runcast.simulator.profile.forms`, empty where a case is no sample of a class; rows of one `together` are left out
+    together when errors are measured. `calls` is how many operations one act issues, `footprint_bytes` what each rank
+    allocates, `lasts_s` how long a case runs that keeps to no budget. `quick` cases are those of `--quick`.
     """
 
     family: str
@@ -118,13 +121,37 @@ class Case:
     @property
     def key(self) -> str:
         """Its identity in one line: `gemm/wgrad m=512 n=4096 k=4096 dtype=bf16`."""
-        return identity(self.family, self.name, self.params)
+        return case_key(self.family, self.name, self.params)
+
+    def record(self, visit_round: int, outcome: Measurement | str) -> dict[str, Any]:
+        """The record of one visit: its measurement, or the error why there is none."""
+        about = {"group": self.family, "case": self.name, "params": dict(self.params), "round": visit_round}
+        if isinstance(outcome, str):
+            return about | {"error": outcome}
+        strange = [seconds for seconds in outcome.samples_s if not 0 <= seconds < math.inf]
+        if strange or not outcome.samples_s:
+            return about | {"error": f"a sample of {strange[0]:g} s is no time" if strange else "gave no samples"}
+        return about | {
+            "library": self.library,
+            "cache": self.cache,
+            "unit": "us",
+            "samples": [_rounded(seconds * 1e6) for seconds in outcome.samples_s],
+            "flop": self.flop,
+            "bytes": self.bytes,
+            "wrong": outcome.wrong,
+            "cost_class": self.cost_class,
+            "features": dict(self.features),
+            "together": self.together,
+            "more": _rounded(dict(outcome.more)),
+        }
 
 
-def identity(family: str, name: str, params: Mapping[str, Any]) -> str:
-    """One line that no other case has."""
-    return " ".join([f"{family}/{name}", *(f"{param}={_short(value)}" for param, value in params.items())])
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _rounded(value: Any) -> Any:
+    """Floats with five digits, which is more than clocks tell; None for those that are not finite."""
+    if isinstance(value, dict):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(entry) for entry in value]
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value

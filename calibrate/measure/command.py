@@ -8,16 +8,14 @@ from pathlib import Path
 
 import torch
 
-from .case import Facts
 from .cases import all_cases
-from .child import Job
-from .environment import facts_here
+from .environment import machine_facts
+from .job import Job, Place
 from .leader import Leader
 from .meeting import Board
-from .place import Place
+from .messages import GO_ON, duration, left_out, say
 from .plan import Options, plan
 from .supervisor import Supervisor
-from .telling import GO_ON, duration, say
 
 _QUICK_MIN = 2.75  # of the three minutes that --quick may take, the rest is for starting
 _ABOUT = """\
@@ -28,21 +26,22 @@ or srun; alone it measures one GPU. Starting it again with the same --out goes o
 def run(arguments: Sequence[str]) -> int:
     """Measure; returns the exit code."""
     flags = _parser().parse_args(arguments)
+    rank: int | None = None
     try:
         place, kind = Place.from_environment(), _kind(flags.device)
-    except ValueError as error:  # which may differ from rank to rank
-        say(f"error: {error}")
-        return 2
-    try:
-        options = _options(flags)
+        rank = place.rank
+        job = Job(place, kind, _options(flags), tuple(flags.cases))
         if flags.list:
-            return _list(options, kind, tuple(flags.cases)) if place.rank == 0 else 0
-        _check_out(flags.out)
+            return _list(job) if rank == 0 else 0
+        if flags.out.suffix != ".jsonl":
+            raise ValueError(f"--out = {str(flags.out)!r}: expected a name that ends in .jsonl")
+        if flags.out.is_dir():
+            raise ValueError(f"--out = {str(flags.out)!r}: is a folder")
     except ValueError as error:
-        if place.rank == 0:  # all ranks have the same command line
+        if not rank:  # all ranks have the same command line, but the environment may differ from rank to rank
             say(f"error: {error}")
         return 2
-    return _supervise(Job(place, kind, options, tuple(flags.cases)), flags)
+    return _supervise(job, flags)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,47 +66,39 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _options(flags: argparse.Namespace) -> Options:
-    budget_ms = flags.budget_ms if flags.budget_ms is not None else (10.0 if flags.quick else 40.0)
-    timeout_s = flags.timeout_s if flags.timeout_s is not None else (20.0 if flags.quick else 120.0)
+    def either(value: float | None, usual: float, quick: float) -> float:
+        return value if value is not None else quick if flags.quick else usual
+
+    budget_ms, timeout_s = either(flags.budget_ms, 40.0, 10.0), either(flags.timeout_s, 120.0, 20.0)
     for name, value in (("budget-ms", budget_ms), ("timeout-s", timeout_s), ("silence-s", flags.silence_s)):
         if not 0.1 <= value <= 1e6:
             raise ValueError(f"--{name} = {value:g}: expected 0.1 to 1e6")
     if not 1 <= flags.rounds <= 100:
         raise ValueError(f"--rounds = {flags.rounds}: expected 1 to 100")
-    limit_min = flags.limit_min if flags.limit_min is not None else (_QUICK_MIN if flags.quick else 0.0)
+    limit_min = either(flags.limit_min, 0.0, _QUICK_MIN)
     if not 0.0 <= limit_min <= 1e5:
         raise ValueError(f"--limit-min = {limit_min:g}: expected 0 (no limit) to 1e5")
     only = tuple(part for pattern in flags.only for part in pattern.split(",") if part)
     return Options(only, flags.quick, budget_ms / 1e3, flags.rounds, flags.seed, timeout_s, 60 * limit_min)
 
 
-def _kind(asked: str | None) -> str:
+def _kind(flag: str | None) -> str:
     gpus = torch.cuda.device_count()
-    if asked == "cuda" and not gpus:
+    if flag == "cuda" and not gpus:
         raise ValueError("--device = 'cuda': torch finds no GPU here")
-    return asked or ("cuda" if gpus else "cpu")
+    return flag or ("cuda" if gpus else "cpu")
 
 
-def _check_out(out: Path) -> None:
-    if out.suffix != ".jsonl":
-        raise ValueError(f"--out = {str(out)!r}: expected a name that ends in .jsonl")
-    if out.is_dir():
-        raise ValueError(f"--out = {str(out)!r}: is a folder")
-
-
-def _list(options: Options, kind: str, modules: tuple[str, ...]) -> int:
-    facts = facts_here(kind, ((0,),), 1)
-    the_plan = plan(facts, replace(options, rounds=1), all_cases(facts, modules))
+def _list(job: Job) -> int:
+    facts = machine_facts(job.kind, ((0,),), 1)
+    the_plan = plan(facts, replace(job.options, rounds=1), all_cases(facts, job.modules))
     for key in sorted(visit.case.key for visit in the_plan.visits):
         print(key)
-    say(f"{len(the_plan.visits)} cases, about {duration(the_plan.expected_s)} a round, on {_described(facts)}")
-    for reason, count in the_plan.left_out.items():
-        say(f"left out: {count} cases: {reason}")
+    machine = f"one GPU with {facts.sms} SMs" if facts.cuda else "one CPU rank"
+    say(f"{len(the_plan.visits)} cases, about {duration(the_plan.expected_s)} a round, on {machine}")
+    for line in left_out(the_plan.left_out):
+        say(line)
     return 0
-
-
-def _described(facts: Facts) -> str:
-    return f"one GPU with {facts.sms} SMs" if facts.cuda else "one CPU rank"
 
 
 def _supervise(job: Job, flags: argparse.Namespace) -> int:

@@ -1,37 +1,72 @@
-"""The device seam: where tensors live, what waiting means, and how long work takes by the device's own clock."""
+"""The device seam: where tensors live, what waiting means, and how long work takes by the device's own clock.
+
+`CpuDevice` says what each method does; those of `CudaDevice` do the same on a GPU.
+"""
 
 import contextlib
 import ctypes
 import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from .case import Act
-
 _SPIN_HZ = 2e9  # cycles of `torch.cuda._sleep` per second, roughly
 _LONGEST_HOLD_S = 0.02
+_EVENT_S = 5e-6  # of the host, to make and record an event, at the most
 _CPU_FLUSH_BYTES = 64e6
 _QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"  # as many as there can be: streams that share one wait for each other
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt, <malloc.h>
 
+Act = Callable[[], object]
+"""Does the thing once: enqueues work on the current stream, or has done it when it returns."""
 
-class Device(Protocol):
-    """What differs between kinds of devices."""
+Marks = list[float]
+"""Seconds on a clock that all lanes share: where a lane began, and where each of its acts ended."""
 
-    kind: str
-    torch_device: torch.device
-    collectives: str  # what torch.distributed calls the library
+
+@dataclass(frozen=True)
+class Lane:
+    """An act, how often it is repeated, and what the host needs to issue it once."""
+
+    act: Act
+    repeats: int
+    issue_s: float
+
+    @property
+    def total_issue_s(self) -> float:
+        """Seconds that the host needs to issue all of it, with its marks."""
+        return (self.issue_s + _EVENT_S) * (self.repeats + 1)
+
+
+class CpuDevice:
+    """Host memory and Gloo: an act has ended when it returns."""
+
+    kind = "cpu"
+    torch_device = torch.device("cpu")
+    collectives = "gloo"  # what torch.distributed calls the library
+
+    def __init__(self) -> None:
+        # Keep freed memory, as CUDA's caching allocator does: else each call of a case may or may not take its pages
+        # from the system anew. Only glibc has mallopt.
+        with contextlib.suppress(AttributeError, OSError):
+            libc = ctypes.CDLL(None)
+            libc.mallopt(_M_MMAP_MAX, 0)
+            libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        self._flush = torch.zeros(int(_CPU_FLUSH_BYTES), dtype=torch.uint8)
+        self._threads = ThreadPoolExecutor(max_workers=4)
 
     def synchronize(self) -> None:
         """Wait for everything that was issued."""
 
-    def host(self, size_bytes: int, pinned: bool = True) -> torch.Tensor:
+    def host_memory(self, size_bytes: int, pinned: bool = True) -> torch.Tensor:
         """Host memory as bytes, written once; pinned where that means something."""
+        return torch.ones(size_bytes, dtype=torch.uint8)
 
     def pin(self, memory: torch.Tensor) -> None:
         """Pin host memory that is there already, until `unpin`."""
@@ -47,68 +82,44 @@ class Device(Protocol):
         `cold` empties the caches before, `align` brings ranks together. What the host needs to issue an act
         (`issue_s`) is not in it as far as the device's queue is deep.
         """
+        samples = []
+        for _ in range(repeats):
+            if cold:
+                self._flush.add_(1)
+            if align:
+                align()
+            start = time.perf_counter()
+            for _ in range(inner):
+                act()
+            samples.append((time.perf_counter() - start) / inner)
+        return samples
 
-    def at_once(self, acts: Sequence[Act]) -> Act:
+    def concurrent_act(self, acts: Sequence[Act]) -> Act:
         """One act that does several at the same time and ends when all have."""
 
-
-class CpuDevice:
-    """Host memory and Gloo: an act has ended when it returns."""
-
-    kind = "cpu"
-    torch_device = torch.device("cpu")
-    collectives = "gloo"
-
-    def __init__(self) -> None:
-        _keep_freed_memory()
-        self._flush = torch.zeros(int(_CPU_FLUSH_BYTES), dtype=torch.uint8)
-        self._threads = ThreadPoolExecutor(max_workers=4)
-
-    def synchronize(self) -> None:
-        """Nothing is ever pending."""
-
-    def host(self, size_bytes: int, pinned: bool = True) -> torch.Tensor:
-        """Plain memory."""
-        return torch.ones(size_bytes, dtype=torch.uint8)
-
-    def pin(self, memory: torch.Tensor) -> None:
-        """Means nothing here."""
-
-    def unpin(self, memory: torch.Tensor) -> None:
-        """Nor does this."""
-
-    def times(
-        self, act: Act, repeats: int, inner: int, cold: bool, issue_s: float, align: Act | None = None
-    ) -> list[float]:
-        """By the monotonic clock."""
-        return [self._time(act, inner, cold, align) for _ in range(repeats)]
-
-    def _time(self, act: Act, inner: int, cold: bool, align: Act | None) -> float:
-        if cold:
-            self._flush.add_(1)
-        if align:
-            align()
-        start = time.perf_counter()
-        for _ in range(inner):
-            act()
-        return (time.perf_counter() - start) / inner
-
-    def at_once(self, acts: Sequence[Act]) -> Act:
-        """A thread each."""
-
-        def all_of_them() -> None:
+        def do_all() -> None:
             for future in [self._threads.submit(act) for act in acts]:
                 future.result()
 
-        return all_of_them
+        return do_all
 
+    def run_lanes(self, lanes: Sequence[Lane]) -> list[Marks]:
+        """Run one or two lanes at the same time, the last one in this thread, or on the current stream."""
+        start = threading.Barrier(len(lanes))  # so that none begins before all are there
 
-def _keep_freed_memory() -> None:
-    """As CUDA's caching allocator does: else each call of a case may or may not take its pages from the system anew."""
-    with contextlib.suppress(AttributeError, OSError):  # another libc than glibc
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_MAX, 0)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        def walk(lane: Lane) -> Marks:
+            start.wait()
+            marks = [time.perf_counter()]
+            for _ in range(lane.repeats):
+                lane.act()
+                marks.append(time.perf_counter())
+            return marks
+
+        *others, last = lanes
+        with ThreadPoolExecutor(max_workers=max(len(others), 1)) as threads:
+            walking = [threads.submit(walk, lane) for lane in others]
+            marks = walk(last)
+            return [*(thread.result() for thread in walking), marks]
 
 
 class CudaDevice:
@@ -118,7 +129,10 @@ class CudaDevice:
     collectives = "nccl"
 
     def __init__(self, local_rank: int):
-        _issue_without_waiting()
+        # Before CUDA starts: calls that wait, or streams that share a queue, as Megatron wants them, would be timed.
+        os.environ.update([_QUEUES])
+        for name in _BLOCKING:
+            os.environ.pop(name, None)
         # Slurm may show each task its own GPU only, as number 0
         self.torch_device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(self.torch_device)
@@ -129,7 +143,7 @@ class CudaDevice:
         """Wait for the device."""
         torch.cuda.synchronize(self.torch_device)
 
-    def host(self, size_bytes: int, pinned: bool = True) -> torch.Tensor:
+    def host_memory(self, size_bytes: int, pinned: bool = True) -> torch.Tensor:
         """Pinned memory lets the copy engine read it without a staging copy."""
         memory = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=pinned)
         return memory.fill_(1)  # a page that was never written is no page yet
@@ -155,31 +169,27 @@ class CudaDevice:
     ) -> list[float]:
         """Between events; a spin kernel holds the stream while the host issues, so that the host is not timed."""
         acts = inner + (align is not None)  # that one is issued behind the spin kernel too
-        hold = int(min(1.5 * issue_s * acts + 2e-5, _LONGEST_HOLD_S) * _SPIN_HZ)
-        pairs = [self._between_events(act, inner, cold, hold, align) for _ in range(repeats)]
+        pairs = []
+        for _ in range(repeats):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            if cold:
+                self._flush.zero_()
+            _hold_stream(1.5 * issue_s * acts + 2e-5)
+            if align:
+                align()
+            start.record()
+            for _ in range(inner):
+                act()
+            end.record()
+            pairs.append((start, end))
         self.synchronize()
         return [1e-3 * start.elapsed_time(end) / inner for start, end in pairs]
 
-    def _between_events(
-        self, act: Act, inner: int, cold: bool, hold: int, align: Act | None
-    ) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        if cold:
-            self._flush.zero_()
-        torch.cuda._sleep(hold)
-        if align:
-            align()
-        start.record()
-        for _ in range(inner):
-            act()
-        end.record()
-        return start, end
-
-    def at_once(self, acts: Sequence[Act]) -> Act:
+    def concurrent_act(self, acts: Sequence[Act]) -> Act:
         """A stream each; the current stream waits for all."""
         streams = [torch.cuda.Stream(self.torch_device) for _ in acts]
 
-        def all_of_them() -> None:
+        def issue_all() -> None:
             main = torch.cuda.current_stream(self.torch_device)
             for stream, act in zip(streams, acts, strict=True):
                 stream.wait_stream(main)
@@ -188,14 +198,41 @@ class CudaDevice:
             for stream in streams:
                 main.wait_stream(stream)
 
-        return all_of_them
+        return issue_all
+
+    def run_lanes(self, lanes: Sequence[Lane]) -> list[Marks]:
+        """The last of two lanes runs on the current stream, the other on a new one: several new ones may share a queue.
+
+        A spin kernel holds both back while the host issues, so that the host is not timed. The lane that is issued
+        sooner goes first: the other may be longer than a queue (1024), and the host then waits for the device.
+        """
+        main = torch.cuda.current_stream(self.torch_device)
+        _hold_stream(1.5 * sum(lane.total_issue_s for lane in lanes) + 1e-4)
+        gate = torch.cuda.Event(enable_timing=True)
+        gate.record()
+        streams = [main] if len(lanes) == 1 else [torch.cuda.Stream(self.torch_device), main]
+        order = sorted(range(len(lanes)), key=lambda at: lanes[at].total_issue_s)
+        events = {at: _issue_lane(streams[at], gate, lanes[at]) for at in order}
+        self.synchronize()
+        return [[1e-3 * gate.elapsed_time(event) for event in events[at]] for at in range(len(lanes))]
 
 
-def _issue_without_waiting() -> None:
-    """Before CUDA starts: calls that wait, or streams that share a queue, as Megatron wants them, would be timed."""
-    os.environ.update([_QUEUES])
-    for name in _BLOCKING:
-        os.environ.pop(name, None)
+Device = CpuDevice | CudaDevice
+
+
+def _hold_stream(seconds: float) -> None:
+    torch.cuda._sleep(int(min(seconds, _LONGEST_HOLD_S) * _SPIN_HZ))
+
+
+def _issue_lane(stream: torch.cuda.Stream, gate: torch.cuda.Event, lane: Lane) -> list[torch.cuda.Event]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(lane.repeats + 1)]
+    stream.wait_event(gate)
+    with torch.cuda.stream(stream):
+        events[0].record()
+        for event in events[1:]:
+            lane.act()
+            event.record()
+    return events
 
 
 def pick_device(kind: str, local_rank: int) -> Device:

@@ -32,14 +32,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Any
 
-from .records import key_of, read_records
-from .show import seconds
-from .statistics import median, quantile
+from .records import Record, read_records, record_key
+from .show import format_seconds, quantile
 
-Record = Mapping[str, Any]
 Rounds = Mapping[Any, Sequence[float]]
 """Logarithms of the samples of one case in one file, by round."""
 
@@ -58,10 +56,12 @@ _SAME_FAMILY = 5
 _NORMAL = NormalDist()
 _MEDIAN_OF_NORMAL = _NORMAL.inv_cdf(0.75)
 _OF_MEDIANS = math.sqrt(math.pi / 2)
+_LISTED = 10
+_SOFTWARE = ("gpu", "cpu", "driver", "cuda", "torch", "collectives", "nodes", "threads", "suite", "runcast")
 
 
 @dataclass(frozen=True)
-class Moved:
+class Change:
     """A case whose ratio of medians, B over A, lies outside `low` to `high`; seconds of one act."""
 
     case: str
@@ -76,7 +76,7 @@ class Moved:
         return self.after_s / self.before_s
 
     @property
-    def beyond(self) -> float:
+    def own_ratio(self) -> float:
         """Its ratio over what all cases share: how far it moved by itself."""
         return self.ratio / math.sqrt(self.low * self.high)
 
@@ -85,23 +85,18 @@ class Moved:
 class Drift:
     """What two files differ by; `shared` is the ratio of all cases and `shared_band` what it may be by chance."""
 
-    moved: tuple[Moved, ...]
+    changes: tuple[Change, ...]
     compared: int
     shared: float
     shared_band: float
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    changed: tuple[str, ...]
+    software: tuple[str, ...]
 
     @property
-    def shared_moved(self) -> bool:
+    def machine_changed(self) -> bool:
         """Whether the machine as a whole is slower or faster."""
         return abs(math.log(self.shared)) > math.log1p(self.shared_band)
-
-    @property
-    def anything(self) -> bool:
-        """Whether a case or the machine as a whole has moved."""
-        return bool(self.moved) or self.shared_moved
 
 
 @dataclass(frozen=True)
@@ -109,59 +104,58 @@ class _Pair:
     """One case in both files; `noise` is the standard error of `x`, relative."""
 
     case: str
-    family: str
-    x: float
     noise: float
     before: float  # log of the median, in us
     after: float
     floor: float
 
+    @property
+    def x(self) -> float:
+        return self.after - self.before
 
-def moved(a: Iterable[Record], b: Iterable[Record]) -> list[Moved]:
-    """The cases of both files that have moved, the furthest first."""
-    return list(compare(a, b).moved)
 
+def compare(a: Sequence[Record], b: Sequence[Record]) -> Drift:
+    """All that two files differ by; the order of their records does not matter, failed and wrong ones do not count.
 
-def compare(a: Iterable[Record], b: Iterable[Record]) -> Drift:
-    """All that two files differ by; the order of their records does not matter, failed and wrong ones do not count."""
-    first, second = list(a), list(b)
-    before, after = _cases(first), _cases(second)
+    Changes are sorted, the furthest first.
+    """
+    before, after = _cases(a), _cases(b)
     both = sorted(before.keys() & after.keys())
     few = len(both) < MANY
-    pairs = _with_typical([_pair(case, before[case], after[case], few) for case in both])
-    shared = 0.0 if few else median([pair.x for pair in pairs])
-    wider = _wider(pairs, shared)
+    pairs = _with_family_noise([_pair(case, before[case], after[case], few) for case in both])
+    shared = 0.0 if few else median(pair.x for pair in pairs)
+    far = [abs(pair.x - shared) / pair.noise for pair in pairs if pair.noise]
+    wider = max(median(far) / _MEDIAN_OF_NORMAL, 1.0) if len(far) >= MANY else 1.0  # than noise explains, most cases
+    shared_noise = [_shared_noise([cases[case] for case in both]) for cases in (before, after)]
     return Drift(
-        moved=_moved(pairs, shared, wider),
+        changes=_changes(pairs, shared, wider),
         compared=len(pairs),
         shared=math.exp(shared),
-        shared_band=_shared_band(before, after, both, pairs, wider),
+        shared_band=_shared_band(pairs, wider, shared_noise),
         only_a=tuple(sorted(before.keys() - after.keys())),
         only_b=tuple(sorted(after.keys() - before.keys())),
-        changed=_changed(first, second),
+        software=_software_changes(a, b),
     )
 
 
 def _cases(records: Iterable[Record]) -> dict[str, Rounds]:
     """Cases with their rounds; samples that are no times are skipped."""
-    found: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
+    cases: dict[str, dict[Any, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         if record.get("samples") and "error" not in record and not record.get("wrong"):
             times = [math.log(us) for us in record["samples"] if 0 < us < math.inf]
             if times:
-                found[key_of(record)][record.get("round", 0)] += times
-    return dict(found)
+                cases[record_key(record)][record.get("round", 0)] += times
+    return dict(cases)
 
 
 def _pair(case: str, a: Rounds, b: Rounds, few: bool) -> _Pair:
-    before, after = _middle(a), _middle(b)
     floor = BLIND_FLOOR if few or min(len(a), len(b)) < 2 else FLOOR
-    family = case.partition("/")[0]
-    return _Pair(case, family, after - before, math.hypot(_noise(a), _noise(b)), before, after, math.log1p(floor))
+    return _Pair(case, math.hypot(_noise(a), _noise(b)), _middle(a), _middle(b), math.log1p(floor))
 
 
 def _middle(rounds: Rounds) -> float:
-    return median([x for samples in rounds.values() for x in samples])
+    return median(x for samples in rounds.values() for x in samples)
 
 
 def _noise(rounds: Rounds) -> float:
@@ -182,48 +176,39 @@ def _scatter(values: Sequence[float]) -> float:
     return (quantile(values, 0.95) - quantile(values, 0.05)) / (2 * quantile(expected, 0.95))
 
 
-def _with_typical(pairs: Sequence[_Pair]) -> list[_Pair]:
+def _with_family_noise(pairs: Sequence[_Pair]) -> list[_Pair]:
     """Each with the typical noise of its family, where its own is less."""
     families = defaultdict(list)
     for pair in pairs:
-        families[pair.family].append(pair.noise)
+        families[pair.case.partition("/")[0]].append(pair.noise)
     overall = [pair.noise for pair in pairs]
     typical = {name: median(own if len(own) >= _SAME_FAMILY else overall) for name, own in families.items()}
-    return [replace(pair, noise=max(pair.noise, typical[pair.family])) for pair in pairs]
+    return [replace(pair, noise=max(pair.noise, typical[pair.case.partition("/")[0]])) for pair in pairs]
 
 
-def _wider(pairs: Sequence[_Pair], shared: float) -> float:
-    """By how much more than their noise most cases differ, 1 at least."""
-    far = [abs(pair.x - shared) / pair.noise for pair in pairs if pair.noise]
-    return max(median(far) / _MEDIAN_OF_NORMAL, 1.0) if len(far) >= MANY else 1.0
-
-
-def _moved(pairs: Sequence[_Pair], shared: float, wider: float) -> tuple[Moved, ...]:
+def _changes(pairs: Sequence[_Pair], shared: float, wider: float) -> tuple[Change, ...]:
     z = _NORMAL.inv_cdf(1 - FALSE_ALARMS / (2 * max(len(pairs), MANY)))
-    found = []
+    changes = []
     for pair in pairs:
         half = pair.floor + z * wider * pair.noise
         if abs(pair.x - shared) > half:
             before_s, after_s = math.exp(pair.before) * 1e-6, math.exp(pair.after) * 1e-6
-            found.append(Moved(pair.case, before_s, after_s, math.exp(shared - half), math.exp(shared + half)))
-    return tuple(sorted(found, key=lambda one: (-abs(math.log(one.beyond)), one.case)))
+            changes.append(Change(pair.case, before_s, after_s, math.exp(shared - half), math.exp(shared + half)))
+    return tuple(sorted(changes, key=lambda one: (-abs(math.log(one.own_ratio)), one.case)))
 
 
-def _shared_band(
-    a: Mapping[str, Rounds], b: Mapping[str, Rounds], both: Sequence[str], pairs: Sequence[_Pair], wider: float
-) -> float:
+def _shared_band(pairs: Sequence[_Pair], wider: float, shared_noise: Sequence[float]) -> float:
     """Relative change of all cases together that chance explains: the floor and three standard errors.
 
     Those of a median over cases, and of what all cases of a round share.
     """
     if not pairs:
         return FLOOR
-    own = _OF_MEDIANS * wider * median([pair.noise for pair in pairs]) / math.sqrt(len(pairs))
-    together = [_noise_of_rounds([cases[case] for case in both]) for cases in (a, b)]
-    return math.expm1(max(pair.floor for pair in pairs) + 3 * math.hypot(own, *together))
+    own = _OF_MEDIANS * wider * median(pair.noise for pair in pairs) / math.sqrt(len(pairs))
+    return math.expm1(max(pair.floor for pair in pairs) + 3 * math.hypot(own, *shared_noise))
 
 
-def _noise_of_rounds(cases: Iterable[Rounds]) -> float:
+def _shared_noise(cases: Iterable[Rounds]) -> float:
     """Standard error of what all cases share, from how their rounds differ together."""
     shifts: dict[Any, list[float]] = defaultdict(list)
     for rounds in cases:
@@ -233,48 +218,34 @@ def _noise_of_rounds(cases: Iterable[Rounds]) -> float:
     return _scatter([median(shift) for shift in shifts.values()]) / math.sqrt(max(len(shifts), 1))
 
 
-def report(drift: Drift) -> str:
-    """What `compare` finds, as text: the machine as a whole first, then the cases that moved, the furthest first."""
-    lines = [*drift.changed, *_summary(drift)]
-    if drift.moved:
-        lines += ["", "      A          B        B/A  explained    case", *map(_line, drift.moved)]
-    for name, cases in (("A", drift.only_a), ("B", drift.only_b)):
-        lines += _listed(f"only in {name}", cases)
-    return "\n".join(lines)
-
-
-def _summary(drift: Drift) -> list[str]:
-    shared = f"all cases together: B takes {drift.shared:.3f} times as long as A"
-    verdict = "moved" if drift.shared_moved else f"within {drift.shared_band:.1%}, which chance explains"
-    few = f"fewer than {MANY} cases: what they share is not told from what each did"
-    return [
-        f"{shared} ({verdict})" if drift.compared >= MANY else few,
-        f"{len(drift.moved)} of {drift.compared} cases moved beyond that"
-        f" (of noise alone: {FALSE_ALARMS:g} per comparison)",
-    ]
-
-
-def _line(one: Moved) -> str:
-    times = f"{seconds(one.before_s):>9}  {seconds(one.after_s):>9}"
-    return f"{times}  {one.ratio:7.3f}  {one.low:.2f} to {one.high:.2f}  {one.case}"
-
-
-_LISTED = 10
-
-
-def _listed(title: str, cases: Sequence[str]) -> list[str]:
-    more = [f"  and {len(cases) - _LISTED} more"] if len(cases) > _LISTED else []
-    return ["", f"{title}: {len(cases)}", *(f"  {case}" for case in cases[:_LISTED]), *more] if cases else []
-
-
-_SOFTWARE = ("gpu", "cpu", "driver", "cuda", "torch", "collectives", "nodes", "threads", "suite", "runcast")
-
-
-def _changed(a: Sequence[Record], b: Sequence[Record]) -> tuple[str, ...]:
+def _software_changes(a: Sequence[Record], b: Sequence[Record]) -> tuple[str, ...]:
     """What differs between the machines and their software, as far as both tell."""
     before, after = ({**next((r for r in file if r.get("group") == "environment"), {})} for file in (a, b))
     both = [key for key in _SOFTWARE if key in before and key in after and before[key] != after[key]]
     return tuple(f"{key}: {before[key]} in A, {after[key]} in B" for key in both)
+
+
+def report(drift: Drift) -> str:
+    """What `compare` finds, as text: the machine as a whole first, then the cases that moved, the furthest first."""
+    chance = f"within {drift.shared_band:.1%}, which chance explains"
+    together = f"B takes {drift.shared:.3f} times as long as A ({'moved' if drift.machine_changed else chance})"
+    few = f"fewer than {MANY} cases: what they share is not told from what each did"
+    moved = f"{len(drift.changes)} of {drift.compared} cases moved beyond that"
+    lines = [
+        *drift.software,
+        f"all cases together: {together}" if drift.compared >= MANY else few,
+        f"{moved} (of noise alone: {FALSE_ALARMS:g} per comparison)",
+    ]
+    if drift.changes:
+        lines += ["", "      A          B        B/A  explained    case"]
+    for one in drift.changes:
+        times = f"{format_seconds(one.before_s):>9}  {format_seconds(one.after_s):>9}"
+        lines.append(f"{times}  {one.ratio:7.3f}  {one.low:.2f} to {one.high:.2f}  {one.case}")
+    for name, cases in (("A", drift.only_a), ("B", drift.only_b)):
+        more = [f"  and {len(cases) - _LISTED} more"] if len(cases) > _LISTED else []
+        if cases:
+            lines += ["", f"only in {name}: {len(cases)}", *(f"  {case}" for case in cases[:_LISTED]), *more]
+    return "\n".join(lines)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -291,9 +262,9 @@ def run(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    found = compare(before, after)
-    if not found.compared:
+    drift = compare(before, after)
+    if not drift.compared:
         print(f"error: {flags.a} and {flags.b} have no measured case in common", file=sys.stderr)
         return 2
-    print(report(found))
-    return 1 if found.anything else 0
+    print(report(drift))
+    return 1 if drift.changes or drift.machine_changed else 0

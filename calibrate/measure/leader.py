@@ -1,22 +1,21 @@
 """What rank 0 does beside supervising its worker: the file of records, the plan, and what the user sees."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import telling
+from . import messages
 from .case import Facts
 from .cases import all_cases
-from .child import Job
 from .environment import identity
+from .job import Job
+from .messages import Progress, RunEndError
 from .plan import Plan, plan
-from .records import Writer, read_records, record_of, visits_in
-from .telling import Progress, RunEndError
+from .records import Writer, read_records, visits_in
 
 
 class Leader:
-    """A `Listener`: knows what is done, writes what comes."""
+    """Knows what is done, writes what comes."""
 
     def __init__(self, job: Job, out: Path, retry: bool):
         self.job, self.out, self.retry = job, out, retry
@@ -26,8 +25,8 @@ class Leader:
         self.progress = Progress(0, 0.0)
         self.writer: Writer | None = None
 
-    def heard(self, message: dict[str, Any]) -> None:
-        """From this rank's worker."""
+    def handle(self, message: dict[str, Any]) -> None:
+        """A message of this rank's worker."""
         if "facts" in message:
             self._begin(Facts.from_json(message["facts"]), message["environment"])
         elif "begin" in message:
@@ -36,8 +35,8 @@ class Leader:
         elif "record" in message:
             self._write(message["position"], message["record"])
 
-    def gave_up(self, position: int, reason: str) -> None:
-        """A visit that no rank will finish, unless it has been written already; later rounds spare that case.
+    def give_up(self, position: int, reason: str) -> None:
+        """No rank will finish this visit, unless it has been written already; later rounds spare that case.
 
         They get a record too, so that neither they nor the same command afterwards run into it again.
         """
@@ -45,18 +44,19 @@ class Leader:
             return
         visits = self.plan.visits
         for later in [left for left in self.left if visits[left].case.key == visits[position].case.key]:
-            told = reason if later == position else f"spared, since an earlier round gave up: {reason}"
-            self._write(later, record_of(visits[later].case, visits[later].round, told))
+            error = reason if later == position else f"spared, since an earlier round gave up: {reason}"
+            self._write(later, visits[later].case.record(visits[later].round, error))
 
     def todo(self, after: int) -> list[int]:
-        """Positions that are left."""
+        """Positions that are left after that one."""
         return [position for position in self.left if position > after]
 
     def close(self) -> None:
         """No more records; say what there is."""
         if self.writer is not None:
             self.writer.close()
-            self._say(telling.summary(self.records), telling.verdict(self.records, len(self.left), self.out))
+            verdict = messages.verdict(self.records, len(self.left), self.out)
+            self._say([*messages.summary(self.records), *verdict])
 
     def _begin(self, facts: Facts, environment: dict[str, Any]) -> None:
         """Once the first worker knows the machine: what there is to do here."""
@@ -70,25 +70,24 @@ class Leader:
         except OSError as error:
             raise RunEndError(2, f"--out = {str(self.out)!r}: {error.strerror}") from None
         done = visits_in(before, failed_too=not self.retry)
-        visits = enumerate(self.plan.visits)
-        self.left = [position for position, visit in visits if (visit.case.key, visit.round) not in done]
+        visits = self.plan.visits
+        self.left = [position for position, visit in enumerate(visits) if (visit.case.key, visit.round) not in done]
         if not before:
             self._append(environment)
-        left_s = sum(self.plan.visits[position].expected_s for position in self.left)
+        left_s = sum(visits[position].expected_s for position in self.left)
         self.progress = Progress(len(self.left), left_s)
-        in_file = len(self.plan.visits) - len(self.left)
         self._say(
-            [telling.machine(environment, facts)],
-            telling.warnings(environment, facts),
-            telling.left_out(self.plan.left_out),
-            [telling.work(len(self.left), in_file, left_s, self.out)],
+            [
+                messages.machine_line(environment, facts),
+                *messages.warnings(environment, facts),
+                *messages.left_out(self.plan.left_out),
+                messages.work_line(len(self.left), len(visits) - len(self.left), left_s, self.out),
+            ]
         )
 
     def _check_same_machine(self, before: list[dict[str, Any]], environment: dict[str, Any]) -> None:
         """A file holds records of one machine and one software."""
-        if not before:
-            return
-        for key, value in identity(environment).items():
+        for key, value in identity(environment).items() if before else ():
             known, here = before[0].get(key), json.loads(json.dumps(value))
             if known != here:
                 raise ValueError(
@@ -99,7 +98,7 @@ class Leader:
         self._append(record)
         self.records.append(record)
         self.left.remove(position)
-        self.progress.done()
+        self.progress.end()
         key = self.plan.visits[position].case.key
         if "error" in record:
             self.progress.line(f"failed: {key}: {record['error']}")
@@ -113,7 +112,6 @@ class Leader:
         except OSError as error:
             raise RunEndError(1, f"cannot write {self.out}: {error.strerror}") from None
 
-    def _say(self, *parts: Iterable[str]) -> None:
-        for lines in parts:
-            for line in lines:
-                self.progress.line(line)
+    def _say(self, lines: list[str]) -> None:
+        for line in lines:
+            self.progress.line(line)

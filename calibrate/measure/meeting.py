@@ -1,4 +1,4 @@
-"""How the processes of a run meet: one key-value store, the process groups of teams, and who is alive.
+"""How the processes of a run meet: one key-value store, and who is alive.
 
 Every supervisor counts its beats in the store, and looks at the counts of others.
 """
@@ -8,14 +8,14 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from .place import Place
-from .telling import GO_ON, say
+from .job import Place
+from .messages import GO_ON, say
 
 _CONNECT = timedelta(minutes=5)  # nodes of a job may start one after the other
 FOREVER = timedelta(days=7)  # whoever waits this long is ended by its supervisor
@@ -29,23 +29,26 @@ class Board:
     """
 
     def __init__(self, place: Place, holds: bool = False):
-        store = _told(
-            lambda: dist.TCPStore(place.host, place.port, is_master=holds, wait_for_workers=False, timeout=_CONNECT)
-        )
+        address = place.host, place.port
+        store = _call_store(lambda: dist.TCPStore(*address, is_master=holds, wait_for_workers=False, timeout=_CONNECT))
         self.port: int = store.port
         self._store = dist.PrefixStore(f"runcast/{place.epoch}", store)
 
     def post(self, name: str, value: Any) -> None:
         """Leave a value."""
-        _told(lambda: self._store.set(name, json.dumps(value)))
+        _call_store(lambda: self._store.set(name, json.dumps(value)))
 
     def post_first(self, name: str, value: Any) -> None:
         """Leave a value, unless somebody has already."""
-        _told(lambda: self._store.compare_set(name, "", json.dumps(value)))
+        _call_store(lambda: self._store.compare_set(name, "", json.dumps(value)))
 
-    def seen(self, name: str) -> Any:
+    def end_run(self, code: int, line: str = "") -> None:
+        """The run is over with this exit code and line, unless somebody has ended it already."""
+        self.post_first("over", {"code": code, "line": line})
+
+    def peek(self, name: str) -> Any:
         """The value if it is there, else None."""
-        return self.read(name) if _told(lambda: self._store.check([name])) else None
+        return self.read(name) if _call_store(lambda: self._store.check([name])) else None
 
     def read(self, name: str) -> Any:
         """The value, once it is there."""
@@ -54,32 +57,23 @@ class Board:
             self._store.wait([name], FOREVER)
             return bytes(self._store.get(name))
 
-        return json.loads(_told(wait))
+        return json.loads(_call_store(wait))
 
     def forget(self, name: str) -> None:
         """Nobody reads it any more."""
-        _told(lambda: self._store.delete_key(name))
+        _call_store(lambda: self._store.delete_key(name))
 
-    def under(self, prefix: str) -> Any:
+    def prefix_store(self, prefix: str) -> Any:
         """A store for torch.distributed, which keeps its own keys there."""
         return dist.PrefixStore(prefix, self._store)
 
 
-def _told(act: Callable[[], Any]) -> Any:
+def _call_store(act: Callable[[], Any]) -> Any:
     """What the store does, its own errors (torch's DistError is a RuntimeError) as one line."""
     try:
         return act()
     except RuntimeError as error:
         raise ConnectionError(str(error).partition("\n")[0]) from None
-
-
-def join_groups(
-    teams: Iterable[tuple[int, ...]], place: Place, backend: str, store: Any, timeout_s: float
-) -> dict[tuple[int, ...], Any]:
-    """A process group for each team of several ranks; every rank must call this with the same teams."""
-    timeout = timedelta(seconds=timeout_s)
-    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.ranks, timeout=timeout)
-    return {team: dist.new_group(list(team), timeout=timeout) for team in sorted(teams)}
 
 
 _BEAT_S = 1.0
@@ -100,29 +94,24 @@ class Pulse:
         self.done = threading.Event()
 
     def beat(self) -> None:
-        """Once a second.
-
-        Raises:
-            RunEndError: a rank has been silent for too long.
-        """
+        """Once a second; a rank that has been silent for too long ends the run."""
         now = time.monotonic()
         if now < self.next:
             return
         self.count, self.next = self.count + 1, now + _BEAT_S
         self.board.post(f"alive/{self.rank}", self.count)
         for rank in self.others:
-            count = self.board.seen(f"alive/{rank}")
+            count = self.board.peek(f"alive/{rank}")
             before, since = self.last.get(rank, (None, now))
             self.last[rank] = (count, since if count == before else now)
             if now - self.last[rank][1] > self.silence_s:
-                self._lost(rank)
+                self.board.end_run(1, f"rank {rank} has been silent for {self.silence_s:g} s and is lost")
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """Inside it this process ends if no beat has come through for too long; its worker ends with it."""
         self.done.clear()
-        thread = threading.Thread(target=self._watch, daemon=True)
-        thread.start()
+        threading.Thread(target=self._watch, daemon=True).start()
         try:
             yield
         finally:
@@ -136,7 +125,3 @@ class Pulse:
             elif time.monotonic() - since > self.silence_s + _LAST_S:
                 say(f"error: rank {self.rank}: the store of rank 0 or of the launcher does not answer; {GO_ON}")
                 os._exit(1)
-
-    def _lost(self, rank: int) -> None:
-        line = f"rank {rank} has been silent for {self.silence_s:g} s and is lost"
-        self.board.post_first("over", {"code": 1, "line": line})

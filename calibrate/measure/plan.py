@@ -6,8 +6,7 @@ All ranks compute the same plan, so that a visit can be named by its position.
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from .case import Case, Facts
 from .cases import all_cases
@@ -17,6 +16,15 @@ _CALLS = 8  # of the act in a visit, at the least: warm-up and repeats
 _FIXED_S = 0.02  # of a visit: allocation, agreement among ranks
 _LONGEST_CALL_S, _LONGEST_WIRE_S, _LONGEST_QUICK_S = 1.0, 5.0, 0.1
 """What takes longer is left out: kernels and copies; messages between ranks, 1 GiB say; anything where it is quick."""
+
+_RATES = {
+    "cuda": {"flop": 3e14, "memory": 1e12, "host": 2e10, "wire": 3e10},
+    "cpu": {"flop": 3e10, "memory": 2e9, "host": 2e9, "wire": 3e8},
+}
+"""FLOP/s, and bytes/s of device memory, of the way to the host and of a collective; rough, for estimates only."""
+
+CALL_S, WIRE_CALL_S = {"cuda": 1e-5, "cpu": 3e-5}, {"cuda": 3e-5, "cpu": 5e-4}
+"""Seconds of one small operation, and of one small collective; rough too."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +38,6 @@ class Options:
     seed: int = 0
     timeout_s: float = 120.0
     limit_s: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Options":
-        """From what `to_json` gave."""
-        return cls(**{**values, "only": tuple(values["only"])})
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Plan:
 
     @property
     def expected_s(self) -> float:
-        """Of all visits together."""
+        """Seconds of all visits together."""
         return sum(visit.expected_s for visit in self.visits)
 
 
@@ -70,12 +69,14 @@ def plan(facts: Facts, options: Options, cases: Iterable[Case] | None = None) ->
         ValueError: a pattern names no case, or two cases have one name; one line.
     """
     every = list(all_cases(facts) if cases is None else cases)
-    chosen = [case for case in every if not options.only or any(matches(case.key, p) for p in options.only)]
     _check_patterns(options.only, every)
-    _check_keys(every)
+    twice = [key for key, count in Counter(case.key for case in every).items() if count > 1]
+    if twice:  # a file of records tells cases apart by their keys
+        raise ValueError(f"two cases are called {twice[0]!r}: expected another name or other params")
     if options.quick:
-        chosen = [case for case in chosen if case.quick]
-        _check_patterns(options.only, [case for case in every if case.quick], " of --quick")
+        every = [case for case in every if case.quick]
+        _check_patterns(options.only, every, " of --quick")
+    chosen = [case for case in every if not options.only or any(matches(case.key, p) for p in options.only)]
     reasons = [_unfit(case, facts, options) for case in chosen]
     fit = [case for case, reason in zip(chosen, reasons, strict=True) if not reason]
     return Plan(_visits(fit, facts, options), Counter(reason for reason in reasons if reason))
@@ -89,13 +90,6 @@ def _check_patterns(patterns: Sequence[str], cases: Sequence[Case], of: str = ""
             raise ValueError(f"--only = {pattern!r}: names no case{of}; families here: {known}{alone}")
 
 
-def _check_keys(every: Iterable[Case]) -> None:
-    """A file of records tells cases apart by their keys."""
-    twice = [key for key, count in Counter(case.key for case in every).items() if count > 1]
-    if twice:
-        raise ValueError(f"two cases are called {twice[0]!r}: expected another name or other params")
-
-
 def _unfit(case: Case, facts: Facts, options: Options) -> str:
     """Why this case is not for this machine; empty if it is."""
     longest = _LONGEST_QUICK_S if options.quick else _LONGEST_WIRE_S if len(case.team) > 1 else _LONGEST_CALL_S
@@ -107,22 +101,22 @@ def _unfit(case: Case, facts: Facts, options: Options) -> str:
 
 
 def call_s(case: Case, facts: Facts) -> float:
-    """About how long one act takes."""
-    each = facts.wire_s if len(case.team) > 1 else facts.call_s
-    return case.flop / facts.flop_per_s + case.bytes / facts.bytes_per_s(case.over) + case.calls * each
-
-
-def _expected_s(case: Case, facts: Facts, options: Options) -> float:
-    """About how long a visit takes: memory is written once, then the budget, or a few calls if they take longer."""
-    fill_s = case.footprint_bytes / facts.bytes_per_s("memory") + _FIXED_S
-    return fill_s + (case.lasts_s or max(1.25 * options.budget_s, _CALLS * call_s(case, facts)))
+    """About how long one act takes, in seconds."""
+    rates, each = _RATES[facts.kind], (WIRE_CALL_S if len(case.team) > 1 else CALL_S)[facts.kind]
+    return case.flop / rates["flop"] + case.bytes / rates[case.over] + case.calls * each
 
 
 def _visits(cases: Sequence[Case], facts: Facts, options: Options) -> tuple[Visit, ...]:
-    """Every round in an order of its own, so that drifts of the machine spread over all cases."""
+    """Every round in an order of its own, so that drifts of the machine spread over all cases.
+
+    A visit writes its memory once; then it takes the budget, or a few calls if they take longer.
+    """
     visits = []
     for visit_round in range(options.rounds):
         order = list(cases)
         random.Random(f"{options.seed}/{visit_round}").shuffle(order)
-        visits += [Visit(case, visit_round, _expected_s(case, facts, options)) for case in order]
+        for case in order:
+            fill_s = case.footprint_bytes / _RATES[facts.kind]["memory"] + _FIXED_S
+            work_s = case.lasts_s or max(1.25 * options.budget_s, _CALLS * call_s(case, facts))
+            visits.append(Visit(case, visit_round, fill_s + work_s))
     return tuple(visits)

@@ -1,26 +1,94 @@
-"""`python -m runcast.calibrate show FILE`: every case of a file in a line, with its median, spread and rate."""
+"""`python -m runcast.calibrate show FILE`: every case of a file in a line, with its median, spread and rate.
+
+Rates are algbw and busbw of collectives, FLOP/s and bytes/s.
+"""
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import median
 
-from .records import key_of, matches, read_records
-from .statistics import median, rates, spread, wide
+from .records import Record, matches, read_records, record_key
 
-
-def table(records: Iterable[dict[str, Any]], only: Sequence[str] = ()) -> list[str]:
-    """Lines, sorted by case: median over all rounds, spread, number of samples, rate; a mark where to look twice."""
-    cases: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        if "round" in record and (not only or any(matches(key_of(record), pattern) for pattern in only)):
-            cases.setdefault(key_of(record), []).append(record)
-    head = f"{'median':>10} {'spread':>7} {'samples':>7} {'cache':5}  {'rate':34} case"
-    return [head, *(_line(key, of) for key, of in sorted(cases.items()))] if cases else []
+WIDE, VERY_WIDE = 0.10, 0.25
+"""Spreads from which a set is called wide and very wide, as torch.utils.benchmark has it."""
 
 
-def seconds(value: float) -> str:
+def quantile(samples: Sequence[float], share: float) -> float:
+    """The value below which this share of the samples lies, linear between samples."""
+    ordered = sorted(samples)
+    at = share * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Interquartile range over median; 0 for a single sample."""
+    middle = median(samples)
+    return (quantile(samples, 0.75) - quantile(samples, 0.25)) / middle if middle else 0.0
+
+
+def spread_word(samples: Sequence[float]) -> str:
+    """`wide`, `very wide`, or nothing."""
+    value = spread(samples)
+    return "very wide" if value > VERY_WIDE else "wide" if value > WIDE else ""
+
+
+def _all_but_own(gpus: int) -> float:
+    return (gpus - 1) / gpus
+
+
+BUS_FACTOR: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda gpus: 2 * _all_but_own(gpus),
+    "all_gather": _all_but_own,
+    "reduce_scatter": _all_but_own,
+    "all_to_all": _all_but_own,
+    "all_to_all_skewed": _all_but_own,
+    "broadcast": lambda _gpus: 1.0,
+    "reduce": lambda _gpus: 1.0,
+}
+"""Bytes through the busiest link over bytes, by collective."""
+
+
+def bandwidths(name: str, gpus: int, size_bytes: float, seconds: float) -> tuple[float, float]:
+    """algbw and busbw in bytes/s, as nccl-tests defines them (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+
+    With S the size as each collective counts it, t the time and B what a rank can send to the outside:
+
+    algbw = S/t. It falls with more ranks even where the hardware is used alike; busbw corrects that so that it can be
+    held against the rate of a link, whatever the algorithm (unless the network reduces):
+
+    - all-reduce: every element needs n-1 additions and n assignments, of which one is in place: 2(n-1) transfers over
+      n links, t = S/B 2(n-1)/n, so busbw = algbw 2(n-1)/n
+    - reduce-scatter is the half that adds, all-gather the half that assigns: busbw = algbw (n-1)/n, with S the array of
+      all ranks
+    - all-to-all: a rank keeps 1/n of the S that it sends: busbw = algbw (n-1)/n
+    - broadcast: all of S leaves the root, whose link is alone: busbw = algbw; so it does into the root of a reduce
+    """
+    algbw = size_bytes / seconds
+    return algbw, algbw * BUS_FACTOR[name](gpus)
+
+
+def rates(record: Record, seconds: float) -> str:
+    """What a call of so many seconds reaches, in words: `25 GB/s`, `300 TFLOP/s`; empty where only time counts."""
+    if record["group"] == "collectives" and record["case"] in BUS_FACTOR:
+        algbw, busbw = bandwidths(record["case"], record["params"]["gpus"], record["bytes"], seconds)
+        return f"algbw {_format_rate(algbw, 'B/s')}, busbw {_format_rate(busbw, 'B/s')}"
+    if record.get("flop"):
+        return _format_rate(record["flop"] / seconds, "FLOP/s")
+    return _format_rate(record["bytes"] / seconds, "B/s") if record.get("bytes") else ""
+
+
+def _format_rate(rate: float, unit: str) -> str:
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.3g} {prefix}{unit}"
+    return f"{rate:.3g} {unit}"
+
+
+def format_seconds(value: float) -> str:
     """In the unit that suits: `12.3 us`."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if value >= size:
@@ -28,18 +96,27 @@ def seconds(value: float) -> str:
     return f"{value * 1e6:.3g} us"
 
 
-def _line(key: str, records: Sequence[dict[str, Any]]) -> str:
+def table(records: Iterable[Record], only: Sequence[str] = ()) -> list[str]:
+    """Lines, sorted by case: median over all rounds, spread, number of samples, rate; a mark where to look twice."""
+    cases: dict[str, list[Record]] = {}
+    for record in records:
+        if "round" in record and (not only or any(matches(record_key(record), pattern) for pattern in only)):
+            cases.setdefault(record_key(record), []).append(record)
+    head = f"{'median':>10} {'spread':>7} {'samples':>7} {'cache':5}  {'rate':34} case"
+    return [head, *(_line(key, of) for key, of in sorted(cases.items()))] if cases else []
+
+
+def _line(key: str, records: Sequence[Record]) -> str:
     good = [record for record in records if "error" not in record]
     if not good:
         return f"{'-':>10} {'':7} {'':7} {'':5}  {'':34} {key}  FAILED: {records[0]['error']}"
     samples = [sample for record in good for sample in record["samples"]]
     middle_s = median(samples) * 1e-6
     wrong = sum(record["wrong"] or 0 for record in good)
-    marks = [f"{wide(samples)} spread".upper()] if wide(samples) else []
+    numbers = f"{format_seconds(middle_s):>10} {spread(samples):7.1%} {len(samples):7} {good[0].get('cache', ''):5}"
+    marks = [f"{spread_word(samples)} spread".upper()] if spread_word(samples) else []
     marks += [f"#WRONG {wrong}"] if wrong else []
-    numbers = f"{seconds(middle_s):>10} {spread(samples):7.1%} {len(samples):7} {good[0].get('cache', ''):5}"
-    told = f"{numbers}  {rates(good[0], middle_s):34} {key}"
-    return "  ".join([told, *marks])
+    return "  ".join([f"{numbers}  {rates(good[0], middle_s):34} {key}", *marks])
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -45,7 +45,7 @@ class Telemetry:
         self._library, self._handle = library, handle
 
     @classmethod
-    def of(cls, device: torch.device) -> "Telemetry | None":
+    def of_device(cls, device: torch.device) -> "Telemetry | None":
         """That of a torch device, found by its UUID or PCI address: torch counts the GPUs that it may see, NVML all."""
         if device.type != "cuda":
             return None
@@ -62,7 +62,7 @@ class Telemetry:
             return None
         for call, name in (("nvmlDeviceGetHandleByUUID", uuid), ("nvmlDeviceGetHandleByPciBusId_v2", pci)):
             handle = ctypes.c_void_p()
-            if name and _answers(nvml, call, name.encode(), ctypes.byref(handle)):
+            if name and _ask(nvml, call, name.encode(), ctypes.byref(handle)):
                 return cls(nvml, handle)
         nvml.nvmlShutdown()
         return None
@@ -73,22 +73,23 @@ class Telemetry:
 
     def read(self) -> Reading:
         """What it tells now; about 100 microseconds."""
-        busy = self._utilization()
+        used = _Utilization()
+        told = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(used))
         return {
             "at_s": time.monotonic(),
-            "sm_hz": _times(1e6, self._number("nvmlDeviceGetClockInfo", _SM)),
-            "memory_hz": _times(1e6, self._number("nvmlDeviceGetClockInfo", _MEMORY)),
-            "power_w": _times(1e-3, self._number("nvmlDeviceGetPowerUsage")),
-            "power_limit_w": _times(1e-3, self._number("nvmlDeviceGetEnforcedPowerLimit")),
+            "sm_hz": self._number("nvmlDeviceGetClockInfo", _SM, scale=1e6),
+            "memory_hz": self._number("nvmlDeviceGetClockInfo", _MEMORY, scale=1e6),
+            "power_w": self._number("nvmlDeviceGetPowerUsage", scale=1e-3),
+            "power_limit_w": self._number("nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
             "temperature_c": self._number("nvmlDeviceGetTemperature", _GPU_SENSOR),
             "held_back": self._reasons(),
-            "busy": busy and busy[0],
-            "memory_busy": busy and busy[1],
+            "busy": used.gpu / 100 if told else None,
+            "memory_busy": used.memory / 100 if told else None,
         }
 
-    def _number(self, call: str, *arguments: int) -> int | None:
+    def _number(self, call: str, *arguments: int, scale: float = 1) -> float | None:
         value = ctypes.c_uint()
-        return value.value if self._ask(call, *arguments, ctypes.byref(value)) else None
+        return scale * value.value if self._ask(call, *arguments, ctypes.byref(value)) else None
 
     def _reasons(self) -> list[str] | None:
         bits = ctypes.c_ulonglong()
@@ -97,22 +98,14 @@ class Telemetry:
                 return [name for bit, name in REASONS.items() if bits.value & bit]
         return None
 
-    def _utilization(self) -> tuple[float, float] | None:
-        found = _Utilization()
-        asked = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(found))
-        return (found.gpu / 100, found.memory / 100) if asked else None
-
     def _ask(self, call: str, *arguments: Any) -> bool:
-        return _answers(self._library, call, self._handle, *arguments)
+        return _ask(self._library, call, self._handle, *arguments)
 
 
-def _answers(nvml: ctypes.CDLL, call: str, *arguments: Any) -> bool:
-    function: Callable[..., int] | None = getattr(nvml, call, None)  # older drivers lack some
+def _ask(nvml: ctypes.CDLL, call: str, *arguments: Any) -> bool:
+    """Whether it answers; older drivers lack some calls."""
+    function: Callable[..., int] | None = getattr(nvml, call, None)
     return function is not None and function(*arguments) == 0
-
-
-def _times(factor: float, value: int | None) -> float | None:
-    return None if value is None else factor * value
 
 
 def identities(properties: Any) -> tuple[str, str]:
@@ -144,7 +137,7 @@ class Sampler:
         if self._telemetry:
             self._telemetry.close()
 
-    def since(self, start_s: float) -> list[Reading]:
+    def readings_since(self, start_s: float) -> list[Reading]:
         """Readings with `at_s` counted from this time of `time.monotonic`."""
         return [{**reading, "at_s": reading["at_s"] - start_s} for reading in self.readings]
 

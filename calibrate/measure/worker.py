@@ -7,27 +7,29 @@ device, the process groups and the tensors; the supervisor has none of them.
 import ctypes
 import gc
 import hashlib
+import itertools
 import json
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from .case import Facts, Measurement
+from .case import Facts
 from .cases import all_cases
-from .child import RESTART, Job
 from .device import Device, pick_device
-from .environment import environment, facts_here, gpu_of
-from .meeting import Board, join_groups
+from .environment import environment, gpu_hash, machine_facts
+from .job import RESTART, Job
+from .meeting import Board
 from .plan import Plan, Visit, plan
-from .records import record_of
-from .timing import Bench
+from .timing import Bench, Measurement
 
 _PATIENCE = 5.0  # times the expected duration, before a visit counts as hanging
 _FIRST_S = 100.0
@@ -39,11 +41,11 @@ _PR_SET_PDEATHSIG = 1
 class Worker:
     """One rank's part of a run."""
 
-    def __init__(self, job: Job, tell: Any):
+    def __init__(self, job: Job, tell: Callable[[dict[str, Any]], object]):
         self.job, self.tell, self.place = job, tell, job.place
         self.board = Board(job.place)
         self.device: Device = pick_device(job.kind, job.place.local_rank)
-        self.facts = self._agreed_facts()
+        self.facts = self._agree_on_facts()
         self.met: set[tuple[int, ...]] = set()
 
     def run(self) -> int:
@@ -51,7 +53,7 @@ class Worker:
         todo = self.board.read(f"todo/{self.job.attempt}")
         the_plan = plan(self.facts, self.job.options, all_cases(self.facts, self.job.modules))
         self._check_same(the_plan)
-        self.groups = self._groups(the_plan)
+        self.groups = self._join_groups(the_plan)
         torch.manual_seed(self.job.options.seed + self.place.rank)
         for position in todo:
             verdict = self._visit(position, the_plan.visits[position])
@@ -59,16 +61,16 @@ class Worker:
                 return RESTART if verdict == "restart" else 0
         return 0
 
-    def _agreed_facts(self) -> Facts:
+    def _agree_on_facts(self) -> Facts:
         """Rank 0's, with the ranks of every node."""
         board, place = self.board, self.place
         if self.job.attempt == 0:
-            board.post(f"at/{place.rank}", [place.node, gpu_of(self.device), self.job.kind])
+            board.post(f"at/{place.rank}", [place.node, gpu_hash(self.device), self.job.kind])
             if place.rank == 0:
-                nodes = _by_node([board.read(f"at/{rank}") for rank in range(place.ranks)])
-                facts = facts_here(self.job.kind, nodes, len(nodes[0]))
-                board.post("facts", facts.to_json())
-                self.tell({"facts": facts.to_json(), "environment": environment(facts)})
+                nodes = _ranks_by_node([board.read(f"at/{rank}") for rank in range(place.ranks)])
+                facts = machine_facts(self.job.kind, nodes, len(nodes[0]))
+                board.post("facts", asdict(facts))
+                self.tell({"facts": asdict(facts), "environment": environment(facts)})
         return Facts.from_json(board.read("facts"))
 
     def _check_same(self, the_plan: Plan) -> None:
@@ -80,72 +82,72 @@ class Worker:
             plans = [self.board.read(f"{name}/{rank}") for rank in range(self.place.ranks)]
             other = next((rank for rank, of in enumerate(plans) if of != plans[0]), 0)
             if other:
-                told = "the same flags and the same runcast are needed on all ranks"
-                raise ValueError(f"rank {other} would measure other cases than rank 0: {told}")
+                needed = "the same flags and the same runcast are needed on all ranks"
+                raise ValueError(f"rank {other} would measure other cases than rank 0: {needed}")
             self.board.post(name, True)
         self.board.read(name)
 
-    def _groups(self, the_plan: Plan) -> Mapping[tuple[int, ...], Any]:
+    def _join_groups(self, the_plan: Plan) -> Mapping[tuple[int, ...], Any]:
+        """A process group for each team of several ranks; all ranks do this with the same teams."""
         teams = {visit.case.team for visit in the_plan.visits if len(visit.case.team) > 1}
         if not teams:
             return {}
-        store = self.board.under(f"groups/{self.job.attempt}")
-        timeout_s = 10 * self.job.options.timeout_s  # ours is the supervisor's; the library's must be later
-        return join_groups(teams, self.place, self.device.collectives, store, timeout_s)
+        store = self.board.prefix_store(f"groups/{self.job.attempt}")
+        timeout = timedelta(seconds=10 * self.job.options.timeout_s)  # later than the supervisor's own
+        place, backend = self.place, self.device.collectives
+        dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.ranks, timeout=timeout)
+        return {team: dist.new_group(list(team), timeout=timeout) for team in sorted(teams)}
 
     def _visit(self, position: int, visit: Visit) -> str:
+        """Measure with the other ranks; returns `go`, `stop` or `restart`."""
+        team, rank = visit.case.team, self.place.rank
         limit_s = max(self.job.options.timeout_s, _PATIENCE * visit.expected_s)
-        if self.facts.cuda and visit.case.team not in self.met:
+        if self.facts.cuda and team not in self.met:
             limit_s += _FIRST_S
-        self.met.add(visit.case.team)
+        self.met.add(team)
         self.tell({"begin": position, "limit_s": limit_s})
         began = time.time()
-        mine = self._measured(position, visit) if self.place.rank in visit.case.team else None
+        mine = self._measure(position, visit) if rank in team else None
         if mine is not None and "error" in mine:
             self.tell({"failed": position, "reason": mine["error"]})
         self.tell({"waiting": position})
         name = f"{self.job.attempt}/{position}"
-        if mine is not None and self.place.rank:
-            self.board.post(f"part/{name}/{self.place.rank}", mine)
-        if self.place.rank == 0:
-            verdict = self._verdict(name, position, visit, mine, began)
+        if mine is not None and rank:
+            self.board.post(f"part/{name}/{rank}", mine)
+        if rank == 0:
+            verdict = self._judge(name, position, visit, mine, began)
             self.board.post(f"verdict/{name}", verdict)
         return str(self.board.read(f"verdict/{name}"))
 
-    def _measured(self, position: int, visit: Visit) -> dict[str, Any]:
+    def _measure(self, position: int, visit: Visit) -> dict[str, Any]:
         """This rank's samples, or what went wrong and whether the device still works."""
-        team = visit.case.team
-        bench = Bench(
-            self.device,
-            self.facts,
-            self.job.options.budget_s,
-            self.place.rank,
-            team,
-            self.groups.get(team),
-            Exchange(self.board, f"exchange/{self.job.attempt}/{position}", self.place.rank, team),
-        )
+        team, rank, counts = visit.case.team, self.place.rank, itertools.count()
+
+        def exchange(value: Any) -> list[Any]:
+            name = f"exchange/{self.job.attempt}/{position}/{next(counts)}"
+            self.board.post(f"{name}/{rank}", value)
+            return [self.board.read(f"{name}/{other}") for other in team]
+
+        bench = Bench(self.device, self.job.options.budget_s, rank, team, self.groups.get(team), exchange)
         try:
             return asdict(visit.case.measure(bench))
         except Exception as error:  # a broken case must not end the run
-            told = _told(error)
+            lines = str(error).strip().splitlines()
+            reason = f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
         finally:
-            self._release()
+            if self.facts.cuda and self._device_works():
+                torch.cuda.empty_cache()  # the next case may need all memory
         gc.collect()  # a traceback holds tensors
-        return {"error": told, "broken": not self._still_works()}
+        return {"error": reason, "broken": not self._device_works()}
 
-    def _release(self) -> None:
-        """Give the case's memory back: the next one may need all of it."""
-        if self.facts.cuda and self._still_works():
-            torch.cuda.empty_cache()
-
-    def _still_works(self) -> bool:
+    def _device_works(self) -> bool:
         try:
             self.device.synchronize()
         except Exception:
             return False
         return True
 
-    def _verdict(self, name: str, position: int, visit: Visit, mine: dict[str, Any] | None, began: float) -> str:
+    def _judge(self, name: str, position: int, visit: Visit, mine: dict[str, Any] | None, began: float) -> str:
         """Rank 0 collects all parts, tells the record, and says whether the ranks are still in step."""
         parts = {rank: self.board.read(f"part/{name}/{rank}") for rank in visit.case.team if rank}
         for rank in parts:
@@ -153,15 +155,15 @@ class Worker:
         if mine is not None:
             parts[0] = mine
         when = {"began": round(began, 1), "took_s": round(time.time() - began, 3)}
-        self.tell({"record": record_of(visit.case, visit.round, _joined(parts)) | when, "position": position})
+        self.tell({"record": visit.case.record(visit.round, join_parts(parts)) | when, "position": position})
         failed = [part for part in parts.values() if "error" in part]
         if failed and (len(failed) < len(parts) or any(part["broken"] for part in failed)):
             return "restart"
         return "stop" if self.job.stop_at and time.time() > self.job.stop_at else "go"
 
 
-def _by_node(at: list[list[Any]]) -> tuple[tuple[int, ...], ...]:
-    """The ranks of each node, from every rank's node and GPU."""
+def _ranks_by_node(at: list[list[Any]]) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each node, from every rank's node, GPU and kind of device."""
     for rank, (node, gpu, kind) in enumerate(at):
         if gpu and [node, gpu, kind] in at[:rank]:
             raise ValueError(f"ranks {at.index([node, gpu, kind])} and {rank} share a GPU: start one rank per GPU")
@@ -171,25 +173,11 @@ def _by_node(at: list[list[Any]]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(rank for rank, of in enumerate(nodes) if of == node) for node in sorted(set(nodes)))
 
 
-class Exchange:
-    """The ranks of a team give a text each and get all of them, in the team's order."""
-
-    def __init__(self, board: Board, name: str, rank: int, team: tuple[int, ...]):
-        self.board, self.name, self.rank, self.team, self.count = board, name, rank, team, 0
-
-    def __call__(self, text: str) -> list[str]:
-        """Wait for all of them."""
-        self.count += 1
-        name = f"{self.name}/{self.count}"
-        self.board.post(f"{name}/{self.rank}", text)
-        return [self.board.read(f"{name}/{rank}") for rank in self.team]
-
-
 _LEFT = "Connection closed by peer"
 """What Gloo says on the ranks that another one has left."""
 
 
-def _joined(parts: Mapping[int, dict[str, Any]]) -> Measurement | str:
+def join_parts(parts: Mapping[int, dict[str, Any]]) -> Measurement | str:
     """One measurement of all ranks: the mean of their times, as nccl-tests has it; the sum of wrong elements.
 
     Where ranks have different numbers of samples, as beside a noise, all of them stand side by side.
@@ -206,22 +194,12 @@ def _joined(parts: Mapping[int, dict[str, Any]]) -> Measurement | str:
     return Measurement(tuple(samples), sum(wrong) if wrong else None, first["more"])
 
 
-def _told(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
-
-
-def _die_with_parent(parent: int) -> None:
-    """Linux ends this process when its supervisor ends, whatever it is doing."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended already
-        os._exit(1)
-
-
 def main(arguments: list[str]) -> int:
     """`... worker PARENT FD JOB`: what it tells goes to that file descriptor, which no process of its own inherits."""
     parent, descriptor, job = int(arguments[0]), int(arguments[1]), Job.from_text(arguments[2])
-    _die_with_parent(parent)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Linux ends this process when its supervisor ends
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
     os.set_inheritable(descriptor, False)
     pipe = os.fdopen(descriptor, "w", buffering=1)
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure.cases import _FAMILIES
+from runcast.calibrate.measure.cases import FAMILIES
 from runcast.calibrate.measure.command import _parser
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,7 +41,7 @@ def test_every_command_has_flags_that_exist():
 
 
 def test_every_family_is_named():
-    assert [family for family in _FAMILIES if f"`{family}`" not in PAGE] == []
+    assert [family for family in FAMILIES if f"`{family}`" not in PAGE] == []
 
 
 def test_the_manifest_agrees_with_itself():

@@ -5,8 +5,8 @@ import time
 
 import torch
 import torch.distributed as dist
-from runcast.calibrate.measure.case import Case, Measurement
-from runcast.calibrate.measure.timing import cold, hot
+from runcast.calibrate.measure.case import Case
+from runcast.calibrate.measure.timing import Measurement, cold, hot
 
 FAMILY = "misbehaving"
 

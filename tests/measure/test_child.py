@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure import child as module
-from runcast.calibrate.measure.child import Child, Job, how
-from runcast.calibrate.measure.place import Place
+from runcast.calibrate.measure import supervisor as module
+from runcast.calibrate.measure.job import Job, Place
 from runcast.calibrate.measure.plan import Options
+from runcast.calibrate.measure.supervisor import Child, describe_exit
 
 TELLS = "import os, subprocess, sys, time\ntell = os.fdopen(int(sys.argv[4]), 'w', buffering=1).write\n"
 STARTS = "tell('%d\\n' % subprocess.Popen(['sleep', '60']).pid)\ntime.sleep(60)\n"
@@ -41,7 +41,7 @@ def start(tmp_path, monkeypatch):
 def all_of(child):
     """What it tells until it has ended."""
     told, until = [], time.monotonic() + 30
-    while child.ended is None:
+    while child.exit_code is None:
         assert time.monotonic() < until, "it has not ended"
         told += child.messages(0.1)
     return told
@@ -65,15 +65,15 @@ def ends(pid):
 def test_what_one_that_died_has_told_is_heard_before_it_counts_as_ended(start):
     child = start("tell('{\"a\": 1}\\n')\nos.abort()\n")
     assert ends(child._process.pid)
-    assert child.ended is None
+    assert child.exit_code is None
     assert all_of(child) == [{"a": 1}]
-    assert how(child.ended) == "was killed by SIGABRT"
+    assert describe_exit(child.exit_code) == "was killed by SIGABRT"
 
 
 def test_lines_are_heard_whole(start):
     child = start("tell('1\\n{\"a\"')\ntime.sleep(0.3)\ntell(': 2}\\n')\n")
     assert all_of(child) == [1, {"a": 2}]
-    assert how(child.ended) == "ended with exit code 0"
+    assert describe_exit(child.exit_code) == "ended with exit code 0"
 
 
 def test_with_it_ends_what_it_has_started(start):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from runcast.calibrate.measure import drift as verb
-from runcast.calibrate.measure.drift import FLOOR, compare, moved, report
+from runcast.calibrate.measure.drift import FLOOR, compare, report
 
 SHAPES = {
     "normal": lambda g: g.gauss(0, 1),
@@ -33,6 +33,10 @@ def run(seed, cases=60, rounds=2, repeats=10, noise=0.1, shape="normal", drift=0
     ]
 
 
+def moved(before, after):
+    return list(compare(before, after).changes)
+
+
 def numbers(found):
     return {int(one.case.rpartition("=")[2]) for one in found}
 
@@ -44,8 +48,8 @@ def test_nothing_moves_by_chance(shape, noise, drift):
     found = [
         compare(*(run(2 * seed + file, noise=noise, shape=shape, drift=drift) for file in (0, 1))) for seed in range(10)
     ]
-    assert sum(len(one.moved) for one in found) <= 1  # a false alarm in twenty comparisons is what was asked for
-    assert not any(one.shared_moved for one in found)
+    assert sum(len(one.changes) for one in found) <= 1  # a false alarm in twenty comparisons is what was asked for
+    assert not any(one.machine_changed for one in found)
 
 
 @pytest.mark.parametrize(("rounds", "repeats"), [(1, 5), (1, 40), (4, 3)])
@@ -82,25 +86,24 @@ def test_noisy_cases_do_not_hide_a_change_in_quiet_ones():
 
 
 def test_runs_that_differ_from_case_to_case_widen_all_bands():
-    def differing(seed):
+    def count_differences(seed):
         g = random.Random(seed)
         factors = [math.exp(g.gauss(0, 0.1)) for _ in range(300)]
         return run(seed, 300, noise=0.001, factor=factors.__getitem__)
 
-    assert len(moved(differing(1), differing(2))) <= 1
+    assert len(moved(count_differences(1), count_differences(2))) <= 1
 
 
 def test_a_slower_machine_is_one_line():
     drift = compare(run(1, 300), run(2, 300, factor=lambda _: 1.1))
-    assert (drift.shared, drift.moved) == (pytest.approx(1.1, rel=0.01), ())
-    assert drift.shared_moved
-    assert drift.anything
+    assert (drift.shared, drift.changes) == (pytest.approx(1.1, rel=0.01), ())
+    assert drift.machine_changed
 
 
 def test_a_case_that_did_not_slow_with_the_machine_has_moved():
     drift = compare(run(1, noise=0.02), run(2, noise=0.02, factor=lambda i: 1.0 if i == 7 else 1.5))
-    assert numbers(drift.moved) == {7}
-    assert drift.moved[0].beyond == pytest.approx(1 / 1.5, rel=0.05)
+    assert numbers(drift.changes) == {7}
+    assert drift.changes[0].own_ratio == pytest.approx(1 / 1.5, rel=0.05)
 
 
 def test_what_rounds_share_is_no_slower_machine():
@@ -110,7 +113,7 @@ def test_what_rounds_share_is_no_slower_machine():
         return [r | {"samples": [x * shift[r["round"]] for x in r["samples"]]} for r in run(seed, rounds=4, noise=0.01)]
 
     found = [compare(shifting(2 * seed), shifting(2 * seed + 1)) for seed in range(10)]
-    assert sum(one.shared_moved for one in found) <= 1
+    assert sum(one.machine_changed for one in found) <= 1
 
 
 def test_a_change_below_the_floor_is_none():
@@ -144,7 +147,7 @@ def test_the_furthest_comes_first():
 
 def test_a_file_against_itself():
     drift = compare(run(1), run(1))
-    assert (drift.moved, drift.shared, drift.anything, drift.compared) == ((), 1.0, False, 60)
+    assert (drift.changes, drift.shared, drift.compared) == ((), 1.0, 60)
 
 
 def test_cases_of_one_file_only():
@@ -153,12 +156,12 @@ def test_cases_of_one_file_only():
     before = [*run(1), lost | {"samples": [1.0]}, wrong | {"samples": [1.0]}]
     after = [*run(2), lost | {"error": "timed out"}, wrong | {"samples": [1.0], "wrong": 3}]
     drift = compare(before, after)
-    assert (drift.only_a, drift.only_b, drift.anything) == (("gemm/lost", "gemm/wrong"), (), False)
+    assert (drift.only_a, drift.only_b, drift.changes) == (("gemm/lost", "gemm/wrong"), (), ())
 
 
 @pytest.mark.parametrize("files", [([], []), ([], run(1)), (run(1, cases=1, repeats=1, rounds=1),) * 2])
 def test_little_or_nothing_to_compare(files):
-    assert not compare(*files).anything
+    assert not compare(*files).changes
     assert "0 of" in report(compare(*files))
 
 

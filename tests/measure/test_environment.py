@@ -14,7 +14,7 @@ import torch
 from runcast.calibrate.measure import environment as module
 from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.device import CudaDevice
-from runcast.calibrate.measure.environment import environment, facts_here, gpu_of
+from runcast.calibrate.measure.environment import environment, gpu_hash, machine_facts
 
 from . import fake_cuda
 
@@ -42,20 +42,20 @@ def test_neither_names_of_hosts_and_users_nor_serial_numbers(secretive, kind):
 
 
 def test_gpus_are_told_apart_all_the_same(secretive):
-    one = gpu_of(CudaDevice(0))
-    assert one == gpu_of(CudaDevice(0))
+    one = gpu_hash(CudaDevice(0))
+    assert one == gpu_hash(CudaDevice(0))
     torch.cuda.get_device_properties().uuid = "GPU-another"
-    assert one != gpu_of(CudaDevice(0)) != ""
+    assert one != gpu_hash(CudaDevice(0)) != ""
 
 
 def test_ranks_share_the_memory_of_their_node(monkeypatch):
     monkeypatch.setattr(module, "_free_host_bytes", lambda: 64e9)
-    assert facts_here("cpu", ((0, 1, 2, 3), (4, 5, 6, 7)), 4).memory_bytes == 8e9
+    assert machine_facts("cpu", ((0, 1, 2, 3), (4, 5, 6, 7)), 4).memory_bytes == 8e9
 
 
 def test_a_gpu_has_its_memory_for_itself(monkeypatch):
     fake_cuda.install(monkeypatch)
-    assert facts_here("cuda", ((0, 1, 2, 3),), 4).memory_bytes == 0.5 * torch.cuda.mem_get_info()[0]
+    assert machine_facts("cuda", ((0, 1, 2, 3),), 4).memory_bytes == 0.5 * torch.cuda.mem_get_info()[0]
 
 
 def test_the_driver_is_named(monkeypatch):

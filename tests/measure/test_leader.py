@@ -1,42 +1,43 @@
 """What rank 0 keeps of a run, and what is left to be done when the same command starts again."""
 
 import errno
+from dataclasses import asdict
 
 import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure.case import Facts, Measurement
-from runcast.calibrate.measure.child import Job
+from runcast.calibrate.measure.case import Facts
+from runcast.calibrate.measure.job import Job, Place
 from runcast.calibrate.measure.leader import Leader
-from runcast.calibrate.measure.place import Place
+from runcast.calibrate.measure.messages import RunEndError
 from runcast.calibrate.measure.plan import Options
-from runcast.calibrate.measure.records import read_records, record_of
-from runcast.calibrate.measure.telling import RunEndError
+from runcast.calibrate.measure.records import read_records
+from runcast.calibrate.measure.timing import Measurement
 
-MACHINE = {"facts": Facts("cpu").to_json(), "environment": {"group": "environment", "gpu": "CPU"}}
+MACHINE = {"facts": asdict(Facts("cpu")), "environment": {"group": "environment", "gpu": "CPU"}}
 ONLY = ("overheads/synchronize", "overheads/launch")
 
 
 def leader(out, retry=False, **other):
     """One that knows the machine: two cases, twice each."""
     begun = Leader(Job(Place(), "cpu", Options(only=ONLY, rounds=2)), out, retry)
-    begun.heard(MACHINE | {"environment": MACHINE["environment"] | other})
+    begun.handle(MACHINE | {"environment": MACHINE["environment"] | other})
     return begun
 
 
 def measured(of, position, wrong=None):
     """Its worker has measured that visit."""
     visit = of.plan.visits[position]
-    of.heard({"record": record_of(visit.case, visit.round, Measurement((1e-6,) * 5, wrong)), "position": position})
+    of.handle({"record": visit.case.record(visit.round, Measurement((1e-6,) * 5, wrong)), "position": position})
 
 
 def test_a_case_that_was_given_up_is_spared_now_and_later(tmp_path):
     out = tmp_path / "s.jsonl"
     first = leader(out)
     given_up, other = first.todo(-1)[:2]
-    first.gave_up(given_up, "timed out")
-    first.gave_up(given_up, "timed out")  # heard twice
+    first.give_up(given_up, "timed out")
+    first.give_up(given_up, "timed out")  # heard twice
     left = [first.plan.visits[position].case.key for position in first.todo(-1)]
     first.close()
     assert left == [first.plan.visits[other].case.key] * 2
@@ -51,7 +52,7 @@ def test_a_case_that_was_given_up_is_spared_now_and_later(tmp_path):
 def test_what_was_given_up_may_be_retried(tmp_path):
     out = tmp_path / "s.jsonl"
     first = leader(out)
-    first.gave_up(first.todo(-1)[0], "timed out")
+    first.give_up(first.todo(-1)[0], "timed out")
     first.close()
     again = leader(out, retry=True)
     again.close()
@@ -63,7 +64,7 @@ def test_what_has_been_measured_is_not_given_up(tmp_path):
     first = leader(tmp_path / "s.jsonl")
     done, *others = first.todo(-1)
     measured(first, done)
-    first.gave_up(done, "rank 1: its worker ended with exit code 1")
+    first.give_up(done, "rank 1: its worker ended with exit code 1")
     first.close()
     assert first.todo(-1) == others
     assert [record for record in read_records(tmp_path / "s.jsonl") if "error" in record] == []

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure import meeting as module
-from runcast.calibrate.measure.meeting import Board, Pulse, _told
-from runcast.calibrate.measure.place import Place
+from runcast.calibrate.measure.job import Place
+from runcast.calibrate.measure.meeting import Board, Pulse, _call_store
 
 
 @pytest.fixture
@@ -31,23 +31,23 @@ def wait(monkeypatch):
 def test_the_first_of_several_is_kept(board):
     board.post_first("over", {"code": 1})
     board.post_first("over", {"code": 0})
-    assert board.seen("over") == {"code": 1}
+    assert board.peek("over") == {"code": 1}
 
 
 def test_nothing_is_there_until_somebody_leaves_it(board):
-    assert board.seen("over") is None
+    assert board.peek("over") is None
     board.post("over", 0)
-    assert board.seen("over") == 0
+    assert board.peek("over") == 0
     board.forget("over")
-    assert board.seen("over") is None
+    assert board.peek("over") is None
 
 
 def test_ranks_that_were_started_anew_see_nothing_of_those_before(board):
     """torchrun's store outlives them."""
     again = Board(Place(port=board.port, epoch=1))
     board.post("over", {"code": 1})
-    assert again.seen("over") is None
-    assert Board(Place(port=board.port)).seen("over") == {"code": 1}
+    assert again.peek("over") is None
+    assert Board(Place(port=board.port)).peek("over") == {"code": 1}
 
 
 def test_a_store_that_is_gone_is_one_line():
@@ -55,7 +55,7 @@ def test_a_store_that_is_gone_is_one_line():
         raise RuntimeError("Broken pipe\nException raised from sendBytes at ...")
 
     with pytest.raises(ConnectionError, match=r"^Broken pipe$"):
-        _told(gone)
+        _call_store(gone)
 
 
 @pytest.mark.parametrize(("watcher", "silent"), [(0, 1), (1, 0)])
@@ -65,14 +65,14 @@ def test_a_rank_that_is_silent_for_too_long_is_lost(board, wait, watcher, silent
         wait(1.1)
         watched.beat()
         watching.beat()
-    assert board.seen("over") is None
+    assert board.peek("over") is None
     for _ in range(4):
         wait(1.1)
         watching.beat()
-    assert board.seen("over") is None
+    assert board.peek("over") is None
     wait(1.1)
     watching.beat()
-    assert board.seen("over") == {"code": 1, "line": f"rank {silent} has been silent for 5 s and is lost"}
+    assert board.peek("over") == {"code": 1, "line": f"rank {silent} has been silent for 5 s and is lost"}
 
 
 def test_a_rank_that_never_came_is_lost_too(board, wait):
@@ -80,4 +80,4 @@ def test_a_rank_that_never_came_is_lost_too(board, wait):
     for _ in range(6):
         alone.beat()
         wait(1.1)
-    assert board.seen("over")["line"] == "rank 1 has been silent for 5 s and is lost"
+    assert board.peek("over")["line"] == "rank 1 has been silent for 5 s and is lost"

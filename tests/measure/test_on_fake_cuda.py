@@ -11,7 +11,7 @@ import torch
 from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.cases import attention, gemm, interference, membound, moe, overheads, sustained
 from runcast.calibrate.measure.device import CudaDevice, pick_device
-from runcast.calibrate.measure.environment import facts_here
+from runcast.calibrate.measure.environment import machine_facts
 from runcast.calibrate.measure.timing import Bench
 
 from . import fake_cuda
@@ -23,16 +23,16 @@ GPU = Facts("cuda", sms=132, memory_bytes=8e10)
 def bench(monkeypatch):
     fake_cuda.install(monkeypatch, real_work=True)
     torch.set_num_threads(1)
-    return Bench(CudaDevice(0), GPU, budget_s=0.001)
+    return Bench(CudaDevice(0), budget_s=0.001)
 
 
 def test_the_device_times_work_by_its_own_clock(monkeypatch):
     gpu = fake_cuda.install(monkeypatch)
     device = pick_device("cuda", 0)
     assert device.times(lambda: gpu.work(1e-3), 3, 2, cold=True, issue_s=1e-5) == pytest.approx([1e-3] * 3)
-    both = device.at_once([lambda: gpu.work(1e-3), lambda: gpu.work(3e-3)])
+    both = device.concurrent_act([lambda: gpu.work(1e-3), lambda: gpu.work(3e-3)])
     assert device.times(both, 2, 1, cold=False, issue_s=1e-5) == pytest.approx([4e-3] * 2)
-    assert device.host(16).sum() == 16
+    assert device.host_memory(16).sum() == 16
 
 
 def test_nothing_in_the_environment_makes_calls_wait_or_streams_share_a_queue(monkeypatch):
@@ -47,7 +47,7 @@ def test_nothing_in_the_environment_makes_calls_wait_or_streams_share_a_queue(mo
 def test_facts_need_no_nccl(monkeypatch):
     fake_cuda.install(monkeypatch)
     monkeypatch.setattr(torch.cuda.nccl, "version", lambda: torch._C._no_such_function)
-    assert facts_here("cuda", ((0,),), 1).collectives == "nccl"
+    assert machine_facts("cuda", ((0,),), 1).collectives == "nccl"
 
 
 def cheapest(module, seconds=0.05):
@@ -91,7 +91,7 @@ def test_victims_run_beside_everything(bench, monkeypatch):
 
 
 def test_sustained_runs(bench):
-    found = sustained._products(64, 0.2)(bench)
+    found = sustained._gemms(bench, 64, 0.2)
     assert found.more["ended_s"][-1] >= 0.2
     assert found.more["telemetry"] == []
 

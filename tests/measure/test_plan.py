@@ -1,9 +1,13 @@
+import json
+from dataclasses import asdict
+
 import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.case import Case, Facts
-from runcast.calibrate.measure.plan import Options, call_s, plan
+from runcast.calibrate.measure.job import Job, Place
+from runcast.calibrate.measure.plan import CALL_S, WIRE_CALL_S, Options, call_s, plan
 
 CPU = Facts("cpu", ((0, 1), (2, 3)), memory_bytes=1e9)
 
@@ -85,15 +89,15 @@ def test_calls_may_take_longer_between_ranks_and_hardly_where_it_is_quick(quick,
 
 def test_a_call_is_its_work_at_rough_rates():
     wire = case("all_reduce", team=(0, 1), bytes=3e8, over="wire")
-    assert call_s(wire, CPU) == pytest.approx(1.0 + CPU.wire_s)
-    assert call_s(case("gemm", flop=3e10, bytes=2e9), CPU) == pytest.approx(2.0 + CPU.call_s)
+    assert call_s(wire, CPU) == pytest.approx(1.0 + WIRE_CALL_S["cpu"])
+    assert call_s(case("gemm", flop=3e10, bytes=2e9), CPU) == pytest.approx(2.0 + CALL_S["cpu"])
 
 
 def test_a_visit_takes_its_budget_or_eight_calls():
     options = Options(rounds=1, budget_s=0.04)
     small, large = (plan(CPU, options, [case("x", flop=flop)]).expected_s for flop in (0.0, 1.5e10))
     assert small == pytest.approx(0.02 + 0.05)
-    assert large == pytest.approx(0.02 + 8 * (0.5 + CPU.call_s))
+    assert large == pytest.approx(0.02 + 8 * (0.5 + CALL_S["cpu"]))
 
 
 def test_a_visit_takes_its_own_time_and_that_of_writing_its_memory():
@@ -103,5 +107,6 @@ def test_a_visit_takes_its_own_time_and_that_of_writing_its_memory():
 
 def test_facts_and_options_survive_the_way_to_other_ranks():
     options = Options(("gemm",), True, 0.01, 3, 7, 5.0, 60.0)
-    assert Facts.from_json(CPU.to_json()) == CPU
-    assert Options.from_json(options.to_json()) == options
+    assert Facts.from_json(json.loads(json.dumps(asdict(CPU)))) == CPU
+    job = Job(Place(3, 4), "cpu", options, ("mine",), 2, 5.0)
+    assert Job.from_text(job.to_text()) == job

@@ -2,8 +2,7 @@ import json
 
 import pytest
 from runcast.calibrate.measure import show
-from runcast.calibrate.measure.show import table
-from runcast.calibrate.measure.statistics import bandwidths, rates
+from runcast.calibrate.measure.show import bandwidths, rates, table
 from runcast.simulator.profile.forms.collective import BUS_FACTOR
 
 

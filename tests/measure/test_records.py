@@ -7,14 +7,15 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure.case import Case, Measurement
-from runcast.calibrate.measure.records import Writer, key_of, matches, read_records, record_of, visits_in
+from runcast.calibrate.measure.case import Case
+from runcast.calibrate.measure.records import Writer, matches, read_records, record_key, visits_in
+from runcast.calibrate.measure.timing import Measurement
 
 CASE = Case("gemm", "wgrad", {"m": 8, "dtype": "bf16"}, lambda bench: None, cost_class="gemm.bf16.wgrad", flop=16.0)
 
 
 def test_a_record_holds_all_that_the_fit_reads():
-    record = record_of(CASE, 1, Measurement((1e-6, 2.5e-6), 0, {"issue_s": 1e-6}))
+    record = CASE.record(1, Measurement((1e-6, 2.5e-6), 0, {"issue_s": 1e-6}))
     assert record == {
         "group": "gemm",
         "case": "wgrad",
@@ -35,7 +36,7 @@ def test_a_record_holds_all_that_the_fit_reads():
 
 
 def test_a_failed_visit_has_its_reason_and_no_samples():
-    record = record_of(CASE, 0, "RuntimeError: boom")
+    record = CASE.record(0, "RuntimeError: boom")
     assert (record["error"], "samples" in record) == ("RuntimeError: boom", False)
 
 
@@ -48,12 +49,12 @@ def test_a_failed_visit_has_its_reason_and_no_samples():
     ],
 )
 def test_what_are_no_times_fail_the_visit(samples, told):
-    assert record_of(CASE, 0, Measurement(samples))["error"] == told
+    assert CASE.record(0, Measurement(samples))["error"] == told
 
 
 def test_numbers_that_are_none_are_left_open():
     measured = Measurement((1.0,), more={"power_w": [math.inf, 1.0]})
-    assert record_of(CASE, 0, measured)["more"] == {"power_w": [None, 1.0]}
+    assert CASE.record(0, measured)["more"] == {"power_w": [None, 1.0]}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_patterns_that_do_not(pattern):
 
 
 def test_what_is_written_is_read(tmp_path):
-    written = [{"group": "environment"}, record_of(CASE, 0, Measurement((1.0,))), record_of(CASE, 1, "no")]
+    written = [{"group": "environment"}, CASE.record(0, Measurement((1.0,))), CASE.record(1, "no")]
     writer = Writer(tmp_path / "deep" / "s.jsonl")
     for record in written:
         writer.append(record)
@@ -114,11 +115,11 @@ def test_other_files_are_one_line(tmp_path, line, told):
 
 
 def test_a_case_is_found_again_by_its_key():
-    record = json.loads(json.dumps(record_of(CASE, 0, Measurement((1.0,)))))
-    assert key_of(record) == CASE.key == "gemm/wgrad m=8 dtype=bf16"
+    record = json.loads(json.dumps(CASE.record(0, Measurement((1.0,)))))
+    assert record_key(record) == CASE.key == "gemm/wgrad m=8 dtype=bf16"
 
 
 def test_failed_visits_count_as_done_unless_they_are_to_be_retried():
-    records = [{"group": "environment"}, record_of(CASE, 0, Measurement((1.0,))), record_of(CASE, 1, "no")]
+    records = [{"group": "environment"}, CASE.record(0, Measurement((1.0,))), CASE.record(1, "no")]
     assert visits_in(records) == {(CASE.key, 0), (CASE.key, 1)}
     assert visits_in(records, failed_too=False) == {(CASE.key, 0)}

@@ -8,9 +8,8 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure import supervisor as module
-from runcast.calibrate.measure.child import RESTART, Job
+from runcast.calibrate.measure.job import RESTART, Job, Place
 from runcast.calibrate.measure.meeting import Board
-from runcast.calibrate.measure.place import Place
 from runcast.calibrate.measure.plan import Options
 from runcast.calibrate.measure.supervisor import Supervisor
 
@@ -32,19 +31,19 @@ class Ranks:
         self.now_s += seconds
         assert self.now_s < 1000, "it waits for ever"
 
-    def run(self, rank, *scripts, listener=None):
+    def run(self, rank, *scripts, leader=None):
         """The exit code. After the last script the run is over."""
         end = [lambda: self.board.post_first("over", {"code": 0, "line": ""})]
         self.scripts = [*scripts, end]
         job = Job(Place(rank=rank, ranks=2, port=self.board.port), "cpu", Options())
         self.board.post("bye/1", True)
-        return Supervisor(job, self.board, listener, silence_s=1e6).run()
+        return Supervisor(job, self.board, leader, silence_s=1e6).run()
 
 
 class Scripted:
     def __init__(self, ranks, attempt):
         self.ranks, self.steps = ranks, iter(ranks.scripts[attempt])
-        self.ended, self.killed = None, False
+        self.exit_code, self.killed = None, False
         ranks.children.append(self)
 
     def messages(self, patience_s):
@@ -53,23 +52,23 @@ class Scripted:
         if callable(step):
             step()
         elif isinstance(step, int):
-            self.ended = step
+            self.exit_code = step
         return step if isinstance(step, list) else []
 
     def kill(self):
         self.killed = True
 
 
-class Listening:
-    """Rank 0's listener, with five visits."""
+class FakeLeader:
+    """Rank 0's leader, with five visits."""
 
     def __init__(self):
         self.told = []
 
-    def heard(self, message):
+    def handle(self, message):
         self.told.append(message)
 
-    def gave_up(self, position, reason):
+    def give_up(self, position, reason):
         self.told.append((position, reason))
 
     def todo(self, after):
@@ -87,7 +86,7 @@ FACTS = [{"facts": {}}]
 
 def test_a_case_that_takes_too_long_is_given_up_in_time(ranks):
     assert ranks.run(1, [BEGIN]) == 0
-    assert ranks.board.seen("broken/0") == {"position": 3, "reason": "rank 1: timed out after 50 s"}
+    assert ranks.board.peek("broken/0") == {"position": 3, "reason": "rank 1: timed out after 50 s"}
     assert 50 < ranks.now_s < 52
     assert [child.killed for child in ranks.children] == [True, True]
 
@@ -95,7 +94,7 @@ def test_a_case_that_takes_too_long_is_given_up_in_time(ranks):
 def test_a_case_that_begins_has_its_time_anew(ranks):
     wait = [[]] * 200  # 40 s
     ranks.run(1, [BEGIN, *wait, [{"begin": 4, "limit_s": 50.0}]])
-    assert ranks.board.seen("broken/0")["position"] == 4
+    assert ranks.board.peek("broken/0")["position"] == 4
     assert 90 < ranks.now_s < 92
 
 
@@ -109,19 +108,19 @@ def test_where_another_rank_has_failed_nobody_waits_long(ranks):
         ranks.board.post_first("alarm/0/3", "rank 0: RuntimeError: no")
 
     ranks.run(1, [BEGIN, other])
-    assert ranks.board.seen("broken/0") == {"position": 3, "reason": "rank 0: RuntimeError: no"}
+    assert ranks.board.peek("broken/0") == {"position": 3, "reason": "rank 0: RuntimeError: no"}
     assert 5 < ranks.now_s < 7
 
 
 def test_an_alarm_for_another_case_is_none(ranks):
     ranks.board.post("alarm/0/2", "rank 0: RuntimeError: no")
     ranks.run(1, [BEGIN])
-    assert ranks.board.seen("broken/0")["reason"] == "rank 1: timed out after 50 s"
+    assert ranks.board.peek("broken/0")["reason"] == "rank 1: timed out after 50 s"
 
 
 def test_a_failure_of_ones_own_is_an_alarm_for_all(ranks):
     ranks.run(1, [BEGIN, [{"failed": 3, "reason": "RuntimeError: no"}]])
-    assert ranks.board.seen("alarm/0/3") == "rank 1: RuntimeError: no"
+    assert ranks.board.peek("alarm/0/3") == "rank 1: RuntimeError: no"
 
 
 @pytest.mark.parametrize(
@@ -131,39 +130,39 @@ def test_a_failure_of_ones_own_is_an_alarm_for_all(ranks):
 )
 def test_a_worker_that_is_gone_is_replaced_on_all_ranks(ranks, code, told):
     assert ranks.run(1, [BEGIN, code]) == 0
-    assert ranks.board.seen("broken/0") == {"position": 3, "reason": f"rank 1: its worker {told}"}
+    assert ranks.board.peek("broken/0") == {"position": 3, "reason": f"rank 1: its worker {told}"}
     assert len(ranks.children) == 2
 
 
 def test_who_sees_it_first_says_why(ranks):
     ranks.board.post("broken/0", {"position": 2, "reason": "rank 0: timed out after 5 s"})
     ranks.run(1, [BEGIN, -signal.SIGABRT])
-    assert ranks.board.seen("broken/0")["position"] == 2
+    assert ranks.board.peek("broken/0")["position"] == 2
 
 
 @pytest.mark.parametrize("ending", [-signal.SIGABRT, RESTART])
 def test_the_next_worker_goes_on_after_that_case(ranks, ending):
-    ranks.run(0, [FACTS, BEGIN, ending], listener=Listening())
-    assert ranks.board.seen("todo/0") == [0, 1, 2, 3, 4]
-    assert ranks.board.seen("todo/1") == [4]
+    ranks.run(0, [FACTS, BEGIN, ending], leader=FakeLeader())
+    assert ranks.board.peek("todo/0") == [0, 1, 2, 3, 4]
+    assert ranks.board.peek("todo/1") == [4]
 
 
 def test_where_nothing_is_left_the_run_is_over(ranks):
     last = [{"begin": 4, "limit_s": 50.0}]
-    assert ranks.run(0, [FACTS, last, RESTART], listener=Listening()) == 0
+    assert ranks.run(0, [FACTS, last, RESTART], leader=FakeLeader()) == 0
     assert len(ranks.children) == 1
-    assert ranks.board.seen("over") == {"code": 0, "line": ""}
+    assert ranks.board.peek("over") == {"code": 0, "line": ""}
 
 
 def test_what_a_worker_told_before_another_broke_is_heard_first(ranks):
     """Its record may be among that, and then the visit is not given up."""
-    listener = Listening()
+    leader = FakeLeader()
 
     def broken():
         ranks.board.post("broken/0", {"position": 3, "reason": "rank 1: its worker was killed by SIGABRT"})
 
-    ranks.run(0, [FACTS, BEGIN, broken, [{"record": {}, "position": 3}]], listener=listener)
-    assert listener.told[2:] == [{"record": {}, "position": 3}, (3, "rank 1: its worker was killed by SIGABRT")]
+    ranks.run(0, [FACTS, BEGIN, broken, [{"record": {}, "position": 3}]], leader=leader)
+    assert leader.told[2:] == [{"record": {}, "position": 3}, (3, "rank 1: its worker was killed by SIGABRT")]
 
 
 def test_a_worker_that_never_starts_ends_the_run(ranks, capsys):
@@ -173,13 +172,13 @@ def test_a_worker_that_never_starts_ends_the_run(ranks, capsys):
 
 def test_neither_does_one_that_starts_for_ever(ranks):
     assert ranks.run(1, []) == 1
-    assert ranks.board.seen("over") == {"code": 1, "line": "rank 1: its worker did not start within 300 s"}
+    assert ranks.board.peek("over") == {"code": 1, "line": "rank 1: its worker did not start within 300 s"}
 
 
 @pytest.mark.parametrize(("rank", "said"), [(0, "error: another plan\n"), (1, "")])
 def test_a_mistake_is_told_by_rank_0_alone(ranks, capsys, rank, said):
     assert ranks.run(rank, [[{"mistake": "another plan"}]]) == 2
-    assert ranks.board.seen("over") == {"code": 2, "line": "another plan"}
+    assert ranks.board.peek("over") == {"code": 2, "line": "another plan"}
     assert capsys.readouterr().err == said
 
 
@@ -191,7 +190,7 @@ def test_a_signal_ends_all_ranks_in_order(ranks, capsys, number, code):
         assert signal.getsignal(number) == signal.SIG_IGN
     finally:
         signal.signal(number, before)
-    assert ranks.board.seen("over")["code"] == code
+    assert ranks.board.peek("over")["code"] == code
     assert ranks.children[0].killed
     assert "the same command goes on where it stopped" in capsys.readouterr().err
 

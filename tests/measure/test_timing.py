@@ -6,7 +6,6 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
 from runcast.calibrate.measure import device, timing
-from runcast.calibrate.measure.case import Facts
 from runcast.calibrate.measure.device import CpuDevice, CudaDevice
 from runcast.calibrate.measure.timing import Bench
 
@@ -44,7 +43,7 @@ class Asked(CpuDevice):
 @pytest.mark.parametrize(("one_s", "expected"), [(1e-6, (10, 200)), (1e-4, (10, 10)), (1e-3, (10, 1)), (0.1, (5, 1))])
 def test_the_budget_holds_for_samples_of_several_acts(monkeypatch, one_s, expected):
     monkeypatch.setattr(timing, "warm_up", lambda bench, act: (one_s, 0.0))
-    bench = Bench(Asked(), Facts("cpu"), budget_s=0.0101)
+    bench = Bench(Asked(), budget_s=0.0101)
     repeats, inner, _ = timing.hot(lambda _bench: lambda: None)(bench).samples_s[0]
     assert (min(repeats, 10), inner) == expected
     assert repeats == 5 or repeats * inner * one_s <= bench.budget_s
@@ -52,13 +51,13 @@ def test_the_budget_holds_for_samples_of_several_acts(monkeypatch, one_s, expect
 
 @pytest.mark.parametrize("way", [timing.cold, timing.hot])
 def test_hot_is_many_acts_in_a_row_and_cold_a_single_one(clock, way):
-    asked = way(lambda _bench: clock.act(1e-4))(Bench(Asked(), Facts("cpu"), budget_s=0.01)).samples_s
+    asked = way(lambda _bench: clock.act(1e-4))(Bench(Asked(), budget_s=0.01)).samples_s
     assert asked == ((100, 1, True) if way is timing.cold else (10, 10, False),)
 
 
 @pytest.mark.parametrize(("act_s", "acts"), [(1e-6, 27), (0.001, 12), (1.0, 2)])
 def test_a_warm_up_of_a_quarter_of_the_budget_is_not_timed(clock, act_s, acts):
-    timing.hot(lambda _bench: clock.act(act_s))(Bench(Asked(), Facts("cpu"), budget_s=0.0401))
+    timing.hot(lambda _bench: clock.act(act_s))(Bench(Asked(), budget_s=0.0401))
     assert clock.acts == acts  # the first one, one to see how long it takes, and at most 25 more
 
 
@@ -69,12 +68,12 @@ def test_the_first_act_does_not_say_how_long_one_takes(clock):
     def act():
         clock.now_s += next(first, 1e-3)
 
-    assert timing.hot(lambda _bench: act)(Bench(Asked(), Facts("cpu"), budget_s=0.0101)).samples_s == ((10, 1, False),)
+    assert timing.hot(lambda _bench: act)(Bench(Asked(), budget_s=0.0101)).samples_s == ((10, 1, False),)
 
 
 def test_the_slowest_rank_says_how_often(clock):
     """Or they would wait for each other in collectives that some of them do not call."""
-    bench = Bench(Asked(), Facts("cpu"), budget_s=0.0101)
+    bench = Bench(Asked(), budget_s=0.0101)
     bench.slowest = lambda seconds: 10 * seconds
     assert timing.hot(lambda _bench: clock.act(1e-4))(bench).samples_s == ((10, 1, False),)
 
@@ -82,7 +81,7 @@ def test_the_slowest_rank_says_how_often(clock):
 def test_results_are_looked_at_once_they_have_been_timed(clock):
     left = []
     act = timing.Checked(lambda: (clock.act(1e-3)(), left.append(0)), lambda: len(left))
-    bench = Bench(CpuDevice(), Facts("cpu"), budget_s=0.0101)
+    bench = Bench(CpuDevice(), budget_s=0.0101)
     assert timing.cold(lambda _bench: act)(bench).wrong == len(left) == 4 + 10
     assert timing.on_host(lambda _bench: act)(bench).wrong == len(left) == 2 * (4 + 10)
 
@@ -92,7 +91,7 @@ def test_of_a_call_on_the_host_the_device_is_no_part(clock):
         def synchronize(self):
             clock.now_s += 1e-3
 
-    found = timing.on_host(lambda _bench: clock.act(1e-4))(Bench(Busy(), Facts("cpu"), budget_s=0.01))
+    found = timing.on_host(lambda _bench: clock.act(1e-4))(Bench(Busy(), budget_s=0.01))
     assert found.samples_s == pytest.approx([1e-4] * 9)
 
 

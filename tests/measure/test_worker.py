@@ -7,13 +7,13 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure import worker as module
-from runcast.calibrate.measure.case import Case, Measurement
-from runcast.calibrate.measure.child import RESTART, Job
+from runcast.calibrate.measure.case import Case
 from runcast.calibrate.measure.device import CpuDevice
+from runcast.calibrate.measure.job import RESTART, Job, Place
 from runcast.calibrate.measure.meeting import Board
-from runcast.calibrate.measure.place import Place
 from runcast.calibrate.measure.plan import Options
-from runcast.calibrate.measure.worker import Worker, _joined
+from runcast.calibrate.measure.timing import Measurement
+from runcast.calibrate.measure.worker import Worker, join_parts
 
 from . import fake_cuda
 
@@ -62,13 +62,13 @@ def test_ranks_are_told_apart_by_their_nodes():
 
 
 @pytest.mark.parametrize("other", [[0, "another GPU", "cpu"], [1, "a GPU", "cpu"]])
-def test_each_rank_has_a_gpu_of_its_own(monkeypatch, other):
-    monkeypatch.setattr(module, "gpu_of", lambda device: "a GPU")
+def test_each_rank_has_a_gpu_hash_its_own(monkeypatch, other):
+    monkeypatch.setattr(module, "gpu_hash", lambda device: "a GPU")
     assert Rank0(other).worker.facts.ranks == 2
 
 
 def test_ranks_that_share_a_gpu_are_refused(monkeypatch):
-    monkeypatch.setattr(module, "gpu_of", lambda device: "a GPU")
+    monkeypatch.setattr(module, "gpu_hash", lambda device: "a GPU")
     with pytest.raises(ValueError, match="ranks 0 and 2 share a GPU: start one rank per GPU"):
         Rank0([0, "another GPU", "cpu"], [0, "a GPU", "cpu"])
 
@@ -96,27 +96,27 @@ def post(other, board, rank, cases):
 
 
 def test_the_time_of_a_collective_is_the_mean_over_ranks():
-    found = _joined({1: part(3.0, 5.0, more={"of": 1}), 0: part(1.0, 2.0, more={"of": 0})})
+    found = join_parts({1: part(3.0, 5.0, more={"of": 1}), 0: part(1.0, 2.0, more={"of": 0})})
     assert found == Measurement((2.0, 3.5), None, {"of": 0})
 
 
 def test_wrong_elements_are_those_of_all_ranks():
-    assert _joined({0: part(1.0), 1: part(1.0, wrong=2), 2: part(1.0, wrong=3)}).wrong == 5
-    assert _joined({0: part(1.0, wrong=0), 1: part(1.0, wrong=0)}).wrong == 0
+    assert join_parts({0: part(1.0), 1: part(1.0, wrong=2), 2: part(1.0, wrong=3)}).wrong == 5
+    assert join_parts({0: part(1.0, wrong=0), 1: part(1.0, wrong=0)}).wrong == 0
 
 
 def test_ranks_with_other_numbers_of_samples_stand_side_by_side():
-    assert _joined({0: part(1.0, 2.0), 1: part(3.0)}).samples_s == (1.0, 2.0, 3.0)
+    assert join_parts({0: part(1.0, 2.0), 1: part(3.0)}).samples_s == (1.0, 2.0, 3.0)
 
 
 def test_one_rank_that_failed_is_named():
-    assert _joined({0: part(1.0), 3: {"error": "no", "broken": False}}) == "rank 3: no"
+    assert join_parts({0: part(1.0), 3: {"error": "no", "broken": False}}) == "rank 3: no"
 
 
 def test_the_error_of_a_rank_that_was_left_is_told_only_if_there_is_no_other():
     left = {"error": "RuntimeError: Connection closed by peer [127.0.0.1]:34177", "broken": True}
-    assert _joined({0: left, 1: {"error": "no", "broken": False}}) == "rank 1: no"
-    assert _joined({0: left, 1: left}).startswith("rank 0: RuntimeError: Connection closed")
+    assert join_parts({0: left, 1: {"error": "no", "broken": False}}) == "rank 1: no"
+    assert join_parts({0: left, 1: left}).startswith("rank 0: RuntimeError: Connection closed")
 
 
 def test_a_case_that_fails_is_told_and_the_next_is_measured(cases):

@@ -23,7 +23,7 @@ def exchange(text):
     return texts
 
 
-bench = Bench(CpuDevice(), facts, 0.005, rank, (0, 1), dist.group.WORLD, exchange)
+bench = Bench(CpuDevice(), 0.005, rank, (0, 1), dist.group.WORLD, exchange)
 beside = next(case for case in interference.cases(facts) if case.params["beside"] == "all_reduce")
 call = next(case for case in overheads.cases(facts) if case.name == "collective_call")
 found = beside.measure(bench)

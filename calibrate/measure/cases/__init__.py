@@ -5,20 +5,9 @@ from importlib import import_module
 
 from ..case import Case, Facts
 
-_FAMILIES = (
-    "collectives",
-    "send_recv",
-    "copies",
-    "reload",
-    "handles",
-    "gemm",
-    "attention",
-    "shapes",
-    "membound",
-    "moe",
-    "overheads",
-    "interference",
-    "sustained",
+FAMILIES = (
+    *("collectives", "send_recv", "copies", "reload", "handles", "gemm", "attention", "shapes", "membound", "moe"),
+    *("overheads", "interference", "sustained"),
 )
 
 
@@ -28,15 +17,12 @@ def all_cases(facts: Facts, modules: tuple[str, ...] = ()) -> Iterator[Case]:
     Raises:
         ValueError: no such module, or one without `cases`; one line.
     """
-    for family in _FAMILIES:
+    for family in FAMILIES:
         yield from import_module(f".{family}", __name__).cases(facts)
     for module in modules:
-        yield from _offered(module, facts)
-
-
-def _offered(module: str, facts: Facts) -> list[Case]:
-    try:
-        return list(import_module(module).cases(facts))
-    except Exception as error:  # the module is the user's, and may fail in any way
-        told = f"expected an importable module with cases(facts): {type(error).__name__}: {error}"
-        raise ValueError(f"--cases = {module!r}: {told}") from None
+        try:
+            offered = list(import_module(module).cases(facts))
+        except Exception as error:  # the module is the user's, and may fail in any way
+            expected = f"expected an importable module with cases(facts): {type(error).__name__}: {error}"
+            raise ValueError(f"--cases = {module!r}: {expected}") from None
+        yield from offered

@@ -5,16 +5,17 @@ head before, as many frameworks do, and count as so many heads. Where a backend 
 """
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..case import Act, Case, Facts, Measure, Measurement
-from ..timing import Bench, Prepare, bench_later, cold
+from ..case import Case, Facts
+from ..device import Act
+from ..timing import Bench, Measure, cold, within
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,12 @@ class Shape:
 
     @property
     def flop(self) -> float:
-        """Of the two products forward; half of them where causal."""
+        """Of the two GEMMs forward; half of them where causal."""
         return 4.0 * self.batch * self.heads * self.head_dim * self.seq**2 * (0.5 if self.causal else 1.0)
+
+    def moved(self, direction: str) -> float:
+        """Bytes in bf16 that a pass reads and writes; backward also the gradients of all four."""
+        return 2 * self.elements * (2 if direction == "backward" else 1)
 
 
 _SHAPES = (  # batch, heads, kv_heads, seq, head_dim
@@ -60,13 +65,17 @@ _QUICK = (
     *((1, 8, 2, 256, 64), (1, 8, 8, 512, 64), (1, 4, 1, 1024, 128), (1, 4, 4, 1024, 64), (1, 32, 8, 2048, 128)),
     *((1, 32, 8, 8192, 128), (4, 16, 16, 2048, 64), (1, 8, 1, 8192, 128), (1, 64, 64, 4096, 192)),
 )
-
-
 _SCATTERED, _SCATTERED_QUICK = 96, 32
 """Shapes drawn from all that models use, since fits learn more from them than from a grid: of the published tables of
 H100, H200 and B200 thirty drawn ones predict all others with an error of 3 to 6 / 10 to 15 % (median and p90), the
 hand-picked ones above with 6 to 11 / 17 to 38 %.
 """
+
+FLOP_OVER_FORWARD = {"forward": 1.0, "backward": 2.5}
+"""FLOP of each pass over those of forward: backward multiplies five times where forward does twice."""
+
+BACKENDS = {"cuda": ("flash", "cudnn"), "cpu": ("default",)}  # by kind of device
+_SDPA_BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 
 def cases(facts: Facts) -> Iterator[Case]:
@@ -75,15 +84,15 @@ def cases(facts: Facts) -> Iterator[Case]:
     cuDNN makes a plan for every new shape, 0.4 s forward and 0.6 s backward (github.com/modelscope/FunASR issue 3704,
     on a B200): fewer of its cases are quick.
     """
-    scattered = _scattered(_SCATTERED)
-    for backend in ("flash", "cudnn") if facts.cuda else ("default",):
-        quick_ones = {*_QUICK_SHAPES, *(scattered[:_SCATTERED_QUICK] if backend != "cudnn" else ())}
-        for shape in dict.fromkeys([*_shapes(), *scattered]):
-            quick = shape in quick_ones
-            yield from (_case(direction, shape, backend, quick) for direction in PASSES)
+    scattered = _scattered_shapes(_SCATTERED)
+    quick = {Shape(*numbers) for numbers in _QUICK}
+    for backend in BACKENDS[facts.kind]:
+        quick_ones = quick if backend == "cudnn" else quick.union(scattered[:_SCATTERED_QUICK])
+        for shape in dict.fromkeys([*_picked_shapes(), *scattered]):
+            yield from (_case(direction, shape, backend, shape in quick_ones) for direction in FLOP_OVER_FORWARD)
 
 
-def _shapes() -> Iterator[Shape]:
+def _picked_shapes() -> Iterator[Shape]:
     for numbers in _SHAPES:
         batch, _, _, seq, _ = numbers
         yield Shape(*numbers)
@@ -92,10 +101,10 @@ def _shapes() -> Iterator[Shape]:
     yield from (Shape(*numbers, kv_expanded=True) for numbers in _EXPANDED)
 
 
-def _scattered(count: int) -> list[Shape]:
-    """Always the same draws: up to 2^17 tokens in all, and a product of at most 0.3 PFLOP."""
-    draw, found = random.Random(0), list[Shape]()
-    while len(found) < count:
+def _scattered_shapes(count: int) -> list[Shape]:
+    """Always the same draws: up to 2^17 tokens in all, and a GEMM of at most 0.3 PFLOP."""
+    draw, shapes = random.Random(0), list[Shape]()
+    while len(shapes) < count:
         heads = draw.choice((4, 8, 12, 16, 24, 32, 40, 64, 96, 128))
         shape = Shape(
             batch=2 ** draw.randint(0, 7),
@@ -105,68 +114,42 @@ def _scattered(count: int) -> list[Shape]:
             head_dim=draw.choice((64, 128, 128)),
             causal=draw.random() < 0.75,
         )
-        if shape.batch * shape.seq <= 2**17 and shape.flop <= 3e14 and shape not in found:
-            found.append(shape)
-    return found
-
-
-_QUICK_SHAPES = tuple(Shape(*numbers) for numbers in _QUICK)
+        if shape.batch * shape.seq <= 2**17 and shape.flop <= 3e14 and shape not in shapes:
+            shapes.append(shape)
+    return shapes
 
 
 def _case(direction: str, shape: Shape, backend: str, quick: bool) -> Case:
-    backwards = direction == "backward"
-    flops, make = PASSES[direction]
-    moved = 2 * shape.elements * (2 if backwards else 1)  # backward: also the gradients of all four
     features = {name: float(value) for name, value in asdict(shape).items() if name != "kv_expanded"}
+    moved = shape.moved(direction)
     return Case(
         "attention",
         direction,
         {**asdict(shape), "dtype": "bf16", "backend": backend},
-        with_backend(backend, cold(make(shape))),
+        with_backend(backend, cold(attention, direction, shape)),
         cost_class=f"attention.{direction}",
         features={**features, "kv_heads": float(shape.keys)},
         library=f"torch {backend}",
         together=f"{shape.heads}x{shape.keys}x{shape.head_dim}",
-        flop=flops * shape.flop,
+        flop=FLOP_OVER_FORWARD[direction] * shape.flop,
         bytes=moved,
         footprint_bytes=2 * moved + 2 * shape.elements,  # random numbers are fp32 first
         quick=quick,
     )
 
 
-@bench_later
-def _forward(bench: Bench, shape: Shape) -> Act:
-    attend, _ = _attention(bench, shape)
-    return attend
-
-
-@bench_later
-def _backward(bench: Bench, shape: Shape) -> Act:
-    attend, inputs = _attention(bench, shape)
-    result = attend()
+def attention(bench: Bench, direction: str, shape: Shape) -> Act:
+    """One pass; inputs need gradients, so that forward keeps what backward needs."""
+    heads = (shape.heads, shape.keys, shape.keys)
+    inputs = [bench.rand(shape.batch, h, shape.seq, shape.head_dim).requires_grad_() for h in heads]
+    options = {"is_causal": shape.causal, "enable_gqa": shape.keys != shape.heads}
+    if direction == "forward":
+        return lambda: functional.scaled_dot_product_attention(*inputs, **options)
+    result = functional.scaled_dot_product_attention(*inputs, **options)
     gradient = torch.randn_like(result)
     return lambda: torch.autograd.grad(result, inputs, gradient, retain_graph=True)
 
 
-def _attention(bench: Bench, shape: Shape) -> tuple[Callable[[], torch.Tensor], list[torch.Tensor]]:
-    """Inputs need gradients, so that forward keeps what backward needs."""
-    heads = (shape.heads, shape.keys, shape.keys)
-    inputs = [bench.rand(shape.batch, h, shape.seq, shape.head_dim).requires_grad_() for h in heads]
-    options = {"is_causal": shape.causal, "enable_gqa": shape.keys != shape.heads}
-    return lambda: functional.scaled_dot_product_attention(*inputs, **options), inputs
-
-
-PASSES: dict[str, tuple[float, Callable[[Shape], Prepare]]] = {"forward": (1.0, _forward), "backward": (2.5, _backward)}
-"""How often each does the forward's FLOP (backward multiplies five times where forward does twice), and how."""
-
-_BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-
-
-@bench_later
-def with_backend(bench: Bench, backend: str, measure: Measure) -> Measurement:
-    """This backend and no other during the whole measurement: choosing it in every call would cost host time."""
-    chosen: AbstractContextManager[object] = nullcontext()
-    if backend in _BACKENDS:
-        chosen = sdpa_kernel(_BACKENDS[backend])
-    with chosen:
-        return measure(bench)
+def with_backend(backend: str, measure: Measure) -> Measure:
+    """By this backend and no other during the whole measurement: choosing it in every call would cost host time."""
+    return within(partial(sdpa_kernel, _SDPA_BACKENDS[backend]), measure) if backend in _SDPA_BACKENDS else measure

@@ -10,77 +10,70 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from ..case import Case, Facts
+from ..case import Case, Facts, Team, all_teams
 from ..timing import Bench, Checked, hot
-from .exact import Stretch, checked, message, summands, sums
-from .teams import Team, all_teams, powers
+from .exact import Stretch, check_stretches, message, summands, sums
 
 _ELEMENT = 2  # bytes of bf16
-_FEW, _MANY = powers(10, 30), powers(10, 30, step=1)
-_QUICK = powers(10, 28, step=3)  # a curve goes through five sizes at least
-
-Start = Callable[[Bench, int], Checked]
-"""One rank's part of a collective of so many elements, ready to run."""
+_MANY = [1 << power for power in range(10, 31)]
+_FEW = _MANY[::2]
+_QUICK = [1 << power for power in range(10, 29, 3)]  # a curve goes through five sizes at least
 
 
 @dataclass(frozen=True)
 class Collective:
-    """`parts`: the elements must divide by the ranks. `buffers`: what a rank holds over the bytes, for n ranks.
+    """`start` makes one rank's part of a collective of so many elements, ready to run.
 
+    `parts`: the elements must divide by the ranks. `buffers`: what a rank holds over the bytes, for n ranks.
     `sampled`: a sample of the class of its name.
     """
 
-    start: Start
+    start: Callable[[Bench, int], Checked]
     parts: bool
     buffers: Callable[[int], float]
     sampled: bool = True
+
+    def cost_class(self, name: str, team: Team) -> str:
+        """None for skewed ones, which no class knows, and for rails: a class over nodes counts all NICs of a node as
+        one wire, of which one rank per node may use a part only.
+        """
+        if not self.sampled or team.layout == "rails":
+            return ""
+        return name if team.nodes == 1 else f"{name}.network"
 
 
 def cases(facts: Facts) -> Iterator[Case]:
     """Every collective on every team; doublings of sizes where a class knows a whole team's, else fourfold sizes."""
     for team in all_teams(facts):
         for name, collective in COLLECTIVES.items():
-            for size in _MANY if team.whole and _cost_class(name, collective, team) else _FEW:
-                elements = _elements(collective, len(team.ranks), size)
+            for size in _MANY if team.whole and collective.cost_class(name, team) else _FEW:
+                elements = size // _ELEMENT
+                if collective.parts:
+                    elements -= elements % len(team.ranks)
                 if elements:
                     yield _case(facts, name, team, elements, quick=size in _QUICK)
 
 
 def _case(facts: Facts, name: str, team: Team, elements: int, quick: bool) -> Case:
     collective, gpus, size = COLLECTIVES[name], len(team.ranks), elements * _ELEMENT
-    cost_class = _cost_class(name, collective, team)
+    cost_class = collective.cost_class(name, team)
     features = {"bytes": float(size), "gpus": float(gpus)} | ({"nodes": float(team.nodes)} if team.nodes > 1 else {})
     return Case(
         "collectives",
         name,
-        {**team.about, "bytes": size, "dtype": "bf16"},
-        hot(lambda bench: collective.start(bench, elements)),
+        {**team.params, "bytes": size, "dtype": "bf16"},
+        hot(collective.start, elements),
         team.ranks,
         cost_class,
         features if cost_class else {},
         facts.collectives,
-        team.together,
+        f"{gpus} GPUs on {team.nodes}",
         bytes=size,
         over="wire",
         footprint_bytes=size * collective.buffers(gpus),
         cache="hot",
         quick=quick and team.whole and bool(cost_class),
     )
-
-
-def _cost_class(name: str, collective: Collective, team: Team) -> str:
-    """None for skewed ones, which no class knows, and for rails: a class over nodes counts all NICs of a node as one
-    wire, of which one rank per node may use a part only.
-    """
-    if not collective.sampled or team.layout == "rails":
-        return ""
-    return name if team.nodes == 1 else f"{name}.network"
-
-
-def _elements(collective: Collective, gpus: int, size: int) -> int:
-    """That fit in so many bytes; 0 if not every rank gets one."""
-    elements = size // _ELEMENT
-    return elements // gpus * gpus if collective.parts else elements
 
 
 def zipf(elements: int, ranks: int) -> list[int]:
@@ -98,74 +91,68 @@ def _place(bench: Bench) -> tuple[int, int]:
 def _all_reduce(bench: Bench, elements: int) -> Checked:
     me, ranks = _place(bench)
     x = bench.empty(elements)
-    given, due = Stretch(x, summands(me, ranks)), Stretch(x, sums(ranks))
-    return checked(bench, lambda: dist.all_reduce(x, group=bench.group), [given], [due])
+    inputs, results = [Stretch(x, summands(me, ranks))], [Stretch(x, sums(ranks))]
+    return check_stretches(bench, lambda: dist.all_reduce(x, group=bench.group), inputs, results)
 
 
 def _all_gather(bench: Bench, elements: int) -> Checked:
     me, ranks = _place(bench)
     mine, gathered = bench.empty(elements // ranks), bench.empty(elements)
-    due = [Stretch(part, message(source)) for source, part in enumerate(gathered.chunk(ranks))]
-    gather = _called("all_gather_single", "all_gather_into_tensor")
-    return checked(bench, lambda: gather(gathered, mine, group=bench.group), [Stretch(mine, message(me))], due)
+    inputs = [Stretch(mine, message(me))]
+    results = [Stretch(part, message(source)) for source, part in enumerate(gathered.chunk(ranks))]
+    gather = _function("all_gather_single", "all_gather_into_tensor")
+    return check_stretches(bench, lambda: gather(gathered, mine, group=bench.group), inputs, results)
 
 
 def _reduce_scatter(bench: Bench, elements: int) -> Checked:
     me, ranks = _place(bench)
     x, mine = bench.empty(elements), bench.empty(elements // ranks)
-    due = Stretch(mine, sums(ranks), start=me * len(mine))
-    given, scatter = Stretch(x, summands(me, ranks)), _called("reduce_scatter_single", "reduce_scatter_tensor")
-    return checked(bench, lambda: scatter(mine, x, group=bench.group), [given], [due])
+    inputs, results = [Stretch(x, summands(me, ranks))], [Stretch(mine, sums(ranks), start=me * len(mine))]
+    scatter = _function("reduce_scatter_single", "reduce_scatter_tensor")
+    return check_stretches(bench, lambda: scatter(mine, x, group=bench.group), inputs, results)
+
+
+def _function(new: str, old: str) -> Callable[..., object]:
+    """torch 2.13 gave some collectives other names, and warns of the ones before."""
+    return getattr(dist, new, None) or getattr(dist, old)
 
 
 def _all_to_all(bench: Bench, elements: int) -> Checked:
     ranks = len(bench.team)
-    return _to_all(bench, [elements // ranks] * ranks, even=True)
+    return _exchange_all(bench, [elements // ranks] * ranks, even=True)
 
 
 def _all_to_all_skewed(bench: Bench, elements: int) -> Checked:
     """Every rank sends the most to the first one, as tokens go to the ranks of popular experts."""
-    return _to_all(bench, zipf(elements, len(bench.team)), even=False)
+    return _exchange_all(bench, zipf(elements, len(bench.team)), even=False)
 
 
-def _to_all(bench: Bench, splits: list[int], even: bool) -> Checked:
+def _exchange_all(bench: Bench, splits: list[int], even: bool) -> Checked:
     """`splits` are what each rank sends to all, and so this one gets its own share from each."""
     me, ranks = _place(bench)
     shares = [splits[me]] * ranks
-    sent, got = bench.empty(sum(splits)), bench.empty(sum(shares))
-    given = [Stretch(part, message(me, to)) for to, part in enumerate(sent.split(splits))]
-    due = [Stretch(part, message(source, me)) for source, part in enumerate(got.split(shares))]
+    sent, received = bench.empty(sum(splits)), bench.empty(sum(shares))
+    inputs = [Stretch(part, message(me, to)) for to, part in enumerate(sent.split(splits))]
+    results = [Stretch(part, message(source, me)) for source, part in enumerate(received.split(shares))]
     sizes = (None, None) if even else (shares, splits)
-    return checked(bench, lambda: dist.all_to_all_single(got, sent, *sizes, group=bench.group), given, due)
+    act = lambda: dist.all_to_all_single(received, sent, *sizes, group=bench.group)  # noqa: E731
+    return check_stretches(bench, act, inputs, results)
 
 
 def _broadcast(bench: Bench, elements: int) -> Checked:
     x, root = bench.empty(elements), bench.team[0]
     whole = Stretch(x, message(0))
     act = lambda: dist.broadcast(x, src=root, group=bench.group)  # noqa: E731
-    return checked(bench, act, [whole] if bench.rank == root else [], [whole])
-
-
-def _called(new: str, old: str) -> Callable[..., object]:
-    """torch 2.13 gave some collectives other names, and warns of the ones before."""
-    return getattr(dist, new, None) or getattr(dist, old)
-
-
-def _once(_ranks: int) -> float:
-    return 1.0
-
-
-def _with_a_part(ranks: int) -> float:
-    return 1 + 1 / ranks
+    return check_stretches(bench, act, [whole] if bench.rank == root else [], [whole])
 
 
 COLLECTIVES = {
-    "all_reduce": Collective(_all_reduce, False, _once),
-    "all_gather": Collective(_all_gather, True, _with_a_part),
-    "reduce_scatter": Collective(_reduce_scatter, True, _with_a_part),
+    "all_reduce": Collective(_all_reduce, False, lambda _: 1.0),
+    "all_gather": Collective(_all_gather, True, lambda ranks: 1 + 1 / ranks),
+    "reduce_scatter": Collective(_reduce_scatter, True, lambda ranks: 1 + 1 / ranks),
     "all_to_all": Collective(_all_to_all, True, lambda _: 2.0),
     "all_to_all_skewed": Collective(
-        _all_to_all_skewed, True, lambda n: 1 + n * zipf(1 << 20, n)[0] / (1 << 20), sampled=False
+        _all_to_all_skewed, True, lambda ranks: 1 + ranks * zipf(1 << 20, ranks)[0] / (1 << 20), sampled=False
     ),
-    "broadcast": Collective(_broadcast, False, _once),
+    "broadcast": Collective(_broadcast, False, lambda _: 1.0),
 }

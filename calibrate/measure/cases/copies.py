@@ -8,7 +8,7 @@ GPU's copy while all GPUs of the node copy the same way, and `copy.p2p` one GPU'
 import ctypes
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,56 +16,36 @@ from typing import Any
 
 import torch
 
-from ..beside import beside
-from ..case import Act, Case, Facts, Measure, Measurement
-from ..device import Device
-from ..timing import Bench, Checked, Prepare, bench_later, cold, hot
-from .exact import Stretch, checked, message
-from .teams import in_node, powers
+from ..case import Case, Facts, node_teams
+from ..device import Act, Device
+from ..overlap import measure_overlap
+from ..timing import Bench, Checked, Measure, Measurement, cold, hot
+from .exact import Stretch, check_stretches, message
 
-_SIZES, _QUICK = powers(12, 30), powers(12, 28, step=4)
+_SIZES = [1 << power for power in range(12, 31, 2)]
+_QUICK = (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 28)
 _LARGE = 1 << 22  # copies that share a way to the host do not disturb each other below
-
-Copy = Callable[[Bench, torch.Tensor], Checked]
-"""A copy between the device and this memory of the host."""
+_OTHER_WAY = {"h2d": "d2h", "d2h": "h2d"}
 
 
 def cases(facts: Facts) -> Iterator[Case]:
     """All copies of the first rank, then those of all ranks of its node at once."""
     for size in _SIZES:
-        yield from _plain(size)
+        yield from _alone(size)
         yield from _by_numa(facts, size)
         if size >= _LARGE:
-            yield from _both_ways(size)
-            yield from _at_once(facts, size)
+            yield from _with_others(facts, size)
         if facts.cuda and len(facts.nodes[0]) > 1:
-            yield _case("p2p", {"bytes": size}, hot(_p2p(size)), "copy.p2p", over="wire")
+            yield _case("p2p", {"bytes": size}, hot(_p2p, size), "copy.p2p", over="wire")
 
 
-def _plain(size: int) -> Iterator[Case]:
-    for name, copy in _WAYS.items():
-        for pinned in (True, False):
-            host = "pinned" if pinned else "pageable"
-            cost_class = f"copy.{name}" + ("" if pinned else ".pageable")
-            yield _case(name, {"bytes": size, "host": host}, hot(_with_host(copy, size, pinned)), cost_class)
-    yield _case("d2d", {"bytes": size}, cold(lambda bench: _d2d(bench, size)), "copy.d2d", over="memory", cache="cold")
-    both = hot(lambda bench: _both(bench, size))
-    yield _case("h2d_and_d2h", {"bytes": size, "host": "pinned"}, both, ways=2)
-
-
-def _both_ways(size: int) -> Iterator[Case]:
-    """One copy while others run the other way; what it takes alone and what it costs them is told in `more`."""
-    for name, other in (("h2d", "d2h"), ("d2h", "h2d")):
-        params = {"bytes": size, "host": "pinned", "beside": other}
-        measure = _beside(_WAYS[name], _WAYS[other], size)
-        yield _case(name, params, measure, f"copy.{name}.bidirectional", footprint_bytes=4 * size)
-
-
-@bench_later
-def _beside(bench: Bench, copy: Copy, other: Copy, size: int) -> Measurement:
-    ours, theirs = (way(bench, bench.device.host(size)) for way in (copy, other))
-    measured = beside(bench, ours.act, theirs.act)
-    return replace(measured, wrong=ours.wrong() + theirs.wrong())
+def _alone(size: int) -> Iterator[Case]:
+    for way in _OTHER_WAY:
+        for host, suffix in (("pinned", ""), ("pageable", ".pageable")):
+            measure = hot(_host_copy, way, size, host == "pinned")
+            yield _case(way, {"bytes": size, "host": host}, measure, f"copy.{way}{suffix}")
+    yield _case("d2d", {"bytes": size}, cold(_d2d, size), "copy.d2d", over="memory", cache="cold")
+    yield _case("h2d_and_d2h", {"bytes": size, "host": "pinned"}, hot(_both_ways, size), ways=2)
 
 
 def _by_numa(facts: Facts, size: int) -> Iterator[Case]:
@@ -73,18 +53,24 @@ def _by_numa(facts: Facts, size: int) -> Iterator[Case]:
     for node in range(facts.numa_nodes if facts.numa_nodes > 1 else 0):
         numa = "near" if node == facts.near_numa else "far"
         params = {"bytes": size, "host": "pinned", "numa": numa, "numa_node": node}
-        for name, copy in _WAYS.items():
-            yield _case(name, params, _on_numa(copy, size, node))
+        for way in _OTHER_WAY:
+            yield _case(way, params, _on_numa(way, size, node))
 
 
-def _at_once(facts: Facts, size: int) -> Iterator[Case]:
-    """Ranks of one node together: they may share a PCIe switch, and the host's memory."""
-    for team in in_node(facts):
-        params = {"bytes": size, "host": "pinned", "at_once": len(team.ranks)}
-        for name in _WAYS if team.whole else ("h2d",):
-            cost_class = f"copy.{name}.concurrent" if team.whole else ""
-            copies = hot(_with_host(_WAYS[name], size, pinned=True))
-            yield _case(name, params, copies, cost_class, team=team.ranks)
+def _with_others(facts: Facts, size: int) -> Iterator[Case]:
+    """One copy while others run the other way: what it takes alone and what it costs them is told in `more`.
+
+    And of ranks of one node together: they may share a PCIe switch, and the host's memory.
+    """
+    params = {"bytes": size, "host": "pinned"}
+    for way, other in _OTHER_WAY.items():
+        measure, cost_class = _beside_other_way(way, size), f"copy.{way}.bidirectional"
+        yield _case(way, {**params, "beside": other}, measure, cost_class, footprint_bytes=4 * size)
+    for team in node_teams(facts):
+        for way in _OTHER_WAY if team.whole else ("h2d",):
+            cost_class = f"copy.{way}.concurrent" if team.whole else ""
+            at_once = {**params, "at_once": len(team.ranks)}
+            yield _case(way, at_once, hot(_host_copy, way, size), cost_class, team=team.ranks)
 
 
 def _case(
@@ -105,35 +91,37 @@ def _case(
     )
 
 
-def _with_host(copy: Copy, size: int, pinned: bool) -> Prepare:
-    return lambda bench: copy(bench, bench.device.host(size, pinned))
+def _host_copy(bench: Bench, way: str, size: int, pinned: bool = True) -> Checked:
+    return _copy_with(bench, way, bench.device.host_memory(size, pinned))
 
 
-@bench_later
-def _on_numa(bench: Bench, copy: Copy, size: int, node: int) -> Measurement:
-    with running_on(node), memory_here(bench.device, size) as host:
-        return hot(lambda bench: copy(bench, host))(bench)
-
-
-def _h2d(bench: Bench, host: torch.Tensor) -> Checked:
+def _copy_with(bench: Bench, way: str, host: torch.Tensor) -> Checked:
     device = bench.empty(len(host), dtype=torch.uint8)
-    return _checked_copy(bench, host, device)
+    return _check(bench, host, device) if way == "h2d" else _check(bench, device, host)
 
 
-def _d2h(bench: Bench, host: torch.Tensor) -> Checked:
-    device = bench.empty(len(host), dtype=torch.uint8)
-    return _checked_copy(bench, device, host)
+def _beside_other_way(way: str, size: int) -> Measure:
+    def measure(bench: Bench) -> Measurement:
+        ours, theirs = (_host_copy(bench, one, size) for one in (way, _OTHER_WAY[way]))
+        measured = measure_overlap(bench, ours.act, theirs.act)
+        return replace(measured, wrong=(ours.wrong() or 0) + (theirs.wrong() or 0))
+
+    return measure
 
 
-_WAYS: dict[str, Copy] = {"h2d": _h2d, "d2h": _d2h}
+def _on_numa(way: str, size: int, node: int) -> Measure:
+    def measure(bench: Bench) -> Measurement:
+        with run_on_node(node), local_memory(bench.device, size) as host:
+            return hot(_copy_with, way, host)(bench)
+
+    return measure
 
 
 def _d2d(bench: Bench, size: int) -> Checked:
     source, target = (bench.empty(size, dtype=torch.uint8) for _ in range(2))
-    return _checked_copy(bench, source, target)
+    return _check(bench, source, target)
 
 
-@bench_later
 def _p2p(bench: Bench, size: int) -> Checked:
     """To the next GPU, as this process counts them; it fails where this process sees one only."""
     gpus = torch.cuda.device_count()
@@ -141,21 +129,21 @@ def _p2p(bench: Bench, size: int) -> Checked:
         raise RuntimeError("this process sees one GPU only")
     source = bench.empty(size, dtype=torch.uint8)
     target = torch.empty_like(source, device=torch.device("cuda", (source.get_device() + 1) % gpus))
-    given, due = Stretch(source, message(0)), Stretch(target, message(0))
-    return checked(bench, lambda: target.copy_(source, non_blocking=True), [given], [due])
+    inputs, results = [Stretch(source, message(0))], [Stretch(target, message(0))]
+    return check_stretches(bench, lambda: target.copy_(source, non_blocking=True), inputs, results)
 
 
-def _both(bench: Bench, size: int) -> Checked:
-    up, down = (bench.device.host(size) for _ in range(2))
+def _both_ways(bench: Bench, size: int) -> Checked:
+    up, down = (bench.device.host_memory(size) for _ in range(2))
     target, source = (bench.empty(size, dtype=torch.uint8) for _ in range(2))
-    act = bench.device.at_once([_copy(up, target), _copy(source, down)])
-    given = [Stretch(up, message(0)), Stretch(source, message(1))]
-    return checked(bench, act, given, [Stretch(target, message(0)), Stretch(down, message(1))])
+    act = bench.device.concurrent_act([_copy(up, target), _copy(source, down)])
+    inputs = [Stretch(up, message(0)), Stretch(source, message(1))]
+    return check_stretches(bench, act, inputs, [Stretch(target, message(0)), Stretch(down, message(1))])
 
 
-def _checked_copy(bench: Bench, source: torch.Tensor, target: torch.Tensor) -> Checked:
-    given, due = Stretch(source, message(0)), Stretch(target, message(0))
-    return checked(bench, _copy(source, target), [given], [due])
+def _check(bench: Bench, source: torch.Tensor, target: torch.Tensor) -> Checked:
+    inputs, results = [Stretch(source, message(0))], [Stretch(target, message(0))]
+    return check_stretches(bench, _copy(source, target), inputs, results)
 
 
 def _copy(source: torch.Tensor, target: torch.Tensor) -> Act:
@@ -173,10 +161,10 @@ def cpus_of(node: int) -> set[int]:
     Raises:
         OSError: there is no such node.
     """
-    return set(parsed((_NODES / f"node{node}" / "cpulist").read_text()))
+    return set(parse_cpus((_NODES / f"node{node}" / "cpulist").read_text()))
 
 
-def parsed(cpulist: str) -> Iterator[int]:
+def parse_cpus(cpulist: str) -> Iterator[int]:
     """0, 1, 2, 3 and 8 of `0-3,8`, as Linux writes lists of CPUs."""
     for part in cpulist.strip().split(","):
         if part:
@@ -185,7 +173,7 @@ def parsed(cpulist: str) -> Iterator[int]:
 
 
 @contextmanager
-def running_on(node: int) -> Iterator[None]:
+def run_on_node(node: int) -> Iterator[None]:
     """This thread runs on the CPUs of that node, and where it ran before afterwards.
 
     Raises:
@@ -200,7 +188,7 @@ def running_on(node: int) -> Iterator[None]:
 
 
 @contextmanager
-def memory_here(device: Device, size_bytes: int) -> Iterator[torch.Tensor]:
+def local_memory(device: Device, size_bytes: int) -> Iterator[torch.Tensor]:
     """Pinned bytes on the NUMA node where this thread runs: new pages, which lie where they are first written.
 
     Allocators may hand out pages that were written elsewhere, and torch's threads run where they like: hence fresh

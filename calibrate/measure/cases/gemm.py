@@ -4,14 +4,15 @@ A case is a weight [n, k] and `m` tokens, its params; its features are the rows,
 very product: forward y[m,n] = x w^T (NT), dgrad dx[m,k] = dy w (NN), wgrad dw[n,k] = dy^T x (TN).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch.nn import functional
 
-from ..case import Act, Case, Facts, Measure, Measurement
-from ..timing import Bench, Prepare, bench_later, cold
+from ..case import Case, Facts
+from ..device import Act
+from ..timing import Bench, Measure, cold, within
 
 # (n, k) of weights in real models, with their tensor-parallel shards
 _WEIGHTS = (
@@ -32,63 +33,72 @@ _FP8_TOKENS = (64, 512, 2048, 8192)
 _GRADIENT_WEIGHTS = ((256, 256), (1024, 1024), (4096, 4096), (28672, 4096), (4096, 14336), (7168, 2048))  # in fp8, fp16
 
 _FP8 = torch.float8_e4m3fn
-_TYPES = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "fp8": _FP8,
-}
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32, "fp8": _FP8}
+LAYOUTS = {"forward": "NT", "dgrad": "NN", "wgrad": "TN"}
 
-_Shape = tuple[int, int, int]  # rows, columns, summed dimension
+_Shape = tuple[int, int, int]  # tokens, outputs and inputs of a weight; or rows, columns and summed dimension
 
 
 def cases(facts: Facts) -> Iterator[Case]:
     """Weights of real models and small ones, 16 to 16384 tokens, and a few around full waves of the SMs."""
     for index, weight in enumerate(_grid((*_SMALL_WEIGHTS, *_WEIGHTS), _TOKENS)):
         quick = index % _QUICK_EVERY[facts.kind] == 0
-        yield from (_case(direction, weight, "bf16", quick=quick) for direction in LAYOUTS)
-    for m in _around_waves(facts.sms):
-        yield _case("forward", (m, 4096, 4096), "bf16", wave=True)
-    for m, n, k in _grid(_GRADIENT_WEIGHTS, (256, 2048, 8192)):
-        yield from (_case(direction, (m, n, k), "fp16") for direction in LAYOUTS)
-        yield _case("forward", (m, n, k), "tf32" if facts.cuda else "fp32")  # a CPU has no tf32
+        yield from (_linear_case(direction, weight, "bf16", quick=quick) for direction in LAYOUTS)
+    # 4096 columns in tiles of 128 x 256: 32 rows per SM make four tiles on each. One row less, none, one more
+    for m in (waves * 32 * facts.sms + more for waves in (1, 2) for more in (-1, 0, 1)):
+        yield _linear_case("forward", (m, 4096, 4096), "bf16", wave=True)
+    for weight in _grid(_GRADIENT_WEIGHTS, (256, 2048, 8192)):
+        yield from (_linear_case(direction, weight, "fp16") for direction in LAYOUTS)
+        yield _linear_case("forward", weight, "tf32" if facts.cuda else "fp32")  # a CPU has no tf32
     if facts.fp8:
         yield from _fp8_cases(_QUICK_EVERY[facts.kind])
+
+
+def _fp8_cases(quick_every: int) -> Iterator[Case]:
+    """Scaled per tensor or per row, summed fast or in full fp32; of gradients the fast ones of some weights only."""
+    for index, weight in enumerate(_grid((*_SMALL_WEIGHTS, *_WEIGHTS), _FP8_TOKENS)):
+        quick = index % quick_every == 0
+        for scale, fast in (("tensor", True), ("tensor", False), ("row", True)):
+            yield _fp8_case("forward", weight, scale, fast, quick and fast)
+    for weight in _grid(_GRADIENT_WEIGHTS, _FP8_TOKENS):
+        yield from (_fp8_case(direction, weight, "tensor", True, False) for direction in ("dgrad", "wgrad"))
 
 
 def _grid(weights: tuple[tuple[int, int], ...], tokens: tuple[int, ...]) -> Iterator[_Shape]:
     return ((m, n, k) for n, k in weights for m in tokens if m * n * k <= _MOST)
 
 
-def _around_waves(sms: int) -> list[int]:
-    """With 4096 columns in tiles of 128 x 256, 32 rows per SM make four tiles on each: one row less, none, one more."""
-    return [waves * 32 * sms + beside for waves in (1, 2) for beside in (-1, 0, 1)]
+def _linear_case(direction: str, weight: _Shape, dtype: str, quick: bool = False, **params: object) -> Case:
+    measure = cold(linear, direction, *weight, _TYPES[dtype])
+    measure = within(_tf32, measure) if dtype == "tf32" else measure
+    return _case(direction, weight, dtype, {"layout": LAYOUTS[direction], **params}, measure, "torch", quick)
 
 
-def _shape_of(direction: str, m: int, n: int, k: int) -> _Shape:
+def _fp8_case(direction: str, weight: _Shape, scale: str, fast: bool, quick: bool) -> Case:
+    """All are NT: fp8 GEMMs want both operands contiguous in the summed dimension, which transposes them before."""
+    measure = within(_no_onednn, cold(_scaled_mm, *_gemm_shape(direction, *weight), scale, fast))
+    library = f"torch scaled_mm{'_rowwise' if scale == 'row' else ''} {'fast' if fast else 'full'}"
+    return _case(
+        direction, weight, "fp8", {"layout": "NT", "scale": scale, "fast_accum": fast}, measure, library, quick
+    )
+
+
+def _gemm_shape(direction: str, m: int, n: int, k: int) -> _Shape:
     return {"forward": (m, n, k), "dgrad": (m, k, n), "wgrad": (n, k, m)}[direction]
 
 
-def _case(direction: str, weight: _Shape, dtype: str, wave: bool = False, quick: bool = False) -> Case:
-    prepare = PREPARE[direction](*weight, _TYPES[dtype])
-    measure = _under(_tf32, cold(prepare)) if dtype == "tf32" else cold(prepare)
-    params = {"layout": LAYOUTS[direction], **({"wave": True} if wave else {})}
-    return _of(direction, weight, dtype, params, measure, quick=quick)
-
-
-def _of(
+def _case(
     direction: str,
     weight: _Shape,
     dtype: str,
     params: dict[str, object],
     measure: Measure,
-    library: str = "torch",
-    quick: bool = False,
+    library: str,
+    quick: bool,
 ) -> Case:
-    rows, columns, summed = _shape_of(direction, *weight)
+    rows, columns, summed = _gemm_shape(direction, *weight)
     wide = _TYPES[dtype].itemsize
-    operands, result = wide * summed * (rows + columns), max(wide, 2) * rows * columns
+    moved = float(wide * summed * (rows + columns) + max(wide, 2) * rows * columns)
     return Case(
         "gemm",
         direction,
@@ -99,43 +109,29 @@ def _of(
         library=library,
         together=f"{weight[1]}x{weight[2]}",
         flop=2.0 * rows * columns * summed,
-        bytes=float(operands + result),
-        footprint_bytes=float(operands + result + 4 * summed * max(rows, columns)),  # random numbers are fp32 first
+        bytes=moved,
+        footprint_bytes=moved + 4 * summed * max(rows, columns),  # random numbers are fp32 first
         quick=quick,
     )
 
 
-@bench_later
-def _forward(bench: Bench, m: int, n: int, k: int, dtype: torch.dtype) -> Act:
-    x, w = bench.rand(m, k, dtype=dtype), bench.rand(n, k, dtype=dtype)
-    return lambda: functional.linear(x, w)
-
-
-@bench_later
-def _dgrad(bench: Bench, m: int, n: int, k: int, dtype: torch.dtype) -> Act:
-    dy, w = bench.rand(m, n, dtype=dtype), bench.rand(n, k, dtype=dtype)
-    return lambda: dy @ w
-
-
-@bench_later
-def _wgrad(bench: Bench, m: int, n: int, k: int, dtype: torch.dtype) -> Act:
+def linear(bench: Bench, direction: str, m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Act:
+    """A linear layer of `m` tokens and a weight [n, k], forward, or one of its two gradients."""
+    if direction == "forward":
+        x, w = bench.rand(m, k, dtype=dtype), bench.rand(n, k, dtype=dtype)
+        return lambda: functional.linear(x, w)
+    if direction == "dgrad":
+        dy, w = bench.rand(m, n, dtype=dtype), bench.rand(n, k, dtype=dtype)
+        return lambda: dy @ w
     dy, x = bench.rand(m, n, dtype=dtype), bench.rand(m, k, dtype=dtype)
     return lambda: dy.t() @ x
 
 
-LAYOUTS = {"forward": "NT", "dgrad": "NN", "wgrad": "TN"}
-PREPARE: dict[str, Callable[[int, int, int, torch.dtype], Prepare]] = {
-    "forward": _forward,
-    "dgrad": _dgrad,
-    "wgrad": _wgrad,
-}
-
-
-@bench_later
-def _under(bench: Bench, setting: Callable[[], AbstractContextManager[None]], measure: Measure) -> Measurement:
-    """The same, while a setting of torch is another."""
-    with setting():
-        return measure(bench)
+def _scaled_mm(bench: Bench, rows: int, columns: int, summed: int, scale: str, fast: bool) -> Act:
+    a, b = bench.rand(rows, summed, dtype=_FP8), bench.rand(columns, summed, dtype=_FP8).t()
+    shapes: tuple[tuple[int, ...], ...] = ((rows, 1), (1, columns)) if scale == "row" else ((), ())
+    of_a, of_b = (torch.ones(shape, device=bench.device.torch_device) for shape in shapes)
+    return lambda: torch._scaled_mm(a, b, of_a, of_b, out_dtype=torch.bfloat16, use_fast_accum=fast)
 
 
 @contextmanager
@@ -150,7 +146,7 @@ def _tf32() -> Iterator[None]:
 
 @contextmanager
 def _no_onednn() -> Iterator[None]:
-    """CPUs alone know it. With AMX but no FP16 in it (Sapphire Rapids), torch 2.13 gives oneDNN FP8 products for which
+    """CPUs alone know it. With AMX but no FP16 in it (Sapphire Rapids), torch 2.13 gives oneDNN FP8 GEMMs for which
     that has a reference only, 200 times as slow as what torch does itself.
     """
     before, *_ = torch.backends.mkldnn.set_flags(_enabled=False)
@@ -158,29 +154,3 @@ def _no_onednn() -> Iterator[None]:
         yield
     finally:
         torch.backends.mkldnn.set_flags(_enabled=before)
-
-
-def _fp8_cases(quick_every: int) -> Iterator[Case]:
-    """Scaled per tensor or per row, summed fast or in full fp32; of gradients the fast ones of some weights only."""
-    for index, weight in enumerate(_grid((*_SMALL_WEIGHTS, *_WEIGHTS), _FP8_TOKENS)):
-        quick = index % quick_every == 0
-        for scale, fast in (("tensor", True), ("tensor", False), ("row", True)):
-            yield _fp8_case("forward", weight, scale, fast, quick and fast)
-    for weight in _grid(_GRADIENT_WEIGHTS, _FP8_TOKENS):
-        yield from (_fp8_case(direction, weight, "tensor", True, False) for direction in ("dgrad", "wgrad"))
-
-
-def _fp8_case(direction: str, weight: _Shape, scale: str, fast: bool, quick: bool) -> Case:
-    """All are NT: fp8 products want both operands contiguous in the summed dimension, which transposes them before."""
-    measure = _under(_no_onednn, cold(_scaled_mm(*_shape_of(direction, *weight), scale, fast)))
-    library = f"torch scaled_mm{'_rowwise' if scale == 'row' else ''} {'fast' if fast else 'full'}"
-    params: dict[str, object] = {"layout": "NT", "scale": scale, "fast_accum": fast}
-    return _of(direction, weight, "fp8", params, measure, library, quick)
-
-
-@bench_later
-def _scaled_mm(bench: Bench, rows: int, columns: int, summed: int, scale: str, fast: bool) -> Act:
-    a, b = bench.rand(rows, summed, dtype=_FP8), bench.rand(columns, summed, dtype=_FP8).t()
-    shapes: tuple[tuple[int, ...], ...] = ((rows, 1), (1, columns)) if scale == "row" else ((), ())
-    of_a, of_b = (torch.ones(shape, device=bench.device.torch_device) for shape in shapes)
-    return lambda: torch._scaled_mm(a, b, of_a, of_b, out_dtype=torch.bfloat16, use_fast_accum=fast)

@@ -1,12 +1,13 @@
 """Work beside copies, beside kernels that hold SMs, and beside real all-reduces: what each loses to the other.
 
-Samples are those of the work (the victim); its seconds alone and those of the noise are in `more`, as `beside` tells.
-A product and attention compete for SMs and for power, a residual add for memory bandwidth. Uploads and copies on the
+Samples are those of the work (the victim); its seconds alone and those of the noise are in `more`, as `overlap` tells.
+A GEMM and attention compete for SMs and for power, a residual add for memory bandwidth. Uploads and copies on the
 device are what a weight update does beside its broadcasts. Counts are the victim's.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,15 +15,16 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from ....kernels import occupy
-from ..beside import beside
-from ..case import Act, Case, Facts, Measurement
-from ..timing import Bench, bench_later
+from ..case import Case, Facts
+from ..device import Act
+from ..overlap import measure_overlap
+from ..timing import Bench, Measurement
+from .gemm import linear
+from .membound import residual_add
 
 _PROGRAMS = (4, 8, 16, 20, 24, 32)  # about as many as NCCL has channels
 _ROUNDS = 4  # passes over the buffers by one launch: a hold of about a millisecond
 _BYTES, _SMALL_BYTES = 1 << 26, 1 << 24  # of the noise; two of the larger do not fit an L2 cache
-
-Prepare = Callable[[Bench], Act]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class _Victim:
 
     kind: str
     params: dict[str, Any]
-    prepare: Prepare
+    prepare: Callable[[Bench], Act]
     flop: float
     bytes: float
     noise_bytes: int = _BYTES
@@ -64,13 +66,16 @@ def cases(facts: Facts) -> Iterator[Case]:
 
 
 def _case(victim: _Victim, noise: _Noise, team: tuple[int, ...]) -> Case:
-    size = {} if noise.prepare is None else {"noise_bytes": victim.noise_bytes}
-    params: dict[str, Any] = {"victim": victim.kind, **victim.params, "beside": noise.kind, **noise.params, **size}
+    def measure(bench: Bench) -> Measurement:
+        other = noise.prepare(bench, victim.noise_bytes) if noise.prepare else None
+        return measure_overlap(bench, victim.prepare(bench), other)
+
+    size = {"noise_bytes": victim.noise_bytes} if noise.prepare else {}
     return Case(
         "interference",
         victim.kind,
-        params,
-        _measure(victim, noise),
+        {"victim": victim.kind, **victim.params, "beside": noise.kind, **noise.params, **size},
+        measure,
         team,
         flop=victim.flop,
         bytes=victim.bytes,
@@ -81,22 +86,16 @@ def _case(victim: _Victim, noise: _Noise, team: tuple[int, ...]) -> Case:
     )
 
 
-@bench_later
-def _measure(bench: Bench, victim: _Victim, noise: _Noise) -> Measurement:
-    other = noise.prepare(bench, victim.noise_bytes) if noise.prepare else None
-    return beside(bench, victim.prepare(bench), other)
-
-
 # ---- noises
 
 
 def _upload(bench: Bench, size_bytes: int) -> Act:
-    host, into = bench.device.host(size_bytes), bench.empty(size_bytes, dtype=torch.uint8)
+    host, into = bench.device.host_memory(size_bytes), bench.empty(size_bytes, dtype=torch.uint8)
     return lambda: into.copy_(host, non_blocking=True)
 
 
 def _download(bench: Bench, size_bytes: int) -> Act:
-    host, source = bench.device.host(size_bytes), _random_bytes(bench, size_bytes)
+    host, source = bench.device.host_memory(size_bytes), _random_bytes(bench, size_bytes)
     return lambda: host.copy_(source, non_blocking=True)
 
 
@@ -105,12 +104,9 @@ def _local_copy(bench: Bench, size_bytes: int) -> Act:
     return lambda: into.copy_(source)
 
 
-def _occupant(programs: int) -> Callable[[Bench, int], Act]:
-    def prepare(bench: Bench, size_bytes: int) -> Act:
-        source, into = _random_bytes(bench, size_bytes), bench.empty(size_bytes, dtype=torch.uint8)
-        return lambda: occupy.occupy(source, into, programs, _ROUNDS)
-
-    return prepare
+def _occupy(bench: Bench, size_bytes: int, programs: int) -> Act:
+    source, into = _random_bytes(bench, size_bytes), bench.empty(size_bytes, dtype=torch.uint8)
+    return lambda: occupy.occupy(source, into, programs, _ROUNDS)
 
 
 def _all_reduce(bench: Bench, size_bytes: int) -> Act:
@@ -128,14 +124,14 @@ def _random_bytes(bench: Bench, size_bytes: int) -> torch.Tensor:
     return torch.randint(0, 256, (size_bytes,), dtype=torch.uint8, device=bench.device.torch_device)
 
 
-_NOISES = (
-    _Noise("none", None),
-    _Noise("h2d", _upload),
-    _Noise("d2h", _download),
-    _Noise("d2d", _local_copy),
-)
+_NOISES = (_Noise("none", None), _Noise("h2d", _upload), _Noise("d2h", _download), _Noise("d2d", _local_copy))
 _OCCUPANTS = tuple(
-    _Noise("occupy", _occupant(programs), {"programs": programs, "rounds": _ROUNDS}, quick=programs in (8, 20, 32))
+    _Noise(
+        "occupy",
+        partial(_occupy, programs=programs),
+        {"programs": programs, "rounds": _ROUNDS},
+        quick=programs in (8, 20, 32),
+    )
     for programs in _PROGRAMS
 )
 
@@ -144,11 +140,8 @@ _OCCUPANTS = tuple(
 
 
 def _gemm(m: int, n: int, k: int, **more: Any) -> _Victim:
-    def prepare(bench: Bench) -> Act:
-        x, w = bench.rand(m, k), bench.rand(n, k)
-        return lambda: functional.linear(x, w)
-
     params = {"m": m, "n": n, "k": k, "dtype": "bf16"}
+    prepare = partial(linear, direction="forward", m=m, n=n, k=k)
     return _Victim("gemm", params, prepare, 2.0 * m * n * k, 2.0 * (m * k + n * k + m * n), **more)
 
 
@@ -163,23 +156,11 @@ def _attention(heads: int, seq: int, head_dim: int, **more: Any) -> _Victim:
 
 
 def _residual_add(rows: int, width: int, **more: Any) -> _Victim:
-    def prepare(bench: Bench) -> Act:
-        x, y, into = bench.rand(rows, width), bench.rand(rows, width), bench.empty(rows, width)
-        return lambda: torch.add(x, y, out=into)
-
     params = {"rows": rows, "width": width, "dtype": "bf16"}
-    return _Victim("memory", params, prepare, 0.0, 6.0 * rows * width, **more)
+    return _Victim("memory", params, partial(residual_add, rows=rows, width=width), 0.0, 6.0 * rows * width, **more)
 
 
-def _of_update(kind: str, like: str, over: str, passes: int) -> _Victim:
-    """An op of a weight update, as the noise does it."""
-    prepare = {"h2d": _upload, "d2d": _local_copy}[like]
-    moved = float(passes * _BYTES)
-    return _Victim(
-        kind, {"bytes": _BYTES}, lambda bench: prepare(bench, _BYTES), 0.0, moved, quick=True, over=over, like=like
-    )
-
-
+_UPDATE: dict[str, Any] = {"params": {"bytes": _BYTES}, "flop": 0.0, "quick": True}  # ops of a weight update
 _VICTIMS = (
     _gemm(8192, 8192, 8192, quick=True),
     _gemm(4096, 2048, 7168),
@@ -187,8 +168,10 @@ _VICTIMS = (
     _attention(32, 2048, 128),
     _residual_add(8192, 8192, quick=True),
     _residual_add(8192, 2048),
-    _of_update("h2d", "h2d", "host", 1),
-    _of_update("copy", "d2d", "memory", 2),
+    _Victim(
+        "h2d", prepare=partial(_upload, size_bytes=_BYTES), bytes=float(_BYTES), over="host", like="h2d", **_UPDATE
+    ),
+    _Victim("copy", prepare=partial(_local_copy, size_bytes=_BYTES), bytes=2.0 * _BYTES, like="d2d", **_UPDATE),
 )
 _SMALL_VICTIMS = (
     _gemm(256, 1024, 1024, noise_bytes=_SMALL_BYTES, quick=True),

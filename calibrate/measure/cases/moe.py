@@ -1,13 +1,12 @@
 """Mixture of experts: the feed-forward of all experts of a rank, balanced and skewed, and tokens permuted and back.
 
-A feed-forward is what `grouped_gemm` means (`profile/forms/grouped_gemm.py`): the grouped product for gate and up,
-SwiGLU, and the grouped product down, of rows that lie in the order of their experts already. Its experts are those of
-one rank, and its tokens those that come to it: `ep` and `tp` are 1. Single grouped products are no samples of it.
+A feed-forward is what `grouped_gemm` means (`profile/forms/grouped_gemm.py`): the grouped GEMM for gate and up,
+SwiGLU, and the grouped GEMM down, of rows that lie in the order of their experts already. Its experts are those of
+one rank, and its tokens those that come to it: `ep` and `tp` are 1. Single grouped GEMMs are no samples of it.
 """
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
 
 import torch
@@ -15,28 +14,14 @@ import torch
 from ....kernels import permute
 from ....kernels.swiglu import swiglu
 from ..case import Case, Facts
-from ..timing import Bench, Checked, Prepare, bench_later, cold
-from .exact import differing, kernels_library
+from ..timing import Bench, Checked, Prepare, cold
+from .exact import check_rows, count_differences, kernels_library
 
-
-@dataclass(frozen=True)
-class _Experts:
-    """The experts of one rank, and how many of them a token goes to there."""
-
-    count: int
-    hidden: int
-    inter: int
-    topk: int
-
-
-_EXPERTS = tuple(  # of a whole model on one rank, or of a rank's share: then a token goes to fewer of them
-    _Experts(*numbers)
-    for numbers in (
-        *((4, 256, 256, 1), (8, 256, 512, 2), (8, 512, 256, 2), (16, 512, 128, 4)),
-        *((8, 4096, 14336, 2), (8, 6144, 16384, 2), (16, 5120, 8192, 1), (16, 4096, 1536, 1), (16, 7168, 2048, 1)),
-        *((32, 7168, 2048, 1), (32, 2048, 768, 2), (48, 7168, 2048, 1), (60, 2048, 1408, 4), (64, 2048, 1408, 6)),
-        *((64, 4096, 1536, 4), (128, 2048, 768, 8), (128, 4096, 1536, 8)),
-    )
+_EXPERTS = (  # of one rank: experts, hidden, inter, experts there per token (fewer where a rank has a share only)
+    *((4, 256, 256, 1), (8, 256, 512, 2), (8, 512, 256, 2), (16, 512, 128, 4)),
+    *((8, 4096, 14336, 2), (8, 6144, 16384, 2), (16, 5120, 8192, 1), (16, 4096, 1536, 1), (16, 7168, 2048, 1)),
+    *((32, 7168, 2048, 1), (32, 2048, 768, 2), (48, 7168, 2048, 1), (60, 2048, 1408, 4), (64, 2048, 1408, 6)),
+    *((64, 4096, 1536, 4), (128, 2048, 768, 8), (128, 4096, 1536, 8)),
 )
 _QUICK_EXPERTS = (*_EXPERTS[:5], *_EXPERTS[9:11], *_EXPERTS[14:16])
 _TOKENS = (128, 256, 1024, 4096, 8192, 16384)
@@ -44,41 +29,36 @@ _QUICK_TOKENS = (256, 1024, 8192)
 _SKEWS = (0.0, 1.2)  # balanced, and the steepest load of the published tables
 _FEWEST_ROWS = {0.0: 16, 1.2: 64}  # of an expert on average: fewer cannot be skewed in groups of 16
 _MOST_ROWS = 2**16
-_TILE_ROWS = 16  # rows of an expert are a multiple: grouped products want aligned groups
+_TILE_ROWS = 16  # rows of an expert are a multiple: grouped GEMMs want aligned groups
 
-_PRODUCTS = ((8, 512, 512), (8, 4096, 7168), (32, 7168, 2048), (64, 1536, 2048))  # experts, n, k of each
-_PRODUCT_ROWS = (1024, 16384)
+_GEMMS = ((8, 512, 512), (8, 4096, 7168), (32, 7168, 2048), (64, 1536, 2048))  # experts, n, k of each
+_GEMM_ROWS = (1024, 16384)
 
 _ROUTED = (  # tokens, hidden, experts, experts per token
     *((256, 512, 8, 2), (1024, 512, 8, 2), (512, 1024, 32, 4), (2048, 2048, 64, 6), (4096, 1024, 8, 2)),
     *((4096, 4096, 8, 2), (4096, 7168, 256, 8), (16384, 4096, 8, 2), (16384, 7168, 256, 8), (32768, 2048, 128, 8)),
 )
 _QUICK_ROUTED = ((1024, 512, 8, 2), (2048, 2048, 64, 6), (4096, 7168, 256, 8))
-_SEEN = 1024  # rows whose results are looked at
+_SEEN = 1024  # rows of permuted tokens that are compared with the reference
 
 
 def cases(facts: Facts) -> Iterator[Case]:
-    """Grouped products by torch's kernel and by a loop, and the kernels around them."""
-    for name in _PRODUCTS_BY:
+    """Grouped GEMMs by torch's kernel and by a loop, and the kernels around them."""
+    for name in _GROUPED_BY:
         if name != "grouped_mm" or hasattr(torch, "_grouped_mm"):  # torch 2.6 lacks it
-            yield from _feed_forwards(name, facts)
-            for shape in _PRODUCTS:
-                yield from (_product_case(name, shape, rows, skew) for rows in _PRODUCT_ROWS for skew in _SKEWS)
+            for experts, tokens, skew in product(_EXPERTS, _TOKENS, _SKEWS):
+                if _FEWEST_ROWS[skew] * experts[0] <= tokens * experts[3] <= _MOST_ROWS:
+                    yield _feed_forward_case(name, experts, tokens, skew, facts)
+            for shape, rows, skew in product(_GEMMS, _GEMM_ROWS, _SKEWS):
+                yield _gemm_case(name, *shape, rows, skew)
     for routed in _ROUTED:
-        yield _routed_case("permute", routed, _permute(*routed), facts)
-        yield _routed_case("unpermute", routed, _unpermute(*routed), facts)
+        yield _routed_case("permute", routed, _permute, facts)
+        yield _routed_case("unpermute", routed, _unpermute, facts)
 
 
-def _feed_forwards(name: str, facts: Facts) -> Iterator[Case]:
-    for experts, tokens, skew in product(_EXPERTS, _TOKENS, _SKEWS):
-        if _FEWEST_ROWS[skew] * experts.count <= tokens * experts.topk <= _MOST_ROWS:
-            quick = experts in _QUICK_EXPERTS and tokens in _QUICK_TOKENS
-            yield _feed_forward_case(name, experts, tokens, skew, quick, facts)
-
-
-def _feed_forward_case(name: str, experts: _Experts, tokens: int, skew: float, quick: bool, facts: Facts) -> Case:
-    """Bytes count each product's operands and result once, and what SwiGLU reads and writes."""
-    count, hidden, inter, topk = experts.count, experts.hidden, experts.inter, experts.topk
+def _feed_forward_case(name: str, experts: tuple[int, int, int, int], tokens: int, skew: float, facts: Facts) -> Case:
+    """Bytes count each GEMM's operands and result once, and what SwiGLU reads and writes."""
+    count, hidden, inter, topk = experts
     rows = tokens * topk
     sizes = shares(rows, count, skew)
     shape = {"tokens": tokens, "experts": count, "topk": topk, "hidden": hidden, "inter": inter}
@@ -88,7 +68,7 @@ def _feed_forward_case(name: str, experts: _Experts, tokens: int, skew: float, q
         "moe",
         "feed_forward",
         {**shape, "skew": skew, "largest": max(sizes), "by": name, "dtype": "bf16"},
-        cold(_feed_forward(sizes, hidden, inter, _PRODUCTS_BY[name])),
+        cold(_feed_forward, sizes, hidden, inter, _GROUPED_BY[name]),
         cost_class="grouped_gemm.bf16",
         features={**{feature: float(value) for feature, value in shape.items()}, **fixed},
         library=f"torch {name}, {kernels_library(facts)}",
@@ -97,26 +77,44 @@ def _feed_forward_case(name: str, experts: _Experts, tokens: int, skew: float, q
         bytes=2.0 * (rows * (2 * hidden + 6 * inter) + weights),
         calls=2 * count + 1 if name == "loop_of_mm" else 3,
         footprint_bytes=2.0 * rows * (3 * hidden + 5 * inter) + 6.0 * weights,  # random numbers are fp32 first
-        quick=quick,
+        quick=experts in _QUICK_EXPERTS and tokens in _QUICK_TOKENS,
     )
 
 
-def _product_case(name: str, shape: tuple[int, int, int], rows: int, skew: float) -> Case:
-    """One product per expert: a part of a feed-forward, and so no sample of it."""
-    experts, n, k = shape
+def _gemm_case(name: str, experts: int, n: int, k: int, rows: int, skew: float) -> Case:
+    """One GEMM per expert: a part of a feed-forward, and so no sample of it."""
     sizes = shares(rows, experts, skew)
     return Case(
         "moe",
         name,
         {"experts": experts, "rows": rows, "n": n, "k": k, "skew": skew, "largest": max(sizes), "dtype": "bf16"},
-        cold(_product(sizes, n, k, _PRODUCTS_BY[name])),
+        cold(_grouped_gemm, sizes, n, k, _GROUPED_BY[name]),
         library=f"torch {name}",
         together=f"{n}x{k}",
         flop=2.0 * rows * n * k,
         bytes=2.0 * (rows * k + experts * n * k + rows * n),
         calls=experts if name == "loop_of_mm" else 1,
         footprint_bytes=2.0 * (rows * k + rows * n) + 6.0 * experts * n * k,  # random numbers are fp32 first
-        quick=shape == _PRODUCTS[0],
+        quick=(experts, n, k) == _GEMMS[0],
+    )
+
+
+def _routed_case(name: str, routed: tuple[int, int, int, int], prepare: Prepare, facts: Facts) -> Case:
+    """Tokens are read or written once, rows of experts too, in bf16; indices count, weights of the sum hardly."""
+    tokens, hidden, experts, each = routed
+    moved = 2.0 * hidden * tokens * (1 + each) + 4.0 * tokens * each
+    return Case(
+        "moe",
+        name,
+        {"tokens": tokens, "hidden": hidden, "experts": experts, "topk": each, "dtype": "bf16"},
+        cold(prepare, *routed),
+        cost_class=f"memory.{name}",
+        features={"bytes": moved, "width": float(hidden)},
+        library=kernels_library(facts),
+        together=f"{hidden}",
+        bytes=moved,
+        footprint_bytes=3 * moved + (0.0 if facts.cuda else 10.0 * hidden * tokens * each),  # the reference is in fp32
+        quick=routed in _QUICK_ROUTED,
     )
 
 
@@ -153,28 +151,23 @@ def _loop_of_mm(sizes: list[int], _device: torch.device) -> _Grouped:
     return multiply
 
 
-_PRODUCTS_BY: dict[str, Callable[[list[int], torch.device], _Grouped]] = {
-    "grouped_mm": _grouped_mm,
-    "loop_of_mm": _loop_of_mm,
-}
+_GROUPED_BY = {"grouped_mm": _grouped_mm, "loop_of_mm": _loop_of_mm}
 
 
-@bench_later
 def _feed_forward(bench: Bench, sizes: list[int], hidden: int, inter: int, by: Callable[..., _Grouped]) -> Checked:
     grouped = by(sizes, bench.device.torch_device)
     x = bench.rand(sum(sizes), hidden)
     into, back = _weights(bench, len(sizes), 2 * inter, hidden), _weights(bench, len(sizes), hidden, inter)
     act = lambda: grouped(swiglu(grouped(x, into)), back)  # noqa: E731
-    busiest, rows = _some_rows(sizes)
-    return Checked(act, lambda: differing(act()[rows], swiglu(x[rows] @ into[busiest]) @ back[busiest], 0.05))
+    busiest, rows = _first_rows(sizes)
+    return Checked(act, lambda: count_differences(act()[rows], swiglu(x[rows] @ into[busiest]) @ back[busiest], 0.05))
 
 
-@bench_later
-def _product(bench: Bench, sizes: list[int], n: int, k: int, by: Callable[..., _Grouped]) -> Checked:
+def _grouped_gemm(bench: Bench, sizes: list[int], n: int, k: int, by: Callable[..., _Grouped]) -> Checked:
     grouped = by(sizes, bench.device.torch_device)
     x, w = bench.rand(sum(sizes), k), _weights(bench, len(sizes), n, k)
-    busiest, rows = _some_rows(sizes)
-    return Checked(lambda: grouped(x, w), lambda: differing(grouped(x, w)[rows], x[rows] @ w[busiest]))
+    busiest, rows = _first_rows(sizes)
+    return Checked(lambda: grouped(x, w), lambda: count_differences(grouped(x, w)[rows], x[rows] @ w[busiest]))
 
 
 def _weights(bench: Bench, experts: int, n: int, k: int) -> torch.Tensor:
@@ -182,30 +175,11 @@ def _weights(bench: Bench, experts: int, n: int, k: int) -> torch.Tensor:
     return bench.rand(experts, n, k).mul_(k**-0.5).transpose(1, 2)
 
 
-def _some_rows(sizes: list[int]) -> tuple[int, slice]:
+def _first_rows(sizes: list[int]) -> tuple[int, slice]:
     """The most loaded expert, and its first rows."""
     busiest = sizes.index(max(sizes))
     first = sum(sizes[:busiest])
     return busiest, slice(first, first + _TILE_ROWS)
-
-
-def _routed_case(name: str, routed: tuple[int, int, int, int], prepare: Prepare, facts: Facts) -> Case:
-    """Tokens are read or written once, rows of experts too, in bf16; indices count, weights of the sum hardly."""
-    tokens, hidden, experts, each = routed
-    moved = 2.0 * hidden * tokens * (1 + each) + 4.0 * tokens * each
-    return Case(
-        "moe",
-        name,
-        {"tokens": tokens, "hidden": hidden, "experts": experts, "topk": each, "dtype": "bf16"},
-        cold(prepare),
-        cost_class=f"memory.{name}",
-        features={"bytes": moved, "width": float(hidden)},
-        library=kernels_library(facts),
-        together=f"{hidden}",
-        bytes=moved,
-        footprint_bytes=3 * moved + (0.0 if facts.cuda else 10.0 * hidden * tokens * each),  # the reference is in fp32
-        quick=routed in _QUICK_ROUTED,
-    )
 
 
 def _choices(bench: Bench, tokens: int, experts: int, each: int) -> torch.Tensor:
@@ -213,7 +187,6 @@ def _choices(bench: Bench, tokens: int, experts: int, each: int) -> torch.Tensor
     return torch.rand(tokens, experts, device=bench.device.torch_device).topk(each, dim=1).indices
 
 
-@bench_later
 def _permute(bench: Bench, tokens: int, hidden: int, experts: int, each: int) -> Checked:
     states = bench.rand(tokens, hidden)
     order, _ = permute.route(_choices(bench, tokens, experts, each))
@@ -222,10 +195,8 @@ def _permute(bench: Bench, tokens: int, hidden: int, experts: int, each: int) ->
     return Checked(act, lambda: int((act()[:_SEEN] != expected).sum().item()))
 
 
-@bench_later
 def _unpermute(bench: Bench, tokens: int, hidden: int, experts: int, each: int) -> Checked:
     _, places = permute.route(_choices(bench, tokens, experts, each))
     rows, weights = bench.rand(tokens * each, hidden), bench.rand(tokens, each, dtype=torch.float32)
-    act = lambda: permute.unpermute(rows, places, weights)  # noqa: E731
-    expected = permute.unpermute_reference(rows, places[:_SEEN], weights[:_SEEN])
-    return Checked(act, lambda: differing(act()[:_SEEN], expected))
+    reference = lambda: permute.unpermute_reference(rows, places[:_SEEN], weights[:_SEEN])  # noqa: E731
+    return check_rows(lambda: permute.unpermute(rows, places, weights), reference)

@@ -5,15 +5,16 @@ seconds. `count` is how many calls (kernels, nodes, waits) a sample holds.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from ..case import Act, Case, Facts, Measure, Measurement
-from ..timing import Bench, Prepare, bench_later, cold, hot, on_host
+from ..case import Case, Facts
+from ..device import Act
+from ..timing import Bench, Measure, Measurement, cold, hot, on_host
 
 _KERNELS = 500  # fewer than a stream's queue holds (1024)
 _CALLS = 100
@@ -23,13 +24,13 @@ _REPEATS = 50
 
 def cases(facts: Facts) -> Iterator[Case]:
     """Launches and calls; on CUDA also graphs, events and fresh memory, with several ranks the call of a collective."""
-    yield _case("launch", _KERNELS, on_host(_repeated(_tiny_kernel, _KERNELS)), kernels=_KERNELS)
-    yield _case("kernel_to_kernel", _KERNELS, hot(_repeated(_tiny_kernel, _KERNELS)), kernels=_KERNELS)
-    for name, make in _ISSUED.items():
-        yield _case(f"{name}_call", _CALLS, on_host(_repeated(make, _CALLS)), calls=_CALLS)
+    yield _case("launch", _KERNELS, on_host(_repeat, "add_in_place", _KERNELS), kernels=_KERNELS)
+    yield _case("kernel_to_kernel", _KERNELS, hot(_repeat, "add_in_place", _KERNELS), kernels=_KERNELS)
+    for name in ("linear", "add", "view", "slice", "copy"):
+        yield _case(f"{name}_call", _CALLS, on_host(_repeat, name, _CALLS), calls=_CALLS)
     yield _case("synchronize", 1, on_host(lambda bench: bench.device.synchronize))
     for size in (1 << 12, 1 << 20, 1 << 26):
-        yield _case("empty_alloc_cached", 1, on_host(_allocate(size)), sample=size == 1 << 20, bytes=size)
+        yield _case("empty_alloc_cached", 1, on_host(_allocate, size), sample=size == 1 << 20, bytes=size)
     if facts.cuda:
         yield from _cuda_cases()
     if facts.ranks > 1:
@@ -40,10 +41,10 @@ def cases(facts: Facts) -> Iterator[Case]:
 def _cuda_cases() -> Iterator[Case]:
     for nodes in (1, 20, _NODES, 1000):
         typical = nodes == _NODES
-        yield _case("graph_replay_issue", 1, on_host(_graph(nodes)), sample=typical, nodes=nodes)
-        yield _case("graph_node", nodes, hot(_graph(nodes)), sample=typical, nodes=nodes)
+        yield _case("graph_replay_issue", 1, on_host(_graph, nodes), sample=typical, nodes=nodes)
+        yield _case("graph_node", nodes, hot(_graph, nodes), sample=typical, nodes=nodes)
     yield _case("event_pair", 1, cold(lambda _bench: lambda: None))
-    yield _case("stream_wait_event", _CALLS, hot(_ping(_CALLS)), waits=_CALLS)
+    yield _case("stream_wait_event", _CALLS, hot(_ping, _CALLS), waits=_CALLS)
     for size in (1 << 21, 1 << 26, 1 << 30):
         typical = size == 1 << 26
         yield _case("alloc_uncached", 1, _allocate_uncached(size), sample=typical, bytes=size, footprint=float(size))
@@ -74,9 +75,8 @@ def _case(
     )
 
 
-@bench_later
-def _repeated(bench: Bench, make: Callable[[Bench], Act], times: int) -> Act:
-    one = make(bench)
+def _repeat(bench: Bench, name: str, times: int) -> Act:
+    one = _call(bench, name)
 
     def burst() -> None:
         for _ in range(times):
@@ -85,63 +85,47 @@ def _repeated(bench: Bench, make: Callable[[Bench], Act], times: int) -> Act:
     return burst
 
 
-def _tiny_kernel(bench: Bench) -> Act:
-    x = bench.rand(16)
-    return lambda: x.add_(1.0)
+def _call(bench: Bench, name: str) -> Act:
+    """One call on operands so small that issuing it is what takes time."""
+    few, x, y = bench.rand(16), bench.rand(64, 64), bench.rand(64, 64)
+    row, into = bench.rand(64), bench.rand(64)
+    calls: dict[str, Act] = {
+        "add_in_place": lambda: few.add_(1.0),
+        "linear": lambda: functional.linear(x, y),
+        "add": lambda: x + y,
+        "view": lambda: x.view(-1),
+        "slice": lambda: x[1:33],
+        "copy": lambda: into.copy_(row),
+    }
+    return calls[name]
 
 
-def _linear(bench: Bench) -> Act:
-    x, w = bench.rand(64, 64), bench.rand(64, 64)
-    return lambda: functional.linear(x, w)
-
-
-def _add(bench: Bench) -> Act:
-    x, y = bench.rand(64, 64), bench.rand(64, 64)
-    return lambda: x + y
-
-
-def _view(bench: Bench) -> Act:
-    x = bench.rand(64, 64)
-    return lambda: x.view(-1)
-
-
-def _slice(bench: Bench) -> Act:
-    x = bench.rand(64, 64)
-    return lambda: x[1:33]
-
-
-def _copy(bench: Bench) -> Act:
-    x, y = bench.rand(64), bench.rand(64)
-    return lambda: y.copy_(x)
-
-
-_ISSUED = {"linear": _linear, "add": _add, "view": _view, "slice": _slice, "copy": _copy}
-
-
-def _allocate(size_bytes: int) -> Prepare:
+def _allocate(bench: Bench, size_bytes: int) -> Act:
     """Memory that the allocator has at hand from the call before, taken and given back."""
-    return lambda bench: lambda: bench.empty(size_bytes, dtype=torch.uint8)
+    return lambda: bench.empty(size_bytes, dtype=torch.uint8)
 
 
-@bench_later
-def _allocate_uncached(bench: Bench, size_bytes: int) -> Measurement:
+def _allocate_uncached(size_bytes: int) -> Measure:
     """Memory that the allocator must ask the driver for; `empty_cache_s` is what giving it back took before."""
-    samples, emptied = [], []
-    bench.empty(size_bytes, dtype=torch.uint8)
-    for _ in range(_REPEATS // 5):
-        before = time.perf_counter()
-        torch.cuda.empty_cache()
-        start = time.perf_counter()
+
+    def measure(bench: Bench) -> Measurement:
+        samples, emptied = [], []
         bench.empty(size_bytes, dtype=torch.uint8)
-        samples.append(time.perf_counter() - start)
-        emptied.append(start - before)
-    return Measurement(tuple(samples), more={"empty_cache_s": emptied})
+        for _ in range(_REPEATS // 5):
+            before = time.perf_counter()
+            torch.cuda.empty_cache()
+            start = time.perf_counter()
+            bench.empty(size_bytes, dtype=torch.uint8)
+            samples.append(time.perf_counter() - start)
+            emptied.append(start - before)
+        return Measurement(tuple(samples), more={"empty_cache_s": emptied})
+
+    return measure
 
 
-@bench_later
 def _graph(bench: Bench, nodes: int) -> Act:
     """Tiny kernels that depend on each other, in one CUDA graph."""
-    one = _tiny_kernel(bench)
+    one = _call(bench, "add_in_place")
     one()  # what is compiled or allocated on first use must not be in a capture
     bench.device.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -155,7 +139,6 @@ def _graph(bench: Bench, nodes: int) -> Act:
     return lambda: graph.replay()
 
 
-@bench_later
 def _ping(bench: Bench, waits: int) -> Act:
     """Two streams that wait for each other in turn."""
     side = torch.cuda.Stream(bench.device.torch_device)
@@ -172,14 +155,11 @@ def _ping(bench: Bench, waits: int) -> Act:
 def _collective_call(bench: Bench) -> Measurement:
     """Host seconds until an asynchronous all-reduce of one number is issued. All ranks issue as many."""
     number = bench.rand(1, dtype=torch.float32)
-    samples = [_issue(bench, number) for _ in range(_REPEATS + 5)]
+    samples = []
+    for _ in range(_REPEATS + 5):
+        start = time.perf_counter()
+        work = dist.all_reduce(number, group=bench.group, async_op=True)
+        samples.append(time.perf_counter() - start)
+        work.wait()
+        bench.device.synchronize()
     return Measurement(tuple(samples[5:]))
-
-
-def _issue(bench: Bench, number: torch.Tensor) -> float:
-    start = time.perf_counter()
-    work = dist.all_reduce(number, group=bench.group, async_op=True)
-    seconds = time.perf_counter() - start
-    work.wait()
-    bench.device.synchronize()
-    return seconds

@@ -6,14 +6,14 @@ what bounds many small tensors. On a CPU issuing is copying, so there only the s
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
 from ....kernels.reload import Scatter
-from ..case import Act, Case, Facts, Measure
-from ..timing import Bench, Checked, bench_later, cold, on_host
-from .exact import Stretch, checked, kernels_library, message
+from ..case import Case, Facts
+from ..device import Act
+from ..timing import Bench, Checked, cold, on_host
+from .exact import Stretch, check_stretches, kernels_library, message
 
 _DTYPES = {"bf16": torch.bfloat16, "uint8": torch.uint8}
 _EXPERT = 7168 * 2048  # elements of one matrix of an expert of DeepSeek-V3
@@ -33,15 +33,15 @@ _QUICK = ((200, _SMALLEST), (200, 1 << 20))
 
 @dataclass(frozen=True)
 class Bucket:
-    """Tensors of equal size, and where they lie in the flattened bucket."""
+    """Unwritten tensors of equal size, and where they lie in the flattened bucket."""
 
     flat: torch.Tensor
     slices: list[torch.Tensor]
     targets: list[torch.Tensor]
 
     @classmethod
-    def of(cls, bench: Bench, tensors: int, elements: int, dtype: torch.dtype) -> "Bucket":
-        """Unwritten."""
+    def allocate(cls, bench: Bench, tensors: int, elements: int, dtype: torch.dtype) -> "Bucket":
+        """So many tensors of so many elements each."""
         flat, *targets = (bench.empty(size, dtype=dtype) for size in (tensors * elements, *[elements] * tensors))
         return cls(flat, list(flat.split(elements)), targets)
 
@@ -49,50 +49,37 @@ class Bucket:
 def cases(facts: Facts) -> Iterator[Case]:
     """Every way, on the device and on the host."""
     for tensors, size, dtype in _SIZES:
-        for name, way in _WAYS.items():
-            start = _start(way, tensors, size, dtype)
-            case = partial(_case, facts, name, tensors, size, dtype)
-            if name not in _HOST_ONLY:
-                yield case(name, cold(start), cache="cold")
-            sample = facts.cuda or size == _SMALLEST
-            yield case(f"{name}_issue", on_host(start), cost_class=f"host.reload_{name}_issue" if sample else "")
+        for way in _WAYS:
+            if way not in _HOST_ONLY:
+                yield _case(facts, way, tensors, size, dtype, on_device=True)
+            yield _case(facts, way, tensors, size, dtype, on_device=False)
 
 
-def _case(
-    facts: Facts,
-    way: str,
-    tensors: int,
-    size: int,
-    dtype: str,
-    name: str,
-    measure: Measure,
-    cost_class: str = "",
-    cache: str = "hot",
-) -> Case:
+def _case(facts: Facts, way: str, tensors: int, size: int, dtype: str, on_device: bool) -> Case:
     """`size` is that of each tensor."""
-    launches = 1 if way.startswith("scatter") else tensors
+    scatters = way.startswith("scatter")
+    sample = not on_device and (facts.cuda or size == _SMALLEST)
     return Case(
         "reload",
-        name,
+        way if on_device else f"{way}_issue",
         {"tensors": tensors, "bytes": size, "dtype": dtype},
-        measure,
-        cost_class=cost_class,
-        features={"count": 1.0 if way == "scatter" else float(tensors)} if cost_class else {},  # its table is made
-        library=kernels_library(facts) if way.startswith("scatter") else "torch",
+        (cold if on_device else on_host)(_reload, _WAYS[way], tensors, size, _DTYPES[dtype]),
+        cost_class=f"host.reload_{way}_issue" if sample else "",
+        features={"count": 1.0 if way == "scatter" else float(tensors)} if sample else {},  # its table is made
+        library=kernels_library(facts) if scatters else "torch",
         bytes=2 * tensors * size,
-        calls=launches,
+        calls=1 if scatters else tensors,
         footprint_bytes=2 * tensors * size,
-        cache=cache,
+        cache="cold" if on_device else "hot",
         quick=(tensors, size) in _QUICK,
     )
 
 
-@bench_later
-def _start(bench: Bench, way: Callable[[Bucket], Act], tensors: int, size: int, dtype: str) -> Checked:
-    elements = size // _DTYPES[dtype].itemsize
-    bucket = Bucket.of(bench, tensors, elements, _DTYPES[dtype])
-    due = [Stretch(target, message(0), at * elements) for at, target in enumerate(bucket.targets)]
-    return checked(bench, way(bucket), [Stretch(bucket.flat, message(0))], due)
+def _reload(bench: Bench, way: Callable[[Bucket], Act], tensors: int, size: int, dtype: torch.dtype) -> Checked:
+    elements = size // dtype.itemsize
+    bucket = Bucket.allocate(bench, tensors, elements, dtype)
+    results = [Stretch(target, message(0), at * elements) for at, target in enumerate(bucket.targets)]
+    return check_stretches(bench, way(bucket), [Stretch(bucket.flat, message(0))], results)
 
 
 def _copy_per_tensor(bucket: Bucket) -> Act:
@@ -116,25 +103,12 @@ def _slice_and_copy(bucket: Bucket) -> Act:
     return act
 
 
-def _foreach_copy(bucket: Bucket) -> Act:
-    return lambda: torch._foreach_copy_(bucket.targets, bucket.slices)
-
-
-def _scatter(bucket: Bucket) -> Act:
-    return Scatter(bucket.flat, bucket.targets).scatter
-
-
-def _scatter_with_table(bucket: Bucket) -> Act:
-    """For targets that are new every time."""
-    return lambda: Scatter(bucket.flat, bucket.targets).scatter()
-
-
-_WAYS = {
+_WAYS: dict[str, Callable[[Bucket], Act]] = {
     "copy_per_tensor": _copy_per_tensor,
     "slice_and_copy": _slice_and_copy,
-    "foreach_copy": _foreach_copy,
-    "scatter": _scatter,
-    "scatter_with_table": _scatter_with_table,
+    "foreach_copy": lambda bucket: lambda: torch._foreach_copy_(bucket.targets, bucket.slices),
+    "scatter": lambda bucket: Scatter(bucket.flat, bucket.targets).scatter,
+    "scatter_with_table": lambda bucket: lambda: Scatter(bucket.flat, bucket.targets).scatter(),  # targets anew
 }
 
 _HOST_ONLY = ("slice_and_copy", "scatter_with_table")

@@ -5,31 +5,29 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from ..case import Case, Facts
+from ..case import Case, Facts, Team, cluster_teams, node_teams
 from ..timing import Bench, Checked, hot
-from .exact import Stretch, checked, message
-from .teams import Team, in_node, over_nodes, powers
+from .exact import Stretch, check_stretches, message
 
 _ELEMENT = 2  # bytes of bf16
-_SIZES, _QUICK = powers(10, 30), powers(10, 26, step=4)
+_SIZES = [1 << power for power in range(10, 31, 2)]
+_QUICK = [1 << power for power in range(10, 27, 4)]
+
+Message = tuple[torch.Tensor, int]
+"""What is sent to, or received from, which rank of the world."""
 
 
 def cases(facts: Facts) -> Iterator[Case]:
     """Pairs in a node and across two; rings where they are more than a pair."""
-    for team in _pairs(facts):
+    first, *others = facts.nodes
+    pairs = [Team(first[:2], 1, "node", False)] if len(first) > 1 else []
+    pairs += [Team((first[0], others[0][0]), 2, "nodes", False)] if others else []
+    for team in pairs:
         for name, start in _OF_PAIRS.items():
             yield from (_case(facts, name, start, team, size) for size in _SIZES)
-    for team in [*in_node(facts), *over_nodes(facts)]:
+    for team in [*node_teams(facts), *cluster_teams(facts)]:
         if team.whole and len(team.ranks) > 2:
             yield from (_case(facts, "ring", _ring, team, size) for size in _SIZES)
-
-
-def _pairs(facts: Facts) -> Iterator[Team]:
-    first, *others = facts.nodes
-    if len(first) > 1:
-        yield Team(first[:2], 1, "node", False)
-    if others:
-        yield Team((first[0], others[0][0]), 2, "nodes", False)
 
 
 def _case(facts: Facts, name: str, start: Callable[[Bench, int], Checked], team: Team, size: int) -> Case:
@@ -37,8 +35,8 @@ def _case(facts: Facts, name: str, start: Callable[[Bench, int], Checked], team:
     return Case(
         "send_recv",
         name,
-        {**team.about, "bytes": size, "dtype": "bf16"},
-        hot(lambda bench: start(bench, size // _ELEMENT)),
+        {**team.params, "bytes": size, "dtype": "bf16"},
+        hot(start, size // _ELEMENT),
         team.ranks,
         cost_class,
         {"bytes": float(size)} if cost_class else {},
@@ -55,41 +53,38 @@ def _one_way(bench: Bench, elements: int) -> Checked:
     """The first rank sends, the second receives; in a row, so that small ones overlap as far as the library lets."""
     first, second = bench.team
     x = bench.empty(elements)
-    whole = Stretch(x, message(0))
+    whole = [Stretch(x, message(0))]
     if bench.rank == first:
-        return checked(bench, lambda: _exchange(bench, send=(x, second)), [whole], [])
-    return checked(bench, lambda: _exchange(bench, receive=(x, first)), [], [whole])
+        return check_stretches(bench, lambda: _exchange(bench, send=(x, second)), whole, [])
+    return check_stretches(bench, lambda: _exchange(bench, receive=(x, first)), [], whole)
 
 
 def _round_trip(bench: Bench, elements: int) -> Checked:
     """There and back: two latencies, which nothing hides."""
     first, second = bench.team
-    sent, got = bench.empty(elements), bench.empty(elements)
+    sent, received = bench.empty(elements), bench.empty(elements)
     me, peer = (0, second) if bench.rank == first else (1, first)
 
     def act() -> None:
         if me:
-            _exchange(bench, receive=(got, peer))
+            _exchange(bench, receive=(received, peer))
         _exchange(bench, send=(sent, peer))
         if not me:
-            _exchange(bench, receive=(got, peer))
+            _exchange(bench, receive=(received, peer))
 
-    return checked(bench, act, [Stretch(sent, message(me))], [Stretch(got, message(1 - me))])
+    return check_stretches(bench, act, [Stretch(sent, message(me))], [Stretch(received, message(1 - me))])
 
 
 def _ring(bench: Bench, elements: int) -> Checked:
     """Every rank sends to the next one, and receives from the one before; of two ranks, both ways at once."""
     me, ranks = bench.team.index(bench.rank), len(bench.team)
     before, after = (me - 1) % ranks, (me + 1) % ranks
-    sent, got = bench.empty(elements), bench.empty(elements)
-    act = lambda: _exchange(bench, (sent, bench.team[after]), (got, bench.team[before]))  # noqa: E731
-    return checked(bench, act, [Stretch(sent, message(me))], [Stretch(got, message(before))])
+    sent, received = bench.empty(elements), bench.empty(elements)
+    act = lambda: _exchange(bench, (sent, bench.team[after]), (received, bench.team[before]))  # noqa: E731
+    return check_stretches(bench, act, [Stretch(sent, message(me))], [Stretch(received, message(before))])
 
 
 _OF_PAIRS = {"one_way": _one_way, "both_ways": _ring, "round_trip": _round_trip}
-
-Message = tuple[torch.Tensor, int]
-"""What is sent to, or received from, which rank of the world."""
 
 
 def _exchange(bench: Bench, send: Message | None = None, receive: Message | None = None) -> None:

@@ -1,5 +1,5 @@
-"""Awkward shapes, each beside the next one that kernels are made for: products whose rows do not start at whole 32
-bytes, as vocabularies and widths have them that nobody padded, and fused attention with heads of odd sizes.
+"""Awkward shapes, each beside the next one that kernels are made for: GEMMs whose rows do not start at whole 32 bytes,
+as vocabularies and widths have them that nobody padded, and fused attention with heads of odd sizes.
 
 Both are timed in one visit, one behind the other; `more` has the seconds of the padded one, `padded_s`. None is a
 sample of a class, as forms know no alignment: what pairs say becomes `gemm.align16_factor` and its like, and
@@ -10,12 +10,11 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
-import torch
-
-from ..case import Act, Case, Facts, Measure, Measurement
-from ..timing import Bench, bench_later, cold
-from .attention import PASSES, Shape, with_backend
-from .gemm import LAYOUTS, PREPARE
+from ..case import Case, Facts
+from ..device import Act
+from ..timing import Bench, Measure, Measurement, cold
+from .attention import BACKENDS, FLOP_OVER_FORWARD, Shape, attention, with_backend
+from .gemm import LAYOUTS, linear
 
 _WEIGHTS = {  # outputs, inputs: one more than whole 32 bytes of 16 bits, two, four and eight
     "cuda": (
@@ -38,58 +37,56 @@ _QUICK_HEADS = (80, 112, 180)
 
 
 def cases(facts: Facts) -> Iterator[Case]:
-    """Linear layers in all directions, products of single heads as attention without a fused kernel has them, and
-    fused attention, each with its padded twin.
+    """Linear layers in all directions, GEMMs of single heads as attention without a fused kernel has them, and fused
+    attention, each with its padded twin.
     """
     most = max(_TOKENS[facts.kind])
     for n, k in _WEIGHTS[facts.kind]:
         for m in _TOKENS[facts.kind]:
             quick = (n, k) in _QUICK_WEIGHTS and m == most
-            yield from (_linear(direction, m, n, k, quick) for direction in LAYOUTS)
+            yield from (_linear_case(direction, m, n, k, quick) for direction in LAYOUTS)
     for size in _BATCHED_HEADS:
-        yield from (_batched(name, *_BATCHED[facts.kind], size) for name in ("scores", "context"))
-    for backend in ("flash", "cudnn") if facts.cuda else ("default",):
+        yield from (_batched_case(name, *_BATCHED[facts.kind], size) for name in ("scores", "context"))
+    for backend in BACKENDS[facts.kind]:
         for size in _HEADS:
-            yield from (_attention(direction, facts, size, backend) for direction in PASSES)
+            yield from (_attention_case(direction, facts, size, backend) for direction in FLOP_OVER_FORWARD)
 
 
-def padded(size: int) -> int:
+def _pad(size: int) -> int:
     """The next width of whole 32 bytes."""
     return -(-size // _ALIGNED) * _ALIGNED
 
 
-def _linear(direction: str, m: int, n: int, k: int, quick: bool) -> Case:
-    prepare = PREPARE[direction]
-    neat = padded(n), padded(k)
+def _linear_case(direction: str, m: int, n: int, k: int, quick: bool) -> Case:
     params = {"m": m, "n": n, "k": k, "dtype": "bf16", "layout": LAYOUTS[direction]}
+    moved = 2.0 * (m * k + n * k + m * n)
     return Case(
         "shapes",
         direction,
-        {**params, "padded_n": neat[0], "padded_k": neat[1]},
-        _pair(cold(prepare(m, n, k, torch.bfloat16)), cold(prepare(m, *neat, torch.bfloat16))),
+        {**params, "padded_n": _pad(n), "padded_k": _pad(k)},
+        _pair(cold(linear, direction, m, n, k), cold(linear, direction, m, _pad(n), _pad(k))),
         flop=2.0 * m * n * k,
-        bytes=2.0 * (m * k + n * k + m * n),
-        footprint_bytes=2.0 * (m * k + n * k + m * n) + 4.0 * max(m * k, n * k, m * n),  # random numbers are fp32 first
+        bytes=moved,
+        footprint_bytes=moved + 4.0 * max(m * k, n * k, m * n),  # random numbers are fp32 first
         quick=quick,
     )
 
 
-def _batched(name: str, matrices: int, seq: int, size: int) -> Case:
+def _batched_case(name: str, matrices: int, seq: int, size: int) -> Case:
     """Of each head `scores` [seq, size] x [size, seq] or `context` [seq, seq] x [seq, size]."""
-    elements = matrices * seq * (seq + 2 * size)
+    moved = 2.0 * matrices * seq * (seq + 2 * size)
     return Case(
         "shapes",
         name,
-        {"matrices": matrices, "seq": seq, "head_dim": size, "dtype": "bf16", "padded_head_dim": padded(size)},
-        _pair(*(cold(_product(name, matrices, seq, one)) for one in (size, padded(size)))),
+        {"matrices": matrices, "seq": seq, "head_dim": size, "dtype": "bf16", "padded_head_dim": _pad(size)},
+        _pair(*(cold(_batched_gemm, name, matrices, seq, width) for width in (size, _pad(size)))),
         flop=2.0 * matrices * seq * seq * size,
-        bytes=2.0 * elements,
-        footprint_bytes=2.0 * elements + 4.0 * matrices * seq * max(seq, size),
+        bytes=moved,
+        footprint_bytes=moved + 4.0 * matrices * seq * max(seq, size),
     )
 
 
-@bench_later
-def _product(bench: Bench, name: str, matrices: int, seq: int, size: int) -> Act:
+def _batched_gemm(bench: Bench, name: str, matrices: int, seq: int, size: int) -> Act:
     values = bench.rand(matrices, seq, size)
     if name == "scores":
         return lambda: values @ values.transpose(1, 2)
@@ -97,26 +94,27 @@ def _product(bench: Bench, name: str, matrices: int, seq: int, size: int) -> Act
     return lambda: weights @ values
 
 
-def _attention(direction: str, facts: Facts, size: int, backend: str) -> Case:
+def _attention_case(direction: str, facts: Facts, size: int, backend: str) -> Case:
     shape = Shape(1, 32, 8, 4096, size) if facts.cuda else Shape(1, 4, 2, 256, size)
-    of_forward, make = PASSES[direction]
-    twins = (cold(make(one)) for one in (shape, replace(shape, head_dim=_HEADS[size])))
-    moved = 2 * shape.elements * (2 if direction == "backward" else 1)
+    twins = (cold(attention, direction, one) for one in (shape, replace(shape, head_dim=_HEADS[size])))
     return Case(
         "shapes",
         f"attention_{direction}",
         {**asdict(shape), "dtype": "bf16", "backend": backend, "padded_head_dim": _HEADS[size]},
         with_backend(backend, _pair(*twins)),
         library=f"torch {backend}",
-        flop=of_forward * shape.flop,
-        bytes=moved,
-        footprint_bytes=4 * moved,
+        flop=FLOP_OVER_FORWARD[direction] * shape.flop,
+        bytes=shape.moved(direction),
+        footprint_bytes=4 * shape.moved(direction),
         quick=size in _QUICK_HEADS and backend != "cudnn",
     )
 
 
-@bench_later
-def _pair(bench: Bench, awkward: Measure, neat: Measure) -> Measurement:
+def _pair(awkward: Measure, padded: Measure) -> Measure:
     """The awkward one, and how long the padded one takes."""
-    found, twin = awkward(bench), neat(bench)
-    return replace(found, more={**found.more, "padded_s": statistics.median(twin.samples_s)})
+
+    def measure(bench: Bench) -> Measurement:
+        measured, twin = awkward(bench), padded(bench)
+        return replace(measured, more={**measured.more, "padded_s": statistics.median(twin.samples_s)})
+
+    return measure

@@ -1,15 +1,14 @@
-"""Seconds of large products without a pause: the rate after clocks and power have settled, with telemetry beside it."""
+"""Seconds of large GEMMs without a pause: the rate after clocks and power have settled, with telemetry beside it."""
 
 import time
 from collections.abc import Iterator
 
-from torch.nn import functional
-
-from ..case import Case, Facts, Measurement
+from ..case import Case, Facts
 from ..telemetry import Sampler, Telemetry
-from ..timing import Bench, bench_later, warm_up
+from ..timing import Bench, Measurement, warm_up
+from .gemm import linear
 
-_SAMPLE_S = 0.05  # a sample is as many products as last this long
+_SAMPLE_S = 0.05  # a sample is as many GEMMs as last this long
 
 
 def cases(facts: Facts) -> Iterator[Case]:
@@ -19,7 +18,7 @@ def cases(facts: Facts) -> Iterator[Case]:
         "sustained",
         "gemm",
         {"m": m, "n": m, "k": m, "dtype": "bf16", "lasts_s": lasts_s},
-        _products(m, lasts_s),
+        lambda bench: _gemms(bench, m, lasts_s),
         flop=2.0 * m**3,
         bytes=6.0 * m * m,
         footprint_bytes=12.0 * m * m,
@@ -28,22 +27,20 @@ def cases(facts: Facts) -> Iterator[Case]:
     )
 
 
-@bench_later
-def _products(bench: Bench, m: int, lasts_s: float) -> Measurement:
-    """Samples are seconds of one product, each over some in a row.
+def _gemms(bench: Bench, m: int, lasts_s: float) -> Measurement:
+    """Samples are seconds of one GEMM, each over some in a row.
 
     `more`: `ended_s`, when each sample ended, and `telemetry`, what the GPU told meanwhile with `at_s`; from one start.
     """
-    x, w = bench.rand(m, m), bench.rand(m, m)
-    act = lambda: functional.linear(x, w)  # noqa: E731
+    act = linear(bench, "forward", m, m, m)
     one_s, _ = warm_up(bench, act)
     inner = max(round(_SAMPLE_S / one_s), 1)
     samples: list[float] = []
     ended: list[float] = []
-    with Sampler(Telemetry.of(bench.device.torch_device)) as sampler:
+    with Sampler(Telemetry.of_device(bench.device.torch_device)) as sampler:
         start = time.monotonic()
         while time.monotonic() - start < lasts_s:
             samples += bench.device.times(act, 1, inner, False, 0.0)  # nothing held: launches are far ahead
             ended.append(time.monotonic() - start)
-    more = {"acts_per_sample": inner, "ended_s": ended, "telemetry": sampler.since(start)}
+    more = {"acts_per_sample": inner, "ended_s": ended, "telemetry": sampler.readings_since(start)}
     return Measurement(tuple(samples), more=more)

@@ -62,7 +62,7 @@ def spread(cases, count):
     return [ordered[i * (len(ordered) - 1) // max(count - 1, 1)] for i in range(min(count, len(ordered)))]
 
 
-BENCH = Bench(CpuDevice(), CPU, budget_s=0.002)
+BENCH = Bench(CpuDevice(), budget_s=0.002)
 
 
 def measures(case, bench=BENCH, fewest=3):

@@ -86,7 +86,7 @@ def main(folder, rank, ranks, nodes, spoil=""):
         if rank in case.team:
             group = groups.get(case.team)
             talk = {"exchange": exchange(group, len(case.team))} if group else {}
-            outcome = case.measure(Bench(CpuDevice(), facts, 1e-5, rank, case.team, group, **talk))
+            outcome = case.measure(Bench(CpuDevice(), 1e-5, rank, case.team, group, **talk))
             # how many steps ran beside another act is up to the scheduler; none at all is an error of its own
             fewest = 1 if "beside" in case.params else 5
             seen[case.key] = {"enough": len(outcome.samples_s) >= fewest, "wrong": outcome.wrong}

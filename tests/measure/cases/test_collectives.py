@@ -2,9 +2,8 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure.case import Facts
+from runcast.calibrate.measure.case import Facts, all_teams, doublings
 from runcast.calibrate.measure.cases.collectives import COLLECTIVES, cases, zipf
-from runcast.calibrate.measure.cases.teams import all_teams, doublings
 
 
 def machine(nodes, ranks):

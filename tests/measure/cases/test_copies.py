@@ -21,7 +21,7 @@ def first(family, name):
 
 
 def wrong(case):
-    return case.measure(Bench(CpuDevice(), ALONE, 1e-5)).wrong
+    return case.measure(Bench(CpuDevice(), 1e-5)).wrong
 
 
 @pytest.mark.parametrize("name", ["h2d", "d2h", "d2d", "h2d_and_d2h"])
@@ -39,7 +39,7 @@ def test_a_copy_beside_others_the_other_way_is_one_of_its_class(name):
         case for case in copies.cases(ALONE) if case.name == name and "beside" in case.params and case.bytes == 1 << 24
     ]
     assert (case.cost_class, case.features) == (f"copy.{name}.bidirectional", {"bytes": 1 << 24})
-    found = case.measure(Bench(CpuDevice(), ALONE, 1e-3))
+    found = case.measure(Bench(CpuDevice(), 1e-3))
     assert (len(found.samples_s) > 0, found.wrong) == (True, 0)
 
 
@@ -60,7 +60,7 @@ def test_a_copy_from_gpu_to_gpu_where_a_node_has_several():
     cases = [case for case in copies.cases(Facts("cuda", ((0, 1),))) if case.name == "p2p"]
     assert {(case.cost_class, case.team, case.over) for case in cases} == {("copy.p2p", (0,), "wire")}
     with pytest.raises(RuntimeError, match="this process sees one GPU only"):
-        cases[0].measure(Bench(CpuDevice(), ALONE, 1e-5))
+        cases[0].measure(Bench(CpuDevice(), 1e-5))
 
 
 def test_only_issuing_is_a_sample_and_on_a_cpu_only_that_of_small_tensors():
@@ -82,7 +82,7 @@ def test_a_launch_for_all_tensors_counts_once():
 def test_tensors_of_8_bits_are_of_8_bits():
     (case,) = [case for case in reload.cases(ALONE) if case.name == "foreach_copy" and case.params["dtype"] == "uint8"]
     assert case.params["bytes"] == 7168 * 2048
-    bucket = reload.Bucket.of(Bench(CpuDevice(), ALONE, 1e-5), 3, 10, torch.uint8)
+    bucket = reload.Bucket.allocate(Bench(CpuDevice(), 1e-5), 3, 10, torch.uint8)
     assert {part.dtype for part in (bucket.flat, *bucket.slices, *bucket.targets)} == {torch.uint8}
 
 
@@ -97,21 +97,21 @@ def test_a_launch_that_forgets_the_last_tensor_is_wrong_there(monkeypatch):
 def test_cases_run_with_streams_and_events(family, monkeypatch):
     """A stand-in for CUDA: that they run, and that results are right. Its times mean nothing."""
     fake_cuda.install(monkeypatch, real_work=True)
-    bench = Bench(CudaDevice(0), Facts("cuda"), 1e-5)
-    cheap = {case.name: case for case in sorted(family.cases(bench.facts), key=lambda case: -case.footprint_bytes)}
+    bench = Bench(CudaDevice(0), 1e-5)
+    cheap = {case.name: case for case in sorted(family.cases(Facts("cuda")), key=lambda case: -case.footprint_bytes)}
     assert {case.measure(bench).wrong for case in cheap.values()} == {0}
 
 
 @pytest.mark.parametrize(("text", "cpus"), [("0-3,8\n", [0, 1, 2, 3, 8]), ("5", [5]), ("\n", [])])
 def test_lists_of_cpus_as_linux_writes_them(text, cpus):
-    assert list(copies.parsed(text)) == cpus
+    assert list(copies.parse_cpus(text)) == cpus
 
 
 def test_a_thread_runs_on_a_node_and_then_where_it_did(monkeypatch):
     before = os.sched_getaffinity(0)
     one = {min(before)}
     monkeypatch.setattr(copies, "cpus_of", lambda _node: one)
-    with copies.running_on(0):
+    with copies.run_on_node(0):
         assert os.sched_getaffinity(0) == one
     assert os.sched_getaffinity(0) == before
 
@@ -132,7 +132,7 @@ def test_memory_is_pinned_while_it_is_used_and_no_longer(monkeypatch):
     monkeypatch.setattr(torch.cuda, "check_error", lambda code: calls.append(("check", code)))
     device = object.__new__(CudaDevice)
     monkeypatch.setattr(device, "synchronize", lambda: calls.append(("synchronize",)), raising=False)
-    with copies.memory_here(device, 8192) as memory:
+    with copies.local_memory(device, 8192) as memory:
         assert memory.tolist() == [1] * 8192
         address = memory.data_ptr()
     assert calls == [

@@ -6,8 +6,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
-from runcast.calibrate.measure.case import Facts
-from runcast.calibrate.measure.cases.handles import CudaHandles, FileHandles, in_step
+from runcast.calibrate.measure.cases.handles import CudaHandles, FileHandles, gather_results
 from runcast.calibrate.measure.device import CpuDevice
 from runcast.calibrate.measure.timing import Bench
 
@@ -37,7 +36,7 @@ def test_the_fields_of_a_cuda_handle_arrive_as_they_were_sent(monkeypatch):
     monkeypatch.setattr(torch.UntypedStorage, "_new_shared_cuda", staticmethod(open_shared))
     monkeypatch.setattr(torch.cuda, "ipc_collect", lambda: collected.append("ipc"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: collected.append("cache"))
-    ways = CudaHandles(Bench(CpuDevice(), Facts("cuda"), 0.001))
+    ways = CudaHandles(Bench(CpuDevice(), 0.001))
     memory = ways.open(json.loads(json.dumps(ways.share(1 << 10, 7))))
     ways.forget()
     assert opened == [FIELDS]
@@ -46,12 +45,12 @@ def test_the_fields_of_a_cuda_handle_arrive_as_they_were_sent(monkeypatch):
 
 
 def test_what_fails_on_one_rank_fails_on_the_other():
-    other = json.dumps({"failed": "RuntimeError: no peer access"})
-    bench = Bench(CpuDevice(), Facts("cpu"), 0.001, exchange=lambda text: [text, other])
+    other = {"failed": "RuntimeError: no peer access"}
+    bench = Bench(CpuDevice(), 0.001, exchange=lambda value: [value, other])
     with pytest.raises(RuntimeError, match="no peer access"):
-        in_step(bench, lambda: 3)
+        gather_results(bench, lambda: 3)
 
 
 def test_all_hear_what_all_return():
-    bench = Bench(CpuDevice(), Facts("cpu"), 0.001, exchange=lambda text: [text, '{"returned": [1, 2]}'])
-    assert in_step(bench, lambda: None) == [None, [1, 2]]
+    bench = Bench(CpuDevice(), 0.001, exchange=lambda value: [value, {"returned": [1, 2]}])
+    assert gather_results(bench, lambda: None) == [None, [1, 2]]

@@ -3,7 +3,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
-from runcast.calibrate.measure.cases.exact import differing
+from runcast.calibrate.measure.cases.exact import count_differences
 from runcast.calibrate.measure.cases.membound import cases
 
 from .families import CPU, GPU, check, each, measures_some, one, small
@@ -56,7 +56,7 @@ def test_our_kernels_name_what_runs_them():
 
 
 def test_differing_counts_elements():
-    assert differing(torch.tensor([1.0, 2.0, 100.0]), torch.tensor([1.01, 2.1, 101.0])) == 1
+    assert count_differences(torch.tensor([1.0, 2.0, 100.0]), torch.tensor([1.01, 2.1, 101.0])) == 1
 
 
 def test_small_ones_measure():

@@ -49,7 +49,7 @@ def test_the_class_counts_as_many_flop_as_the_case():
 def test_a_feed_forward_computes_one(by):
     sizes = [16, 48, 16]
     torch.manual_seed(0)
-    work = moe._feed_forward(sizes, 64, 32, moe._PRODUCTS_BY[by])(Bench(CpuDevice(), CPU, 1e-3))
+    work = moe._feed_forward(Bench(CpuDevice(), 1e-3), sizes, 64, 32, moe._GROUPED_BY[by])
     torch.manual_seed(0)
     x, into, back = torch.randn(80, 64), torch.randn(3, 64, 64) / 8, torch.randn(3, 64, 32) / 32**0.5
     parts = []
@@ -62,7 +62,7 @@ def test_a_feed_forward_computes_one(by):
 
 def test_a_product_that_computes_nothing_is_wrong():
     nothing = lambda sizes, _device: lambda x, w: x.new_zeros(len(x), w.shape[2])  # noqa: E731
-    assert moe._product([16, 32], 64, 64, nothing)(Bench(CpuDevice(), CPU, 1e-3)).wrong() > 500
+    assert moe._grouped_gemm(Bench(CpuDevice(), 1e-3), [16, 32], 64, 64, nothing).wrong() > 500
 
 
 def test_tokens_are_moved_once_and_rows_once():

@@ -2,7 +2,7 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
-from runcast.calibrate.measure.place import Place, first_host
+from runcast.calibrate.measure.job import Place, first_host
 
 TORCHRUN = {
     "RANK": "9",

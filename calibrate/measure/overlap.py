@@ -1,0 +1,156 @@
+"""Two things at the same time: how long each takes beside the other, and alone.
+
+Both lanes repeat an act and mark the clock after each; they start together and may end apart. What counts is only what
+surely ran beside the other: an act that began after the other lane's first act had ended, and ended before its last.
+Alone is measured in the same way, so that a ratio is of like with like. On CUDA a lane is a stream, elsewhere a thread.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+
+from .device import Act, Lane, Marks
+from .timing import Bench, Measurement, warm_up
+
+_FEWEST_STEPS, _MOST_STEPS = 12, 200
+_MOST_PASSES = 1000
+_FEWEST_ROUNDS, _MOST_ROUNDS = 2, 8
+_NOISE_PER_STEPS = 4  # the steps last as long as so many acts of the noise, so that both sides have samples
+_OUTLAST = 2.0  # the noise lasts so much longer than the steps would alone
+_MORE = 4  # times as many steps, if they are too few
+_STEP_S = 2e-4  # a step lasts at least this long, over several acts if need be
+_TRIAL = 4  # acts from which estimates come, and of the noise at the least
+
+
+@dataclass
+class _Samples:
+    """Seconds of every step and of every act of the noise: alone, and beside the other."""
+
+    alone: list[float] = field(default_factory=list)
+    noise_alone: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+    noise_beside: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An act that does something so many times; its seconds on the slowest rank, and those until it is issued."""
+
+    act: Act
+    times: int
+    seconds: float
+    issue_s: float
+
+    def lane(self, repeats: int) -> Lane:
+        return Lane(self.act, repeats, self.issue_s)
+
+
+def measure_overlap(bench: Bench, work: Act, noise: Act | None) -> Measurement:
+    """Seconds of `work` beside `noise`, or alone where there is none.
+
+    `more` has medians in seconds: `alone_s` of the work, `noise_alone_s` and `noise_beside_s` of one act of the noise
+    (None without noise, or if none of its acts lay within the steps), each the mean of the ranks; and this rank's raw
+    `alone_samples_s`. The noise may be a collective of the team: every rank issues it equally often.
+
+    Raises:
+        RuntimeError: no step ran beside the noise.
+    """
+    step = _long_step(bench, work)
+    if noise is None:
+        lane, samples, passes = step.lane(_FEWEST_STEPS), _Samples(), 0
+        for _ in range(_rounds(bench, step, lane.repeats)):
+            samples.alone += _run_alone(bench, lane)
+        samples.beside = samples.alone
+    else:
+        samples, passes = _run_both(bench, step, _estimate(bench, noise))
+        if bench.slowest(0.0 if samples.beside else 1.0):  # of one rank, so of all: they stay in step
+            raise RuntimeError("no step ran beside the noise: the device did one after the other")
+    alone = [s / step.times for s in samples.alone]
+    more = {
+        "alone_s": _mean_median(bench, alone),
+        "noise_alone_s": _mean_median(bench, samples.noise_alone),
+        "noise_beside_s": _mean_median(bench, samples.noise_beside),
+        "noise_acts": passes,
+        "acts_per_sample": step.times,
+        "alone_samples_s": alone,
+    }
+    return Measurement(tuple(s / step.times for s in samples.beside), more=more)
+
+
+def _mean_median(bench: Bench, samples: Sequence[float]) -> float | None:
+    """The mean of the medians of those ranks that have samples."""
+    medians = [one for one in bench.exchange(median(samples) if samples else None) if one is not None]
+    return sum(medians) / len(medians) if medians else None
+
+
+def _estimate(bench: Bench, act: Act) -> _Step:
+    """A single act, and about how long it takes."""
+    _, issue_s = warm_up(bench, act)
+    seconds = median(_run_alone(bench, Lane(act, _TRIAL, issue_s)))
+    return _Step(act, 1, max(bench.slowest(seconds), 1e-7), issue_s)
+
+
+def _long_step(bench: Bench, work: Act) -> _Step:
+    """The work as often in a row as makes a step that is long enough to be timed."""
+    one = _estimate(bench, work)
+    times = _clamp(_STEP_S / one.seconds, 1, _MOST_STEPS)
+    if times == 1:
+        return one
+
+    def acts() -> None:
+        for _ in range(times):
+            work()
+
+    return _Step(acts, times, times * one.seconds, times * one.issue_s)
+
+
+def _clamp(value: float, least: int, most: int) -> int:
+    return min(max(math.ceil(value), least), most)
+
+
+def _rounds(bench: Bench, step: _Step, steps: int) -> int:
+    return _clamp(bench.budget_s / (steps * step.seconds), _FEWEST_ROUNDS, _MOST_ROUNDS)
+
+
+def _run_both(bench: Bench, step: _Step, noise: _Step) -> tuple[_Samples, int]:
+    """Samples of several rounds, and how often the noise was done in each round; the same on all ranks.
+
+    Where one side slows the other so much that it has no whole act beside it, rounds with more steps follow.
+    """
+    fewest = _clamp(_NOISE_PER_STEPS * noise.seconds / step.seconds, _FEWEST_STEPS, _MOST_STEPS)
+    for steps in (fewest, _MORE * fewest):
+        passes = _clamp(_OUTLAST * steps * step.seconds / noise.seconds + 2, _TRIAL, _MOST_PASSES)
+        work, other, samples = step.lane(steps), noise.lane(passes), _Samples()
+        for _ in range(_rounds(bench, step, steps)):
+            samples.alone += _run_alone(bench, work)
+            samples.noise_alone += _run_alone(bench, replace(other, repeats=_TRIAL))
+            _meet(bench)
+            theirs, ours = bench.device.run_lanes([other, work])
+            samples.beside += _seconds_within(ours, theirs)
+            samples.noise_beside += _seconds_within(theirs, ours)
+        if not bench.slowest(0.0 if samples.beside and samples.noise_beside else 1.0):
+            break
+    return samples, passes
+
+
+def _run_alone(bench: Bench, lane: Lane) -> list[float]:
+    """Seconds of every act but the first."""
+    _meet(bench)
+    (marks,) = bench.device.run_lanes([lane])
+    return _seconds_within(marks, marks)
+
+
+def _seconds_within(marks: Marks, other: Marks) -> list[float]:
+    """How long the acts took that lay within the other lane's time; of neither lane does the first act count."""
+    return [b - a for a, b in pairwise(marks[1:]) if other[1] <= a and b <= other[-1]]
+
+
+def _meet(bench: Bench) -> None:
+    """All ranks of the team are here, and nothing is under way."""
+    bench.device.synchronize()
+    align = bench.align()
+    if align:
+        align()
+        bench.device.synchronize()
