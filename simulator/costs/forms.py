@@ -23,7 +23,7 @@ from . import measured, ring, train, transfer, update
 from .costs import Costs
 from .phases import OF_LAYERS, PHASES, phase_of_op
 from .pricing import Pricing, Store
-from .sheet import Ops, Price
+from .sheet import Ops, Price, Prices
 
 _OneByOne = Mapping[str, Callable[[Pricing, int, int], Price]]
 _AsArrays = Mapping[str, Callable[[Pricing, Ops], None]]
@@ -46,11 +46,11 @@ _ALGORITHMS: Mapping[str, _Forms] = {
 _FORMS = _Forms(
     one_by_one={
         **dict.fromkeys((PRODUCT, ATTENTION, EXPERTS, MEMORY, "issue"), train.kernel),
-        "actions": train.action,
         "host_adam": train.on_host,
         "cycle": train.cycle,
     },
     as_arrays={
+        "actions": train.actions,
         HOST_WORK: update.host_work,
         "gather_metas": update.gather_metas,
         "allocate": update.allocate,
@@ -81,7 +81,7 @@ def cost(
     *,
     store: Store | None = None,
     memo: Memo | None = None,
-    actions: Sequence[Price] = (),
+    actions: Prices | None = None,
     places: Sequence[Place] | None = None,
 ) -> Costs:
     """How long each op of a Program takes alone, and what it asks of links; rank r runs on GPU r of the cluster.
@@ -99,8 +99,8 @@ def cost(
     one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}
     as_arrays = {**_FORMS.as_arrays, **forms.as_arrays}
     for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):
-        if kind.form in as_arrays:
-            as_arrays[kind.form](pricing, np.flatnonzero(program.of_kind(kind.name)))
+        if kind.form in as_arrays and len(ops := np.flatnonzero(program.of_kind(kind.name))):
+            as_arrays[kind.form](pricing, ops)
     return pricing.costs(_enter_distinct(pricing, one_by_one))
 
 

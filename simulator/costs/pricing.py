@@ -20,7 +20,7 @@ from .costs import Costs, Floats
 from .machines import Machines
 from .networks import Networks
 from .routes import Route
-from .sheet import Ops, Price, Sheet, Term
+from .sheet import Ops, Prices, Sheet, Term
 
 _Made = TypeVar("_Made")
 
@@ -42,7 +42,7 @@ class Pricing:
     profile: Profile
     store: Store | None = None
     memo: Memo = field(default_factory=Memo)
-    actions: Sequence[Price] = ()
+    actions: Prices | None = None
     places: Sequence[Place] = ()
     _made: dict[Callable[..., Any], Any] = field(default_factory=dict)
 

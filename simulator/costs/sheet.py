@@ -41,6 +41,18 @@ class Price:
     least_s: float = 0.0
 
 
+@dataclass(frozen=True)
+class Prices:
+    """Prices of many by number, as columns; `row` is which row of `demand` each one asks of links."""
+
+    seconds: Floats
+    spread: Floats
+    provenance: Ops
+    row: Ops
+    demand: Ragged
+    rates: Floats
+
+
 class Sheet:
     """Costs in the making."""
 
@@ -74,6 +86,16 @@ class Sheet:
         self._row[ops] = np.arange(len(ops)) + len(self._links)
         self._links.extend(list(price.demand) for price in prices)
         self._rates.extend(list(price.demand.values()) for price in prices)
+
+    def enter_all(self, ops: Ops, prices: Prices, which: Ops) -> None:
+        """Op i has price `which[i]`."""
+        self._work[ops] = prices.seconds[which]
+        self._spread[ops] = prices.spread[which]
+        self._provenance[ops] = prices.provenance[which]
+        self._row[ops] = len(self._links) + prices.row[which]
+        bounds = prices.demand.start[1:-1]
+        self._links.extend(np.split(prices.demand.values, bounds))
+        self._rates.extend(np.split(np.minimum(prices.rates, self.capacity[prices.demand.values]), bounds))
 
     def demand(self, ops: Ops, links: Sequence[int] | Ops, rates: Sequence[float] | Floats) -> None:
         """At full speed each of the ops puts `rates` bytes/s on `links`."""

@@ -2,7 +2,7 @@
 
 from ..profile import PROVENANCE, Parameter
 from .pricing import Pricing
-from .sheet import Price
+from .sheet import Ops, Price
 
 
 def kernel(pricing: Pricing, op: int, rank: int) -> Price:
@@ -14,9 +14,11 @@ def kernel(pricing: Pricing, op: int, rank: int) -> Price:
     return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]))
 
 
-def action(pricing: Pricing, op: int, rank: int) -> Price:
-    """Of a whole action, which was run alone: its shape is its number."""
-    return pricing.actions[int(pricing.program.shape[op][0])]
+def actions(pricing: Pricing, ops: Ops) -> None:
+    """Of whole actions, which were run alone: their shape is their number."""
+    assert pricing.actions is not None
+    shape = pricing.program.shape
+    pricing.sheet.enter_all(ops, pricing.actions, shape.values[shape.start[ops]])
 
 
 def copy(pricing: Pricing, op: int, rank: int) -> Price:

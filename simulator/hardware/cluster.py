@@ -170,13 +170,14 @@ class Cluster:
             return 0
         return len(node.gpus) * node.nvlink_domain_nodes
 
-    def link_moved(self, link: int, gpus: int) -> int:
-        """The link of a node that is to GPUs with numbers larger by so much what this one is to its own."""
-        if not gpus:
-            return link
-        assert gpus % self.period == 0, f"{gpus} GPUs are no period"
-        assert link < self._first_link[-1], "the network is there once"
-        return link + gpus // len(self.nodes[0].gpus) * len(self.nodes[0].graph.links)
+    def links_moved(self, gpus: NDArray[np.int64]) -> NDArray[np.int64]:
+        """By how much the numbers of a node's links are larger for GPUs with numbers larger by so much each: whole
+        periods. What is to those GPUs what the links are to their own has these numbers; the network is there once.
+        """
+        if not gpus.any():
+            return np.zeros_like(gpus)
+        assert not (gpus % self.period).any(), f"{gpus} GPUs are no periods"
+        return gpus // len(self.nodes[0].gpus) * len(self.nodes[0].graph.links)
 
     @cached_property
     def node_of_link(self) -> NDArray[np.int64]:

@@ -1,5 +1,6 @@
 """Routes: what a transfer crosses, what two transfers share, and that stamped nodes agree with the template."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -284,4 +285,5 @@ def test_routes_move_by_a_period(name, nodes) -> None:
     for a, b in ((0, 1), (0, 3), (1, 2)):
         route = machine.route(machine.gpu(a), machine.gpu(b))
         beyond = machine.route(machine.gpu(a + moved), machine.gpu(b + moved))
-        assert tuple(machine.link_moved(link, moved) for link in route) == beyond
+        by = machine.links_moved(np.array([moved]))[0]
+        assert tuple(link + by for link in route) == beyond

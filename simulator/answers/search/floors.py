@@ -173,7 +173,8 @@ def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int
     writer = ActionWriter(alone, 0, tables)
     passes = [(number, kind) for number in range(len(alone.stages)) for kind in KINDS]
     pieces = [writer.piece(Pass(number, kind)) for number, kind in passes]
-    every = Assembly(tables, [Place(f"action {i}", stage_ranks) for i in range(len(pieces))])
+    places = [Place(f"action {i}", stage_ranks) for i in range(len(pieces))]
+    every = Assembly(tables, places, [0] * len(pieces))
     first = [every.stamp(piece, i, (-1, -1, "F")) for i, piece in enumerate(pieces)]
     # Of this layout: what the host is blocked in it, and which attention runs. No one else needs it from outside.
     profile, places = laid_out(resolved), [Place("pp 0", stage_ranks)]

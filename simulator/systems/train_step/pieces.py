@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 
 from ... import engine
 from ...base.memo import Memo
-from ...costs import EXCHANGES, PHASES, Costs, Price, cost
+from ...costs import EXCHANGES, PHASES, Costs, cost
 from ...costs.costs import Floats, bytes_by_link
+from ...costs.sheet import Prices
 from ...hardware import Cluster
 from ...profile import Profile
 from ...program import Place, Program, Ragged
 from ...timeline import Timeline
 from ...timeline.insight import split_by_place
 from .lower import Coarse
-from .lower.coarse import KIND, TRAFFIC, Alike, Moment
-from .lower.piece import COMPUTE
+from .lower.coarse import KIND, TRAFFIC, Actions, Moment, Part
+from .lower.piece import COMPUTE, Ints
 
 
 def cost_coarse(
@@ -37,8 +38,8 @@ def cost_coarse(
     Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
     """
     places = coarse.program.places if places is None else places
-    found = cost(coarse.actions, cluster, profile, "measured", places=places, memo=memo)
-    alone = _Alone(coarse.actions, coarse.alike, found, cluster)
+    found = cost(coarse.alone, cluster, profile, "measured", places=places, memo=memo)
+    alone = _Alone(coarse.alone, coarse.actions, found, cluster)
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
     costs = cost(each, cluster, profile, "measured", actions=alone.prices(coarse), places=places, memo=memo)
     work = costs.work_s * coarse.times
@@ -48,11 +49,7 @@ def cost_coarse(
         link_bytes=bytes_by_link(work, costs.row, costs.demand, costs.rate_bytes_per_s, len(costs.link_names)),
         interference=alone.interference(coarse.program, costs, profile),
     )
-    return costs, alone.mix[[coarse.alike[part.action].place for part in coarse.parts]]
-
-
-Rates = dict[int, float]
-"""Bytes per second by link."""
+    return costs, alone.mix[coarse.actions.place[coarse.action]]
 
 
 class _Inside(NamedTuple):
@@ -60,7 +57,7 @@ class _Inside(NamedTuple):
     seconds, and how much of that time the actions wait for them.
     """
 
-    rates: Rates
+    rates: Mapping[int, float]
     share: float
     exposed: float
 
@@ -69,63 +66,65 @@ class _Inside(NamedTuple):
 class _Alone:
     """Distinct actions, each by itself: without links, and without the messages that the step itself has.
 
-    `alike` are all actions as these, on ranks of the cluster that may be others.
+    `actions` are all of them, on ranks of the cluster that may be others.
     """
 
-    actions: Program
-    alike: Sequence[Alike]
+    program: Program
+    actions: Actions
     costs: Costs
     cluster: Cluster
 
     @cached_property
-    def _place(self) -> NDArray[np.int64]:
+    def _place(self) -> Ints:
         """Where each op is; those of actions hold one lane each."""
-        return np.array([lane.place for lane in self.actions.lanes], np.int64)[self.actions.lanes_of.values]
+        return np.array([lane.place for lane in self.program.lanes], np.int64)[self.program.lanes_of.values]
 
     @cached_property
-    def _of(self) -> NDArray[np.int64]:
-        """The place of each of all actions."""
-        return np.array([one.place for one in self.alike], np.int64)
-
-    def _rates(self, row: int, action: Alike) -> Rates:
-        """What a row of demand is on the ranks of an action."""
-        return self._moved(_by_link(*self.costs.demand_row(row)), action)
-
-    def _moved(self, rates: Rates, action: Alike) -> Rates:
-        return {self.cluster.link_moved(link, action.ranks): rate for link, rate in rates.items()}
+    def _shift(self) -> Ints:
+        """How much larger the numbers of links are for each of all actions, see `Cluster.links_moved`."""
+        return self.cluster.links_moved(self.actions.ranks)
 
     def _on(self, *lanes: str) -> NDArray[np.bool_]:
-        named = np.array([lane.name in lanes for lane in self.actions.lanes], bool)
-        return named[self.actions.lanes_of.values]
+        named = np.array([lane.name in lanes for lane in self.program.lanes], bool)
+        return named[self.program.lanes_of.values]
+
+    @cached_property
+    def _messages(self) -> NDArray[np.bool_]:
+        return self._on(*TRAFFIC)
+
+    @cached_property
+    def _exchanges(self) -> NDArray[np.bool_]:
+        """Those inside actions."""
+        return self.program.of_kind(*EXCHANGES) & ~self._messages
 
     @cached_property
     def _undisturbed(self) -> Costs:
         """The host runs ahead of the device from action to action: it holds nothing up unless it is slower in all."""
-        costs, left = self.costs, ~self._on(*TRAFFIC) & ~self.actions.of_kind("issue")
+        costs, left = self.costs, ~self._messages & ~self.program.of_kind("issue")
         return replace(
             costs,
             latency_s=np.where(left, costs.latency_s, 0.0),
             work_s=np.where(left, costs.work_s, 0.0),
-            row=np.zeros(len(self.actions), np.int64),
+            row=np.zeros(len(self.program), np.int64),
             demand=Ragged.of([[]]),
             rate_bytes_per_s=np.empty(0),
         )
 
     @cached_property
     def _run(self) -> Timeline:
-        apart = tuple(replace(place, ranks=(i,)) for i, place in enumerate(self.actions.places))
-        return engine.simulate(replace(self.actions, places=apart), self._undisturbed)
+        apart = tuple(replace(place, ranks=(i,)) for i, place in enumerate(self.program.places))
+        return engine.simulate(replace(self.program, places=apart), self._undisturbed)
 
     @cached_property
     def _ends(self) -> Floats:
-        end = np.zeros(len(self.actions.places))
+        end = np.zeros(len(self.program.places))
         np.maximum.at(end, self._place, self._run.end_s)
         return end
 
     @cached_property
     def _seconds(self) -> Floats:
         """Of each action: from its first op to its last, or of its host if that takes longer."""
-        host = np.where(self.actions.of_kind("issue"), self.costs.uncontended_s, 0.0)
+        host = np.where(self.program.of_kind("issue"), self.costs.uncontended_s, 0.0)
         return np.maximum(self._ends, self._by_place(host))
 
     @cached_property
@@ -136,57 +135,69 @@ class _Alone:
         return split / np.maximum(self._seconds, 1e-30)[:, None]
 
     def _by_place(self, value: Floats) -> Floats:
-        return np.bincount(self._place, value, minlength=len(self.actions.places)).astype(np.float64)
+        return np.bincount(self._place, value, minlength=len(self.program.places)).astype(np.float64)
 
-    def prices(self, coarse: Coarse) -> list[Price]:
+    def prices(self, coarse: Coarse) -> Prices:
         """A price per part: what lies between its moments, longer in proportion where the host is slower.
 
         Spread is the mean of an action's ops by seconds, provenance what most of the seconds rest on.
         """
-        seconds, label, places = self._undisturbed.uncontended_s, self.costs.provenance, len(self.actions.places)
+        seconds, label, places = self._undisturbed.uncontended_s, self.costs.provenance, len(self.program.places)
         spread = self._by_place(seconds * self.costs.spread) / np.maximum(self._by_place(seconds), 1e-30)
         labels = int(label.max(initial=0)) + 1
         by_label = np.bincount(self._place * labels + label, seconds, minlength=places * labels)
         most = by_label.reshape(places, labels).argmax(axis=1)
+        took = np.array(self._took(coarse.parts))[coarse.part]
+        place = self.actions.place[coarse.action]
+        demand, rates = self._asked()
+        asks = np.where(took > 0, coarse.action, len(self.actions.place))
+        return Prices(took, spread[place], most[place], asks, demand, rates)
+
+    def _took(self, parts: Sequence[Part]) -> list[float]:
+        """Seconds of each distinct part; those of an action follow each other."""
         longer = self._seconds / np.maximum(self._ends, 1e-30)
-        found, reached = list[Price](), 0.0
-        for action, since, until in coarse.parts:
-            place = self.alike[action].place
+        found, reached = list[float](), 0.0
+        for place, since, until in parts:
             reached = reached if since else 0.0
             to = max(self._at(until) if until else float(self._ends[place]), reached)
-            took = (to - reached) * float(longer[place])
-            asked = self._asked[action] if took else {}
-            found.append(Price(took, float(spread[place]), int(most[place]), asked))
+            found.append((to - reached) * float(longer[place]))
             reached = to
         return found
-
-    @cached_property
-    def _asked(self) -> list[Rates]:
-        """Of each of all actions: what it asks of links that messages cross too, as a mean over its seconds."""
-        messages = self._on(*TRAFFIC)
-        inside = self.actions.of_kind(*EXCHANGES) & ~messages
-        asked: list[Rates] = [{} for _ in self.actions.places]
-        places = self._place[inside]
-        shares = self.costs.uncontended_s[inside] / self._seconds[places]
-        for row, place, share in zip(self.costs.row[inside].tolist(), places.tolist(), shares.tolist(), strict=True):
-            for link, rate in self._rates(row, _HERE).items():
-                asked[place][link] = asked[place].get(link, 0.0) + rate * share
-        rows = dict.fromkeys(zip(self._place[messages].tolist(), self.costs.row[messages].tolist(), strict=True))
-        crossed_at: list[Rates] = [{} for _ in self.actions.places]
-        for place, row in rows:
-            crossed_at[place] |= self._rates(row, _HERE)
-        crossed = {link for one in self.alike for link in self._moved(crossed_at[one.place], one)}
-        found = (self._moved(asked[one.place], one) for one in self.alike)
-        return [{link: rate for link, rate in rates.items() if link in crossed} for rates in found]
 
     def _at(self, moment: Moment) -> float:
         return float((self._run.start_s if moment.starts else self._run.end_s)[moment.op])
 
+    def _asked(self) -> tuple[Ragged, Floats]:
+        """Of each of all actions what it asks of links that messages cross too, as a mean over its seconds; behind
+        them an empty row.
+        """
+        links, n = len(self.costs.capacity_bytes_per_s), len(self.actions.place)
+        place = self._place[self._exchanges]
+        share = self.costs.uncontended_s[self._exchanges] / self._seconds[place]
+        at, of = self.costs.demand.positions(self.costs.row[self._exchanges])
+        asked, own = np.unique(place[of] * links + self.costs.demand.values[at], return_inverse=True)
+        rate = np.bincount(own, self.costs.rate_bytes_per_s[at] * share[of], minlength=len(asked))
+        by_place = _rows(asked // links, asked % links, len(self.program.places))
+        crossed = np.zeros(links, bool)
+        crossed[self._crossed_by_messages()] = True
+        at, of = by_place.positions(self.actions.place)
+        link = by_place.values[at] + self._shift[of]
+        kept = crossed[link]
+        return _rows(of[kept], link[kept], n + 1), rate[at[kept]]
+
+    def _crossed_by_messages(self) -> Ints:
+        """Links, of all actions."""
+        place, row = self._place[self._messages], self.costs.row[self._messages]
+        at, of = self.costs.demand.positions(row)
+        crossed = _rows(place[of], self.costs.demand.values[at], len(self.program.places))
+        at, of = crossed.positions(self.actions.place)
+        return crossed.values[at] + self._shift[of]
+
     def interference(self, program: Program, costs: Costs, profile: Profile) -> Floats:
         """Of a step's costs, actions as the mean of what their kernels and exchanges take and make."""
-        factors = costs.interference.copy()
-        busy = (self._run.end_s - self._run.start_s) * self._on(COMPUTE) * np.bincount(self._of)[self._place]
-        shares = np.bincount(self.costs.cost_class, busy) / max(float(self._seconds[self._of].sum()), 1e-30)
+        factors, place = costs.interference.copy(), self.actions.place
+        busy = (self._run.end_s - self._run.start_s) * self._on(COMPUTE) * np.bincount(place)[self._place]
+        shares = np.bincount(self.costs.cost_class, busy) / max(float(self._seconds[place].sum()), 1e-30)
         kinds = [(self.costs.classes[i], share) for i, share in enumerate(shares.tolist()) if share]
         own, (longer, lost) = costs.classes.index(KIND), self._crowding(program, costs)
         for i, other in enumerate(costs.classes):
@@ -201,57 +212,70 @@ class _Alone:
         By class of the ops beside: how much longer actions take, over their seconds, and the share of its speed that
         the op loses. Means over ops by their seconds: an exchange that is slowed crowds the other as much longer.
         """
-        classes = len(costs.classes)
+        classes, crossed = len(costs.classes), self._crossed_inside()
         longer, lost, total = (np.zeros(classes) for _ in range(3))
         for ranks, row, of, seconds in _beside(program, costs):
             total[of] += seconds
-            rates = _by_link(*costs.demand_row(row))
-            for inside in self._exchanges.get(ranks, ()):
-                mine, other = _speeds(inside.rates, rates, costs.capacity_bytes_per_s)
+            links, rates = costs.demand_row(row)
+            if not crossed[links].any():
+                continue
+            other = dict(zip(links.tolist(), rates.tolist(), strict=True))
+            for inside in self._inside(ranks):
+                mine, its = _speeds(inside.rates, other, costs.capacity_bytes_per_s)
                 longer[of] += seconds * inside.share * inside.exposed * (1 / mine - 1)
-                lost[of] += seconds * inside.share / mine * (1 - other)
+                lost[of] += seconds * inside.share / mine * (1 - its)
         longer /= np.maximum(total, 1e-30)
         return longer, lost / np.maximum(total, 1e-30) / (1 + longer)
 
-    @cached_property
-    def _exchanges(self) -> Mapping[tuple[int, ...], list[_Inside]]:
-        """Those in the actions of each stage, by its ranks."""
-        stages: dict[tuple[int, ...], list[Alike]] = {}
-        for one in self.alike:
-            ranks = self.actions.places[one.place].ranks
-            stages.setdefault(tuple([rank + one.ranks for rank in ranks]), []).append(one)
-        return {ranks: self._inside(actions) for ranks, actions in stages.items()}
+    def _crossed_inside(self) -> NDArray[np.bool_]:
+        """Links that exchanges inside any action cross."""
+        place, row = self._place[self._exchanges], self.costs.row[self._exchanges]
+        at, of = self.costs.demand.positions(row)
+        links = _rows(place[of], self.costs.demand.values[at], len(self.program.places))
+        at, of = links.positions(self.actions.place)
+        crossed = np.zeros(len(self.costs.capacity_bytes_per_s), bool)
+        crossed[links.values[at] + self._shift[of]] = True
+        return crossed
 
-    def _inside(self, actions: list[Alike]) -> list[_Inside]:
+    @cached_property
+    def _stages(self) -> Mapping[tuple[int, ...], list[int]]:
+        """The actions of each stage, by its ranks."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for action, (place, by) in enumerate(zip(self.actions.place.tolist(), self.actions.ranks.tolist(), strict=True)):
+            found.setdefault(tuple([rank + by for rank in self.program.places[place].ranks]), []).append(action)
+        return found
+
+    def _inside(self, ranks: tuple[int, ...]) -> list[_Inside]:
+        """The exchanges in the actions of a stage."""
+        actions = self._stages.get(ranks, [])
         spent: dict[tuple[int, int], float] = {}
-        for one in actions:
-            for row, seconds in self._spent[one.place]:
-                spent[row, one.ranks] = spent.get((row, one.ranks), 0.0) + seconds
-        places = [one.place for one in actions]
+        for action in actions:
+            for row, seconds in self._spent[self.actions.place[action]]:
+                key = row, int(self._shift[action])
+                spent[key] = spent.get(key, 0.0) + seconds
+        places = self.actions.place[actions]
         waits = self.mix[places][:, [PHASES.index(name) for name in _AXES]].sum(axis=1) @ self._seconds[places]
         exposed = min(float(waits) / max(sum(spent.values()), 1e-30), 1.0)
         total = max(float(self._seconds[places].sum()), 1e-30)
-        return [
-            _Inside(self._rates(row, Alike(0, ranks)), seconds / total, exposed)
-            for (row, ranks), seconds in spent.items()
-        ]
+        return [_Inside(self._rates(*key), seconds / total, exposed) for key, seconds in spent.items()]
+
+    def _rates(self, row: int, by: int) -> dict[int, float]:
+        links, rates = self.costs.demand_row(row)
+        return dict(zip((links + by).tolist(), rates.tolist(), strict=True))
 
     @cached_property
     def _spent(self) -> list[list[tuple[int, float]]]:
         """Of each distinct action the seconds of its exchanges, by row of demand."""
-        ops = np.flatnonzero(self.actions.of_kind(*EXCHANGES) & ~self._on(*TRAFFIC))
-        rows = len(self.costs.demand)
-        at = self._place[ops] * rows + self.costs.row[ops]
-        keys, which = np.unique(at, return_inverse=True)
+        ops, rows = np.flatnonzero(self._exchanges), len(self.costs.demand)
+        keys, which = np.unique(self._place[ops] * rows + self.costs.row[ops], return_inverse=True)
         seconds = np.bincount(which, (self._run.end_s - self._run.start_s)[ops])
-        found: list[list[tuple[int, float]]] = [[] for _ in self.actions.places]
+        found: list[list[tuple[int, float]]] = [[] for _ in self.program.places]
         for key, total in zip(keys.tolist(), seconds.tolist(), strict=True):
             if total:
                 found[key // rows].append((key % rows, total))
         return found
 
 
-_HERE = Alike(0, 0)
 _AXES = ("tp", "cp", "ep")
 """Phases that wait for exchanges inside actions."""
 
@@ -269,8 +293,9 @@ def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, 
     return [(program.places[at].ranks, row, of, total) for at, row, of, total in rows]
 
 
-def _by_link(links: NDArray[np.int64], rates: Floats) -> Rates:
-    return dict(zip(links.tolist(), rates.tolist(), strict=True))
+def _rows(row: Ints, value: Ints, rows: int) -> Ragged:
+    """Values by their row, which are in order."""
+    return Ragged(np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows)))), value)
 
 
 def _speeds(mine: Mapping[int, float], other: Mapping[int, float], capacity: Floats) -> tuple[float, float]:

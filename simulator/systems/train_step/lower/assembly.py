@@ -1,69 +1,64 @@
 """Assembly: stamps pieces and single ops into the columns of one Program, by whole arrays.
 
-Ops are numbered in the order in which they are added, and lanes run theirs in that order.
+Ops are numbered in the order in which they are added, and lanes run theirs in that order. What a piece says relative
+to its place, lanes and groups, is looked up for all its stamps at once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from ....base.rows import Rows
 from ....program import Access, Buffer, Lane, Place, Program, Ragged
 from .names import OpNames
-from .piece import Ints, Piece, Tables
+from .piece import Ints, Piece, Table, Tables
 
-_COLUMNS = ("kind", "label", "dtype", "group", "bytes")
+_COLUMNS = ("kind", "label", "dtype", "bytes")
 _TAGS = ("stage", "microbatch", "layer", "action")
 ACTIONS = ("F", "B", "I", "W", "FB")  # the last one of a pair that is one op
 Tags = tuple[int, int, str]  # stage, micro-batch, action
 
 
-class Template(NamedTuple):
-    """A cell that is written many times, for other micro-batches: ops of a piece, if any, and single ops behind it.
+class Stamps(NamedTuple):
+    """Where pieces are stamped: stamp i is of piece `which[i]` at place `place[i]`.
 
-    Of each of its actions stage and kind; of each single op its row of columns, its shape, the numbers of its lanes,
-    the template's ops that it waits for, and of which action it is.
+    `actions[i, j]` is stage, micro-batch and number of the kind of its j-th action. Its layers and the values of its
+    shapes are larger than in the piece by `layers[i]` and `shapes[i]`.
     """
 
-    piece: Piece | None
-    place: int
-    actions: Sequence[tuple[int, str]]
-    rows: Sequence[tuple[int, ...]] = ()
-    shapes: Sequence[tuple[int, ...]] = ()
-    lanes: Sequence[tuple[int, ...]] = ()
-    deps: Sequence[tuple[int, ...]] = ()
-    of: Sequence[int] = ()
-
-    @property
-    def size(self) -> int:
-        """Ops of one such cell."""
-        return len(self.rows) + (len(self.piece) if self.piece else 0)
+    which: Ints
+    place: Ints
+    actions: Ints
+    layers: Ints | int = 0
+    shapes: Ints | int = 0
 
 
-class _Stamps(NamedTuple):
-    """Where a piece was stamped at a place: first ops, and of each of its actions stage, micro-batch and kind."""
-
-    piece: Piece
-    place: int
-    first: list[Ints]
-    actions: list[Ints]  # [stamps, actions, 3]
+class _Stamped(NamedTuple):
+    pieces: Sequence[Piece]
+    stamps: Stamps
+    first: Ints
 
 
 class Assembly:
-    """A Program in the making."""
+    """A Program in the making; `first_ranks` are what groups of pieces are counted from, by place."""
 
-    def __init__(self, tables: Tables, places: Sequence[Place]):
+    def __init__(self, tables: Tables, places: Sequence[Place], first_ranks: Sequence[int] | None = None):
         self.tables, self.places = tables, tuple(places)
+        self._first = [place.ranks[0] for place in places] if first_ranks is None else first_ranks
         self._count = 0
-        self._stamps: dict[tuple[int, int], _Stamps] = {}  # by identity of the piece, and place
-        self._single: list[tuple[int, ...]] = []
-        self._single_at: list[int] = []
-        self._shapes: list[tuple[int, ...]] = []
+        self._groups = Table()
         self._lanes: dict[tuple[int, int], int] = {}
-        self._on: list[tuple[int, int]] = []  # (lane, op) of single ops, and of others the lanes that they share
+        self._stamped: list[_Stamped] = []
+        self._rows: list[tuple[int, ...]] = []  # of ops outside pieces: _COLUMNS, group, _TAGS
+        self._shapes: list[tuple[int, ...]] = []  # of these rows
+        self._single: list[tuple[Ints, Ints, Ints, Ints]] = []  # ops, their rows, stages and micro-batches
+        self._alone: list[int] = []  # ops that have a row of their own, and
+        self._row_of: list[int] = []  # which
+        self._on: list[tuple[int, int]] = []  # (lane, op) of ops outside pieces, and lanes that others share
+        self._on_each: list[tuple[Ints, Ints]] = []
         self._deps: list[tuple[int, int]] = []  # (op, what it waits for) beyond those inside pieces
-        self._many: list[tuple[Template, Ints, Ints]] = []  # with first single ops, and micro-batches of actions
         self._waits: list[tuple[Ints, Ints]] = []
         self._buffers: list[Rows[Buffer]] = []
         self._held: list[Ints] = []  # of each of their buffers its writer and its last reader
@@ -73,16 +68,17 @@ class Assembly:
 
     def stamp(self, piece: Piece, place: int, *actions: Tags) -> int:
         """Add a piece at a place, with what its actions are; returns the number of its first op."""
-        first = self._count
-        tags = [(stage, microbatch, ACTIONS.index(kind)) for stage, microbatch, kind in actions]
-        self._stamp(piece, place, np.array([first]), np.array([tags], np.int64))
-        self._count += len(piece)
-        return first
+        tags = [[(stage, microbatch, ACTIONS.index(kind)) for stage, microbatch, kind in actions]]
+        stamps = Stamps(np.zeros(1, np.int64), np.array([place]), np.array(tags, np.int64))
+        return int(self.stamp_all([piece], stamps)[0])
 
-    def _stamp(self, piece: Piece, place: int, first: Ints, actions: Ints) -> None:
-        stamps = self._stamps.setdefault((id(piece), place), _Stamps(piece, place, [], []))
-        stamps.first.append(first)
-        stamps.actions.append(actions)
+    def stamp_all(self, pieces: Sequence[Piece], stamps: Stamps, behind: Ints | int = 0) -> Ints:
+        """Add pieces in a row, with room for so many ops behind each; returns the first op of each."""
+        sizes = np.array([len(piece) for piece in pieces], np.int64)[stamps.which] + behind
+        first = self._count + np.cumsum(sizes) - sizes
+        self._count += int(sizes.sum())
+        self._stamped.append(_Stamped(pieces, stamps, first))
+        return first
 
     def op(
         self,
@@ -98,40 +94,31 @@ class Assembly:
         stage: int = -1,
         microbatch: int = -1,
         layer: int = -1,
-        action: str | None = None,
     ) -> int:
         """Add one op on lanes (place, name) of any places; returns its number."""
         op = self._count
-        self._single.append(self.row(kind, name, size_bytes, dtype, group, (stage, microbatch, layer), action))
-        self._single_at.append(op)
-        self._shapes.append(tuple(shape))
+        self._alone.append(op)
+        self._row_of.append(self.row(kind, name, size_bytes, dtype, group, shape, (stage, microbatch, layer)))
         self._on += [(self.lane(place, lane), op) for place, lane in lanes]
         self.wait(op, after)
         self._count += 1
         return op
 
     def row(
-        self, kind: str, name: str, size_bytes: float, dtype: str, group: tuple[int, ...], at: tuple[int, int, int],
-        action: str | None = None,
-    ) -> tuple[int, ...]:  # fmt: skip
-        """The columns of a single op; `at` is its stage, micro-batch and layer."""
-        t, tag = self.tables, -1 if action is None else ACTIONS.index(action)
-        return t.kinds(kind), t.labels(name or kind), t.dtypes(dtype), t.groups(group), round(size_bytes), *at, tag
+        self, kind: str, name: str, size_bytes: float, dtype: str, group: tuple[int, ...], shape: Sequence[int] = (),
+        at: tuple[int, int, int] = (-1, -1, -1),
+    ) -> int:  # fmt: skip
+        """What an op outside pieces is, or many; `at` is its stage, micro-batch and layer. Returns its number."""
+        t = self.tables
+        what = t.kinds(kind), t.labels(name or kind), t.dtypes(dtype), round(size_bytes), self._groups(group)
+        self._rows.append((*what, *at, -1))
+        self._shapes.append(tuple(shape))
+        return len(self._rows) - 1
 
-    def repeat(self, templates: Sequence[Template], which: Ints, microbatches: Ints) -> Ints:
-        """Add cells in a row, each for the micro-batches `[cells, actions]`; returns the first op of each."""
-        sizes = np.array([template.size for template in templates], np.int64)[which]
-        first = self._count + np.cumsum(sizes) - sizes
-        self._count += int(sizes.sum())
-        for number, template in enumerate(templates):
-            begin, own = first[which == number], microbatches[which == number]
-            if template.piece:
-                at = [(stage, -1, ACTIONS.index(kind)) for stage, kind in template.actions]
-                actions = np.repeat(np.array([at], np.int64), len(begin), axis=0)
-                actions[:, :, 1] = own[:, : len(at)]
-                self._stamp(template.piece, template.place, begin, actions)
-            self._many.append((template, begin + template.size - len(template.rows), own))
-        return first
+    def put(self, ops: Ints, rows: Ints, stages: Ints, microbatches: Ints, lanes: Sequence[Ints]) -> None:
+        """Fill the room left behind pieces: ops, the rows that they are, and the lanes that each one holds."""
+        self._single.append((ops, rows, stages, microbatches))
+        self._on_each += [(on, ops) for on in lanes]
 
     def wait_each(self, ops: Ints, after: Ints) -> None:
         """Each of these ops waits for the one beside it."""
@@ -163,18 +150,17 @@ class Assembly:
 
     def program(self) -> Program:
         """Freeze."""
-        columns = {name: np.zeros(self._count, np.int64) for name in (*_COLUMNS, "lane")}
+        spread = [_Spread(stamped) for stamped in self._stamped]
+        columns = {name: np.zeros(self._count, np.int64) for name in (*_COLUMNS, "group")}
         tags = {name: np.full(self._count, -1, np.int64) for name in _TAGS}
-        lane_maps = self._lane_maps()
-        for piece, place, first, actions in self._all_stamps():
-            part = first[:, None] + np.arange(len(piece))
-            for name in _COLUMNS:
-                columns[name][part] = getattr(piece, name)
-            columns["lane"][part] = lane_maps[place][piece.lane]
-            tags["layer"][part] = piece.layer
-            for i, name in enumerate(("stage", "microbatch", "action")):
-                tags[name][part] = actions[:, piece.action, i]
         self._fill_single(columns, tags)
+        for one in spread:
+            for name in _COLUMNS:
+                columns[name][one.op] = one.column(name)
+            columns["group"][one.op] = self._numbers(one, "group", self._group)
+            for name, values in one.tags():
+                tags[name][one.op] = values
+        order = self._order(spread)
         t = self.tables
         return Program(
             places=self.places,
@@ -183,96 +169,75 @@ class Assembly:
             pools=(),
             kinds=t.kinds.values,
             dtypes=t.dtypes.values,
-            groups=t.groups.values,
+            groups=self._groups.values,
             names=OpNames(t.labels.values, columns["label"], tags),  # type: ignore[arg-type]
             kind=columns["kind"],
             bytes=columns["bytes"],
-            shape=self._all_shapes(),
+            shape=self._all_shapes(spread),
             dtype=columns["dtype"],
             group=columns["group"],
             root=np.full(self._count, -1, np.int64),
-            deps=self._all_deps(),
+            deps=self._all_deps(spread),
             accesses=self._accesses(),
             access_table=self._access_table(),
             acquires=_empty(self._count),
             releases=_empty(self._count),
-            order=self._order(columns["lane"]),
+            order=order,
             tags=tags,
         )
 
-    def _all_stamps(self) -> Iterator[tuple[Piece, int, Ints, Ints]]:
-        for piece, place, first, actions in self._stamps.values():
-            yield piece, place, np.concatenate(first), np.concatenate(actions)
+    def _numbers(self, one: "_Spread", name: str, number: Callable[[int, int], int]) -> Ints:
+        """Of each op what its group or lane, relative to its place, is called in the Program."""
+        relative, place = one.column(name), one.place
+        size = int(relative.max(initial=-1)) + 1, len(self.places)
+        known = np.zeros(size, np.int64)
+        known[relative, place] = 1
+        for at in np.argwhere(known.T).tolist():
+            known[at[1], at[0]] = number(*at)
+        return known[relative, place]
 
-    def _lane_maps(self) -> list[Ints]:
-        """For each place, the lane that every lane name is there."""
-        for piece, place, _, _ in self._stamps.values():
-            for name in np.unique(piece.lane).tolist():
-                self._lane(place, name)
-        maps = np.full((len(self.places), len(self.tables.lanes.index)), -1, np.int64)
-        for (place, name), lane in self._lanes.items():
-            maps[place, name] = lane
-        return list(maps)
+    def _group(self, place: int, relative: int) -> int:
+        by = self._first[place]
+        return self._groups(tuple([rank + by for rank in self.tables.groups.values[relative]]))
 
     def _fill_single(self, columns: Mapping[str, Ints], tags: Mapping[str, Ints]) -> None:
-        into = [*(columns[name] for name in _COLUMNS), *(tags[name] for name in _TAGS)]
-        if self._single:
-            at = np.array(self._single_at, np.int64)
-            for column, values in zip(into, np.array(self._single, np.int64).T, strict=True):
-                column[at] = values
-            columns["lane"][at] = -1
-        many = [(row, first + i, microbatch[:, template.of[i]]) for template, first, microbatch in self._many
-                for i, row in enumerate(template.rows)]  # fmt: skip
-        if many:
-            rows, ops, microbatches = zip(*many, strict=True)
-            at, times = np.concatenate(ops), [len(some) for some in ops]
-            for column, values in zip(into, np.array(rows, np.int64).T, strict=True):
-                column[at] = np.repeat(values, times)
-            tags["microbatch"][at] = np.concatenate(microbatches)
-            columns["lane"][at] = -1
+        """The columns of ops outside pieces."""
+        table = np.array(self._rows, np.int64).reshape(-1, len(columns) + len(tags)).T
+        alone, row_of = np.array(self._alone, np.int64), np.array(self._row_of, np.int64)
+        for ops, rows in [(alone, row_of), *((ops, rows) for ops, rows, _, _ in self._single)]:
+            for column, values in zip((*columns.values(), *tags.values()), table, strict=True):
+                column[ops] = values[rows]
+        for ops, _, stages, microbatches in self._single:
+            tags["stage"][ops], tags["microbatch"][ops] = stages, microbatches
 
-    def _all_shapes(self) -> Ragged:
-        """Those of pieces where they were stamped, those of single ops at theirs."""
-        lengths = np.zeros(self._count, np.int64)
-        for piece, _, first, _ in self._all_stamps():
-            lengths[first[:, None] + np.arange(len(piece))] = np.diff(piece.shape.start)
-        for shape, at in (singles := list(self._single_shapes())):
-            lengths[at] = len(shape)
+    def _all_shapes(self, spread: Sequence["_Spread"]) -> Ragged:
+        """Those of pieces where they were stamped, those of other ops at theirs."""
+        lengths, rows = np.zeros(self._count, np.int64), Ragged.of(self._shapes)
+        own = [(np.array(self._alone, np.int64), np.array(self._row_of, np.int64))]
+        own += [(ops, row) for ops, row, _, _ in self._single]
+        parts = [(ops, rows, row, np.zeros_like(row)) for ops, row in own]
+        parts += [(one.op, one.shape, one.row, one.of_stamp(one.stamps.shapes)) for one in spread]
+        for ops, shapes, row, _ in parts:
+            lengths[ops] = np.diff(shapes.start)[row]
         start = np.concatenate(([0], np.cumsum(lengths)))
         flat = np.empty(start[-1], np.int64)
-        for piece, _, first, _ in self._all_stamps():
-            flat[start[first][:, None] + np.arange(len(piece.shape.values))] = piece.shape.values
-        for shape, at in singles:
-            for i, value in enumerate(shape):
-                flat[start[at] + i] = value
+        for ops, shapes, row, by in parts:
+            at, of = shapes.positions(row)
+            flat[start[ops[of]] + at - shapes.start[row[of]]] = shapes.values[at] + by[of]
         return Ragged(start, flat)
 
-    def _single_shapes(self) -> Iterator[tuple[tuple[int, ...], Any]]:
-        """Shapes, and the op or the ops that have them."""
-        yield from ((shape, op) for shape, op in zip(self._shapes, self._single_at, strict=True) if shape)
-        for template, first, _ in self._many:
-            yield from ((shape, first + i) for i, shape in enumerate(template.shapes) if shape)
-
-    def _all_deps(self) -> Ragged:
+    def _all_deps(self, spread: Sequence["_Spread"]) -> Ragged:
         own = np.array(self._deps, np.int64).reshape(-1, 2)
-        parts = [(own[:, 0], own[:, 1]), *self._waits]
-        parts += [(first + i, first + len(template.rows) - template.size + dep) for template, first, _ in self._many
-                  for i, deps in enumerate(template.deps) for dep in deps]  # fmt: skip
-        for piece, _, stamped, _ in self._all_stamps():
-            after, before = ((stamped[:, None] + column).ravel() for column in piece.edges)
-            parts.append((after, before))
+        parts = [(own[:, 0], own[:, 1]), *self._waits, *(one.edges() for one in spread)]
         op, dep = (np.concatenate(column) for column in zip(*parts, strict=True))
         return _grouped(op, dep, self._count)
 
-    def _order(self, lane: Ints) -> Ragged:
-        stamped = np.flatnonzero(lane >= 0)
+    def _order(self, spread: Sequence["_Spread"]) -> Ragged:
         own = np.array(self._on, np.int64).reshape(-1, 2)
-        parts = [(lane[stamped], stamped), (own[:, 0], own[:, 1])]
-        parts += [(np.full(len(first), on), first + op) for template, first, _ in self._many
-                  for op, lanes in enumerate(template.lanes) for on in lanes]  # fmt: skip
+        parts = [(own[:, 0], own[:, 1]), *self._on_each]
+        parts += [(self._numbers(one, "lane", self._lane), one.op) for one in spread]
         lanes, ops = (np.concatenate(column) for column in zip(*parts, strict=True))
-        sorted_ = np.lexsort((ops, lanes))
-        return Ragged(_starts(lanes, len(self._lanes)), ops[sorted_])
+        return _grouped(lanes, ops, len(self._lanes))
 
     def _all_buffers(self) -> Sequence[Buffer]:
         columns = [
@@ -291,12 +256,66 @@ class Assembly:
         return Rows(Access, dict(zip(Access._fields, columns, strict=True)))
 
 
+class _Spread:
+    """Stamped pieces op by op: each op's number, its row in the columns of all pieces, its stamp and its place."""
+
+    def __init__(self, stamped: _Stamped):
+        self.pieces, self.stamps, self._first = stamped
+        sizes = np.array([len(piece) for piece in self.pieces], np.int64)
+        self._begin = np.cumsum(sizes) - sizes
+        self._stamp, offset = _within(sizes[self.stamps.which])
+        self.op = self._first[self._stamp] + offset
+        self.row = self._begin[self.stamps.which][self._stamp] + offset
+        self.place = self.stamps.place[self._stamp]
+
+    def column(self, name: str) -> Ints:
+        """A column of pieces."""
+        return np.concatenate([getattr(piece, name) for piece in self.pieces])[self.row]
+
+    def of_stamp(self, value: Ints | int) -> Ints:
+        """Of each op what its stamp has."""
+        return np.broadcast_to(value, len(self.stamps.which))[self._stamp]
+
+    def tags(self) -> Iterator[tuple[str, Ints]]:
+        """Stage, micro-batch and kind of each op's action, and its layer."""
+        action = self.column("action")
+        yield from zip(("stage", "microbatch", "action"), self.stamps.actions[self._stamp, action].T, strict=True)
+        yield "layer", self.column("layer") + self.of_stamp(self.stamps.layers)
+
+    @cached_property
+    def shape(self) -> Ragged:
+        """The shapes of all pieces."""
+        return _joined([piece.shape for piece in self.pieces])
+
+    def edges(self) -> tuple[Ints, Ints]:
+        """Ops, and the op of the same stamp that each waits for."""
+        deps = [piece.deps for piece in self.pieces]
+        many = np.array([len(rows.values) for rows in deps], np.int64)
+        stamp, offset = _within(many[self.stamps.which])
+        at = (np.cumsum(many) - many)[self.stamps.which][stamp] + offset
+        op = np.concatenate([rows.row_of_value() for rows in deps])
+        dep = np.concatenate([rows.values for rows in deps])
+        return self._first[stamp] + op[at], self._first[stamp] + dep[at]
+
+
+def _within(sizes: Ints) -> tuple[Ints, Ints]:
+    """Of each member of sets of these sizes, one set behind another, its set and its place in it."""
+    of = np.repeat(np.arange(len(sizes)), sizes)
+    return of, np.arange(len(of)) - (np.cumsum(sizes) - sizes)[of]
+
+
+def _joined(parts: Sequence[Ragged]) -> Ragged:
+    """The rows of all parts, one behind another."""
+    start = np.concatenate([[0], *(np.diff(part.start) for part in parts)]).cumsum()
+    return Ragged(start, np.concatenate([part.values for part in parts]))
+
+
 def _grouped(row: Ints, value: Ints, rows: int) -> Ragged:
-    return Ragged(_starts(row, rows), value[np.argsort(row, kind="stable")])
-
-
-def _starts(row: Ints, rows: int) -> Ints:
-    return np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows)))).astype(np.int64)
+    """Values by their row, ascending; neither is below 0."""
+    most = int(value.max(initial=0)) + 1
+    sorted_ = np.sort(row * most + value)
+    start = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows)))).astype(np.int64)
+    return Ragged(start, sorted_ % most)
 
 
 def _empty(rows: int) -> Ragged:

@@ -21,18 +21,18 @@ from typing import NamedTuple
 import numpy as np
 
 from ....program import Place, Program, Ragged, join
-from ....schedules.grid import Cell
-from .assembly import Assembly
+from ....schedules.grid import FORWARD, KINDS
+from .assembly import ACTIONS, Assembly, Stamps
 from .held import LANES
 from .piece import COMPUTE, Ints, LayerPass, Piece
 from .plan import TrainPlan
-from .script import Pass
-from .step import Placed, PlainOps, Step
+from .step import Cells, Placed, Step
 
 KIND = "actions"
 TRAFFIC = LANES
 """Lanes of an action whose ops are ops of the step, and take no time where the action is run alone."""
 _MOST_CUTS = 32  # of each sort
+_NONE = (-1, -1, -1)  # stage, micro-batch and kind of what is of no action
 
 
 class Moment(NamedTuple):
@@ -43,68 +43,83 @@ class Moment(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What an action does between two moments: from its start and to its end where there is none."""
+    """What the action at a place does between two moments: from its start and to its end where there is none."""
 
-    action: int
+    place: int
     since: Moment | None
     until: Moment | None
 
-    def moved(self, actions: int, ops: Ints) -> "Part":
-        """The same behind so many actions, its ops renumbered."""
+    def moved(self, places: int, ops: Ints) -> "Part":
+        """The same behind so many places, its ops renumbered."""
         since, until = (at and Moment(int(ops[at.op]), at.starts) for at in (self.since, self.until))
-        return Part(self.action + actions, since, until)
+        return Part(self.place + places, since, until)
 
 
-class Alike(NamedTuple):
-    """An action as the one at a place of `actions`, on ranks with numbers larger by so much."""
+class Actions(NamedTuple):
+    """All actions: each is as the one at a place of the Program of distinct ones, on ranks with numbers larger by
+    so much.
+    """
 
-    place: int
-    ranks: int
+    place: Ints
+    ranks: Ints
 
 
 @dataclass(frozen=True)
 class Coarse:
-    """A step whose ops of kind `actions` have as shape the number of the part that they are.
+    """A step, and its distinct actions, each at a place of its own with the ranks of the stage that it was written for.
 
-    `actions` has a place for every distinct action, with the ranks of the stage that it was written for, and moments
-    number its ops. `alike` are all actions, which parts number. `times` says how often the exchange that an op is runs
-    in a row, one part of its bytes after the other.
+    Ops of kind `actions` have a number as their shape: they do part `part[number]` of `parts`, as action
+    `action[number]` of `actions` does it. `times` says how often the exchange that an op is runs in a row, one part of
+    its bytes after the other.
     """
 
     program: Program
-    actions: Program
-    alike: tuple[Alike, ...]
+    alone: Program
+    actions: Actions
     parts: tuple[Part, ...]
+    part: Ints
+    action: Ints
     times: Ints
 
 
 def coarse(plan: TrainPlan) -> Coarse:
     """The step with one op per action; not for sharded weights (ZeRO-3), whose gathers run from action to action."""
     assert plan.sharding.level < 3, "weights are gathered across actions"
-    step = _CoarseStep(plan)
-    program = step.program()
-    actions, parts = step.actions()
-    alike = tuple(step.alike)
-    times = np.ones(len(program), np.int64)
-    times[list(step.times)] = list(step.times.values())
-    return Coarse(program, actions, alike, parts, times)
+    return _CoarseStep(plan).coarse()
 
 
 def join_coarse(steps: Sequence[Coarse]) -> Coarse:
     """The steps of replicas on unequal machines as one; see `program.join`."""
     if len(steps) == 1:
         return steps[0]
-    before = [0, *accumulate(len(step.parts) for step in steps)]
-    program, numbers = join([_renumbered(step.program, by) for step, by in zip(steps, before, strict=False)])
-    actions, at = join([step.actions for step in steps], share=False)
-    places = [0, *accumulate(len(step.actions.places) for step in steps)]
-    first = [0, *accumulate(len(step.alike) for step in steps)]
-    alike = [Alike(one.place + by, one.ranks) for step, by in zip(steps, places, strict=False) for one in step.alike]
-    parts = [part.moved(by, ops) for step, by, ops in zip(steps, first, at, strict=False) for part in step.parts]
+    numbers = _before(len(step.part) for step in steps)
+    program, own = join([_renumbered(step.program, by) for step, by in zip(steps, numbers, strict=True)])
+    alone, at = join([step.alone for step in steps], share=False)
+    places = _before(len(step.alone.places) for step in steps)
     times = np.ones(len(program), np.int64)
-    for step, own in zip(steps, numbers, strict=True):
-        times[own] = step.times
-    return Coarse(program, actions, tuple(alike), tuple(parts), times)
+    for step, ops in zip(steps, own, strict=True):
+        times[ops] = step.times
+    return Coarse(
+        program,
+        alone,
+        Actions(
+            _behind((step.actions.place for step in steps), places),
+            np.concatenate([step.actions.ranks for step in steps]),
+        ),
+        tuple(part.moved(by, ops) for step, by, ops in zip(steps, places, at, strict=True) for part in step.parts),
+        _behind((step.part for step in steps), _before(len(step.parts) for step in steps)),
+        _behind((step.action for step in steps), _before(len(step.actions.place) for step in steps)),
+        times,
+    )
+
+
+def _before(sizes: Iterable[int]) -> list[int]:
+    """How many there are before each."""
+    return list(accumulate(sizes, initial=0))[:-1]
+
+
+def _behind(columns: Iterable[Ints], before: Sequence[int]) -> Ints:
+    return np.concatenate([column + by for column, by in zip(columns, before, strict=True)])
 
 
 def _renumbered(program: Program, by: int) -> Program:
@@ -124,26 +139,14 @@ class _Message(NamedTuple):
     layer: int
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """A piece as parts in a row, between `moments`: what each sends behind it, at which one each layer waits, and
-    behind which one it has its gradients where another rank waits for them. Of each action, its layers by parts.
+class _Cut(NamedTuple):
+    """An action cut at `moments` of its kernels: a piece whose ops are the parts, which it numbers, and behind them the
+    messages that these send.
     """
 
+    piece: Piece
     moments: tuple[Moment, ...]
-    sends: tuple[tuple[_Message, ...], ...]
-    weights: Mapping[int, int]
-    grads: Mapping[int, int]
-    layers: tuple[tuple[LayerPass, ...], ...]
-
-
-class _Used(NamedTuple):
-    """A cut where it is used: the number of its first part, and by how much layers and ranks have larger numbers."""
-
-    cut: _Cut
-    first: int
-    layers: int
-    ranks: int
+    messages: tuple[_Message, ...]
 
 
 class _CoarseStep(Step):
@@ -151,66 +154,95 @@ class _CoarseStep(Step):
 
     def __init__(self, plan: TrainPlan):
         super().__init__(plan)
-        self.times: dict[int, int] = {}
-        self.alike: list[Alike] = []
-        self._alone: list[tuple[Piece, int]] = []  # what actions are alike to, and the first rank of its stage
-        self._places: dict[tuple[int, int], Alike] = {}  # by identity of a piece and where its ranks are in a period
-        self._actions: dict[tuple[int, tuple[Pass, ...]], int] = {}
-        self._cuts: dict[tuple[int, tuple[int, ...]], _Cut] = {}  # by identity and the layers that wait
-        self._used: dict[tuple[int, tuple[Pass, ...], tuple[int, ...]], _Used] = {}
-        self._parts: list[Part] = []  # moments number ops of their piece
-        self._begun: set[tuple[int, int]] = set()  # rank and stage
-        self._tables = self.assembly.tables
+        self._traffic = [self.tables.lanes(name) for name in TRAFFIC]  # messages behind a part are in this order
+        self._times: list[tuple[Ints | int, int]] = []
 
-    def actions(self) -> tuple[Program, tuple[Part, ...]]:
-        """Every distinct action once, at a place of its own, and the parts of all."""
-        ranks = [self.assembly.places[rank].ranks for _, rank in self._alone]
-        alone = Assembly(self._tables, [Place(f"action {i}", of) for i, of in enumerate(ranks)])
-        began = [
-            alone.stamp(piece, number, *[(-1, -1, "F")] * len(piece.heads))
-            for number, (piece, _) in enumerate(self._alone)
+    def coarse(self) -> Coarse:
+        """The step and its distinct actions."""
+        program = self.program()
+        times = np.ones(len(program), np.int64)
+        for ops, many in self._times:
+            times[ops] = many
+        return Coarse(program, *self._numbered, times)
+
+    def pieces(self, cells: Cells) -> tuple[list[Piece], Ints, Ints]:
+        """Cells cut into parts; where a stage's first forward waits for its weights, by layer."""
+        self._kernels, self._kernels_of, layers = super().pieces(cells)
+        sharding = self.plan.sharding
+        waits = cells.opens.any(axis=1) & (sharding.level > 0 and sharding.overlap_weights)
+        _, example, which = np.unique(self._kernels_of * 2 + waits, return_index=True, return_inverse=True)
+        self._cuts = [
+            self._cut(cells, cell, self._waiting(cells, cell, int(layers[cell])) if waits[cell] else [])
+            for cell in example.tolist()
         ]
-        first = [began[one.place] for one in self.alike]
-        parts = tuple(
-            Part(action, *(one and Moment(one.op + first[action], one.starts) for one in (since, until)))
-            for action, since, until in self._parts
-        )
-        return alone.program(), parts
+        return [cut.piece for cut in self._cuts], which, layers
 
-    def plain(self, rank: int, cell: Cell) -> PlainOps:
-        """One op."""
-        used = self._use(rank, tuple(Pass(one.stage, one.kind) for one in cell), ())
-        assert not used.cut.moments, "nothing hangs on to a plain cell"
-        whole = self.assembly.row(KIND, cell_name(cell), 0, "", (), (cell[0].stage, -1, -1), _tag(cell))
-        ends = [(0,)] * len(cell)
-        return None, ends, ends, [(whole, (used.first,), (self.assembly.lane(rank, COMPUTE),), (), 0)]
+    def stamps(self, cells: Cells, which: Ints, layers: Ints) -> Stamps:
+        """Parts are numbered for each rank and stage that has them."""
+        kind, stage, microbatch = np.moveaxis(cells.columns, 2, 0)
+        paired = kind[:, 1] >= 0
+        lead = np.stack([stage[:, 0], microbatch[:, 0], np.where(paired, ACTIONS.index("FB"), kind[:, 0])], axis=1)
+        tags = np.stack([lead, np.broadcast_to(_NONE, lead.shape)], axis=1)
+        return Stamps(which, cells.rank, tags, 0, self._number(cells, which))
 
-    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...]) -> list[Placed]:
-        """One op for the whole cell, or a few."""
-        waiting = tuple(layer for one in cell for layer in self._waiting(rank, one.kind, one.stage))
-        used, lead = self._use(rank, passes, waiting), cell[0]
-        cut, layers_by = used.cut, used.layers
-        parts = [
-            self.assembly.op(
-                KIND, [(rank, COMPUTE)], name=cell_name(cell), shape=(used.first + i,), stage=lead.stage,
-                microbatch=lead.microbatch, action=_tag(cell),
-            )
-            for i in range(len(cut.sends))
-        ]  # fmt: skip
-        sent = [
-            self._send_gradients(rank, message, part, used)
-            for part, messages in zip(parts, cut.sends, strict=True)
-            for message in messages
-        ]
-        last = sent[-1][0] if sent else parts[-1]
-        weights, grads = (
-            {layer + layers_by: parts[i] for layer, i in at.items()} for at in (cut.weights, cut.grads)
+    def _number(self, cells: Cells, which: Ints) -> Ints:
+        """Number the distinct actions, all actions and their parts; of each cell the number of its first part."""
+        stages = self.plan.grid.stages + 1
+        seat = (cells.rank * stages + cells.columns[:, 0, 1] + 1) * stages + cells.columns[:, 1, 1] + 1
+        _, example, action = np.unique(
+            self._kernels_of * (int(seat.max()) + 1) + seat, return_index=True, return_inverse=True
         )
-        return [
-            Placed(parts[:1], parts[-1:], parts[0], last, weights if one.kind == "F" else {}, grads, sent,
-                   tuple(layer.moved(parts[0])._replace(layer=layer.layer + layers_by) for layer in layers))
-            for one, layers in zip(cell, cut.layers, strict=True)
-        ]  # fmt: skip
+        alone, place = self._distinct(self._kernels_of[example], cells.rank[example])
+        rank = cells.rank[example][alone]
+        first_of = np.array(self._first)
+        by = first_of[cells.rank[example]] - first_of[rank][place]
+        program, began = self._alone([self._kernels[one] for one in self._kernels_of[example][alone]], rank.tolist())
+        uses, of_cell = np.unique(which * len(example) + action, return_inverse=True)
+        cut, own = np.divmod(uses, len(example))
+        parts, first_part = self._parts(cut, place[own], began)
+        many = np.array([len(one.moments) + 1 for one in self._cuts])[cut]
+        number = np.cumsum(many) - many
+        part = np.arange(many.sum()) + np.repeat(first_part - number, many)
+        self._numbered = program, Actions(place, by), parts, part, np.repeat(own, many)
+        found: Ints = number[of_cell]
+        return found
+
+    def _distinct(self, kernels: Ints, rank: Ints) -> tuple[Ints, Ints]:
+        """Actions that are the same in the same place of a period: one of each, and which of these each one is."""
+        first = np.array(self._first)[rank]
+        at = first % self.plan.period if self.plan.period else first
+        _, alone, place = np.unique(kernels * (int(at.max()) + 1) + at, return_index=True, return_inverse=True)
+        return alone, place
+
+    def _alone(self, pieces: Sequence[Piece], ranks: Sequence[int]) -> tuple[Program, list[int]]:
+        """Every distinct action once, at a place of its own, and its first op."""
+        places = [Place(f"action {i}", self.assembly.places[rank].ranks) for i, rank in enumerate(ranks)]
+        alone = Assembly(self.tables, places, [self._first[rank] for rank in ranks])
+        began = [alone.stamp(piece, i, *[(-1, -1, "F")] * len(piece.heads)) for i, piece in enumerate(pieces)]
+        return alone.program(), began
+
+    def _parts(self, cuts: Ints, places: Ints, began: Sequence[int]) -> tuple[tuple[Part, ...], Ints]:
+        """The distinct parts of actions that are cut like this at these places, and the first one of each."""
+        found, first = list[Part](), dict[tuple[int, int], int]()
+        for cut, place in zip(cuts.tolist(), places.tolist(), strict=True):
+            if (cut, place) not in first:
+                first[cut, place] = len(found)
+                moments = [Moment(one.op + began[place], one.starts) for one in self._cuts[cut].moments]
+                found += [Part(place, *ends) for ends in pairwise((None, *moments, None))]
+        return tuple(found), np.array([first[key] for key in zip(cuts.tolist(), places.tolist(), strict=True)])
+
+    def _place(self, cells: Cells) -> tuple[Placed, Ints]:
+        placed, send = super()._place(cells)
+        for number, cut in enumerate(self._cuts):
+            begun = placed.first[placed.which == number] + len(cut.moments) + 1
+            self._times += [(begun + i, one.times) for i, one in enumerate(cut.messages) if one.times > 1]
+        return placed, send
+
+    def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
+        """What sends gradients in a piece: op, lane and layer."""
+        cut = next(cut for cut in self._cuts if cut.piece is piece)
+        names = self.tables.lanes.values
+        return [(len(cut.moments) + 1 + i, names[one.lane], one.layer) for i, one in enumerate(cut.messages)]
 
     def reduce(
         self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
@@ -219,49 +251,21 @@ class _CoarseStep(Step):
         """All messages as one op."""
         op = self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size, group=group)
         if messages > 1:
-            self.times[op] = messages
+            self._times.append((op, messages))
 
-    def _waiting(self, rank: int, kind: str, stage: int) -> list[int]:
-        """The units of a stage whose weights are on their way: those of its first forward."""
-        sharding = self.plan.sharding
-        if kind != "F" or (rank, stage) in self._begun or sharding.level == 0 or not sharding.overlap_weights:
-            return []
-        self._begun.add((rank, stage))
-        return [number for number, _ in self.writers[rank].holdings.units(self.plan.stages[stage])]
+    # Cuts
 
-    def _use(self, rank: int, passes: tuple[Pass, ...], waiting: tuple[int, ...]) -> _Used:
-        key = rank, passes, waiting
-        if key not in self._used:
-            piece, *by = self.writers[rank].written(*passes)
-            cut, action = self._cut_of(piece, tuple(layer - by[0] for layer in waiting)), self._action(rank, passes)
-            self._used[key] = _Used(cut, len(self._parts), *by)
-            self._parts += [Part(action, *ends) for ends in pairwise((None, *cut.moments, None))]
-        return self._used[key]
+    def _waiting(self, cells: Cells, cell: int, by: int) -> list[int]:
+        """The units of a stage whose weights are on their way, as its piece numbers layers."""
+        stage = next(stage for kind, stage, _ in cells.columns[cell].tolist() if KINDS[kind] == FORWARD)
+        holdings = self.writers[cells.rank[cell]].holdings
+        return [number - by for number, _ in holdings.units(self.plan.stages[stage])]
 
-    def _action(self, rank: int, passes: tuple[Pass, ...]) -> int:
-        """The number of an action: it is like another one of the same piece that lies in the same place of a period."""
-        key = rank, passes
-        if key not in self._actions:
-            piece, _, ranks = self.writers[rank].written(*passes)
-            at = id(piece), ranks % self.plan.period if self.plan.period else ranks
-            if at not in self._places:
-                self._places[at] = Alike(len(self._alone), ranks)
-                self._alone.append((self.writers[rank].piece(*passes), rank))
-            place, its_ranks = self._places[at]
-            self._actions[key] = len(self.alike)
-            self.alike.append(Alike(place, ranks - its_ranks))
-        return self._actions[key]
-
-    def _cut_of(self, piece: Piece, waiting: tuple[int, ...]) -> _Cut:
-        key = id(piece), waiting
-        if key not in self._cuts:
-            self._cuts[key] = self._cut(piece, waiting)
-        return self._cuts[key]
-
-    def _cut(self, piece: Piece, waiting: Sequence[int]) -> _Cut:
-        """Where a piece is cut: moments in the order of their ops."""
+    def _cut(self, cells: Cells, cell: int, waiting: Sequence[int]) -> _Cut:
+        """Where an action is cut: moments in the order of its ops."""
+        piece = self._kernels[self._kernels_of[cell]]
         needs = {layer: piece.marks[mark] for layer in waiting if (mark := ("weights", layer)) in piece.marks}
-        messages = _messages(piece, [self._tables.lanes(name) for name in TRAFFIC])
+        messages = _messages(piece, self._traffic)
         has = {layer: op for (mark, layer), op in piece.marks.items() if mark == "grads" and self.plan.mirrored}
         ready, started = _earliest(needs.values()), _latest((*messages.values(), *has.values()))
         head = min((op for ops in piece.heads for op in ops), default=0)
@@ -273,22 +277,34 @@ class _CoarseStep(Step):
         sends: list[list[int]] = [[] for _ in range(len(moments) + 1)]
         for message, op in messages.items():
             sends[behind[Moment(started[op], False)]].append(message)
-        weights = {layer: behind.get(Moment(ready[op], True), -1) + 1 for layer, op in needs.items()}
-        grads = {layer: behind[Moment(started[op], False)] for layer, op in has.items()}
-        sent = tuple(tuple(_in_rows(piece, ops)) for ops in sends)
-        return _Cut(tuple(moments), sent, weights, grads, _by_parts(passes, moments))
-
-    def _send_gradients(self, rank: int, message: _Message, after: int, used: _Used) -> tuple[int, str, int]:
-        """A message behind a part: its op, lane and last layer."""
-        t, lane = self._tables, self._tables.lanes.values[message.lane]
-        op = self.assembly.op(
-            t.kinds.values[message.kind], [(rank, lane)], [after], name="reduce gradients",
-            size_bytes=message.bytes * message.times,
-            group=tuple(one + used.ranks for one in t.groups.values[message.group]),
+        marks = {("weights", layer): behind.get(Moment(ready[op], True), -1) + 1 for layer, op in needs.items()}
+        marks |= {("grads", layer): behind[Moment(started[op], False)] for layer, op in has.items()}
+        sent = [(i, message) for i, ops in enumerate(sends) for message in _in_rows(piece, ops)]
+        name = " & ".join(one.kind for one in cells.passes(cell))
+        return _Cut(
+            self._piece(name, len(moments) + 1, sent, marks, _by_parts(passes, moments)), tuple(moments),
+            tuple(message for _, message in sent),
         )  # fmt: skip
-        if message.times > 1:
-            self.times[op] = message.times
-        return op, lane, message.layer + used.layers
+
+    def _piece(
+        self, name: str, parts: int, sent: Sequence[tuple[int, _Message]], marks: dict[tuple[str, int], int],
+        layers: tuple[tuple[LayerPass, ...], ...],
+    ) -> Piece:  # fmt: skip
+        """Parts in a row, each with its number as shape, and behind them messages, each behind its part."""
+        t = self.tables
+        lane, none = t.lanes(COMPUTE), t.groups(())
+        rows = [(t.kinds(KIND), t.labels(name), t.dtypes(""), none, lane, 0, -1, 0)] * parts
+        rows += [
+            (one.kind, t.labels("reduce gradients"), t.dtypes(""), one.group, one.lane, one.bytes * one.times, -1, 1)
+            for _, one in sent
+        ]
+        return Piece(
+            *np.array(rows, np.int64).T,
+            shape=Ragged.of([*([i] for i in range(parts)), *([] for _ in sent)]),
+            deps=Ragged.of([*([] for _ in range(parts)), *([part] for part, _ in sent)]),
+            heads=((0,),) * len(layers), tails=((parts - 1,),) * len(layers),
+            marks=marks, ends=(), gathers=(), layers=layers,
+        )  # fmt: skip
 
 
 def _issued(at: Moment) -> tuple[int, bool]:
@@ -355,12 +371,3 @@ def _kept(cuts: int) -> list[int]:
         return list(range(cuts))
     last = _MOST_CUTS - 1
     return sorted({round((1 - cos(pi * i / last)) / 2 * (cuts - 1)) for i in range(_MOST_CUTS)})
-
-
-def _tag(cell: Cell) -> str:
-    return "FB" if len(cell) > 1 else cell[0].kind
-
-
-def cell_name(cell: Cell) -> str:
-    """What an op of a whole cell is called; stage and micro-batch are tags."""
-    return " & ".join(action.kind for action in cell)

@@ -18,7 +18,9 @@ LANES = ("dp", "edp")
 
 
 class Share(NamedTuple):
-    """A number of parameters of a rank and the ranks that they are reduced over; `lane` carries their traffic."""
+    """A number of parameters of a rank and the ranks that they are reduced over, counted from the first one of its
+    pipeline rank; `lane` carries their traffic.
+    """
 
     parameters: int
     group: tuple[int, ...]
@@ -128,12 +130,11 @@ class Holdings:
 
     def shares(self, held: Count) -> list[Share]:
         """Dense and expert parameters with the groups that they are reduced over."""
-        dims, first = self.plan.dims, self.plan.first_rank(self.pipeline_rank)
-        shard = dims.group("dp_shard", first)
-        replicas = dims.group("dp_replicate", first) if dims.shard else (first,)
-        found = [Share(held.dense, self._doubled(shard), replicas, "dp")]
+        groups = self.plan.groups
+        replicas = groups["dp_replicate"] if self.plan.dims.shard else (0,)
+        found = [Share(held.dense, self._doubled(groups["dp_shard"]), replicas, "dp")]
         if held.expert:
-            inside, across = self._expert_copies(dims.group("edp", first))
+            inside, across = self._expert_copies(groups["edp"])
             found.append(Share(held.expert, self._doubled(inside), across, "edp"))
         return [share for share in found if share.parameters and len(share.group) * len(share.replicas) > 1]
 

@@ -25,17 +25,16 @@ _OWN = ("proj", "down")  # products that read what tensor-parallel ranks have th
 
 
 class LayerWriter:
-    """Writes parts of layers for the ranks of one pipeline rank.
+    """Writes parts of layers.
 
     `with_weights` says that weight gradients follow in the same action, so that what they read can be gathered while
     input gradients are computed.
     """
 
-    def __init__(self, plan: TrainPlan, pipeline_rank: int, writer: PieceWriter, with_weights: bool = False):
+    def __init__(self, plan: TrainPlan, writer: PieceWriter, with_weights: bool = False):
         self.plan, self.shard, self.w, self._with_weights = plan, plan.shard, writer, with_weights
         self._inputs: dict[Input, After] = {}
-        first = plan.first_rank(pipeline_rank)
-        self._groups = {axis: plan.dims.group(axis, first) for axis in ("tp", "cp", "ep", "etp", "dp_cp")}
+        self._groups = plan.groups
         self._line = self.shard.tp > 1 and self.shard.side == 1  # a grid's exchanges are within its products: summa
 
     def layer(self, number: int) -> Layer:

@@ -1,12 +1,12 @@
 """A Piece: the ops of one action on one rank, numbered from 0, written once and stamped into a Program many times.
 
-Ops of a piece hold one lane each, named relative to the rank (`compute`, `tp`, `ep`, …). What a piece waits for and
-what waits for it are its `heads` and `tails`. Tables of names, groups and types are shared by all pieces of a Program.
+Everything in a piece is relative to where it is stamped: its ops hold one lane each, by its name at the place
+(`compute`, `tp`, `ep`, …), groups are counted from the first rank of the place, and layers may be. What a piece waits
+for and what waits for it are its `heads` and `tails`. Tables of names, groups and types are shared by all pieces.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,9 +57,9 @@ class LayerPass(NamedTuple):
     tails: tuple[int, ...]
     last: int
 
-    def moved(self, by: int) -> "LayerPass":
-        """The same where ops have numbers that are larger by so much."""
-        return LayerPass(self.layer, self.first + by, tuple(op + by for op in self.tails), self.last + by)
+    def moved(self, ops: int, layers: int = 0) -> "LayerPass":
+        """The same where ops, and layers, have numbers that are larger by so much."""
+        return LayerPass(self.layer + layers, self.first + ops, tuple(op + ops for op in self.tails), self.last + ops)
 
 
 @dataclass(frozen=True)
@@ -93,36 +93,9 @@ class Piece:
     def __len__(self) -> int:
         return len(self.kind)
 
-    @cached_property
-    def edges(self) -> tuple[Ints, Ints]:
-        """Each op beside what it waits for."""
-        return self.deps.row_of_value(), self.deps.values
-
-    def moved(self, layers: int, ranks: int, tables: Tables) -> "Piece":
-        """The same for layers and ranks whose numbers are larger by so much."""
-        groups = tables.groups.values
-        number = {of: tables.groups(tuple(rank + ranks for rank in groups[of])) for of in self._groups}
-        return replace(
-            self,
-            group=np.array([number[of] for of in self._groups], np.int64)[self._group_of],
-            layer=self.layer + layers,
-            marks={(name, layer + layers): op for (name, layer), op in self.marks.items()},
-            layers=tuple(
-                tuple(LayerPass(one.layer + layers, one.first, one.tails, one.last) for one in passes)
-                for passes in self.layers
-            ),
-        )
-
-    @cached_property
-    def _groups(self) -> list[int]:
-        """Its groups in the order of their first use."""
-        return list(dict.fromkeys(self.group.tolist()))
-
-    @cached_property
-    def _group_of(self) -> Ints:
-        """Which of these each op is over."""
-        place = {group: i for i, group in enumerate(self._groups)}
-        return np.array([place[group] for group in self.group.tolist()], np.int64)
+    def marked(self, name: str) -> dict[int, int]:
+        """The ops of a name, by layer."""
+        return {layer: op for (of, layer), op in self.marks.items() if of == name}
 
 
 class PieceWriter:

@@ -202,6 +202,13 @@ class TrainPlan:
             found[number] = kinds[key]
         return found
 
+    @cached_property
+    def groups(self) -> Mapping[str, tuple[int, ...]]:
+        """The groups of the first rank of any pipeline rank, counted from it: in all they are the same."""
+        first = self.first_rank(0)
+        axes = ("tp", "cp", "ep", "etp", "dp_cp", "dp_shard", "dp_replicate", "edp")
+        return {axis: tuple(rank - first for rank in self.dims.group(axis, first)) for axis in axes}
+
     def first_rank(self, pipeline_rank: int) -> int:
         """The rank that stands for all of its pipeline rank."""
         return self.dims.rank(pp=pipeline_rank, dp=self.replicas[0] if self.replicas else 0)

@@ -4,8 +4,10 @@ An action begins at an op, and as its block says which ops from there on wait fo
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....schedules import Action, Grid
 from ....schedules.grid import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
@@ -19,71 +21,101 @@ _NEEDS = [
 """What each kind waits for (`schedules.needs`), and how many stages further on: of a backward that is whole or
 split, the one that is there."""
 
-At = tuple[int, int, int | Ints]  # number of the kind, stage, micro-batch or micro-batches
+
+class Blocks(NamedTuple):
+    """Kinds of actions: heads and tails of each by number from its first op, -1 behind those that there are; its last
+    op.
+    """
+
+    heads: Ints  # [blocks, most heads]
+    tails: Ints
+    last: Ints
+
+    @classmethod
+    def of(cls, heads: Sequence[Sequence[int]], tails: Sequence[Sequence[int]], last: Sequence[int]) -> "Blocks":
+        """From heads, tails and last op of each."""
+        return cls(_padded(heads), _padded(tails), np.array(last, np.int64))
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Ints:
+    most = max(map(len, rows), default=0)
+    return np.array([[*row, *[-1] * (most - len(row))] for row in rows], np.int64).reshape(len(rows), most)
 
 
 class ActionOps:
-    """The ops of every action that has been written."""
+    """The ops of every action of a step: `actions` are number of the kind, stage and micro-batch of each, `begin` its
+    first op, `block` its kind in `blocks`, `rank` its pipeline rank, and `send` the op that sends its output, or -1.
+    """
 
-    def __init__(self, grid: Grid):
-        self._stages, shape = grid.stages, (len(KINDS), grid.stages, grid.microbatches)
-        self._begin, self._block, self._send, self._rank = (np.full(shape, -1) for _ in range(4))
-        self._blocks: dict[tuple[tuple[int, ...], tuple[int, ...], int], int] = {}
-
-    def put(
-        self, at: At, begin: int | Ints, heads: Sequence[int], tails: Sequence[int], last: int, rank: int,
-        send: int | Ints = -1,
-    ) -> None:  # fmt: skip
-        """Actions begin at these ops; heads, tails and the last one count from there. `send` sends their output."""
-        block = tuple(heads), tuple(tails), last
-        self._begin[at], self._send[at], self._rank[at] = begin, send, rank
-        self._block[at] = self._blocks.setdefault(block, len(self._blocks))
+    def __init__(self, grid: Grid, actions: Ints, begin: Ints, block: Ints, blocks: Blocks, rank: Ints, send: Ints):
+        self._stages, self._blocks = grid.stages, blocks
+        shape, at = (len(KINDS), grid.stages, grid.microbatches), tuple(actions.T)
+        self._begin, self._block, self._rank, self._send = (np.full(shape, -1) for _ in range(4))
+        for table, column in zip(
+            (self._begin, self._block, self._rank, self._send), (begin, block, rank, send), strict=True
+        ):
+            table[at] = column
 
     def waits(self) -> Iterator[tuple[Ints, Ints]]:
-        """Ops, and what each waits for: heads of actions for tails of those that they need, or for their sends."""
-        blocks = list(self._blocks)
+        """Ops, and what each waits for: sends for tails of their actions, heads of actions for tails of those that they
+        need, or for their sends.
+        """
+        tails, sent = self._ops(self._blocks.tails, ..., self._send >= 0), self._send[self._send >= 0]
+        yield from ((sent[tail >= 0], tail[tail >= 0]) for tail in tails.T)
         for kind, other, by in _NEEDS:
             stages = slice(max(-by, 0), self._stages - max(by, 0))
             into, since = (KINDS.index(kind), stages), (KINDS.index(other), slice(stages.start + by, stages.stop + by))
             both = (self._begin[into] >= 0) & (self._begin[since] >= 0)
-            begin, block = self._begin[into][both], self._block[into][both]
-            ended, tails_of, sent = (one[since][both] for one in (self._begin, self._block, self._send))
-            tails_of = np.where((sent >= 0) & (by != 0), -1, tails_of)
-            for own, source, alike in _alike(block, tails_of, len(blocks)):
-                after = sent[alike][:, None] if source < 0 else ended[alike][:, None] + np.array(blocks[source][1], int)
-                for head in blocks[own][0]:
-                    yield np.repeat(begin[alike] + head, after.shape[1]), after.ravel()
+            if not both.any():
+                continue
+            heads, tails = (
+                self._ops(table, one, both)
+                for table, one in ((self._blocks.heads, into), (self._blocks.tails, since))
+            )
+            if by:
+                sent = self._send[since][both][:, None]
+                tails = np.where(sent < 0, tails, -1)
+                tails = np.concatenate([tails, sent], axis=1)
+            for head in heads.T:
+                for tail in tails.T:
+                    there = (head >= 0) & (tail >= 0)
+                    yield head[there], tail[there]
+
+    def _ops(self, table: Ints, at: Any, which: NDArray[np.bool_]) -> Ints:
+        """The heads or tails of some actions, -1 behind those that there are."""
+        begin, relative = self._begin[at][which], table[self._block[at][which]]
+        return np.where(relative >= 0, begin[:, None] + relative, -1)
 
     def forwards(self) -> tuple[Ints, Ints, Ints, Ints]:
         """In their order: the first op of each forward, the last of its backward, its rank and its stage."""
         split, whole = (self._ends_by(KINDS.index(kind)) for kind in (WEIGHT, BACKWARD))
         stage, microbatch = np.nonzero(self._begin[0] >= 0)
-        heads = np.array([(heads or (0,))[0] for heads, _, _ in self._blocks])[self._block[0]]
+        heads = np.maximum(self._blocks.heads[:, :1], 0).sum(axis=1)
         first, last, rank = (
             column[stage, microbatch]
-            for column in (self._begin[0] + heads, np.where(split >= 0, split, whole), self._rank[0])
-        )
+            for column in (
+                self._begin[0] + heads[self._block[0]], np.where(split >= 0, split, whole), self._rank[0]
+            )
+        )  # fmt: skip
         order = np.argsort(first, kind="stable")
         return first[order], last[order], rank[order], stage[order]
 
     def _ends_by(self, kind: int) -> Ints:
         """By stage and micro-batch, the last tail of an action of a kind, or its last op; -1 if there is none."""
-        ends = np.array([(tails or (last,))[-1] for _, tails, last in self._blocks])
+        tails, last = self._blocks.tails, self._blocks.last
+        ends = np.where((tails >= 0).any(axis=1), _last(tails), last)
         return np.where(self._begin[kind] >= 0, self._begin[kind] + ends[self._block[kind]], -1)
 
     def ends(self, action: Action) -> list[int]:
         """The last op of an action, and those that are its output."""
         at = KINDS.index(action.kind), action.stage, action.microbatch
-        _, tails, last = list(self._blocks)[self._block[at]]
-        return [int(self._begin[at]) + op for op in (last, *tails)]
+        block = self._block[at]
+        tails = self._blocks.tails[block]
+        return (self._begin[at] + np.concatenate([self._blocks.last[block, None], tails[tails >= 0]])).tolist()
 
 
-def _alike(one: Ints, other: Ints, most: int) -> Iterator[tuple[int, int, Ints]]:
-    """Pairs of values, -1 to `most`, and where they stand."""
-    if not len(one):
-        return
-    key = one * (most + 1) + other + 1
-    order = np.argsort(key, kind="stable")
-    cuts = np.flatnonzero(np.diff(key[order])) + 1
-    for alike in np.split(order, cuts):
-        yield int(one[alike[0]]), int(other[alike[0]]), alike
+def _last(rows: Ints) -> Ints:
+    """The last entry of each padded row."""
+    many = (rows >= 0).sum(axis=1)
+    padded = np.concatenate([np.full((len(rows), 1), -1), rows], axis=1)
+    return padded[np.arange(len(rows)), many]

@@ -3,10 +3,11 @@
 A place is a pipeline rank and stands for all ranks of its stage, which act alike. Sends have a lane per peer and
 direction on both sides. Behind its last action a rank waits for its gradients, agrees on their norm with all others,
 updates the parameters that it owns, and gathers those of others, unless the next step does that under its forward.
+
+Cells of the schedule that do the same are one Piece, whatever their rank, stage and micro-batch.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,15 +17,15 @@ from numpy.typing import NDArray
 from ....profile.forms import WIDE_ROW
 from ....program import Place, Program
 from ....schedules import Action
-from ....schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT, Cell
-from .actions import ActionWriter, Pieces
-from .assembly import Assembly, Template
+from ....schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT
+from .actions import ActionWriter
+from .assembly import Assembly, Stamps
 from .held import LANES, Share, exchanges
-from .kept import resident_bytes, stage_buffer
+from .kept import resident_by_stage, stage_buffer
 from .offload import Offload
 from .piece import COMPUTE, D2H, H2D, HOST, Ints, LayerPass, Piece, Tables
-from .plan import TrainPlan
-from .rows import ActionOps
+from .plan import Stage, TrainPlan
+from .rows import ActionOps, Blocks
 from .script import Pass
 
 _AGREED_BYTES = 4  # the sum of squares of all gradients
@@ -36,221 +37,206 @@ def lower(plan: TrainPlan) -> Program:
     return Step(plan).program()
 
 
-@dataclass(frozen=True)
-class Placed:
-    """One action in the Program: the ops that wait for its input, those that are its output, its first and its last."""
+class Cells(NamedTuple):
+    """The cells of all ranks, rank by rank in their order: `columns[cell, i]` is kind, stage and micro-batch of its
+    i-th action, -1 where it has one only.
 
-    heads: list[int]
-    tails: list[int]
-    first: int
-    last: int
-    weights: Mapping[int, int]  # by layer, what first needs its weights
-    grads: Mapping[int, int]  # by layer, behind what its gradients are there
-    sends: Sequence[tuple[int, str, int]]  # where two ranks do so at once, what sends gradients: op, lane, layer
-    layers: tuple[LayerPass, ...]
-
-
-Key = tuple[tuple[str, int, int | None], ...]  # kind, stage and target of each action of a cell
-Single = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int]  # as in a Template
-PlainOps = tuple[Piece | None, Sequence[Sequence[int]], Sequence[Sequence[int]], list[Single]]
-
-
-class Plain(NamedTuple):
-    """A plain cell: how many single ops it has before its sends, and by number in it heads and tails of its actions and
-    its last op but for sends.
+    `opens` marks the first forward of a stage, `gathers` actions that gather weights for the whole step, and `reduces`
+    those that send gradients on their way; shape [cells, 2].
     """
 
-    template: Template
-    ops: int
-    heads: Sequence[Sequence[int]]
-    tails: Sequence[Sequence[int]]
-    last: int
+    rank: Ints
+    columns: Ints
+    opens: NDArray[np.bool_]
+    gathers: NDArray[np.bool_]
+    reduces: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, plan: TrainPlan) -> "Cells":
+        """Those of a plan's grid."""
+        grid, sharding = plan.grid, plan.sharding
+        rank, columns = np.repeat(np.arange(grid.ranks), [len(row) for row in grid.rows]), np.concatenate(grid.columns)
+        kind, stage, _ = np.moveaxis(columns, 2, 0)
+        forward, gradient = kind == KINDS.index(FORWARD), np.isin(kind, [KINDS.index(BACKWARD), KINDS.index(WEIGHT)])
+        of_stage = rank[:, None] * grid.stages + stage
+        opens, last = _first_of_each(of_stage, forward), _first_of_each(of_stage[::-1], gradient[::-1])[::-1]
+        each = sharding.level >= 2 and sharding.each_microbatch
+        reduces = gradient if each else last & sharding.overlap_grads
+        return cls(rank, columns, opens, opens & (sharding.level >= 3), reduces)
+
+    def passes(self, cell: int) -> tuple[Pass, ...]:
+        """What the actions of a cell are."""
+        return tuple(
+            Pass(stage, KINDS[kind], bool(self.gathers[cell, i]), bool(self.reduces[cell, i]))
+            for i, (kind, stage, _) in enumerate(self.columns[cell].tolist())
+            if kind >= 0
+        )
+
+
+def _first_of_each(of: Ints, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of the entries that are marked, the first one of each kind."""
+    cell, column = np.nonzero(which)
+    kinds, found = of[cell, column], np.zeros_like(which)
+    first = np.empty(int(kinds.max(initial=-1)) + 1, np.int64)
+    first[kinds[::-1]] = np.arange(len(kinds))[::-1]  # of several values for one place, the last one stays
+    own = first[kinds] == np.arange(len(kinds))
+    found[cell[own], column[own]] = True
+    return found
+
+
+class Placed(NamedTuple):
+    """The cells in the Program: the piece of each, and its first op."""
+
+    cells: Cells
+    pieces: Sequence[Piece]
+    which: Ints
+    first: Ints
+    layers: Ints
 
 
 class Step:
     """The step in the making."""
 
     def __init__(self, plan: TrainPlan):
-        self.plan = plan
-        tables = Tables()
-        ranks = range(plan.grid.ranks)
-        places = [Place(_place_name(plan, r), plan.ranks_of(r)) for r in ranks]
-        self.assembly = Assembly(tables, places)
-        written: Pieces = {}
-        self.writers = [ActionWriter(plan, rank, tables, written) for rank in ranks]
-        self._kept = [resident_bytes(plan, stage) for stage in range(len(plan.stages))]
+        self.plan, ranks = plan, range(plan.grid.ranks)
         self._first = [plan.first_rank(rank) for rank in ranks]
-        self._ended: list[list[list[int]]] = [[] for _ in ranks]  # what the layers so far end with, last one first
-        self._ops = ActionOps(plan.grid)
-        self._passes: dict[Action, tuple[LayerPass, ...]] = {}  # where activations are offloaded
-        self._reducing: dict[tuple[int, int], list[Placed]] = {}  # by rank and stage
+        places = [Place(_place_name(plan, r), plan.ranks_of(r)) for r in ranks]
+        self.tables = Tables()
+        self.assembly = Assembly(self.tables, places, self._first)
+        self.writers = [ActionWriter(plan, rank, self.tables) for rank in ranks]
 
     def program(self) -> Program:
         """All of it."""
         gathered = {rank: self._gather_weights(rank) for rank in self._leaders}
-        for rank in range(self.plan.grid.ranks):
-            self._row(rank, dict(gathered[self._alike(rank)[0]]))
+        placed, send = self._place(Cells.of(self.plan))
+        self._ops = self._actions(placed, send)
         for ops, after in self._ops.waits():
             self.assembly.wait_each(ops, after)
-        self._meet()
+        self._wait_for_weights(placed, gathered)
+        self._gather_ahead(placed)
+        self._meet(placed)
         self._hold_activations()
-        self._offload()
+        self._offload(placed)
         self._tied_embedding()
         self._finish()
         return self.assembly.program()
 
     # Actions
 
-    def _row(self, rank: int, gathered: dict[int, list[int]]) -> None:
-        """Most cells are plain: nothing hangs on to them but a send. They are written all at once."""
-        row, cells = self.plan.grid.rows[rank], self.plan.grid.columns[rank]
-        forwards, gradients = _first_forwards(cells), _last_gradients(cells)
-        firsts = {one.stage: one for i in forwards for one in row[i] if one.kind == FORWARD}
-        lasts = {one.stage: one for i in gradients for one in row[i] if one.kind in (BACKWARD, WEIGHT)}
-        begin = 0
-        for i in range(len(row)) if self._all_special else sorted({*forwards, *gradients}):
-            self._plain(rank, cells[begin:i])
-            self._cell(rank, row[i], tuple(self._pass(action, firsts, lasts) for action in row[i]), gathered)
-            begin = i + 1
-        self._plain(rank, cells[begin:])
+    def _place(self, cells: Cells) -> tuple[Placed, Ints]:
+        """Stamp all cells, each with its sends behind it; beside them the op that sends what each action gives."""
+        pieces, which, layers = self.pieces(cells)
+        target = self._targets(cells)
+        sends = target >= 0
+        first = self.assembly.stamp_all(pieces, self.stamps(cells, which, layers), sends.sum(axis=1))
+        placed = Placed(cells, pieces, which, first, layers)
+        behind = first + np.array([len(piece) for piece in pieces])[which]
+        send = np.where(sends, behind[:, None] + np.cumsum(sends, axis=1) - 1, -1)
+        self._send(cells, target, send)
+        return placed, send
+
+    def pieces(self, cells: Cells) -> tuple[list[Piece], Ints, Ints]:
+        """The distinct pieces, which of them each cell is, and by how much the numbers of its layers are larger there."""
+        example, which = self._alike(cells)
+        first = self._first_layer[cells.columns[:, 0, 1]]
+        pieces = [self.writers[cells.rank[cell]].piece(*cells.passes(cell)) for cell in example.tolist()]
+        return pieces, which, first - first[example][which]
+
+    def stamps(self, cells: Cells, which: Ints, layers: Ints) -> Stamps:
+        """Cells as stamps of their pieces."""
+        kind, stage, microbatch = np.moveaxis(cells.columns, 2, 0)
+        return Stamps(which, cells.rank, np.stack([stage, microbatch, kind], axis=2), layers)
+
+    def _alike(self, cells: Cells) -> tuple[Ints, Ints]:
+        """One of each set of cells that are the same but for rank, stage and micro-batch, and the set of each cell."""
+        there = cells.columns[:, :, 0] >= 0
+        kind, stage = cells.columns[:, :, 0], np.where(there, cells.columns[:, :, 1], 0)
+        model = self._classes[cells.rank[:, None], stage]
+        apart = np.where(there.all(axis=1), self._first_layer[stage[:, 1]] - self._first_layer[stage[:, 0]], 0)
+        flags = np.concatenate([cells.gathers, cells.reduces], axis=1).astype(int)
+        columns = [*(kind + 1).T, *np.where(there, model, 0).T, apart - apart.min(initial=0), *flags.T]
+        code = np.ravel_multi_index(columns, [int(column.max(initial=0)) + 1 for column in columns])
+        _, example, which = np.unique(code, return_index=True, return_inverse=True)
+        return example, which
 
     @cached_property
-    def _all_special(self) -> bool:
-        """Whether layers, or gradients of every micro-batch, hang on to all actions."""
-        sharding = self.plan.sharding
-        return bool(self.plan.offloaded) or sharding.level == 3 or (sharding.level == 2 and sharding.each_microbatch)
+    def _first_layer(self) -> Ints:
+        return np.array([stage.layers[0] if stage.layers else 0 for stage in self.plan.stages], np.int64)
 
-    def _cell(self, rank: int, cell: Cell, passes: tuple[Pass, ...], gathered: dict[int, list[int]]) -> None:
-        for action, its, one in zip(cell, passes, self.place(rank, cell, passes), strict=True):
-            if its.reduce:
-                self._reducing.setdefault((rank, action.stage), []).append(one)
-            if action.kind == "F":
-                self._wait_for_weights(one, gathered)
-            self._passes[action] = one.layers
-            heads, tails = ([op - one.first for op in ops] for ops in (one.heads, one.tails))
-            at = KINDS.index(action.kind), action.stage, action.microbatch
-            self._ops.put(at, one.first, heads, tails, one.last - one.first, rank, self._send(rank, action, one))
+    @cached_property
+    def _classes(self) -> Ints:
+        """A number for each rank and stage; the same for stages of equal layers without ends."""
+        numbers: dict[object, int] = {}
+        found = np.zeros((self.plan.grid.ranks, self.plan.grid.stages), np.int64)
+        for rank in range(self.plan.grid.ranks):
+            for number in self.plan.grid.stages_of(rank):
+                stage = self.plan.stages[number]
+                alone = self.plan.mirrored or stage.has_ends or not stage.layers
+                key = (rank, number) if alone else self._made_of(stage)
+                found[rank, number] = numbers.setdefault(key, len(numbers))
+        return found
 
-    def _plain(self, rank: int, cells: Ints) -> None:
-        """Cells as in `Grid.columns`."""
-        if not len(cells):
-            return
-        keys, which = self._distinct(rank, cells)
-        plain = [self._plain_cell(rank, key) for key in keys]
-        microbatch = np.where(cells[:, :, 0] >= 0, cells[:, :, 2], cells[:, :1, 2])
-        first = self.assembly.repeat([one.template for one in plain], which, microbatch)
-        for i, (key, one) in enumerate(zip(keys, plain, strict=True)):
-            mine, sends = which == i, one.template.size - len(one.template.rows) + one.ops
-            for j, (kind, stage, target) in enumerate(key):
-                send = -1 if target is None else first[mine] + sends
-                at = KINDS.index(kind), stage, microbatch[mine, j]
-                self._ops.put(at, first[mine], one.heads[j], one.tails[j], one.last, rank, send)
-                sends += target is not None
+    def _made_of(self, stage: Stage) -> object:
+        """Its layers, counted from the first, by their kernels, which equal layers share."""
+        first = stage.layers[0]
+        return tuple((number - first, id(self.plan.layer(number))) for number in stage.layers)
 
-    def _distinct(self, rank: int, cells: Ints) -> tuple[list[Key], Ints]:
-        """What cells are but for micro-batches, in the order of their first use, and which of these each cell is."""
-        rows = np.concatenate([cells[:, :, :2], self._targets(rank, cells)[:, :, None]], axis=2).reshape(len(cells), -1)
-        code = np.ravel_multi_index(tuple((rows + 1).T), tuple(rows.max(axis=0) + 2))
-        _, at, which = np.unique(code, return_index=True, return_inverse=True)
-        keys = [
-            tuple((KINDS[kind], stage, None if target < 0 else target) for kind, stage, target in cell if kind >= 0)
-            for cell in rows[np.sort(at)].reshape(-1, 2, 3).tolist()
-        ]
-        return keys, np.argsort(np.argsort(at))[which]
-
-    def _plain_cell(self, rank: int, key: Key) -> Plain:
-        """The ops of a plain cell, given kind, stage and target of each of its actions."""
-        piece, heads, tails, ops = self.plain(rank, tuple(Action(stage, kind, -1) for kind, stage, _ in key))
-        own = len(ops)
-        for i, (kind, stage, target) in enumerate(key):
-            if target is not None:
-                name, size, group = self._message(rank, kind, target)
-                row = self.assembly.row("send_recv", name, size, "", group, (stage, -1, -1))
-                lanes = tuple(self.assembly.lane(*lane) for lane in self._send_lanes(rank, kind, target))
-                ops.append((row, (), lanes, tuple(tails[i]), i))
-        template = Template(piece, rank, [(stage, kind) for kind, stage, _ in key], *zip(*ops, strict=True))
-        return Plain(template, own, heads, tails, template.size - len(ops) + own - 1)
-
-    def plain(self, rank: int, cell: Cell) -> PlainOps:
-        """A plain cell's piece, heads and tails of its actions, and its single ops."""
-        piece = self.writers[rank].piece(*(Pass(one.stage, one.kind) for one in cell))
-        return piece, piece.heads, piece.tails, []
-
-    def place(self, rank: int, cell: Cell, passes: tuple[Pass, ...]) -> list[Placed]:
-        """Put the actions of a cell at a rank."""
-        piece = self.writers[rank].piece(*passes)
-        first = self.assembly.stamp(piece, rank, *((one.stage, one.microbatch, one.kind) for one in cell))
-        weights, grads = (
-            {layer: first + op for (name, layer), op in piece.marks.items() if name == sort}
-            for sort in ("weights", "grads")
-        )
-        ended = self._ended[rank]
-        for op, end in piece.gathers:
-            self.assembly.wait(first + op, ended[end] if end < len(ended) else ())
-        self._ended[rank] = [[first + op for op in ops] for ops in piece.ends] + ended[: self.plan.sharding.most_ahead]
-        last, sends = first + len(piece) - 1, self._sends(piece, first) if self.plan.mirrored else ()
-        return [
-            Placed([first + op for op in heads], [first + op for op in tails], first, last, weights, grads, sends,
-                   tuple(one.moved(first) for one in layers) if self.plan.offloaded else ())
-            for heads, tails, layers in zip(piece.heads, piece.tails, piece.layers, strict=True)
-        ]  # fmt: skip
-
-    def _sends(self, piece: Piece, first: int) -> list[tuple[int, str, int]]:
-        lanes = {self.assembly.tables.lanes(name): name for name in (*LANES, "fusion")}
-        ops = np.flatnonzero(np.isin(piece.lane, list(lanes))).tolist()
-        return [(first + op, lanes[int(piece.lane[op])], int(piece.layer[op])) for op in ops]
-
-    def _pass(self, action: Action, firsts: dict[int, Action], lasts: dict[int, Action]) -> Pass:
-        sharding = self.plan.sharding
-        each = sharding.level >= 2 and sharding.each_microbatch
-        last = sharding.overlap_grads and lasts.get(action.stage) == action
-        first = sharding.level >= 3 and firsts.get(action.stage) == action
-        return Pass(action.stage, action.kind, first, action.kind in ("B", "W") and (each or last))
-
-    def _send(self, rank: int, action: Action, one: Placed) -> int:
-        """Activations go to the next stage, gradients to the one before; -1 if those are not elsewhere.
-
-        Each tensor-parallel rank sends its part, also of what all of them hold (arXiv 2104.04473, section 4.1).
-        """
-        if (target := self._target(rank, action)) is None:
-            return -1
-        name, size, group = self._message(rank, action.kind, target)
-        return self.assembly.op(
-            "send_recv", self._send_lanes(rank, action.kind, target), one.tails, name=name, size_bytes=size,
-            group=group, stage=action.stage, microbatch=action.microbatch,
+    def _actions(self, placed: Placed, send: Ints) -> ActionOps:
+        cells, there = placed.cells, placed.cells.columns[:, :, 0] >= 0
+        blocks = [(heads, tails, len(piece) - 1) for piece in placed.pieces
+                  for heads, tails in zip(_both(piece.heads), _both(piece.tails), strict=True)]  # fmt: skip
+        cell, _ = np.nonzero(there)
+        block = (2 * placed.which[:, None] + np.arange(2))[there]
+        return ActionOps(
+            self.plan.grid, cells.columns[there], placed.first[cell], block,
+            Blocks.of(*zip(*blocks, strict=True)), cells.rank[cell], send[there],
         )  # fmt: skip
 
-    def _target(self, rank: int, action: Action) -> int | None:
-        """The rank that an action sends to, if any."""
-        to = action.stage + _AHEAD.get(action.kind, self.plan.grid.stages)
-        if not 0 <= to < self.plan.grid.stages:
-            return None
-        target = self.plan.grid.rank_of(to, action.microbatch)
-        return None if target == rank else target
+    # Sends
 
-    def _targets(self, rank: int, cells: Ints) -> Ints:
-        """The same of all actions of cells, -1 where there is none."""
+    def _targets(self, cells: Cells) -> Ints:
+        """The rank that each action sends to, -1 where there is none."""
         grid = self.plan.grid
-        kind, stage, microbatch = np.moveaxis(cells, 2, 0)
+        kind, stage, microbatch = np.moveaxis(cells.columns, 2, 0)
         to = stage + np.array([_AHEAD.get(name, grid.stages) for name in KINDS])[kind]
         somewhere = (kind >= 0) & (to >= 0) & (to < grid.stages)
         target = np.where(somewhere, grid.homes[np.where(somewhere, to, 0), microbatch], -1)
-        return np.where(target == rank, -1, target)
+        return np.where(target == cells.rank[:, None], -1, target)
 
-    def _message(self, rank: int, kind: str, target: int) -> tuple[str, int, tuple[int, int]]:
-        """Name, bytes and group of what an action of a kind sends."""
+    def _send(self, cells: Cells, target: Ints, send: Ints) -> None:
+        """Activations go to the next stage, gradients to the one before, once the action is done (`ActionOps`)."""
+        cell, action = np.nonzero(target >= 0)
+        kind, stage, microbatch = cells.columns[cell, action].T
+        ways, ranks = np.array([_way(name) == "forward" for name in KINDS]), self.plan.grid.ranks
+        code = (cells.rank[cell] * 2 + ways[kind]) * ranks + target[cell, action]
+        channels, which = np.unique(code, return_inverse=True)
+        rows, lanes = [], []
+        for channel in channels.tolist():
+            (rank, forward), to = divmod(channel // ranks, 2), channel % ranks
+            row, on = self._channel(rank, "forward" if forward else "backward", to)
+            rows.append(row)
+            lanes.append([self.assembly.lane(*lane) for lane in on])
+        if rows:
+            ops = send[cell, action]
+            on_each = [lane[which] for lane in np.array(lanes, np.int64).T]
+            self.assembly.put(ops, np.array(rows, np.int64)[which], stage, microbatch, on_each)
+
+    def _channel(self, rank: int, way: str, target: int) -> tuple[int, list[tuple[int, str]]]:
+        """What a rank sends to another one, and the lanes that it holds: one per peer and direction on both sides.
+
+        Each tensor-parallel rank sends its part, also of what all of them hold (arXiv 2104.04473, section 4.1). Without
+        overlap the sender computes nothing meanwhile.
+        """
         shard, spec = self.plan.shard, self.plan.spec
         size = -(-shard.tokens // shard.tp) * spec.hidden_size * shard.wide
-        return f"{_way(kind)} to {target}", size, (self._first[rank], self._first[target])
-
-    def _send_lanes(self, rank: int, kind: str, target: int) -> list[tuple[int, str]]:
-        """A lane per peer and direction on both sides; without overlap the sender computes nothing meanwhile."""
-        lanes = [(rank, f"{_way(kind)} to {target}"), (target, f"{_way(kind)} from {rank}")]
-        return lanes if self.plan.overlap_pp else [*lanes, (rank, COMPUTE)]
+        group = self._first[rank], self._first[target]
+        lanes = [(rank, f"{way} to {target}"), (target, f"{way} from {rank}")]
+        row = self.assembly.row("send_recv", f"{way} to {target}", size, "", group)
+        return row, lanes if self.plan.overlap_pp else [*lanes, (rank, COMPUTE)]
 
     # Ranks that hold the same stages
 
-    def _alike(self, rank: int) -> tuple[int, ...]:
+    def _same(self, rank: int) -> tuple[int, ...]:
         """The pipeline ranks that hold what this one holds, the one that writes their exchanges first."""
         mirror = self.writers[rank].holdings.mirror
         return (rank,) if mirror is None else (min(rank, mirror), max(rank, mirror))
@@ -259,57 +245,93 @@ class Step:
     def _leaders(self) -> list[int]:
         return [rank for rank, writer in enumerate(self.writers) if writer.holdings.leads]
 
-    def _meet(self) -> None:
+    def _meet(self, placed: Placed) -> None:
         """Two ranks that hold a stage send its gradients in one exchange, once both have them."""
-        for (rank, stage), placed in self._reducing.items():
-            leader, *others = self._alike(rank)
+        if not self.plan.mirrored:
+            return
+        cells, reducing = placed.cells, dict[tuple[int, int], list[int]]()
+        for cell, action in np.argwhere(cells.reduces).tolist():
+            reducing.setdefault((int(cells.rank[cell]), int(cells.columns[cell, action, 1])), []).append(cell)
+        for (rank, stage), own in reducing.items():
+            leader, *others = self._same(rank)
             for other in others if rank == leader else ():
-                for one, its in zip(placed, self._reducing[other, stage], strict=True):
-                    for op, lane, layer in one.sends:
-                        self.assembly.share(op, other, lane)
-                        self.assembly.wait(op, [its.grads[layer]])
+                for cell, its in zip(own, reducing[other, stage], strict=True):
+                    grads = placed.pieces[placed.which[its]].marked("grads")
+                    for op, lane, layer in self.sends(placed.pieces[placed.which[cell]]):
+                        self.assembly.share(int(placed.first[cell]) + op, other, lane)
+                        self.assembly.wait(int(placed.first[cell]) + op, [int(placed.first[its]) + grads[layer]])
+
+    def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
+        """What sends gradients in a piece: op, lane and layer."""
+        lanes = {self.tables.lanes(name): name for name in (*LANES, "fusion")}
+        ops = np.flatnonzero(np.isin(piece.lane, list(lanes))).tolist()
+        return [(op, lanes[int(piece.lane[op])], int(piece.layer[op])) for op in ops]
 
     # Activations
 
     def _hold_activations(self) -> None:
         """What a forward keeps on the device, until its backward has ended."""
         first, last, rank, stage = self._ops.forwards()
-        kept = np.array(self._kept, np.int64)[stage]
-        names = [stage_buffer(number) for number in range(len(self._kept))]
+        sizes = resident_by_stage(self.plan)
+        kept = np.array(sizes, np.int64)[stage]
+        names = [stage_buffer(number) for number in range(len(sizes))]
         columns = (column[kept > 0] for column in (stage, rank, kept, first, last))
         self.assembly.hold_each(names, *columns)
 
-    def _offload(self) -> None:
+    def _offload(self, placed: Placed) -> None:
         """What a forward keeps on the host in between."""
-        for rank, row in enumerate(self.plan.grid.rows if self.plan.offloaded else ()):
-            done = [(action, self._passes[action]) for cell in row for action in cell]
-            Offload(self.plan, self.assembly, rank).write(done)
+        if not self.plan.offloaded:
+            return
+        done: list[list[tuple[Action, tuple[LayerPass, ...]]]] = [[] for _ in self.writers]
+        columns = placed.which, placed.cells.rank, placed.first, placed.layers, placed.cells.columns
+        for which, rank, first, by, actions in zip(*(column.tolist() for column in columns), strict=True):
+            for (kind, stage, microbatch), layers in zip(actions, placed.pieces[which].layers, strict=False):
+                moved = tuple(one.moved(first, by) for one in layers)
+                done[rank].append((Action(stage, KINDS[kind], microbatch), moved))
+        for rank, passes in enumerate(done):
+            Offload(self.plan, self.assembly, rank).write(passes)
 
     # Weights and gradients
+
+    def _gather_ahead(self, placed: Placed) -> None:
+        """ZeRO-3: weights are gathered while layers before run, in the same action or in those before it."""
+        if self.plan.sharding.level < 3:
+            return
+        most, ended = self.plan.sharding.most_ahead, dict[int, list[list[int]]]()
+        columns = placed.which, placed.cells.rank, placed.first
+        for which, rank, first in zip(*(column.tolist() for column in columns), strict=True):
+            piece, before = placed.pieces[which], ended.get(rank, [])
+            for op, end in piece.gathers:
+                self.assembly.wait(first + op, before[end] if end < len(before) else ())
+            ended[rank] = [[first + op for op in ops] for ops in piece.ends] + before[:most]
 
     def _gather_weights(self, rank: int) -> dict[int, list[int]]:
         """ZeRO-1 and 2 with overlap: what the last step updated is gathered stage by stage under the first forward."""
         sharding = self.plan.sharding
         if sharding.level not in (1, 2) or not sharding.overlap_weights:
             return {}
-        found: dict[int, list[int]] = {}
-        holdings = self.writers[rank].holdings
-        for stage in self.plan.grid.stages_of(rank):
-            for number, held in holdings.units(self.plan.stages[stage]):
-                shares = holdings.shares(holdings.trained(number, held))
-                found[number] = [self._gather(rank, number, share, ()) for share in shares if len(share.group) > 1]
-        return found
+        return {
+            number: [self._gather(rank, number, share, ()) for share in shares if len(share.group) > 1]
+            for number, shares in self._trained(rank)
+        }
 
     def _gather(self, rank: int, number: int, share: Share, after: Iterable[int]) -> int:
         return self.assembly.op(
-            "all_gather", [(other, share.lane) for other in self._alike(rank)], after, name="gather weights",
-            size_bytes=self.writers[rank].holdings.weight_bytes(number, share), group=share.group,
+            "all_gather", [(other, share.lane) for other in self._same(rank)], after, name="gather weights",
+            size_bytes=self.writers[rank].holdings.weight_bytes(number, share), group=self._ranks(rank, share.group),
         )  # fmt: skip
 
-    def _wait_for_weights(self, one: Placed, gathered: dict[int, list[int]]) -> None:
+    def _ranks(self, rank: int, group: Sequence[int]) -> tuple[int, ...]:
+        """A group that is counted from the first rank of a pipeline rank."""
+        return tuple([one + self._first[rank] for one in group])
+
+    def _wait_for_weights(self, placed: Placed, gathered: Mapping[int, Mapping[int, list[int]]]) -> None:
         """The first forward of a stage waits for its weights, layer by layer."""
-        for layer, op in one.weights.items():
-            self.assembly.wait(op, gathered.pop(layer, []))
+        left = [dict(gathered[self._same(rank)[0]]) for rank in range(self.plan.grid.ranks)]
+        for cell in np.flatnonzero(placed.cells.opens.any(axis=1)).tolist() if any(left) else ():
+            own, first, by = left[placed.cells.rank[cell]], int(placed.first[cell]), int(placed.layers[cell])
+            for layer, op in placed.pieces[placed.which[cell]].marked("weights").items():
+                self.assembly.wait(first + op, own.pop(layer + by, ()))
 
     def _tied_embedding(self) -> None:
         """First and last stage each have a gradient of the one embedding: they add them up."""
@@ -323,7 +345,7 @@ class Step:
             size = plan.spec.vocab_size * plan.spec.hidden_size / plan.dims.tp * plan.types.reduced
         else:
             return
-        group = (plan.first_rank(first), plan.first_rank(last))
+        group = (self._first[first], self._first[last])
         self.assembly.op("all_reduce", [(first, "dp"), (last, "dp")], self._ends([first, last]), name="tied embedding",
                          size_bytes=size, group=group)  # fmt: skip
 
@@ -356,29 +378,31 @@ class Step:
         done = [self._update(rank, owned[rank], agreed) for rank in ranks]
         if plan.sharding.level in (1, 2) and not plan.sharding.overlap_weights:
             for rank in self._leaders:
-                for number, share in self._trained_shares(rank):
-                    if len(share.group) > 1:
-                        self._gather(rank, number, share, [done[other] for other in self._alike(rank)])
+                after = [done[other] for other in self._same(rank)]
+                for number, shares in self._trained(rank):
+                    for share in shares:
+                        if len(share.group) > 1:
+                            self._gather(rank, number, share, after)
 
-    def _trained_shares(self, rank: int) -> list[tuple[int, Share]]:
+    def _trained(self, rank: int) -> list[tuple[int, list[Share]]]:
         """What of each unit of a rank is reduced, over whom."""
         holdings = self.writers[rank].holdings
-        units = [unit for stage in self.plan.grid.stages_of(rank) for unit in holdings.units(self.plan.stages[stage])]
-        return [(number, share) for number, held in units for share in holdings.shares(holdings.trained(number, held))]
+        return [(number, holdings.shares(holdings.trained(number, held))) for number, held in holdings.own]
 
     def _reduce_late(self, rank: int) -> None:
         """Gradients travel behind the last backward."""
-        ends = self._ends(self._alike(rank))
+        ends = self._ends(self._same(rank))
         for share, messages in self._late(rank):
             for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
-                lanes = [(other, share.lane) for other in self._alike(rank)]
-                self.reduce(kind, lanes, ends, group, size, messages)
+                lanes = [(other, share.lane) for other in self._same(rank)]
+                self.reduce(kind, lanes, ends, self._ranks(rank, group), size, messages)
 
     def _late(self, rank: int) -> Iterator[tuple[Share, int]]:
         """What travels there, in how many messages: a tensor each, or the buckets of torch's DistributedDataParallel,
         which has them whenever they travel, or all in one (Megatron-LM: `bucket_size = None` without overlap).
         """
-        sharding, shares = self.plan.sharding, self._trained_shares(rank)
+        sharding, units = self.plan.sharding, self._trained(rank)
+        shares = [(number, share) for number, own in units for share in own]
         if sharding.by_tensor:
             yield from ((share, self.plan.tensors(of, experts=share.lane == "edp")) for of, share in shares)
             return
@@ -412,11 +436,10 @@ class Step:
         """Parameters that a rank updates."""
         holdings, level = self.writers[rank].holdings, self.plan.sharding.level
         total = 0.0
-        for stage in self.plan.grid.stages_of(rank):
-            for number, held in holdings.units(self.plan.stages[stage]):
-                trained = holdings.trained(number, held)
-                parts = {share.lane: len(share.group) for share in holdings.shares(trained)} if level else {}
-                total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1) + trained.once
+        for number, held in holdings.own:
+            trained = holdings.trained(number, held)
+            parts = {share.lane: len(share.group) for share in holdings.shares(trained)} if level else {}
+            total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1) + trained.once
         return round(total)
 
     def _update(self, rank: int, owned: int, after: int) -> int:
@@ -449,21 +472,6 @@ def _place_name(plan: TrainPlan, pipeline_rank: int) -> str:
     return f"pp {pipeline_rank}" if plan.replicas is None else f"pp {pipeline_rank} dp {plan.replicas[0]}"
 
 
-def _first_forwards(cells: Ints) -> list[int]:
-    """Of each stage the cell with its first forward."""
-    return _firsts(cells, cells[:, :, 0] == KINDS.index(FORWARD))
-
-
-def _last_gradients(cells: Ints) -> list[int]:
-    """Of each stage the cell behind which all its gradients are there."""
-    back = cells[::-1]
-    whole = np.isin(back[:, :, 0], [KINDS.index(BACKWARD), KINDS.index(WEIGHT)])
-    return [len(cells) - 1 - i for i in _firsts(back, whole)]
-
-
-def _firsts(cells: Ints, which: NDArray[np.bool_]) -> list[int]:
-    """Of each stage, the first cell with an action of these."""
-    cell, _ = np.nonzero(which)
-    _, at = np.unique(cells[:, :, 1][which], return_index=True)
-    found: list[int] = cell[at].tolist()
-    return found
+def _both(rows: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    """Of two actions; nothing of a second one that is not there."""
+    return [*rows, ()][:2]

@@ -42,11 +42,11 @@ def _element(kernel: Kernel, wide: int) -> float:
 
 
 class GridWriter(PieceWriter):
-    """Writes kernels with what the ranks of a grid exchange within them; `group` lists those ranks row by row."""
+    """Writes kernels with what the ranks of a grid exchange within them: a tensor-parallel group, row by row."""
 
-    def __init__(self, tables: Tables, plan: TrainPlan, group: Sequence[int]):
+    def __init__(self, tables: Tables, plan: TrainPlan):
         super().__init__(tables)
-        q = plan.shard.side
+        q, group = plan.shard.side, plan.groups["tp"]
         self._spec, self._wide, self._side = plan.spec, plan.shard.wide, q
         self._tokens = plan.shard.tokens // q
         self._groups = {ROW: tuple(group[:q]), COLUMN: tuple(group[::q])}
