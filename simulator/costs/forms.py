@@ -113,9 +113,24 @@ def _enter_distinct(pricing: Pricing, forms: _OneByOne) -> Ops | slice:
     phase = phase_of_op(program)
     first, which = _distinct(program, phase, pricing.machines.kinds_of(program.places))
     ops = first[own[program.kind[first]]]
-    alone = ((op, _alone(pricing, op, forms)) for op in ops.tolist())
-    pricing.sheet.enter(ops, [_by_software(pricing, op, PHASES[phase[op]], found) for op, found in alone])
+    known: dict[object, tuple[int, Price]] = {}
+    pricing.sheet.enter(ops, [_moved(pricing, op, PHASES[phase[op]], forms, known) for op in ops.tolist()])
     return np.where(own[program.kind], first[which], np.arange(len(program)))
+
+
+def _moved(pricing: Pricing, op: int, phase: str, forms: _OneByOne, known: dict[object, tuple[int, Price]]) -> Price:
+    """An op's price: of an exchange whole periods of the cluster further on than a known one, that on other links."""
+    if pricing.kind_of(op).form != EXCHANGE or not (period := pricing.cluster.period):
+        return _by_software(pricing, op, phase, _alone(pricing, op, forms))
+    program, first = pricing.program, pricing.group(op)[0]
+    size, shape = int(program.bytes[op]), tuple(program.shape[op].tolist())
+    key = program.kind[op], phase, size, shape, first % period, *pricing.seen_from(op)
+    if key not in known:
+        known[key] = first, _by_software(pricing, op, phase, _alone(pricing, op, forms))
+    its_first, found = known[key]
+    by = pricing.cluster.links_moved(first - its_first)
+    assert not by or max(found.demand, default=0) < pricing.cluster.node_links, "the network is there once"
+    return replace(found, demand={link + by: rate for link, rate in found.demand.items()}) if by else found
 
 
 def _alone(pricing: Pricing, op: int, forms: _OneByOne) -> Price:

@@ -25,10 +25,16 @@ class Machine:
     gpus: int
     known: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
 
-    @cached_property
-    def kernels(self) -> Kernels:
-        """Its kernels."""
-        return Kernels(self.profile, self.limits)
+    def kernel(self, kind: str, shape: tuple[int, ...], size: int, dtype: str) -> Estimate:
+        """Of one kernel of this kind, shape, bytes and type; equal ones of other steps take equally long.
+
+        Raises:
+            UserError: the profile has no model for it.
+        """
+        key = kind, shape, size, dtype
+        if key not in self.known:
+            self.known[key] = Kernels(self.profile, self.limits).estimate(*key)
+        return self.known[key]
 
     @cached_property
     def networks(self) -> Networks:

@@ -27,7 +27,7 @@ class _Measured:
     def __init__(self, pricing: Pricing):
         self._cluster, self._machines = pricing.cluster, pricing.machines
         self._profile, self._capacity = pricing.profile, pricing.capacity
-        self._stage = {rank: place.ranks for place in pricing.places for rank in place.ranks}
+        self._stage = pricing.stage_of
         self._uplinks = Uplinks(pricing.cluster, self._stage)
         self._reaches: dict[tuple[tuple[int, ...], int], _Reach] = {}
         self._kept: dict[tuple[str, tuple[int, ...]], float] = {}

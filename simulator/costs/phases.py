@@ -28,7 +28,8 @@ _LANES = {
 
 def phase_of_op(program: Program) -> NDArray[np.int64]:
     """Of every op, the index in PHASES."""
-    of_lane = np.array([PHASES.index(phase_of_lane(lane.name)) for lane in program.lanes], np.int64)
+    of_name = {name: PHASES.index(phase_of_lane(name)) for name in {lane.name for lane in program.lanes}}
+    of_lane = np.array([of_name[lane.name] for lane in program.lanes], np.int64)
     of_kind = np.array([_phase_of_kernel(kind) for kind in program.kinds], np.int64)
     own = of_kind[program.kind]
     return np.where(own >= 0, own, of_lane[_traffic_lane(program)])

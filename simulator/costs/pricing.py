@@ -135,6 +135,33 @@ class Pricing:
         """The ranks of an exchange."""
         return self.program.groups[self.program.group[op]]
 
+    def seen_from(self, op: int) -> tuple[int, int]:
+        """Numbers for the group of an exchange, and for the ranks that do the same as each of its ends at the same
+        time: equal ones look the same from their first rank.
+        """
+        return self._relative[self.program.group[op]]
+
+    @cached_property
+    def _relative(self) -> list[tuple[int, int]]:
+        """The same of all groups."""
+        number: dict[object, int] = {}
+
+        def of(value: object) -> int:
+            return number.setdefault(value, len(number))
+
+        stages = {ranks: of(tuple([rank - ranks[0] for rank in ranks])) for ranks in set(self.stage_of.values())}
+        found = []
+        for group in self.program.groups:
+            ends = [self.stage_of.get(rank, (rank,)) for rank in (*group[:1], *group[-1:])]
+            at = tuple((stages.get(ranks, -1), ranks[0] - group[0]) for ranks in ends)
+            found.append((of(tuple([rank - group[0] for rank in group])), of(at)))
+        return found
+
+    @cached_property
+    def stage_of(self) -> Mapping[int, tuple[int, ...]]:
+        """For each rank those that do the same at the same time."""
+        return {rank: place.ranks for place in self.places for rank in place.ranks}
+
     def ranks(self, op: int) -> tuple[int, ...]:
         """The ranks that an op stands for: those of an exchange, else all of its place."""
         if self.kind_of(op).form == EXCHANGE:

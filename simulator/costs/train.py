@@ -9,8 +9,7 @@ def kernel(pricing: Pricing, op: int, rank: int) -> Price:
     """By the profile's models, or the host that issues some."""
     program = pricing.program
     shape, dtype = tuple(program.shape[op].tolist()), program.dtypes[program.dtype[op]]
-    kernels = pricing.machines.of(rank).kernels
-    found = kernels.estimate(program.kind_of(op), shape, int(program.bytes[op]), dtype)
+    found = pricing.machines.of(rank).kernel(program.kind_of(op), shape, int(program.bytes[op]), dtype)
     return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]))
 
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from .device import Device
 from .fabric import Fabric, cable
 from .graph import Graph, Link, Route, Wire
 from .node import Node
+
+
+_Count = TypeVar("_Count", int, NDArray[np.int64])
 
 
 class _Place(NamedTuple):
@@ -170,13 +173,16 @@ class Cluster:
             return 0
         return len(node.gpus) * node.nvlink_domain_nodes
 
-    def links_moved(self, gpus: NDArray[np.int64]) -> NDArray[np.int64]:
-        """By how much the numbers of a node's links are larger for GPUs with numbers larger by so much each: whole
-        periods. What is to those GPUs what the links are to their own has these numbers; the network is there once.
+    @property
+    def node_links(self) -> int:
+        """Links inside nodes: the first ones."""
+        return self._first_link[-1]
+
+    def links_moved(self, gpus: _Count) -> _Count:
+        """By how much the numbers of a node's links are larger for GPUs with numbers larger by so much: whole periods.
+
+        What is to those GPUs what the links are to their own has these numbers; the network is there once.
         """
-        if not gpus.any():
-            return np.zeros_like(gpus)
-        assert not (gpus % self.period).any(), f"{gpus} GPUs are no periods"
         return gpus // len(self.nodes[0].gpus) * len(self.nodes[0].graph.links)
 
     @cached_property

@@ -26,7 +26,7 @@ from ..machines import OnMachines, canonical
 from ..shape import shape_of
 from ..tables import FOR_PEOPLE
 from .ignored import ignored, ignored_on
-from .lower import Again, Coarse, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
+from .lower import Again, Coarse, Fragments, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
 from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share
 from .routing import expert_islands, load_of, rank_share, remote_share
@@ -172,7 +172,7 @@ class ResolvedTrain(OnMachines):
 
     def _seconds_of_microbatch(self, replicas: Replicas, unit: int) -> float:
         many = unit * -(-2 * self.dims.pp // unit)
-        program = lower(self._plan(self.shorter_grid(many), replicas))
+        program = self._lowered(self._plan(self.shorter_grid(many), replicas))
         return seconds_of_microbatch(program, price(self, program), many)
 
     @cached_property
@@ -302,12 +302,18 @@ class ResolvedTrain(OnMachines):
         return self.memo.get("coarse", self.plans, self._made_coarse, lambda made: len(made.program))
 
     def _made_coarse(self) -> Coarse:
-        return join_coarse([coarse(plan) for plan in self.plans])
+        return join_coarse([coarse(plan, self._fragments(plan)) for plan in self.plans])
+
+    def _lowered(self, plan: TrainPlan) -> Program:
+        return lower(plan, self._fragments(plan))
+
+    def _fragments(self, plan: TrainPlan) -> Fragments:
+        return self.memo.get("fragments", plan.of_layers, dict)
 
     @cached_property
     def program(self) -> Program:
         """What happens."""
-        return self.coarse.program if self.coarse is not None else join([lower(plan) for plan in self.plans])[0]
+        return self.coarse.program if self.coarse is not None else join([self._lowered(plan) for plan in self.plans])[0]
 
     @property
     def costs(self) -> Costs:

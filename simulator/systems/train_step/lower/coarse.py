@@ -12,7 +12,7 @@ Sends and the end of the step are those of the finer level.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from math import cos, pi
@@ -26,6 +26,7 @@ from .assembly import ACTIONS, Assembly, Stamps
 from .held import LANES
 from .piece import COMPUTE, Ints, LayerPass, Piece
 from .plan import TrainPlan
+from .script import Fragments
 from .step import Cells, Placed, Step
 
 KIND = "actions"
@@ -82,10 +83,10 @@ class Coarse:
     times: Ints
 
 
-def coarse(plan: TrainPlan) -> Coarse:
+def coarse(plan: TrainPlan, fragments: Fragments | None = None) -> Coarse:
     """The step with one op per action; not for sharded weights (ZeRO-3), whose gathers run from action to action."""
     assert plan.sharding.level < 3, "weights are gathered across actions"
-    return _CoarseStep(plan).coarse()
+    return _CoarseStep(plan, fragments).coarse()
 
 
 def join_coarse(steps: Sequence[Coarse]) -> Coarse:
@@ -152,8 +153,8 @@ class _Cut(NamedTuple):
 class _CoarseStep(Step):
     """A step that stamps a few ops where another stamps a piece."""
 
-    def __init__(self, plan: TrainPlan):
-        super().__init__(plan)
+    def __init__(self, plan: TrainPlan, fragments: Fragments | None = None):
+        super().__init__(plan, fragments)
         self._traffic = [self.tables.lanes(name) for name in TRAFFIC]  # messages behind a part are in this order
         self._times: list[tuple[Ints | int, int]] = []
 

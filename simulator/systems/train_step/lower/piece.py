@@ -98,6 +98,35 @@ class Piece:
         return {layer: op for (of, layer), op in self.marks.items() if of == name}
 
 
+class Row(NamedTuple):
+    """What an op of a piece is, in words."""
+
+    kind: str
+    label: str
+    dtype: str
+    group: tuple[int, ...]
+    lane: str
+    bytes: int
+    shape: tuple[int, ...]
+
+
+class Fragment(NamedTuple):
+    """A layer of an action as it is written behind others: `deps` and `tail` number its own ops, and -1 is what it waits
+    for. `one` and `marks` are of its layer, `heads` wait for the input of an action that begins with it.
+    """
+
+    rows: list[Row]
+    deps: list[tuple[int, ...]]
+    tail: tuple[int, ...]
+    heads: tuple[int, ...]
+    one: LayerPass | None
+    marks: dict[str, int]
+
+
+BEHIND = -1
+"""In a fragment, what it waits for."""
+
+
 class PieceWriter:
     """Writes a piece in the order in which a host would issue its ops.
 
@@ -105,11 +134,10 @@ class PieceWriter:
     every call takes and returns, so that branches are just two lists.
     """
 
-    def __init__(self, tables: Tables):
-        self.tables = tables
+    def __init__(self) -> None:
         self.layer, self.action = -1, 0
-        self._rows: list[tuple[int, ...]] = []
-        self._shapes: list[tuple[int, ...]] = []
+        self._rows: list[Row] = []
+        self._of: list[tuple[int, int]] = []  # layer and action of each
         self._deps: list[tuple[int, ...]] = []
         self._marks: dict[tuple[str, int], int] = {}
         self._gathers: list[tuple[int, int]] = []
@@ -130,12 +158,25 @@ class PieceWriter:
         group: tuple[int, ...] = (),
     ) -> int:
         """One op; returns its number."""
-        t = self.tables
-        row = (t.kinds(kind), t.labels(name or kind), t.dtypes(dtype), t.groups(group), t.lanes(lane))
-        self._rows.append((*row, round(size_bytes), self.layer, self.action))
-        self._shapes.append(tuple(shape))
+        self._rows.append(Row(kind, name or kind, dtype, group, lane, round(size_bytes), tuple(shape)))
+        self._of.append((self.layer, self.action))
         self._deps.append(tuple(dict.fromkeys(after)))
         return len(self._rows) - 1
+
+    def append(self, fragment: Fragment, after: Sequence[int]) -> list[int]:
+        """A layer as it was written before; returns its tail."""
+        begin, waits = len(self._rows), tuple(after)
+        self._rows += fragment.rows
+        self._of += [(self.layer, self.action)] * len(fragment.rows)
+        self._deps += [_moved(deps, begin, waits) for deps in fragment.deps]
+        for name, op in fragment.marks.items():
+            self.mark(name, begin + op)
+        return list(_moved(fragment.tail, begin, waits))
+
+    def fragment(self, tail: Sequence[int], heads: Sequence[int], one: LayerPass | None) -> Fragment:
+        """What was written, all of it of one layer."""
+        marks = {name: op for (name, _), op in self._marks.items()}
+        return Fragment(self._rows, self._deps, tuple(tail), tuple(heads), one, marks)
 
     def compute(self, kernels: Iterable[Kernel], after: Sequence[int] = ()) -> list[int]:
         """Kernels in a row on the compute lane; only the first of them waits. Nothing to do: what was waited for."""
@@ -156,20 +197,33 @@ class PieceWriter:
 
     def reshape(self, op: int, shape: Sequence[int]) -> None:
         """Give an op its shape once it is known."""
-        self._shapes[op] = tuple(shape)
+        self._rows[op] = self._rows[op]._replace(shape=tuple(shape))
 
     def piece(
         self,
+        tables: Tables,
         heads: Iterable[Sequence[int]],
         tails: Iterable[Sequence[int]],
         ends: Iterable[Sequence[int]] = (),
         layers: Iterable[Sequence[LayerPass]] = (),
     ) -> Piece:
         """What was written, with heads, tails and layers of each of its actions, and the ends of its layers."""
-        columns = np.array(self._rows, np.int64).reshape(-1, 8).T
-        kind, label, dtype, group, lane, size, layer, action = (np.ascontiguousarray(column) for column in columns)
+        number: dict[Row, int] = {}
+        which = np.array([number.setdefault(row, len(number)) for row in self._rows], np.int64)
+        names = tables.kinds, tables.labels, tables.dtypes, tables.groups, tables.lanes
+        distinct = [[*(name(value) for name, value in zip(names, row, strict=False)), row.bytes] for row in number]
+        kind, label, dtype, group, lane, size = np.array(distinct, np.int64).reshape(-1, 6).T[:, which]
+        layer, action = np.array(self._of, np.int64).reshape(-1, 2).T
         return Piece(
-            kind, label, dtype, group, lane, size, layer, action, Ragged.of(self._shapes), Ragged.of(self._deps),
+            kind, label, dtype, group, lane, size, layer, action,
+            Ragged.of([row.shape for row in self._rows]), Ragged.of(self._deps),
             tuple(map(tuple, heads)), tuple(map(tuple, tails)), self._marks,
             tuple(map(tuple, ends)), tuple(self._gathers), tuple(map(tuple, layers)),
         )  # fmt: skip
+
+
+def _moved(ops: tuple[int, ...], by: int, behind: tuple[int, ...]) -> tuple[int, ...]:
+    """Ops of a fragment as ops of a piece."""
+    if BEHIND in ops:
+        return tuple(dict.fromkeys(one for op in ops for one in (behind if op == BEHIND else (op + by,))))
+    return tuple([op + by for op in ops])

@@ -192,15 +192,28 @@ class TrainPlan:
         return self._alike(lambda number: layer_count(spec, number, tp=tp, ep=dims.ep, etp=dims.etp))
 
     def _alike(self, make: Callable[[int], _Of]) -> dict[int, _Of]:
-        """Something of every layer, made once for those that are alike; each MTP layer is one of its kind."""
+        """Something of every layer, made once for those that are alike."""
         spec, kinds = self.spec, dict[object, _Of]()
         found = {}
         for number in range(spec.num_hidden_layers + spec.num_nextn_predict_layers):
-            key = (spec.kind(number), spec.window(number), max(number - spec.num_hidden_layers, -1))
+            key = self.kind_of(number)
             if key not in kinds:
                 kinds[key] = make(number)
             found[number] = kinds[key]
         return found
+
+    @cached_property
+    def of_layers(self) -> tuple[object, ...]:
+        """What the ops of layers depend on."""
+        return (
+            self.spec, self.shard, self.again, self.overlap_tp, self.tp_exposed, self.rank_share, self.remote_share,
+            *(self.groups[axis] for axis in ("tp", "cp", "ep", "etp")),
+        )  # fmt: skip
+
+    def kind_of(self, number: int) -> tuple[object, ...]:
+        """What sets a layer apart from others of the model; each MTP layer is one of its kind."""
+        spec = self.spec
+        return spec.kind(number), spec.window(number), max(number - spec.num_hidden_layers, -1)
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[int, ...]]:

@@ -4,8 +4,8 @@ Layers come from `layers`; here are embedding and head, whole-layer recomputatio
 data-parallel traffic: weights gathered layer by layer, gradients reduced in buckets as they become ready.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from ....models.blocks import embedding, head, mtp_in
@@ -13,10 +13,12 @@ from ....models.kernels import Kernels
 from ....models.states import Count
 from .held import Holdings, Share, exchanges
 from .layers import After, LayerWriter, gradients
-from .piece import HOST, LayerPass
+from .piece import BEHIND, HOST, Fragment, LayerPass, PieceWriter
 from .plan import TrainPlan
 
 Part = Callable[[int, Sequence[int]], After]
+Fragments = dict[Hashable, Fragment]
+"""Layers as they were written, by what sets them apart within a plan."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,46 @@ class Script:
         """Its layers, in the order in which they run."""
         return list(self._passes.values())
 
-    @property
-    def steps(self) -> list[Callable[[], None]]:
-        """The whole action."""
-        return [step for part in (self.opening, *self.by_layer, self.closing) for step in part]
+    def write(self, fragments: Fragments) -> None:
+        """The whole action by itself. A layer is written as another of its kind was, which `fragments` keep."""
+        plan = self.plan
+        alike = plan.sharding.level < 3 and plan.shard.side == 1 and not plan.hold_wgrad  # else layers touch each other
+        for step in self.opening:
+            step()
+        for (position, number), steps in zip(self._order, self.by_layer, strict=True):
+            if alike:
+                self._append(position, number, fragments)
+            else:
+                for step in steps:
+                    step()
+        for step in self.closing:
+            step()
+
+    def _append(self, position: int, number: int, fragments: Fragments) -> None:
+        """Write a layer from its fragment."""
+        key = self.one.kind, self.plan.kind_of(number), self.plan.again.whole(position)
+        if key not in fragments:
+            fragments[key] = self._fragment(position, number)
+        found, begin, embedded = fragments[key], len(self.w), self._embedded
+        self.w.layer, self.w.action = number, self._number
+        self.tail = self.w.append(found, self.tail)
+        self.heads = self.heads or [begin + op for op in found.heads]
+        if found.one is not None:
+            first = self.heads[0] if embedded else begin + found.one.first
+            self._passes[number] = LayerPass(number, first, tuple(self.tail), begin + found.one.last)
+        if self.one.kind != "F":
+            self._reduce_layer(number)
+        if self.one.kind != "W":
+            self._ends.append(list(self.tail))
+
+    def _fragment(self, position: int, number: int) -> Fragment:
+        """A layer behind anything."""
+        layers = LayerWriter(self.plan, PieceWriter(), self.one.kind == "B")
+        alone = Script(self.plan, self.holdings, replace(self.one, reduce=False), layers, 0)
+        alone.tail = [BEHIND]
+        for step in alone._parts(position, number):
+            step()
+        return alone.w.fragment(alone.tail, alone.heads, alone._passes.get(number))
 
     @property
     def opening(self) -> list[Callable[[], None]]:
@@ -80,9 +118,17 @@ class Script:
     @property
     def by_layer(self) -> list[list[Callable[[], None]]]:
         """The parts of each layer, in order."""
+        return [self._own(self._parts(position, number)) for position, number in self._order]
+
+    @property
+    def _order(self) -> list[tuple[int, int]]:
+        """Layers in the order in which they run, with their positions in the stage."""
         numbers = list(enumerate(self.stage.layers))
+        return numbers if self.one.kind == "F" else numbers[::-1]
+
+    def _parts(self, position: int, number: int) -> list[Callable[[], None]]:
         write = {"F": self._forward, "B": self._backward, "I": self._backward, "W": self._weights}[self.one.kind]
-        return [self._own(write(i, number)) for i, number in (numbers if self.one.kind == "F" else reversed(numbers))]
+        return write(position, number)
 
     def _own(self, steps: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
         """Steps whose ops are of this one of a piece's actions."""
@@ -126,9 +172,13 @@ class Script:
 
     def _enter(self, number: int) -> None:
         """The next op is a layer's first; the embedding belongs to the layer behind it."""
-        embedded = self.one.kind == "F" and not self._passes and self.heads
-        first = self.heads[0] if embedded else len(self.w)
+        first = self.heads[0] if self._embedded else len(self.w)
         self._passes[number] = LayerPass(number, first, (), first)
+
+    @property
+    def _embedded(self) -> bool:
+        """Whether the next layer is the one behind the embedding."""
+        return self.one.kind == "F" and not self._passes and bool(self.heads)
 
     def _leave(self, number: int) -> None:
         """A layer is done, but for weight gradients that are held back."""

@@ -26,15 +26,15 @@ from .offload import Offload
 from .piece import COMPUTE, D2H, H2D, HOST, Ints, LayerPass, Piece, Tables
 from .plan import Stage, TrainPlan
 from .rows import ActionOps, Blocks
-from .script import Pass
+from .script import Fragments, Pass
 
 _AGREED_BYTES = 4  # the sum of squares of all gradients
 _NO_ROWS = (round(WIDE_ROW),)  # the shape of what goes over all parameters in one sweep: no row is too short for it
 
 
-def lower(plan: TrainPlan) -> Program:
-    """What happens in the step, kernel by kernel."""
-    return Step(plan).program()
+def lower(plan: TrainPlan, fragments: Fragments | None = None) -> Program:
+    """What happens in the step, kernel by kernel; `fragments` are kept for plans of equal `of_layers`."""
+    return Step(plan, fragments).program()
 
 
 class Cells(NamedTuple):
@@ -97,13 +97,14 @@ class Placed(NamedTuple):
 class Step:
     """The step in the making."""
 
-    def __init__(self, plan: TrainPlan):
+    def __init__(self, plan: TrainPlan, fragments: Fragments | None = None):
         self.plan, ranks = plan, range(plan.grid.ranks)
+        fragments = {} if fragments is None else fragments
         self._first = [plan.first_rank(rank) for rank in ranks]
         places = [Place(_place_name(plan, r), plan.ranks_of(r)) for r in ranks]
         self.tables = Tables()
         self.assembly = Assembly(self.tables, places, self._first)
-        self.writers = [ActionWriter(plan, rank, self.tables) for rank in ranks]
+        self.writers = [ActionWriter(plan, rank, self.tables, fragments) for rank in ranks]
 
     def program(self) -> Program:
         """All of it."""

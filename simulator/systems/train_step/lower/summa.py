@@ -16,7 +16,7 @@ from itertools import groupby
 
 from ....base.op_kinds import PRODUCT, op_kind
 from ....models.kernels import Kernel, element_bytes
-from .piece import PieceWriter, Tables
+from .piece import PieceWriter
 from .plan import TrainPlan
 
 ROW, COLUMN = "tp_row", "tp_col"
@@ -44,8 +44,8 @@ def _element(kernel: Kernel, wide: int) -> float:
 class GridWriter(PieceWriter):
     """Writes kernels with what the ranks of a grid exchange within them: a tensor-parallel group, row by row."""
 
-    def __init__(self, tables: Tables, plan: TrainPlan):
-        super().__init__(tables)
+    def __init__(self, plan: TrainPlan):
+        super().__init__()
         q, group = plan.shard.side, plan.groups["tp"]
         self._spec, self._wide, self._side = plan.spec, plan.shard.wide, q
         self._tokens = plan.shard.tokens // q
