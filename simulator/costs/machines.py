@@ -103,7 +103,7 @@ class Machines:
     def one_of_each(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
         """The first rank on each kind of node."""
         if ranks not in self._members:
-            kinds = self.cluster.nodes if len(set(map(id, self.cluster.nodes))) > 1 else ()
+            kinds = self.cluster.nodes if self.cluster.is_mixed else ()
             first = {id(kinds[self.cluster.node_of(rank)]): rank for rank in reversed(ranks)} if kinds else {}
             self._members[ranks] = tuple(sorted(first.values())) or ranks[:1]
         return self._members[ranks]

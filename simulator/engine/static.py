@@ -121,12 +121,13 @@ def _cells(program: Program, ops: NDArray[np.bool_]) -> tuple[Ints, Ints, int]:
 
 def _parts(program: Program, places: Ints) -> Ragged | None:
     """The parts of each place: ranks that lie in the same of `places` are one part; None if no rank lies in two."""
+    every = np.concatenate([np.empty(0, np.int64), *(program.places[place].ranks for place in places.tolist())])
+    if np.bincount(every.astype(np.int64)).max(initial=0) <= 1:
+        return None
     lying: dict[int, tuple[int, ...]] = {}
     for place in places.tolist():
         for rank in program.places[place].ranks:
             lying[rank] = (*lying.get(rank, ()), place)
-    if all(len(where) == 1 for where in lying.values()):
-        return None
     rows: list[list[int]] = [[] for _ in program.places]
     for part, where in enumerate(dict.fromkeys(lying.values())):
         for place in where:

@@ -20,7 +20,6 @@ from .fabric import Fabric, cable
 from .graph import Graph, Link, Route, Wire
 from .node import Node
 
-
 _Count = TypeVar("_Count", int, NDArray[np.int64])
 
 
@@ -69,6 +68,11 @@ class Cluster:
     def gpus_per_node(self) -> tuple[int, ...]:
         """Number of GPUs of each node."""
         return tuple(len(node.gpus) for node in self.nodes)
+
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Whether there are nodes of several kinds."""
+        return any(node is not self.nodes[0] for node in self.nodes)
 
     def node_of(self, gpu: int) -> int:
         """The node that holds a GPU."""
@@ -169,7 +173,7 @@ class Cluster:
     def period(self) -> int:
         """After how many GPUs the cluster repeats itself, in what they reach as in their links; 0: never."""
         node = self.nodes[0]
-        if self.fabric.oversubscription != 1 or any(other is not node for other in self.nodes):
+        if self.fabric.oversubscription != 1 or self.is_mixed:
             return 0
         return len(node.gpus) * node.nvlink_domain_nodes
 

@@ -133,7 +133,8 @@ def asked(costs, op):
 def test_stages_of_equal_layers_are_priced_once():
     found = step("1f1b", "coarse").coarse
 
-    assert (len(found.alike), len(found.actions.places)) == (12, 9)  # of four stages those in the middle are alike
+    # Of four stages those in the middle are alike.
+    assert (len(found.actions.place), len(found.alone.places)) == (12, 9)
 
 
 def sent(program):

@@ -117,10 +117,10 @@ def test_panels_have_two_buffers_each():
 )
 def test_panels_and_sums_run_beside_products(kind, panel, multiply, reduce, expected):
     tables = Tables()
-    writer = GridWriter(tables, grid(4).plan, range(16))
+    writer = GridWriter(grid(4).plan)
     done = writer.compute([Kernel(kind, "one", "mlp", (8, 8, 8), "bf16")] * 4)
     made = Assembly(tables, [Place("grid", tuple(range(16)))])
-    made.stamp(writer.piece([[0]], [done]), 0, (0, 0, "F"))
+    made.stamp(writer.piece(tables, [[0]], [done]), 0, (0, 0, "F"))
     assert run(made.program(), {"broadcast": panel, kind: multiply, "reduce": reduce}).makespan_s == expected
 
 

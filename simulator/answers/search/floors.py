@@ -88,21 +88,10 @@ def states_bytes(resolved: ResolvedTrain) -> float:
     return mean * (1 + resolved.profile.value("memory.fragmentation"))
 
 
-def _kept(plan: TrainPlan) -> list[float]:
-    """Of each stage, what a forward keeps and no copy to the host takes away."""
-    found: dict[object, float] = {}
-    for number, stage in enumerate(plan.stages):
-        alike = (tuple(id(plan.layer(layer)) for layer in stage.layers), stage.embedding, stage.head, len(stage.mtp))
-        if alike not in found:
-            found[alike] = resident_bytes(plan, number)
-        stage_kept = found[alike]
-        found[number] = stage_kept
-    return [found[number] for number in range(len(plan.stages))]
-
-
 def _held(resolved: ResolvedTrain) -> list[float]:
     """The most that the forwards of each rank keep at once."""
-    kept = np.array(_kept(resolved.plan))
+    plan = resolved.plan
+    kept = np.array(plan.by_stage(lambda stage: resident_bytes(plan, stage)))
     return [float((counts @ kept[list(own)]).max()) for own, counts in in_flight(resolved.grid, resolved.memo)]
 
 

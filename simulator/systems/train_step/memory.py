@@ -314,5 +314,6 @@ def _peak(activations: Activations, place: int) -> RankMemory:
 
 def smallest_device(cluster: Cluster, place: Place) -> Device:
     """Of the GPUs of a place, the one with least memory."""
-    nodes = {id(node): node for node in (cluster.nodes[cluster.node_of(rank)] for rank in place.ranks)}
+    ranks = place.ranks if cluster.is_mixed else place.ranks[:1]
+    nodes = {id(node): node for node in (cluster.nodes[cluster.node_of(rank)] for rank in ranks)}
     return min((node.device for node in nodes.values()), key=lambda device: device.memory_bytes)

@@ -241,8 +241,9 @@ class _Alone:
     def _stages(self) -> Mapping[tuple[int, ...], list[int]]:
         """The actions of each stage, by its ranks."""
         found: dict[tuple[int, ...], list[int]] = {}
-        for action, (place, by) in enumerate(zip(self.actions.place.tolist(), self.actions.ranks.tolist(), strict=True)):
-            found.setdefault(tuple([rank + by for rank in self.program.places[place].ranks]), []).append(action)
+        for action, (place, by) in enumerate(zip(*(column.tolist() for column in self.actions), strict=True)):
+            ranks = tuple([rank + by for rank in self.program.places[place].ranks])
+            found.setdefault(ranks, []).append(action)
         return found
 
     def _inside(self, ranks: tuple[int, ...]) -> list[_Inside]:

@@ -8,6 +8,6 @@ from .script import Fragments
 from .step import lower
 
 __all__ = [
-    "ACTIONS", "Again", "Coarse", "Fragments", "Sharding", "Stage", "TrainPlan", "Types", "buffer_parts", "coarse", "join_coarse",
-    "kept_by_part", "lower",
+    "ACTIONS", "Again", "Coarse", "Fragments", "Sharding", "Stage", "TrainPlan", "Types", "buffer_parts", "coarse",
+    "join_coarse", "kept_by_part", "lower",
 ]  # fmt: skip

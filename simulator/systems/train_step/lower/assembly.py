@@ -167,10 +167,10 @@ class Assembly:
             lanes=tuple(Lane(place, t.lanes.values[name]) for place, name in self._lanes),
             buffers=self._all_buffers(),
             pools=(),
-            kinds=t.kinds.values,
-            dtypes=t.dtypes.values,
-            groups=self._groups.values,
-            names=OpNames(t.labels.values, columns["label"], tags),  # type: ignore[arg-type]
+            kinds=tuple(t.kinds.values),
+            dtypes=tuple(t.dtypes.values),
+            groups=tuple(self._groups.values),
+            names=OpNames(tuple(t.labels.values), columns["label"], tags),  # type: ignore[arg-type]
             kind=columns["kind"],
             bytes=columns["bytes"],
             shape=self._all_shapes(spread),

@@ -24,7 +24,7 @@ from ....program import Place, Program, Ragged, join
 from ....schedules.grid import FORWARD, KINDS
 from .assembly import ACTIONS, Assembly, Stamps
 from .held import LANES
-from .piece import COMPUTE, Ints, LayerPass, Piece
+from .piece import COMPUTE, Ints, LayerPass, Piece, PieceWriter, Tables
 from .plan import TrainPlan
 from .script import Fragments
 from .step import Cells, Placed, Step
@@ -130,11 +130,11 @@ def _renumbered(program: Program, by: int) -> Program:
 
 
 class _Message(NamedTuple):
-    """Equal messages of gradients in a row, as one: columns of a piece, how many there are, the last layer in them."""
+    """Equal messages of gradients in a row, as one: what each is, how many there are, the last layer in them."""
 
-    lane: int
-    kind: int
-    group: int
+    lane: str
+    kind: str
+    group: tuple[int, ...]
     bytes: int
     times: int
     layer: int
@@ -170,7 +170,7 @@ class _CoarseStep(Step):
         """Cells cut into parts; where a stage's first forward waits for its weights, by layer."""
         self._kernels, self._kernels_of, layers = super().pieces(cells)
         sharding = self.plan.sharding
-        waits = cells.opens.any(axis=1) & (sharding.level > 0 and sharding.overlap_weights)
+        waits = (cells.opens[:, 0] | cells.opens[:, 1]) & bool(sharding.level and sharding.overlap_weights)
         _, example, which = np.unique(self._kernels_of * 2 + waits, return_index=True, return_inverse=True)
         self._cuts = [
             self._cut(cells, cell, self._waiting(cells, cell, int(layers[cell])) if waits[cell] else [])
@@ -242,8 +242,7 @@ class _CoarseStep(Step):
     def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
         """What sends gradients in a piece: op, lane and layer."""
         cut = next(cut for cut in self._cuts if cut.piece is piece)
-        names = self.tables.lanes.values
-        return [(len(cut.moments) + 1 + i, names[one.lane], one.layer) for i, one in enumerate(cut.messages)]
+        return [(len(cut.moments) + 1 + i, one.lane, one.layer) for i, one in enumerate(cut.messages)]
 
     def reduce(
         self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
@@ -280,7 +279,7 @@ class _CoarseStep(Step):
             sends[behind[Moment(started[op], False)]].append(message)
         marks = {("weights", layer): behind.get(Moment(ready[op], True), -1) + 1 for layer, op in needs.items()}
         marks |= {("grads", layer): behind[Moment(started[op], False)] for layer, op in has.items()}
-        sent = [(i, message) for i, ops in enumerate(sends) for message in _in_rows(piece, ops)]
+        sent = [(i, message) for i, ops in enumerate(sends) for message in _in_rows(piece, ops, self.tables)]
         name = " & ".join(one.kind for one in cells.passes(cell))
         return _Cut(
             self._piece(name, len(moments) + 1, sent, marks, _by_parts(passes, moments)), tuple(moments),
@@ -292,20 +291,15 @@ class _CoarseStep(Step):
         layers: tuple[tuple[LayerPass, ...], ...],
     ) -> Piece:  # fmt: skip
         """Parts in a row, each with its number as shape, and behind them messages, each behind its part."""
-        t = self.tables
-        lane, none = t.lanes(COMPUTE), t.groups(())
-        rows = [(t.kinds(KIND), t.labels(name), t.dtypes(""), none, lane, 0, -1, 0)] * parts
-        rows += [
-            (one.kind, t.labels("reduce gradients"), t.dtypes(""), one.group, one.lane, one.bytes * one.times, -1, 1)
-            for _, one in sent
-        ]
-        return Piece(
-            *np.array(rows, np.int64).T,
-            shape=Ragged.of([*([i] for i in range(parts)), *([] for _ in sent)]),
-            deps=Ragged.of([*([] for _ in range(parts)), *([part] for part, _ in sent)]),
-            heads=((0,),) * len(layers), tails=((parts - 1,),) * len(layers),
-            marks=marks, ends=(), gathers=(), layers=layers,
-        )  # fmt: skip
+        w = PieceWriter()
+        for i in range(parts):
+            w.op(KIND, COMPUTE, name=name, shape=(i,))
+        w.action = 1  # of none: see `stamps`
+        for part, one in sent:
+            size = one.bytes * one.times
+            w.op(one.kind, one.lane, [part], name="reduce gradients", size_bytes=size, group=one.group)
+        piece = w.piece(self.tables, [[0]] * len(layers), [[parts - 1]] * len(layers), layers=layers)
+        return replace(piece, marks=marks)
 
 
 def _issued(at: Moment) -> tuple[int, bool]:
@@ -344,12 +338,13 @@ def _messages(piece: Piece, lanes: Sequence[int]) -> dict[int, int]:
     return found
 
 
-def _in_rows(piece: Piece, messages: Sequence[int]) -> Iterator[_Message]:
+def _in_rows(piece: Piece, messages: Sequence[int], tables: Tables) -> Iterator[_Message]:
     """Messages by their lanes; equal ones in a row are one."""
     columns = piece.lane, piece.kind, piece.group, piece.bytes
     rows = sorted((tuple(int(column[op]) for column in columns) for op in messages), key=lambda row: row[0])
     for (lane, kind, group, size), equal in groupby(rows):
-        yield _Message(lane, kind, group, size, len(list(equal)), int(piece.layer[max(messages)]))
+        names = tables.lanes.values[lane], tables.kinds.values[kind], tables.groups.values[group]
+        yield _Message(*names, size, len(list(equal)), int(piece.layer[max(messages)]))
 
 
 def _earliest(ops: Iterable[int]) -> dict[int, int]:

@@ -47,18 +47,6 @@ def resident_bytes(plan: TrainPlan, stage: int) -> int:
     return kept_bytes(plan, stage) - (sum(offloaded_bytes(plan, stage).values()) if plan.offloaded else 0)
 
 
-def resident_by_stage(plan: TrainPlan) -> list[int]:
-    """The same of every stage; found once for those of equal layers."""
-    found: dict[object, int] = {}
-    sizes = []
-    for number, stage in enumerate(plan.stages):
-        alike = (tuple(id(plan.layer(layer)) for layer in stage.layers), stage.embedding, stage.head, len(stage.mtp))
-        if alike not in found:
-            found[alike] = resident_bytes(plan, number)
-        sizes.append(found[alike])
-    return sizes
-
-
 def stage_buffer(stage: int) -> str:
     """The name of buffers of what stays of a stage."""
     return f"activations of stage {stage}"
@@ -72,9 +60,9 @@ def layer_buffer(layer: int) -> str:
 def buffer_parts(plan: TrainPlan) -> Mapping[str, Mapping[str, float]]:
     """What buffers of each name consist of: bytes by part of the layer."""
     found: dict[str, Mapping[str, float]] = {}
-    for stage in range(len(plan.stages)):
+    for stage, parts_of_stage in enumerate(plan.by_stage(lambda stage: kept_by_part(plan, stage))):
         layers = _by_layer(plan, stage) if plan.offloaded else {}
-        resident: dict[str, float] = dict(kept_by_part(plan, stage))
+        resident: dict[str, float] = dict(parts_of_stage)
         for layer, parts in layers.items():
             found[layer_buffer(layer)] = parts
             for part, size in parts.items():

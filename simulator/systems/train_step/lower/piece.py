@@ -23,16 +23,16 @@ class Table:
     """Distinct values in the order of their first use."""
 
     def __init__(self) -> None:
-        self.index: dict[Any, int] = {}
+        self._index: dict[Any, int] = {}
+        self.values: list[Any] = []
 
     def __call__(self, value: Any) -> int:
         """The index of a value."""
-        return self.index.setdefault(value, len(self.index))
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The values, by their index."""
-        return tuple(self.index)
+        index = self._index.get(value)
+        if index is None:
+            index = self._index[value] = len(self.values)
+            self.values.append(value)
+        return index
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,10 @@ class Row(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """A layer of an action as it is written behind others: `deps` and `tail` number its own ops, and -1 is what it waits
-    for. `one` and `marks` are of its layer, `heads` wait for the input of an action that begins with it.
+    """A layer of an action as it is written behind others.
+
+    `deps` and `tail` number its own ops, and -1 is what it waits for. `one` and `marks` are of its layer, `heads` wait
+    for the input of an action that begins with it.
     """
 
     rows: list[Row]

@@ -215,6 +215,18 @@ class TrainPlan:
         spec = self.spec
         return spec.kind(number), spec.window(number), max(number - spec.num_hidden_layers, -1)
 
+    def by_stage(self, make: Callable[[int], _Of]) -> list[_Of]:
+        """Something of every stage, made once for stages of equal layers and ends."""
+        made: dict[object, _Of] = {}
+        found = []
+        for number, stage in enumerate(self.stages):
+            layers = tuple([id(self.layer(layer)) for layer in stage.layers])
+            key = layers, stage.embedding, stage.head, len(stage.mtp)
+            if key not in made:
+                made[key] = make(number)
+            found.append(made[key])
+        return found
+
     @cached_property
     def groups(self) -> Mapping[str, tuple[int, ...]]:
         """The groups of the first rank of any pipeline rank, counted from it: in all they are the same."""

@@ -21,7 +21,7 @@ from ....schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT
 from .actions import ActionWriter
 from .assembly import Assembly, Stamps
 from .held import LANES, Share, exchanges
-from .kept import resident_by_stage, stage_buffer
+from .kept import resident_bytes, stage_buffer
 from .offload import Offload
 from .piece import COMPUTE, D2H, H2D, HOST, Ints, LayerPass, Piece, Tables
 from .plan import Stage, TrainPlan
@@ -137,7 +137,7 @@ class Step:
         return placed, send
 
     def pieces(self, cells: Cells) -> tuple[list[Piece], Ints, Ints]:
-        """The distinct pieces, which of them each cell is, and by how much the numbers of its layers are larger there."""
+        """The distinct pieces, which of them each cell is, and by how much its layers have larger numbers."""
         example, which = self._alike(cells)
         first = self._first_layer[cells.columns[:, 0, 1]]
         pieces = [self.writers[cells.rank[cell]].piece(*cells.passes(cell)) for cell in example.tolist()]
@@ -273,7 +273,7 @@ class Step:
     def _hold_activations(self) -> None:
         """What a forward keeps on the device, until its backward has ended."""
         first, last, rank, stage = self._ops.forwards()
-        sizes = resident_by_stage(self.plan)
+        sizes = self.plan.by_stage(lambda stage: resident_bytes(self.plan, stage))
         kept = np.array(sizes, np.int64)[stage]
         names = [stage_buffer(number) for number in range(len(sizes))]
         columns = (column[kept > 0] for column in (stage, rank, kept, first, last))
