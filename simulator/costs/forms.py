@@ -4,7 +4,7 @@ Ops priced *one by one* are those of which a rank stands for all that do the sam
 one is priced once, on the slowest of the machines that it stands for, and takes what its software makes of that. Ops
 priced *as arrays* are those of ranks of their own, as in an update: one call for all of a kind.
 
-How ranks exchange and how they copy is an algorithm, which the system names: a new one is a file and a line here.
+How ranks exchange is an algorithm that the system names: one of `collectives`, or streams round NCCL's ring.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 
 from ..base.memo import Memo
 from ..base.op_kinds import ATTENTION, COPY, EXCHANGE, EXPERTS, HOST_WORK, KINDS, MEMORY, PASS, PRODUCT, op_kind
+from ..collectives import Price
 from ..hardware import Cluster
 from ..profile import Profile
-from ..program import Place, Program
-from . import measured, ring, train, transfer, update
+from ..program import Place, Program, Ragged
+from . import ring, train, transfer, update
 from .costs import Costs
 from .phases import OF_LAYERS, PHASES, phase_of_op
 from .pricing import Pricing, Store
-from .sheet import Ops, Price, Prices
+from .sheet import Ops, Prices
 
 _OneByOne = Mapping[str, Callable[[Pricing, int, int], Price]]
 _AsArrays = Mapping[str, Callable[[Pricing, Ops], None]]
@@ -37,11 +38,11 @@ class _Forms:
     as_arrays: _AsArrays = field(default_factory=dict)
 
 
-_ALGORITHMS: Mapping[str, _Forms] = {
-    "measured": _Forms(one_by_one={EXCHANGE: measured.exchange, COPY: train.copy}),
-    "ring": _Forms(as_arrays={EXCHANGE: ring.broadcasts, COPY: update.host_copy}),
-}
-"""How ranks exchange: by what was measured of whole collectives, or streams round NCCL's ring, link by link."""
+_STREAMS = _Forms(as_arrays={EXCHANGE: ring.broadcasts, COPY: update.host_copy})
+"""Exchanges of updates: streams round NCCL's ring, link by link."""
+
+_WHOLE = _Forms(one_by_one={EXCHANGE: train.exchange, COPY: train.copy})
+"""Exchanges as one of their ranks takes part in them, by an algorithm of `collectives`."""
 
 _FORMS = _Forms(
     one_by_one={
@@ -86,7 +87,8 @@ def cost(
 ) -> Costs:
     """How long each op of a Program takes alone, and what it asks of links; rank r runs on GPU r of the cluster.
 
-    `algorithm` is how ranks exchange and copy: "measured" or "ring". `profile` holds device and software, `store` is
+    `algorithm` is how ranks exchange: a name of `collectives.ALGORITHMS`, or "ring" for streams round NCCL's ring.
+    `profile` holds device and software, `store` is
     the file system of an update that goes through one. `actions` are the prices of whole actions, by number, of a step
     at the coarser level. Ranks of one of `places` (those of the Program if not given) do the same at the same time.
 
@@ -94,8 +96,8 @@ def cost(
         UserError: the profile has no model for something that is computed, or the cluster no route.
     """
     places = program.places if places is None else places
-    pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places)
-    forms = _ALGORITHMS[algorithm]
+    pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places, algorithm)
+    forms = _STREAMS if algorithm == "ring" else _WHOLE
     one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}
     as_arrays = {**_FORMS.as_arrays, **forms.as_arrays}
     for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):
@@ -163,26 +165,41 @@ def _by_software(pricing: Pricing, op: int, phase: str, found: Price) -> Price:
 def _distinct(
     program: Program, phase: NDArray[np.int64], kind_of_place: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """One op of each set of equal ones, and the set of each op: rows are compared by a hash of 64 bits."""
-    hashed = program.kind.astype(np.uint64)
-    columns = [phase, program.dtype, program.group, program.bytes]
+    """One op of each set of equal ones, and the set of each op."""
+    columns = [program.kind, phase, program.dtype, program.group, program.bytes, np.diff(program.shape.start)]
     if kind_of_place.any():
         places = np.array([lane.place for lane in program.lanes], np.int64)
         columns.append(kind_of_place[places[program.lanes_of.values[program.lanes_of.start[:-1]]]])
+    hashed = np.zeros(len(program), np.uint64)
     for column in columns:
         hashed = _mixed(hashed, column.astype(np.uint64))
-    shape = program.shape
-    position = np.arange(len(shape.values), dtype=np.uint64) - np.repeat(shape.start[:-1], np.diff(shape.start)).astype(
-        np.uint64
-    )
-    terms = _mixed(position, shape.values.astype(np.uint64))
+    _, first, which = np.unique(_mixed(hashed, _hash_of_shapes(program.shape)), return_index=True, return_inverse=True)
+    like = first[which]
+    own, _ = program.shape.positions(np.arange(len(program)))
+    its, _ = program.shape.positions(like)
+    alike = all(np.array_equal(column, column[like]) for column in columns)
+    if alike and np.array_equal(program.shape.values[own], program.shape.values[its]):
+        return first, which
+    return _distinct_rows([tuple(row) for row in zip(*(c.tolist() for c in columns), strict=True)], program.shape)
+
+
+def _distinct_rows(rows: Sequence[tuple[int, ...]], shape: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same row by row, where two that differ have one hash."""
+    number: dict[object, int] = {}
+    which = [number.setdefault((row, *of.tolist()), len(number)) for row, of in zip(rows, shape, strict=True)]
+    _, first = np.unique(which, return_index=True)
+    return first, np.array(which, np.int64)
+
+
+def _hash_of_shapes(shape: Ragged) -> NDArray[np.uint64]:
+    row = shape.row_of_value()
+    position = np.arange(len(row)) - shape.start[row]
+    terms = _mixed(position.astype(np.uint64), shape.values.astype(np.uint64))
     sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)))
-    hashed = _mixed(hashed, sums[shape.start[1:]] - sums[shape.start[:-1]])
-    _, first, which = np.unique(hashed, return_index=True, return_inverse=True)
-    return first, which
+    return sums[shape.start[1:]] - sums[shape.start[:-1]]
 
 
-def _mixed(hashed: NDArray[np.uint64], value: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+def _mixed(hashed: NDArray[np.uint64], value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A multiply-xorshift step (splitmix64's constants)."""
     mixed = (hashed + np.uint64(0x9E3779B97F4A7C15)) ^ (value * np.uint64(0xBF58476D1CE4E5B9))
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)

@@ -6,23 +6,20 @@ Every form of op has a function of its own; `forms` lists them.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
+from ..collectives import ALGORITHMS, Algorithm, Collective, Machines, Networks
 from ..hardware import Cluster
 from ..profile import Parameter, Profile
 from ..program import Place, Program
 from .costs import Costs, Floats
-from .machines import Machines
-from .networks import Networks
 from .routes import Route
 from .sheet import Ops, Prices, Sheet, Term
-
-_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,7 @@ class Pricing:
     memo: Memo = field(default_factory=Memo)
     actions: Prices | None = None
     places: Sequence[Place] = ()
-    _made: dict[Callable[..., Any], Any] = field(default_factory=dict)
-
-    def once(self, make: Callable[["Pricing"], _Made]) -> _Made:
-        """What prices of this Program share, made when first asked for."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        found: _Made = self._made[make]
-        return found
+    algorithm: str = "measured"
 
     @cached_property
     def machines(self) -> Machines:
@@ -134,6 +124,18 @@ class Pricing:
     def group(self, op: int) -> tuple[int, ...]:
         """The ranks of an exchange."""
         return self.program.groups[self.program.group[op]]
+
+    @cached_property
+    def exchanges(self) -> Algorithm:
+        """How ranks exchange."""
+        return ALGORITHMS[self.algorithm](self.machines, self.stage_of)
+
+    def collective(self, op: int) -> Collective:
+        """What ranks exchange."""
+        program = self.program
+        beyond = program.shape[op]
+        size = float(program.bytes[op])
+        return Collective(program.kind_of(op), self.group(op), size, float(beyond[0]) if len(beyond) else None)
 
     def seen_from(self, op: int) -> tuple[int, int]:
         """Numbers for the group of an exchange, and for the ranks that do the same as each of its ends at the same

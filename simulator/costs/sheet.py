@@ -1,12 +1,13 @@
 """Where cost models write: one row of columns per op, filled kind by kind, then frozen into Costs."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.op_kinds import op_kind
+from ..collectives import Price
 from ..profile import PROVENANCE, Parameter, Profile
 from ..program import Program, Ragged
 from .costs import Costs, Floats, bytes_by_link
@@ -25,20 +26,6 @@ class Term:
     def of(self, ops: Ops) -> "Term":
         """Of some of the ops, by position."""
         return self if np.ndim(self.seconds) == 0 else replace(self, seconds=np.asarray(self.seconds)[ops])
-
-
-@dataclass(frozen=True)
-class Price:
-    """Of one op alone, all of it shared work; `provenance` indexes PROVENANCE, `demand` has bytes/s by link.
-
-    `least_s` is what the wires that it crosses take at their line rates, with any software.
-    """
-
-    seconds: float
-    spread: float
-    provenance: int
-    demand: Mapping[int, float] = field(default_factory=dict)
-    least_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,24 @@
-"""Prices of what a rank of a training step does besides exchanges: kernels, copies, work of hosts, whole actions."""
+"""Prices of what a rank of a training step does: kernels, exchanges, copies, work of hosts, whole actions."""
 
+from ..collectives import Price
 from ..profile import PROVENANCE, Parameter
+from .kernels import Kernels
 from .pricing import Pricing
-from .sheet import Ops, Price
+from .sheet import Ops
 
 
 def kernel(pricing: Pricing, op: int, rank: int) -> Price:
     """By the profile's models, or the host that issues some."""
     program = pricing.program
     shape, dtype = tuple(program.shape[op].tolist()), program.dtypes[program.dtype[op]]
-    found = pricing.machines.of(rank).kernel(program.kind_of(op), shape, int(program.bytes[op]), dtype)
+    key, machine = (program.kind_of(op), shape, int(program.bytes[op]), dtype), pricing.machines.of(rank)
+    found = machine.once(key, lambda: Kernels(machine.profile, machine.limits).estimate(*key))
     return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]))
+
+
+def exchange(pricing: Pricing, op: int, rank: int) -> Price:
+    """Of an exchange as one of its ranks takes part in it, by the algorithm that the system names."""
+    return pricing.exchanges.price(pricing.collective(op), rank)
 
 
 def actions(pricing: Pricing, ops: Ops) -> None:

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from runcast.simulator.costs import Costs, cost, ring_broadcast
+from runcast.simulator.collectives import ring_broadcast
+from runcast.simulator.costs import Costs, cost
 from runcast.simulator.costs.routes import read_route
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster, cluster_names

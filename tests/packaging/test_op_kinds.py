@@ -7,7 +7,7 @@ import pytest
 import runcast.simulator
 from runcast.simulator.base.op_kinds import KINDS, op_kind
 from runcast.simulator.costs import PHASES
-from runcast.simulator.costs.forms import _ALGORITHMS, _FORMS
+from runcast.simulator.costs.forms import _FORMS, _STREAMS, _WHOLE
 from runcast.simulator.systems.weight_update.report import PHASES as STEPS
 
 SIMULATOR = Path(runcast.simulator.__file__).parent
@@ -16,7 +16,7 @@ OF_OTHER_THINGS = {
     "base/op_kinds.py",
     "costs/phases.py",  # names of phases
     "profile/forms/collective.py",  # bus factors, as nccl-tests defines them
-    "costs/networks.py",  # collectives that are rings in NCCL's models
+    "collectives/networks.py",  # collectives that are rings in NCCL's models
 }
 
 
@@ -44,9 +44,9 @@ def test_every_kind_of_an_update_has_a_phase():
     assert all(kind.step in STEPS for kind in kinds)
 
 
-@pytest.mark.parametrize("algorithm", _ALGORITHMS)
-def test_every_form_is_priced_once_whatever_the_algorithm(algorithm):
-    forms = [form for of in (_FORMS, _ALGORITHMS[algorithm]) for form in (*of.one_by_one, *of.as_arrays)]
+@pytest.mark.parametrize("exchanges", [_STREAMS, _WHOLE])
+def test_every_form_is_priced_once_however_ranks_exchange(exchanges):
+    forms = [form for of in (_FORMS, exchanges) for form in (*of.one_by_one, *of.as_arrays)]
 
     assert sorted(forms) == sorted({kind.form for kind in KINDS.values()})
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import UserError, fault, unknown
-from ...costs import HEAD_MULTIPLE, UNALIGNED, Costs, Networks, networks_of
+from ...collectives import Networks, networks_of
+from ...costs import HEAD_MULTIPLE, UNALIGNED, Costs
 from ...hardware import resolved
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes

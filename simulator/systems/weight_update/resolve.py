@@ -13,7 +13,8 @@ import numpy as np
 
 from ...base.errors import UserError, fault
 from ...base.units import format_bytes
-from ...costs import Costs, Store, cost, networks_of
+from ...collectives import networks_of
+from ...costs import Costs, Store, cost
 from ...hardware import resolved
 from ...models import ModelSpec, Weights, weights
 from ...profile import Profile, check_complete

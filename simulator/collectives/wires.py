@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..hardware import Cluster
 from ..profile.forms import BUS_FACTOR
-from .geometry import nvlink_bytes_per_s, ring_order
+from .rings import nvlink_bytes_per_s, ring_order
 
 Shares = Mapping[int, float]
 """By link, the bytes on it over those that a rank sends."""

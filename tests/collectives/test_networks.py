@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from runcast.simulator import engine
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.costs import Networks, cost
+from runcast.simulator.collectives import Networks
+from runcast.simulator.costs import cost
 from runcast.simulator.hardware import cluster, limits, networks
 from runcast.simulator.profile import PROVENANCE, load_network, load_profile, load_stack
 from runcast.simulator.program import ProgramBuilder

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hardware import Cluster
-from .costs import Floats
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

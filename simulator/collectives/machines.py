@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from ..hardware import Cluster, Limits, limits
 from ..profile import Estimate, Profile
 from ..program import Place
-from .costs import Floats
-from .kernels import Kernels
 from .networks import Networks, networks_of
 from .wires import Crossings
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,17 +25,6 @@ class Machine:
     gpus: int
     known: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
 
-    def kernel(self, kind: str, shape: tuple[int, ...], size: int, dtype: str) -> Estimate:
-        """Of one kernel of this kind, shape, bytes and type; equal ones of other steps take equally long.
-
-        Raises:
-            UserError: the profile has no model for it.
-        """
-        key = kind, shape, size, dtype
-        if key not in self.known:
-            self.known[key] = Kernels(self.profile, self.limits).estimate(*key)
-        return self.known[key]
-
     @cached_property
     def networks(self) -> Networks:
         """The network between nodes as it sees it."""
@@ -43,14 +32,15 @@ class Machine:
 
     def inside(self, kind: str, features: Mapping[str, float]) -> Estimate:
         """Of an exchange inside an island; equal ones of other groups take equally long."""
-        return self._once("inside", kind, features, lambda: self.profile.estimate(kind, features, limits=self.limits))
+        key = ("inside", kind, *features.items())
+        return self.once(key, lambda: self.profile.estimate(kind, features, limits=self.limits))
 
     def between(self, kind: str, features: Mapping[str, float]) -> Estimate:
         """Of one between islands."""
-        return self._once("between", kind, features, lambda: self.networks.estimate(kind, features))
+        return self.once(("between", kind, *features.items()), lambda: self.networks.estimate(kind, features))
 
-    def _once(self, where: str, kind: str, features: Mapping[str, float], find: Callable[[], Estimate]) -> Estimate:
-        key = (where, kind, *features.items())
+    def once(self, key: tuple[object, ...], find: Callable[[], Estimate]) -> Estimate:
+        """What was found for this key, for whatever step or update, or is found now."""
         if key not in self.known:
             self.known[key] = find()
         return self.known[key]

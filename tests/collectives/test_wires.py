@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runcast.simulator.collectives.rings import ring_broadcast
 from runcast.simulator.costs import cost
-from runcast.simulator.costs.geometry import ring_broadcast
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import load_profile, load_stack, profile_for

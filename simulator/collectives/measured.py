@@ -7,56 +7,47 @@ port.
 from dataclasses import dataclass
 
 from ..profile import PROVENANCE, Estimate
-from .pricing import Pricing
-from .sheet import Price
+from .collective import Collective, Price, Stages
+from .machines import Machines
 from .uplinks import Uplinks
 from .wires import Sent, Wires, inside_bytes, sent_bytes
 
-
-def exchange(pricing: Pricing, op: int, rank: int) -> Price:
-    """Of an exchange as one rank takes part in it."""
-    return pricing.once(_Measured).price(pricing, op, rank)
+_NOTHING = Price(0.0, 0.0, PROVENANCE.index("exact"))
 
 
-class _Measured:
-    """Exchanges of a Program; what several of them need of a group is found once.
+class Measured:
+    """Exchanges of some stages of ranks; what several of them need of a group is found once."""
 
-    It does not hold the Pricing that holds it: that circle would keep a Program in memory.
-    """
-
-    def __init__(self, pricing: Pricing):
-        self._cluster, self._machines = pricing.cluster, pricing.machines
-        self._profile, self._capacity = pricing.profile, pricing.capacity
-        self._stage = pricing.stage_of
-        self._uplinks = Uplinks(pricing.cluster, self._stage)
+    def __init__(self, machines: Machines, stages: Stages):
+        self._machines, self._cluster, self._stages = machines, machines.cluster, stages
+        self._uplinks = Uplinks(machines.cluster, stages)
         self._reaches: dict[tuple[tuple[int, ...], int], _Reach] = {}
         self._kept: dict[tuple[str, tuple[int, ...]], float] = {}
         self._crossed: dict[tuple[bool, tuple[int, ...], int], Wires] = {}
 
-    def price(self, pricing: Pricing, op: int, rank: int) -> Price:
-        program = pricing.program
-        kind, group, size = program.kind_of(op), pricing.group(op), float(program.bytes[op])
-        if len(group) == 1 or size == 0:
-            return Price(0.0, 0.0, PROVENANCE.index("exact"), {})
+    def price(self, collective: Collective, rank: int) -> Price:
+        """See `Algorithm`."""
+        op, group, size, beyond = collective
+        if len(group) == 1:
+            return _NOTHING
         reach = self._reach(group, rank)
-        remote = program.shape[op]
-        if kind == "all_to_all" and len(remote) and reach.islands > 1:
-            return self._passed_on(group, reach, float(remote[0]), size)
-        return self._collective(kind, group, reach, size)
+        if op == "all_to_all" and beyond is not None and reach.islands > 1 and size:
+            return self._passed_on(group, reach, beyond, size)
+        return self._whole(op, group, reach, size)
 
     def _passed_on(self, group: tuple[int, ...], reach: "_Reach", remote: float, size: float) -> Price:
         """Bytes that go to each island once, and are passed on inside it meanwhile; a PCIe port may carry both."""
         near = tuple(other for other in group if self._machines.island(other) == self._machines.island(reach.rank))
-        once = self._collective("all_to_all", group, reach, remote * len(group) / (len(group) - reach.nearby))
-        inside = self._collective("all_to_all", near, self._reach(near, reach.rank), size * (len(near) > 1))
+        once = self._whole("all_to_all", group, reach, remote * len(group) / (len(group) - reach.nearby))
+        inside = self._whole("all_to_all", near, self._reach(near, reach.rank), size * (len(near) > 1))
         port = sent_bytes("all_to_all", len(near), 1, len(near), size).port
         wires = self._wires("all_to_all", group, reach)
         return self._over(wires, Sent(port, remote, port), max(once, inside, key=lambda price: price.seconds))
 
-    def _collective(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Price:
+    def _whole(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Price:
         """Of all ranks of a group at once, as the machine of one of them would do it; `send_recv` is of two."""
         if not size:
-            return Price(0.0, 0.0, PROVENANCE.index("exact"))
+            return _NOTHING
         wires, sent = self._wires(kind, group, reach), self._sent(kind, group, reach, size)
         found = self._slowest_part(kind, group, reach, size)
         seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
@@ -68,7 +59,7 @@ class _Measured:
         seconds = max(alone.seconds, least)
         # A link that it fills, it fills exactly: sums made by a switch send less than a ring.
         moved = wires.bytes(sent.port, sent.nics).items()
-        demand = {link: min(moved_bytes / seconds, float(self._capacity[link])) for link, moved_bytes in moved}
+        demand = {link: min(moved_bytes / seconds, float(self._machines.capacity[link])) for link, moved_bytes in moved}
         return Price(seconds, alone.spread, alone.provenance, demand, least)
 
     @staticmethod
@@ -97,7 +88,7 @@ class _Measured:
         """What software adds to a collective between nodes."""
         if reach.islands == 1 or kind in ("send_recv", "all_to_all"):
             return 0.0
-        return self._profile.given("exchange.s", 0.0)
+        return self._machines.profile.given("exchange.s", 0.0)
 
     def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""
@@ -125,7 +116,7 @@ class _Measured:
 
     def _reach_of(self, group: tuple[int, ...], rank: int) -> "_Reach":
         islands, here = [self._machines.island(one) for one in group], self._machines.island(rank)
-        alike = [one for one in self._stage.get(rank, group) if self._machines.island(one) == here]
+        alike = [one for one in self._stages.get(rank, group) if self._machines.island(one) == here]
         nodes = len({self._cluster.node_of(one) for one in alike})
         return _Reach(rank, len(set(islands)), islands.count(here), nodes, len(alike))
 
@@ -135,9 +126,9 @@ class _Measured:
         if key not in self._crossed:
             crossings = self._machines.crossings
             if kind == "send_recv":
-                self._crossed[key] = crossings.of_message(group[0], group[-1], self._stage)
+                self._crossed[key] = crossings.of_message(group[0], group[-1], self._stages)
             else:
-                stage = self._stage.get(reach.rank, (reach.rank,))
+                stage = self._stages.get(reach.rank, (reach.rank,))
                 self._crossed[key] = crossings.of_collective(group, reach.rank, stage, reach.islands)
         return self._crossed[key]
 
