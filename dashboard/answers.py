@@ -1,94 +1,59 @@
 """Predictions for the browser: each question is answered once, by the hash of what it resolves to and its name."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from ..simulator.answers.explain import Case, Explanation, Knob, Turned, explained, first_look, knobs, make_case, turn
 from ..simulator.answers.sweep.plan import named_files
-from ..simulator.base.errors import UserError, fault, unknown
-from ..simulator.base.files import read_toml
 from ..simulator.base.memo import Kept, Memo
 from ..simulator.predict import AnyPrediction, CyclePrediction, predicted
 from ..simulator.scenario import AnyScenario, changed, check_question, resolve
+from .library import Library
 from .question import Question
 
-# What the dashboard may open: shipped scenarios, and scenarios and sweeps in the folder given by `--data`.
-#
-# Everything has a name from a listing. A name from a browser is looked up there and never joined to a path.
-
-REPORT = "report.csv"
-"""The file by which a folder is known as a sweep's."""
+MOST_OPS = 150_000
+"""Of a Program that is simulated while one waits for a slider: about 0.2 s. Larger ones are told to first order."""
+_LOOKS, _LOOKED_OPS = 8, 2_000_000  # cases, and ops of all of them: a million holds some 200 MB
 
 
 @dataclass(frozen=True)
-class Library:
-    """Shipped files, and those of one folder (none: shipped ones alone)."""
+class Look:
+    """A case that was simulated, what it is made of, and its numbers by name. One thread turns them at a time."""
 
-    folder: Path | None = None
+    case: Case
+    explanation: Explanation
+    knobs: Mapping[str, Knob]
+    _turning: Lock = field(default_factory=Lock)
 
-    def scenarios(self) -> Mapping[str, Traversable]:
-        """Scenario files by name, the user's own first; of two with one name the user's."""
-        own = sorted(self.folder.glob("*.toml")) if self.folder is not None else []
-        shipped = sorted((files("runcast.data") / "scenarios").iterdir(), key=lambda file: file.name)
-        found: dict[str, Traversable] = {path.stem: path for path in own if "kind" in _peek(path)}
-        for file in shipped:
-            if file.name.endswith(".toml"):
-                found.setdefault(file.name.removesuffix(".toml"), file)
-        return found
+    @property
+    def ops(self) -> int:
+        """Of its Program."""
+        return len(self.case.resolved.program)
 
-    def scenario(self, name: str, kinds: Collection[str] = ()) -> tuple[dict[str, Any], str]:
-        """The table of a scenario, and how it is called in messages: the place of its file.
+    def turn(self, factors: Mapping[str, float]) -> Turned:
+        """The total with numbers times factors; names that this case does not have are passed over.
 
         Raises:
-            UserError: there is none of this name, or it cannot be read, or it is of another kind than these.
+            UserError: a number would be more than a file may say.
         """
-        known = self.scenarios()
-        if name not in known:
-            raise unknown("address", "base", name, known)
-        table = read_toml(known[name])
-        if kinds and table.get("kind") not in kinds:
-            raise UserError(fault("address", "base", name, f"expected a scenario of kind {' or '.join(kinds)}"))
-        return table, str(known[name])
-
-    def of_kind(self, kind: str) -> list[str]:
-        """Names of scenarios of a kind."""
-        return [name for name, file in self.scenarios().items() if _peek(file).get("kind") == kind]
-
-    def sweeps(self) -> Mapping[str, Path]:
-        """Folders of sweeps that are done or under way, by name."""
-        if self.folder is None:
-            return {}
-        return {report.parent.name: report.parent for report in sorted(self.folder.glob(f"*/{REPORT}"))}
+        by_knob = {self.knobs[name]: factor for name, factor in factors.items() if name in self.knobs and factor != 1}
+        with self._turning:
+            return turn(self.case, by_knob, simulate=self.ops <= MOST_OPS)
 
 
-def _peek(file: Traversable) -> Mapping[str, Any]:
-    """The table of a file, empty where it is not one."""
-    try:
-        return read_toml(file)
-    except ValueError:
-        return {}
-
-
-@dataclass
 class Answers:
     """What was asked and answered last, for all sessions of a process.
 
-    At most `most` predictions are kept, with at most `most_ops` ops in all, some 250 bytes each. Threads share them: a
-    Memo is used by one at a time.
+    At most `most` predictions are kept, with at most `most_ops` ops in all, some 250 bytes each, and a few cases that
+    were explained. Threads share them: a Memo is used by one at a time.
     """
 
-    library: Library
-    most: int = 64
-    most_ops: int = 3_000_000
-    _memo: Memo = field(default_factory=Memo)
-    _predicting: Lock = field(default_factory=Lock)
-
-    def __post_init__(self) -> None:
-        self._kept = Kept[AnyPrediction](self.most, self.most_ops)
+    def __init__(self, library: Library, most: int = 64, most_ops: int = 3_000_000):
+        self.library = library
+        self._memo, self._predicting, self._looking = Memo(), Lock(), Lock()
+        self._kept, self._looks = Kept[AnyPrediction](most, most_ops), Kept[Look](_LOOKS, _LOOKED_OPS)
 
     def scenario(self, question: Question) -> tuple[AnyScenario, str]:
         """The checked scenario of a question, and where it comes from.
@@ -96,12 +61,8 @@ class Answers:
         Raises:
             UserError: it says something that is not allowed; one line per fault.
         """
-        table, where = self._table(question)
+        table, where = _table(self.library, question)
         return check_question(table, where), where
-
-    def _table(self, question: Question) -> tuple[dict[str, Any], str]:
-        table, where = self.library.scenario(question.base)
-        return changed(table, question.changes, where), where
 
     def values(self, question: Question) -> dict[str, Any]:
         """Everything that a scenario says or means where it is silent, its stack's defaults among it, as plain values.
@@ -117,13 +78,51 @@ class Answers:
         Raises:
             UserError: as `scenario`, and whatever the simulator refuses.
         """
-        table, where = self._table(question)
+        table, where = _table(self.library, question)
         given = check_question(table, where)
         with self._predicting:
             memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
             key = given.name, given.notes, resolved.hash  # what equal predictions may be told with
             return self._kept.get(key, lambda: predicted(resolved), _ops)
+
+    def look(self, question: Question) -> Look:
+        """A question simulated to be explained, kept likewise; its numbers can be turned again and again.
+
+        Raises:
+            UserError: as `case_of`, and whatever the simulator refuses.
+        """
+        case = case_of(self.library, question)
+        key = case.resolved.scenario.name, case.resolved.scenario.notes, case.resolved.hash
+        with self._looking:
+            return self._looks.get(key, lambda: _look(case), lambda look: look.ops)
+
+
+def case_of(library: Library, question: Question) -> Case:
+    """The case of a question, not simulated yet.
+
+    Raises:
+        UserError: it says something that is not allowed, or is an RL cycle.
+    """
+    return make_case(*_table(library, question), Memo())
+
+
+def explain(library: Library, question: Question, quick: bool, progress: Callable[[str], None]) -> Explanation:
+    """A whole explanation; it takes a while and tells how far it is.
+
+    Raises:
+        UserError: as `case_of`, and whatever the simulator refuses.
+    """
+    return explained(case_of(library, question), quick, progress)
+
+
+def _table(library: Library, question: Question) -> tuple[dict[str, Any], str]:
+    table, where = library.scenario(question.base)
+    return changed(table, question.changes, where), where
+
+
+def _look(case: Case) -> Look:
+    return Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
 
 
 def _ops(prediction: AnyPrediction) -> int:

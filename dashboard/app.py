@@ -1,16 +1,22 @@
-"""The Dash app: pages put together, rules of what a browser may load and send."""
+"""The Dash app: the frame around pages, and rules of what a browser may load and send. Pages know nothing of either."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dash
-from dash import Dash, State
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, html, page_container
 from flask import Response, request
 
-from . import downloads, shell
-from .answers import Library
+from . import downloads
 from .background import Spawning
+from .library import Library
 from .page import Here, Page
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
 
 MOST_UPLOADED_BYTES = 2 * 2**20
 """Of one request: a config or a scenario is some kilobytes."""
@@ -25,6 +31,17 @@ _POLICY = (
 
 _HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
 """Names by which a browser of this machine asks."""
+
+_INDEX = """<!doctype html>
+<html lang="en">
+<head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
+<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
+</html>"""
+_THEME = {
+    "primaryColor": "blue",
+    "primaryShade": {"light": 8, "dark": 8},
+    "fontFamily": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif",
+}
 
 
 def make_app(folder: Path | None = None, background: Spawning | None = None, open_to_all: bool = False) -> Dash:
@@ -43,39 +60,66 @@ def make_app(folder: Path | None = None, background: Spawning | None = None, ope
         serve_locally=True,
         update_title="",
         title="runcast",
-        routing_callback_inputs={"address": State(shell.ADDRESS, "search")},
-        index_string=shell.INDEX,
+        routing_callback_inputs={"address": State("_pages_location", "search")},
+        index_string=_INDEX,
         background_callback_manager=background or Spawning(),
     )
     for page in PAGES:
         _register(page, here)
         page.connect(app, here)
-    app.layout = shell.shell(PAGES)
-    shell.connect(app)
+    app.layout = _frame(PAGES)
+    app.clientside_callback(  # the menu of narrow screens
+        "(opened, navbar) => ({...navbar, collapsed: {mobile: !opened}})",
+        Output("shell", "navbar"),
+        Input("menu", "opened"),
+        State("shell", "navbar"),
+    )
     downloads.connect(app.server, here)
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_UPLOADED_BYTES
     if not open_to_all:
-        app.server.before_request(_asked_here)
-    app.server.after_request(_guarded)
+        app.server.before_request(_refuse_other_names)
+    app.server.after_request(_guard)
     return app
 
 
 def _register(page: Page, here: Here) -> None:
     def layout(address: str = "", **_: object) -> object:
-        return page.layout(here, address or "")
+        return page.draw(here, address or "")
 
     module = f"{__name__}{page.path}"
     dash.register_page(module, path=page.path, name=page.name, title=f"{page.name}: runcast", layout=layout)
 
 
-def _asked_here() -> Response | None:
-    """Refuses other names: a site elsewhere may have its own name lead to this machine, and read what it answers."""
+def _frame(pages: Sequence[Page]) -> "Component":
+    """Header, navigation, light or dark; the page of the address is drawn inside."""
+    menu = dmc.Burger(id="menu", size="sm", hiddenFrom="sm", opened=False, **{"aria-label": "Menu"})
+    name = html.A("runcast", href="/", className="brand")
+    dark = dmc.ColorSchemeToggle(lightIcon="☀", darkIcon="☾", **{"aria-label": "Light or dark"})
+    header = dmc.Group([dmc.Group([menu, name]), dark], h="100%", px="md", justify="space-between")
+    links = [dmc.NavLink(label=page.name, description=page.menu, href=page.path, active="exact") for page in pages]
+    shell = dmc.AppShell(
+        [
+            dmc.AppShellHeader(header),
+            dmc.AppShellNavbar(html.Nav(links, **{"aria-label": "Pages"}), p="xs"),
+            dmc.AppShellMain(html.Div(page_container, id="page")),
+        ],
+        header={"height": 56},
+        navbar={"width": 224, "breakpoint": "sm", "collapsed": {"mobile": True}},
+        padding="md",
+        id="shell",
+    )
+    skip = html.A("Skip to the page", href="#page", className="skip")
+    return dmc.MantineProvider([skip, shell], id="theme", theme=_THEME, defaultColorScheme="auto")
+
+
+def _refuse_other_names() -> Response | None:
+    """A site elsewhere may have its own name lead to this machine, and read what it answers."""
     if _HERE.fullmatch(request.host):
         return None
     return Response("this server answers on 127.0.0.1 and localhost only\n", 421, mimetype="text/plain")
 
 
-def _guarded(response: Response) -> Response:
+def _guard(response: Response) -> Response:
     response.headers["Content-Security-Policy"] = _POLICY
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "no-referrer"

@@ -17,9 +17,8 @@ from ..simulator.predict import AnyPrediction
 from ..simulator.scenario import changed, value_at
 from . import downloads, fields, parts
 from .fields import Field
-from .page import Here
-from .question import Question, from_query
-from .shell import ADDRESS, keep_in_address
+from .page import Here, keep_in_address, open_with
+from .question import Question, compare_link, explain_link, from_query
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -31,16 +30,12 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Form:
-    """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first.
-
-    `onward` are links to other pages that take the same question.
-    """
+    """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first."""
 
     name: str
     kind: str
     base: str
     groups: Mapping[str, Sequence[Field]]
-    onward: "Sequence[Callable[[Question], Component]]" = ()
 
     @property
     def fields(self) -> dict[str, Field]:
@@ -53,31 +48,27 @@ class Form:
         Raises:
             UserError: it cannot be read, or is of no scenario that this form can ask about.
         """
-        asked = from_query(query, self.base)
-        here.library.scenario(asked.base, (self.kind,))
-        here.answers.scenario(Question(asked.base))
-        return asked
+        question = from_query(query, self.base)
+        here.library.scenario(question.base, (self.kind,))
+        here.answers.scenario(Question(question.base))
+        return question
 
-    def drawn(self, here: Here, query: str) -> "Component":
-        """The fields with the values of the question of an address, and the places of the answer."""
-        try:
-            return self._drawn(here, self.question(here, query))
-        except UserError as error:
-            return html.Div([parts.unread(error), self._drawn(here, Question(self.base))])
+    def draw(self, here: Here, query: str) -> "Component":
+        """The fields with the values of the question of an address, and the places of the answer.
 
-    def _drawn(self, here: Here, question: Question) -> "Component":
+        Raises:
+            UserError: as `question`.
+        """
+        question = self.question(here, query)
         shown = self._shown(_with_changes(here, question))
-        base = dmc.Select(
-            id=f"{self.name}-base", label="Scenario", data=here.library.of_kind(self.kind), value=question.base,
-            searchable=True, allowDeselect=False,
-        )  # fmt: skip
+        base = parts.choice(f"{self.name}-base", "Scenario", here.library.of_kind(self.kind), question.base)
         groups = [self._group(caption, group, shown) for caption, group in self.groups.items()]
         numbers = html.Div(id=f"{self.name}-numbers", className="answer", **{"aria-live": "polite"})
         figures = html.Div(id=f"{self.name}-figures")
         return html.Div(
             [
                 html.Form([base, *groups], className="form", **{"aria-label": "Scenario"}),
-                html.Div([_waited_for(numbers), _waited_for(figures)]),
+                html.Div([_dimmed_while_loading(numbers), _dimmed_while_loading(figures)]),
                 dcc.Store(id=f"{self.name}-query"),
                 dcc.Store(id=f"{self.name}-asked", data=dict(question.changes)),
                 dcc.Store(id=f"{self.name}-followed", data=self._followed(here, question, shown)),
@@ -86,7 +77,7 @@ class Form:
         )
 
     def _group(self, caption: str, group: Sequence[Field], shown: Values) -> "Component":
-        drawn = [one.drawn(self.name, shown[one.key], not self._applies(one.key, shown)) for one in group]
+        drawn = [one.draw(self.name, shown[one.key], not self._applies(one.key, shown)) for one in group]
         return dmc.Fieldset(html.Div(drawn, className="pair"), legend=caption)
 
     def connect(self, app: Dash, here: Here, numbers: "Draw", figures: "Draw") -> None:
@@ -94,7 +85,7 @@ class Form:
         keep_in_address(app, f"{self.name}-query")
         fields.connect_sizes(app, self.name)
         self._hide(app)
-        draw_anew(app, f"{self.name}-base")
+        open_with(app, f"{self.name}-base")
 
         @app.callback(
             Output(f"{self.name}-numbers", "children"),
@@ -111,28 +102,22 @@ class Form:
             keys = [one["id"]["key"] for one in ctx.inputs_list[0]]
             given = {key: value if mark is None else mark for key, value, mark in zip(keys, values, marks, strict=True)}
             try:
-                question = self._asked(here, base, given, asked, followed)
+                question = self.ask(here, base, given, asked, followed)
                 drawn = numbers(here.answers.predict(question))
             except UserError as error:
-                by_key, _ = fields.told(error, keys)
-                return self._refusal(error), no_update, "stale", [by_key.get(key) for key in keys], no_update
+                faults = {key: rest.lstrip(" =:") for key, rest in fields.faults_by_key(error, keys)}
+                return self._refusal(error), no_update, "stale", [faults.get(key) for key in keys], no_update
             followed = self._follow(here, question, given, _moved(given, followed))
-            return [*drawn, *self._leads(question)], question.query(), "", [None] * len(keys), followed
+            onward = parts.link_row("Go on", [explain_link(question), compare_link(question)])
+            drawn = [*drawn, downloads.links(question), onward]
+            return drawn, question.query(), "", [None] * len(keys), followed
 
         @app.callback(Output(f"{self.name}-figures", "children"), Input(f"{self.name}-query", "data"))
         def draw(query: str | None) -> Any:
-            if query is None:
-                return no_update
-            return figures(here.answers.predict(from_query(query, self.base)))
-
-    def _leads(self, question: Question) -> "list[Component]":
-        """Where the question may be taken: to files, to other pages."""
-        return [downloads.links(question), parts.row("Go on", [to(question) for to in self.onward])]
+            return no_update if query is None else figures(here.answers.predict(from_query(query, self.base)))
 
     def _hide(self, app: Dash) -> None:
         """Fields that say nothing beside what the others say are not shown; they are drawn as they begin."""
-        if not any(one.applies for one in self.fields.values()):
-            return
 
         @app.callback(
             Output({"form": self.name, "key": ALL, "part": "around"}, "hidden"),
@@ -147,20 +132,24 @@ class Form:
         says = self.fields[key].applies
         return says is None or says(given)
 
-    def _asked(self, here: Here, base: str, given: Values, asked: Values, followed: Values) -> Question:
-        """The changes of the address that have no field, as far as they still mean something, and the fields' own.
+    def ask(self, here: Here, base: str, given: Values, asked: Values, followed: Values) -> Question:
+        """The question of the fields' values: changes that were `asked` in the address and have no field, as far as
+        they still mean something, and the fields' own.
 
         A field that shows what follows from others, as it was `followed` before, changes nothing.
+
+        Raises:
+            UserError: a pasted text cannot be read, or a change is none.
         """
         table, where = here.library.scenario(base)
         kept = {key: value for key, value in asked.items() if key not in self.fields}
         values = here.answers.values(Question(base, kept))
-        told = {key: value for key, value in given.items() if self._applies(key, given)}
-        told = {key: value for key, value in told.items() if key not in followed or followed[key] != value}
-        own = fields.changes(self.fields, values, fields.read(self.fields, told))
+        new = {key: value for key, value in given.items() if key not in followed or followed[key] != value}
+        new = {key: value for key, value in new.items() if self._applies(key, given)}
+        own = fields.changes(self.fields, values, fields.read(self.fields, new))
         after = changed(changed(table, kept, where), own, where)
         left = {key: value for key in kept if (value := value_at(after, key)) is not None}
-        return Question(base).changed({**left, **own})
+        return Question(base).with_changes({**left, **own})
 
     def _shown(self, values: Values) -> dict[str, Any]:
         """What the fields show of a scenario."""
@@ -172,8 +161,8 @@ class Form:
         for key, field in self.fields.items():
             free = key not in question.changes and key not in moved and not field.pasted and self._applies(key, given)
             if free and given.get(key) not in (shown[key], _in_field(shown[key])):
-                told = {"checked" if field.switch else "value": _in_field(shown[key])}
-                set_props({"form": self.name, "key": key}, told)
+                prop = "checked" if field.switch else "value"
+                set_props({"form": self.name, "key": key}, {prop: _in_field(shown[key])})
         return self._followed(here, question, shown)
 
     def _followed(self, here: Here, question: Question, shown: Values) -> dict[str, Any]:
@@ -184,8 +173,8 @@ class Form:
     def _refusal(self, error: UserError) -> "Component":
         """Every fault in full, with the caption and label of its field: the field itself may be out of sight."""
         labels = {one.key: f"{caption}, {one.label}" for caption, group in self.groups.items() for one in group}
-        lines = [html.P(line) for line in fields.called(error, labels)]
-        return dmc.Alert(lines, title="This cannot be simulated", color="red", className="refusal")
+        lines = [rest if key is None else labels[key] + rest for key, rest in fields.faults_by_key(error, labels)]
+        return parts.alert("This cannot be simulated", lines, className="refusal")
 
 
 def _moved(given: Values, followed: Values) -> set[str]:
@@ -200,8 +189,8 @@ def _in_field(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _waited_for(part: Any) -> "Component":
-    """What shows when it takes long; a figure that changes itself stays in sight, as does what is overtaken."""
+def _dimmed_while_loading(part: Any) -> "Component":
+    """A circle shows when it takes long; a figure that changes itself stays in sight, as does what is overtaken."""
     return dcc.Loading(
         part, type="circle", delay_show=500, target_components={part.id: "children"},
         overlay_style={"visibility": "visible", "opacity": 0.4},
@@ -218,16 +207,3 @@ def _with_changes(here: Here, question: Question) -> Values:
         return changed(table, question.changes, "address")
     except UserError:
         return table
-
-
-def draw_anew(app: Dash, base: str) -> None:
-    """Another scenario in the Select of this id is another page: its fields are drawn with what it says."""
-    app.clientside_callback(
-        f"""(base) => {{
-            dash_clientside.set_props("{ADDRESS}", {{search: "?base=" + encodeURIComponent(base)}});
-            return dash_clientside.no_update;
-        }}""",
-        Output(base, "id"),
-        Input(base, "value"),
-        prevent_initial_call=True,
-    )

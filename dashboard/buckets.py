@@ -6,7 +6,6 @@ bucket left out: another bucket is another place on the same curve.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,31 +26,27 @@ _LARGEST = 32 * 2**30
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The sizes of a curve in bytes; `least_bytes` and `most_bytes` are what is allowed, None where nothing limits."""
-
-    tried: tuple[int, ...]
-    least_bytes: int | None
-    most_bytes: int | None
-
-
-@dataclass(frozen=True)
 class Curve:
-    """Seconds of the update by size as far as known; None where a size is refused."""
+    """Seconds of the update by size as far as known; None where a size is refused.
+
+    Sizes are bytes; `least_bytes` and `most_bytes` are what is allowed, None where nothing limits.
+    """
 
     of: str
-    sizes: Sizes
+    sizes: tuple[int, ...]
+    least_bytes: int | None
+    most_bytes: int | None
     update_s: tuple[float | None, ...] = ()
 
     @property
     def done(self) -> bool:
         """Whether every size was tried."""
-        return len(self.update_s) == len(self.sizes.tried)
+        return len(self.update_s) == len(self.sizes)
 
     @property
     def known(self) -> list[tuple[int, float]]:
         """Sizes and seconds."""
-        return [(size, s) for size, s in zip(self.sizes.tried, self.update_s, strict=False) if s is not None]
+        return [(size, s) for size, s in zip(self.sizes, self.update_s, strict=False) if s is not None]
 
     def to_json(self) -> dict[str, Any]:
         """The curve as plain values, and whether it is done."""
@@ -64,60 +59,34 @@ class Curve:
         Raises:
             KeyError: it is none.
         """
-        sizes = values["sizes"]
-        own = Sizes(tuple(sizes["tried"]), sizes["least_bytes"], sizes["most_bytes"])
-        return cls(values["of"], own, tuple(values["update_s"]))
+        sizes, update_s = tuple(values["sizes"]), tuple(values["update_s"])
+        return cls(values["of"], sizes, values["least_bytes"], values["most_bytes"], update_s)
 
 
-def without_bucket(question: Question) -> Question:
-    """The same question, whatever its bucket."""
-    return Question(question.base, {key: value for key, value in question.changes.items() if key != KEY})
+def new_curve(question: Question, resolved: Resolved) -> Curve:
+    """The curve of a question that was answered, before its first point; it is the same whatever the bucket.
 
-
-def begun(question: Question, resolved: Resolved) -> Curve:
-    """The curve of a question that was answered, before its first point."""
-    return Curve(without_bucket(question).query(), sizes_of(resolved))
-
-
-def grown(curve: Curve, question: Question, answers: Answers) -> Curve:
-    """The curve with some more points."""
-    first = len(curve.update_s)
-    sizes = curve.sizes.tried[first : first + _AT_A_TIME]
-    return replace(curve, update_s=(*curve.update_s, *(_seconds(question, size, answers) for size in sizes)))
-
-
-def _seconds(question: Question, bucket_bytes: int, answers: Answers) -> float | None:
-    try:
-        prediction = answers.predict(question.changed({KEY: bucket_bytes}))
-    except UserError:
-        return None
-    assert isinstance(prediction, Prediction)
-    return prediction.report.update_time_s
-
-
-def sizes_of(resolved: Resolved) -> Sizes:
-    """Sizes evenly apart on a logarithmic scale, from the smallest to the largest that is allowed and makes sense."""
+    Sizes are evenly apart on a logarithmic scale, from the smallest to the largest that is allowed and makes sense.
+    """
     plan = resolved.plan
     served = isinstance(plan, UpdatePlan)
     least = int(resolved.weights.aligned().max()) if served else None
-    most = _room(resolved)
+    most = _most_bytes(resolved)
     low = max(least or 2**20, plan.total_bytes // _MOST_BUCKETS)
     high = max(min(most or _LARGEST, max(_LARGEST, low)), low)
     if not served:
         high = max(min(high, plan.total_bytes), low) if most is None or most >= low else most
-    return Sizes(_apart(low, high), least, most)
+    changes = {key: value for key, value in question.changes.items() if key != KEY}
+    return Curve(Question(question.base, changes).query(), _between(low, high), least, most)
 
 
-def _apart(low: int, high: int) -> tuple[int, ...]:
+def _between(low: int, high: int) -> tuple[int, ...]:
     """Whole MiB where that is fine enough, and both ends."""
-    between = np.geomspace(low, high, POINTS)[1:-1]
-    rounded = [round(size / 2**20) * 2**20 for size in between.tolist()]
-    inside = [size for size in rounded if low < size < high]
-    sizes = sorted({low, *inside, high})
-    return tuple(size for size, following in pairwise([*sizes, 2**62]) if following > size)
+    inside = [round(size / 2**20) * 2**20 for size in np.geomspace(low, high, POINTS)[1:-1].tolist()]
+    return tuple(sorted({low, *(size for size in inside if low < size < high), high}))
 
 
-def _room(resolved: Resolved) -> int | None:
+def _most_bytes(resolved: Resolved) -> int | None:
     """The largest bucket that fits in device memory; None where engines have no buffers."""
     plan, update = resolved.plan, resolved.scenario.update
     if isinstance(plan, TransferPlan):
@@ -126,3 +95,19 @@ def _room(resolved: Resolved) -> int | None:
     whatever_fits = update.model_copy(update={"bucket": None, "max_bucket": 2**60})
     scenario = resolved.scenario.model_copy(update={"update": whatever_fits})
     return Resolved(scenario, resolved.where, resolved.memo).bucket.bytes
+
+
+def grow(curve: Curve, question: Question, answers: Answers) -> Curve:
+    """The curve with some more points."""
+    first = len(curve.update_s)
+    sizes = curve.sizes[first : first + _AT_A_TIME]
+    return replace(curve, update_s=(*curve.update_s, *(_seconds(question, size, answers) for size in sizes)))
+
+
+def _seconds(question: Question, bucket_bytes: int, answers: Answers) -> float | None:
+    try:
+        prediction = answers.predict(question.with_changes({KEY: bucket_bytes}))
+    except UserError:
+        return None
+    assert isinstance(prediction, Prediction)
+    return prediction.report.update_time_s

@@ -5,8 +5,8 @@
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from dash import html
 from flask import Flask, Response, request
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 def links(question: Question) -> "Component":
     """Links to all files of a question."""
-    return parts.links("Download", {_address(name, question): caption for name, caption in _CAPTIONS.items()})
+    return parts.link_row("Download", [link(question, name, file.caption) for name, file in _FILES.items()])
 
 
-def scenario_link(question: Question, text: str) -> html.A:
-    """A link to the scenario file of a question."""
-    return html.A(text, href=_address("scenario.toml", question))
+def link(question: Question, name: str, text: str) -> html.A:
+    """A link to a file of a question: the browser asks for it anew."""
+    return html.A(text, href=f"/download/{name}{question.query()}")
 
 
 def connect(server: Flask, here: Here) -> None:
@@ -42,74 +42,55 @@ def connect(server: Flask, here: Here) -> None:
             question = from_query(request.query_string.decode(errors="replace"), "")
             if name not in _FILES:
                 raise unknown("address", "download", name, _FILES)
-            data = _FILES[name](here, question)
+            data = _FILES[name].make(here, question)
         except UserError as error:
             return Response(f"{error}\n", 400, mimetype="text/plain")
-        response = Response(data, mimetype=_TYPES[name.rpartition(".")[2]])
-        response.headers.set("Content-Disposition", "attachment", filename=_saved(question, name))
+        response = Response(data, mimetype=_FILES[name].type)
+        response.headers.set("Content-Disposition", "attachment", filename=_file_name(question, name))
         return response
 
 
-def scenario_toml(here: Here, question: Question) -> bytes:
-    """A scenario file that says what the question asks; files that it names are beside its base.
+def _file_name(question: Question, name: str) -> str:
+    """The name that the file is saved under: that of the scenario, in letters that any file system takes."""
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in question.base)
+    return f"{safe}-{name}" if name != "scenario.toml" else f"{safe}.toml"
 
-    Raises:
-        UserError: it asks something that is not allowed.
-    """
+
+class _File(NamedTuple):
+    """`make` gives what is in it, or raises a UserError where the question has no answer."""
+
+    caption: str
+    type: str
+    make: Callable[[Here, Question], bytes]
+
+
+def _scenario(here: Here, question: Question) -> bytes:
+    """A scenario file that says what the question asks; files that it names are beside its base."""
     here.answers.scenario(question)
     table, where = here.library.scenario(question.base)
     return to_toml(changed(table, question.changes, where)).encode()
 
 
-def report_json(here: Here, question: Question) -> bytes:
-    """The report, as `runcast simulate --json` writes it.
-
-    Raises:
-        UserError: the question has no answer.
-    """
+def _report(here: Here, question: Question) -> bytes:
+    """The report, as `runcast simulate --json` writes it."""
     return (json.dumps(here.answers.predict(question).report.to_json(), indent=1) + "\n").encode()
 
 
-def timeline_csv(here: Here, question: Question) -> bytes:
-    """The spans, by place: a class of ranks that act alike stands once.
-
-    Raises:
-        UserError: the question has no answer.
-    """
+def _timeline(here: Here, question: Question) -> bytes:
+    """The spans, by place: a class of ranks that act alike stands once."""
     return spans_csv(here.answers.predict(question).timeline).encode()
 
 
-def trace_json(here: Here, question: Question) -> bytes:
-    """The trace that ui.perfetto.dev opens, compressed.
-
-    Raises:
-        UserError: the question has no answer.
-    """
+def _trace(here: Here, question: Question) -> bytes:
+    """The trace that ui.perfetto.dev opens, compressed."""
     prediction = here.answers.predict(question)
     text = json.dumps(trace(prediction.timeline, prediction.shown_ranks), separators=(",", ":"))
     return gzip.compress(text.encode(), compresslevel=5, mtime=0)
 
 
-_FILES: Mapping[str, Callable[[Here, Question], bytes]] = {
-    "scenario.toml": scenario_toml,
-    "report.json": report_json,
-    "timeline.csv": timeline_csv,
-    "trace.json.gz": trace_json,
+_FILES = {
+    "scenario.toml": _File("scenario (TOML)", "application/toml", _scenario),
+    "report.json": _File("report (JSON)", "application/json", _report),
+    "timeline.csv": _File("timeline (CSV)", "text/csv", _timeline),
+    "trace.json.gz": _File("trace (Perfetto)", "application/gzip", _trace),
 }
-_CAPTIONS = {
-    "scenario.toml": "scenario (TOML)",
-    "report.json": "report (JSON)",
-    "timeline.csv": "timeline (CSV)",
-    "trace.json.gz": "trace (Perfetto)",
-}
-_TYPES = {"toml": "application/toml", "json": "application/json", "csv": "text/csv", "gz": "application/gzip"}
-
-
-def _address(name: str, question: Question) -> str:
-    return f"/download/{name}{question.query()}"
-
-
-def _saved(question: Question, name: str) -> str:
-    """The name that the file is saved under: that of the scenario, in letters that any file system takes."""
-    safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in question.base)
-    return f"{safe}-{name}" if name != "scenario.toml" else f"{safe}.toml"

@@ -17,6 +17,7 @@ from ..simulator.base.errors import UserError, fault
 from ..simulator.base.units import parse
 from ..simulator.models import read_keys
 from ..simulator.scenario import value_at
+from . import parts
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -46,39 +47,39 @@ class Field:
 
     def shown(self, value: Any) -> Any:
         """A value of a scenario as the input shows it: sizes with a unit, a changed machine by its base."""
-        if self.pasted:
-            return pasted_text(value)
+        if self.pasted:  # what is no table, such as the name of a file, is not shown
+            return json.dumps(value, indent=1, ensure_ascii=False) if isinstance(value, Mapping) else ""
         if isinstance(value, Mapping):
             return value.get("base")
         return size_text(value) if self.size and isinstance(value, int | float) else value
 
-    def drawn(self, form: str, value: Any, hidden: bool) -> "Component":
+    def draw(self, form: str, value: Any, hidden: bool) -> "Component":
         """The input with a value as it is shown, and what else belongs to it."""
-        one = (
-            html.Div([self._input(form, value), _slider(form, self, value)], className="across")
-            if self.size
-            else self._input(form, value)
-        )
+        one = self._input(form, value)
+        if self.size:
+            one = html.Div([one, _slider(form, self, value)], className="across")
         if self.applies is None:
             return one
         return html.Div(one, id={"form": form, "key": self.key, "part": "around"}, hidden=hidden)
 
     def _input(self, form: str, value: Any) -> "Component":
-        told = {"id": {"form": form, "key": self.key}, "label": self.label, "description": self.help or None}
+        common: dict[str, Any] = {
+            "id": {"form": form, "key": self.key},
+            "label": self.label,
+            "description": self.help or None,
+        }
         if self.switch:
-            return dmc.Switch(checked=bool(value), **told)
+            return dmc.Switch(checked=bool(value), **common)
         if self.options:
             choices = list(dict.fromkeys([*self.options, *([value] if value else [])]))
-            return dmc.Select(data=choices, value=value, searchable=len(choices) > 8, allowDeselect=False, **told)
-        if self.whole:
-            return dmc.NumberInput(value=value, min=self.least, **_AS_TYPED, **told)
-        if self.share:
-            return dmc.NumberInput(value=value, min=0, max=1, step=0.1, **_AS_TYPED, **told)
+            return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **common)
+        if self.whole or self.share:
+            limits = {"min": self.least} if self.whole else {"min": 0, "max": 1, "step": 0.1}
+            return dmc.NumberInput(value=value, **limits, **_AS_TYPED, **common)
         if self.pasted:
-            return dmc.Textarea(
-                value=value, debounce=400, autosize=True, maxRows=12, spellCheck=False, className="whole", **told
-            )
-        return dmc.TextInput(value="" if value is None else str(value), debounce=400, **told)
+            size = {"autosize": True, "maxRows": 12, "className": "whole"}
+            return dmc.Textarea(value=value, debounce=400, spellCheck=False, **size, **common)
+        return dmc.TextInput(value="" if value is None else str(value), debounce=400, **common)
 
 
 _AS_TYPED = {"clampBehavior": "none", "debounce": 400}
@@ -101,13 +102,13 @@ def read(fields: Mapping[str, Field], given: Mapping[str, Any]) -> dict[str, Any
     Raises:
         UserError: a pasted text is no JSON object, or too long; a line per fault.
     """
-    return {key: pasted(value, key) if fields[key].pasted and value else value for key, value in given.items()}
+    return {key: read_pasted(value, key) if fields[key].pasted and value else value for key, value in given.items()}
 
 
 def changes(fields: Mapping[str, Field], table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say something else than the values of the scenario do; empty ones say nothing."""
-    shown = {key: fields[key].shown(value_at(table, key)) for key in given if not fields[key].pasted}
-    shown |= {key: value_at(table, key) for key in given if fields[key].pasted}
+    said = {key: value_at(table, key) for key in given}
+    shown = {key: value if fields[key].pasted else fields[key].shown(value) for key, value in said.items()}
     return {key: value for key, value in given.items() if value not in (None, "") and value != shown[key]}
 
 
@@ -150,19 +151,7 @@ def connect_sizes(app: Dash, form: str) -> None:
     )
 
 
-def told(error: UserError, keys: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-    """Faults by the field that they are about, and those about none."""
-    found = list(_by_key(error, list(keys)))
-    by_key = {key: rest.lstrip(" =:") for key, rest in found if key is not None}
-    return by_key, [rest for key, rest in found if key is None]
-
-
-def called(error: UserError, labels: Mapping[str, str]) -> list[str]:
-    """All faults, with labels in place of the keys that have one."""
-    return [rest if key is None else f"{labels[key]}{rest}" for key, rest in _by_key(error, labels)]
-
-
-def _by_key(error: UserError, keys: Iterable[str]) -> Iterator[tuple[str | None, str]]:
+def faults_by_key(error: UserError, keys: Iterable[str]) -> Iterator[tuple[str | None, str]]:
     """Each fault without its file: the key of a field with what follows it, or all of what is about none."""
     for line in error.faults:
         rest = line.partition(": ")[2] or line
@@ -176,7 +165,7 @@ MOST_PASTED = 16_000
 """Characters of one text: configs have some 2,000, and an address must hold it."""
 
 
-def pasted(text: str, key: str) -> dict[str, Any]:
+def read_pasted(text: str, key: str) -> dict[str, Any]:
     """The config that a text is, without keys that say nothing of the model's size, so that an address can hold it.
 
     Raises:
@@ -192,11 +181,6 @@ def pasted(text: str, key: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UserError(fault("form", key, table, "expected a JSON object: {...}"))
     return read_keys(_said(table), f"form: {key}")
-
-
-def pasted_text(table: Any) -> str:
-    """A table as text to be edited; nothing for what is no table, such as the name of a file."""
-    return json.dumps(table, indent=1, ensure_ascii=False) if isinstance(table, Mapping) else ""
 
 
 def _said(value: Any) -> Any:

@@ -1,13 +1,14 @@
-"""Pieces that pages are made of: numbers with their names, figures with a heading, notes."""
+"""Pieces that pages are made of: numbers with their names, figures with a heading, choices, alerts, notes, links."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from ..simulator.base.errors import UserError
+from ..simulator.base.units import format_bytes, format_energy, format_named, format_rate, format_seconds, format_usd
+from ..simulator.report.report import Metric, Report
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -18,25 +19,57 @@ CONFIG = {
     "responsive": True,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "toImage"],
 }
+_BY_UNIT = {"s": format_seconds, "B": format_bytes, "B/s": format_rate, "USD": format_usd, "J": format_energy}
+_NAMES = {"mfu": "MFU", "peak_memory_bytes": "Memory", "effective_bytes_per_s": "Rate", "tokens_per_s": "Tokens/s"}
+"""Of metrics that people call otherwise than their columns."""
 
 
-def heading(name: str, about: str) -> "Component":
-    """The h1 of a page, and what the page is for."""
-    return html.Header([html.H1(name), html.P(about, className="about")])
+class Card(NamedTuple):
+    """A number with its name, small print below it, and what it means."""
+
+    name: str
+    value: str
+    small: str = ""
+    meaning: str = ""
 
 
-def numbers(rows: Iterable[tuple[str, str, str]]) -> "Component":
-    """Names, values, and small print below each."""
-    cards = [
-        html.Div([html.Dt(name), html.Dd([value, html.Small(_unbroken(small)) if small else None])], className="number")
-        for name, value, small in rows
-    ]
-    return html.Dl(cards, className="numbers")
+def cards(report: Report, notes: Mapping[str, str]) -> list[Card]:
+    """Metrics of a report by their names, with small print for each."""
+    metrics = {one.name: one for one in report.shown()}
+    return [Card(_name(name), _value(metrics[name], report), note, metrics[name].meaning)
+            for name, note in notes.items()]  # fmt: skip
+
+
+def _name(metric: str) -> str:
+    words = re.sub("_(s|usd|j|bytes|fraction)$", "", metric).replace("_", " ")
+    return _NAMES.get(metric, words.capitalize())
+
+
+def _value(metric: Metric, report: Report) -> str:
+    value = metric.value(report)
+    if value is None or isinstance(value, str):
+        return value or "unknown"
+    return _BY_UNIT[metric.unit](value) if metric.unit in _BY_UNIT else format_named(metric.name, value)
+
+
+def numbers(found: Iterable[Card | tuple[str, ...]]) -> "Component":
+    """Cards beside each other; what a number means is told under the mouse."""
+    drawn = [
+        html.Div([html.Dt(name), html.Dd([value, html.Small(_unbroken(small)) if small else None])],
+                 className="number", **({"title": meaning} if meaning else {}))
+        for name, value, small, meaning in (Card(*one) for one in found)
+    ]  # fmt: skip
+    return html.Dl(drawn, className="numbers")
 
 
 def _unbroken(text: str) -> str:
     """Text in which no line ends between a number and its unit."""
     return re.sub(r"(?<=\d) (?=[%A-Za-z])", "\u00a0", text)
+
+
+def interval(low_s: float, high_s: float) -> str:
+    """The 90 % interval of a time."""
+    return f"90 %: {format_seconds(low_s)} to {format_seconds(high_s)}"
 
 
 def headed(caption: str, level: int = 2) -> "Component":
@@ -61,23 +94,39 @@ def figures(drawn: Mapping[str, Any]) -> "list[Component]":
     return [figure(caption, one) for caption, one in drawn.items()]
 
 
-def unread(error: UserError) -> "Component":
-    """What a page says whose address asks what it cannot show."""
-    lines = [*error.faults, "This is the scenario that the page begins with."]
-    return dmc.Alert([html.P(line) for line in lines], title="The address cannot be followed", color="red")
+def choice(id: Any, label: str, data: Any, value: Any, **more: Any) -> "Component":
+    """A choice that one finds by typing; `data` are texts, or as `groups` and `options` give them."""
+    return dmc.Select(
+        id=id, label=label, data=data, value=value, **({"searchable": True, "allowDeselect": False} | more)
+    )
 
 
-def said(lines: Iterable[str]) -> "Component":
-    """Notes, and what else is small print."""
+def options(labels: Mapping[str, str]) -> list[dict[str, str]]:
+    """Values of a choice, and what each is called."""
+    return [{"value": value, "label": label} for value, label in labels.items()]
+
+
+def groups(labels: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Options below captions; those without any are left out."""
+    return [{"group": caption, "items": options(some)} for caption, some in labels.items() if some]
+
+
+def button(text: str, id: Any, **more: Any) -> "Component":
+    """A small button of plain looks."""
+    return dmc.Button(text, id=id, **({"variant": "default", "size": "xs"} | more))
+
+
+def alert(title: str, lines: "Iterable[str | Component]", color: str = "red", **more: Any) -> "Component":
+    """What is wrong, or missing, a line each, as text."""
+    return dmc.Alert([html.P(line) for line in lines], title=title, color=color, **more)
+
+
+def notes(lines: Iterable[str]) -> "Component":
+    """What is small print, a line each."""
     return html.Div([html.P(line, className="said") for line in lines])
 
 
-def links(caption: str, places: Mapping[str, str]) -> "Component":
-    """Names by their addresses, in a row behind a caption. The browser asks for them anew: they may be files."""
-    return row(caption, [html.A(name, href=href) for href, name in places.items()])
-
-
-def row(caption: str, links: "Iterable[Component]") -> "Component":
+def link_row(caption: str, links: "Sequence[Component]") -> "Component":
     """Links behind a caption."""
-    found = html.Ul([html.Li(link) for link in links])
-    return html.Nav([html.Span(caption), found], className="links", **{"aria-label": caption})
+    items = html.Ul([html.Li(link) for link in links])
+    return html.Nav([html.Span(caption), items], className="links", **{"aria-label": caption})

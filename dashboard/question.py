@@ -28,7 +28,7 @@ class Question:
     base: str
     changes: Mapping[str, Any] = field(default_factory=dict)
 
-    def changed(self, changes: Mapping[str, Any]) -> "Question":
+    def with_changes(self, changes: Mapping[str, Any]) -> "Question":
         """The same with more changes, which must not name files.
 
         Raises:
@@ -41,7 +41,25 @@ class Question:
 
     def query(self) -> str:
         """As the query of an address; numbers and words as TOML writes them."""
-        return "?" + urlencode([("base", self.base), *((key, written(value)) for key, value in self.changes.items())])
+        return "?" + urlencode(
+            [("base", self.base), *((key, value_text(value)) for key, value in self.changes.items())]
+        )
+
+
+def pairs_of(query: str) -> list[tuple[str, str]]:
+    """Keys and values of an address.
+
+    Raises:
+        UserError: too long.
+    """
+    if len(query) > MOST_CHARACTERS:
+        raise UserError(f"the address has {len(query):,} characters; at most {MOST_CHARACTERS:,}")
+    return parse_qsl(query.removeprefix("?"), keep_blank_values=True)
+
+
+def choices_of(query: str) -> dict[str, str]:
+    """What an address says where it asks no question, none of it believed yet; of a flood, nothing."""
+    return dict(parse_qsl(query.removeprefix("?"))) if len(query) <= MOST_CHARACTERS else {}
 
 
 def from_query(query: str, base: str) -> Question:
@@ -50,15 +68,13 @@ def from_query(query: str, base: str) -> Question:
     Raises:
         UserError: too long, or a change that names a file.
     """
-    if len(query) > MOST_CHARACTERS:
-        raise UserError(f"the address has {len(query):,} characters; at most {MOST_CHARACTERS:,}")
-    pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True)
+    pairs = pairs_of(query)
     named = [value for key, value in pairs if key == "base"]
     lines = [f"{key}={value}" for key, value in pairs if key != "base"]
-    return Question(named[-1] if named else base).changed(parsed(lines))
+    return Question(named[-1] if named else base).with_changes(parsed(lines))
 
 
-def written(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value as text that `parsed` reads back."""
     plain = isinstance(value, str) and parsed([f"x={value}"])["x"] == value
     return value if plain else toml_value(value)
@@ -103,9 +119,7 @@ def from_sides_query(query: str, base: str) -> list[Question]:
     Raises:
         UserError: too long, or a change that names a file.
     """
-    if len(query) > MOST_CHARACTERS:
-        raise UserError(f"the address has {len(query):,} characters; at most {MOST_CHARACTERS:,}")
-    given = dict(parse_qsl(query.removeprefix("?"), keep_blank_values=True))
+    given = dict(pairs_of(query))
     return [from_query(given[name], base) for name in NAMES if name in given]
 
 
@@ -114,11 +128,6 @@ def explain_link(question: Question, text: str = "Explain this") -> html.A:
     return html.A(text, href=f"/explain{question.query()}")
 
 
-def onward(question: Question) -> html.A:
-    """A link to a question beside itself, to change one of both."""
-    return compare_link("Compare with …", question, question)
-
-
-def compare_link(text: str, *questions: Question) -> html.A:
-    """A link to questions beside each other."""
-    return html.A(text, href=f"/compare{sides_query(questions)}")
+def compare_link(question: Question, text: str = "Compare with …", other: Question | None = None) -> html.A:
+    """A link to two questions beside each other: by default one beside itself, to change one of both."""
+    return html.A(text, href=f"/compare{sides_query([question, other or question])}")

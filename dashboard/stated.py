@@ -4,46 +4,46 @@ Inputs have ids {"stated": form, "side": side, "part": part}, so that a form may
 shorthand: choosing one writes its changes below those that are there.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from dash import ALL, MATCH, Dash, Input, Output, State, html, no_update
+from dash import ALL, MATCH, Dash, Input, Output, State, no_update
 
 from ..simulator.base.errors import UserError, fault
 from ..simulator.scenario import parsed, what_ifs
-from . import fields
-from .answers import Library
-from .question import Question, written
+from . import fields, parts
+from .library import Library
+from .question import Question, value_text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-BASE, LINES, NAMED, BOX = "base", "lines", "named", "box"
+BASE, LINES, NAMED = "base", "lines", "named"
 _KINDS = {"train_step": "Training steps", "weight_update": "Weight updates", "rl_cycle": "RL cycles"}
 _SUBJECTS = {"machine": "The machine", "plan": "The plan of a training step", "update": "The weight update"}
 
 
-def drawn(
+def draw(
     form: str, side: str, legend: str, question: Question, library: Library, kinds: tuple[str, ...]
 ) -> "Component":
     """A scenario of some kinds to choose, its changes, and the what-ifs that have a name."""
-    scenarios = [{"group": _KINDS[kind], "items": _choices(library.of_kind(kind))} for kind in kinds]
+    scenarios = {_KINDS[kind]: {name: name for name in library.of_kind(kind)} for kind in kinds}
+    named = {
+        title: {one.name: one.name for one in what_ifs().values() if one.subject == subject}
+        for subject, title in _SUBJECTS.items()
+    }
     inputs = [
-        dmc.Select(
-            id=_id(form, side, BASE), label="Scenario", data=scenarios, value=question.base, searchable=True,
-            allowDeselect=False,
-        ),
+        parts.choice(_id(form, side, BASE), "Scenario", parts.groups(scenarios), question.base),
         dmc.Textarea(
             id=_id(form, side, LINES), label="Changes", description="One a line, key = value", value=text_of(question),
             placeholder="parallel.tp = 8", autosize=True, minRows=2, maxRows=10, spellCheck=False, debounce=500,
             classNames={"input": "typed"},
         ),
-        dmc.Select(
-            id=_id(form, side, NAMED), label="Add a named what-if", data=_named(), searchable=True, clearable=True,
-            placeholder="NDR 800", value=None,
-        ),
+        parts.choice(_id(form, side, NAMED), "Add a named what-if", parts.groups(named), None, placeholder="NDR 800",
+                     clearable=True, allowDeselect=True),
     ]  # fmt: skip
-    return dmc.Fieldset(inputs, legend=legend, id=_id(form, side, BOX))
+    return dmc.Fieldset(inputs, legend=legend)
 
 
 def inputs(form: str) -> list[Input]:
@@ -67,14 +67,14 @@ def connect(app: Dash, form: str) -> None:
         prevent_initial_call=True,
     )
     def write(name: str | None, text: str | None) -> tuple[Any, Any]:
-        return (with_what_if(text or "", name), None) if name and name in what_ifs() else (no_update, no_update)
+        return (add_what_if(text or "", name), None) if name and name in what_ifs() else (no_update, no_update)
 
 
-def with_what_if(text: str, name: str) -> str:
+def add_what_if(text: str, name: str) -> str:
     """Lines with those of a named what-if; of a key that is there already, the what-if's stands."""
     changes = what_ifs()[name].changes
     kept = [line for line in text.splitlines() if line.strip() and line.partition("=")[0].strip() not in changes]
-    return "\n".join([*kept, *(f"{key} = {written(value)}" for key, value in changes.items())])
+    return "\n".join([*kept, text_of(Question("", changes))])
 
 
 def question_of(base: str, text: str | None) -> Question:
@@ -88,35 +88,24 @@ def question_of(base: str, text: str | None) -> Question:
     if len(changes) < len(lines):
         keys = [line.partition("=")[0].strip() for line in lines]
         again = next(key for key in keys if keys.count(key) > 1)
-        raise UserError(fault("changes", again, written(changes[again]), "is there twice: one line a key"))
-    return Question(base).changed(changes)
+        raise UserError(fault("changes", again, value_text(changes[again]), "is there twice: one line a key"))
+    return Question(base).with_changes(changes)
 
 
 def text_of(question: Question) -> str:
     """The changes of a question, one a line."""
-    return "\n".join(f"{key} = {written(value)}" for key, value in question.changes.items())
+    return "\n".join(f"{key} = {value_text(value)}" for key, value in question.changes.items())
 
 
-def told(error: UserError) -> str:
-    """The faults of a side, one a line, without the place of its file."""
-    return "\n".join(fields.told(error, ())[1])
-
-
-def refusal(lines: str) -> "Component":
+def refusal(lines: Iterable[str]) -> "Component":
     """What an answer says where a side has faults."""
-    return dmc.Alert([html.P(line) for line in lines.splitlines()], title="This cannot be simulated", color="red")
+    return parts.alert("This cannot be simulated", lines)
+
+
+def faults(error: UserError) -> list[str]:
+    """The faults of a side, without the place of its file."""
+    return [rest for _, rest in fields.faults_by_key(error, ())]
 
 
 def _id(form: str, side: Any, part: str) -> dict[str, Any]:
     return {"stated": form, "side": side, "part": part}
-
-
-def _choices(names: list[str]) -> list[dict[str, str]]:
-    return [{"value": name, "label": name} for name in names]
-
-
-def _named() -> list[dict[str, Any]]:
-    return [
-        {"group": title, "items": _choices([one.name for one in what_ifs().values() if one.subject == subject])}
-        for subject, title in _SUBJECTS.items()
-    ]

@@ -1,13 +1,18 @@
-"""Tables of text with a heading, each to be downloaded as CSV; cells that differ may be marked."""
+"""Tables that are taken along as CSV: plain ones, and ones to filter and sort. Cells are text, never markup."""
 
+import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from csv import writer
 from io import StringIO
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from dash import html
+import dash_ag_grid as dag
+from dash import Dash, Input, Output, html
+
+from . import parts
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -29,10 +34,11 @@ def table(
     body = html.Tbody([_row(i, row, marked) for i, row in enumerate(rows)])
     title = (html.H2 if level == 2 else html.H3)(caption)
     scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
+    file = "".join(c if c.isalnum() else "-" for c in caption.lower()).strip("-")
+    href = f"data:text/csv;charset=utf-8,{quote(csv(columns, rows))}"
     return html.Section(
         [title, html.Div(html.Table([head, body], className="table"), className="wide", **scrolled),
-         html.A("CSV", href=_href(columns, rows), download=f"{_file(caption)}.csv", className="download",
-                **{"aria-label": f"{caption} as CSV"})]
+         html.A("CSV", href=href, download=f"{file}.csv", className="download", **{"aria-label": f"{caption} as CSV"})]
     )  # fmt: skip
 
 
@@ -50,14 +56,73 @@ def _row(i: int, row: Row, marked: Collection[tuple[int, int]]) -> "Component":
     return html.Tr([html.Th(first, scope="row"), *cells])
 
 
-def _href(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    return f"data:text/csv;charset=utf-8,{quote(csv(columns, rows))}"
-
-
 def _plain(cell: Any) -> str:
     text = str(getattr(cell, "children", cell))
     return f"'{text}" if re.search(FORMULA, text) else text
 
 
-def _file(caption: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in caption.lower()).strip("-")
+# Tables of ag-grid, to filter and sort.
+
+_THEME = (
+    "themeQuartz.withParams({backgroundColor: 'var(--mantine-color-body)',"
+    " foregroundColor: 'var(--mantine-color-text)', borderColor: 'var(--mantine-color-default-border)',"
+    " accentColor: 'var(--mantine-primary-color-filled)', browserColorScheme: 'inherit', fontFamily: 'inherit',"
+    " fontSize: 13, spacing: 6})"
+)
+"""Colours are the page's, so that a table is light or dark with it."""
+ROW_PX, HEAD_PX, MOST_ROWS = 36, 52, 12
+
+
+def column(name: str, key: str, width_px: int = 130, format: str = "", **more: Any) -> dict[str, Any]:
+    """A column; `format` is d3's (`.1%`), and numbers have filters of their own."""
+    said = {"headerName": name, "field": key, "width": width_px, "filter": "agTextColumnFilter", "tooltipField": key}
+    if format:
+        said |= {"filter": "agNumberColumnFilter", "type": "rightAligned", "valueFormatter": number(format)}
+    return said | more
+
+
+def number(format: str, divisor: float = 1, unit: str = "", none: str = "–") -> dict[str, str]:
+    """How a column writes its numbers."""
+    value = f"d3.format('{format}')(params.value / {divisor}) + '{unit}'"
+    return {"function": f"params.value == null ? '{none}' : {value}"}
+
+
+def grid(
+    name: str,
+    caption: str,
+    columns: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    options: Mapping[str, Any] = MappingProxyType({}),
+    **properties: Any,
+) -> "Component":
+    """A table below its heading; `connect` gives it its button. `options` are more of ag-grid's own."""
+    height_px = HEAD_PX + ROW_PX * min(max(len(rows), 2), MOST_ROWS)
+    of_page = {
+        "theme": {"function": _THEME},
+        "rowHeight": ROW_PX,
+        "enableCellTextSelection": True,
+        "tooltipShowDelay": 400,
+        "animateRows": False,
+    }
+    export = {
+        "fileName": f"{name}.csv",
+        "processCellCallback": {"function": f"plainCell(params, {json.dumps(FORMULA)})"},
+        "processHeaderCallback": {"function": f"plainHead(params, {json.dumps(FORMULA)})"},
+    }
+    drawn = dag.AgGrid(
+        id={"grid": name}, columnDefs=list(columns), rowData=list(rows), csvExportParams=export,
+        defaultColDef={"sortable": True, "resizable": True}, dashGridOptions={**of_page, **options},
+        **{"style": {"height": height_px, "width": "100%"}, **properties},
+    )  # fmt: skip
+    button = parts.button("CSV", {"csv": name}, **{"aria-label": f"{caption} as CSV"})
+    return html.Section([html.Div([html.H2(caption), button], className="headed"), drawn])
+
+
+def connect(app: Dash, name: str) -> None:
+    """The button writes the rows that the table shows, filtered and in its order; numbers with all their digits."""
+    app.clientside_callback(
+        "(clicks) => Boolean(clicks)",
+        Output({"grid": name}, "exportDataAsCsv"),
+        Input({"csv": name}, "n_clicks"),
+        prevent_initial_call=True,
+    )

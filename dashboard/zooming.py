@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dash import Dash, Input, Output, Patch, State, dcc, no_update
+from dash import ClientsideFunction, Dash, Input, Output, Patch, State, dcc, no_update
 
 from ..simulator.figures.spans import Window
 from ..simulator.predict import AnyPrediction
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Draw = Callable[[AnyPrediction, Window], "go.Figure"]
 Seen = str | Sequence[float] | None
-"""What a browser says of a zoom, none of it believed yet; `SEEN_OF` makes it."""
+"""What a browser says of a zoom (assets/zoom.js), none of it believed yet."""
 MOST_SPANS = 5000
 """Exchanges of a step that are drawn apart: more make zooming slow, which draws what is seen anew."""
 
@@ -25,25 +25,12 @@ def store(graph: str) -> dcc.Store:
     return dcc.Store(id=f"{graph}-seen")
 
 
-SEEN_OF = """(moved) => {
-    if (!moved) return null;
-    if (moved["xaxis.autorange"]) return "all";
-    const seen = moved["xaxis.range"] || [moved["xaxis.range[0]"], moved["xaxis.range[1]"]];
-    return seen[0] === undefined ? null : [...seen];
-}"""
-"""What is seen after plotly told of a change: [from, to], "all", or null where it told of something else.
-
-What else it tells (its size, its colours) must not ask the server: a question that comes after the one of a zoom makes
-Dash drop the answer of that.
-"""
-
-
 def connect(app: Dash, here: Here, base: str, graph: str, query: str, draw: Draw) -> None:
     """A zoom into this graph draws the prediction of the query in that store for what is seen; `base` is the scenario
     of a query that names none.
     """
     app.clientside_callback(
-        f"(moved) => ({SEEN_OF})(moved) ?? window.dash_clientside.no_update",
+        ClientsideFunction("zoom", "one"),
         Output(f"{graph}-seen", "data"),
         Input(graph, "relayoutData"),
         prevent_initial_call=True,
@@ -56,7 +43,7 @@ def connect(app: Dash, here: Here, base: str, graph: str, query: str, draw: Draw
             return no_update
         prediction = here.answers.predict(from_query(asked, base))
         window = window_of(seen, prediction.timeline.makespan_s or 1.0)
-        return no_update if window is None else nearer(draw(prediction, window))
+        return no_update if window is None else patch(draw(prediction, window))
 
 
 def window_of(seen: Seen, whole_s: float) -> Window | None:
@@ -69,7 +56,7 @@ def window_of(seen: Seen, whole_s: float) -> Window | None:
     return Window(begin, end) if end > begin else None
 
 
-def nearer(figure: "go.Figure") -> Patch:
+def patch(figure: "go.Figure") -> Patch:
     """The bars of a figure, its window and its subtitle, for one that is drawn already."""
     changed = Patch()
     changed["data"] = figure.data

@@ -20,11 +20,13 @@ _MARGIN = 1.6
 """How far the axis goes beyond what was tried, as a factor."""
 
 
-def bucket_curve(curve: Curve, asked_bytes: int, asked_s: float) -> "go.Figure":
+def bucket_curve(curve: Curve, prediction: Prediction) -> "go.Figure":
     """Update time by bucket size; what was asked is marked, sizes that cannot be are shaded at both ends."""
     import plotly.graph_objects as go
 
-    known, least, most = curve.known, curve.sizes.least_bytes, curve.sizes.most_bytes
+    asked_s = prediction.report.update_time_s  # its bucket as the scenario says it: before anything is quantised
+    asked_bytes = prediction.resolved.scenario.update.bucket or prediction.report.bucket_bytes
+    known, least, most = curve.known, curve.least_bytes, curve.most_bytes
     hover = [f"{format_bytes(size)}: {format_seconds(s)}" for size, s in known]
     line = go.Scatter(x=[size for size, _ in known], y=[s for _, s in known], mode="lines+markers", name="update time",
                       line_color=BLUE, hovertext=hover, hoverinfo="text")  # fmt: skip
@@ -33,7 +35,7 @@ def bucket_curve(curve: Curve, asked_bytes: int, asked_s: float) -> "go.Figure":
     asked = go.Scatter(x=[asked_bytes], y=[asked_s], mode="markers", name="this bucket", marker=marker,
                        hovertext=[this], hoverinfo="text")  # fmt: skip
     figure = style(go.Figure([line, asked]), "Update time by bucket size", _subtitle(curve), CURVE_PX, showlegend=False)
-    sizes = [*curve.sizes.tried, asked_bytes, *(limit for limit in (least, most) if limit is not None)]
+    sizes = [*curve.sizes, asked_bytes, *(limit for limit in (least, most) if limit is not None)]
     low, high = min(sizes) / _MARGIN, max(sizes) * _MARGIN
     ticks = [2**power for power in range(10, 50) if low <= 2**power <= high]
     ticks = ticks[:: max(1, len(ticks) // 8)]
@@ -61,8 +63,8 @@ def _refuse(figure: "go.Figure", low: float, high: float, why: str, side: str) -
 
 
 def _subtitle(curve: Curve) -> str:
-    known, most = curve.known, curve.sizes.most_bytes
-    trying = "" if curve.done else f"trying {len(curve.sizes.tried)} sizes, {len(curve.update_s)} done; "
+    known, most = curve.known, curve.most_bytes
+    trying = "" if curve.done else f"trying {len(curve.sizes)} sizes, {len(curve.update_s)} done; "
     best = ""
     if known:
         size, seconds = min(known, key=lambda point: point[1])

@@ -1,7 +1,17 @@
-"""The pages, one file each, in the order of the menu."""
+"""The pages, one file each, in the order of the menu; the first one leads to them."""
 
+from dash import html
+
+from ..page import Page
 from . import calibration, compare, explain, sweeps, training, update, validation
-from .home import home
 
-_ASKING = (update.PAGE, training.PAGE, explain.PAGE, compare.PAGE, sweeps.PAGE, calibration.PAGE, validation.PAGE)
-PAGES = (home(_ASKING), *_ASKING)
+_PAGES = (update.PAGE, training.PAGE, explain.PAGE, compare.PAGE, sweeps.PAGE, calibration.PAGE, validation.PAGE)
+_ABOUT = "Forecasts of training steps and RL weight updates: how long, how sure, why, and what would make them faster."
+
+
+def _links(*_: object) -> html.Ul:
+    items = [html.Li([html.A(page.name, href=page.path), html.Span(page.menu)]) for page in _PAGES]
+    return html.Ul(items, className="pages")
+
+
+PAGES = (Page("/", "Start", "what to ask", _ABOUT, _links, title="runcast"), *_PAGES)

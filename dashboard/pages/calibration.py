@@ -1,12 +1,11 @@
 """Calibration: what a profile or a software stack says, how well that fits what was measured, and where it is from."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
-import dash_mantine_components as dmc
 from dash import Dash, Input, Output, dcc, html
 
 from ...simulator.answers.validate.beside import scored
@@ -17,18 +16,16 @@ from ...simulator.figures.profile_lines import FAMILIES, bands, family, lines, m
 from ...simulator.profile import PROVENANCE, Model, Parameter, Profile, Ratio, stack_chain, stack_names
 from ...simulator.profile.forms import quantity
 from ...simulator.profile.parameters import allowed
-from .. import grid, parts
-from ..measured import DEVICE, SOFTWARE, Measured
-from ..page import Here, Page
-from ..shell import keep_in_address
+from .. import parts, tables
+from ..library import DEVICE, SOFTWARE, Library
+from ..page import Here, Page, keep_in_address
+from ..question import choices_of
+from ..tables import column
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "What each device and software is taken to be, how well that fits measurements, and where numbers are from."
 NAME = "calibration"
-MOST_CHARACTERS = 1000
-"""Of a query that is read."""
 COEFFICIENTS, MODELS, PARAMETERS = (f"{NAME}-{table}" for table in ("coefficients", "models", "parameters"))
 _FIRST = "h100-sxm"
 _PANELS = 2
@@ -40,7 +37,6 @@ _NO_SAMPLES = (
     "measured. Errors above are of rows left out of the fit."
 )
 _NO_ENVIRONMENT = "No environment was recorded: none of it was measured with runcast."
-_READING = "Reading what was measured."
 _FACTOR = "time_factor."
 
 
@@ -52,106 +48,93 @@ class Shown:
     name: str = _FIRST
     cost_class: str = ""
 
-    @property
-    def option(self) -> str:
-        """As the choice among both calls it."""
-        return f"{self.kind} {self.name}"
+    @classmethod
+    def read(cls, said: Mapping[str, str]) -> "Shown":
+        """What an address asks for."""
+        kind = SOFTWARE if SOFTWARE in said else DEVICE
+        return cls(kind, said.get(kind, _FIRST), said.get("class", ""))
 
     def query(self) -> str:
         """As the query of an address."""
-        chosen = [("class", self.cost_class)] if self.kind == DEVICE and self.cost_class else []
-        return "?" + urlencode([(self.kind, self.name), *chosen])
-
-
-def shown(query: str) -> Shown:
-    """What an address asks for."""
-    asked = dict(parse_qsl(query.removeprefix("?")[:MOST_CHARACTERS]))
-    kind = SOFTWARE if SOFTWARE in asked else DEVICE
-    return Shown(kind, asked.get(kind, _FIRST), asked.get("class", ""))
+        chosen = {"class": self.cost_class} if self.kind == DEVICE and self.cost_class else {}
+        return "?" + urlencode({self.kind: self.name} | chosen)
 
 
 def layout(here: Here, query: str) -> "Component":
     """The choices, and the place of what they show."""
-    now, measured = shown(query), Measured(here.library.folder)
-    groups = [("Devices", DEVICE), ("Software", SOFTWARE)]
-    known = [
-        {"group": caption, "items": [{"value": Shown(kind, n).option, "label": n} for n in measured.names(kind)]}
-        for caption, kind in groups
-    ]
-    told = {"searchable": True, "allowDeselect": False}
+    now = Shown.read(choices_of(query))
+    captions = {"Devices": DEVICE, "Software": SOFTWARE}
+    names = {title: {f"{of} {name}": name for name in here.library.profiles(of)} for title, of in captions.items()}
     choices = [
-        dmc.Select(id=f"{NAME}-of", label="Profile", value=now.option, data=known, **told),
-        dmc.Select(id=f"{NAME}-class", label="Cost class", value=now.cost_class or None, data=[], **told),
+        parts.choice(f"{NAME}-of", "Profile", parts.groups(names), f"{now.kind} {now.name}"),
+        parts.choice(f"{NAME}-class", "Cost class", [], now.cost_class or None),
     ]
+    drawn = html.Div(parts.notes(["Reading what was measured."]), id=f"{NAME}-drawn")
     return html.Div(
         [
-            parts.heading("Calibration", ABOUT),
             html.Form(choices, className="choices", **{"aria-label": "Profile"}),
-            dcc.Loading(html.Div(parts.said([_READING]), id=f"{NAME}-drawn"), type="circle", delay_show=500),
+            dcc.Loading(drawn, type="circle", delay_show=500),
             dcc.Store(id=f"{NAME}-query"),
         ]
     )
 
 
-def classes(profile: Profile) -> list[dict[str, Any]]:
-    """The cost classes of a profile as choices, by family; those that were fitted are the first of each."""
+def classes(profile: Profile) -> dict[str, dict[str, str]]:
+    """The cost classes of a profile by family, with what each is called; those that were fitted are the first."""
     fitted = {model.kind for model, _ in models_of(profile)}
-    found: dict[str, list[str]] = {name: [] for name in FAMILIES}
+    found: dict[str, dict[str, str]] = {name: {} for name in FAMILIES}
     for kind in sorted(profile.models, key=lambda kind: (kind not in fitted, kind)):
-        found[family(kind)].append(kind)
-    said = {kind: kind if kind in fitted else f"{kind} (not measured)" for kind in profile.models}
-    return [
-        {"group": name, "items": [{"value": kind, "label": said[kind]} for kind in kinds]}
-        for name, kinds in found.items()
-        if kinds
-    ]
+        found[family(kind)][kind] = kind if kind in fitted else f"{kind} (not measured)"
+    return found
 
 
 def class_of(profile: Profile, asked: str) -> str:
     """The class that is asked for, or products in BF16, or the first that there is."""
-    known = [item["value"] for group in classes(profile) for item in group["items"]]
+    known = [kind for kinds in classes(profile).values() for kind in kinds]
     return next((kind for kind in (asked, "gemm.bf16", *known) if kind in known), "")
 
 
-def device(profile: Profile, kind: str, measured: Measured) -> "list[Component]":
+def draw_device(profile: Profile, kind: str, library: Library) -> "list[Component]":
     """Everything about a profile, first of one cost class."""
     entries = profile.models.get(kind, {})
     fitted = [entry for entry in entries.values() if isinstance(entry, Model)]
-    found: list[Component] = [parts.numbers(_scores(profile, fitted))] if fitted else []
-    found += [parts.said(_stands_for(kind, entry)) for entry in entries.values() if not isinstance(entry, Model)]
+    drawn: list[Component] = [_scores(profile, fitted)] if fitted else []
+    drawn += [parts.notes([_substitute(kind, entry)]) for entry in entries.values() if not isinstance(entry, Model)]
     if fitted:
-        found += _figures(profile, kind)
+        drawn += _figures(profile, kind)
     if kind:
-        found += _beside(profile, kind, measured)
+        drawn += _beside(profile, kind, library)
     if fitted:
-        found += [html.H2("Where it was measured"), *map(_ranges, fitted), _coefficients(fitted)]
-    tables = [_models(profile)] if models_of(profile) else []
-    return [*found, *tables, parameters(profile.parameters), *origin(profile)]
+        drawn += [html.H2("Where it was measured"), *map(_ranges, fitted), _coefficients(fitted)]
+    models = [_models(profile)] if models_of(profile) else []
+    return [*drawn, *models, _parameters(profile), *_origin(profile)]
 
 
-def _scores(profile: Profile, fitted: list[Model]) -> "list[tuple[str, str, str]]":
+def _scores(profile: Profile, fitted: list[Model]) -> "Component":
     model = fitted[0]
-    held, many = model.held_out, f"{model.held_out.rows:,} rows left out"
-    unknown = ("–", "too few rows to leave any out")
-    off = f"{held.median:.1%}", many
-    within = f"{held.p90:.1%}", f"while {model.left_out} is left out"
-    return [
-        ("Median error", *(off if held.rows else unknown)),
-        ("90 % are within", *(within if held.rows else unknown)),
-        ("Bias", f"{held.bias:+.1%}" if held.rows else "–", "the median error with its sign"),
-        ("Fitted to", f"{model.fitted.rows:,} rows", f"of {model.groups:,} groups; {model.parameters} numbers"),
-        ("Carried over", f"+{model.wider:.0%}" if model.wider else "no", "spread that another device adds"),
-        ("Library", model.library, f"the default of {len(fitted)}" if len(fitted) > 1 else profile.name),
-    ]
+    held = model.held_out
+    many, within = f"{held.rows:,} rows left out", f"while {model.left_out} is left out"
+    if not held.rows:
+        many = within = "too few rows to leave any out"
+    return parts.numbers(
+        [
+            ("Median error", f"{held.median:.1%}" if held.rows else "–", many),
+            ("90 % are within", f"{held.p90:.1%}" if held.rows else "–", within),
+            ("Bias", f"{held.bias:+.1%}" if held.rows else "–", "the median error with its sign"),
+            ("Fitted to", f"{model.fitted.rows:,} rows", f"of {model.groups:,} groups; {model.parameters} numbers"),
+            ("Carried over", f"+{model.wider:.0%}" if model.wider else "no", "spread that another device adds"),
+            ("Library", model.library, f"the default of {len(fitted)}" if len(fitted) > 1 else profile.name),
+        ]
+    )
 
 
-def _stands_for(kind: str, entry: Any) -> list[str]:
+def _substitute(kind: str, entry: Any) -> str:
     """What is taken where nothing was measured."""
     if isinstance(entry, Ratio):
         taken = f"{entry.factor:g} times the seconds of {entry.like}"
     else:
         taken = f"{format_seconds(entry.seconds)} each"
-    return [f"{kind} was not measured here: it is taken as {taken}, ±{entry.spread:.0%}. Source: {entry.source}"]
+    return f"{kind} was not measured here: it is taken as {taken}, ±{entry.spread:.0%}. Source: {entry.source}"
 
 
 def _figures(profile: Profile, kind: str) -> "list[Component]":
@@ -170,40 +153,24 @@ def _figure(caption: str, figure: Any) -> "list[Component]":
     said = figure.layout.title.subtitle.text
     up_px = min(figure.layout.margin.t, _TITLE_PX)
     figure.update_layout(title=None, margin_t=figure.layout.margin.t - up_px, height=figure.layout.height - up_px)
-    return [*parts.figures({caption: figure}), parts.said([said] if said else [])]
+    return [parts.figure(caption, figure), parts.notes([said] if said else [])]
 
 
-def _beside(profile: Profile, kind: str, measured: Measured) -> "list[Component]":
+def _beside(profile: Profile, kind: str, library: Library) -> "list[Component]":
     """Samples of the data folder beside the fit."""
-    samples = measured.samples()
+    samples = library.samples()
     points = None if samples is None else scored(profile, samples)
     mine = None if points is None else points[points["kind"] == kind]
     caption = f"{kind}: measured against predicted"
     if mine is None or mine.empty:
-        return [html.H2(caption), parts.said([_NO_SAMPLES])]
-    figure = scored_samples(mine, "", "samples of the data folder", size_axis(mine))
-    return _figure(caption, figure)
+        return [html.H2(caption), parts.notes([_NO_SAMPLES])]
+    return _figure(caption, scored_samples(mine, "", "samples of the data folder", size_axis(mine)))
 
 
 def _ranges(model: Model) -> "Component":
-    spans = {axis: _range(model, axis) for axis in model.cost_class.axes}
     curves = {"curves": f"of {', '.join(f'{n:g}' for n in sorted(model.curves))} GPUs"} if model.curves else {}
-    return facts({model.library: model.source, **spans, **curves})
-
-
-def _coefficients(fitted: list[Model]) -> "Component":
-    columns = [
-        grid.column("Library", "library", 160), grid.column("Form", "form", 160),
-        grid.column("Coefficient", "name", 110), grid.column("Value", "value", 120, ".4~g"),
-        grid.column("Meaning", "meaning", 520),
-    ]  # fmt: skip
-    rows = [
-        {"library": model.library, "form": model.cost_class.form.name, "name": of.name,
-         "value": model.coefficients[of.name], "meaning": of.meaning}
-        for model in fitted
-        for of in model.cost_class.form.coefficients
-    ]  # fmt: skip
-    return grid.grid(COEFFICIENTS, "Coefficients", columns, rows)
+    spans = {axis: _range(model, axis) for axis in model.cost_class.axes}
+    return _facts({model.library: model.source, **spans, **curves})
 
 
 def _range(model: Model, axis: str) -> str:
@@ -212,12 +179,26 @@ def _range(model: Model, axis: str) -> str:
     return f"{span}; each doubling beyond adds {model.growth[axis]:.0%} to the spread"
 
 
+def _coefficients(fitted: list[Model]) -> "Component":
+    columns = [
+        column("Library", "library", 160), column("Form", "form", 160), column("Coefficient", "name", 110),
+        column("Value", "value", 120, ".4~g"), column("Meaning", "meaning", 520),
+    ]  # fmt: skip
+    rows = [
+        {"library": model.library, "form": model.cost_class.form.name, "name": of.name,
+         "value": model.coefficients[of.name], "meaning": of.meaning}
+        for model in fitted
+        for of in model.cost_class.form.coefficients
+    ]  # fmt: skip
+    return tables.grid(COEFFICIENTS, "Coefficients", columns, rows)
+
+
 def _models(profile: Profile) -> "Component":
     columns = [
-        grid.column("Class", "kind", 200), grid.column("Library", "library", 160), grid.column("Form", "form", 110),
-        grid.column("Rows", "rows", 90, ",d"), grid.column("Median", "median", 100, ".1%"),
-        grid.column("p90", "p90", 100, ".1%"), grid.column("Bias", "bias", 100, "+.1%"),
-        grid.column("Carried over", "wider", 120, ".0%"), grid.column("Measured in", "source", 420),
+        column("Class", "kind", 200), column("Library", "library", 160), column("Form", "form", 110),
+        column("Rows", "rows", 90, ",d"), column("Median", "median", 100, ".1%"), column("p90", "p90", 100, ".1%"),
+        column("Bias", "bias", 100, "+.1%"), column("Carried over", "wider", 120, ".0%"),
+        column("Measured in", "source", 420),
     ]  # fmt: skip
     rows = [
         {"kind": m.kind, "library": m.library, "form": m.cost_class.form.name, "rows": m.fitted.rows,
@@ -225,32 +206,32 @@ def _models(profile: Profile) -> "Component":
          "wider": m.wider, "source": m.source}
         for m, _ in models_of(profile)
     ]  # fmt: skip
-    return grid.grid(MODELS, "Fitted classes, errors on rows left out", columns, rows)
+    return tables.grid(MODELS, "Fitted classes, errors on rows left out", columns, rows)
 
 
-def parameters(known: Mapping[str, Parameter]) -> "Component":
+def _parameters(profile: Profile) -> "Component":
     """Named numbers, the least sure kind first."""
     columns = [
-        grid.column("Parameter", "name", 230), grid.column("Value", "value", 110, ".4~g"),
-        grid.column("Spread", "spread", 90, ".0%"), grid.column("Provenance", "provenance", 120),
-        grid.column("Meaning", "meaning", 320), grid.column("Source", "source", 520),
+        column("Parameter", "name", 230), column("Value", "value", 110, ".4~g"), column("Spread", "spread", 90, ".0%"),
+        column("Provenance", "provenance", 120), column("Meaning", "meaning", 320), column("Source", "source", 520),
     ]  # fmt: skip
-    order = sorted(known.items(), key=lambda item: (-PROVENANCE.index(item[1].provenance), item[0]))
-    rows = [{"name": name, **vars(p), "meaning": _meaning(name)} for name, p in order]
-    return grid.grid(PARAMETERS, "Parameters, the least sure first", columns, rows)
+
+    def place(item: tuple[str, Parameter]) -> tuple[int, str]:
+        return -PROVENANCE.index(item[1].provenance), item[0]
+
+    rows = [
+        {"name": name, **vars(parameter), "meaning": found[2] if (found := allowed(name)) else ""}
+        for name, parameter in sorted(profile.parameters.items(), key=place)
+    ]
+    return tables.grid(PARAMETERS, "Parameters, the least sure first", columns, rows)
 
 
-def _meaning(name: str) -> str:
-    found = allowed(name)
-    return found[2] if found else ""
-
-
-def software(stack: Profile) -> "list[Component]":
+def draw_software(stack: Profile) -> "list[Component]":
     """Everything about a software stack."""
     counts = Counter(p.provenance for p in stack.parameters.values())
     factors = {name: p for name, p in sorted(stack.parameters.items()) if name.startswith(_FACTOR)}
     chain = stack_chain(stack.name) if stack.name in stack_names() else [stack.name]
-    told = [
+    cards = [
         ("Parameters", f"{len(stack.parameters):,}", f"{len(factors)} factors of training steps"),
         ("Fitted", f"{counts['fitted']:,}", "to the ledgers of updates and steps"),
         ("Assumed", f"{counts['assumed']:,}", "that nobody measured"),
@@ -258,42 +239,34 @@ def software(stack: Profile) -> "list[Component]":
     ]
     caption = "Factors on what the device's profile says, with 90 % intervals"
     figures = {caption: factor_dots(factors)} if factors else {}
-    return [parts.numbers(told), *parts.figures(figures), parameters(stack.parameters), *origin(stack)]
+    return [parts.numbers(cards), *parts.figures(figures), _parameters(stack), *_origin(stack)]
 
 
-def origin(profile: Profile) -> "list[Component]":
+def _origin(profile: Profile) -> "list[Component]":
     """Where it comes from: dates, commands, files, machines."""
     about = profile.about
     files = "; ".join(f"{f['file']} ({f['rows']:,} rows, sha256 {f['sha256'][:12]})" for f in about.get("samples", ()))
     wider = f"; carrying over adds {about['wider']:.0%} to spreads" if about.get("wider") else ""
     base = f"{about['base']}, for what it does not say itself{wider}" if "base" in about else ""
-    told = {
+    facts = {
         "Devices": ", ".join(profile.devices), "Date": about.get("date"), "Source": about.get("source"),
-        "Rests on": base, "Fitted to": files, "Command": about.get("command"),
-        **{str(name): value for name, value in about.get("environment", {}).items()},
+        "Rests on": base, "Fitted to": files, "Command": about.get("command"), **about.get("environment", {}),
     }  # fmt: skip
-    known = {name: str(value) for name, value in told.items() if value}
     silent = [] if about.get("environment") else [_NO_ENVIRONMENT]
-    return [html.H2("Origin"), facts(known), parts.said(silent)]
+    return [html.H2("Origin"), _facts(facts), parts.notes(silent)]
 
 
-def facts(told: Mapping[str, str]) -> "Component":
-    """Names and what they are."""
-    rows: Iterable[Any] = ((html.Dt(name), html.Dd(value)) for name, value in told.items())
+def _facts(facts: Mapping[str, Any]) -> "Component":
+    """Names and what they are, where that is known."""
+    rows = [(html.Dt(str(name)), html.Dd(str(value))) for name, value in facts.items() if value]
     return html.Dl([cell for row in rows for cell in row], className="facts")
-
-
-def _refused(error: UserError) -> "Component":
-    lines = [html.P(line) for line in error.faults]
-    return dmc.Alert(lines, title="This cannot be shown", color="red")
 
 
 def connect(app: Dash, here: Here) -> None:
     """A choice is drawn, and stands in the address."""
-    measured = Measured(here.library.folder)
     keep_in_address(app, f"{NAME}-query")
     for table in (COEFFICIENTS, MODELS, PARAMETERS):
-        grid.connect(app, table)
+        tables.connect(app, table)
 
     @app.callback(
         Output(f"{NAME}-drawn", "children"),
@@ -307,13 +280,21 @@ def connect(app: Dash, here: Here) -> None:
     def show(of: str, cost_class: str | None) -> tuple[Any, ...]:
         kind, _, name = of.partition(" ")
         try:
-            profile = measured.profile(kind, name)
+            profile = here.library.profile(kind, name)
         except UserError as error:
-            return _refused(error), [], None, True, Shown(kind, name).query()
+            return parts.alert("This cannot be shown", error.faults), [], None, True, Shown(kind, name).query()
         if kind == SOFTWARE:
-            return software(profile), [], None, True, Shown(kind, name).query()
+            return draw_software(profile), [], None, True, Shown(kind, name).query()
         now = Shown(kind, name, class_of(profile, cost_class or ""))
-        return device(profile, now.cost_class, measured), classes(profile), now.cost_class, False, now.query()
+        drawn = draw_device(profile, now.cost_class, here.library)
+        return drawn, parts.groups(classes(profile)), now.cost_class, False, now.query()
 
 
-PAGE = Page("/calibration", "Calibration", "profiles and software", layout, connect)
+PAGE = Page(
+    "/calibration",
+    "Calibration",
+    "profiles and software",
+    "What each device and software is taken to be, how well that fits measurements, and where numbers are from.",
+    layout,
+    connect,
+)

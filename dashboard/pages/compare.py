@@ -1,27 +1,23 @@
 """Compare: two to four scenarios side by side, what differs in what went in, and what that did to each term."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...simulator.answers.compare import Comparison, Side, compare, side_of
-from ...simulator.answers.compare.page import Draw, timelines
+from ...simulator.answers.compare.page import timelines, waterfall
 from ...simulator.answers.compare.text import input_rows, inputs_title, metric_rows, sentences, signed, term_rows
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
-from ...simulator.figures import difference
 from .. import downloads, parts, stated, zooming
-from ..page import Here, Page
-from ..question import NAMES, Question, explain_link, from_sides_query, sides_query, written
-from ..shell import keep_in_address
+from ..page import Here, Page, keep_in_address
+from ..question import NAMES, Question, explain_link, from_sides_query, sides_query, value_text
 from ..tables import table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "Scenarios side by side: what differs in what went in, and what that did to each term of the time."
 BASE = "train-llama3-70b-64xh100"
 KINDS = ("train_step", "weight_update", "rl_cycle")
 FORM = "compare"
@@ -31,54 +27,36 @@ OWN = (Question(BASE), Question(BASE, {"cluster": "h200-hgx"}))
 
 Pairs = Mapping[str, Comparison]
 """Comparisons with A, by the names of their other sides."""
-
-_SAME_SPAN = f"""(moved, ids) => {{
-    const told = window.dash_clientside.callback_context.triggered.map(({{value}}) => ({zooming.SEEN_OF})(value));
-    const seen = told.find((one) => one !== null);
-    if (seen === undefined) return window.dash_clientside.no_update;
-    const drawn = [...document.querySelectorAll("#compare-timelines .js-plotly-plot")];
-    const others = drawn.filter(({{layout: {{xaxis: {{range, autorange}}}}}}) =>
-        seen === "all" ? !autorange : range[0] !== seen[0] || range[1] !== seen[1]);
-    for (const other of others)
-        window.Plotly.relayout(other, seen === "all" ? {{"xaxis.autorange": true}} : {{"xaxis.range": [...seen]}});
-    return others.length || drawn.length === 1 ? seen : window.dash_clientside.no_update;
-}}"""
-"""Zooming into one timeline zooms into the others; those that follow say nothing new."""
+Rows = Sequence[tuple[str, ...]]
 
 
 def layout(here: Here, query: str) -> "Component":
-    """The sides, and the place of what is said of them."""
-    try:
-        questions, unread = asked(here, query), []
-    except UserError as error:
-        questions, unread = list(OWN), [parts.unread(error)]
+    """The sides, and the place of what is said of them; one that is not shown yet begins as the scenario of A."""
+    questions = questions_of(here, query)
+    first = [*questions, *[Question(questions[0].base)] * len(NAMES)]
     sides = [
         html.Div(
-            stated.drawn(FORM, name, name.upper(), _of(questions, i), here.library, KINDS),
+            stated.draw(FORM, name, name.upper(), first[i], here.library, KINDS),
             id={"side": FORM, "name": name},
             hidden=i >= len(questions),
         )
         for i, name in enumerate(NAMES)
     ]
-    buttons = [
-        dmc.Button("Add a side", id="compare-more", variant="default", size="xs"),
-        dmc.Button("Take the last away", id="compare-fewer", variant="default", size="xs"),
-    ]
+    buttons = [parts.button("Add a side", "compare-more"), parts.button("Take the last away", "compare-fewer")]
+    form = [html.Div(sides, className="sides"), html.Div(buttons, className="bar")]
+    answer = html.Div(id="compare-answer", className="answer", **{"aria-live": "polite"})
     return html.Div(
         [
-            parts.heading("Compare", ABOUT),
-            *unread,
-            html.Form([html.Div(sides, className="sides"), html.Div(buttons, className="bar")],
-                      **{"aria-label": "Scenarios"}),
-            dcc.Loading(html.Div(id="compare-answer", className="answer", **{"aria-live": "polite"}), delay_show=500),
+            html.Form(form, **{"aria-label": "Scenarios"}),
+            dcc.Loading(answer, delay_show=500),
             dcc.Store(id="compare-count", data=len(questions)),
             dcc.Store(id="compare-query"),
             dcc.Store(id="compare-seen"),
         ]
-    )  # fmt: skip
+    )
 
 
-def asked(here: Here, query: str) -> list[Question]:
+def questions_of(here: Here, query: str) -> list[Question]:
     """The questions of an address, two at least: the page's own where it asks none.
 
     Raises:
@@ -118,39 +96,38 @@ def connect(app: Dash, here: Here) -> None:
         Input("compare-count", "data"),
     )
     def answer(bases: list[str], lines: list[str | None], shown: int) -> tuple[Any, ...]:
-        faults: list[str | None] = [None] * len(NAMES)
-        questions, sides = list[Question](), list[Side]()
-        for i in range(shown):
+        faults = dict[str, list[str]]()
+        questions, sides = list[Question](), dict[str, Side]()
+        for name, base, text in zip(NAMES[:shown], bases, lines, strict=False):
             try:
-                questions.append(stated.question_of(bases[i], lines[i]))
-                sides.append(side(here, questions[-1]))
+                questions.append(stated.question_of(base, text))
+                sides[name.upper()] = make_side(here, questions[-1])
             except UserError as error:
-                faults[i] = stated.told(error)
-        said = [f"{name.upper()}: {line}" for name, fault in zip(NAMES, faults, strict=True) if fault
-                for line in fault.splitlines()]  # fmt: skip
-        if said:
-            return stated.refusal("\n".join(said)), no_update, faults
+                faults[name] = stated.faults(error)
+        beside = ["\n".join(faults[name]) if name in faults else None for name in NAMES]
+        if faults:
+            said = [f"{name.upper()}: {line}" for name, lines in faults.items() for line in lines]
+            return stated.refusal(said), no_update, beside
         try:
-            drawn = compared(dict(zip(NAMES, sides, strict=False)), questions)
+            return draw_comparison(sides, questions), sides_query(questions), beside
         except UserError as error:
-            return stated.refusal("\n".join(error.faults)), no_update, faults
-        return drawn, sides_query(questions), faults
+            return stated.refusal(error.faults), no_update, beside
 
 
 def _zoom(app: Dash, here: Here) -> None:
     """Timelines go together, and are drawn anew for what is seen of them."""
+    graphs = {"timeline": FORM, "name": ALL}
     app.clientside_callback(
-        _SAME_SPAN,
+        ClientsideFunction("zoom", "together"),
         Output("compare-seen", "data"),
-        Input({"timeline": FORM, "name": ALL}, "relayoutData"),
-        State({"timeline": FORM, "name": ALL}, "id"),
+        Input(graphs, "relayoutData"),
         prevent_initial_call=True,
     )
 
     @app.callback(
-        Output({"timeline": FORM, "name": ALL}, "figure"),
+        Output(graphs, "figure"),
         Input("compare-seen", "data"),
-        State({"timeline": FORM, "name": ALL}, "id"),
+        State(graphs, "id"),
         State("compare-query", "data"),
         prevent_initial_call=True,
     )
@@ -158,88 +135,93 @@ def _zoom(app: Dash, here: Here) -> None:
         window = zooming.window_of(seen, 1.0)
         if query is None or window is None:
             return [no_update] * len(ids)
-        sides = {name: side(here, question) for name, question in zip(NAMES, asked(here, query), strict=False)}
-        drawn = [draw(None if seen == "all" else window) for draw in drawings(sides).values()]
-        return [zooming.nearer(figure) for figure in drawn] if len(drawn) == len(ids) else [no_update] * len(ids)
+        questions = zip(NAMES, questions_of(here, query), strict=False)
+        sides = {name.upper(): make_side(here, question) for name, question in questions}
+        drawn = [draw(None if seen == "all" else window) for draw in timelines(sides, zooming.MOST_SPANS).values()]
+        return [zooming.patch(figure) for figure in drawn] if len(drawn) == len(ids) else [no_update] * len(ids)
 
 
-def side(here: Here, question: Question) -> Side:
+def make_side(here: Here, question: Question) -> Side:
     """The prediction of a question as a side.
 
     Raises:
         UserError: the question has no answer.
     """
-    called = [f"{key}={written(value)}" for key, value in question.changes.items()]
-    return side_of(here.answers.predict(question), question.base, called)
+    changes = [f"{key}={value_text(value)}" for key, value in question.changes.items()]
+    return side_of(here.answers.predict(question), question.base, changes)
 
 
-def compared(sides: Mapping[str, Side], questions: Sequence[Question]) -> "list[Component]":
+def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) -> "list[Component]":
     """All that is said of sides by name; the others are held against the first.
 
     Raises:
         UserError: they are of different kinds.
     """
-    (first, a), *others = [(name.upper(), side) for name, side in sides.items()]
+    (first, a), *others = sides.items()
     pairs = {name: compare(a, b) for name, b in others}
-    links = [link for name, question in zip(sides, questions, strict=True)
-             for link in _leads(name.upper(), sides[name], question)]  # fmt: skip
+    links = [link for (name, side), question in zip(sides.items(), questions, strict=True)
+             for link in _links(name, side, question)]  # fmt: skip
+    drawn = [
+        parts.figure(caption, draw(None), level=3, id={"timeline": FORM, "name": caption})
+        for caption, draw in timelines(sides, zooming.MOST_SPANS).items()
+    ]
     return [
-        headline(first, a, pairs),
-        *[parts.said([f"{name}: {line}" if len(pairs) > 1 else line for line in sentences(found)])
+        _headline(first, a, pairs),
+        *[parts.notes([f"{name}: {line}" if len(pairs) > 1 else line for line in sentences(found)])
           for name, found in pairs.items()],
         html.Div(links, className="bar said"),
-        went_in(pairs),
-        terms(pairs),
-        *parts.figures({f"From A to {name}": _waterfall(found) for name, found in pairs.items()
-                        if found.terms and not found.same}),
-        metrics(pairs),
-        html.Section([html.H2("When what ran"), html.Div(_timelines(sides), id="compare-timelines")]),
+        _inputs(pairs),
+        _terms(pairs),
+        *[one for name, found in pairs.items() for one in parts.figures(waterfall(found, f"From A to {name}"))],
+        _table("What else came out", "metric", pairs, metric_rows, "{} to A"),
+        html.Section([html.H2("When what ran"), html.Div(drawn, id="compare-timelines")]),
     ]  # fmt: skip
 
 
-def _leads(name: str, side: Side, question: Question) -> list[html.A]:
+def _links(name: str, side: Side, question: Question) -> list[html.A]:
     """Where a side may be taken; RL cycles are not explained."""
     explained = [explain_link(question, f"Explain {name}")] if side.kind != "rl_cycle" else []
-    return [*explained, downloads.scenario_link(question, f"{name} as scenario (TOML)")]
+    return [*explained, downloads.link(question, "scenario.toml", f"{name} as scenario (TOML)")]
 
 
-def headline(first: str, a: Side, pairs: Pairs) -> "Component":
+def _headline(first: str, a: Side, pairs: Pairs) -> "Component":
     """The times."""
-    rows = [(first, format_seconds(a.total_s), _interval(a))]
+    cards = [(first, format_seconds(a.total_s), parts.interval(*a.interval) if a.interval else "")]
     for name, found in pairs.items():
         change = "the same" if found.same else f"{found.ratio - 1:+.1%} against A"
-        rows.append((name, format_seconds(found.b.total_s), f"{change}; {_interval(found.b)}".rstrip("; ")))
-    return parts.numbers(rows)
+        sure = f"; {parts.interval(*found.b.interval)}" if found.b.interval else ""
+        cards.append((name, format_seconds(found.b.total_s), change + sure))
+    return parts.numbers(cards)
 
 
-def went_in(pairs: Pairs) -> "Component":
+def _inputs(pairs: Pairs) -> "Component":
     """Inputs that differ; what is not as in A is marked."""
-    rows = joined({name: input_rows(found) for name, found in pairs.items()}, lambda a: (a,))
+    rows = join_rows({name: input_rows(found) for name, found in pairs.items()}, lambda a: (a,))
     marked = [(i, j) for i, row in enumerate(rows) for j in range(2, len(row)) if row[j] != row[1]]
     if not rows:
-        return html.Section([html.H2("What went in"), parts.said([inputs_title(found) for found in pairs.values()])])
+        return html.Section([html.H2("What went in"), parts.notes([inputs_title(found) for found in pairs.values()])])
     return table("What went in", ("key", "A", *pairs), rows, marked)
 
 
-def terms(pairs: Pairs) -> "Component":
+def _terms(pairs: Pairs) -> "Component":
     """Seconds by term, of A and of each other side with what it takes longer."""
-    found = {name: [row[:4] for row in term_rows(pair)] for name, pair in pairs.items()}
-    for name, pair in pairs.items():
+
+    def rows_of(pair: Comparison) -> Rows:
         total = format_seconds(pair.a.total_s), format_seconds(pair.b.total_s)
-        found[name].append(("total", *total, "0 s" if pair.same else signed(pair.difference_s)))
-    columns = [column for name in pairs for column in (name, f"{name} - A")]
-    rows = joined(found, lambda _: ("-", "-"))
-    return table("Seconds by term", ("term", "A", *columns), [*_but_total(rows)])
+        longer = "0 s" if pair.same else signed(pair.difference_s)
+        return [*(row[:4] for row in term_rows(pair)), ("total", *total, longer)]
+
+    return _table("Seconds by term", "term", pairs, rows_of, "{} - A")
 
 
-def metrics(pairs: Pairs) -> "Component":
-    """What else came out, of A and of each other side with its ratio."""
-    columns = [column for name in pairs for column in (name, f"{name} to A")]
-    rows = joined({name: metric_rows(found) for name, found in pairs.items()}, lambda _: ("-", "-"))
-    return table("What else came out", ("metric", "A", *columns), rows)
+def _table(caption: str, of: str, pairs: Pairs, rows_of: Callable[[Comparison], Rows], against: str) -> "Component":
+    """Rows of A and of each other side with what it has `against` A; a total stands last."""
+    columns = [column for name in pairs for column in (name, against.format(name))]
+    rows = join_rows({name: rows_of(found) for name, found in pairs.items()}, lambda _: ("-", "-"))
+    return table(caption, (of, "A", *columns), sorted(rows, key=lambda row: row[0] == "total"))
 
 
-def joined(tables: Mapping[str, Sequence[tuple[str, ...]]], absent: Any) -> list[tuple[str, ...]]:
+def join_rows(tables: Mapping[str, Rows], absent: Callable[[str], tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Rows (key, A, others) of pairs as rows (key, A, others of each); `absent(A)` stands where a pair has none."""
     by_key = [{row[0]: row for row in rows} for rows in tables.values()]
     keys = dict.fromkeys(key for rows in by_key for key in rows)
@@ -250,39 +232,11 @@ def joined(tables: Mapping[str, Sequence[tuple[str, ...]]], absent: Any) -> list
     return found
 
 
-def _but_total(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The total last, whatever terms later sides have."""
-    return sorted(rows, key=lambda row: row[0] == "total")
-
-
-def _waterfall(found: Comparison) -> Any:
-    moved = [(term.name, term.difference_s) for term in found.terms if not found.is_nothing(term)]
-    return difference(moved, found.a.total_s, found.b.total_s)
-
-
-def drawings(sides: Mapping[str, Side]) -> dict[str, Draw]:
-    """The timelines of sides, by their captions."""
-    return timelines({name.upper(): side for name, side in sides.items()}, zooming.MOST_SPANS)
-
-
-def _timelines(sides: Mapping[str, Side]) -> "list[Component]":
-    return [
-        parts.figure(caption, draw(None), level=3, id={"timeline": FORM, "name": caption})
-        for caption, draw in drawings(sides).items()
-    ]
-
-
-def _interval(side: Side) -> str:
-    return (
-        ""
-        if side.interval is None
-        else f"90 %: {format_seconds(side.interval[0])} to {format_seconds(side.interval[1])}"
-    )
-
-
-def _of(questions: Sequence[Question], i: int) -> Question:
-    """What a side says; one that is not shown yet begins as the scenario of A."""
-    return questions[i] if i < len(questions) else Question(questions[0].base)
-
-
-PAGE = Page("/compare", "Compare", "side by side", layout, connect)
+PAGE = Page(
+    "/compare",
+    "Compare",
+    "side by side",
+    "Scenarios side by side: what differs in what went in, and what that did to each term of the time.",
+    layout,
+    connect,
+)

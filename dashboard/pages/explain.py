@@ -4,10 +4,11 @@ Three answers, one behind the other: what it is made of comes with one simulatio
 a process of their own; simulating them again, and the what-ifs, begins when asked for.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
@@ -18,17 +19,15 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import tornado, waterfall
 from .. import downloads, parts, stated
-from ..answers import Library
-from ..looks import Look, Looks, weighed
-from ..page import Here, Page
-from ..question import Question, compare_link, from_query
-from ..shell import keep_in_address
+from ..answers import Look, explain
+from ..library import Library
+from ..page import Here, Page, keep_in_address
+from ..question import Question, compare_link, from_query, pairs_of
 from ..tables import table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "What bounds a training step or a weight update, what each number is worth, and which changes help most."
 BASE = "train-llama3-70b-64xh100"
 KINDS = ("train_step", "weight_update")
 FORM = "explain"
@@ -41,35 +40,59 @@ LEAST_SHARE = 0.005
 
 def layout(here: Here, query: str) -> "Component":
     """The scenario, and the places of what is said of it."""
-    try:
-        (question, factors), unread = asked(here, query), []
-    except UserError as error:
-        (question, factors), unread = (Question(BASE), dict[str, float]()), [parts.unread(error)]
-    side = stated.drawn(FORM, "a", "What to explain", question, here.library, KINDS)
-    answer = [
-        dcc.Loading(html.Div(id="explain-look", className="answer", **{"aria-live": "polite"}), delay_show=500),
-        html.Div([_what_if(), _worth(), _help()], id="explain-rest"),
-    ]
+    question, factors = read_address(here, query)
+    side = stated.draw(FORM, "a", "What to explain", question, here.library, KINDS)
+    look = html.Div(id="explain-look", className="answer", **{"aria-live": "polite"})
+    form = html.Form([html.Div(side, className="sides"), html.Div(id="explain-links")], className="form",
+                     **{"aria-label": "Scenario"})  # fmt: skip
+    start = dmc.Button("Simulate again, and try what-ifs", id="explain-try", size="xs")
+    rest = [
+        html.Section(
+            [
+                html.H2("What if"),
+                html.P("Each number times a factor: links of the machine and kinds of kernels, those that matter most.",
+                       className="said"),
+                html.Div(id="explain-turned", **{"aria-live": "polite"}),
+                html.Div("Sliders come when the numbers are weighed.", id="explain-knobs", className="knobs"),
+                parts.button("Set all back", "explain-reset"),
+            ]
+        ),
+        html.Section([html.H2("What each number is worth"), _bar("worth"), html.Div(id="explain-worth")]),
+        html.Section([html.H2("What would help"), _bar("help", start), html.Div(id="explain-help")]),
+    ]  # fmt: skip
     stores = [
         dcc.Store(id="explain-query"), dcc.Store(id="explain-address"), dcc.Store(id="explain-factors", data=factors)
     ]  # fmt: skip
-    form = html.Form([html.Div(side, className="sides"), html.Div(id="explain-links")], className="form",
-                     **{"aria-label": "Scenario"})  # fmt: skip
-    below = html.Div([form, html.Div(answer), *stores], className="asking")
-    return html.Div([parts.heading("Explain", ABOUT), *unread, below])
+    answer = html.Div([dcc.Loading(look, delay_show=500), html.Div(rest, id="explain-rest")])
+    return html.Div([form, answer, *stores], className="asking")
 
 
-def asked(here: Here, query: str) -> tuple[Question, dict[str, float]]:
+def _bar(name: str, *first: "Component") -> "Component":
+    """Start, cancel and how far it is."""
+    cancel = parts.button("Cancel", f"explain-{name}-cancel", disabled=True)
+    return html.Div([*first, cancel, html.Span(id=f"explain-{name}-progress", role="status")], className="bar said")
+
+
+def read_address(here: Here, query: str) -> tuple[Question, dict[str, float]]:
     """The question of an address and its factors.
 
     Raises:
         UserError: it cannot be read, or is of no scenario that can be explained.
     """
-    pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True)
-    rest = [(key, value) for key, value in pairs if not key.startswith(TIMES)]
-    question = from_query("?" + urlencode(rest), BASE)
+    pairs = pairs_of(query)
+    question = from_query("?" + urlencode([pair for pair in pairs if not pair[0].startswith(TIMES)]), BASE)
     here.library.scenario(question.base, KINDS)
-    return question, dict(_factors((key, value) for key, value in pairs if key.startswith(TIMES)))
+    return question, dict(_factors(pair for pair in pairs if pair[0].startswith(TIMES)))
+
+
+def _factors(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, float]]:
+    for key, value in pairs:
+        try:
+            factor = float(value)
+        except ValueError:
+            continue
+        if LEAST <= factor <= MOST:
+            yield key.removeprefix(TIMES), factor
 
 
 def address(query: str, factors: Mapping[str, float]) -> str:
@@ -82,13 +105,12 @@ def connect(app: Dash, here: Here) -> None:
     """Looks at once, weighs in the background, tries what-ifs when asked."""
     keep_in_address(app, "explain-address")
     stated.connect(app, FORM)
-    looks = Looks(here.library)
-    _connect_look(app, looks)
-    _connect_sliders(app, looks)
-    _connect_background(app, here)
+    _connect_look(app, here)
+    _connect_sliders(app, here)
+    _connect_background(app, here.library.folder)
 
 
-def _connect_look(app: Dash, looks: Looks) -> None:
+def _connect_look(app: Dash, here: Here) -> None:
     @app.callback(
         Output("explain-look", "children"),
         Output("explain-query", "data"),
@@ -100,18 +122,18 @@ def _connect_look(app: Dash, looks: Looks) -> None:
     def look(bases: list[str], lines: list[str | None]) -> tuple[Any, ...]:
         try:
             question = stated.question_of(bases[0], lines[0])
-            found = looks.look(question)
+            found = here.answers.look(question)
         except UserError as error:
-            said = stated.told(error)
-            return stated.refusal(said), no_update, no_update, "stale", [said]
-        return looked(found), question.query(), links(question), "", [None]
+            faults = stated.faults(error)
+            return stated.refusal(faults), no_update, no_update, "stale", ["\n".join(faults)]
+        return draw_look(found), question.query(), links(question), "", [None]
 
     @app.callback(Output("explain-address", "data"), Input("explain-query", "data"), Input("explain-factors", "data"))
     def keep(query: str | None, factors: Mapping[str, float]) -> Any:
         return no_update if query is None else address(query, factors)
 
 
-def _connect_sliders(app: Dash, looks: Looks) -> None:
+def _connect_sliders(app: Dash, here: Here) -> None:
     sliders = {"slider": FORM, "knob": ALL}
 
     @app.callback(
@@ -126,13 +148,13 @@ def _connect_sliders(app: Dash, looks: Looks) -> None:
         names = [one["id"]["knob"] for one in ctx.inputs_list[0]]
         if not names or query is None:
             return no_update, no_update, [no_update] * len(names)
-        found = looks.look(from_query(query, BASE))
+        found = here.answers.look(from_query(query, BASE))
         factors = dict(zip(names, values, strict=True))
         try:
-            drawn: Any = turned(found.turned(factors), found.explanation.what)
+            drawn: Any = draw_turned(found.turn(factors), found.explanation.what)
         except UserError as error:
-            drawn = stated.refusal(stated.told(error))
-        texts = [moved(found.knobs[name], factor) if name in found.knobs else "" for name, factor in factors.items()]
+            drawn = stated.refusal(stated.faults(error))
+        texts = [_knob_text(found.knobs[name], by) if name in found.knobs else "" for name, by in factors.items()]
         return drawn, {name: factor for name, factor in factors.items() if factor != 1}, texts
 
     @app.callback(
@@ -142,43 +164,37 @@ def _connect_sliders(app: Dash, looks: Looks) -> None:
         return [1.0] * len(values)
 
 
-def _connect_background(app: Dash, here: Here) -> None:
-    folder = here.library.folder  # a plain value: the work is done in another process
+def _connect_background(app: Dash, folder: Path | None) -> None:
+    """The work is done in other processes: what it needs are plain values."""
 
     @app.callback(
         output=[Output("explain-worth", "children"), Output("explain-knobs", "children")],
         inputs=[Input("explain-query", "data"), State("explain-factors", "data")],
-        background=True,
-        progress=Output("explain-worth-progress", "children"),
-        progress_default="",
-        running=[
-            (Output("explain-worth-cancel", "disabled"), False, True),
-            (Output("explain-worth-progress", "children"), "Numbers are weighed ...", ""),
-        ],
-        cancel=Input("explain-worth-cancel", "n_clicks"),
-        prevent_initial_call=True,
+        **_in_background("worth", "Numbers are weighed ..."),
     )
     def weigh(tell: Callable[[str], None], query: str | None, factors: Mapping[str, float]) -> list[Any]:
-        found = _weighed(folder, query, True, tell)
-        return found if not isinstance(found, Explanation) else [worth(found), sliders_of(found, factors)]
+        if query is None:
+            return [no_update, no_update]
+        try:
+            found = explain(Library(folder), from_query(query, BASE), True, tell)
+        except UserError as error:
+            return [stated.refusal(stated.faults(error)), []]
+        return [draw_worth(found), draw_sliders(found, factors)]
 
     @app.callback(
         output=[Output("explain-help", "children")],
         inputs=[Input("explain-try", "n_clicks"), State("explain-query", "data")],
-        background=True,
-        progress=Output("explain-help-progress", "children"),
-        progress_default="",
-        running=[
-            (Output("explain-help-cancel", "disabled"), False, True),
-            (Output("explain-help-progress", "children"), "What-ifs are simulated ...", ""),
-            (Output("explain-try", "disabled"), True, False),
-        ],
-        cancel=[Input("explain-help-cancel", "n_clicks"), Input("explain-query", "data")],
-        prevent_initial_call=True,
-    )
+        **_in_background("help", "What-ifs are simulated ...", Input("explain-query", "data"),
+                         running=[(Output("explain-try", "disabled"), True, False)]),
+    )  # fmt: skip
     def try_all(tell: Callable[[str], None], clicks: int | None, query: str | None) -> list[Any]:
-        found = _weighed(folder, query if clicks else None, False, tell)
-        return found[:1] if not isinstance(found, Explanation) else [helped(found, from_query(query or "", BASE))]
+        if not clicks or query is None:
+            return [no_update]
+        question = from_query(query, BASE)
+        try:
+            return [draw_what_ifs(explain(Library(folder), question, False, tell), question)]
+        except UserError as error:
+            return [stated.refusal(stated.faults(error))]
 
     for name in ("worth", "help"):
         _connect_cancel(app, name)
@@ -192,6 +208,20 @@ def _connect_background(app: Dash, here: Here) -> None:
         return []
 
 
+def _in_background(name: str, begins: str, *cancel: Input, running: Iterable[Any] = ()) -> dict[str, Any]:
+    """How a callback works in a process of its own, tells how far it is, and can be cancelled."""
+    progress = Output(f"explain-{name}-progress", "children")
+    button = f"explain-{name}-cancel"
+    return {
+        "background": True,
+        "progress": progress,
+        "progress_default": "",
+        "running": [(Output(button, "disabled"), False, True), (progress, begins, ""), *running],
+        "cancel": [Input(button, "n_clicks"), *cancel],
+        "prevent_initial_call": True,
+    }
+
+
 def _connect_cancel(app: Dash, name: str) -> None:
     @app.callback(
         Output(f"explain-{name}", "children", allow_duplicate=True),
@@ -199,157 +229,34 @@ def _connect_cancel(app: Dash, name: str) -> None:
         prevent_initial_call=True,
     )
     def stopped(_: int) -> "Component":
-        return parts.said(["Stopped before the end."])
+        return parts.notes(["Stopped before the end."])
 
 
-def _weighed(folder: Any, query: str | None, quick: bool, tell: Callable[[str], None]) -> Any:
-    """An Explanation, or two outputs that say why there is none."""
-    if query is None:
-        return [no_update, no_update]
-    try:
-        return weighed(Library(folder), from_query(query, BASE), quick, tell)
-    except UserError as error:
-        return [stated.refusal(stated.told(error)), []]
-
-
-def looked(found: Look) -> "list[Component]":
+def draw_look(found: Look) -> "list[Component]":
     """What one simulation says."""
     said, report = found.explanation, found.case.report
-    parts_of, total_s = said.parts, said.total_s
-    interval = f"90 %: {format_seconds(report.interval_low_s)} to {format_seconds(report.interval_high_s)}"
-    waits = (
-        []
-        if parts_of.bubble_s is None
-        else [("Bubble", f"{parts_of.bubble_s / total_s:.1%}", "waiting for other stages")]
-    )
+    of, total_s = said.parts, said.total_s
     fits = f"of {format_bytes(said.device_memory_bytes)}{'' if said.fits else ': does not fit'}"
-    rows = [
-        (f"{said.what.capitalize()} time", format_seconds(total_s), interval),
-        ("Bound by", said.bound_by, f"{parts_of.path_s[said.bound_by] / total_s:.0%} of the critical path"),
-        ("Exposed", f"{parts_of.exposed_path_s / total_s:.1%}", "communication on the critical path"),
-        *waits,
-        ("Host threads", f"{parts_of.host_s / total_s:.1%}", "of the critical path"),
-        ("Memory", format_bytes(said.memory_bytes), fits),
-    ]
+    time, *others = parts.cards(
+        report,
+        {
+            f"{said.what}_time_s": parts.interval(report.interval_low_s, report.interval_high_s),
+            "bound_by": f"{of.path_s[said.bound_by] / total_s:.0%} of the critical path",
+            **({} if of.bubble_s is None else {"bubble_fraction": "waiting for other stages"}),
+            "peak_memory_bytes": fits,
+        },
+    )
+    exposed = ("Exposed", f"{of.exposed_path_s / total_s:.1%}", "communication on the critical path")
+    host = ("Host threads", f"{of.host_s / total_s:.1%}", "of the critical path")
     made = {
-        f"What the {said.what} is made of": waterfall(parts_of.split_s, said.what),
-        "Its critical path by kind of op": waterfall(_largest(parts_of.class_s, total_s), "critical path"),
+        f"What the {said.what} is made of": waterfall(of.split_s, said.what),
+        "Its critical path by kind of op": waterfall(_largest(of.class_s, total_s), "critical path"),
     }
     return [
-        parts.numbers(rows),
-        parts.said([said.question, *text.sentences(said), f"scenario {said.scenario_hash}"]),
+        parts.numbers([time, *others, exposed, host]),
+        parts.notes([said.question, *text.sentences(said), f"scenario {said.scenario_hash}"]),
         *parts.figures(made),
         table("Seconds and critical path by phase", text.PART_COLUMNS, text.part_rows(said)),
-    ]
-
-
-def worth(found: Explanation) -> "list[Component]":
-    """What a tenth of each number is worth."""
-    rows = [_without_simulated(row, found.quick) for row in text.knob_rows(found.sensitivities)]
-    columns = ("number", "now", "better", "worse", "") if found.quick else text.KNOB_COLUMNS
-    none = f"{len(found.without_effect)} more numbers have no effect on this {found.what}."
-    return [
-        parts.figure("What a tenth is worth", tornado(bars(found), found.total_s, found.what), level=3),
-        parts.said([none]),
-        table("A tenth better or worse", columns, rows, level=3),
-    ]
-
-
-def helped(found: Explanation, question: Question) -> "list[Component]":
-    """Numbers simulated again, and what-ifs by gain; a name leads to both sides."""
-    links = {one.name: compare_link(one.name, question, question.changed(one.changes)) for one in found.tried}
-    rows = [(links[row[0]], *row[1:]) for row in text.what_if_rows(found.tried, found)]
-    refused = [(one.name, one.reason.partition(": ")[2] or one.reason) for one in found.refused]
-    tried = f"{len(found.tried)} what-ifs were simulated, {len(found.refused)} do not go with this scenario."
-    return [
-        parts.said([*_best(found), tried]),
-        table("Changes, by what they save", text.WHAT_IF_COLUMNS, rows, level=3),
-        html.Details(
-            [html.Summary("Not allowed here"), table("Not allowed here", ("what if", "why"), refused, level=3)]
-        ),
-        html.H3("Numbers, simulated again"),
-        *worth(found),
-    ]
-
-
-def turned(found: Turned, what: str) -> "Component":
-    """The predicted time with numbers turned, next to that without."""
-    change = found.total_s / found.now_s - 1
-    first = f"first order: {format_seconds(found.first_order_s)}"
-    rows = [
-        (f"{what.capitalize()} time now", format_seconds(found.now_s), "as the scenario says"),
-        ("With the sliders", format_seconds(found.total_s), first if found.simulated_s is not None else "first order"),
-        ("Change", f"{change:+.2%}" if abs(change) >= 5e-5 else "none", "below zero is faster"),
-    ]
-    return parts.numbers(rows)
-
-
-def sliders_of(found: Explanation, factors: Mapping[str, float]) -> "list[Component]":
-    """Sliders of the numbers that matter most, and of those that the address turns."""
-    known = [one.knob for one in found.sensitivities]
-    shown = known[:SLIDERS] + [knob for knob in known[SLIDERS:] if knob.name in factors]
-    return [_slider(knob, factors.get(knob.name, 1.0)) for knob in shown]
-
-
-def moved(knob: Knob, factor: float) -> str:
-    """A number, and what it is turned to."""
-    return knob.text if factor == 1 else f"{knob.text}, turned to {replace(knob, now=knob.now * factor).text}"
-
-
-def links(question: Question) -> "Component":
-    """Where a question may be taken: to files, to another page."""
-    compare = html.Div(compare_link("Compare with something else", question, question), className="bar")
-    return html.Div([downloads.links(question), compare])
-
-
-def _slider(knob: Knob, factor: float) -> "Component":
-    most = min(MOST, knob.most / knob.now)
-    ticks = [{"value": tick, "label": f"×{tick:g}"} for tick in (0.5, 1.0, 1.5, 2.0) if tick <= most]
-    value = html.Span(moved(knob, factor), id={"turned": FORM, "knob": knob.name})
-    return html.Div(
-        [
-            html.P([html.Strong(knob.name), f", {knob.about}: ", value]),
-            dmc.Slider(
-                id={"slider": FORM, "knob": knob.name}, min=LEAST, max=max(most, 1.0), step=STEP, value=factor,
-                precision=2, marks=ticks, updatemode="mouseup", thumbLabel=f"{knob.name}, times",
-            ),
-        ],
-        className="knob",
-    )  # fmt: skip
-
-
-def _what_if() -> "Component":
-    reset = dmc.Button("Set all back", id="explain-reset", variant="default", size="xs")
-    return html.Section(
-        [html.H2("What if"),
-         html.P("Each number times a factor: links of the machine and kinds of kernels, those that matter most.",
-                className="said"),
-         html.Div(id="explain-turned", **{"aria-live": "polite"}),
-         html.Div("Sliders come when the numbers are weighed.", id="explain-knobs", className="knobs"), reset]
-    )  # fmt: skip
-
-
-def _worth() -> "Component":
-    return html.Section([html.H2("What each number is worth"), _bar("worth"), html.Div(id="explain-worth")])
-
-
-def _help() -> "Component":
-    start = dmc.Button("Simulate again, and try what-ifs", id="explain-try", size="xs")
-    return html.Section([html.H2("What would help"), _bar("help", start), html.Div(id="explain-help")])
-
-
-def _bar(name: str, *first: "Component") -> "Component":
-    """Start, cancel and how far it is."""
-    cancel = dmc.Button("Cancel", id=f"explain-{name}-cancel", variant="default", size="xs", disabled=True)
-    return html.Div([*first, cancel, html.Span(id=f"explain-{name}-progress", role="status")], className="bar said")
-
-
-def _best(found: Explanation) -> list[str]:
-    best = {f"of the {'plan' if found.what == 'step' else 'update'}": found.best, "of the machine": found.best_machines}
-    return [
-        f"Changes {of} that help most: {', '.join(f'{one.name} ({one.gain:.1%})' for one in some)}."
-        for of, some in best.items()
-        if some
     ]
 
 
@@ -360,19 +267,87 @@ def _largest(seconds: Mapping[str, float], total_s: float) -> dict[str, float]:
     return {**shown, "all others": rest_s} if len(shown) < len(seconds) else shown
 
 
-def _without_simulated(row: tuple[str, ...], quick: bool) -> tuple[str, ...]:
-    """Rows of a quick explanation have nothing in the columns of simulated changes."""
-    return (*row[:2], row[3], row[5], row[6]) if quick else row
+def draw_worth(found: Explanation) -> "list[Component]":
+    """What a tenth of each number is worth; where nothing was simulated again, there are no columns of that."""
+    shown = (0, 1, 3, 5, 6) if found.quick else range(len(text.KNOB_COLUMNS))
+    columns = ("number", "now", "better", "worse", "") if found.quick else text.KNOB_COLUMNS
+    rows = [[row[i] for i in shown] for row in text.knob_rows(found.sensitivities)]
+    return [
+        parts.figure("What a tenth is worth", tornado(bars(found), found.total_s, found.what), level=3),
+        parts.notes([f"{len(found.without_effect)} more numbers have no effect on this {found.what}."]),
+        table("A tenth better or worse", columns, rows, level=3),
+    ]
 
 
-def _factors(pairs: Any) -> "Any":
-    for key, value in pairs:
-        try:
-            factor = float(value)
-        except ValueError:
-            continue
-        if LEAST <= factor <= MOST:
-            yield key.removeprefix(TIMES), factor
+def draw_what_ifs(found: Explanation, question: Question) -> "list[Component]":
+    """Numbers simulated again, and what-ifs by gain; a name leads to both sides."""
+    links = {one.name: compare_link(question, one.name, question.with_changes(one.changes)) for one in found.tried}
+    rows = [(links[row[0]], *row[1:]) for row in text.what_if_rows(found.tried, found)]
+    refused = [(one.name, one.reason.partition(": ")[2] or one.reason) for one in found.refused]
+    best = {f"of the {'plan' if found.what == 'step' else 'update'}": found.best, "of the machine": found.best_machines}
+    lines = [
+        f"Changes {of} that help most: {', '.join(f'{one.name} ({one.gain:.1%})' for one in some)}."
+        for of, some in best.items()
+        if some
+    ]
+    tried = f"{len(found.tried)} what-ifs were simulated, {len(found.refused)} do not go with this scenario."
+    not_allowed = table("Not allowed here", ("what if", "why"), refused, level=3)
+    return [
+        parts.notes([*lines, tried]),
+        table("Changes, by what they save", text.WHAT_IF_COLUMNS, rows, level=3),
+        html.Details([html.Summary("Not allowed here"), not_allowed]),
+        html.H3("Numbers, simulated again"),
+        *draw_worth(found),
+    ]
 
 
-PAGE = Page("/explain", "Explain", "bounds, sensitivities, what helps", layout, connect)
+def draw_turned(found: Turned, what: str) -> "Component":
+    """The predicted time with numbers turned, next to that without."""
+    change = found.total_s / found.now_s - 1
+    first = f"first order: {format_seconds(found.first_order_s)}"
+    return parts.numbers(
+        [
+            (f"{what.capitalize()} time now", format_seconds(found.now_s), "as the scenario says"),
+            ("With the sliders", format_seconds(found.total_s), "first order" if found.simulated_s is None else first),
+            ("Change", f"{change:+.2%}" if abs(change) >= 5e-5 else "none", "below zero is faster"),
+        ]
+    )
+
+
+def draw_sliders(found: Explanation, factors: Mapping[str, float]) -> "list[Component]":
+    """Sliders of the numbers that matter most, and of those that the address turns."""
+    known = [one.knob for one in found.sensitivities]
+    shown = known[:SLIDERS] + [knob for knob in known[SLIDERS:] if knob.name in factors]
+    return [_slider(knob, factors.get(knob.name, 1.0)) for knob in shown]
+
+
+def _slider(knob: Knob, factor: float) -> "Component":
+    most = min(MOST, knob.most / knob.now)
+    ticks = [{"value": tick, "label": f"×{tick:g}"} for tick in (0.5, 1.0, 1.5, 2.0) if tick <= most]
+    value = html.Span(_knob_text(knob, factor), id={"turned": FORM, "knob": knob.name})
+    slider = dmc.Slider(
+        id={"slider": FORM, "knob": knob.name}, min=LEAST, max=max(most, 1.0), step=STEP, value=factor,
+        precision=2, marks=ticks, updatemode="mouseup", thumbLabel=f"{knob.name}, times",
+    )  # fmt: skip
+    return html.Div([html.P([html.Strong(knob.name), f", {knob.about}: ", value]), slider], className="knob")
+
+
+def _knob_text(knob: Knob, factor: float) -> str:
+    """A number, and what it is turned to."""
+    return knob.text if factor == 1 else f"{knob.text}, turned to {replace(knob, now=knob.now * factor).text}"
+
+
+def links(question: Question) -> "Component":
+    """Where a question may be taken: to files, to another page."""
+    compare = html.Div(compare_link(question, "Compare with something else"), className="bar")
+    return html.Div([downloads.links(question), compare])
+
+
+PAGE = Page(
+    "/explain",
+    "Explain",
+    "bounds, sensitivities, what helps",
+    "What bounds a training step or a weight update, what each number is worth, and which changes help most.",
+    layout,
+    connect,
+)

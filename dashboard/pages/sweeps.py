@@ -7,72 +7,50 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from ...simulator.answers.sweep import Progress
 from ...simulator.answers.sweep.results import MAIN
 from ...simulator.base.errors import UserError, unknown
 from ...simulator.runner import InProcess, Processes
-from .. import grid, parts, sweep_parts, sweeping, swept
-from ..answers import Library
+from .. import parts, sweep_parts, sweep_points, sweep_run, tables
 from ..figures.sweep import axes, cell_text, heat, number_columns, parallel, scatter
-from ..page import Here, Page
-from ..question import MOST_CHARACTERS
-from ..shell import keep_in_address
-from ..sweeping import Asked
-from ..swept import MOST_REPORT_BYTES, Table
+from ..library import Library
+from ..page import Here, Page, keep_in_address
+from ..question import choices_of
+from ..sweep_points import MOST_REPORT_BYTES, Table
+from ..sweep_run import Asked
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "Many configurations at once: which are best in two ways, what decides, what does not fit."
 _OPENS = {
     "/training": "Open in Training step",
     "/update": "Open in Weight update",
-    swept.SCENARIO: "Download its scenario (TOML)",
+    sweep_points.SCENARIO: "Download its scenario (TOML)",
 }
 _NO_PAGE = "No page shows a scenario of this kind by itself; `runcast simulate` reads the file."
 _CHANGED_SINCE = "The page asks something else than the report: its sweep has changed since."
-_CHOICES = Input({"sweeps": ALL}, "value")
 _SOURCE = State("sweeps-source", "data")
-
-_TELL_REJECTED = """(id, most) => {
-    const tell = (event) => {
-        const [file] = (event.dataTransfer ?? event.target).files;
-        if (!file) return;
-        const csv = /\\.csv$/i.test(file.name) || file.type === "text/csv";
-        const is = file.size > most ? `has ${(file.size / 2 ** 20).toFixed(1)} MiB` : csv ? "" : "is no CSV file";
-        const allowed = `expected the report.csv of a sweep, at most ${most / 2 ** 20} MiB`;
-        window.dash_clientside.set_props("sweeps-rejected", {children: is && `${file.name} ${is}: ${allowed}`});
-    };
-    const box = document.getElementById(id);
-    for (const kind of ["change", "drop"]) box.addEventListener(kind, tell, true);
-    return window.dash_clientside.no_update;
-}"""
-"""Dash's upload passes over files that it does not take without a word."""
+Source = Mapping[str, str]
+"""What is open: the `name` of a sweep, or the `text` of an uploaded `file`."""
 
 
 def layout(here: Here, query: str) -> "Component":
     """The forms; what is opened is drawn by callbacks, with Stores of what it is: without it they have no inputs."""
-    asked = _asked(query)
-    shipped = {name: f"{name} ({len(sweep)} points)" for name, sweep in sweeping.shipped().items()}
+    asked = choices_of(query)
+    shipped = {name: f"{name} ({len(sweep)} points)" for name, sweep in sweep_run.shipped().items()}
     forms = [
         sweep_parts.open_form(list(here.library.sweeps()), asked.get("sweep")),
         sweep_parts.start_form(shipped, list(here.library.scenarios())),
     ]
     body = html.Div(id="sweeps-body", className="answer")
-    kept = [dcc.Store(id="sweeps-asked", data=asked)]
-    kept += [dcc.Store(id=f"sweeps-{name}") for name in ("done", "query", "begun", "stopping")]
-    about = parts.heading("Sweeps", ABOUT)
-    return html.Div([about, html.Div([html.Div(forms, className="form"), body], className="asking"), *kept])
-
-
-def _asked(query: str) -> dict[str, str]:
-    """What the address says, none of it believed yet."""
-    return dict(parse_qsl(query.removeprefix("?"))) if len(query) <= MOST_CHARACTERS else {}
+    kept = [dcc.Store(id=f"sweeps-{name}") for name in ("done", "query", "begun", "stopping")]
+    page = html.Div([html.Div(forms, className="form"), body], className="asking")
+    return html.Div([page, dcc.Store(id="sweeps-asked", data=asked), *kept])
 
 
 def connect(app: Dash, here: Here) -> None:
@@ -81,32 +59,62 @@ def connect(app: Dash, here: Here) -> None:
     app.server.config["SWEEPS_FOLDER"] = made  # lives as long as the server
     home = Path(made.name) if made is not None else here.library.folder
     assert home is not None
+    opened = Opened(here, home)
     keep_in_address(app, "sweeps-query")
-    _open(app, here, home)
-    _draw(app, here, home)
-    _point(app, here, home)
+    tables.connect(app, sweep_parts.GRID)
+    _open(app, opened)
+    _draw(app, opened)
+    _point(app, opened)
     _choose(app)
-    _start(app, here, home)
-    _left(app, home)
+    _start(app, here.library.folder, home)
+    _show_progress(app, home)
 
 
-def _table(here: Here, home: Path, source: Mapping[str, str] | None) -> Table:
-    """The points of what is open.
+class Opened:
+    """Sweeps that can be opened: those of the data folder, and those that were started here, in `home`."""
 
-    Raises:
-        UserError: it is gone, or cannot be read.
-    """
-    if source is None:
-        raise UserError("nothing is open")
-    if "text" in source:
-        return swept.read_csv(source["text"], source["file"])
-    known = swept.sweeps(here.library, home)
-    if source["name"] not in known:
-        raise unknown("address", "sweep", source["name"], known)
-    return swept.read_folder(known[source["name"]])
+    def __init__(self, here: Here, home: Path):
+        self.here, self.home = here, home
+
+    def folders(self) -> dict[str, Path]:
+        """Their folders by name."""
+        return {**self.here.library.sweeps(), **Library(self.home).sweeps()}
+
+    def table(self, source: Source) -> Table:
+        """The points of what is open.
+
+        Raises:
+            UserError: it is gone, or cannot be read.
+        """
+        if "text" in source:
+            return sweep_points.read_csv(source["text"], source["file"])
+        known = self.folders()
+        if source["name"] not in known:
+            raise unknown("address", "sweep", source["name"], known)
+        return sweep_points.read_folder(known[source["name"]])
+
+    def point(self, table: Table, number: int, base: str | None, name: str | None) -> "Component":
+        """A point and the link to its page; `base` is the scenario that it changes, None for that of its sweep.
+
+        Raises:
+            UserError: there is no such point.
+        """
+        row = table.row(number)
+        metrics = [MAIN[table.kind][0], "peak_memory_bytes"] if table.kind else []
+        shown = ["point", *axes(table.frame), "status", *(["reason"] if row["reason"] else []), *metrics]
+        cells = {column: cell_text(column, row[column]) for column in shown if column in row}
+        folder = self.folders().get(name) if name is not None else None
+        sweep = sweep_points.origin(folder) if folder is not None else None
+        try:
+            found = sweep_points.open_point(self.here, table, number, base, sweep)
+        except UserError as error:
+            return sweep_parts.point(cells, "", "", error.faults)
+        notes = [_NO_PAGE] if found.page == sweep_points.SCENARIO else []
+        notes += [_CHANGED_SINCE] if found.same is False else []
+        return sweep_parts.point(cells, found.page + found.question.query(), _OPENS[found.page], notes)
 
 
-def _uploaded(contents: str, file: str) -> dict[str, str]:
+def read_upload(contents: str, file: str) -> dict[str, str]:
     """An upload as the text of a CSV.
 
     Raises:
@@ -121,7 +129,7 @@ def _uploaded(contents: str, file: str) -> dict[str, str]:
         raise UserError(f"{file}: no text in UTF-8; expected the report.csv of a sweep") from None
 
 
-def _open(app: Dash, here: Here, home: Path) -> None:
+def _open(app: Dash, opened: Opened) -> None:
     @app.callback(
         Output("sweeps-body", "children"),
         Output("sweeps-name", "data"),
@@ -132,68 +140,72 @@ def _open(app: Dash, here: Here, home: Path) -> None:
         State("sweeps-upload", "filename"),
         State("sweeps-asked", "data"),
     )
-    def show(
-        name: str | None, contents: str | None, done: str | None, file: str | None, asked: Mapping[str, str]
-    ) -> tuple[Any, ...]:
-        known = list(swept.sweeps(here.library, home))
+    def show(name: str | None, contents: str | None, done: str | None, file: str | None, asked: Source) -> Any:
+        known = list(opened.folders())
         try:
             if ctx.triggered_id == "sweeps-upload" and contents:
-                source, name = _uploaded(contents, file or "upload"), None
+                source, name = read_upload(contents, file or "upload"), None
             else:
                 name = done if ctx.triggered_id == "sweeps-done" and done else name or next(iter(known), None)
                 if name is None:
                     return sweep_parts.nothing_yet(), known, None
                 source = {"name": name}
-            drawn = _body(here, _table(here, home, source), source, _asked_of(source, asked))
+            return _body(opened.here.library, opened.table(source), source, choices_for(source, asked)), known, name
         except UserError as error:
-            return sweep_parts.refused(error.faults, "This cannot be opened"), known, name
-        return drawn, known, name
+            return parts.alert("This cannot be opened", error.faults), known, name
 
     app.clientside_callback(
-        _TELL_REJECTED,
+        ClientsideFunction("uploads", "tell"),
         Output("sweeps-uploading", "id"),
         Input("sweeps-uploading", "id"),
         State("sweeps-upload", "max_size"),
     )
-    grid.connect(app, sweep_parts.GRID)
 
 
-def _body(here: Here, table: Table, source: Mapping[str, str], asked: Mapping[str, str]) -> "list[Component]":
-    chosen = sweep_parts.chosen(table, asked)
-    known = {*axes(table.frame), *number_columns(table.frame)}
+def _body(library: Library, table: Table, source: Source, asked: Mapping[str, str]) -> "list[Component]":
+    chosen = sweep_parts.default_columns(table, asked)
+    known = [*axes(table.frame), *number_columns(table.frame)]
     wanted = [column for column in asked.get("lines", "").split(" ") if column in known]
-    lines = wanted or [name for name in dict.fromkeys([*axes(table.frame), chosen["x"], chosen["y"]]) if name in known]
-    bases = here.library.of_kind(table.kind) if table.kind else list(here.library.scenarios())
-    drawn = sweep_parts.body(table, source.get("name") or source["file"], chosen, lines, bases)
+    first = [name for name in dict.fromkeys([*axes(table.frame), chosen["x"], chosen["y"]]) if name in known]
+    bases = library.of_kind(table.kind) if table.kind else list(library.scenarios())
+    drawn = sweep_parts.draw(table, source.get("name") or source["file"], chosen, wanted or first, bases)
     return [dcc.Store(id="sweeps-source", data=source), dcc.Store(id="sweeps-number"), *drawn]
 
 
-def _draw(app: Dash, here: Here, home: Path) -> None:
+def choices_for(source: Source, asked: Mapping[str, str]) -> Mapping[str, str]:
+    """What the address says of what is open: nothing, if it names another sweep."""
+    return asked if source.get("name") == asked.get("sweep", source.get("name")) else {}
+
+
+def _draw(app: Dash, opened: Opened) -> None:
     """Each figure is drawn when its own columns change."""
 
-    def drawing(figure: str, keys: list[str], draw: Callable[..., Any], *more: Input) -> None:
+    def connect_figure(figure: str, keys: list[str], draw: Callable[..., Any], *more: Input) -> None:
         @app.callback(Output(figure, "figure"), *(Input({"sweeps": key}, "value") for key in keys), *more, _SOURCE)
         def drawn(*values: Any) -> Any:
             *chosen, source = values
             try:
-                frame = _table(here, home, source).frame
+                frame = opened.table(source or {"name": ""}).frame
             except UserError:
                 return no_update
             columns = [name for name in chosen if isinstance(name, str)]
             return draw(frame, *chosen) if set(columns) <= set(frame.columns) else no_update
 
-    drawing("sweeps-scatter", ["x", "y", "colour"], scatter, Input("sweeps-all", "checked"))
-    drawing("sweeps-heat", ["across", "up", "value"], heat)
-    drawing("sweeps-parallel", ["shade"], _parallel, Input("sweeps-lines", "value"))
+    def draw_lines(frame: Any, shade: str, lines: list[str] | None) -> Any:
+        return parallel(frame, [name for name in lines or () if name in frame.columns], shade)
+
+    connect_figure("sweeps-scatter", ["x", "y", "colour"], scatter, Input("sweeps-all", "checked"))
+    connect_figure("sweeps-heat", ["across", "up", "value"], heat)
+    connect_figure("sweeps-parallel", ["shade"], draw_lines, Input("sweeps-lines", "value"))
 
     @app.callback(
         Output("sweeps-query", "data"),
-        _CHOICES,
+        Input({"sweeps": ALL}, "value"),
         Input("sweeps-lines", "value"),
         Input("sweeps-number", "data"),
         Input("sweeps-source", "data"),
     )
-    def address(values: list[str], lines: list[str], number: int | None, source: Mapping[str, str] | None) -> Any:
+    def address(values: list[str], lines: list[str], number: int | None, source: Source | None) -> Any:
         if source is None:
             return no_update
         keys = [one["id"]["sweeps"] for one in ctx.inputs_list[0]]
@@ -202,11 +214,7 @@ def _draw(app: Dash, here: Here, home: Path) -> None:
         return "?" + urlencode({key: value for key, value in said.items() if value})
 
 
-def _parallel(frame: Any, shade: str, lines: list[str]) -> Any:
-    return parallel(frame, [name for name in lines or () if name in frame.columns], shade)
-
-
-def _point(app: Dash, here: Here, home: Path) -> None:
+def _point(app: Dash, opened: Opened) -> None:
     @app.callback(
         Output("sweeps-number", "data"),
         Input("sweeps-scatter", "clickData"),
@@ -215,14 +223,15 @@ def _point(app: Dash, here: Here, home: Path) -> None:
         Input("sweeps-source", "data"),
         State("sweeps-asked", "data"),
     )
-    def choose(dot: Any, cell: Any, rows: Any, source: Mapping[str, str] | None, asked: Mapping[str, str]) -> Any:
+    def choose(dot: Any, cell: Any, rows: Any, source: Source | None, asked: Mapping[str, str]) -> Any:
         clicked = {"sweeps-scatter": dot, "sweeps-heat": cell}.get(str(ctx.triggered_id))
         if clicked:
             number = clicked["points"][0].get("customdata")
             return no_update if number is None else number
         if ctx.triggered_id == {"grid": sweep_parts.GRID}:
             return rows[0]["point"] if rows else no_update
-        return _asked_point(source, asked)
+        said = choices_for(source, asked).get("point", "") if source else ""
+        return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else None
 
     @app.callback(
         Output("sweeps-point", "children"),
@@ -230,48 +239,13 @@ def _point(app: Dash, here: Here, home: Path) -> None:
         Input("sweeps-of", "value"),
         Input("sweeps-source", "data"),
     )
-    def told(number: int | None, base: str | None, source: Mapping[str, str] | None) -> Any:
+    def tell(number: int | None, base: str | None, source: Source | None) -> Any:
         if number is None or source is None:
             return html.P("Choose a point in a figure or a row of the grid.", className="said")
         try:
-            return describe(here, home, _table(here, home, source), int(number), base, source.get("name"))
+            return opened.point(opened.table(source), int(number), base, source.get("name"))
         except UserError as error:
-            return sweep_parts.refused(error.faults, "This point cannot be opened")
-
-
-def _asked_of(source: Mapping[str, str] | None, asked: Mapping[str, str]) -> Mapping[str, str]:
-    """What the address says of what is open: nothing, if it names another sweep."""
-    same = source is not None and source.get("name") == asked.get("sweep", source.get("name"))
-    return asked if same else {}
-
-
-def _asked_point(source: Mapping[str, str] | None, asked: Mapping[str, str]) -> int | None:
-    """The point of the address while the sweep of the address is open; another sweep has none at first."""
-    number = _asked_of(source, asked).get("point", "")
-    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else None
-
-
-def describe(here: Here, home: Path, table: Table, number: int, base: str | None, name: str | None) -> "Component":
-    """A point and the link to its page; `base` is the scenario that it changes, None for that of its sweep.
-
-    Raises:
-        UserError: there is no such point.
-    """
-    rows = table.frame[table.frame["point"] == number]
-    if rows.empty:
-        raise UserError(f"point {number}: not among those shown")
-    row = rows.iloc[0]
-    metric = [MAIN[table.kind][0], "peak_memory_bytes"] if table.kind else []
-    shown = ["point", *axes(table.frame), "status", *(["reason"] if row["reason"] else []), *metric]
-    cells = {column: cell_text(column, row[column]) for column in shown if column in table.frame}
-    folder = swept.sweeps(here.library, home).get(name) if name is not None else None
-    try:
-        found = swept.opened(here, table, number, base, swept.origin(folder) if folder is not None else None)
-    except UserError as error:
-        return sweep_parts.point(cells, "", "", error.faults)
-    notes = [_NO_PAGE] if found.page == swept.SCENARIO else []
-    notes += [_CHANGED_SINCE] if found.same is False else []
-    return sweep_parts.point(cells, found.page + found.question.query(), _OPENS[found.page], notes)
+            return parts.alert("This point cannot be opened", error.faults)
 
 
 def _choose(app: Dash) -> None:
@@ -284,19 +258,19 @@ def _choose(app: Dash) -> None:
     @app.callback(Output("sweeps-new", "value"), Input("sweeps-shipped", "value"), State("sweeps-new", "value"))
     def name(which: str, typed: str | None) -> Any:
         first = sweep_parts.NAME if which == sweep_parts.OWN else which
-        return first if typed != first and typed in (None, sweep_parts.NAME, *sweeping.shipped()) else no_update
+        return first if typed != first and typed in (None, sweep_parts.NAME, *sweep_run.shipped()) else no_update
 
 
-def _start(app: Dash, here: Here, home: Path) -> None:
+def _start(app: Dash, data: Path | None, home: Path) -> None:
     """A sweep in a process of its own; Cancel leaves a mark by which it ends with what is done."""
-    data, place = here.library.folder, str(home)
+    place = str(home)
     workers = max(1, min(4, (os.cpu_count() or 1) - 1))  # others keep a core
 
     @app.callback(
         Output("sweeps-told", "children"),
         Output("sweeps-done", "data"),
         Input("sweeps-start", "n_clicks"),
-        *(State(f"sweeps-{field}", "value") for field in _ASKS),
+        *(State(f"sweeps-{field}", "value") for field in _FIELDS),
         background=True,
         running=[
             (Output("sweeps-start", "loading"), True, False),
@@ -316,16 +290,16 @@ def _start(app: Dash, here: Here, home: Path) -> None:
         def watch(progress: Progress) -> None:
             tell((str(progress.done), str(progress.total), f"{progress.done} of {progress.total} points", True))
 
-        asked = asked_of(*(text or "" for text in typed))
+        asked = _asked(*(text or "" for text in typed))
         runner = Processes(workers) if workers > 1 else InProcess()
         tell(("0", "1", f"{asked.name}: starts", False))
         try:
-            done = sweeping.run(Library(data), Path(place), asked, runner, watch)
+            done = sweep_run.run(Library(data), Path(place), asked, runner, watch)
         except UserError as error:
-            return sweep_parts.refused(error.faults, "This cannot be run"), no_update
-        found = sweeping.held(Path(place), asked.name)
-        told = found.told(asked.name) if found is not None else ""
-        return html.P(told), asked.name if sum(done.counts.values()) else no_update
+            return parts.alert("This cannot be run", error.faults), no_update
+        found = sweep_run.progress_of(Path(place), asked.name)
+        text = found.text(asked.name) if found is not None else ""
+        return html.P(text), asked.name if sum(done.counts.values()) else no_update
 
     @app.callback(
         Output("sweeps-stopping", "data"),
@@ -333,13 +307,23 @@ def _start(app: Dash, here: Here, home: Path) -> None:
         State("sweeps-new", "value"),
         prevent_initial_call=True,
     )
-    def cancel(clicks: int | None, named: str | None) -> Any:
-        if clicks and named:
-            sweeping.stop(home, named)
+    def cancel(clicks: int | None, name: str | None) -> Any:
+        if clicks and name:
+            sweep_run.stop(home, name)
         return clicks
 
 
-def _left(app: Dash, home: Path) -> None:
+_FIELDS = ("shipped", "base", "new", "key1", "values1", "key2", "values2")
+
+
+def _asked(which: str, base: str, name: str, key1: str, values1: str, key2: str, values2: str) -> Asked:
+    """The fields of the form as a sweep to start."""
+    if which != sweep_parts.OWN:
+        return Asked(name, shipped=which)
+    return Asked(name, base=base, axes=((key1.strip(), values1), (key2.strip(), values2)))
+
+
+def _show_progress(app: Dash, home: Path) -> None:
     """What became of the sweep of this name: one whose page was left goes on, one that was killed can go on."""
 
     @app.callback(
@@ -354,15 +338,15 @@ def _left(app: Dash, home: Path) -> None:
         State("sweeps-start", "loading"),
         prevent_initial_call="initial_duplicate",
     )
-    def left(name: str | None, _: Any, idle: bool, started_here: bool | None) -> tuple[Any, ...]:
+    def show(name: str | None, _: Any, idle: bool, started_here: bool | None) -> tuple[Any, ...]:
         if started_here:  # which tells by itself
             raise PreventUpdate
-        found = sweeping.held(home, name or "")
+        found = sweep_run.progress_of(home, name or "")
         if name is None or found is None:
             return None, "0", "1", no_update, True
         ended = not idle and not found.at_work and ctx.triggered_id == "sweeps-wait"
-        told = html.P(found.told(name))
-        return told, str(found.done), str(found.total), name if ended else no_update, not found.at_work
+        text = html.P(found.text(name))
+        return text, str(found.done), str(found.total), name if ended else no_update, not found.at_work
 
     app.clientside_callback(
         "(begun_here, idle) => !begun_here && idle",
@@ -372,14 +356,11 @@ def _left(app: Dash, home: Path) -> None:
     )
 
 
-_ASKS = ("shipped", "base", "new", "key1", "values1", "key2", "values2")
-
-
-def asked_of(which: str, base: str, name: str, key1: str, values1: str, key2: str, values2: str) -> Asked:
-    """The fields of the form as a sweep to start."""
-    if which != sweep_parts.OWN:
-        return Asked(name, shipped=which)
-    return Asked(name, base=base, axes=((key1.strip(), values1), (key2.strip(), values2)))
-
-
-PAGE = Page("/sweeps", "Sweeps", "many at once, Pareto", layout, connect)
+PAGE = Page(
+    "/sweeps",
+    "Sweeps",
+    "many at once, Pareto",
+    "Many configurations at once: which are best in two ways, what decides, what does not fit.",
+    layout,
+    connect,
+)

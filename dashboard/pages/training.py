@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 from dash import Dash, html
 
 from ...simulator.answers.simulate.outputs import PIPELINE, figures_of
-from ...simulator.base.units import format_bytes, format_energy, format_seconds, format_usd
-from ...simulator.figures import pipeline
-from ...simulator.figures.spans import Window
+from ...simulator.base.units import format_bytes
+from ...simulator.figures import Window, pipeline
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, TrainPrediction
@@ -18,12 +17,10 @@ from .. import parts, zooming
 from ..ask import Form
 from ..fields import Field
 from ..page import Here, Page
-from ..question import explain_link, onward
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "How long a step takes and how sure that is, whether it fits, and where the time of each rank goes."
 GRAPH = "training-pipeline"
 TYPES = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "tf32", "fp32")
 
@@ -67,34 +64,33 @@ FORM = Form(
             Field("offload.activations", "Offloaded share", share=True),
         ),
     },
-    onward=(explain_link, onward),
 )
 
 
 def layout(here: Here, query: str) -> "Component":
     """The form, and what it answers."""
-    return html.Div([parts.heading("Training step", ABOUT), FORM.drawn(here, query), zooming.store(GRAPH)])
+    return html.Div([FORM.draw(here, query), zooming.store(GRAPH)])
 
 
 def numbers(prediction: AnyPrediction) -> "list[Component]":
     """The headline."""
     assert isinstance(prediction, TrainPrediction)
     report = prediction.report
-    low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
-    memory = f"of {format_bytes(report.memory_bytes)}{'' if report.fits else ': does not fit'}"
-    cost = "unknown" if report.cost_usd is None else format_usd(report.cost_usd)
     bound = report.exposed[report.bound_by] / report.step_time_s
-    rows = [
-        ("Step time", format_seconds(report.step_time_s), f"90 %: {low} to {high}"),
-        ("Throughput", f"{report.tokens_per_s:,.0f}", f"tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU"),
-        ("MFU", f"{report.mfu:.1%}", f"of the dense {report.peak_type} peak"),
-        ("Bubble", f"{report.bubble_fraction:.1%}", "waiting for other stages"),
-        ("Memory", format_bytes(report.peak.peak_bytes), memory),
-        ("Bound by", report.bound_by, f"{bound:.0%} of the critical path"),
-        ("Cost of a step", cost, report.rates.price),
-        ("Energy, at most", format_energy(report.spent.energy_j), f"of a step{report.rates.scope}"),
+    small = {
+        "step_time_s": parts.interval(report.interval_low_s, report.interval_high_s),
+        "tokens_per_s": f"{report.tokens_per_s_per_gpu:,.0f} per GPU",
+        "mfu": f"of the dense {report.peak_type} peak",
+        "bubble_fraction": "waiting for other stages",
+        "peak_memory_bytes": f"of {format_bytes(report.memory_bytes)}{'' if report.fits else ': does not fit'}",
+        "bound_by": f"{bound:.0%} of the critical path",
+        "cost_usd": f"of a step, {report.rates.price}",
+        "energy_j": f"of a step, at most{report.rates.scope}",
+    }
+    return [
+        parts.numbers(parts.cards(report, small)),
+        parts.notes([report.question, *report.notes, f"scenario {report.scenario_hash}"]),
     ]
-    return [parts.numbers(rows), parts.said([report.question, *report.notes, f"scenario {report.scenario_hash}"])]
 
 
 def figures(prediction: AnyPrediction) -> "list[Component]":
@@ -104,7 +100,7 @@ def figures(prediction: AnyPrediction) -> "list[Component]":
     return [parts.figure(PIPELINE, drawn.pop(PIPELINE), around="wide timeline", id=GRAPH), *parts.figures(drawn)]
 
 
-def _near(prediction: AnyPrediction, window_s: Window) -> Any:
+def _zoom(prediction: AnyPrediction, window_s: Window) -> Any:
     assert isinstance(prediction, TrainPrediction)
     grid = prediction.resolved.plan.grid
     return pipeline(prediction.timeline, grid, window_s=window_s, most_spans=zooming.MOST_SPANS)
@@ -113,7 +109,14 @@ def _near(prediction: AnyPrediction, window_s: Window) -> Any:
 def connect(app: Dash, here: Here) -> None:
     """The form asks; a zoom draws what is seen."""
     FORM.connect(app, here, numbers, figures)
-    zooming.connect(app, here, FORM.base, GRAPH, "training-query", _near)
+    zooming.connect(app, here, FORM.base, GRAPH, "training-query", _zoom)
 
 
-PAGE = Page("/training", "Training step", "time, memory, pipeline", layout, connect)
+PAGE = Page(
+    "/training",
+    "Training step",
+    "time, memory, pipeline",
+    "How long a step takes and how sure that is, whether it fits, and where the time of each rank goes.",
+    layout,
+    connect,
+)

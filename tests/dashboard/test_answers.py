@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from runcast.dashboard.answers import Answers, Library
+from runcast.dashboard.answers import Answers
+from runcast.dashboard.library import Library
 from runcast.dashboard.question import Question
 
 ASKED = [Question("tiny-2ranks", {"update.bucket": f"{size} MiB"}) for size in (1, 2, 3)]

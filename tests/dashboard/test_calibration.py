@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.measured import DEVICE, SOFTWARE, Measured
+from runcast.dashboard.library import DEVICE, SOFTWARE, Library
 from runcast.dashboard.pages import calibration
-from runcast.dashboard.pages.calibration import Shown, class_of, classes, device, shown, software
+from runcast.dashboard.pages.calibration import Shown, class_of, classes, draw_device, draw_software
+from runcast.dashboard.question import choices_of
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.figures.profile import factor_dots
 from runcast.simulator.profile import Z90, Parameter, load_profile, load_stack
@@ -27,7 +28,7 @@ def measured(tmp_path):
     (tmp_path / "report.csv").write_text("point,status\n1,ok\n")
     head = {"cost_class": "memory.swiglu", "device": "H100 SXM", "library": "<i>torch", "group": "g"}
     pd.DataFrame({**head, "bytes": SIZES, "seconds": 4e-6 + SIZES / 2.5e12}).to_csv(tmp_path / "s.csv", index=False)
-    return Measured(tmp_path)
+    return Library(tmp_path)
 
 
 def plain(part) -> object:
@@ -40,7 +41,7 @@ def text_of(found) -> str:
 
 
 def test_files_of_the_folder_go_by_their_full_names_before_shipped_ones(measured):
-    firsts = measured.names(DEVICE)[:2], measured.names(SOFTWARE)[:2]
+    firsts = measured.profiles(DEVICE)[:2], measured.profiles(SOFTWARE)[:2]
     assert firsts == (["<b>mine.json", "a100-sxm"], ["own.toml", "checkpoint-engine-7185b55"])
 
 
@@ -60,19 +61,19 @@ def test_a_file_of_the_folder_rests_on_what_it_names(measured):
 
 def test_tables_that_hold_no_samples_are_passed_over(measured):
     found = measured.samples()
-    assert (found is not None and len(found), Measured(None).samples()) == (len(SIZES), None)
+    assert (found is not None and len(found), Library(None).samples()) == (len(SIZES), None)
 
 
 @pytest.mark.parametrize(
     "asked", [Shown(), Shown(name="b200-sxm", cost_class="all_reduce"), Shown(SOFTWARE, "nemo"), Shown(name="a&b=<c>")]
 )
 def test_an_address_says_what_is_shown(asked):
-    assert shown(asked.query()) == asked
+    assert Shown.read(choices_of(asked.query())) == asked
 
 
 def test_every_class_of_a_profile_can_be_chosen():
     profile = load_profile("h100-sxm")
-    chosen = [item["value"] for group in classes(profile) for item in group["items"]]
+    chosen = [kind for kinds in classes(profile).values() for kind in kinds]
     assert sorted(chosen) == sorted(profile.models)
 
 
@@ -87,36 +88,36 @@ def test_a_class_that_is_not_there_is_another_one(asked, found):
 def test_every_class_of_a_profile_is_drawn(name):
     profile = load_profile(name)
     some = sorted(profile.models)[::6]
-    assert [bool(device(profile, kind, Measured(None))) for kind in some] == [True] * len(some)
+    assert [bool(draw_device(profile, kind, Library(None))) for kind in some] == [True] * len(some)
 
 
 def test_the_error_of_rows_left_out_stands_on_top():
     profile = load_profile("h100-sxm")
     held = profile.model("gemm.bf16").held_out
-    first = device(profile, "gemm.bf16", Measured(None))[:1]
+    first = draw_device(profile, "gemm.bf16", Library(None))[:1]
     words = f'"{held.median:.1%}"', f"{held.rows:,}\u00a0rows left out"
     assert [word in text_of(first) for word in words] == [True, True]
 
 
 def test_a_class_that_nobody_measured_says_what_is_taken(measured):
     profile = load_profile("generic")
-    said = text_of(device(profile, "gemm.fp16", measured))
+    said = text_of(draw_device(profile, "gemm.fp16", measured))
     assert f"{profile.model('gemm.fp16').factor:g} times the seconds of" in said
 
 
 def test_samples_of_the_folder_stand_beside_the_fit_as_text(measured):
-    found = text_of(device(load_profile("h100-sxm"), "memory.swiglu", measured))
+    found = text_of(draw_device(load_profile("h100-sxm"), "memory.swiglu", measured))
     assert ("&lt;i&gt;torch, not fitted to" in found, "holds no samples" in found) == (True, False)
 
 
 def test_without_samples_the_page_says_so():
-    assert "holds no samples" in text_of(device(load_profile("h100-sxm"), "memory.swiglu", Measured(None)))
+    assert "holds no samples" in text_of(draw_device(load_profile("h100-sxm"), "memory.swiglu", Library(None)))
 
 
 def test_a_stack_says_what_it_rests_on_and_how_many_were_fitted():
     stack = load_stack("nemo")
     fitted = sum(p.provenance == "fitted" for p in stack.parameters.values())
-    said = text_of(software(stack)[:1])
+    said = text_of(draw_software(stack)[:1])
     assert ("megatron-core → generic" in said, f'"{fitted:,}"' in said) == (True, True)
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
-from runcast.dashboard.answers import Library
+from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import compare
-from runcast.dashboard.question import NAMES, Question, from_sides_query, onward, sides_query
-from runcast.dashboard.stated import question_of, text_of, with_what_if
+from runcast.dashboard.question import NAMES, Question, compare_link, from_sides_query, sides_query
+from runcast.dashboard.stated import add_what_if, question_of, text_of
 from runcast.dashboard.tables import csv
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.units import format_seconds
@@ -47,48 +47,48 @@ def test_lines_that_are_no_changes_are_refused(lines, fault):
 
 @pytest.mark.parametrize("name", list(what_ifs()))
 def test_a_named_what_if_is_written_as_lines_that_say_it(name):
-    written = with_what_if("nodes = 1\ncluster.nic = 100 Gb/s", name)
+    written = add_what_if("nodes = 1\ncluster.nic = 100 Gb/s", name)
 
     assert dict(question_of("tiny-2ranks", written).changes).items() >= dict(what_ifs()[name].changes).items()
 
 
 @pytest.mark.parametrize("query", ["", "?x=1"])
 def test_an_address_that_asks_nothing_is_answered_with_two_sides_of_the_pages_own(query):
-    assert compare.asked(Here(Library()), query) == list(compare.OWN)
+    assert compare.questions_of(Here(Library()), query) == list(compare.OWN)
 
 
 @pytest.mark.parametrize("query", ["?a=base%3Dnone", "?a=base%3Dtiny-2ranks%26cluster%3D../x"])
 def test_an_address_that_cannot_be_followed_is_told_above_the_pages_own(query):
     with pytest.raises(UserError, match="address"):
-        compare.asked(Here(Library()), query)
+        compare.questions_of(Here(Library()), query)
 
-    assert "cannot be followed" in str(compare.layout(Here(Library()), query))
+    assert "cannot be followed" in str(compare.PAGE.draw(Here(Library()), query))
 
 
 def test_a_question_that_is_sent_from_another_page_is_asked():
     question = Question("train-llama3-8b-8xh100", {"parallel.tp": 4})
 
-    query = onward(question).href.removeprefix("/compare")
+    query = compare_link(question).href.removeprefix("/compare")
 
-    assert compare.asked(Here(Library()), query) == [question, question]
+    assert compare.questions_of(Here(Library()), query) == [question, question]
 
 
 def test_one_side_is_held_against_itself():
-    assert compare.asked(Here(Library()), "?a=base%3Dtiny-2ranks") == [Question("tiny-2ranks")] * 2
+    assert compare.questions_of(Here(Library()), "?a=base%3Dtiny-2ranks") == [Question("tiny-2ranks")] * 2
 
 
 def test_rows_of_several_pairs_stand_beside_one_another():
     pairs = {"B": [("nodes", "1", "2")], "C": [("tp", "8", "4"), ("nodes", "1", "3")]}
 
-    assert compare.joined(pairs, lambda a: (a,)) == [("nodes", "1", "2", "3"), ("tp", "8", "8", "4")]
+    assert compare.join_rows(pairs, lambda a: (a,)) == [("nodes", "1", "2", "3"), ("tp", "8", "8", "4")]
 
 
 def test_times_are_those_of_the_python_api():
     here = Here(Library())
     questions = [Question("tiny-2ranks"), Question("tiny-2ranks", {"update.bucket": "2 MiB"})]
 
-    drawn = compare.compared({name: compare.side(here, one) for name, one in zip(NAMES, questions, strict=False)},
-                             questions)  # fmt: skip
+    sides = {name: compare.make_side(here, one) for name, one in zip(NAMES, questions, strict=False)}
+    drawn = compare.draw_comparison(sides, questions)
 
     times = [simulate(TINY, changes).report.update_time_s for changes in ((), ("update.bucket=2 MiB",))]
     assert [card.children[1].children[0] for card in drawn[0].children] == [format_seconds(s) for s in times]
@@ -98,18 +98,19 @@ def test_times_are_those_of_the_python_api():
 def test_every_side_is_offered_as_a_file_and_explained_where_it_can_be(base, explained):
     here, question = Here(Library()), Question(base)
 
-    drawn = str(compare.compared({name: compare.side(here, question) for name in NAMES[:2]}, [question] * 2))
+    sides = {name: compare.make_side(here, question) for name in NAMES[:2]}
+    drawn = str(compare.draw_comparison(sides, [question] * 2))
 
     assert (drawn.count(f"/download/scenario.toml{question.query()}"), "/explain?" in drawn) == (2, explained)
 
 
 def test_sides_of_different_kinds_are_not_compared():
     here = Here(Library())
-    sides = {name: compare.side(here, Question(base)) for name, base in
+    sides = {name: compare.make_side(here, Question(base)) for name, base in
              zip(NAMES, ("tiny-2ranks", "train-llama3-8b-8xh100"), strict=False)}  # fmt: skip
 
     with pytest.raises(UserError, match="expected two of one kind"):
-        compare.compared(sides, [Question("x")] * 2)
+        compare.draw_comparison(sides, [Question("x")] * 2)
 
 
 def test_text_that_a_spreadsheet_would_compute_is_text_in_csv():

@@ -5,8 +5,8 @@ from contextlib import suppress
 import psutil
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.answers import Library
-from runcast.dashboard.looks import Looks, case_of
+from runcast.dashboard.answers import Answers, case_of
+from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import explain
 from runcast.dashboard.question import Question
@@ -19,31 +19,31 @@ TINY = "data/scenarios/tiny-2ranks.toml"
 
 @pytest.fixture(scope="module")
 def looks():
-    return Looks(Library())
+    return Answers(Library())
 
 
 def test_sliders_come_back_from_the_address():
     question = Question("tiny-2ranks", {"update.bucket": "1 MiB"})
     factors = {"cluster.nic": 1.5, "reload.s": 0.5}
 
-    assert explain.asked(Here(Library()), explain.address(question.query(), factors)) == (question, factors)
+    assert explain.read_address(Here(Library()), explain.address(question.query(), factors)) == (question, factors)
 
 
 @pytest.mark.parametrize("said", ["x", "nan", "inf", "0", "-1", "3", "1e999"])
 def test_factors_that_no_slider_has_are_passed_over(said):
-    assert explain.asked(Here(Library()), f"?base=tiny-2ranks&times:cluster.nic={said}")[1] == {}
+    assert explain.read_address(Here(Library()), f"?base=tiny-2ranks&times:cluster.nic={said}")[1] == {}
 
 
 def test_an_address_that_asks_nothing_asks_the_pages_own():
-    assert explain.asked(Here(Library()), "") == (Question(explain.BASE), {})
+    assert explain.read_address(Here(Library()), "") == (Question(explain.BASE), {})
 
 
 @pytest.mark.parametrize("query", ["?base=none", "?base=tiny-2ranks&cluster=../x", "?base=rl-async-glm-4.5-air-h100"])
 def test_an_address_that_cannot_be_followed_is_told_above_the_pages_own(query):
     with pytest.raises(UserError, match="address"):
-        explain.asked(Here(Library()), query)
+        explain.read_address(Here(Library()), query)
 
-    assert "cannot be followed" in str(explain.layout(Here(Library()), query))
+    assert "cannot be followed" in str(explain.PAGE.draw(Here(Library()), query))
 
 
 def test_a_look_is_kept_by_what_is_asked(looks):
@@ -56,7 +56,7 @@ def test_a_look_is_kept_by_what_is_asked(looks):
 
 
 def test_the_first_number_is_that_of_the_python_api(looks):
-    drawn = explain.looked(looks.look(Question("tiny-2ranks")))
+    drawn = explain.draw_look(looks.look(Question("tiny-2ranks")))
 
     first = drawn[0].children[0].children
     total_s = api.explain(TINY, quick=True).total_s
@@ -67,7 +67,7 @@ def test_numbers_are_turned_and_unknown_ones_passed_over(looks):
     found = looks.look(Question("tiny-2ranks"))
     name = "init_group.s"
 
-    turned = found.turned({name: 2.0, "none.such": 2.0, "reload.s": 1.0})
+    turned = found.turn({name: 2.0, "none.such": 2.0, "reload.s": 1.0})
 
     assert turned.total_s == pytest.approx(found.case.total_s + found.knobs[name].now)
 
@@ -86,7 +86,7 @@ def test_a_question_is_offered_as_files():
 def test_what_helps_links_to_both_sides():
     found = api.explain(TINY)
 
-    drawn = str(explain.helped(found, Question("tiny-2ranks")))
+    drawn = str(explain.draw_what_ifs(found, Question("tiny-2ranks")))
 
     assert [key for one in found.tried for key in one.changes if f"%26{key}%3D" not in drawn] == []
 
@@ -98,7 +98,7 @@ def test_a_slider_is_answered_told_in_the_address_and_set_back(page):
 
     slider.focus()
     page.keyboard.press("End")
-    turned = Looks(Library()).look(Question("tiny-2ranks")).turned({"init_group.s": 2.0})
+    turned = Answers(Library()).look(Question("tiny-2ranks")).turn({"init_group.s": 2.0})
     expect(page.locator("#explain-turned")).to_contain_text(format_seconds(turned.total_s))
     page.wait_for_url("**/explain?*times:init_group.s=2*")
 

@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.zooming import SEEN_OF, nearer, window_of
+from runcast.dashboard.zooming import patch, window_of
 from runcast.simulator import simulate
 from runcast.simulator.figures import gantt
 
@@ -39,13 +39,14 @@ def test_what_is_seen_after_a_zoom(seen, window):
     ],
 )
 def test_what_plotly_tells_is_a_zoom_or_nothing(page, moved, seen):
-    assert page.evaluate(f"(moved) => ({SEEN_OF})(moved)", moved) == seen
+    page.goto("/")
+    assert page.evaluate("(moved) => dash_clientside.zoom.seen(moved)", moved) == seen
 
 
 def test_a_zoom_changes_bars_window_and_subtitle():
     timeline = simulate("data/scenarios/tiny-2ranks.toml").timeline
 
-    operations = nearer(gantt(timeline, window_s=(0.5, 1.0))).to_plotly_json()["operations"]
+    operations = patch(gantt(timeline, window_s=(0.5, 1.0))).to_plotly_json()["operations"]
 
     assert [(one["location"], one["operation"]) for one in operations] == [
         (["data"], "Assign"),

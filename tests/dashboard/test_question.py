@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.dashboard.answers import Library
+from runcast.dashboard.library import Library
 from runcast.dashboard.question import MOST_CHARACTERS, Question, from_query
 from runcast.simulator.base.errors import UserError
 
@@ -17,7 +17,7 @@ VALUES = st.recursive(
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_a_question_comes_back_from_its_address(changes):
     try:
-        asked = Question("tiny-2ranks").changed(changes)
+        asked = Question("tiny-2ranks").with_changes(changes)
     except UserError:  # a text that looks like a path, under a key that opens files
         return
 
@@ -40,7 +40,7 @@ def test_a_question_comes_back_from_its_address(changes):
 )
 def test_no_file_is_named_by_a_browser(key, value):
     with pytest.raises(UserError, match="expected a name of the catalogue"):
-        Question("tiny-2ranks").changed({key: value})
+        Question("tiny-2ranks").with_changes({key: value})
 
 
 def test_brackets_without_end_are_text():

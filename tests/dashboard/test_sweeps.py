@@ -9,14 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from playwright.sync_api import TimeoutError, expect
-from runcast.dashboard import sweeping, swept
-from runcast.dashboard.answers import Library
+from runcast.dashboard import sweep_points, sweep_run
 from runcast.dashboard.figures.sweep import INK, SCALE, cells, front, heat, parallel, scatter
+from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.sweeps import _asked_of, _uploaded, describe
+from runcast.dashboard.pages.sweeps import Opened, choices_for, read_upload
 from runcast.dashboard.question import from_query
-from runcast.dashboard.sweeping import Asked
-from runcast.dashboard.swept import MOST_REPORT_BYTES
+from runcast.dashboard.sweep_points import MOST_REPORT_BYTES
+from runcast.dashboard.sweep_run import Asked
 from runcast.simulator.answers.sweep import load_sweep, run_sweep
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.runner import InProcess
@@ -197,7 +197,7 @@ def test_points_in_one_place_name_each_other():
     [({"name": "a"}, {"sweep": "a", "x": "mfu"}), ({"name": "b"}, {}), ({"text": "point\n", "file": "a"}, {})],
 )
 def test_columns_of_the_address_are_those_of_its_sweep(source, said):
-    assert _asked_of(source, {"sweep": "a", "x": "mfu"}) == said
+    assert choices_for(source, {"sweep": "a", "x": "mfu"}) == said
 
 
 def test_texts_have_places_on_a_parallel_axis():
@@ -239,15 +239,15 @@ def _unicode(json):
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a\\b", "/etc", ".hidden", "x" * 61, "a\n", "a\0", "é"])
 def test_a_sweep_is_never_put_where_its_name_leads(tmp_path, name):
     with pytest.raises(UserError, match="sweep: name"):
-        sweeping.folder_of(tmp_path, name)
+        sweep_run.folder_of(tmp_path, name)
 
 
 def test_an_uploaded_report_is_that_of_the_folder(folder):
     text = (folder / "bucket-tiny" / "report.csv").read_text()
     contents = "data:text/csv;base64," + b64encode(text.encode()).decode()
 
-    source = _uploaded(contents, "report.csv")
-    sent, kept = swept.read_csv(source["text"], source["file"]), swept.read_folder(folder / "bucket-tiny")
+    source = read_upload(contents, "report.csv")
+    sent, kept = sweep_points.read_csv(source["text"], source["file"]), sweep_points.read_folder(folder / "bucket-tiny")
 
     assert (sent.total, sent.kind, list(sent.frame), sent.frame["update_time_s"].dropna().tolist()) == (
         kept.total, kept.kind, list(kept.frame), kept.frame["update_time_s"].dropna().tolist(),
@@ -269,7 +269,7 @@ def test_an_uploaded_report_is_that_of_the_folder(folder):
 )
 def test_what_is_no_report_says_why(text, said):
     with pytest.raises(UserError, match=re.escape(said)):
-        swept.read_csv(text, "mine.csv")
+        sweep_points.read_csv(text, "mine.csv")
 
 
 @pytest.mark.parametrize(
@@ -278,26 +278,27 @@ def test_what_is_no_report_says_why(text, said):
 )
 def test_what_is_no_text_or_large_is_refused(data, said):
     with pytest.raises(UserError, match=said):
-        _uploaded("data:text/csv;base64," + b64encode(data).decode(), "mine.csv")
+        read_upload("data:text/csv;base64," + b64encode(data).decode(), "mine.csv")
 
 
 def test_rows_beyond_the_most_are_counted_and_not_shown():
-    text = "point,tp,status,reason,scenario_hash\n" + "".join(f"{i},1,ok,,h\n" for i in range(swept.MOST_ROWS + 3))
-    found = swept.read_csv(text, "mine.csv")
+    rows = (f"{i},1,ok,,h\n" for i in range(sweep_points.MOST_ROWS + 3))
+    text = "point,tp,status,reason,scenario_hash\n" + "".join(rows)
+    found = sweep_points.read_csv(text, "mine.csv")
 
-    assert (len(found.frame), found.total) == (swept.MOST_ROWS, swept.MOST_ROWS + 3)
+    assert (len(found.frame), found.total) == (sweep_points.MOST_ROWS, sweep_points.MOST_ROWS + 3)
 
 
 def test_a_folder_of_any_name_says_what_sweep_it_holds(tmp_path):
-    sweep = sweeping.shipped()["bucket-tiny"]
+    sweep = sweep_run.shipped()["bucket-tiny"]
     run_sweep(sweep, tmp_path / "my#1?%20", InProcess())
 
-    assert swept.origin(tmp_path / "my#1?%20") == sweep
+    assert sweep_points.origin(tmp_path / "my#1?%20") == sweep
 
 
 def test_a_point_of_a_shipped_sweep_opens_as_the_scenario_of_its_report(folder):
     here, place = Here(Library(folder)), folder / "bucket-tiny"
-    found = swept.opened(here, swept.read_folder(place), 3, None, swept.origin(place))
+    found = sweep_points.open_point(here, sweep_points.read_folder(place), 3, None, sweep_points.origin(place))
 
     assert (found.page, found.same, found.question.query()) == (
         "/update", True, "?base=tiny-2ranks&update.pipeline=two_stage&update.bucket=2048+KiB",
@@ -311,7 +312,7 @@ def test_a_point_of_a_sweep_that_says_its_own_base_is_asked_by_changes_to_a_ship
     itself = resolve(check_question(sweep.work.table(changes), sweep.where), sweep.where)
 
     here = Here(Library())
-    given, where = here.answers.scenario(from_query(swept.asked(here.library, sweep, changes).query(), ""))
+    given, where = here.answers.scenario(from_query(sweep_points.question_of(here.library, sweep, changes).query(), ""))
 
     assert resolve(given, where).hash == itself.hash
 
@@ -341,9 +342,9 @@ def shipped_scenario(name):
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_a_point_whose_axes_meet_opens_as_the_scenario_of_its_report(tmp_path, by_columns):
     place = swept_here(tmp_path, MEETING.format(base=shipped_scenario("tiny-2ranks")))
-    base, sweep = ("tiny-2ranks", None) if by_columns else (None, swept.origin(place))
-    here, table = Here(Library()), swept.read_folder(place)
-    found = [swept.opened(here, table, number, base, sweep) for number in range(table.total)]
+    base, sweep = ("tiny-2ranks", None) if by_columns else (None, sweep_points.origin(place))
+    here, table = Here(Library()), sweep_points.read_folder(place)
+    found = [sweep_points.open_point(here, table, number, base, sweep) for number in range(table.total)]
 
     assert [one.same for one in found] == [True] * 16
 
@@ -351,9 +352,9 @@ def test_a_point_whose_axes_meet_opens_as_the_scenario_of_its_report(tmp_path, b
 def test_a_point_of_a_kind_without_a_page_is_a_file_to_download(tmp_path):
     base = shipped_scenario("rl-split-given-update-8xh100-nodes")
     place = swept_here(tmp_path, f'base = "{base}"\naxes = [{{ key = "seed", values = [1, 2] }}]\n')
-    here, table = Here(Library()), swept.read_folder(place)
-    found = swept.opened(here, table, 1, None, swept.origin(place))
-    told = str(describe(here, tmp_path, table, 1, "rl-split-given-update-8xh100-nodes", None))
+    here, table = Here(Library()), sweep_points.read_folder(place)
+    found = sweep_points.open_point(here, table, 1, None, sweep_points.origin(place))
+    told = str(Opened(here, tmp_path).point(table, 1, "rl-split-given-update-8xh100-nodes", None))
 
     assert (found.page, found.same, "/download/scenario.toml?base=rl-split" in told, "No page shows" in told) == (
         "/download/scenario.toml", True, True, True,
@@ -362,20 +363,21 @@ def test_a_point_of_a_kind_without_a_page_is_a_file_to_download(tmp_path):
 
 def test_a_point_of_an_uploaded_report_needs_its_scenario():
     here = Here(Library())
-    report = swept.read_csv("point,parallel.tp,status,reason,scenario_hash,mfu\n0,4,ok,,h,0.4\n", "mine.csv")
+    report = sweep_points.read_csv("point,parallel.tp,status,reason,scenario_hash,mfu\n0,4,ok,,h,0.4\n", "mine.csv")
 
     with pytest.raises(UserError, match="choose the scenario"):
-        swept.opened(here, report, 0, None, None)
-    found = swept.opened(here, report, 0, "train-llama3-70b-64xh100", None)
+        sweep_points.open_point(here, report, 0, None, None)
+    found = sweep_points.open_point(here, report, 0, "train-llama3-70b-64xh100", None)
 
     assert (found.question.changes, found.same) == ({"parallel.tp": 4}, False)
 
 
 def test_a_report_names_no_file_through_a_point():
-    report = swept.read_csv("point,cluster,status,reason,scenario_hash,mfu\n0,/etc/x.toml,ok,,h,0.4\n", "mine.csv")
+    text = "point,cluster,status,reason,scenario_hash,mfu\n0,/etc/x.toml,ok,,h,0.4\n"
+    report = sweep_points.read_csv(text, "mine.csv")
 
     with pytest.raises(UserError, match="expected a name of the catalogue"):
-        swept.opened(Here(Library()), report, 0, "train-llama3-70b-64xh100", None)
+        sweep_points.open_point(Here(Library()), report, 0, "train-llama3-70b-64xh100", None)
 
 
 def own(name="mine", **changes):
@@ -385,7 +387,7 @@ def own(name="mine", **changes):
 
 
 def test_a_sweep_of_typed_axes_is_that_of_the_file_that_it_leaves(tmp_path):
-    sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+    sweep_run.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
     run_sweep(load_sweep(tmp_path / "mine" / "sweep.toml"), tmp_path / "again", InProcess())
 
     assert (tmp_path / "mine" / "report.csv").read_bytes() == (tmp_path / "again" / "report.csv").read_bytes()
@@ -397,11 +399,11 @@ def test_a_sweep_that_is_stopped_keeps_what_is_done_and_goes_on_from_there(tmp_p
     def watch(progress):
         seen.append(progress.done)
         if progress.done == 2:
-            sweeping.stop(tmp_path, "mine")
+            sweep_run.stop(tmp_path, "mine")
 
-    stopped = sweeping.run(Library(), tmp_path, own(), InProcess(), watch)
+    stopped = sweep_run.run(Library(), tmp_path, own(), InProcess(), watch)
     rows = len(pd.read_csv(tmp_path / "mine" / "report.csv"))
-    ended = sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+    ended = sweep_run.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
 
     assert (stopped.complete, rows, ended.complete, ended.counts) == (False, 2, True, {"ok": 4})
 
@@ -411,35 +413,35 @@ def test_a_sweep_at_work_is_stopped_though_another_of_its_name_is_refused(tmp_pa
 
     def watch(progress):
         if progress.done == 2:
-            sweeping.stop(tmp_path, "mine")
+            sweep_run.stop(tmp_path, "mine")
             with pytest.raises(UserError) as error:
-                sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+                sweep_run.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
             refused.append(error)
 
-    stopped = sweeping.run(Library(), tmp_path, own(), InProcess(), watch)
+    stopped = sweep_run.run(Library(), tmp_path, own(), InProcess(), watch)
 
     assert (len(refused), stopped.complete) == (1, False)
 
 
 def test_a_stop_that_came_late_does_not_stop_the_next_run(tmp_path):
     (tmp_path / "mine").mkdir()
-    sweeping.stop(tmp_path, "mine")
+    sweep_run.stop(tmp_path, "mine")
 
-    assert sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None).complete
+    assert sweep_run.run(Library(), tmp_path, own(), InProcess(), lambda progress: None).complete
 
 
 def test_a_folder_says_how_far_its_sweep_is_and_whether_it_goes_on(tmp_path):
-    told = [sweeping.held(tmp_path, "mine")]
+    told = [sweep_run.progress_of(tmp_path, "mine")]
 
     def watch(progress):
-        told.append(sweeping.held(tmp_path, "mine").told("mine"))
+        told.append(sweep_run.progress_of(tmp_path, "mine").text("mine"))
         if progress.done == 2:
-            sweeping.stop(tmp_path, "mine")
+            sweep_run.stop(tmp_path, "mine")
 
-    sweeping.run(Library(), tmp_path, own(), InProcess(), watch)
-    told.append(sweeping.held(tmp_path, "mine").told("mine"))
-    sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
-    told.append(sweeping.held(tmp_path, "mine").told("mine"))
+    sweep_run.run(Library(), tmp_path, own(), InProcess(), watch)
+    told.append(sweep_run.progress_of(tmp_path, "mine").text("mine"))
+    sweep_run.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+    told.append(sweep_run.progress_of(tmp_path, "mine").text("mine"))
 
     assert told == [
         None, "mine: 0 of 4 points", "mine: 1 of 4 points", "mine: 2 of 4 points",
@@ -452,7 +454,7 @@ def test_what_is_no_sweep_holds_nothing(tmp_path, name):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "state.sqlite").write_text("no database")
 
-    assert sweeping.held(tmp_path, name) is None
+    assert sweep_run.progress_of(tmp_path, name) is None
 
 
 @pytest.mark.parametrize(
@@ -470,7 +472,7 @@ def test_what_is_no_sweep_holds_nothing(tmp_path, name):
 )
 def test_what_may_not_be_run_is_refused_and_leaves_nothing(tmp_path, changes, said):
     with pytest.raises(UserError, match=said):
-        sweeping.run(Library(), tmp_path, own(**{"name": "mine", **changes}), InProcess(), lambda progress: None)
+        sweep_run.run(Library(), tmp_path, own(**{"name": "mine", **changes}), InProcess(), lambda progress: None)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -479,17 +481,17 @@ def test_a_faulty_sweep_leaves_a_folder_to_the_corrected_one(tmp_path):
     (tmp_path / "mine").mkdir()
     faulty = own(axes=(("update.bukket", "1, 2"),))
     with pytest.raises(UserError, match="bukket"):
-        sweeping.run(Library(), tmp_path, faulty, InProcess(), lambda progress: None)
+        sweep_run.run(Library(), tmp_path, faulty, InProcess(), lambda progress: None)
 
-    assert sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None).complete
+    assert sweep_run.run(Library(), tmp_path, own(), InProcess(), lambda progress: None).complete
 
 
 def test_a_folder_with_another_sweep_is_left_alone(tmp_path):
-    sweeping.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
+    sweep_run.run(Library(), tmp_path, own(), InProcess(), lambda progress: None)
     before = (tmp_path / "mine" / "sweep.toml").read_bytes()
 
     with pytest.raises(UserError, match="holds another sweep"):
-        sweeping.run(Library(), tmp_path, own(axes=(("nodes", "1"),)), InProcess(), lambda progress: None)
+        sweep_run.run(Library(), tmp_path, own(axes=(("nodes", "1"),)), InProcess(), lambda progress: None)
 
     assert (tmp_path / "mine" / "sweep.toml").read_bytes() == before
 
@@ -636,9 +638,9 @@ def test_a_sweep_whose_page_was_left_goes_on_and_is_told_of(page):
 def test_a_sweep_that_ended_early_says_that_it_can_go_on(page, folder):
     def watch(progress):
         if progress.done == 2:
-            sweeping.stop(folder, "ended-here")
+            sweep_run.stop(folder, "ended-here")
 
-    sweeping.run(Library(), folder, own("ended-here"), InProcess(), watch)
+    sweep_run.run(Library(), folder, own("ended-here"), InProcess(), watch)
     page.goto("/sweeps")
     page.locator("#sweeps-new").fill("ended-here")
 

@@ -8,10 +8,10 @@ import tomllib
 import pytest
 from playwright.sync_api import expect
 from runcast.dashboard import fields
-from runcast.dashboard.answers import Library
 from runcast.dashboard.app import make_app
+from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.training import FORM
+from runcast.dashboard.pages.training import FORM, PAGE
 from runcast.dashboard.question import Question, from_query
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
@@ -40,13 +40,13 @@ def shown(here, base="mine"):
 
 
 def test_fields_as_they_are_ask_the_scenario_itself(here):
-    assert FORM._asked(here, "mine", shown(here), {}, {}) == Question("mine")
+    assert FORM.ask(here, "mine", shown(here), {}, {}) == Question("mine")
 
 
 def test_a_pasted_config_takes_the_models_place_in_the_address_too(here):
     beside = {"null_says_nothing": None, "use_cache": True, "architectures": ["LlamaForCausalLM"]}
     given = shown(here) | {"model.config": json.dumps(CONFIG | beside)}
-    asked = FORM._asked(here, "mine", given, {}, {})
+    asked = FORM.ask(here, "mine", given, {}, {})
 
     assert FORM.question(here, asked.query()) == asked == Question("mine", {"model.config": CONFIG})
 
@@ -61,19 +61,19 @@ def test_a_field_that_does_not_apply_is_hidden_from_the_start(here):
     around = {"form": "training", "key": "model.preset", "part": "around"}
     asked = (Question("mine"), Question("mine", {"model": {"config": CONFIG}}))
 
-    assert [FORM.drawn(here, one.query())[around].hidden for one in asked] == [False, True]
+    assert [FORM.draw(here, one.query())[around].hidden for one in asked] == [False, True]
 
 
 @pytest.mark.parametrize("query", ["?base=none&parallel.tp=8", "?base=tiny-2ranks", "?cluster=../x"])
 def test_an_address_that_cannot_be_followed_is_told_above_the_pages_own(here, query):
-    assert "cannot be followed" in str(FORM.drawn(here, query))
+    assert "cannot be followed" in str(PAGE.draw(here, query))
 
 
 def test_another_model_takes_what_was_said_of_the_last_one_with_it(here):
     given = shown(here) | {"model.preset": "llama3-70b"}
     address = {"model.overrides": {"num_hidden_layers": 4}, "overlap.pp": False}
 
-    asked = FORM._asked(here, "mine", given, address, {})
+    asked = FORM.ask(here, "mine", given, address, {})
 
     assert asked.changes == {"overlap.pp": False, "model.preset": "llama3-70b"}
 
@@ -82,7 +82,7 @@ def test_a_table_of_the_address_gives_way_to_a_field(here):
     address = {"parallel": {"tp": 2, "zero": 3, "prefetch": 2}}
     given = shown(here) | {"parallel.tp": 2, "parallel.zero": 1}
 
-    asked = FORM._asked(here, "mine", given, address, {})
+    asked = FORM.ask(here, "mine", given, address, {})
 
     assert (asked.changes["parallel"], asked.changes["parallel.zero"]) == ({"tp": 2, "zero": 1}, 1)
 
@@ -91,8 +91,8 @@ def test_a_field_that_follows_another_one_changes_nothing(here):
     schedule = {"schedule.name": "zb-v", "schedule.vpp": None}
     base = "train-llama3-70b-64xh100"
 
-    asked = FORM._asked(here, base, shown(here, base) | schedule, {}, schedule)
-    back = FORM._asked(here, base, shown(here, base) | {"schedule.vpp": None}, {}, {"schedule.vpp": None})
+    asked = FORM.ask(here, base, shown(here, base) | schedule, {}, schedule)
+    back = FORM.ask(here, base, shown(here, base) | {"schedule.vpp": None}, {}, {"schedule.vpp": None})
 
     assert (asked.changes, back.changes) == ({}, {})
 
@@ -110,9 +110,9 @@ def test_a_field_that_follows_another_one_changes_nothing(here):
 )
 def test_what_is_no_config_is_refused_beside_its_field(here, text, said):
     with pytest.raises(UserError, match=said) as caught:
-        FORM._asked(here, "mine", shown(here) | {"model.config": text}, {}, {})
+        FORM.ask(here, "mine", shown(here) | {"model.config": text}, {}, {})
 
-    assert list(fields.told(caught.value, FORM.fields)[0]) == ["model.config"]
+    assert [key for key, _ in fields.faults_by_key(caught.value, FORM.fields)] == ["model.config"]
 
 
 QUERY = "base=mine&parallel.tp=8&batch.seq_len=8192"

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
 from runcast.dashboard import buckets
-from runcast.dashboard.answers import Answers, Library
+from runcast.dashboard.answers import Answers
 from runcast.dashboard.buckets import Curve
 from runcast.dashboard.fields import size_text
 from runcast.dashboard.figures.update import bucket_curve, device_memory, held_by_kind, phases
+from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.update import FORM, asked
+from runcast.dashboard.pages.update import FORM
 from runcast.dashboard.question import Question
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
@@ -52,7 +53,7 @@ def asked_with(here, base, **fields):
     """What the form asks where fields of a scenario get other values."""
     values = here.answers.values(Question(base))
     shown = {key: one.shown(value_at(values, key)) for key, one in FORM.fields.items()}
-    return FORM._asked(here, base, shown | {f"update.{key}": value for key, value in fields.items()}, {}, {})
+    return FORM.ask(here, base, shown | {f"update.{key}": value for key, value in fields.items()}, {}, {})
 
 
 @pytest.mark.parametrize("method", [*SERVED, *FROM_TRAINERS])
@@ -95,15 +96,15 @@ def test_fields_that_say_nothing_for_a_method_are_not_shown(method):
 
 
 def curve_of(answers: Answers, question: Question) -> Curve:
-    curve = buckets.begun(question, answers.predict(question).resolved)
+    curve = buckets.new_curve(question, answers.predict(question).resolved)
     while not curve.done:
-        curve = buckets.grown(curve, question, answers)
+        curve = buckets.grow(curve, question, answers)
     return curve
 
 
 def refused(answers: Answers, question: Question, bucket_bytes: int) -> bool:
     try:
-        answers.predict(question.changed({buckets.KEY: bucket_bytes}))
+        answers.predict(question.with_changes({buckets.KEY: bucket_bytes}))
     except UserError:
         return True
     return False
@@ -111,26 +112,29 @@ def refused(answers: Answers, question: Question, bucket_bytes: int) -> bool:
 
 @pytest.mark.parametrize("name", [*TINY[:3], "what-if-sender"])
 def test_the_edge_of_memory_is_the_last_size_that_fits(answers, name):
-    most = buckets.sizes_of(answers.predict(Question(name)).resolved).most_bytes
+    most = buckets.new_curve(Question(name), answers.predict(Question(name)).resolved).most_bytes
 
     assert [refused(answers, Question(name), size) for size in (most, most + 256)] == [False, True]
 
 
 def test_the_least_size_holds_the_largest_tensor(answers):
-    least = buckets.sizes_of(answers.predict(Question("tiny-2ranks")).resolved).least_bytes
+    question = Question("tiny-2ranks")
+    least = buckets.new_curve(question, answers.predict(question).resolved).least_bytes
 
     assert [refused(answers, Question("tiny-2ranks"), size) for size in (least, least - 256)] == [False, True]
 
 
 def test_engines_without_buffers_have_no_edge(answers):
-    assert buckets.sizes_of(answers.predict(Question("tiny-colocated")).resolved).most_bytes is None
+    question = Question("tiny-colocated")
+
+    assert buckets.new_curve(question, answers.predict(question).resolved).most_bytes is None
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_every_size_of_a_curve_is_what_the_api_predicts(answers, name):
     curve = curve_of(answers, Question(name))
     path = f"data/scenarios/{name}.toml"
-    again = [simulate(path, [f"update.bucket={size}"]).report.update_time_s for size in curve.sizes.tried[::4]]
+    again = [simulate(path, [f"update.bucket={size}"]).report.update_time_s for size in curve.sizes[::4]]
 
     assert list(curve.update_s[::4]) == again
 
@@ -138,12 +142,13 @@ def test_every_size_of_a_curve_is_what_the_api_predicts(answers, name):
 def test_a_curve_is_of_its_question_whatever_the_bucket(answers):
     one, other = (Question("tiny-2ranks", {"nodes": 1, "update.bucket": size}) for size in ("2 MiB", "3 MiB"))
 
-    assert buckets.without_bucket(one) == buckets.without_bucket(other) == Question("tiny-2ranks", {"nodes": 1})
+    of = [buckets.new_curve(question, answers.predict(question).resolved).of for question in (one, other)]
+    assert of == [Question("tiny-2ranks", {"nodes": 1}).query()] * 2
 
 
 def test_a_curve_comes_back_from_its_values(answers):
     question = Question("tiny-2ranks")
-    curve = buckets.grown(buckets.begun(question, answers.predict(question).resolved), question, answers)
+    curve = buckets.grow(buckets.new_curve(question, answers.predict(question).resolved), question, answers)
 
     assert (Curve.from_json(curve.to_json()), curve.done) == (curve, False)
 
@@ -152,17 +157,17 @@ def test_a_curve_marks_what_is_asked_and_where_memory_ends(answers):
     question = Question("tiny-2ranks")
     prediction = answers.predict(question)
     curve = curve_of(answers, question)
-    figure = bucket_curve(curve, asked(prediction), prediction.report.update_time_s)
+    figure = bucket_curve(curve, prediction)
     line, mark = figure.data
 
     assert (
-        (tuple(line.x), tuple(line.y)) == (curve.sizes.tried, curve.update_s),
+        (tuple(line.x), tuple(line.y)) == (curve.sizes, curve.update_s),
         (mark.x[0], mark.y[0]),
         sorted(shape.x0 for shape in figure.layout.shapes if shape.type == "line"),
     ) == (
         True,
         (prediction.report.bucket_bytes, prediction.report.update_time_s),
-        [curve.sizes.least_bytes, curve.sizes.most_bytes],
+        [curve.least_bytes, curve.most_bytes],
     )
 
 

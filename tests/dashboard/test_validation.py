@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import expect
 from runcast.dashboard.figures.validation import WRONG, coverage_bars, scatter
 from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, Simulating, scores, scores_by, update_rows
-from runcast.dashboard.pages.validation import Shown, drawn, records, shown
+from runcast.dashboard.pages.validation import Shown, draw, records
+from runcast.dashboard.question import choices_of
 from runcast.simulator.answers.validate import UpdateLedger
 from runcast.simulator.answers.validate.steps import restored, shipped
 from runcast.simulator.answers.validate.updates import shipped as shipped_updates
@@ -153,12 +154,12 @@ def test_what_is_simulated_is_not_thrown_away(updates):
     "asked", [Shown(), Shown(STEPS, "stack_left_out", "torchtitan", "gpu"), Shown(UPDATES, "error", "a&<b>", "method")]
 )
 def test_an_address_says_what_is_shown(asked):
-    assert shown(asked.query()) == asked
+    assert Shown.read(choices_of(asked.query())) == asked
 
 
 @pytest.mark.parametrize("query", ["?kind=__class__", "?errors=model_left_out&by=method", "?" + "x=1&" * 9999])
 def test_what_is_not_known_in_an_address_stands_as_at_first(query):
-    assert shown(query) == Shown()
+    assert Shown.read(choices_of(query)) == Shown()
 
 
 def test_every_row_is_a_point_and_groups_are_counted(both):
@@ -183,7 +184,7 @@ def test_a_count_that_cannot_be_chance_is_marked():
 
 
 def test_rows_without_intervals_have_no_bars(updates):
-    found = drawn(update_rows(updates, "system_left_out"), Shown(UPDATES, "system_left_out"))
+    found = draw(update_rows(updates, "system_left_out"), Shown(UPDATES, "system_left_out"))
     assert len(found) == 2  # the scatter and the table
 
 

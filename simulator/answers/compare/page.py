@@ -32,7 +32,7 @@ def sections(found: Comparison) -> list[Section]:
     inputs, metrics = input_rows(found), metric_rows(found)
     parts = [
         Section("What it comes to", tuple(sentences(found)), facts),
-        Section("From A to B", figures=_waterfall(found), tables=[_terms(found)]),
+        Section("From A to B", figures=waterfall(found), tables=[_terms(found)]),
         Section(
             "What went in", (inputs_title(found),), tables=[Table("", ("key", "A", "B"), inputs)] if inputs else []
         ),
@@ -50,11 +50,12 @@ def _terms(found: Comparison) -> Table:
     return Table("Seconds by term", term_columns(found), [*term_rows(found), total_row(found)])
 
 
-def _waterfall(found: Comparison) -> Figures:
+def waterfall(found: Comparison, caption: str = "Waterfall from A to B") -> Figures:
+    """What each term adds or takes away, if anything does."""
     if not found.terms or found.same:
         return {}
     moved = [(term.name, term.difference_s) for term in found.terms if not found.is_nothing(term)]
-    return {"Waterfall from A to B": difference(moved, found.a.total_s, found.b.total_s)}
+    return {caption: difference(moved, found.a.total_s, found.b.total_s)}
 
 
 def timelines(sides: Mapping[str, Side], most_spans: int | None = None) -> dict[str, Draw]:

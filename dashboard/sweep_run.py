@@ -21,7 +21,7 @@ from ..simulator.base.errors import UserError, fault, unknown
 from ..simulator.base.files import write_atomic
 from ..simulator.runner import Runner
 from ..simulator.scenario import to_toml
-from .answers import Library
+from .library import Library
 from .question import Question
 
 MOST_POINTS = 200
@@ -47,14 +47,14 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a sweep's folder holds: how many of its points are done, and whether a process is at work on the others."""
+class Progressed:
+    """How far a sweep is: how many of its points are done, and whether a process is at work on the others."""
 
     done: int
     total: int
     at_work: bool
 
-    def told(self, name: str) -> str:
+    def text(self, name: str) -> str:
         """As one line."""
         if self.at_work:
             return f"{name}: {self.done} of {self.total} points"
@@ -84,21 +84,21 @@ def folder_of(home: Path, name: str) -> Path:
     return home / name
 
 
-def held(home: Path, name: str) -> Held | None:
-    """What the folder of this name holds; None where there is no sweep."""
+def progress_of(home: Path, name: str) -> Progressed | None:
+    """How far the sweep of this name is; None where there is none."""
     folder = home / name
     if not _NAME.fullmatch(name) or not (folder / "state.sqlite").is_file():
         return None
     try:
-        with reading(folder) as database:
+        with open_state(folder) as database:
             (total,) = database.execute("SELECT value FROM sweep WHERE key = 'points'").fetchone()
             (done,) = database.execute("SELECT count(*) FROM points").fetchone()
     except (sqlite3.Error, TypeError):  # it is being made, or is another program's
         return None
-    return Held(done, int(total), _at_work(folder))
+    return Progressed(done, int(total), _at_work(folder))
 
 
-def reading(folder: Path) -> "closing[sqlite3.Connection]":
+def open_state(folder: Path) -> "closing[sqlite3.Connection]":
     """The database of a sweep's folder, to be read alone.
 
     Raises:
@@ -138,7 +138,7 @@ def run(library: Library, home: Path, asked: Asked, runner: Runner, watch: Calla
 
     begun = False
 
-    def watching(progress: Progress) -> None:
+    def watch_marks(progress: Progress) -> None:
         nonlocal begun
         if not begun:  # the folder is ours from now on, so a mark in it was for a sweep before
             (folder / STOP).unlink(missing_ok=True)
@@ -148,7 +148,7 @@ def run(library: Library, home: Path, asked: Asked, runner: Runner, watch: Calla
             (folder / STOP).unlink()
             raise KeyboardInterrupt
 
-    return run_sweep(sweep, folder, runner, watching)
+    return run_sweep(sweep, folder, runner, watch_marks)
 
 
 def stop(home: Path, name: str) -> None:
@@ -163,27 +163,22 @@ def stop(home: Path, name: str) -> None:
 
 
 def _own(library: Library, folder: Path, asked: Asked) -> Sweep:
-    """The sweep of typed axes, written to its folder so that a command can run it again."""
+    """The sweep of typed axes, written to its folder so that a command can run it again.
+
+    The file is left there only if it is a sweep, or was there before.
+    """
     known = library.scenarios()
     if asked.base not in known:
         raise unknown("sweep", "base", asked.base, known)
-    axes = [(key, values(key, text)) for key, text in asked.axes if key or text]
-    for key, steps in axes:
-        for value in steps:
-            Question(asked.base).changed({key: value})  # refuses names of files
-    tables = [{"key": key, "values": steps} for key, steps in axes]
-    table = {"name": asked.name, "base": str(Path(str(known[asked.base])).resolve()), "axes": tables}
-    data = to_toml(table).encode()
-    place = folder / FILE
-    held = place.read_bytes() if place.exists() else None
-    if held not in (data, None) or (held is None and (folder / "state.sqlite").exists()):
-        raise UserError(fault("sweep", "name", asked.name, "holds another sweep; give another name"))
-    return _checked(data, place, folder)
-
-
-def _checked(data: bytes, place: Path, folder: Path) -> Sweep:
-    """The sweep of a file that is left there only if it is one, or was there before."""
+    axes: list[dict[str, Any]] = [{"key": key, "values": values(key, text)} for key, text in asked.axes if key or text]
+    for axis in axes:
+        for value in axis["values"]:
+            Question(asked.base).with_changes({axis["key"]: value})  # refuses names of files
+    table = {"name": asked.name, "base": str(Path(str(known[asked.base])).resolve()), "axes": axes}
+    data, place = to_toml(table).encode(), folder / FILE
     fresh, new = not folder.exists(), not place.exists()
+    if (new and (folder / "state.sqlite").exists()) or (not new and place.read_bytes() != data):
+        raise UserError(fault("sweep", "name", asked.name, "holds another sweep; give another name"))
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(place, data)
     try:

@@ -16,11 +16,11 @@ from ..simulator.answers.sweep import Sweep, Work, load_sweep
 from ..simulator.base.errors import UserError, unknown
 from ..simulator.scenario import Changes, changed, check_question, resolve, what_ifs
 from ..simulator.systems.tables import FOR_PEOPLE
-from .answers import REPORT, Library
 from .figures.sweep import axes
+from .library import REPORT, Library
 from .page import Here
 from .question import Question
-from .sweeping import FILE, reading, shipped
+from .sweep_run import FILE, open_state, shipped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,10 +49,16 @@ class Table:
         marks = {"rollout_s": "rl_cycle", "mfu": "train_step", "update_time_s": "weight_update"}
         return next((kind for column, kind in marks.items() if column in self.frame), None)
 
+    def row(self, number: int) -> dict[str, Any]:
+        """The cells of a point.
 
-def sweeps(library: Library, home: Path) -> dict[str, Path]:
-    """Folders of sweeps by name: those of the data folder, and those that were started here."""
-    return {**library.sweeps(), **Library(home).sweeps()}
+        Raises:
+            UserError: there is no such point.
+        """
+        rows = self.frame[self.frame["point"] == number].to_dict("records")
+        if not rows:
+            raise UserError(f"point {number}: not among those shown")
+        return {str(name): value for name, value in rows[0].items()}
 
 
 def read_folder(folder: Path) -> Table:
@@ -61,11 +67,9 @@ def read_folder(folder: Path) -> Table:
     Raises:
         UserError: its files cannot be read as a sweep's.
     """
-    parts = sorted((folder / "rows").glob("part-*.parquet"))
-    files = parts or [folder / REPORT]
+    files = sorted((folder / "rows").glob("part-*.parquet")) or [folder / REPORT]
     try:
-        stamps = tuple((str(file), file.stat().st_mtime_ns) for file in files)
-        return _read(stamps)
+        return _read(folder, tuple((file, file.stat().st_mtime_ns) for file in files))
     except UserError:
         raise
     except (OSError, ValueError) as error:
@@ -73,16 +77,16 @@ def read_folder(folder: Path) -> Table:
 
 
 @lru_cache(maxsize=8)
-def _read(stamps: tuple[tuple[str, int], ...]) -> Table:
+def _read(folder: Path, stamps: tuple[tuple[Path, int], ...]) -> Table:
     """Files by path and time; what is read is shared, so nobody changes it."""
     paths = [path for path, _ in stamps]
-    if not paths[0].endswith(".parquet"):
-        return read_csv(Path(paths[0]).read_text(encoding="utf-8"), Path(paths[0]).parent.name)
+    if paths == [folder / REPORT]:
+        return read_csv(paths[0].read_text(encoding="utf-8"), folder.name)
     import pyarrow.dataset as ds
 
-    found = ds.dataset(paths, format="parquet")
+    found = ds.dataset([str(path) for path in paths], format="parquet")
     frame = found.head(MOST_ROWS, batch_size=MOST_ROWS).to_pandas()
-    return Table(_checked(frame, Path(paths[0]).parents[1].name), found.count_rows())
+    return Table(_checked(frame, folder.name), found.count_rows())
 
 
 def read_csv(text: str, name: str) -> Table:
@@ -116,18 +120,47 @@ def _checked(frame: "pd.DataFrame", name: str) -> "pd.DataFrame":
 
 def origin(folder: Path) -> Sweep | None:
     """The sweep that a folder holds: the file that was left there, or the shipped one of the name that it notes."""
-    known = shipped()
     try:
         if (folder / FILE).is_file():
             return load_sweep(folder / FILE)
-        with reading(folder) as database:
+        with open_state(folder) as database:
             noted = dict(database.execute("SELECT key, value FROM sweep"))
-        return known.get(Path(noted.get("file", "")).stem)
+        return shipped().get(Path(noted.get("file", "")).stem)
     except (UserError, sqlite3.Error):
         return None
 
 
-def changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | None) -> tuple[Changes, ...]:
+@dataclass(frozen=True)
+class OpenedPoint:
+    """A point as a question, and where that is answered: a page, or `SCENARIO` where no page shows its kind.
+
+    `same` says whether it is the very scenario of the report (None: it never was one).
+    """
+
+    question: Question
+    page: str
+    same: bool | None
+
+
+def open_point(here: Here, table: Table, number: int, base: str | None, sweep: Sweep | None) -> OpenedPoint:
+    """The question that a point asks: a scenario of the library, the sweep's own if `base` is None, and changes.
+
+    Raises:
+        UserError: there is no such point or scenario, or the point names files.
+    """
+    row = table.row(number)
+    changes = _changes_of(table.frame, row, sweep)
+    if base is not None:
+        question = _with_all(here.library, base, changes)
+    elif sweep is not None:
+        question = question_of(here.library, sweep, changes)
+    else:
+        raise UserError("choose the scenario that the points change: the report does not name it")
+    kind = here.library.scenario(question.base)[0].get("kind", "weight_update")
+    return OpenedPoint(question, PAGES.get(kind, SCENARIO), _same(here, question, row))
+
+
+def _changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | None) -> tuple[Changes, ...]:
     """What a point changes, one table after the other: as its sweep says, else as its columns do.
 
     Raises:
@@ -146,7 +179,7 @@ def changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | Non
                 raise unknown("report", column, value, what_ifs())
             found.append(what_ifs()[value].changes)
         else:
-            found.append({key: _value(value.item() if hasattr(value, "item") else value)})
+            found.append({key: _value(value)})
     return tuple(found)
 
 
@@ -168,83 +201,43 @@ def _value(cell: Any) -> Any:
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A point as a question, and where that is answered: a page, or `SCENARIO` where no page shows its kind.
-
-    `same` says whether it is the very scenario of the report (None: it never was one).
-    """
-
-    question: Question
-    page: str
-    same: bool | None
-
-
-def opened(here: Here, table: Table, number: int, base: str | None, sweep: Sweep | None) -> Opened:
-    """The question that a point asks: a scenario of the library, the sweep's own if `base` is None, and changes.
-
-    Raises:
-        UserError: there is no such point or scenario, or the point names files.
-    """
-    rows = table.frame[table.frame["point"] == number]
-    if rows.empty:
-        raise UserError(f"point {number}: not among those shown")
-    row = {str(name): value for name, value in rows.iloc[0].items()}
-    changes = changes_of(table.frame, row, sweep)
-    if base is not None:
-        question = _asked_of(here.library, base, changes)
-    elif sweep is not None:
-        question = asked(here.library, sweep, changes)
-    else:
-        raise UserError("choose the scenario that the points change: the report does not name it")
-    kind = here.library.scenario(question.base)[0].get("kind", "weight_update")
-    return Opened(question, PAGES.get(kind, SCENARIO), _same(here, question, row))
-
-
 def _same(here: Here, question: Question, row: Mapping[str, Any]) -> bool | None:
     if row["status"] in ("infeasible", "failed"):
         return None
     try:
-        given, where = here.answers.scenario(question)
-        return resolve(given, where).hash == row["scenario_hash"]
+        return resolve(*here.answers.scenario(question)).hash == row["scenario_hash"]
     except UserError:
         return False
 
 
-def asked(library: Library, sweep: Sweep, changes: Sequence[Changes]) -> Question:
+def question_of(library: Library, sweep: Sweep, changes: Sequence[Changes]) -> Question:
     """Changes to the base of a sweep as a question: of the base if the library has it, else of what is nearest.
 
     Raises:
         UserError: they name files, or the library has no scenario of this kind.
     """
-    base = base_of(library, sweep)
-    if base is not None:
-        return _asked_of(library, base, changes)
-    target = sweep.work.table(changes)
-    known = library.of_kind(sweep.kind)
+    place = Path(sweep.base_where).resolve()
+    for name, file in library.scenarios().items():
+        if Path(str(file)).resolve() == place:
+            return _with_all(library, name, changes)
+    target, known = sweep.work.table(changes), library.of_kind(sweep.kind)
     if not known:
         raise UserError(f"no scenario of kind {sweep.kind} is known")
-    told = [Question(name).changed(_difference(library.scenario(name)[0], target)) for name in known]
-    return min(told, key=lambda question: len(question.changes))
+    found = [Question(name).with_changes(_difference(library.scenario(name)[0], target)) for name in known]
+    return min(found, key=lambda question: len(question.changes))
 
 
-def _asked_of(library: Library, name: str, changes: Sequence[Changes]) -> Question:
+def _with_all(library: Library, name: str, changes: Sequence[Changes]) -> Question:
     """A scenario with tables of changes made one after the other, as a question, which has one table.
 
     That is all of them together, unless they meet: one multiplies what another set, or sets a table around it.
     """
     table, where = library.scenario(name)
     together = {key: value for some in changes for key, value in some.items()}
-    question, target = Question(name).changed(together), Work(table, where).table(changes)
+    question, target = Question(name).with_changes(together), Work(table, where).table(changes)
     if changed(table, together, where) == target:
         return question
-    return Question(name).changed(_difference(table, target))
-
-
-def base_of(library: Library, sweep: Sweep) -> str | None:
-    """The name of a sweep's base in the library; None where the sweep says its base itself."""
-    place = Path(sweep.base_where).resolve()
-    return next((name for name, file in library.scenarios().items() if Path(str(file)).resolve() == place), None)
+    return Question(name).with_changes(_difference(table, target))
 
 
 def _difference(table: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,8 +253,7 @@ def _difference(table: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str
     changes = {key: value for key, value in want.items() if have.get(key) != value}
     changes |= {key: value for key, value in defaults.items() if value is not None}
     apart = {*replaced, *FOR_PEOPLE, "kind"}
-    kept = {key: value for key, value in changes.items() if key.partition(".")[0] not in apart}
-    return {**replaced, **kept}
+    return replaced | {key: value for key, value in changes.items() if key.partition(".")[0] not in apart}
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -1,0 +1,111 @@
+"""What the dashboard may open: what ships, and files of the folder given by `--data`.
+
+Everything has a name from a listing: scenarios and sweeps, profiles, software stacks and samples. A name from a browser
+is looked up there and never joined to a path.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from ..simulator.base.errors import UserError, fault, unknown
+from ..simulator.base.files import read_json, read_toml
+from ..simulator.formats.samples import Samples, joined, read_samples
+from ..simulator.profile import Profile, load_profile, load_stack, profile_names, stack_names
+
+REPORT = "report.csv"
+"""The file by which a folder is known as a sweep's."""
+DEVICE, SOFTWARE = "profile", "stack"
+_SAMPLES = ("*.csv", "*.csv.gz", "*.jsonl", "*.jsonl.gz")
+
+
+@dataclass(frozen=True)
+class Library:
+    """Shipped files, and those of one folder (none: shipped ones alone)."""
+
+    folder: Path | None = None
+
+    def scenarios(self) -> Mapping[str, Traversable]:
+        """Scenario files by name, the user's own first; of two with one name the user's."""
+        shipped = sorted((files("runcast.data") / "scenarios").iterdir(), key=lambda file: file.name)
+        found: dict[str, Traversable] = {path.stem: path for path in self._files("*.toml") if "kind" in _peek(path)}
+        for file in shipped:
+            if file.name.endswith(".toml"):
+                found.setdefault(file.name.removesuffix(".toml"), file)
+        return found
+
+    def scenario(self, name: str, kinds: Collection[str] = ()) -> tuple[dict[str, Any], str]:
+        """The table of a scenario, and how it is called in messages: the place of its file.
+
+        Raises:
+            UserError: there is none of this name, or it cannot be read, or it is of another kind than these.
+        """
+        known = self.scenarios()
+        if name not in known:
+            raise unknown("address", "base", name, known)
+        table = read_toml(known[name])
+        if kinds and table.get("kind") not in kinds:
+            raise UserError(fault("address", "base", name, f"expected a scenario of kind {' or '.join(kinds)}"))
+        return table, str(known[name])
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Names of scenarios of a kind."""
+        return [name for name, file in self.scenarios().items() if _peek(file).get("kind") == kind]
+
+    def sweeps(self) -> Mapping[str, Path]:
+        """Folders of sweeps that are done or under way, by name."""
+        return {report.parent.name: report.parent for report in self._files(f"*/{REPORT}")}
+
+    def profiles(self, kind: str) -> list[str]:
+        """Names of profiles (DEVICE) or stacks (SOFTWARE): those of the folder, then the shipped ones.
+
+        A file of the folder goes by its full name, `mine.json`, so that it never hides a shipped one.
+        """
+        return [*self._own_profiles(kind), *(profile_names() if kind == DEVICE else stack_names())]
+
+    def profile(self, kind: str, name: str) -> Profile:
+        """A profile, or a stack.
+
+        Raises:
+            UserError: there is none of this name, or it cannot be read.
+        """
+        if name not in (known := self.profiles(kind)):
+            raise unknown("address", kind, name, known)
+        path = self._own_profiles(kind).get(name)
+        return (load_profile if kind == DEVICE else load_stack)(name if path is None else str(path))
+
+    def samples(self) -> Samples | None:
+        """All tables of samples of the folder that can be read; None if there is none."""
+        found = []
+        for path in self._files(*_SAMPLES):
+            try:
+                found.append(read_samples([path]))
+            except UserError:  # a table of something else, such as the report of a sweep
+                continue
+        return joined(found) if found else None
+
+    def _own_profiles(self, kind: str) -> Mapping[str, Path]:
+        return {path.name: path for path in self._files("*.json", "*.toml") if _profile_kind(_peek(path)) == kind}
+
+    def _files(self, *patterns: str) -> Iterator[Path]:
+        if self.folder is not None:
+            yield from sorted(path for pattern in patterns for path in self.folder.glob(pattern) if path.is_file())
+
+
+def _profile_kind(content: Mapping[str, Any]) -> str:
+    """A profile belongs to devices; scenarios and what else has a schema are neither."""
+    if "schema" not in content or "kind" in content or not {"base", "parameters", "models"} & set(content):
+        return ""
+    return DEVICE if {"devices", "models", "limits"} & set(content) else SOFTWARE
+
+
+def _peek(file: Traversable) -> Mapping[str, Any]:
+    """The table of a file, empty where it is not one."""
+    try:
+        content = read_json(file) if file.name.endswith(".json") else read_toml(file)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
