@@ -17,7 +17,7 @@ from ...simulator.base.files import digest, read_json, read_toml, write_atomic
 from ...simulator.formats.samples import Samples, read_samples
 from ...simulator.hardware import Cluster, cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
-from ...simulator.profile import Profile, load_profile, parameters, read_models
+from ...simulator.profile import Profile, load_profile, read_profile
 from ...simulator.profile.forms import cost_class
 from .errors import WEAK
 from .profile import Origin, fit_profile
@@ -74,8 +74,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         stated=_stated(flags.also) if flags.also else {},
     )
     content = fit_profile(samples, limits(hardware), origin, flags.prefer)
-    parameters(str(out), content["parameters"])  # what cannot be read back is not written
-    read_models(content["models"], str(out), limits(hardware))
+    read_profile(content, str(out))  # what cannot be read back is not written
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
     return _errors(content), samples, [*_odd(base, samples, device), *_doubtful(content)]
 

@@ -82,8 +82,8 @@ def bands(kind: CostClass, x: Columns, log_ratio: Floats) -> tuple[Band, ...]:
         rows = log_ratio[known & (size >= low) & (size < high)]
         if len(rows):
             spread = _spread(rows) if len(rows) >= _ENOUGH else overall
-            found.append(Band(low if found else 0.0, errors_of(rows), spread))
-    return tuple(found) or (Band(0.0, errors_of(log_ratio[known]), overall),)
+            found.append(Band(**vars(errors_of(rows)), size=low if found else 0.0, spread=spread))
+    return tuple(found) or (Band(**vars(errors_of(log_ratio[known])), size=0.0, spread=overall),)
 
 
 def _spread(log_ratio: Floats) -> float:

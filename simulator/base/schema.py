@@ -2,18 +2,23 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from .errors import UserError, fault, hint
 from .toml import toml_value
 from .units import Dimension, parse
 
-_Schema = TypeVar("_Schema", bound=BaseModel)
+_Schema = TypeVar("_Schema")
+_STRICT = ConfigDict(extra="forbid", frozen=True)
 
 MOST = 4096
 """The largest count of anything, unless its field says otherwise."""
+
+HUGE = 1e30
+"""More than any number of a file."""
 
 _RANGE: dict[Dimension, tuple[str, str]] = {
     "bytes": ("1 B", "1000 PB"),
@@ -27,7 +32,7 @@ _RANGE: dict[Dimension, tuple[str, str]] = {
 class Section(BaseModel):
     """A table of a data file: no key but those named here; records within it may be plain dataclasses."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
 
 def count(least: int, most: int = MOST) -> Any:
@@ -37,23 +42,28 @@ def count(least: int, most: int = MOST) -> Any:
 
 def number(least: float, most: float) -> Any:
     """Metadata of a field that holds a number."""
-    return Field(strict=True, ge=least, le=most)
+    return Field(strict=True, ge=least, le=most, allow_inf_nan=False)
 
 
 def quantity(dimension: Dimension, zero: bool = False) -> BeforeValidator:
     """Metadata of a field that holds a quantity, in SI units once read; zero only where it means absence."""
+    return BeforeValidator(lambda value: read_quantity(value, dimension, zero))
+
+
+def read_quantity(value: Any, dimension: Dimension, zero: bool = False) -> float:
+    """A quantity in SI units.
+
+    Raises:
+        ValueError: it is none, or beyond what makes sense; the message says what is allowed.
+    """
     low, high = _RANGE[dimension]
-
-    def check(value: Any) -> float:
-        try:
-            size = parse(value, dimension)
-        except OverflowError:
-            raise ValueError("is too large") from None
-        if not parse(low, dimension) <= size <= parse(high, dimension) and not (zero and size == 0):
-            raise ValueError(f"expected {low} to {high}" + ", or 0" * zero)
-        return size
-
-    return BeforeValidator(check)
+    try:
+        size = parse(value, dimension)
+    except OverflowError:
+        raise ValueError("is too large") from None
+    if not parse(low, dimension) <= size <= parse(high, dimension) and not (zero and size == 0):
+        raise ValueError(f"expected {low} to {high}" + ", or 0" * zero)
+    return size
 
 
 def one_of(allowed: Callable[[], Iterable[Any]]) -> BeforeValidator:
@@ -70,16 +80,25 @@ def one_of(allowed: Callable[[], Iterable[Any]]) -> BeforeValidator:
 def validate(schema: type[_Schema], table: Any, where: str, prefix: str = "") -> _Schema:
     """A table of the file `where` as its schema has it; `prefix` is what messages put before its keys.
 
+    A schema is a model of pydantic, or a dictionary of models or dataclasses.
+
     Raises:
         UserError: one line for each unknown key, missing key and value that is not allowed.
     """
+    adapter: Any = _adapter(schema)  # type: ignore[arg-type]  # types are hashable
     try:
-        return schema.model_validate(table)
+        found: _Schema = adapter.validate_python(table)
     except ValidationError as error:
         raise UserError(*(_line(schema, where, prefix, one) for one in error.errors(include_url=False))) from None
+    return found
 
 
-def _line(schema: type[BaseModel], where: str, prefix: str, error: Mapping[str, Any]) -> str:
+@cache
+def _adapter(schema: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(schema, config=None if isinstance(schema, type) and issubclass(schema, BaseModel) else _STRICT)
+
+
+def _line(schema: Any, where: str, prefix: str, error: Mapping[str, Any]) -> str:
     path = [str(part) for part in error["loc"] if part not in ("str", "dict[str,any]", "[key]")]
     key, value = prefix + ".".join(path), error["input"]
     beside = _keys(_table_of(schema, path))
@@ -97,18 +116,33 @@ def _line(schema: type[BaseModel], where: str, prefix: str, error: Mapping[str, 
     return fault(where, key, value, message)
 
 
+_WORDS = {
+    "greater_than": "expected more than {gt:g}",
+    "greater_than_equal": "expected at least {ge:g}",
+    "less_than": "expected less than {lt:g}",
+    "less_than_equal": "expected at most {le:g}",
+    "literal_error": "expected {expected}",
+    "too_short": "expected at least {min_length}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "multiple_of"), "expected a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "expected a number"),
+    "bool_type": "expected true or false",
+    "string_type": "expected text",
+    **dict.fromkeys(("tuple_type", "list_type"), "expected a list"),
+    **dict.fromkeys(("model_type", "dict_type", "model_attributes_type", "dataclass_type"), "expected a table"),
+}
+"""What pydantic says, in the words of a file's reader, by type of its error."""
+
+
 def _message(error: Mapping[str, Any]) -> str:
-    """Pydantic's words, less those that only a Python programmer knows."""
-    if error["type"] in ("tuple_type", "list_type"):
-        return "expected a list"
-    if error["type"] in ("model_type", "dict_type", "model_attributes_type", "dataclass_type"):
-        return "expected a table"
+    if words := _WORDS.get(error["type"]):
+        return words.format(**error.get("ctx", {}))
     message: str = error["msg"].removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
 
 def _table_of(table: Any, path: Iterable[str]) -> Any:
     """The schema of the table in which the last key of the path stands, inside that of the whole file."""
+    table = next(_tables_in(table))
     for part in list(path)[:-1]:
         field = _keys(table).get(part)
         table = next(_tables_in(getattr(field, "annotation", field)), table)

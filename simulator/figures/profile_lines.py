@@ -114,9 +114,9 @@ def bands_of(model: Model) -> Iterator[tuple[str, int, float, float, float, floa
     starts = [band.size for band in model.bands]
     for band, end in zip(model.bands, [*starts[1:], None], strict=True):
         spread = float((band.spread**2 + model.wider**2) ** 0.5)
-        e = band.errors
-        if e.rows:
-            yield band_name(model.cost_class.size, band.size, end), e.rows, e.median, e.p90, e.bias, spread
+        if band.rows:
+            name = band_name(model.cost_class.size, band.size, end)
+            yield name, band.rows, band.median, band.p90, band.bias, spread
 
 
 def lines(profile: Profile, kind: str | None = None) -> dict[str, Drawn]:

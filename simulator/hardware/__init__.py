@@ -5,8 +5,7 @@
 
 from .catalogue import cluster, cluster_names, described, resolved
 from .cluster import Cluster
-from .device import DTYPES, Device
-from .devices import described_device, device, device_names
+from .device import DTYPES, Device, described_device, device, device_names
 from .fabric import Fabric
 from .files import networks
 from .graph import Link, Wire, attached, duplex, half_duplex, oneway

@@ -1,13 +1,27 @@
-"""What one accelerator is: its data-sheet limits. How close kernels come to them belongs to profiles, not here."""
+"""What one accelerator is: its data sheet, from the catalogue, from a user's own file, or as changes to either.
 
-from dataclasses import dataclass, field
+How close kernels come to these limits belongs to profiles.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ..base.errors import UserError, fault
+from ..base.files import beside, read_toml
+from ..base.schema import Section, count, number, one_of, quantity, validate
+from . import files
 
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 
+Dtype = Annotated[str, one_of(lambda: DTYPES)]
+Rate = Annotated[float, quantity("bytes_per_s")]
 
-@dataclass(frozen=True)
-class Device:
-    """One GPU model.
+
+class Device(Section):
+    """One GPU model; aliases of fields are the keys of its file.
 
     `peak_flop_per_s` is dense (no sparsity) FLOP/s by dtype; a missing dtype has no fast path on this device. `like` is
     the device with the same chip, or the one that this one was changed from, whose profile serves both. `power_w` is
@@ -15,18 +29,81 @@ class Device:
     """
 
     name: str
-    aliases: tuple[str, ...]
-    peak_flop_per_s: dict[str, float] = field(hash=False)
-    memory_bytes: float
-    memory_bytes_per_s: float
-    sms: int
-    l2_bytes: float
-    copy_engines: int
-    power_w: float
-    price_usd_per_hour: float | None = None
+    aliases: tuple[str, ...] = ()
+    peak_flop_per_s: dict[Dtype, Annotated[float, quantity("flop_per_s")]]
+    memory_bytes: Annotated[float, quantity("bytes")] = Field(alias="memory")
+    memory_bytes_per_s: Rate
+    sms: Annotated[int, count(1)]
+    l2_bytes: Annotated[float, quantity("bytes")] = Field(alias="l2")
+    copy_engines: Annotated[int, count(1)]
+    power_w: Annotated[float, quantity("watts")] = Field(alias="power")
+    price_usd_per_hour: Annotated[float, number(0, 1e6)] | None = None
     like: str | None = None
 
     @property
     def measured_as(self) -> str:
         """The device in whose name profiles are made."""
         return self.like or self.name
+
+
+def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") -> Device:
+    """The device of this name or alias; case, spaces, dashes and underscores do not matter.
+
+    `name` may also be a TOML file of the same form as those of the catalogue, or a table `{ base = "h200", ... }` that
+    changes some of its keys.
+
+    Raises:
+        UserError: no such device, or a value that is not allowed.
+    """
+    if isinstance(name, Mapping):
+        return _build(described_device(name, where, key), where, f"{key}." if key else "")
+    if isinstance(name, str) and not name.endswith(".toml"):
+        return _shipped(files.find("devices", name, where, key or "name")[0])
+    return _build(described_device(name, where, key), str(beside(name, where)), "")
+
+
+def described_device(name: str | Mapping[str, Any], where: str = "device", key: str = "device") -> dict[str, Any]:
+    """Every key of a device as written, such as one may change.
+
+    Raises:
+        UserError: no such device.
+    """
+    if isinstance(name, Mapping):
+        return _over_base(files.plain(name), where, key)
+    if not isinstance(name, str):
+        raise UserError(fault(where, key, name, "expected a device's name, a .toml file or a table"))
+    if name.endswith(".toml"):
+        return files.plain(read_toml(beside(name, where)))
+    return files.plain(files.find("devices", name, where, key)[1])
+
+
+def device_names() -> list[str]:
+    """File names of all devices, one per device."""
+    return list(files.names("devices"))
+
+
+@cache
+def _shipped(entry: str) -> Device:
+    return _build(files.plain(files.table("devices", entry)), f"{entry}.toml", "")
+
+
+def _over_base(changes: dict[str, Any], where: str, key: str) -> dict[str, Any]:
+    prefix = f"{key}." if key else ""
+    if "base" not in changes:
+        return changes
+    base = changes.pop("base")
+    if not isinstance(base, str):
+        raise UserError(fault(where, f"{prefix}base", base, "expected a device's name"))
+    entry, table = files.find("devices", base, where, f"{prefix}base")
+    known = files.plain(table)
+    named = {"name": f"{entry}, changed", "like": known.get("like", known["name"])}
+    peaks = changes.get("peak_flop_per_s", {})
+    if isinstance(peaks, Mapping):
+        changes["peak_flop_per_s"] = {**known["peak_flop_per_s"], **peaks}
+    return {**known, **named, **changes}
+
+
+def _build(keys: dict[str, Any], where: str, prefix: str) -> Device:
+    if isinstance(like := keys.get("like"), str):
+        keys["like"] = files.find("devices", like, where, f"{prefix}like")[1]["name"]
+    return validate(Device, keys, where, prefix)

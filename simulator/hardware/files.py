@@ -1,6 +1,6 @@
 """Reading `data/hardware`: which files there are, names that match loosely, values that carry their source.
 
-What the keys of a file mean is decided by its reader, `devices` or `spec`.
+What the keys of a file mean is decided by its reader, `device` or `catalogue`.
 """
 
 import re
@@ -24,10 +24,20 @@ def loose(name: str) -> str:
 
 
 @cache
+def names(folder: str) -> tuple[str, ...]:
+    """The file names of one catalogue folder (`devices`, `nodes`, `clusters`)."""
+    return tuple(sorted(entry.name[:-5] for entry in (_ROOT / folder).iterdir() if entry.name.endswith(".toml")))
+
+
+@cache
+def table(folder: str, name: str) -> Table:
+    """What a catalogue file holds."""
+    return MappingProxyType(read_toml(_ROOT / folder / f"{name}.toml"))
+
+
 def tables(folder: str) -> Mapping[str, Table]:
-    """All tables of one catalogue folder (`devices`, `nodes`, `clusters`) by file name."""
-    found = (entry for entry in (_ROOT / folder).iterdir() if entry.name.endswith(".toml"))
-    return MappingProxyType({e.name[:-5]: read_toml(e) for e in sorted(found, key=_name)})
+    """All tables of one catalogue folder by file name."""
+    return {name: table(folder, name) for name in names(folder)}
 
 
 @cache
@@ -49,19 +59,21 @@ def network_value(kind: str, name: str) -> float:
     return float(entry["value"]) if entry is not None else network_value(table["base"], name)
 
 
-def _name(entry: Any) -> str:
-    return str(entry.name)
-
-
 def plain(table: Table) -> dict[str, Any]:
-    """The table with each `{ value, source }` replaced by its value."""
-    return {key: x["value"] if isinstance(x, Mapping) and "value" in x else x for key, x in table.items()}
+    """The table with each `{ value, source }` in it replaced by its value."""
+    return {key: _value(x) for key, x in table.items()}
+
+
+def _value(x: Any) -> Any:
+    return (x["value"] if "value" in x else plain(x)) if isinstance(x, Mapping) else x
 
 
 def find(folder: str, name: str, where: str, key: str) -> tuple[str, Table]:
     """The catalogue entry that a user means by `name` (or by one of its aliases), with its file name."""
-    known = tables(folder)
-    for entry, table in known.items():
-        if loose(name) in map(loose, (entry, table.get("name", entry), *table.get("aliases", ()))):
-            return entry, table
-    raise unknown(where, key, name, known)
+    for entry in names(folder):
+        if loose(name) == loose(entry):
+            return entry, table(folder, entry)
+    for entry, known in tables(folder).items():
+        if loose(name) in map(loose, (known.get("name", entry), *known.get("aliases", ()))):
+            return entry, known
+    raise unknown(where, key, name, names(folder))

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from ..base.schema import HUGE, count, number
 from .cluster import Cluster
 from .graph import Link
 
@@ -15,14 +17,14 @@ class Limits:
     what host memory may send to it, `nic_bytes_per_s` what one NIC of its node may send to the network.
     """
 
-    flop_per_s: Mapping[str, float] = field(hash=False)
-    memory_bytes_per_s: float
-    sms: int
-    l2_bytes: float
-    link_bytes_per_s: float
-    host_bytes_per_s: float
-    nic_bytes_per_s: float
-    nics: int
+    flop_per_s: Mapping[str, Annotated[float, number(1, HUGE)]] = field(hash=False)
+    memory_bytes_per_s: Annotated[float, number(1, HUGE)]
+    sms: Annotated[int, count(1)]
+    l2_bytes: Annotated[float, number(0, HUGE)]
+    link_bytes_per_s: Annotated[float, number(0, HUGE)]
+    host_bytes_per_s: Annotated[float, number(0, HUGE)]
+    nic_bytes_per_s: Annotated[float, number(0, HUGE)]
+    nics: Annotated[int, count(0)]
 
     @property
     def network_bytes_per_s(self) -> float:

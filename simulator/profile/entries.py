@@ -1,91 +1,70 @@
-"""Models and limits as they stand in a profile file: read with every fault named, and written the same way."""
+"""Profiles and stacks as files: what a file may say, read with every fault named, and models written the same way."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
 
-import numpy as np
+from pydantic import BeforeValidator, Field
 
-from ..base.errors import UserError, did_you_mean, fault
-from ..hardware import Limits
-from ..hardware.checks import MOST, Check, anything, checked, count, number, table, text
-from .forms import CostClass, Curve, cost_class, known_classes
-from .model import Band, Entry, Errors, Model, Ratio, Stated
-from .parameters import within
+from ..base.errors import UserError, did_you_mean, fault, hint
+from ..base.schema import Section, count, number, one_of, validate
+from ..hardware import Limits, networks
+from .forms import CostClass, cost_class, known_classes
+from .model import Entry, Errors, Model, Ratio, Stated
 
-_HUGE = 1e30
-_RATE = number(0, _HUGE)
-
-_LIMITS: dict[str, Check] = {
-    "cluster": text,
-    "flop_per_s": table,
-    "memory_bytes_per_s": number(1, _HUGE),
-    "sms": count(1),
-    "l2_bytes": _RATE,
-    "link_bytes_per_s": _RATE,
-    "host_bytes_per_s": _RATE,
-    "nic_bytes_per_s": _RATE,
-    "nics": count(0),
-}
-
-_ROWS = count(0, 10**12)
-_ERRORS: dict[str, Check] = {
-    "rows": _ROWS,
-    "median": number(0, _HUGE),
-    "p90": number(0, _HUGE),
-    "bias": number(-1, _HUGE),
-}
-_BAND: dict[str, Check] = {"size": number(0, _HUGE), **_ERRORS, "spread": number(0, 5)}
-
-_MODEL: dict[str, Check] = {
-    "form": text,
-    "coefficients": table,
-    "range": table,
-    "growth": table,
-    "fitted": table,
-    "held_out": table,
-    "groups": _ROWS,
-    "bands": anything,
-    "curves": table,
-    "wider": number(0, 5),
-    "left_out": text,
-    "source": text,
-}
-_RATIO: dict[str, Check] = {
-    "like": text,
-    "factor": number(1e-3, 1e3),
-    "spread": number(0, 5),
-    "least": table,
-    "source": text,
-}
-_LEAST = number(0, _HUGE)
-_STATED: dict[str, Check] = {"seconds": number(1e-12, 1e3), "spread": number(0, 5), "source": text}
-_VARIANTS: dict[str, Check] = {"default": text, "variants": table}
+SCHEMA = 2
+"""Version of the file form; it changes when an older file could be misread."""
 
 
-def read_limits(raw: Any, file: str) -> Limits:
-    """The data-sheet numbers of the device that a profile was measured on.
+class _Samples(Section):
+    """A file that a profile was fitted to."""
 
-    Raises:
-        UserError: a key is missing or a value not allowed; one line each.
-    """
-    known = checked(_table(raw, file, "limits"), _LIMITS, file, "limits.", optional=("cluster",))
-    known.pop("cluster", None)
-    peaks = {dtype: number(1, _HUGE) for dtype in known["flop_per_s"]}
-    return Limits(**{**known, "flop_per_s": checked(known["flop_per_s"], peaks, file, "limits.flop_per_s.")})
+    file: str
+    sha256: str
+    rows: Annotated[int, count(0, 10**12)]
+
+
+class _Variants(Section):
+    default: str
+    variants: dict[str, dict[str, Any]]
+
+
+def _without_cluster(limits: Any) -> Any:
+    """`cluster` only says where the numbers come from."""
+    return {key: x for key, x in limits.items() if key != "cluster"} if isinstance(limits, Mapping) else limits
+
+
+class ProfileFile(Section):
+    """What the file of a profile or stack says; all else is as in its `base`."""
+
+    version: Annotated[int, one_of(lambda: (SCHEMA,))] = Field(alias="schema")
+    name: str | None = None
+    base: str | None = None
+    wider: Annotated[float, number(0, 2)] = 0.0
+    network: Annotated[str, one_of(networks)] | None = None
+    devices: tuple[str, ...] | None = None
+    date: Any = None
+    source: str | None = None
+    command: str | None = None
+    samples: tuple[_Samples, ...] = ()
+    environment: dict[str, Any] = Field({})
+    limits: Annotated[Limits, BeforeValidator(_without_cluster)] | None = None
+    parameters: dict[str, Any] = Field({})
+    models: dict[str, _Variants] = Field({})
+    defaults: dict[str, Any] = Field({})
 
 
 def write_limits(limits: Limits, cluster: str) -> dict[str, Any]:
-    """What `read_limits` reads; `cluster` says where the numbers come from."""
+    """Limits as a file has them; `cluster` says where the numbers come from."""
     return {"cluster": cluster, **vars(limits), "flop_per_s": dict(limits.flop_per_s)}
 
 
-def read_models(raw: Mapping[str, Any], file: str, limits: Limits | None) -> dict[str, dict[str, Entry]]:
+def read_models(models: Mapping[str, _Variants], file: str, limits: Limits | None) -> dict[str, dict[str, Entry]]:
     """The models of a file by cost class and library, the default library first.
 
     Raises:
         UserError: an unknown class, a missing or impossible number, or another form than this version's.
     """
-    return {kind: _read_variants(kind, entry, file, limits) for kind, entry in raw.items()}
+    return {kind: _read_variants(kind, variants, file, limits) for kind, variants in models.items()}
 
 
 def write_models(models: Mapping[str, Mapping[str, Entry]]) -> dict[str, Any]:
@@ -96,129 +75,92 @@ def write_models(models: Mapping[str, Mapping[str, Entry]]) -> dict[str, Any]:
     }
 
 
-def _read_variants(kind: str, raw: Any, file: str, limits: Limits | None) -> dict[str, Entry]:
-    known = cost_class(kind)
+def _read_variants(kind: str, said: _Variants, file: str, limits: Limits | None) -> dict[str, Entry]:
+    known, where = cost_class(kind), f"models.{kind}"
     if known is None:
         near = did_you_mean(kind, known_classes()) or f"known: {', '.join(known_classes())}"
-        raise UserError(f"{file}: models.{kind}: unknown cost class; {near}")
-    where = f"models.{kind}"
-    entry = checked(_table(raw, file, where), _VARIANTS, file, f"{where}.")
-    variants, default = entry["variants"], entry["default"]
-    if default not in variants:
-        raise UserError(fault(file, f"{where}.default", default, f"expected one of {', '.join(variants) or 'none'}"))
-    order = sorted(variants, key=lambda name: name != default)
-    return {name: _read(kind, known, name, variants[name], file, limits) for name in order}
+        raise UserError(f"{file}: {where}: unknown cost class; {near}")
+    if said.default not in said.variants:
+        allowed = f"expected one of {', '.join(said.variants) or 'none'}"
+        raise UserError(fault(file, f"{where}.default", said.default, allowed))
+    order = sorted(said.variants, key=lambda name: name != said.default)
+    return {library: _read(kind, known, library, said.variants[library], file, limits) for library in order}
 
 
-def _read(kind: str, known: CostClass, library: str, raw: Any, file: str, limits: Limits | None) -> Entry:
-    where = f"models.{kind}.{library}"
-    raw = _table(raw, file, where)
-    if "like" in raw:
-        return _ratio(kind, raw, file, where)
-    if "seconds" in raw:
-        return _stated(known, raw, file, where)
-    if limits is None:
+def _read(
+    kind: str, known: CostClass, library: str, said: Mapping[str, Any], file: str, limits: Limits | None
+) -> Entry:
+    prefix, where = f"models.{kind}.", f"models.{kind}.{library}"
+    entry: Entry
+    if "like" in said:
+        entry = validate(dict[str, Ratio], {library: said}, file, prefix)[library]
+        faults = list(_misfits_of_ratio(entry, kind, known, file, where))
+    elif "seconds" in said:
+        entry = validate(dict[str, Stated], {library: said}, file, prefix)[library]
+        allowed = "seconds may be stated of calls that are counted only, such as host.launch"
+        faults = [] if known.features == ("count",) else [f"{file}: {where}: {allowed}"]
+    elif limits is None:
         raise UserError(f"{file}: limits: missing; models need the data-sheet numbers of the device that was measured")
-    entry = checked(raw, _MODEL, file, f"{where}.", optional=("curves", "wider"))
-    if entry["form"] != known.form.name:
+    elif said.get("form") != known.form.name:
         allowed = f"expected {known.form.name!r}, the form of this version of runcast; fit the profile again"
-        raise UserError(fault(file, f"{where}.form", entry["form"], allowed))
-    bounds = {c.name: number(c.low, c.high) for c in known.form.coefficients}
-    growth: dict[str, Check] = {axis: number(0, 5) for axis in known.axes}
-    return Model(
-        kind=kind,
-        library=library,
-        coefficients=checked(entry["coefficients"], bounds, file, f"{where}.coefficients."),
-        range=_ranges(known, entry["range"], file, where),
-        growth=checked(entry["growth"], growth, file, f"{where}.growth."),
-        fitted=Errors(**checked(entry["fitted"], _ERRORS, file, f"{where}.fitted.")),
-        held_out=Errors(**checked(entry["held_out"], _ERRORS, file, f"{where}.held_out.")),
-        groups=entry["groups"],
-        bands=_bands(entry["bands"], file, where),
-        limits=limits,
-        source=entry["source"],
-        curves=_curves(known, entry.get("curves", {}), file, f"{where}.curves"),
-        wider=entry.get("wider", 0.0),
-        left_out=entry["left_out"],
-    )
+        raise UserError(fault(file, f"{where}.form", said.get("form"), allowed))
+    else:
+        numbers = {key: value for key, value in said.items() if key != "form"}
+        whole = {**numbers, "kind": kind, "library": library, "limits": limits}
+        entry = validate(dict[str, Model], {library: whole}, file, prefix)[library]
+        faults = list(_misfits(entry, known, file, where))
+    if faults:
+        raise UserError(*faults)
+    return entry
 
 
-def _ratio(kind: str, raw: Mapping[str, Any], file: str, where: str) -> Ratio:
-    ratio = Ratio(**checked(raw, _RATIO, file, f"{where}.", optional=("least",)))
-    lender, borrower = cost_class(ratio.like), cost_class(kind)
-    if lender is None or borrower is None or ratio.like == kind:
-        raise UserError(fault(file, f"{where}.like", ratio.like, "expected another cost class"))
-    if {*lender.features} - {*borrower.features}:
-        raise UserError(fault(file, f"{where}.like", ratio.like, f"has other features than {kind}"))
-    checked(ratio.least, dict.fromkeys(lender.features, _LEAST), file, f"{where}.least.", optional=lender.features)
-    return ratio
+def _misfits_of_ratio(ratio: Ratio, kind: str, known: CostClass, file: str, where: str) -> Iterator[str]:
+    lender = cost_class(ratio.like)
+    if lender is None or ratio.like == kind:
+        yield fault(file, f"{where}.like", ratio.like, "expected another cost class")
+    elif {*lender.features} - {*known.features}:
+        yield fault(file, f"{where}.like", ratio.like, f"has other features than {kind}")
+    else:
+        yield from _unknown(ratio.least, lender.features, file, f"{where}.least")
 
 
-def _stated(known: CostClass, raw: Mapping[str, Any], file: str, where: str) -> Stated:
-    if known.features != ("count",):
-        raise UserError(f"{file}: {where}: seconds may be stated of calls that are counted only, such as host.launch")
-    return Stated(**checked(raw, _STATED, file, f"{where}."))
-
-
-def _ranges(known: CostClass, raw: Mapping[str, Any], file: str, where: str) -> dict[str, tuple[float, float]]:
-    checked(raw, dict.fromkeys(known.axes, anything), file, f"{where}.range.")
-    return {axis: _range(raw, axis, file, where) for axis in known.axes}
-
-
-def _range(ranges: Mapping[str, Any], axis: str, file: str, where: str) -> tuple[float, float]:
-    pair = ranges.get(axis)
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise UserError(fault(file, f"{where}.range.{axis}", pair, "expected [smallest, largest] measured value"))
-    ends = checked(dict(zip("01", pair, strict=True)), dict.fromkeys("01", _RATE), file, f"{where}.range.{axis}.")
-    if ends["0"] > ends["1"]:
-        raise UserError(fault(file, f"{where}.range.{axis}", pair, "expected the smaller number first"))
-    return ends["0"], ends["1"]
-
-
-def _bands(raw: Any, file: str, where: str) -> tuple[Band, ...]:
-    if not isinstance(raw, list) or not raw:
-        raise UserError(fault(file, f"{where}.bands", raw, "expected a list of bands, at least one"))
-    bands = tuple(_band(band, file, f"{where}.bands[{i}]") for i, band in enumerate(raw))
-    sizes = [band.size for band in bands]
+def _misfits(model: Model, known: CostClass, file: str, where: str) -> Iterator[str]:
+    """What the numbers of a model are not, given its class."""
+    bounds = {c.name: (c.low, c.high) for c in known.form.coefficients}
+    tables = {"coefficients": (model.coefficients, bounds), "range": (model.range, known.axes)}
+    for key, (table, names) in {**tables, "growth": (model.growth, known.axes)}.items():
+        yield from (f"{file}: {where}.{key}.{name}: is missing" for name in names if name not in table)
+        yield from _unknown(table, names, file, f"{where}.{key}")
+    for name, (low, high) in bounds.items():
+        if not low <= model.coefficients.get(name, low) <= high:
+            value = model.coefficients[name]
+            yield fault(file, f"{where}.coefficients.{name}", value, f"expected {low:g} to {high:g}")
+    for axis, (low, high) in model.range.items():
+        if low > high:
+            yield fault(file, f"{where}.range.{axis}", [low, high], "expected the smaller number first")
+    sizes = [band.size for band in model.bands]
     if sizes != sorted(set(sizes)):
-        raise UserError(fault(file, f"{where}.bands", sizes, "expected sizes that rise"))
-    return bands
+        yield fault(file, f"{where}.bands", sizes, "expected sizes that rise")
+    if model.curves and not known.curves:
+        yield f"{file}: {where}.curves: not allowed; this class has a formula alone"
+    for gpus, curve in model.curves.items():
+        if len(curve.bytes) != len(curve.seconds):
+            yield f"{file}: {where}.curves.{gpus:g}: {len(curve.bytes)} sizes but {len(curve.seconds)} times"
 
 
-def _band(raw: Any, file: str, where: str) -> Band:
-    band = checked(_table(raw, file, where), _BAND, file, f"{where}.")
-    return Band(band.pop("size"), spread=band.pop("spread"), errors=Errors(**band))
-
-
-def _curves(known: CostClass, raw: Mapping[str, Any], file: str, where: str) -> dict[float, Curve]:
-    if raw and not known.curves:
-        raise UserError(f"{file}: {where}: not allowed; this class has a formula alone")
-    curves = {}
-    for gpus, points in raw.items():
-        sizes, seconds = (_rising(points, key, file, f"{where}.{gpus}") for key in ("bytes", "seconds"))
-        if not gpus.isdecimal() or gpus[0] == "0" or not 1 < int(gpus) <= MOST:
-            raise UserError(fault(file, where, gpus, "expected a number of GPUs, at least 2"))
-        if len(sizes) != len(seconds):
-            raise UserError(f"{file}: {where}.{gpus}: {len(sizes)} sizes but {len(seconds)} times")
-        curves[float(gpus)] = Curve(sizes, seconds)
-    return curves
-
-
-def _rising(points: Any, key: str, file: str, where: str) -> np.ndarray:
-    values = points.get(key) if isinstance(points, Mapping) else None
-    good = isinstance(values, list) and len(values) > 1 and all(within(v, 0, _HUGE) for v in values)
-    array = np.array(values if good else [np.nan, np.nan], np.float64)
-    steps = np.diff(array)
-    # sizes rise; seconds may stand still, but never fall
-    if not (np.isfinite(array).all() and array[0] > 0 and ((steps > 0) | ((steps == 0) & (key == "seconds"))).all()):
-        raise UserError(f"{file}: {where}.{key}: expected at least two rising numbers greater than zero")
-    return array
+def _unknown(table: Mapping[str, Any], known: Iterable[str], file: str, where: str) -> Iterator[str]:
+    for name in table:
+        if name not in known:
+            yield fault(file, f"{where}.{name}", table[name], f"unknown key; {hint(name, known)}")
 
 
 def _write(model: Entry) -> dict[str, Any]:
     if not isinstance(model, Model):
         return {key: value for key, value in vars(model).items() if value != {}}
-    curves = {f"{gpus:.0f}": _write_curve(curve) for gpus, curve in model.curves.items()}
+    curves = {
+        f"{gpus:.0f}": {"bytes": _digits(curve.bytes, 12), "seconds": _digits(curve.seconds)}
+        for gpus, curve in model.curves.items()
+    }
     return {
         "form": model.cost_class.form.name,
         "coefficients": dict(zip(model.coefficients, _digits(model.coefficients.values()), strict=True)),
@@ -227,20 +169,14 @@ def _write(model: Entry) -> dict[str, Any]:
         "fitted": _write_errors(model.fitted),
         "held_out": _write_errors(model.held_out),
         "groups": model.groups,
-        "bands": [_write_band(band) for band in model.bands],
+        "bands": [
+            {"size": band.size, **_write_errors(band), "spread": _digits([band.spread], 3)[0]} for band in model.bands
+        ],
         **({"curves": curves} if curves else {}),
         **({"wider": model.wider} if model.wider else {}),
         "left_out": model.left_out,
         "source": model.source,
     }
-
-
-def _write_curve(curve: Curve) -> dict[str, Any]:
-    return {"bytes": _digits(curve.bytes, 12), "seconds": _digits(curve.seconds)}
-
-
-def _write_band(band: Band) -> dict[str, Any]:
-    return {"size": band.size, **_write_errors(band.errors), "spread": _digits([band.spread], 3)[0]}
 
 
 def _write_errors(errors: Errors) -> dict[str, Any]:
@@ -251,9 +187,3 @@ def _write_errors(errors: Errors) -> dict[str, Any]:
 def _digits(values: Any, digits: int = 6) -> list[float]:
     """As many significant digits as a fit deserves."""
     return [float(f"{value:.{digits}g}") for value in values]
-
-
-def _table(raw: Any, file: str, where: str) -> Mapping[str, Any]:
-    if not isinstance(raw, Mapping):
-        raise UserError(fault(file, where, raw, "expected an object"))
-    return raw

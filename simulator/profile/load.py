@@ -10,46 +10,13 @@ from typing import Any
 
 from ..base.errors import UserError, fault, unknown
 from ..base.files import beside, read_json, read_toml
-from ..hardware import networks
-from ..hardware.checks import Check, anything, checked, names, number, one_of, table, text
-from .entries import read_limits, read_models
+from ..base.schema import validate
+from ..hardware import Cluster, Device, networks
+from .entries import SCHEMA, ProfileFile, read_models
 from .model import Ratio
 from .parameters import PARAMETERS, Parameter, parameters
 from .profile import Models, Profile
 
-SCHEMA = 2
-"""Version of the file form; it changes when an older file could be misread."""
-
-
-def _files(value: Any) -> list[dict[str, Any]]:
-    """The files that a profile was fitted to."""
-    keys = {"file": str, "sha256": str, "rows": int}
-    if not isinstance(value, list) or not all(isinstance(f, dict) and _has(f, keys) for f in value):
-        raise ValueError("expected a list of { file, sha256, rows }")
-    return value
-
-
-def _has(entry: Mapping[str, Any], keys: Mapping[str, type]) -> bool:
-    return all(isinstance(entry.get(key), of) for key, of in keys.items())
-
-
-_KEYS: dict[str, Check] = {
-    "schema": one_of(lambda: (SCHEMA,)),
-    "name": text,
-    "base": text,
-    "wider": number(0, 2),
-    "network": one_of(networks),
-    "devices": names,
-    "date": anything,
-    "source": text,
-    "command": text,
-    "samples": _files,
-    "environment": table,
-    "limits": table,
-    "parameters": table,
-    "models": table,
-    "defaults": table,
-}
 SIBLING_WIDER = 0.1
 """A profile that is carried over from a device of its generation is no wider (docs/profiles.md, borrowed models)."""
 
@@ -81,18 +48,18 @@ def load_network(kind: str, *, fitted: bool = True) -> Profile:
     """What is known of a kind of network (data/networks.toml), and what the ledger says of it unless `fitted` is false.
 
     Raises:
-        KeyError: there is no such kind.
+        UserError: there is no such kind.
     """
-    return _of_table("networks", kind, fitted)
+    return _load("networks", kind, "networks.toml", "network", fitted=fitted)
 
 
 def load_architecture(name: str, *, fitted: bool = True) -> Profile:
     """The same of an architecture of models (data/architectures.toml).
 
     Raises:
-        KeyError: there is no such architecture.
+        UserError: there is no such architecture.
     """
-    return _of_table("architectures", name, fitted)
+    return _load("architectures", name, "architectures.toml", "architecture", fitted=fitted)
 
 
 @cache
@@ -102,15 +69,6 @@ def _architectures() -> dict[str, Any]:
 
 _TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {"networks": networks, "architectures": _architectures}
 """Owners of parameters that are tables of one file."""
-
-
-def _of_table(owners: str, name: str, fitted: bool) -> Profile:
-    table = _TABLES[owners]()[name]
-    below = _of_table(owners, table["base"], fitted).parameters if "base" in table else {}
-    own = parameters(f"{owners}.toml: {name}", table["parameters"])
-    known = _fitted_over(owners, name) if fitted else {}
-    about = {key: table[key] for key in _ABOUT if key in table}
-    return Profile(name, {**below, **own, **known}, about=about)
 
 
 def stack_defaults(name: str, where: str = "stack") -> dict[str, Any]:
@@ -129,7 +87,7 @@ def _shipped_defaults(name: str) -> dict[str, Any]:
 
 def _defaults(name: str, where: str) -> dict[str, Any]:
     _load("stacks", name, where, "stack")  # refuses what it should, such as stacks that rest on each other
-    file, content = _found("stacks", name, where, "stack")
+    file, content = _find("stacks", name, where, "stack")
     below = stack_defaults(content["base"], file) if "base" in content else {}
     own: dict[str, Any] = content.get("defaults", {})
     if wrong := [key for key in own if isinstance(own[key], dict) != isinstance(below.get(key, own[key]), dict)]:
@@ -159,8 +117,7 @@ def fitted_parameters(folder: str = "stacks") -> Mapping[str, Mapping[str, Param
 
 def stated_by(folder: str, name: str) -> dict[str, float]:
     """What the file, or table, of a shipped owner of parameters states itself: value by parameter."""
-    content = _TABLES[folder]()[name] if folder in _TABLES else _content(folder, name)
-    return {key: entry["value"] for key, entry in content.get("parameters", {}).items()}
+    return {key: entry["value"] for key, entry in _content(folder, name).get("parameters", {}).items()}
 
 
 @cache
@@ -222,45 +179,56 @@ def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:
 
 
 @cache
-def _shipped(folder: str) -> Mapping[str, Traversable]:
-    """The files of a folder by name; only those that are asked for are read."""
+def _shipped(folder: str) -> Mapping[str, Any]:
+    """The files of a folder, or the tables of a file, by name; only the files that are asked for are read."""
+    if folder in _TABLES:
+        return {name: {"schema": SCHEMA, **table} for name, table in _TABLES[folder]().items()}
     entries = sorted((files("runcast.data") / folder).iterdir(), key=lambda entry: entry.name)
     return {entry.name.rsplit(".", 1)[0]: entry for entry in entries}
 
 
 @cache
 def _content(folder: str, name: str) -> dict[str, Any]:
-    return _read(_shipped(folder)[name])
+    entry = _shipped(folder)[name]
+    return entry if isinstance(entry, dict) else _read(entry)
 
 
 def _load(
     folder: str, name: str, where: str, key: str, above: tuple[str, ...] = (), *, fitted: bool = False
 ) -> Profile:
     """A profile laid over its base; `above` are the files that rest on this one."""
-    file, raw = _found(folder, name, where, key)
+    file, content = _find(folder, name, where, key)
     place = os.path.realpath(file)
     if place in above:
         raise UserError(fault(where, key, name, "rests on itself; a chain of bases must end"))
-    content = checked(raw, _KEYS, file, "", optional=set(_KEYS) - {"schema"})
+    said = validate(ProfileFile, content, file)
     base = Profile(name, {})
-    if "base" in content:
-        below = _load(folder, content["base"], file, "base", (*above, place), fitted=fitted)
-        base = below.borrowed(content.get("wider", 0.0))
-    said = _over(base, content, name, file)
+    if said.base is not None:
+        base = _load(folder, said.base, file, "base", (*above, place), fitted=fitted).borrowed(said.wider)
+    found = _over(base, said, content, name, file)
     known = _fitted_over(folder, name) if fitted and name in _shipped(folder) else {}
-    return replace(said, parameters={**said.parameters, **known})
+    return replace(found, parameters={**found.parameters, **known})
 
 
-def _over(base: Profile, content: Mapping[str, Any], name: str, file: str) -> Profile:
+def read_profile(content: Mapping[str, Any], file: str) -> Profile:
+    """What the content of a file says by itself, without its base.
+
+    Raises:
+        UserError: a key or value that is not allowed; one line each.
+    """
+    return _over(Profile(file, {}), validate(ProfileFile, content, file), content, file, file)
+
+
+def _over(base: Profile, said: ProfileFile, content: Mapping[str, Any], name: str, file: str) -> Profile:
     """What a file says, laid over its base."""
-    limits = read_limits(content["limits"], file) if "limits" in content else base.limits
-    models = {**base.models, **read_models(content.get("models", {}), file, limits)}
+    limits = said.limits or base.limits
+    models = {**base.models, **read_models(said.models, file, limits)}
     _check_ratios(models, file)
     return Profile(
-        name=content.get("name", name),
-        parameters={**base.parameters, **parameters(file, content.get("parameters", {}))},
+        name=said.name or name,
+        parameters={**base.parameters, **parameters(file, said.parameters)},
         models=models,
-        devices=content.get("devices", base.devices),
+        devices=base.devices if said.devices is None else said.devices,
         limits=limits,
         about=_measured_on(base) | {key: content[key] for key in _ABOUT if key in content},
     )
@@ -283,15 +251,14 @@ def _check_ratios(models: Models, file: str) -> None:
                 raise UserError(f"{file}: models.{kind}: rests on itself: {' -> '.join(chain)}")
 
 
-def _found(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, Any]]:
+def _find(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, Any]]:
     """What a name stands for: the file as messages call it, and its content."""
-    shipped = _shipped(folder)
-    if name in shipped:
+    if name in _shipped(folder):
         return f"{folder}/{name}", _content(folder, name)
     if name.endswith((".json", ".toml")):
         path = beside(name, where)
         return str(path), _read(path)
-    raise unknown(where, key, name, shipped)
+    raise unknown(where, key, name, _shipped(folder))
 
 
 def _read(path: Traversable) -> dict[str, Any]:
@@ -299,3 +266,64 @@ def _read(path: Traversable) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: holds {type(content).__name__}, not an object; expected one with parameters")
     return content
+
+
+Names = Mapping[str, str]
+"""The name of a profile by the name of a device, the slowest device first."""
+
+
+def devices_of(machines: Cluster) -> tuple[Device, ...]:
+    """The kinds of GPU in a cluster, the slowest first, in whatever order its nodes are listed."""
+    found = {node.device.name: node.device for node in machines.nodes}
+    return tuple(sorted(found.values(), key=_speed))
+
+
+def _speed(device: Device) -> tuple[float, float, str]:
+    peaks = device.peak_flop_per_s
+    return peaks.get("bf16", peaks.get("fp16", 0.0)), device.memory_bytes_per_s, device.name
+
+
+def choose_profiles(devices: Sequence[Device], named: str | None, where: str) -> Names:
+    """The profile that a scenario names for the devices that it is made for, and for others their own.
+
+    Raises:
+        UserError: there is no such profile, or it is made for none of the devices.
+    """
+    own = {device.name: profile_for(device.measured_as) for device in devices}
+    if named is None:
+        return own
+    made_for = load_profile(named, where).devices
+    fitting = [device.name for device in devices if not made_for or device.measured_as in made_for]
+    if not fitting:
+        check_devices(load_profile(named, where), [device.measured_as for device in devices], where)
+    return own | dict.fromkeys(fitting, named)
+
+
+def load_numbers(names: Names, network: str, architecture: str, stack: str, where: str) -> Profile:
+    """The profile of the slowest device, joined with a kind of network and an architecture, if known, and the stack.
+
+    Those of other devices are in it (`Profile.on`).
+
+    Raises:
+        UserError: a file cannot be read, or says what is not allowed.
+    """
+    loaded = {name: load_profile(name, where) for name in dict.fromkeys(names.values())}
+    first, *_ = names.values()
+    others = {device: loaded[name] for device, name in names.items() if name != first}
+    joined = replace(loaded[first], others=others)
+    if network:
+        joined = joined.joined(load_network(network))
+    if architecture:
+        joined = joined.joined(load_architecture(architecture))
+    return joined.joined(load_stack(stack, where))
+
+
+def profile_notes(names: Names, named: str | None) -> list[str]:
+    """Which profiles were chosen by device, one line for each."""
+    devices: dict[str, list[str]] = {}
+    for device, name in names.items():
+        devices.setdefault(name, []).append(device)
+    own = {False: "chosen by device", True: "nothing is known of its own"}
+    return [
+        f"profile of {', '.join(of)}: {name}; {own[name == 'generic']}" for name, of in devices.items() if name != named
+    ]

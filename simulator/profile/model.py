@@ -8,11 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from ..base.schema import HUGE, MOST, count, number
 from ..hardware import Limits
 from .forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, Floats, cost_class
 from .parameters import PROVENANCE
@@ -42,23 +44,27 @@ class Estimate:
         return [PROVENANCE[index] for index in self.provenance]
 
 
+Number = Annotated[float, number(0, HUGE)]
+Rows = Annotated[int, count(0, 10**12)]
+Spread = Annotated[float, number(0, 5)]
+
+
 @dataclass(frozen=True)
 class Errors:
     """|predicted/measured - 1| of rows that a fit had not seen, as fractions; `bias` is the median with its sign."""
 
-    rows: int
-    median: float
-    p90: float
-    bias: float
+    rows: Rows
+    median: Number
+    p90: Number
+    bias: Annotated[float, number(-1, HUGE)]
 
 
 @dataclass(frozen=True)
-class Band:
+class Band(Errors):
     """The errors of one band of sizes, from `size` up to that of the next band, and the spread to state in it."""
 
-    size: float
-    errors: Errors
-    spread: float
+    size: Number
+    spread: Spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,17 +79,17 @@ class Model:
 
     kind: str
     library: str
-    coefficients: Mapping[str, float]
-    range: Mapping[str, tuple[float, float]]
-    growth: Mapping[str, float]
+    coefficients: Mapping[str, Number]
+    range: Mapping[str, tuple[Number, Number]]
+    growth: Mapping[str, Spread]
     fitted: Errors
     held_out: Errors
-    groups: int
-    bands: tuple[Band, ...]
+    groups: Rows
+    bands: Annotated[tuple[Band, ...], Field(min_length=1)]
     limits: Limits
     source: str
-    curves: Mapping[float, Curve] = field(default_factory=dict)
-    wider: float = 0.0
+    curves: Mapping[Annotated[float, Field(ge=2, le=MOST, multiple_of=1)], Curve] = field(default_factory=dict)
+    wider: Spread = 0.0
     left_out: str = "nothing"
 
     @property
@@ -230,10 +236,10 @@ class Ratio:
     """
 
     like: str
-    factor: float
-    spread: float
+    factor: Annotated[float, number(1e-3, 1e3)]
+    spread: Spread
     source: str
-    least: Mapping[str, float] = field(default_factory=dict)
+    least: Mapping[str, Number] = field(default_factory=dict)
 
     def asked(self, features: Mapping[str, object]) -> Mapping[str, object]:
         """The features by which the other class is asked: no node without a GPU."""
@@ -261,8 +267,8 @@ class Ratio:
 class Stated:
     """A class of calls that nobody measured: so many seconds per item of a call, and how unsure that is."""
 
-    seconds: float
-    spread: float
+    seconds: Annotated[float, number(1e-12, 1e3)]
+    spread: Spread
     source: str
 
     def estimate(self, features: Mapping[str, object]) -> Estimate:

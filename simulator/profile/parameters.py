@@ -6,9 +6,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from ..base.errors import UserError, fault, unknown
+from ..base.schema import HUGE, number, one_of, validate
 
 PROVENANCE = ("exact", "measured", "interpolated", "fitted", "extrapolated", "datasheet", "assumed")
 
@@ -132,14 +135,20 @@ _INTERFERENCE = re.compile(r"interference\.[a-z]\w*\.[a-z]\w*")
 _SPEED_KEPT = (0.01, 1.0, "speed an op of the first kind keeps beside one of the second on its GPU")
 
 
+def _source(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected where the number comes from")
+    return text
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A number in SI units with its relative standard deviation and where it comes from."""
 
-    value: float
-    spread: float
-    provenance: str
-    source: str
+    value: Annotated[float, number(-HUGE, HUGE)]
+    spread: Annotated[float, number(0, 5)]
+    provenance: Annotated[str, one_of(lambda: PROVENANCE)]
+    source: Annotated[str, AfterValidator(_source)]
 
 
 def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
@@ -148,36 +157,22 @@ def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
     Raises:
         UserError: an unknown name, or an entry that is not allowed; one line each.
     """
-    faults = [line for name, entry in entries.items() for line in _faults(file, name, entry)]
+    names = [*PARAMETERS, *OPTIONAL, "interference.<kind>.<kind>"]
+    faults = [str(unknown(file, "parameter", name, names)) for name in entries if allowed(name) is None]
+    found: dict[str, Parameter] = {}
+    try:
+        found = validate(dict[str, Parameter], {n: entry for n, entry in entries.items() if allowed(n)}, file)
+    except UserError as error:
+        faults += error.faults
+    for name, parameter in found.items():
+        low, high, meaning = allowed(name) or _SPEED_KEPT
+        if not low <= parameter.value <= high:
+            faults.append(fault(file, f"{name}.value", parameter.value, f"expected {low:g} to {high:g} ({meaning})"))
     if faults:
         raise UserError(*faults)
-    return {name: Parameter(**entry) for name, entry in entries.items()}
+    return found
 
 
 def allowed(name: str) -> tuple[float, float, str] | None:
     """Smallest and largest value of a parameter, and its meaning; None for an unknown name."""
-    return _SPEED_KEPT if _INTERFERENCE.fullmatch(name) else {**PARAMETERS, **OPTIONAL}.get(name)
-
-
-def _faults(file: str, name: str, entry: Any) -> list[str]:
-    known = allowed(name)
-    if known is None:
-        return [str(unknown(file, "parameter", name, [*PARAMETERS, *OPTIONAL, "interference.<kind>.<kind>"]))]
-    if not isinstance(entry, dict) or set(entry) != {"value", "spread", "provenance", "source"}:
-        return [fault(file, name, entry, "expected value, spread, provenance and source")]
-    low, high, meaning = known
-    found: list[str] = []
-    if not within(entry["value"], low, high):
-        found.append(fault(file, f"{name}.value", entry["value"], f"expected {low:g} to {high:g} ({meaning})"))
-    if not within(entry["spread"], 0.0, 5.0):
-        found.append(fault(file, f"{name}.spread", entry["spread"], "expected a relative spread, 0 to 5"))
-    if entry["provenance"] not in PROVENANCE:
-        found.append(fault(file, f"{name}.provenance", entry["provenance"], f"expected one of {', '.join(PROVENANCE)}"))
-    if not isinstance(entry["source"], str) or not entry["source"].strip():
-        found.append(fault(file, f"{name}.source", entry["source"], "expected where the number comes from"))
-    return found
-
-
-def within(value: object, low: float, high: float) -> bool:
-    """Whether this is a number between the bounds; NaN is not."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    return _SPEED_KEPT if _INTERFERENCE.fullmatch(name) else PARAMETERS.get(name) or OPTIONAL.get(name)

@@ -30,7 +30,7 @@ def _system_of(table: Mapping[str, Any], where: str) -> System:
     kind = table.get("kind", "weight_update")
     if kind not in tuple(SYSTEMS):
         *others, last = map(repr, SYSTEMS)
-        raise UserError(fault(where, "kind", kind, f"input should be {', '.join(others)} or {last}"))
+        raise UserError(fault(where, "kind", kind, f"expected {', '.join(others)} or {last}"))
     return SYSTEMS[kind]
 
 

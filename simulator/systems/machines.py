@@ -13,8 +13,7 @@ from ..base.memo import Memo
 from ..costs import Costs
 from ..hardware import Cluster, Device, cluster
 from ..models.awkward import Awkward
-from ..profile import Profile
-from ..profile.numbers import Names, choose_profiles, devices_of
+from ..profile import Names, Profile, choose_profiles, devices_of
 from ..program import Program
 from ..timeline import Timeline
 from ..timeline.insight import CriticalPath

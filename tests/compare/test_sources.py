@@ -167,7 +167,7 @@ def test_a_report_that_was_spoilt_is_told(folder, tmp_path, capsys, changes, lin
         (["r.json", "r.json", "--set", "nodes=2"], "--set changes a scenario, but r.json is a report"),
         (["r.json", "--what-if", "NDR 800"], "--what-if changes a scenario, but r.json is a report"),
         (["t.json.gz", "step.toml", "--set-a", "nodes=2"], "--set-a changes a scenario, but t.json.gz is a "),
-        (["step.toml", "step.toml", "--set-b", "nodes=0"], "step.toml: nodes = 0: input should be greater than 0"),
+        (["step.toml", "step.toml", "--set-b", "nodes=0"], "step.toml: nodes = 0: expected more than 0"),
         (["step.toml", "gone.json"], "gone.json: no such file"),
         (["step.toml", "r.json", "--html", "x.txt"], "--html x.txt: expected a name that ends in .html"),
     ],

@@ -35,7 +35,7 @@ SIMULATED = GIVEN.replace('update_time = "2 s"\n', "") + '\n[model]\npreset = "q
 ASYNCHRONOUS = ["cycle={mode='asynchronous', placement='disaggregated', trainer_gpus=8, train_time=4, update_time=2}"]
 
 CHANGES = {
-    "cycle.train_time=0": "cycle.train_time = 0: input should be greater than 0",
+    "cycle.train_time=0": "cycle.train_time = 0: expected more than 0",
     "cycle.train_time=3 GB": "cycle.train_time = '3 GB': unknown unit 'GB'; expected a quantity such as",
     "cycle.train_tim=3": "cycle.train_tim = 3: unknown key; did you mean train_time",
     "cycle.staleness=1": "cycle.staleness = 1: goes with cycle.mode = 'asynchronous', not",
@@ -43,7 +43,7 @@ CHANGES = {
     "cycle.trainer_gpus=8": "cycle.trainer_gpus = 8: goes with cycle.placement = 'disaggregated', not",
     "cycle={train_time=4, update_time=2, placement='disaggregated', kv_alloc=1}": "cycle.kv_alloc = 1: goes with",
     "cycle.pause=1": "cycle.pause = 1: goes with cycle.placement = 'disaggregated'",
-    "cycle.steps=0": "cycle.steps = 0: input should be greater than 0",
+    "cycle.steps=0": "cycle.steps = 0: expected more than 0",
     "cycle.state=100 GB": "cycle.state = '93.1 GiB': a device has",
     "cycle={train_time=4, update_time=2, placement='disaggregated'}": "trainer_gpus = None: say how many GPUs train",
     "model.preset=kimi-k2": "model = {'preset': 'kimi-k2'}: is for an update that is simulated, not given",
@@ -53,14 +53,14 @@ CHANGES = {
     "rollout.recompute_time=1": "rollout.recompute_time = 1: goes with rollout.interrupt = 'keep'",
     "rollout.max_tokens=100": "rollout.max_tokens = 100: is for lengths that vary",
     "rollout.length={kind='fixed'}": "rollout.length: kind = 'fixed' takes tokens (given: none)",
-    "rollout.length={kind='normal', tokens=3}": "rollout.length.kind = 'normal': input should be 'fixed', 'lognormal'",
+    "rollout.length={kind='normal', tokens=3}": "rollout.length.kind = 'normal': expected 'fixed', 'lognormal'",
     "rollout.length={kind='lognormal', mean=9, p99=9}": "rollout.length: a lognormal's p99 is above its mean",
     "rollout.length={kind='lognormal', mean=9, p99=999}": "at most 14.97 times that",
     "rollout.length={kind='histogram', values=[1, 2], weights=[1]}": "values and weights are lists of one length",
     "rollout.length={kind='histogram', values=3, weights=[1]}": "rollout.length.values = 3: expected a list of numbers",
-    "rollout.length={kind='histogram', values=[0], weights=[1]}": "rollout.length.values.0 = 0: input should be",
+    "rollout.length={kind='histogram', values=[0], weights=[1]}": "rollout.length.values.0 = 0: expected",
     "rollout=3": "rollout = 3: expected a table",
-    "kind=sleep": "kind = 'sleep': input should be 'weight_update', 'train_step' or 'rl_cycle'",
+    "kind=sleep": "kind = 'sleep': expected 'weight_update', 'train_step' or 'rl_cycle'",
 }
 
 
@@ -213,4 +213,4 @@ def test_an_update_that_drains_by_itself_is_refused():
 def test_execute_says_that_it_runs_updates_only(given, capsys):
     code = run("execute", given, "--out", given.parent / "out")
 
-    assert (code, "kind = 'rl_cycle': input should be 'weight_update'" in capsys.readouterr().err) == (2, True)
+    assert (code, "kind = 'rl_cycle': expected 'weight_update'" in capsys.readouterr().err) == (2, True)

@@ -92,7 +92,7 @@ def test_a_value_out_of_bounds(name: str, value: Any, write: Callable[..., str])
     file = write(parameters={name: entry(value)})
     (line,) = faults(load_profile, file)
     assert line.startswith(f"{file}: {name}.value = ")
-    assert ": expected 0" in line
+    assert ": expected " in line
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_a_value_out_of_bounds(name: str, value: Any, write: Callable[..., str])
         ({"schema": 99}, "schema = 99: expected one of 2"),
         ({"base": 3}, "base = 3: expected text"),
         ({"base": "generik"}, "base = 'generik': unknown; did you mean generic?"),
-        ({"devices": "H20"}, "devices = 'H20': expected a list of names"),
+        ({"devices": "H20"}, "devices = 'H20': expected a list"),
         ({"parameters": []}, "parameters = []: expected a table"),
         ({"parameters": {"reload": entry(1)}}, "parameter = 'reload': unknown; did you mean reload.s?"),
         ({"parameters": {"interference.h2d": entry(1)}}, "interference.<kind>.<kind>"),
-        ({"parameters": {"reload.s": 3}}, "reload.s = 3: expected value, spread, provenance and source"),
-        ({"parameters": {"reload.s": entry(1) | {"spread": 9}}}, "reload.s.spread = 9: expected a relative spread"),
+        ({"parameters": {"reload.s": 3}}, "reload.s = 3: expected a table"),
+        ({"parameters": {"reload.s": entry(1) | {"spread": 9}}}, "reload.s.spread = 9: expected at most 5"),
         ({"parameters": {"reload.s": entry(1) | {"provenance": []}}}, "reload.s.provenance = []: expected one of"),
         ({"parameters": {"reload.s": entry(1) | {"source": " "}}}, "reload.s.source = ' ': expected where"),
     ],

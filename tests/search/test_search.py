@@ -180,9 +180,9 @@ def test_where_no_plan_fits_kernel_by_kernel_there_is_no_winner(monkeypatch):
     [
         ("schedule", "1f1b", "schedule = '1f1b': expected a table"),
         ("schedule", {"name": "nope"}, "schedule.name = 'nope': unknown; known: 1f1b"),
-        ("schedule", {"name": "interleaved", "vpp": 0}, "schedule.vpp = 0: input should be greater than 0"),
+        ("schedule", {"name": "interleaved", "vpp": 0}, "schedule.vpp = 0: expected more than 0"),
         ("parallel.tp", "8", "parallel.tp = '8': expected a whole number"),
-        ("parallel.tp", 0, "parallel.tp = 0: input should be greater than 0"),
+        ("parallel.tp", 0, "parallel.tp = 0: expected more than 0"),
         ("parallel.zero", 3, "parallel.zero = 3: plans are compared action by action"),
         ("batch.micro", {"times": 2}, "batch.micro = {'times': 2}: expected a whole number"),
         ("batch.global", "x", "batch.global = 'x': expected a whole number"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import UserError, fault
-from ...hardware.checks import quantity
+from ...base.schema import read_quantity
 from ...hardware.files import Table, find, networks, plain, tables
 from .identify import chosen_device
 from .layout import Layout, evenly
@@ -233,7 +233,7 @@ def _text(groups: Sequence[Sequence[int]]) -> str:
 
 def _check_rate(rate: str) -> None:
     try:
-        quantity("bytes_per_s")(rate)
+        read_quantity(rate, "bytes_per_s")
     except ValueError as error:
         raise UserError(fault("--nic", "", rate, str(error))) from None
 

@@ -8,18 +8,29 @@ rate is that of the last octave; that is no knowledge, and whoever asks is told 
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import PlainValidator
 
 from .form import Floats
 
 
+def _rising(values: Any, strictly: bool = False) -> Floats:
+    good = isinstance(values, list) and len(values) > 1 and all(type(value) in (int, float) for value in values)
+    array = np.array(values if good else [np.nan, np.nan], np.float64)
+    steps = np.diff(array)
+    if not (np.isfinite(array).all() and array[0] > 0 and (steps > 0 if strictly else steps >= 0).all()):
+        raise ValueError("expected at least two rising numbers greater than zero")
+    return array
+
+
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Seconds at sizes in bytes, both rising."""
+    """Seconds at sizes in bytes; sizes rise, and seconds never fall."""
 
-    bytes: Floats
-    seconds: Floats
+    bytes: Annotated[Floats, PlainValidator(lambda values: _rising(values, strictly=True))]
+    seconds: Annotated[Floats, PlainValidator(_rising)]
 
     @classmethod
     def through(cls, bytes_: Floats, seconds: Floats, points: int | None = None) -> "Curve":

@@ -18,8 +18,7 @@ from ...hardware import resolved
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
 from ...models.shard import Shard
-from ...profile import FACTORS, TP_EXPOSED, Profile
-from ...profile.numbers import load_numbers, notes_on
+from ...profile import FACTORS, TP_EXPOSED, Profile, load_numbers, profile_notes
 from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build
@@ -352,7 +351,7 @@ class ResolvedTrain(OnMachines):
     def notes(self) -> tuple[str, ...]:
         """What was assumed where the scenario is silent, for the report."""
         notes = [*self.scenario.notes, *self.spec.assumptions]
-        notes += notes_on(self.profile_names, self.scenario.profile)
+        notes += profile_notes(self.profile_names, self.scenario.profile)
         network = self.networks.note(self.cluster.fabric.network)
         if network and self.cluster.n_nodes > 1:
             notes.append(network)

@@ -17,8 +17,7 @@ from ...collectives import networks_of
 from ...costs import Costs, Store, cost
 from ...hardware import resolved
 from ...models import ModelSpec, Weights, weights
-from ...profile import Profile, check_complete
-from ...profile.numbers import load_numbers, notes_on
+from ...profile import Profile, check_complete, load_numbers, profile_notes
 from ...program import Program
 from ...timeline import Timeline
 from ..machines import OnMachines, canonical
@@ -274,7 +273,7 @@ class Resolved(OnMachines):
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
         if self.listed > _CONFIRMED_RANKS and not self.from_trainers:
             notes.append(f"more than {_CONFIRMED_RANKS} ranks: the time to fill the broadcast ring is unconfirmed")
-        notes += notes_on(self.profile_names, self.scenario.profile)
+        notes += profile_notes(self.profile_names, self.scenario.profile)
         network = networks_of(self.cluster, self.profile).note(self.cluster.fabric.network)
         if network and self.cluster.n_nodes > 1:
             notes.append(network)
