@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Place, Program
-from runcast.simulator.systems.train_step.lower.actions import ActionWriter
+from runcast.simulator.systems.train_step.lower.actions import write_piece
 from runcast.simulator.systems.train_step.lower.assembly import Assembly
+from runcast.simulator.systems.train_step.lower.held import Holdings
 from runcast.simulator.systems.train_step.lower.piece import Tables
 from runcast.simulator.systems.train_step.lower.script import Pass
 
@@ -232,9 +233,10 @@ def test_a_recomputed_network_gathers_its_tokens_again():
 def pair(step, rank=0, forward=0, backward=0) -> Program:
     """A forward and a backward of a stage that overlap, alone."""
     tables = Tables()
-    writer = ActionWriter(step.plan, rank, tables)
     alone = Assembly(tables, [Place("rank", (0,))])
-    alone.stamp(writer.piece(Pass(forward, "F"), Pass(backward, "B")), 0, (forward, 0, "F"), (backward, 1, "B"))
+    passes = Pass(forward, "F"), Pass(backward, "B")
+    piece = write_piece(step.plan, Holdings(step.plan, rank), passes, tables, {})
+    alone.stamp(piece, 0, (forward, 0, "F"), (backward, 1, "B"))
     return alone.program()
 
 

@@ -25,11 +25,12 @@ from ...program import Place
 from ...schedules import SCHEDULES, Action, Grid
 from ...schedules.grid import KINDS
 from ...systems.train_step.lower import Again, Stage, TrainPlan
-from ...systems.train_step.lower.actions import ActionWriter
+from ...systems.train_step.lower.actions import write_piece
 from ...systems.train_step.lower.assembly import Assembly
+from ...systems.train_step.lower.held import Holdings
 from ...systems.train_step.lower.kept import resident_bytes
 from ...systems.train_step.lower.piece import COMPUTE, HOST, Piece, Tables
-from ...systems.train_step.lower.script import Pass
+from ...systems.train_step.lower.script import Fragments, Pass
 from ...systems.train_step.memory import static_bytes
 from ...systems.train_step.prices import laid_out
 from ...systems.train_step.resolve import ResolvedTrain
@@ -159,9 +160,9 @@ def _priced(resolved: ResolvedTrain, alone: TrainPlan) -> _Units:
 
 def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int, ...]) -> _Units:
     tables = Tables()
-    writer = ActionWriter(alone, 0, tables)
+    holdings, fragments = Holdings(alone, 0), Fragments()
     passes = [(number, kind) for number in range(len(alone.stages)) for kind in KINDS]
-    pieces = [writer.piece(Pass(number, kind)) for number, kind in passes]
+    pieces = [write_piece(alone, holdings, (Pass(number, kind),), tables, fragments) for number, kind in passes]
     places = [Place(f"action {i}", stage_ranks) for i in range(len(pieces))]
     every = Assembly(tables, places, [0] * len(pieces))
     first = [every.stamp(piece, i, (-1, -1, "F")) for i, piece in enumerate(pieces)]

@@ -1,35 +1,54 @@
-"""Actions as Pieces, each written once. What an action is made of is in `script`."""
+"""An action as a Piece, by itself or overlapped with another; what it is made of is in `script`."""
 
+from collections.abc import Callable, Sequence
 from itertools import chain, zip_longest
 
 from .held import Holdings
 from .layers import LayerWriter
 from .piece import Piece, PieceWriter, Tables
 from .plan import TrainPlan
-from .script import Fragments, Pass, Script, interleaved
+from .script import Fragments, Pass, Script
 from .summa import GridWriter
 
 
-class ActionWriter:
-    """Writes the pieces of one pipeline rank; what layers are made of is kept in `fragments`."""
+def write_piece(
+    plan: TrainPlan, holdings: Holdings, passes: tuple[Pass, ...], tables: Tables, fragments: Fragments
+) -> Piece:
+    """One action of a pipeline rank, or a forward and a backward that overlap; its layers are kept in `fragments`."""
+    w = GridWriter(plan) if plan.shard.side > 1 else PieceWriter()
+    scripts = [
+        Script(plan, holdings, one, LayerWriter(plan, w, one.kind == "B"), number) for number, one in enumerate(passes)
+    ]
+    if len(scripts) == 2:
+        for step in interleaved(scripts):
+            step()
+    else:
+        scripts[0].write(fragments)
+    ends = [list(chain(*ops)) for ops in zip_longest(*(script.ends for script in scripts), fillvalue=[])]
+    heads, tails = [script.heads for script in scripts], [script.tail for script in scripts]
+    return w.piece(tables, heads, tails, ends, [script.passes for script in scripts])
 
-    def __init__(self, plan: TrainPlan, pipeline_rank: int, tables: Tables, fragments: Fragments | None = None):
-        self.plan, self.tables, self.holdings = plan, tables, Holdings(plan, pipeline_rank)
-        self._fragments: Fragments = {} if fragments is None else fragments
 
-    def piece(self, *passes: Pass) -> Piece:
-        """The piece of one action, or of a forward and a backward that overlap."""
-        plan = self.plan
-        w = GridWriter(plan) if plan.shard.side > 1 else PieceWriter()
-        scripts = [
-            Script(plan, self.holdings, one, LayerWriter(plan, w, one.kind == "B"), number)
-            for number, one in enumerate(passes)
-        ]
-        if len(scripts) == 2:
-            for step in interleaved(scripts):
-                step()
-        else:
-            scripts[0].write(self._fragments)
-        ends = [list(chain(*ops)) for ops in zip_longest(*(script.ends for script in scripts), fillvalue=[])]
-        heads, tails = [script.heads for script in scripts], [script.tail for script in scripts]
-        return w.piece(self.tables, heads, tails, ends, [script.passes for script in scripts])
+def interleaved(scripts: Sequence[Script]) -> list[Callable[[], None]]:
+    """A forward and a backward, layer by layer, in the order in which Megatron-LM issues them: the exchanges of one of
+    them lie under the computation of the other.
+
+        comm   combine_back(b)        | dispatch(f) -> dispatch_back(b)              | combine(f)
+        comp   attention(f)           | mlp_back(b) -> mlp_weights(b) -> mlp(f)      | attention_back(b) -> weights(b)
+
+    What adds up combined tokens of a layer (`close`) stands behind what opens the backward of the next one, so that
+    neither exchange holds the other up.
+    """
+    forward, backward = scripts
+    steps = [*backward.opening, *forward.opening]
+    f_layers, b_layers = forward.by_layer, backward.by_layer
+    both, closing = min(len(f_layers), len(b_layers)), list[Callable[[], None]]()
+    for (attention, dispatch, mlp, combine, close), (begin, combine_back, mlp_back, dispatch_back, end) in zip(
+        f_layers[:both], b_layers[:both], strict=True
+    ):
+        steps += [begin, *closing, combine_back, attention, dispatch, mlp_back, dispatch_back, mlp, combine, end]
+        closing = [close]
+    steps += closing
+    for rest in (*f_layers[both:], *b_layers[both:]):
+        steps += rest
+    return [*steps, *forward.closing, *backward.closing]

@@ -23,11 +23,12 @@ import numpy as np
 from ....program import Place, Program, Ragged, join
 from ....schedules.grid import FORWARD, KINDS
 from .assembly import ACTIONS, Assembly, Stamps
+from .cells import Cells, Placed
 from .held import LANES
 from .piece import COMPUTE, Ints, LayerPass, Piece, PieceWriter, Tables
 from .plan import TrainPlan
 from .script import Fragments
-from .step import Cells, Placed, Step
+from .step import Step
 
 KIND = "actions"
 TRAFFIC = LANES
@@ -195,7 +196,7 @@ class _CoarseStep(Step):
         )
         alone, place = self._distinct(self._kernels_of[example], cells.rank[example])
         rank = cells.rank[example][alone]
-        first_of = np.array(self._first)
+        first_of = np.array(self.first)
         by = first_of[cells.rank[example]] - first_of[rank][place]
         program, began = self._alone([self._kernels[one] for one in self._kernels_of[example][alone]], rank.tolist())
         uses, of_cell = np.unique(which * len(example) + action, return_inverse=True)
@@ -210,7 +211,7 @@ class _CoarseStep(Step):
 
     def _distinct(self, kernels: Ints, rank: Ints) -> tuple[Ints, Ints]:
         """Actions that are the same in the same place of a period: one of each, and which of these each one is."""
-        first = np.array(self._first)[rank]
+        first = np.array(self.first)[rank]
         at = first % self.plan.period if self.plan.period else first
         _, alone, place = np.unique(kernels * (int(at.max()) + 1) + at, return_index=True, return_inverse=True)
         return alone, place
@@ -218,7 +219,7 @@ class _CoarseStep(Step):
     def _alone(self, pieces: Sequence[Piece], ranks: Sequence[int]) -> tuple[Program, list[int]]:
         """Every distinct action once, at a place of its own, and its first op."""
         places = [Place(f"action {i}", self.assembly.places[rank].ranks) for i, rank in enumerate(ranks)]
-        alone = Assembly(self.tables, places, [self._first[rank] for rank in ranks])
+        alone = Assembly(self.tables, places, [self.first[rank] for rank in ranks])
         began = [alone.stamp(piece, i, *[(-1, -1, "F")] * len(piece.heads)) for i, piece in enumerate(pieces)]
         return alone.program(), began
 
@@ -258,7 +259,7 @@ class _CoarseStep(Step):
     def _waiting(self, cells: Cells, cell: int, by: int) -> list[int]:
         """The units of a stage whose weights are on their way, as its piece numbers layers."""
         stage = next(stage for kind, stage, _ in cells.columns[cell].tolist() if KINDS[kind] == FORWARD)
-        holdings = self.writers[cells.rank[cell]].holdings
+        holdings = self.holdings[cells.rank[cell]]
         return [number - by for number, _ in holdings.units(self.plan.stages[stage])]
 
     def _cut(self, cells: Cells, cell: int, waiting: Sequence[int]) -> _Cut:

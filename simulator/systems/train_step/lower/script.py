@@ -411,28 +411,3 @@ class Script:
                 self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)
                 for _ in range(buckets)
             ][-1:]
-
-
-def interleaved(scripts: Sequence[Script]) -> list[Callable[[], None]]:
-    """A forward and a backward, layer by layer, in the order in which Megatron-LM issues them: the exchanges of one of
-    them lie under the computation of the other.
-
-        comm   combine_back(b)        | dispatch(f) -> dispatch_back(b)              | combine(f)
-        comp   attention(f)           | mlp_back(b) -> mlp_weights(b) -> mlp(f)      | attention_back(b) -> weights(b)
-
-    What adds up combined tokens of a layer (`close`) stands behind what opens the backward of the next one, so that
-    neither exchange holds the other up.
-    """
-    forward, backward = scripts
-    steps = [*backward.opening, *forward.opening]
-    f_layers, b_layers = forward.by_layer, backward.by_layer
-    both, closing = min(len(f_layers), len(b_layers)), list[Callable[[], None]]()
-    for (attention, dispatch, mlp, combine, close), (begin, combine_back, mlp_back, dispatch_back, end) in zip(
-        f_layers[:both], b_layers[:both], strict=True
-    ):
-        steps += [begin, *closing, combine_back, attention, dispatch, mlp_back, dispatch_back, mlp, combine, end]
-        closing = [close]
-    steps += closing
-    for rest in (*f_layers[both:], *b_layers[both:]):
-        steps += rest
-    return [*steps, *forward.closing, *backward.closing]

@@ -1,35 +1,30 @@
 """One training step as a Program: the actions of a schedule as pieces, sends between stages, and what ends a step.
 
 A place is a pipeline rank and stands for all ranks of its stage, which act alike. Sends have a lane per peer and
-direction on both sides. Behind its last action a rank waits for its gradients, agrees on their norm with all others,
-updates the parameters that it owns, and gathers those of others, unless the next step does that under its forward.
+direction on both sides.
 
 Cells of the schedule that do the same are one Piece, whatever their rank, stage and micro-batch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ....profile.forms import WIDE_ROW
 from ....program import Place, Program
 from ....schedules import Action
-from ....schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT
-from .actions import ActionWriter
+from ....schedules.grid import KINDS
+from .actions import write_piece
 from .assembly import Assembly, Stamps
-from .held import LANES, Share, exchanges
+from .cells import Cells, Placed
+from .ending import Ending
+from .held import LANES, Holdings, Share
 from .kept import resident_bytes, stage_buffer
 from .offload import Offload
-from .piece import COMPUTE, D2H, H2D, HOST, Ints, LayerPass, Piece, Tables
+from .piece import COMPUTE, Ints, LayerPass, Piece, Tables
 from .plan import Stage, TrainPlan
 from .rows import ActionOps, Blocks
-from .script import Fragments, Pass
-
-_AGREED_BYTES = 4  # the sum of squares of all gradients
-_NO_ROWS = (round(WIDE_ROW),)  # the shape of what goes over all parameters in one sweep: no row is too short for it
+from .script import Fragments
 
 
 def lower(plan: TrainPlan, fragments: Fragments | None = None) -> Program:
@@ -37,78 +32,21 @@ def lower(plan: TrainPlan, fragments: Fragments | None = None) -> Program:
     return Step(plan, fragments).program()
 
 
-class Cells(NamedTuple):
-    """The cells of all ranks, rank by rank in their order: `columns[cell, i]` is kind, stage and micro-batch of its
-    i-th action, -1 where it has one only.
-
-    `opens` marks the first forward of a stage, `gathers` actions that gather weights for the whole step, and `reduces`
-    those that send gradients on their way; shape [cells, 2].
-    """
-
-    rank: Ints
-    columns: Ints
-    opens: NDArray[np.bool_]
-    gathers: NDArray[np.bool_]
-    reduces: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, plan: TrainPlan) -> "Cells":
-        """Those of a plan's grid."""
-        grid, sharding = plan.grid, plan.sharding
-        rank, columns = np.repeat(np.arange(grid.ranks), [len(row) for row in grid.rows]), np.concatenate(grid.columns)
-        kind, stage, _ = np.moveaxis(columns, 2, 0)
-        forward, gradient = kind == KINDS.index(FORWARD), np.isin(kind, [KINDS.index(BACKWARD), KINDS.index(WEIGHT)])
-        of_stage = rank[:, None] * grid.stages + stage
-        opens, last = _first_of_each(of_stage, forward), _first_of_each(of_stage[::-1], gradient[::-1])[::-1]
-        each = sharding.level >= 2 and sharding.each_microbatch
-        reduces = gradient if each else last & sharding.overlap_grads
-        return cls(rank, columns, opens, opens & (sharding.level >= 3), reduces)
-
-    def passes(self, cell: int) -> tuple[Pass, ...]:
-        """What the actions of a cell are."""
-        return tuple(
-            Pass(stage, KINDS[kind], bool(self.gathers[cell, i]), bool(self.reduces[cell, i]))
-            for i, (kind, stage, _) in enumerate(self.columns[cell].tolist())
-            if kind >= 0
-        )
-
-
-def _first_of_each(of: Ints, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Of the entries that are marked, the first one of each kind."""
-    cell, column = np.nonzero(which)
-    kinds, found = of[cell, column], np.zeros_like(which)
-    first = np.empty(int(kinds.max(initial=-1)) + 1, np.int64)
-    first[kinds[::-1]] = np.arange(len(kinds))[::-1]  # of several values for one place, the last one stays
-    own = first[kinds] == np.arange(len(kinds))
-    found[cell[own], column[own]] = True
-    return found
-
-
-class Placed(NamedTuple):
-    """The cells in the Program: the piece of each, and its first op."""
-
-    cells: Cells
-    pieces: Sequence[Piece]
-    which: Ints
-    first: Ints
-    layers: Ints
-
-
 class Step:
     """The step in the making."""
 
     def __init__(self, plan: TrainPlan, fragments: Fragments | None = None):
         self.plan, ranks = plan, range(plan.grid.ranks)
-        fragments = {} if fragments is None else fragments
-        self._first = [plan.first_rank(rank) for rank in ranks]
+        self._fragments: Fragments = {} if fragments is None else fragments
+        self.first = [plan.first_rank(rank) for rank in ranks]
         places = [Place(_place_name(plan, r), plan.ranks_of(r)) for r in ranks]
         self.tables = Tables()
-        self.assembly = Assembly(self.tables, places, self._first)
-        self.writers = [ActionWriter(plan, rank, self.tables, fragments) for rank in ranks]
+        self.assembly = Assembly(self.tables, places, self.first)
+        self.holdings = [Holdings(plan, rank) for rank in ranks]
 
     def program(self) -> Program:
         """All of it."""
-        gathered = {rank: self._gather_weights(rank) for rank in self._leaders}
+        gathered = {rank: self._gather_weights(rank) for rank in self.leaders}
         placed, send = self._place(Cells.of(self.plan))
         self._ops = self._actions(placed, send)
         for ops, after in self._ops.waits():
@@ -118,8 +56,7 @@ class Step:
         self._meet(placed)
         self._hold_activations()
         self._offload(placed)
-        self._tied_embedding()
-        self._finish()
+        Ending(self).write()
         return self.assembly.program()
 
     # Actions
@@ -140,7 +77,10 @@ class Step:
         """The distinct pieces, which of them each cell is, and by how much its layers have larger numbers."""
         example, which = self._alike(cells)
         first = self._first_layer[cells.columns[:, 0, 1]]
-        pieces = [self.writers[cells.rank[cell]].piece(*cells.passes(cell)) for cell in example.tolist()]
+        pieces = [
+            write_piece(self.plan, self.holdings[cells.rank[cell]], cells.passes(cell), self.tables, self._fragments)
+            for cell in example.tolist()
+        ]
         return pieces, which, first - first[example][which]
 
     def stamps(self, cells: Cells, which: Ints, layers: Ints) -> Stamps:
@@ -230,21 +170,22 @@ class Step:
         """
         shard, spec = self.plan.shard, self.plan.spec
         size = -(-shard.tokens // shard.tp) * spec.hidden_size * shard.wide
-        group = self._first[rank], self._first[target]
+        group = self.first[rank], self.first[target]
         lanes = [(rank, f"{way} to {target}"), (target, f"{way} from {rank}")]
         row = self.assembly.row("send_recv", f"{way} to {target}", size, "", group)
         return row, lanes if self.plan.overlap_pp else [*lanes, (rank, COMPUTE)]
 
     # Ranks that hold the same stages
 
-    def _same(self, rank: int) -> tuple[int, ...]:
+    def holders(self, rank: int) -> tuple[int, ...]:
         """The pipeline ranks that hold what this one holds, the one that writes their exchanges first."""
-        mirror = self.writers[rank].holdings.mirror
+        mirror = self.holdings[rank].mirror
         return (rank,) if mirror is None else (min(rank, mirror), max(rank, mirror))
 
     @property
-    def _leaders(self) -> list[int]:
-        return [rank for rank, writer in enumerate(self.writers) if writer.holdings.leads]
+    def leaders(self) -> list[int]:
+        """The ranks that write exchanges of gradients and weights, for all that hold the same."""
+        return [rank for rank, holdings in enumerate(self.holdings) if holdings.leads]
 
     def _meet(self, placed: Placed) -> None:
         """Two ranks that hold a stage send its gradients in one exchange, once both have them."""
@@ -254,7 +195,7 @@ class Step:
         for cell, action in np.argwhere(cells.reduces).tolist():
             reducing.setdefault((int(cells.rank[cell]), int(cells.columns[cell, action, 1])), []).append(cell)
         for (rank, stage), own in reducing.items():
-            leader, *others = self._same(rank)
+            leader, *others = self.holders(rank)
             for other in others if rank == leader else ():
                 for cell, its in zip(own, reducing[other, stage], strict=True):
                     grads = placed.pieces[placed.which[its]].marked("grads")
@@ -283,7 +224,7 @@ class Step:
         """What a forward keeps on the host in between."""
         if not self.plan.offloaded:
             return
-        done: list[list[tuple[Action, tuple[LayerPass, ...]]]] = [[] for _ in self.writers]
+        done: list[list[tuple[Action, tuple[LayerPass, ...]]]] = [[] for _ in self.holdings]
         columns = placed.which, placed.cells.rank, placed.first, placed.layers, placed.cells.columns
         for which, rank, first, by, actions in zip(*(column.tolist() for column in columns), strict=True):
             for (kind, stage, microbatch), layers in zip(actions, placed.pieces[which].layers, strict=False):
@@ -312,105 +253,33 @@ class Step:
         if sharding.level not in (1, 2) or not sharding.overlap_weights:
             return {}
         return {
-            number: [self._gather(rank, number, share, ()) for share in shares if len(share.group) > 1]
-            for number, shares in self._trained(rank)
+            number: [self.gather(rank, number, share, ()) for share in shares if len(share.group) > 1]
+            for number, shares in self.trained(rank)
         }
 
-    def _gather(self, rank: int, number: int, share: Share, after: Iterable[int]) -> int:
+    def gather(self, rank: int, number: int, share: Share, after: Iterable[int]) -> int:
+        """Gather the weights of a unit over whom its share is split."""
         return self.assembly.op(
-            "all_gather", [(other, share.lane) for other in self._same(rank)], after, name="gather weights",
-            size_bytes=self.writers[rank].holdings.weight_bytes(number, share), group=self._ranks(rank, share.group),
+            "all_gather", [(other, share.lane) for other in self.holders(rank)], after, name="gather weights",
+            size_bytes=self.holdings[rank].weight_bytes(number, share), group=self.ranks(rank, share.group),
         )  # fmt: skip
 
-    def _ranks(self, rank: int, group: Sequence[int]) -> tuple[int, ...]:
+    def ranks(self, rank: int, group: Sequence[int]) -> tuple[int, ...]:
         """A group that is counted from the first rank of a pipeline rank."""
-        return tuple([one + self._first[rank] for one in group])
+        return tuple([one + self.first[rank] for one in group])
 
     def _wait_for_weights(self, placed: Placed, gathered: Mapping[int, Mapping[int, list[int]]]) -> None:
         """The first forward of a stage waits for its weights, layer by layer."""
-        left = [dict(gathered[self._same(rank)[0]]) for rank in range(self.plan.grid.ranks)]
+        left = [dict(gathered[self.holders(rank)[0]]) for rank in range(self.plan.grid.ranks)]
         for cell in np.flatnonzero(placed.cells.opens.any(axis=1)).tolist() if any(left) else ():
             own, first, by = left[placed.cells.rank[cell]], int(placed.first[cell]), int(placed.layers[cell])
             for layer, op in placed.pieces[placed.which[cell]].marked("weights").items():
                 self.assembly.wait(first + op, own.pop(layer + by, ()))
 
-    def _tied_embedding(self) -> None:
-        """First and last stage each have a gradient of the one embedding: they add them up."""
-        plan = self.plan
-        first, last = plan.grid.rank_of(0, 0), plan.grid.rank_of(plan.grid.stages - 1, 0)
-        if first == last or plan.lora or plan.mirrored:
-            return
-        if self.writers[last].holdings.copies_embedding(plan.stages[-1]):
-            size = sum(self.writers[last].holdings.embedding) * plan.types.reduced
-        elif plan.spec.tie_word_embeddings:
-            size = plan.spec.vocab_size * plan.spec.hidden_size / plan.dims.tp * plan.types.reduced
-        else:
-            return
-        group = (self._first[first], self._first[last])
-        self.assembly.op("all_reduce", [(first, "dp"), (last, "dp")], self._ends([first, last]), name="tied embedding",
-                         size_bytes=size, group=group)  # fmt: skip
-
-    def _ends(self, ranks: Iterable[int]) -> list[int]:
-        return [op for rank in ranks for op in self._end_of(rank)]
-
-    def _end_of(self, rank: int) -> list[int]:
-        return self._ops.ends(self.plan.grid.rows[rank][-1][-1])
-
-    def _finish(self) -> None:
-        """Norm of all gradients, then each rank's own update, then weights for the next step."""
-        plan, ranks = self.plan, range(self.plan.grid.ranks)
-        if not plan.sharding.overlap_grads and not (plan.sharding.level >= 2 and plan.sharding.each_microbatch):
-            for rank in self._leaders:
-                self._reduce_late(rank)
-        for rank in ranks:
-            self._sum_replicated(rank)
-        owned = [self._owned(rank) for rank in ranks]
-        norms = [
-            self.assembly.op("grad_norm", [(rank, COMPUTE), *self._traffic_lanes(rank)], self._end_of(rank),
-                             name="gradient norm", size_bytes=plan.types.gradients * owned[rank], shape=_NO_ROWS,
-                             dtype="fp32")
-            for rank in ranks
-        ]  # fmt: skip
-        world = tuple(range(plan.dims.world_size))
-        agreed = self.assembly.op(
-            "all_reduce", [(rank, COMPUTE) for rank in ranks], norms, name="agree on norm",
-            size_bytes=_AGREED_BYTES, group=world,
-        )  # fmt: skip
-        done = [self._update(rank, owned[rank], agreed) for rank in ranks]
-        if plan.sharding.level in (1, 2) and not plan.sharding.overlap_weights:
-            for rank in self._leaders:
-                after = [done[other] for other in self._same(rank)]
-                for number, shares in self._trained(rank):
-                    for share in shares:
-                        if len(share.group) > 1:
-                            self._gather(rank, number, share, after)
-
-    def _trained(self, rank: int) -> list[tuple[int, list[Share]]]:
+    def trained(self, rank: int) -> list[tuple[int, list[Share]]]:
         """What of each unit of a rank is reduced, over whom."""
-        holdings = self.writers[rank].holdings
+        holdings = self.holdings[rank]
         return [(number, holdings.shares(holdings.trained(number, held))) for number, held in holdings.own]
-
-    def _reduce_late(self, rank: int) -> None:
-        """Gradients travel behind the last backward."""
-        ends = self._ends(self._same(rank))
-        for share, messages in self._late(rank):
-            for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
-                lanes = [(other, share.lane) for other in self._same(rank)]
-                self.reduce(kind, lanes, ends, self._ranks(rank, group), size, messages)
-
-    def _late(self, rank: int) -> Iterator[tuple[Share, int]]:
-        """What travels there, in how many messages: a tensor each, or the buckets of torch's DistributedDataParallel,
-        which has them whenever they travel, or all in one (Megatron-LM: `bucket_size = None` without overlap).
-        """
-        sharding, units = self.plan.sharding, self._trained(rank)
-        shares = [(number, share) for number, own in units for share in own]
-        if sharding.by_tensor:
-            yield from ((share, self.plan.tensors(of, experts=share.lane == "edp")) for of, share in shares)
-            return
-        for lane in dict.fromkeys(share.lane for _, share in shares):
-            alike = [share for _, share in shares if share.lane == lane]
-            whole = alike[0]._replace(parameters=sum(share.parameters for share in alike))
-            yield whole, 1 if sharding.level else sharding.messages(whole.parameters, 1)
 
     def reduce(
         self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
@@ -420,44 +289,9 @@ class Step:
         for _ in range(messages):
             self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size / messages, group=group)
 
-    def _sum_replicated(self, rank: int) -> None:
-        """Behind what data-parallel ranks reduce: gradients that tensor-parallel ranks made of their own tokens."""
-        if size := self.writers[rank].holdings.replicated:
-            self.assembly.op(
-                "all_reduce", [(rank, "tp"), *self._traffic_lanes(rank)], self._end_of(rank),
-                name="replicated gradients", size_bytes=size * self.plan.types.reduced,
-                group=self.plan.dims.group("tp", self._first[rank]),
-            )  # fmt: skip
-
-    def _traffic_lanes(self, rank: int) -> list[tuple[int, str]]:
-        """The lanes that carry gradients: the norm is of what has arrived."""
-        return [(rank, lane) for lane in LANES]
-
-    def _owned(self, rank: int) -> int:
-        """Parameters that a rank updates."""
-        holdings, level = self.writers[rank].holdings, self.plan.sharding.level
-        total = 0.0
-        for number, held in holdings.own:
-            trained = holdings.trained(number, held)
-            parts = {share.lane: len(share.group) for share in holdings.shares(trained)} if level else {}
-            total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1) + trained.once
-        return round(total)
-
-    def _update(self, rank: int, owned: int, after: int) -> int:
-        """Adam on the device; or on the host, with gradients going there and weights coming back."""
-        types = self.plan.types
-        if not self.plan.offload_optimizer:
-            return self.assembly.op(
-                "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=types.updated * owned, shape=_NO_ROWS,
-                dtype="fp32",
-            )  # fmt: skip
-        me = (self._first[rank],)
-        there = self.assembly.op(D2H, [(rank, D2H)], [after], name="gradients to host", group=me,
-                                 size_bytes=owned * types.gradients)  # fmt: skip
-        step = self.assembly.op("host_adam", [(rank, HOST)], [there], name="optimizer", group=me,
-                                size_bytes=owned * types.updated)  # fmt: skip
-        return self.assembly.op(H2D, [(rank, H2D)], [step], name="weights to device", group=me,
-                                size_bytes=owned * types.weights)  # fmt: skip
+    def ends_of(self, *ranks: int) -> list[int]:
+        """What the last actions of ranks end with."""
+        return [op for rank in ranks for op in self._ops.ends(self.plan.grid.rows[rank][-1][-1])]
 
 
 _AHEAD = {"F": 1, "B": -1, "I": -1}

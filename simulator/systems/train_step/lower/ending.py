@@ -1,0 +1,130 @@
+"""What ends a step: gradients that travel late, the norm of all gradients, the optimizer, and new weights."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ....profile.forms import WIDE_ROW
+from .held import LANES, Share, exchanges
+from .piece import COMPUTE, D2H, H2D, HOST
+
+if TYPE_CHECKING:
+    from .step import Step
+
+_AGREED_BYTES = 4  # the sum of squares of all gradients
+_NO_ROWS = (round(WIDE_ROW),)  # the shape of what goes over all parameters in one sweep: no row is too short for it
+
+
+class Ending:
+    """Writes the end of a step whose actions are written."""
+
+    def __init__(self, step: "Step"):
+        self.step, self.plan, self.assembly = step, step.plan, step.assembly
+
+    def write(self) -> None:
+        """Norm of all gradients, then each rank's own update, then weights for the next step."""
+        plan, step, ranks = self.plan, self.step, range(self.plan.grid.ranks)
+        self._tied_embedding()
+        if not plan.sharding.overlap_grads and not (plan.sharding.level >= 2 and plan.sharding.each_microbatch):
+            for rank in step.leaders:
+                self._reduce_late(rank)
+        for rank in ranks:
+            self._sum_replicated(rank)
+        owned = [self._owned(rank) for rank in ranks]
+        norms = [
+            self.assembly.op("grad_norm", [(rank, COMPUTE), *self._traffic_lanes(rank)], self.step.ends_of(rank),
+                             name="gradient norm", size_bytes=plan.types.gradients * owned[rank], shape=_NO_ROWS,
+                             dtype="fp32")
+            for rank in ranks
+        ]  # fmt: skip
+        world = tuple(range(plan.dims.world_size))
+        agreed = self.assembly.op(
+            "all_reduce", [(rank, COMPUTE) for rank in ranks], norms, name="agree on norm",
+            size_bytes=_AGREED_BYTES, group=world,
+        )  # fmt: skip
+        done = [self._update(rank, owned[rank], agreed) for rank in ranks]
+        if plan.sharding.level in (1, 2) and not plan.sharding.overlap_weights:
+            for rank in step.leaders:
+                after = [done[other] for other in self.step.holders(rank)]
+                for number, shares in self.step.trained(rank):
+                    for share in shares:
+                        if len(share.group) > 1:
+                            self.step.gather(rank, number, share, after)
+
+    def _reduce_late(self, rank: int) -> None:
+        """Gradients travel behind the last backward."""
+        ends = self.step.ends_of(*self.step.holders(rank))
+        for share, messages in self._late(rank):
+            for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
+                lanes = [(other, share.lane) for other in self.step.holders(rank)]
+                self.step.reduce(kind, lanes, ends, self.step.ranks(rank, group), size, messages)
+
+    def _late(self, rank: int) -> Iterator[tuple[Share, int]]:
+        """What travels there, in how many messages: a tensor each, or the buckets of torch's DistributedDataParallel,
+        which has them whenever they travel, or all in one (Megatron-LM: `bucket_size = None` without overlap).
+        """
+        sharding, units = self.plan.sharding, self.step.trained(rank)
+        shares = [(number, share) for number, own in units for share in own]
+        if sharding.by_tensor:
+            yield from ((share, self.plan.tensors(of, experts=share.lane == "edp")) for of, share in shares)
+            return
+        for lane in dict.fromkeys(share.lane for _, share in shares):
+            alike = [share for _, share in shares if share.lane == lane]
+            whole = alike[0]._replace(parameters=sum(share.parameters for share in alike))
+            yield whole, 1 if sharding.level else sharding.messages(whole.parameters, 1)
+
+    def _sum_replicated(self, rank: int) -> None:
+        """Behind what data-parallel ranks reduce: gradients that tensor-parallel ranks made of their own tokens."""
+        if size := self.step.holdings[rank].replicated:
+            self.assembly.op(
+                "all_reduce", [(rank, "tp"), *self._traffic_lanes(rank)], self.step.ends_of(rank),
+                name="replicated gradients", size_bytes=size * self.plan.types.reduced,
+                group=self.plan.dims.group("tp", self.step.first[rank]),
+            )  # fmt: skip
+
+    def _traffic_lanes(self, rank: int) -> list[tuple[int, str]]:
+        """The lanes that carry gradients: the norm is of what has arrived."""
+        return [(rank, lane) for lane in LANES]
+
+    def _owned(self, rank: int) -> int:
+        """Parameters that a rank updates."""
+        holdings, level = self.step.holdings[rank], self.plan.sharding.level
+        total = 0.0
+        for number, held in holdings.own:
+            trained = holdings.trained(number, held)
+            parts = {share.lane: len(share.group) for share in holdings.shares(trained)} if level else {}
+            total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1) + trained.once
+        return round(total)
+
+    def _update(self, rank: int, owned: int, after: int) -> int:
+        """Adam on the device; or on the host, with gradients going there and weights coming back."""
+        types = self.plan.types
+        if not self.plan.offload_optimizer:
+            return self.assembly.op(
+                "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=types.updated * owned, shape=_NO_ROWS,
+                dtype="fp32",
+            )  # fmt: skip
+        me = (self.step.first[rank],)
+        there = self.assembly.op(D2H, [(rank, D2H)], [after], name="gradients to host", group=me,
+                                 size_bytes=owned * types.gradients)  # fmt: skip
+        step = self.assembly.op("host_adam", [(rank, HOST)], [there], name="optimizer", group=me,
+                                size_bytes=owned * types.updated)  # fmt: skip
+        return self.assembly.op(H2D, [(rank, H2D)], [step], name="weights to device", group=me,
+                                size_bytes=owned * types.weights)  # fmt: skip
+
+    def _tied_embedding(self) -> None:
+        """First and last stage each have a gradient of the one embedding: they add them up."""
+        plan = self.plan
+        first, last = plan.grid.rank_of(0, 0), plan.grid.rank_of(plan.grid.stages - 1, 0)
+        if first == last or plan.lora or plan.mirrored:
+            return
+        if self.step.holdings[last].copies_embedding(plan.stages[-1]):
+            size = sum(self.step.holdings[last].embedding) * plan.types.reduced
+        elif plan.spec.tie_word_embeddings:
+            size = plan.spec.vocab_size * plan.spec.hidden_size / plan.dims.tp * plan.types.reduced
+        else:
+            return
+        group = (self.step.first[first], self.step.first[last])
+        self.assembly.op(
+            "all_reduce", [(first, "dp"), (last, "dp")], self.step.ends_of(first, last), name="tied embedding",
+            size_bytes=size, group=group,
+        )  # fmt: skip
