@@ -23,13 +23,13 @@ def cross_entropy(logits: Tensor, labels: Tensor, into: Tensor | None = None) ->
     if not runs_triton(logits):
         losses, computed = cross_entropy_reference(logits, labels)
         return losses, gradient.copy_(computed)
-    from . import cross_entropy_triton
+    from . import compiled
 
     rows, vocabulary = logits.shape
     losses = logits.new_empty(rows, dtype=torch.float32)
     tensors = logits, labels, losses, gradient
     arguments = *tensors, vocabulary, 1 / max(rows, 1)
-    launch(cross_entropy_triton.cross_entropy, (rows,), *arguments, block=8192, num_warps=16)
+    launch(compiled.cross_entropy, (rows,), *arguments, block=8192, num_warps=16)
     return losses, gradient
 
 

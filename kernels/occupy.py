@@ -37,11 +37,11 @@ def occupy(source: Tensor, destination: Tensor, programs: int, rounds: int = 1, 
     if not runs_triton(source):
         occupy_reference(read, write, rounds)
         return
-    from . import occupy_triton
+    from . import compiled
 
     arguments = read.view(torch.int32), write.view(torch.int32), read.numel() // 16, rounds, idle_ns
     throttled = idle_ns > 0 and source.is_cuda
-    launch(occupy_triton.occupy, (programs,), *arguments, throttled=throttled, block=BLOCK // 4, num_warps=16)
+    launch(compiled.occupy, (programs,), *arguments, throttled=throttled, block=BLOCK // 4, num_warps=16)
 
 
 def occupy_reference(source: Tensor, destination: Tensor, rounds: int) -> None:

@@ -33,11 +33,11 @@ def permute(states: Tensor, tokens: Tensor) -> Tensor:
     check_dense(states=states, tokens=tokens)
     if not runs_triton(states):
         return permute_reference(states, tokens)
-    from . import permute_triton
+    from . import compiled
 
     rows, hidden = len(tokens), states.shape[1]
     result = states.new_empty(rows, hidden)
-    launch(permute_triton.permute, (rows,), states, tokens, result, hidden, block=4096, num_warps=4)
+    launch(compiled.permute, (rows,), states, tokens, result, hidden, block=4096, num_warps=4)
     return result
 
 
@@ -54,13 +54,13 @@ def unpermute(rows: Tensor, places: Tensor, weights: Tensor) -> Tensor:
     check_dense(rows=rows, places=places, weights=weights)
     if not runs_triton(rows):
         return unpermute_reference(rows, places, weights)
-    from . import permute_triton
+    from . import compiled
 
     (tokens, k), hidden = places.shape, rows.shape[1]
     result = rows.new_empty(tokens, hidden)
     block = 1024  # 16 bytes of bf16 a thread for each of the k rows
     grid = tokens, -(-hidden // block)
-    launch(permute_triton.unpermute, grid, rows, places, weights, result, hidden, k=k, block=block, num_warps=4)
+    launch(compiled.unpermute, grid, rows, places, weights, result, hidden, k=k, block=block, num_warps=4)
     return result
 
 

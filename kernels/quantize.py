@@ -26,14 +26,14 @@ def quantize_tiles(x: Tensor) -> tuple[Tensor, Tensor]:
     check_dense(x=x)
     if not runs_triton(x):
         return quantize_tiles_reference(x)
-    from . import quantize_triton
+    from . import compiled
 
     (rows, hidden), tiles = x.shape, -(-x.shape[1] // TILE)
     values = torch.empty_like(x, dtype=torch.float8_e4m3fn)
     scales = x.new_empty(rows, tiles, dtype=torch.float32)
     grid = (-(-rows * tiles // 16),)
     sizes = rows, hidden, tiles
-    launch(quantize_triton.quantize_tiles, grid, x, values, scales, *sizes, LEAST, tile=TILE, together=16, num_warps=4)
+    launch(compiled.quantize_tiles, grid, x, values, scales, *sizes, LEAST, tile=TILE, together=16, num_warps=4)
     return values, scales
 
 
@@ -49,11 +49,11 @@ def quantize_by(x: Tensor, scale: Tensor) -> Tensor:
     check_dense(x=x, scale=scale)
     if not runs_triton(x):
         return quantize_by_reference(x, scale)
-    from . import quantize_triton
+    from . import compiled
 
     values = torch.empty_like(x, dtype=torch.float8_e4m3fn)
     grid = (-(-x.numel() // 4096),)
-    launch(quantize_triton.quantize_by, grid, x, scale, values, x.numel(), block=4096, num_warps=8)
+    launch(compiled.quantize_by, grid, x, scale, values, x.numel(), block=4096, num_warps=8)
     return values
 
 

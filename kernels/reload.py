@@ -39,9 +39,9 @@ class Scatter:
         if self.table is None:
             scatter_reference(self.source, self.targets, self.offsets)
             return
-        from . import reload_triton
+        from . import compiled
 
-        launch(reload_triton.scatter, (len(self.table),), self.source, self.table, chunk=CHUNK, num_warps=8)
+        launch(compiled.scatter, (len(self.table),), self.source, self.table, chunk=CHUNK, num_warps=8)
 
     @property
     def nbytes(self) -> int:

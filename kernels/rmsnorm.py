@@ -23,14 +23,14 @@ def add_rmsnorm(x: Tensor, residual: Tensor, weight: Tensor, epsilon: float = 1e
         raise ValueError(f"x: {x.shape[1]} columns, at most {WIDEST}")
     if not runs_triton(x):
         return add_rmsnorm_reference(x, residual, weight, epsilon)
-    from . import rmsnorm_triton
+    from . import compiled
 
     summed, normed = torch.empty_like(x), torch.empty_like(x)
     hidden = x.shape[1]
     block = 1 << max(hidden - 1, 0).bit_length()
     warps = min(max(block // 512, 1), 16)  # 16 elements a thread, 64 at the widest
     tensors = x, residual, weight, summed, normed
-    launch(rmsnorm_triton.add_rmsnorm, (len(x),), *tensors, hidden, epsilon, block=block, num_warps=warps)
+    launch(compiled.add_rmsnorm, (len(x),), *tensors, hidden, epsilon, block=block, num_warps=warps)
     return summed, normed
 
 

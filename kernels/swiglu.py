@@ -19,12 +19,12 @@ def swiglu(x: Tensor) -> Tensor:
     check_dense(x=x)
     if not runs_triton(x):
         return swiglu_reference(x)
-    from . import swiglu_triton
+    from . import compiled
 
     hidden = _half(x)
     result = x.new_empty(len(x), hidden)
     grid = len(x), -(-hidden // BLOCK)
-    launch(swiglu_triton.forward, grid, x, result, hidden, block=BLOCK, num_warps=4)
+    launch(compiled.swiglu, grid, x, result, hidden, block=BLOCK, num_warps=4)
     return result
 
 
@@ -40,12 +40,12 @@ def swiglu_backward(x: Tensor, gradient: Tensor) -> Tensor:
     check_dense(x=x, gradient=gradient)
     if not runs_triton(x):
         return swiglu_backward_reference(x, gradient)
-    from . import swiglu_triton
+    from . import compiled
 
     hidden = _half(x)
     result = torch.empty_like(x)
     grid = len(x), -(-hidden // BLOCK)
-    launch(swiglu_triton.backward, grid, x, gradient, result, hidden, block=BLOCK, num_warps=4)
+    launch(compiled.swiglu_backward, grid, x, gradient, result, hidden, block=BLOCK, num_warps=4)
     return result
 
 

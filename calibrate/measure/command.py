@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from .environment import machine_facts
 from .job import Job, Place
 from .leader import Leader
 from .meeting import Board
-from .messages import GO_ON, duration, left_out, say
+from .messages import GO_ON, duration, left_out_lines, say
 from .plan import Options, plan
 from .supervisor import Supervisor
 
@@ -96,7 +97,7 @@ def _list(job: Job) -> int:
         print(key)
     machine = f"one GPU with {facts.sms} SMs" if facts.cuda else "one CPU rank"
     say(f"{len(the_plan.visits)} cases, about {duration(the_plan.expected_s)} a round, on {machine}")
-    for line in left_out(the_plan.left_out):
+    for line in left_out_lines(the_plan):
         say(line)
     return 0
 
@@ -113,12 +114,8 @@ def _supervise(job: Job, flags: argparse.Namespace) -> int:
     try:
         job = replace(job, place=replace(job.place, port=board.port), stop_at=stop_at)
         leader = Leader(job, flags.out, flags.retry) if job.place.rank == 0 else None
-        supervisor = Supervisor(job, board, leader, flags.silence_s)
-        try:
-            return supervisor.run()
-        finally:
-            if leader is not None:
-                leader.close()
+        with closing(leader) if leader else nullcontext():
+            return Supervisor(job, board, leader, flags.silence_s).run()
     except ConnectionError as error:
         say(f"error: rank {job.place.rank}: the store of rank 0 or of the launcher is gone: {error}; {GO_ON}")
         return 1

@@ -8,8 +8,9 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,11 +69,9 @@ class CpuDevice:
         """Host memory as bytes, written once; pinned where that means something."""
         return torch.ones(size_bytes, dtype=torch.uint8)
 
-    def pin(self, memory: torch.Tensor) -> None:
-        """Pin host memory that is there already, until `unpin`."""
-
-    def unpin(self, memory: torch.Tensor) -> None:
-        """Before memory that was pinned by `pin` is freed; waits for everything that was issued."""
+    def pin(self, memory: torch.Tensor) -> AbstractContextManager[None]:
+        """Pin host memory that is there already; at the end waits for everything that was issued."""
+        return contextlib.nullcontext()
 
     def times(
         self, act: Act, repeats: int, inner: int, cold: bool, issue_s: float, align: Act | None = None
@@ -148,14 +147,15 @@ class CudaDevice:
         memory = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=pinned)
         return memory.fill_(1)  # a page that was never written is no page yet
 
-    def pin(self, memory: torch.Tensor) -> None:
+    @contextlib.contextmanager
+    def pin(self, memory: torch.Tensor) -> Iterator[None]:
         """By cudaHostRegister, which takes whole pages."""
         self._check(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
-
-    def unpin(self, memory: torch.Tensor) -> None:
-        """By cudaHostUnregister."""
-        self.synchronize()
-        self._check(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr()))
+        try:
+            yield
+        finally:
+            self.synchronize()
+            self._check(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr()))
 
     def _check(self, code: Any) -> None:
         """CUDA keeps a failure for whoever looks next, a kernel of another case say: one of our own takes it."""

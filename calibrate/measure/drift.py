@@ -4,17 +4,16 @@ For each case, x is the log of the median in B over that in A, medians over the 
 
 1. *The noise of a case*, per file: e^2 = ((1.25 w)^2 / n + b^2) / R. w is the scatter of its samples about the median
    of their round, n how many a round has (1.25: standard error of a median over that of a mean); b is what the medians
-   of its R rounds scatter besides. Rounds differ by more than repeats within one do, so they count as R, however many
-   samples there are. Scatter is the 5-95 % range over that of a normal law for as many values. The noise of x is that
-   of both files in squares, and at least what is typical of the family (its median): a case may look quiet by chance.
+   of its R rounds scatter besides. Rounds differ by more than repeats within one do, so R counts, however many samples
+   there are. Scatter is the 5-95 % range over that of a normal law for as many values. The noise of x is that of both
+   files in squares, and at least the median of its family: a case may look quiet by chance.
 2. *What all cases share* is the median of x (from 20 cases on): a machine that is slower as a whole is one line.
-3. *What runs differ by*: where the median of |x - shared| over its noise is larger than that of a normal law, all noise
-   is scaled up by so much. Two runs differ by more than the rounds of one (memory layout, temperature), and the cases
-   themselves show by how much, as long as most of them have not moved.
-4. *A case has moved* if |x - shared| exceeds the floor plus z times its noise. z is such that a normal law has one
-   false alarm in twenty comparisons, however many cases each has (Bonferroni: 4.1 for 1000 cases, 3.0 at least). The
-   floor is 2 %, or 5 % where a file has a single round of the case or both have fewer than 20 cases in common: then
-   nothing says how rounds or runs differ.
+3. *What runs differ by*: two runs differ by more than the rounds of one (memory layout, temperature). Where the median
+   of |x - shared| over its noise is larger than that of a normal law, all noise is scaled up by so much. That works as
+   long as most cases have not moved.
+4. *A case has moved* if |x - shared| exceeds the floor plus z times its noise. With z a normal law has one false alarm
+   in twenty comparisons, however many cases each has (Bonferroni: 4.1 for 1000 cases, 3.0 at least). The floor is 2 %,
+   or 5 % where nothing says how rounds or runs differ: a single round in a file, fewer than 20 cases in common.
 
 Simulated with nothing changed (noise of 2 to 18 %: normal, skewed, Student t of 2, or one repeat in ten far out;
 rounds that drift by 3 %; 1 to 300 cases of 1 to 3 rounds with 5 to 100 samples), a comparison had 0.05 false alarms at
@@ -30,33 +29,25 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist, median
+from statistics import NormalDist, median, quantiles
 from typing import Any
 
 from .records import Record, read_records, record_key
-from .show import format_seconds, quantile
+from .show import format_seconds
 
 Rounds = Mapping[Any, Sequence[float]]
 """Logarithms of the samples of one case in one file, by round."""
 
-FALSE_ALARMS = 0.05
-"""Expected number of cases of a comparison that are called moved though nothing has changed."""
-
-FLOOR, BLIND_FLOOR = 0.02, 0.05
-"""Relative change below which nothing counts as moved; where rounds or other cases say nothing, the second."""
-
-MANY = 20
-"""Cases from which on what they share, and how noisy they are together, is read off them."""
-
-_SAME_FAMILY = 5
-"""Cases from which on a family's noise is its own, not that of all."""
-
+FALSE_ALARMS = 0.05  # expected cases of a comparison that are called moved though nothing has changed
+FLOOR, BLIND_FLOOR = 0.02, 0.05  # relative change below which nothing moved; where rounds or other cases say nothing
+MANY = 20  # cases from which on what they share, and how noisy they are together, is read off them
+_SAME_FAMILY = 5  # cases from which on a family's noise is its own, not that of all
 _NORMAL = NormalDist()
 _MEDIAN_OF_NORMAL = _NORMAL.inv_cdf(0.75)
 _OF_MEDIANS = math.sqrt(math.pi / 2)
-_LISTED = 10
+_LISTED = 10  # cases of one file only
 _SOFTWARE = ("gpu", "cpu", "driver", "cuda", "torch", "collectives", "nodes", "threads", "suite", "runcast")
 
 
@@ -99,21 +90,6 @@ class Drift:
         return abs(math.log(self.shared)) > math.log1p(self.shared_band)
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """One case in both files; `noise` is the standard error of `x`, relative."""
-
-    case: str
-    noise: float
-    before: float  # log of the median, in us
-    after: float
-    floor: float
-
-    @property
-    def x(self) -> float:
-        return self.after - self.before
-
-
 def compare(a: Sequence[Record], b: Sequence[Record]) -> Drift:
     """All that two files differ by; the order of their records does not matter, failed and wrong ones do not count.
 
@@ -122,16 +98,32 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> Drift:
     before, after = _cases(a), _cases(b)
     both = sorted(before.keys() & after.keys())
     few = len(both) < MANY
-    pairs = _with_family_noise([_pair(case, before[case], after[case], few) for case in both])
-    shared = 0.0 if few else median(pair.x for pair in pairs)
-    far = [abs(pair.x - shared) / pair.noise for pair in pairs if pair.noise]
+    x = {case: _middle(after[case]) - _middle(before[case]) for case in both}
+    noise = _raise_to_family({case: math.hypot(_noise(before[case]), _noise(after[case])) for case in both})
+    blind = {case: few or min(len(before[case]), len(after[case])) < 2 for case in both}
+    floor = {case: math.log1p(BLIND_FLOOR if blind[case] else FLOOR) for case in both}
+    shared = 0.0 if few else median(x.values())
+    far = [abs(x[case] - shared) / noise[case] for case in both if noise[case]]
     wider = max(median(far) / _MEDIAN_OF_NORMAL, 1.0) if len(far) >= MANY else 1.0  # than noise explains, most cases
-    shared_noise = [_shared_noise([cases[case] for case in both]) for cases in (before, after)]
+
+    z = _NORMAL.inv_cdf(1 - FALSE_ALARMS / (2 * max(len(both), MANY)))
+    changes = []
+    for case in both:
+        half = floor[case] + z * wider * noise[case]
+        if abs(x[case] - shared) > half:
+            before_s, after_s = (math.exp(_middle(file[case])) * 1e-6 for file in (before, after))
+            changes.append(Change(case, before_s, after_s, math.exp(shared - half), math.exp(shared + half)))
+
+    band = FLOOR
+    if both:  # the floor and three standard errors: of a median over cases, and of what all cases of a round share
+        own = _OF_MEDIANS * wider * median(noise.values()) / math.sqrt(len(both))
+        together = [_shared_noise([file[case] for case in both]) for file in (before, after)]
+        band = math.expm1(max(floor.values()) + 3 * math.hypot(own, *together))
     return Drift(
-        changes=_changes(pairs, shared, wider),
-        compared=len(pairs),
+        changes=tuple(sorted(changes, key=lambda one: (-abs(math.log(one.own_ratio)), one.case))),
+        compared=len(both),
         shared=math.exp(shared),
-        shared_band=_shared_band(pairs, wider, shared_noise),
+        shared_band=band,
         only_a=tuple(sorted(before.keys() - after.keys())),
         only_b=tuple(sorted(after.keys() - before.keys())),
         software=_software_changes(a, b),
@@ -147,11 +139,6 @@ def _cases(records: Iterable[Record]) -> dict[str, Rounds]:
             if times:
                 cases[record_key(record)][record.get("round", 0)] += times
     return dict(cases)
-
-
-def _pair(case: str, a: Rounds, b: Rounds, few: bool) -> _Pair:
-    floor = BLIND_FLOOR if few or min(len(a), len(b)) < 2 else FLOOR
-    return _Pair(case, math.hypot(_noise(a), _noise(b)), _middle(a), _middle(b), math.log1p(floor))
 
 
 def _middle(rounds: Rounds) -> float:
@@ -173,39 +160,17 @@ def _scatter(values: Sequence[float]) -> float:
         return 0.0
     n = len(values)
     expected = [_NORMAL.inv_cdf((i + 0.625) / (n + 0.25)) for i in range(n)]  # Blom's normal scores
-    return (quantile(values, 0.95) - quantile(values, 0.05)) / (2 * quantile(expected, 0.95))
+    low, *_, high = quantiles(values, n=20, method="inclusive")
+    return (high - low) / (2 * quantiles(expected, n=20, method="inclusive")[-1])
 
 
-def _with_family_noise(pairs: Sequence[_Pair]) -> list[_Pair]:
-    """Each with the typical noise of its family, where its own is less."""
+def _raise_to_family(noise: Mapping[str, float]) -> dict[str, float]:
+    """The noise of each case, or what is typical of its family where that is more."""
     families = defaultdict(list)
-    for pair in pairs:
-        families[pair.case.partition("/")[0]].append(pair.noise)
-    overall = [pair.noise for pair in pairs]
-    typical = {name: median(own if len(own) >= _SAME_FAMILY else overall) for name, own in families.items()}
-    return [replace(pair, noise=max(pair.noise, typical[pair.case.partition("/")[0]])) for pair in pairs]
-
-
-def _changes(pairs: Sequence[_Pair], shared: float, wider: float) -> tuple[Change, ...]:
-    z = _NORMAL.inv_cdf(1 - FALSE_ALARMS / (2 * max(len(pairs), MANY)))
-    changes = []
-    for pair in pairs:
-        half = pair.floor + z * wider * pair.noise
-        if abs(pair.x - shared) > half:
-            before_s, after_s = math.exp(pair.before) * 1e-6, math.exp(pair.after) * 1e-6
-            changes.append(Change(pair.case, before_s, after_s, math.exp(shared - half), math.exp(shared + half)))
-    return tuple(sorted(changes, key=lambda one: (-abs(math.log(one.own_ratio)), one.case)))
-
-
-def _shared_band(pairs: Sequence[_Pair], wider: float, shared_noise: Sequence[float]) -> float:
-    """Relative change of all cases together that chance explains: the floor and three standard errors.
-
-    Those of a median over cases, and of what all cases of a round share.
-    """
-    if not pairs:
-        return FLOOR
-    own = _OF_MEDIANS * wider * median(pair.noise for pair in pairs) / math.sqrt(len(pairs))
-    return math.expm1(max(pair.floor for pair in pairs) + 3 * math.hypot(own, *shared_noise))
+    for case, own in noise.items():
+        families[case.partition("/")[0]].append(own)
+    typical = {name: median(own if len(own) >= _SAME_FAMILY else noise.values()) for name, own in families.items()}
+    return {case: max(own, typical[case.partition("/")[0]]) for case, own in noise.items()}
 
 
 def _shared_noise(cases: Iterable[Rounds]) -> float:

@@ -21,6 +21,9 @@ from .device import Device
 SUITE = 1
 """Raised when cases come to mean something else, so that old and new records are not mixed."""
 
+IDENTITY = ("suite", "gpu", "torch", "cuda", "driver", "collectives", "cpu", "threads", "nodes")
+"""Keys of the environment in which all records of a file agree."""
+
 _SHARE = 0.5  # of the memory that is free, for one rank's cases
 _LIMITS = "index,pcie.link.gen.max,pcie.link.width.max,power.limit,clocks.max.sm,clocks.max.mem"
 
@@ -58,12 +61,6 @@ def environment(facts: Facts) -> dict[str, Any]:
         "topology": _printed("nvidia-smi", "topo", "-m"),
         "limits": _printed("nvidia-smi", f"--query-gpu={_LIMITS}", "--format=csv"),
     }
-
-
-def identity(environment: dict[str, Any]) -> dict[str, Any]:
-    """That part of it in which all records of a file agree."""
-    same = ("suite", "gpu", "torch", "cuda", "driver", "collectives", "cpu", "threads", "nodes")
-    return {key: environment.get(key) for key in same}
 
 
 def machine_facts(kind: str, nodes: tuple[tuple[int, ...], ...], ranks_here: int) -> Facts:

@@ -1,17 +1,25 @@
-"""What rank 0 does beside supervising its worker: the file of records, the plan, and what the user sees."""
+"""What rank 0 does beside supervising its worker: the file of records, the plan, and the progress that the user sees.
+
+Progress is a bar on a terminal, and a line now and then elsewhere.
+"""
 
 import json
+import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import messages
 from .case import Facts
 from .cases import all_cases
-from .environment import identity
+from .environment import IDENTITY
 from .job import Job
-from .messages import Progress, RunEndError
+from .messages import RunEndError, closing_lines, duration, opening_lines, say
 from .plan import Plan, plan
 from .records import Writer, read_records, visits_in
+
+_LINE_EVERY_S = 15.0
+_BAR_WIDTH = 24
 
 
 class Leader:
@@ -22,16 +30,16 @@ class Leader:
         self.plan = Plan((), {})
         self.left: list[int] = []
         self.records: list[dict[str, Any]] = []
-        self.progress = Progress(0, 0.0)
         self.writer: Writer | None = None
+        self.total, self.total_s = 0, 0.0  # of what was left in the beginning
+        self.start_s = self.last_line_s = time.monotonic()
 
     def handle(self, message: dict[str, Any]) -> None:
         """A message of this rank's worker."""
         if "facts" in message:
             self._begin(Facts.from_json(message["facts"]), message["environment"])
         elif "begin" in message:
-            visit = self.plan.visits[message["begin"]]
-            self.progress.begin(visit.case.key, visit.expected_s)
+            self._show_progress(self.plan.visits[message["begin"]].case.key)
         elif "record" in message:
             self._write(message["position"], message["record"])
 
@@ -55,8 +63,7 @@ class Leader:
         """No more records; say what there is."""
         if self.writer is not None:
             self.writer.close()
-            verdict = messages.verdict(self.records, len(self.left), self.out)
-            self._say([*messages.summary(self.records), *verdict])
+            self._say(closing_lines(self.records, len(self.left), self.out))
 
     def _begin(self, facts: Facts, environment: dict[str, Any]) -> None:
         """Once the first worker knows the machine: what there is to do here."""
@@ -74,21 +81,13 @@ class Leader:
         self.left = [position for position, visit in enumerate(visits) if (visit.case.key, visit.round) not in done]
         if not before:
             self._append(environment)
-        left_s = sum(visits[position].expected_s for position in self.left)
-        self.progress = Progress(len(self.left), left_s)
-        self._say(
-            [
-                messages.machine_line(environment, facts),
-                *messages.warnings(environment, facts),
-                *messages.left_out(self.plan.left_out),
-                messages.work_line(len(self.left), len(visits) - len(self.left), left_s, self.out),
-            ]
-        )
+        self.total, self.total_s, self.start_s = len(self.left), self._left_s(), time.monotonic()
+        self._say(opening_lines(environment, facts, self.plan, self.total, self.total_s, self.out))
 
     def _check_same_machine(self, before: list[dict[str, Any]], environment: dict[str, Any]) -> None:
         """A file holds records of one machine and one software."""
-        for key, value in identity(environment).items() if before else ():
-            known, here = before[0].get(key), json.loads(json.dumps(value))
+        for key in IDENTITY if before else ():
+            known, here = before[0].get(key), json.loads(json.dumps(environment.get(key)))
             if known != here:
                 raise ValueError(
                     f"{self.out}: was measured with {key} = {known}, here it is {here}; name another --out"
@@ -98,12 +97,11 @@ class Leader:
         self._append(record)
         self.records.append(record)
         self.left.remove(position)
-        self.progress.end()
         key = self.plan.visits[position].case.key
         if "error" in record:
-            self.progress.line(f"failed: {key}: {record['error']}")
+            self._say([f"failed: {key}: {record['error']}"])
         elif record["wrong"]:
-            self.progress.line(f"wrong: {key}: {record['wrong']} elements of the result are wrong")
+            self._say([f"wrong: {key}: {record['wrong']} elements of the result are wrong"])
 
     def _append(self, record: dict[str, Any]) -> None:
         assert self.writer is not None
@@ -112,6 +110,24 @@ class Leader:
         except OSError as error:
             raise RunEndError(1, f"cannot write {self.out}: {error.strerror}") from None
 
-    def _say(self, lines: list[str]) -> None:
+    def _left_s(self) -> float:
+        return sum(self.plan.visits[position].expected_s for position in self.left)
+
+    def _show_progress(self, name: str) -> None:
+        """How much is done, and how long the rest takes at the pace so far."""
+        left_s, now = self._left_s(), time.monotonic()
+        spent_s = self.total_s - left_s
+        left = duration(left_s * ((now - self.start_s) / spent_s if spent_s > 1 else 1.0))
+        done = self.total - len(self.left)
+        if sys.stderr.isatty():
+            bar = "#" * round(_BAR_WIDTH * done / max(self.total, 1))
+            text = f"[{bar:.<{_BAR_WIDTH}}] {done}/{self.total} {left} left  {name}"
+            print(f"\r\x1b[K{text[:110]}", end="", file=sys.stderr, flush=True)
+        elif now - self.last_line_s > _LINE_EVERY_S:
+            self._say([f"{done}/{self.total} visits, about {left} left"])
+
+    def _say(self, lines: Iterable[str]) -> None:
+        """Lines in place of the bar."""
         for line in lines:
-            self.progress.line(line)
+            say(f"\r\x1b[K{line}" if sys.stderr.isatty() else line)
+        self.last_line_s = time.monotonic()

@@ -29,6 +29,7 @@ class Board:
     """
 
     def __init__(self, place: Place, holds: bool = False):
+        self.place = place
         address = place.host, place.port
         store = _call_store(lambda: dist.TCPStore(*address, is_master=holds, wait_for_workers=False, timeout=_CONNECT))
         self.port: int = store.port
@@ -58,6 +59,11 @@ class Board:
             return bytes(self._store.get(name))
 
         return json.loads(_call_store(wait))
+
+    def gather(self, name: str, value: Any) -> list[Any]:
+        """Every rank leaves a value; rank 0 gets all of them, in order, and the others nothing."""
+        self.post(f"{name}/{self.place.rank}", value)
+        return [self.read(f"{name}/{rank}") for rank in range(self.place.ranks)] if self.place.rank == 0 else []
 
     def forget(self, name: str) -> None:
         """Nobody reads it any more."""

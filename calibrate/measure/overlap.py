@@ -57,14 +57,14 @@ def measure_overlap(bench: Bench, work: Act, noise: Act | None) -> Measurement:
     Raises:
         RuntimeError: no step ran beside the noise.
     """
-    step = _long_step(bench, work)
+    step = _step(bench, work, _STEP_S)
     if noise is None:
         lane, samples, passes = step.lane(_FEWEST_STEPS), _Samples(), 0
         for _ in range(_rounds(bench, step, lane.repeats)):
             samples.alone += _run_alone(bench, lane)
         samples.beside = samples.alone
     else:
-        samples, passes = _run_both(bench, step, _estimate(bench, noise))
+        samples, passes = _run_both(bench, step, _step(bench, noise))
         if bench.slowest(0.0 if samples.beside else 1.0):  # of one rank, so of all: they stay in step
             raise RuntimeError("no step ran beside the noise: the device did one after the other")
     alone = [s / step.times for s in samples.alone]
@@ -85,25 +85,17 @@ def _mean_median(bench: Bench, samples: Sequence[float]) -> float | None:
     return sum(medians) / len(medians) if medians else None
 
 
-def _estimate(bench: Bench, act: Act) -> _Step:
-    """A single act, and about how long it takes."""
+def _step(bench: Bench, act: Act, least_s: float = 0.0) -> _Step:
+    """The act as often in a row as takes at least so long, and about how long that takes."""
     _, issue_s = warm_up(bench, act)
-    seconds = median(_run_alone(bench, Lane(act, _TRIAL, issue_s)))
-    return _Step(act, 1, max(bench.slowest(seconds), 1e-7), issue_s)
-
-
-def _long_step(bench: Bench, work: Act) -> _Step:
-    """The work as often in a row as makes a step that is long enough to be timed."""
-    one = _estimate(bench, work)
-    times = _clamp(_STEP_S / one.seconds, 1, _MOST_STEPS)
-    if times == 1:
-        return one
+    one_s = max(bench.slowest(median(_run_alone(bench, Lane(act, _TRIAL, issue_s)))), 1e-7)
+    times = _clamp(least_s / one_s, 1, _MOST_STEPS)
 
     def acts() -> None:
         for _ in range(times):
-            work()
+            act()
 
-    return _Step(acts, times, times * one.seconds, times * one.issue_s)
+    return _Step(acts if times > 1 else act, times, times * one_s, times * issue_s)
 
 
 def _clamp(value: float, least: int, most: int) -> int:
@@ -126,7 +118,7 @@ def _run_both(bench: Bench, step: _Step, noise: _Step) -> tuple[_Samples, int]:
         for _ in range(_rounds(bench, step, steps)):
             samples.alone += _run_alone(bench, work)
             samples.noise_alone += _run_alone(bench, replace(other, repeats=_TRIAL))
-            _meet(bench)
+            bench.meet()
             theirs, ours = bench.device.run_lanes([other, work])
             samples.beside += _seconds_within(ours, theirs)
             samples.noise_beside += _seconds_within(theirs, ours)
@@ -137,7 +129,7 @@ def _run_both(bench: Bench, step: _Step, noise: _Step) -> tuple[_Samples, int]:
 
 def _run_alone(bench: Bench, lane: Lane) -> list[float]:
     """Seconds of every act but the first."""
-    _meet(bench)
+    bench.meet()
     (marks,) = bench.device.run_lanes([lane])
     return _seconds_within(marks, marks)
 
@@ -145,12 +137,3 @@ def _run_alone(bench: Bench, lane: Lane) -> list[float]:
 def _seconds_within(marks: Marks, other: Marks) -> list[float]:
     """How long the acts took that lay within the other lane's time; of neither lane does the first act count."""
     return [b - a for a, b in pairwise(marks[1:]) if other[1] <= a and b <= other[-1]]
-
-
-def _meet(bench: Bench) -> None:
-    """All ranks of the team are here, and nothing is under way."""
-    bench.device.synchronize()
-    align = bench.align()
-    if align:
-        align()
-        bench.device.synchronize()

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .case import Case, Facts
-from .cases import all_cases
 from .records import matches
 
 _CALLS = 8  # of the act in a visit, at the least: warm-up and repeats
@@ -62,13 +61,13 @@ class Plan:
         return sum(visit.expected_s for visit in self.visits)
 
 
-def plan(facts: Facts, options: Options, cases: Iterable[Case] | None = None) -> Plan:
-    """The visits of a run; `cases` are all there are, unless a test brings its own.
+def plan(facts: Facts, options: Options, cases: Iterable[Case]) -> Plan:
+    """The visits of a run, of all cases that there are.
 
     Raises:
         ValueError: a pattern names no case, or two cases have one name; one line.
     """
-    every = list(all_cases(facts) if cases is None else cases)
+    every = list(cases)
     _check_patterns(options.only, every)
     twice = [key for key, count in Counter(case.key for case in every).items() if count > 1]
     if twice:  # a file of records tells cases apart by their keys

@@ -5,9 +5,9 @@ Rates are algbw and busbw of collectives, FLOP/s and bytes/s.
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 from .records import Record, matches, read_records, record_key
 
@@ -15,19 +15,12 @@ WIDE, VERY_WIDE = 0.10, 0.25
 """Spreads from which a set is called wide and very wide, as torch.utils.benchmark has it."""
 
 
-def quantile(samples: Sequence[float], share: float) -> float:
-    """The value below which this share of the samples lies, linear between samples."""
-    ordered = sorted(samples)
-    at = share * (len(ordered) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
-
-
 def spread(samples: Sequence[float]) -> float:
     """Interquartile range over median; 0 for a single sample."""
-    middle = median(samples)
-    return (quantile(samples, 0.75) - quantile(samples, 0.25)) / middle if middle else 0.0
+    if len(samples) < 2 or not median(samples):
+        return 0.0
+    low, middle, high = quantiles(samples, n=4, method="inclusive")
+    return (high - low) / middle
 
 
 def spread_word(samples: Sequence[float]) -> str:
@@ -36,20 +29,9 @@ def spread_word(samples: Sequence[float]) -> str:
     return "very wide" if value > VERY_WIDE else "wide" if value > WIDE else ""
 
 
-def _all_but_own(gpus: int) -> float:
-    return (gpus - 1) / gpus
-
-
-BUS_FACTOR: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda gpus: 2 * _all_but_own(gpus),
-    "all_gather": _all_but_own,
-    "reduce_scatter": _all_but_own,
-    "all_to_all": _all_but_own,
-    "all_to_all_skewed": _all_but_own,
-    "broadcast": lambda _gpus: 1.0,
-    "reduce": lambda _gpus: 1.0,
-}
-"""Bytes through the busiest link over bytes, by collective."""
+_SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "all_to_all_skewed": 1}
+_WHOLE = ("broadcast", "reduce")
+"""What crosses the busiest link of n ranks: so many times (n-1)/n of the bytes, or all of them."""
 
 
 def bandwidths(name: str, gpus: int, size_bytes: float, seconds: float) -> tuple[float, float]:
@@ -68,12 +50,12 @@ def bandwidths(name: str, gpus: int, size_bytes: float, seconds: float) -> tuple
     - broadcast: all of S leaves the root, whose link is alone: busbw = algbw; so it does into the root of a reduce
     """
     algbw = size_bytes / seconds
-    return algbw, algbw * BUS_FACTOR[name](gpus)
+    return algbw, algbw if name in _WHOLE else algbw * _SHARES[name] * (gpus - 1) / gpus
 
 
 def rates(record: Record, seconds: float) -> str:
     """What a call of so many seconds reaches, in words: `25 GB/s`, `300 TFLOP/s`; empty where only time counts."""
-    if record["group"] == "collectives" and record["case"] in BUS_FACTOR:
+    if record["group"] == "collectives" and record["case"] in (*_SHARES, *_WHOLE):
         algbw, busbw = bandwidths(record["case"], record["params"]["gpus"], record["bytes"], seconds)
         return f"algbw {_format_rate(algbw, 'B/s')}, busbw {_format_rate(busbw, 'B/s')}"
     if record.get("flop"):

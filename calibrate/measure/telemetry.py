@@ -4,10 +4,11 @@ Reads `libnvidia-ml.so.1`, which comes with the driver, through ctypes. Only fun
 limits stay as they are. What NVML does not answer (an older driver, a slice of a GPU, no permission) is None.
 """
 
+import contextlib
 import ctypes
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -118,30 +119,23 @@ def identities(properties: Any) -> tuple[str, str]:
     return named, f"{domain:08X}:{bus:02X}:{slot:02X}.0"
 
 
-class Sampler:
-    """Reads every so many seconds in a thread while the context lasts; nothing where there is no telemetry."""
+@contextlib.contextmanager
+def sample(telemetry: Telemetry | None, every_s: float = 0.1) -> Iterator[list[Reading]]:
+    """Readings that a thread takes every so many seconds while the context lasts; none where there is no telemetry."""
+    readings: list[Reading] = []
+    done = threading.Event()
 
-    def __init__(self, telemetry: Telemetry | None, every_s: float = 0.1):
-        self.readings: list[Reading] = []
-        self._telemetry, self._every_s = telemetry, every_s
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._walk, daemon=True)
+    def walk() -> None:
+        while telemetry and not done.is_set():
+            readings.append(telemetry.read())
+            done.wait(every_s)
 
-    def __enter__(self) -> "Sampler":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-        if self._telemetry:
-            self._telemetry.close()
-
-    def readings_since(self, start_s: float) -> list[Reading]:
-        """Readings with `at_s` counted from this time of `time.monotonic`."""
-        return [{**reading, "at_s": reading["at_s"] - start_s} for reading in self.readings]
-
-    def _walk(self) -> None:
-        while self._telemetry and not self._done.is_set():
-            self.readings.append(self._telemetry.read())
-            self._done.wait(self._every_s)
+    thread = threading.Thread(target=walk, daemon=True)
+    thread.start()
+    try:
+        yield readings
+    finally:
+        done.set()
+        thread.join()
+        if telemetry:
+            telemetry.close()

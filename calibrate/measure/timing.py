@@ -4,7 +4,7 @@ A case prepares its tensors and returns the act, or a `Checked` act whose result
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +59,14 @@ class Bench:
         token = torch.zeros(1, device=self.device.torch_device)
         return lambda: dist.all_reduce(token, group=self.group)
 
+    def meet(self) -> None:
+        """Wait until all ranks of the team are here, and nothing is under way."""
+        self.device.synchronize()
+        align = self.align()
+        if align:
+            align()
+            self.device.synchronize()
+
 
 Measure = Callable[[Bench], Measurement]
 
@@ -68,7 +76,7 @@ class Checked:
     """An act, and how many elements of its result are wrong (None: not checked)."""
 
     act: Act
-    wrong: Callable[[], int | None]
+    wrong: Callable[[], int | None] = lambda: None
 
 
 Prepare = Callable[..., Act | Checked]
@@ -112,20 +120,26 @@ def within(setting: Callable[[], AbstractContextManager[Any]], measure: Measure)
     return measure_within
 
 
+def backward_of(forward: Callable[[], torch.Tensor], inputs: Sequence[torch.Tensor]) -> Act:
+    """The backward pass of an act, for the gradients of these inputs."""
+    for tensor in inputs:
+        tensor.requires_grad_()
+    result = forward()
+    gradient = torch.randn_like(result) if result.dim() else None  # that of a loss is one
+    return lambda: torch.autograd.grad(result, inputs, gradient, retain_graph=True)
+
+
 def _prepare(bench: Bench, prepare: Prepare, shape: tuple[Any, ...]) -> Checked:
     work = prepare(bench, *shape)
-    return work if isinstance(work, Checked) else Checked(work, lambda: None)
+    return work if isinstance(work, Checked) else Checked(work)
 
 
 def _measure_on_device(bench: Bench, work: Checked, cold: bool) -> Measurement:
     one_s, issue_s = warm_up(bench, work.act)
     inner = 1 if cold else min(max(int(_HOT_SAMPLE_S / one_s), 1), _MOST_INNER)
     repeats = _repeats(bench.budget_s, inner * one_s)
-    align = bench.align()
-    if align:
-        align()  # the first collective of a group connects it
-        bench.device.synchronize()
-    samples = bench.device.times(work.act, repeats, inner, cold, issue_s, align)
+    bench.meet()  # the first collective of a group connects it
+    samples = bench.device.times(work.act, repeats, inner, cold, issue_s, bench.align())
     return Measurement(tuple(samples), work.wrong(), {"issue_s": issue_s, "acts_per_sample": inner})
 
 

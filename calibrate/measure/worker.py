@@ -63,23 +63,21 @@ class Worker:
 
     def _agree_on_facts(self) -> Facts:
         """Rank 0's, with the ranks of every node."""
-        board, place = self.board, self.place
         if self.job.attempt == 0:
-            board.post(f"at/{place.rank}", [place.node, gpu_hash(self.device), self.job.kind])
-            if place.rank == 0:
-                nodes = _ranks_by_node([board.read(f"at/{rank}") for rank in range(place.ranks)])
+            at = self.board.gather("at", [self.place.node, gpu_hash(self.device), self.job.kind])
+            if at:
+                nodes = _ranks_by_node(at)
                 facts = machine_facts(self.job.kind, nodes, len(nodes[0]))
-                board.post("facts", asdict(facts))
+                self.board.post("facts", asdict(facts))
                 self.tell({"facts": asdict(facts), "environment": environment(facts)})
-        return Facts.from_json(board.read("facts"))
+        return Facts.from_json(self.board.read("facts"))
 
     def _check_same(self, the_plan: Plan) -> None:
         """All ranks must have the same plan, or they would wait for each other for ever."""
         keys = "\n".join(f"{visit.round} {visit.case.key}" for visit in the_plan.visits)
         name = f"plan/{self.job.attempt}"
-        self.board.post(f"{name}/{self.place.rank}", hashlib.sha256(keys.encode()).hexdigest())
-        if self.place.rank == 0:
-            plans = [self.board.read(f"{name}/{rank}") for rank in range(self.place.ranks)]
+        plans = self.board.gather(name, hashlib.sha256(keys.encode()).hexdigest())
+        if plans:
             other = next((rank for rank, of in enumerate(plans) if of != plans[0]), 0)
             if other:
                 needed = "the same flags and the same runcast are needed on all ranks"

@@ -8,44 +8,43 @@ import re
 import subprocess
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import triton
+from runcast.kernels import compiled
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 BF16, FP8, FP32, I8, I32, I64 = "*bf16", "*fp8e4nv", "*fp32", "*u8", "*i32", "*i64"
-# module, kernel: types of the arguments ("16" after an integer that is a multiple of it), constants, warps
+# kernel: types of the arguments ("16" after an integer that is a multiple of it), constants, warps
 KERNELS: dict[str, tuple[list[str], dict[str, Any], int]] = {
-    "reload.scatter": ([I8, I64], {"chunk": 32 * 1024}, 8),
-    "permute.permute": ([BF16, I32, BF16, "i32 16"], {"block": 4096}, 4),
-    "permute.unpermute": ([BF16, I32, FP32, BF16, "i32 16"], {"k": 8, "block": 1024}, 4),
-    "occupy.occupy": ([I32, I32, "i32", "i32", "i32"], {"throttled": True, "block": 32768}, 16),
-    "quantize.quantize_tiles": (
+    "scatter": ([I8, I64], {"chunk": 32 * 1024}, 8),
+    "permute": ([BF16, I32, BF16, "i32 16"], {"block": 4096}, 4),
+    "unpermute": ([BF16, I32, FP32, BF16, "i32 16"], {"k": 8, "block": 1024}, 4),
+    "occupy": ([I32, I32, "i32", "i32", "i32"], {"throttled": True, "block": 32768}, 16),
+    "quantize_tiles": (
         [BF16, FP8, FP32, "i32", "i32 16", "i32", "fp32"],
         {"tile": 128, "together": 16},
         4,
     ),
-    "quantize.quantize_by": ([BF16, FP32, FP8, "i32 16"], {"block": 4096}, 8),
-    "swiglu.forward": ([BF16, BF16, "i32 16"], {"block": 1024}, 4),
-    "swiglu.backward": ([BF16, BF16, BF16, "i32 16"], {"block": 1024}, 4),
-    "rmsnorm.add_rmsnorm": ([BF16] * 5 + ["i32 16", "fp32"], {"block": 32768}, 16),
-    "cross_entropy.cross_entropy": ([BF16, I64, FP32, BF16, "i32 16", "fp32"], {"block": 8192}, 16),
+    "quantize_by": ([BF16, FP32, FP8, "i32 16"], {"block": 4096}, 8),
+    "swiglu": ([BF16, BF16, "i32 16"], {"block": 1024}, 4),
+    "swiglu_backward": ([BF16, BF16, BF16, "i32 16"], {"block": 1024}, 4),
+    "add_rmsnorm": ([BF16] * 5 + ["i32 16", "fp32"], {"block": 32768}, 16),
+    "cross_entropy": ([BF16, I64, FP32, BF16, "i32 16", "fp32"], {"block": 8192}, 16),
 }
 
 
 def main() -> None:
-    """Arguments: compute capability times ten, then modules to leave out."""
+    """Arguments: compute capability times ten, then kernels to leave out."""
     capability, left_out = int(sys.argv[1]), sys.argv[2:]
-    names = [name for name in KERNELS if name.split(".")[0] not in left_out]
-    print(json.dumps({name: facts(compiled(name, capability)) for name in names}))
+    names = [name for name in KERNELS if name not in left_out]
+    print(json.dumps({name: facts(compile_for(name, capability)) for name in names}))
 
 
-def compiled(name: str, capability: int) -> dict[str, Any]:
-    module, function = name.split(".")
-    kernel = getattr(import_module(f"runcast.kernels.{module}_triton"), function)
+def compile_for(name: str, capability: int) -> dict[str, Any]:
+    kernel = getattr(compiled, name)
     types, constants, warps = KERNELS[name]
     signature = dict(zip(kernel.arg_names, [each.split()[0] for each in types] + ["constexpr"] * 9, strict=False))
     attributes = {

@@ -65,7 +65,7 @@ def test_rounds_and_idle_time_take_time(cuda):
 
 @pytest.mark.gpu
 def test_new_values_compile_nothing(cuda):
-    from runcast.kernels.occupy_triton import occupy as kernel
+    from runcast.kernels.compiled import occupy as kernel
 
     def variants() -> int:
         return sum(len(cache[0]) for cache in kernel.device_caches.values())

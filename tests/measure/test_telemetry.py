@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
 from runcast.calibrate.measure import telemetry
-from runcast.calibrate.measure.telemetry import Sampler, Telemetry, identities
+from runcast.calibrate.measure.telemetry import Telemetry, identities, sample
 
 UUID, PCI = "GPU-12345678-aaaa-bbbb-cccc-000000000002", "00000000:4F:00.0"
 NOBODY = "GPU-00000000-0000-0000-0000-000000000000"
@@ -78,7 +78,7 @@ def test_nothing_of_an_unknown_gpu_or_without_a_driver(driver):
 
 def test_nothing_but_reading_is_ever_called(driver):
     fake = driver()
-    with Sampler(Telemetry.find(UUID, PCI, fake.library), every_s=0.01):
+    with sample(Telemetry.find(UUID, PCI, fake.library), every_s=0.01):
         time.sleep(0.05)
     assert "nvmlDeviceGetClockInfo" in fake.called
     assert fake.called[-1] == "nvmlShutdown"
@@ -89,23 +89,23 @@ def test_nothing_but_reading_is_ever_called(driver):
 
 
 def test_a_sampler_reads_all_the_time(driver):
-    with Sampler(Telemetry.find(UUID, PCI, driver().library), every_s=0.01) as sampler:
+    with sample(Telemetry.find(UUID, PCI, driver().library), every_s=0.01) as readings:
         start = time.monotonic()
         deadline = start + 20
-        while len(sampler.readings) < 5 and time.monotonic() < deadline:
+        while len(readings) < 5 and time.monotonic() < deadline:
             time.sleep(0.01)
-    times = [reading["at_s"] for reading in sampler.readings_since(start)]
+    times = [reading["at_s"] - start for reading in readings]
     assert len(times) >= 5
     assert times == sorted(times)
-    count = len(sampler.readings)
+    count = len(readings)
     time.sleep(0.05)
-    assert len(sampler.readings) == count
+    assert len(readings) == count
 
 
 def test_a_sampler_without_telemetry_reads_nothing():
-    with Sampler(None) as sampler:
+    with sample(None) as readings:
         pass
-    assert sampler.readings == []
+    assert readings == []
 
 
 def test_names_of_a_torch_device():

@@ -90,8 +90,8 @@ def test_ranks_that_would_measure_other_cases_are_refused(cases):
 
 def post(other, board, rank, cases):
     """That rank's plan, on another's board."""
-    other.worker.place = SimpleNamespace(rank=rank)
-    other.worker.board = SimpleNamespace(post=board.post, read=lambda name: True)
+    gather = lambda name, value: board.post(f"{name}/{rank}", value)  # noqa: E731
+    other.worker.board = SimpleNamespace(gather=gather, read=lambda name: True)
     other.worker._check_same(module.plan(other.worker.facts, other.worker.job.options, cases))
 
 

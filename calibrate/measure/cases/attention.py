@@ -6,16 +6,15 @@ head before, as many frameworks do, and count as so many heads. Where a backend 
 
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..case import Case, Facts
 from ..device import Act
-from ..timing import Bench, Measure, cold, within
+from ..timing import Bench, Measure, backward_of, cold, within
 
 
 @dataclass(frozen=True)
@@ -86,19 +85,15 @@ def cases(facts: Facts) -> Iterator[Case]:
     """
     scattered = _scattered_shapes(_SCATTERED)
     quick = {Shape(*numbers) for numbers in _QUICK}
+    picked = []
+    for shape in (Shape(*numbers) for numbers in _SHAPES):
+        full = shape.batch == 1 and shape.seq <= _FULL_UP_TO
+        picked += [shape, replace(shape, causal=False)] if full else [shape]
+    picked += [Shape(*numbers, kv_expanded=True) for numbers in _EXPANDED]
     for backend in BACKENDS[facts.kind]:
         quick_ones = quick if backend == "cudnn" else quick.union(scattered[:_SCATTERED_QUICK])
-        for shape in dict.fromkeys([*_picked_shapes(), *scattered]):
+        for shape in dict.fromkeys([*picked, *scattered]):
             yield from (_case(direction, shape, backend, shape in quick_ones) for direction in FLOP_OVER_FORWARD)
-
-
-def _picked_shapes() -> Iterator[Shape]:
-    for numbers in _SHAPES:
-        batch, _, _, seq, _ = numbers
-        yield Shape(*numbers)
-        if batch == 1 and seq <= _FULL_UP_TO:
-            yield Shape(*numbers, causal=False)
-    yield from (Shape(*numbers, kv_expanded=True) for numbers in _EXPANDED)
 
 
 def _scattered_shapes(count: int) -> list[Shape]:
@@ -143,11 +138,8 @@ def attention(bench: Bench, direction: str, shape: Shape) -> Act:
     heads = (shape.heads, shape.keys, shape.keys)
     inputs = [bench.rand(shape.batch, h, shape.seq, shape.head_dim).requires_grad_() for h in heads]
     options = {"is_causal": shape.causal, "enable_gqa": shape.keys != shape.heads}
-    if direction == "forward":
-        return lambda: functional.scaled_dot_product_attention(*inputs, **options)
-    result = functional.scaled_dot_product_attention(*inputs, **options)
-    gradient = torch.randn_like(result)
-    return lambda: torch.autograd.grad(result, inputs, gradient, retain_graph=True)
+    forward = lambda: functional.scaled_dot_product_attention(*inputs, **options)  # noqa: E731
+    return forward if direction == "forward" else backward_of(forward, inputs)
 
 
 def with_backend(backend: str, measure: Measure) -> Measure:

@@ -7,6 +7,7 @@ none is negative, so that none becomes NaN, and infinite ones take no longer to 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch.distributed as dist
 
@@ -117,24 +118,15 @@ def _function(new: str, old: str) -> Callable[..., object]:
     return getattr(dist, new, None) or getattr(dist, old)
 
 
-def _all_to_all(bench: Bench, elements: int) -> Checked:
-    ranks = len(bench.team)
-    return _exchange_all(bench, [elements // ranks] * ranks, even=True)
-
-
-def _all_to_all_skewed(bench: Bench, elements: int) -> Checked:
-    """Every rank sends the most to the first one, as tokens go to the ranks of popular experts."""
-    return _exchange_all(bench, zipf(elements, len(bench.team)), even=False)
-
-
-def _exchange_all(bench: Bench, splits: list[int], even: bool) -> Checked:
-    """`splits` are what each rank sends to all, and so this one gets its own share from each."""
+def _all_to_all(bench: Bench, elements: int, skewed: bool) -> Checked:
+    """Skewed: every rank sends the most to the first one, as tokens go to the ranks of popular experts."""
     me, ranks = _place(bench)
-    shares = [splits[me]] * ranks
+    splits = zipf(elements, ranks) if skewed else [elements // ranks] * ranks  # what each rank sends to all,
+    shares = [splits[me]] * ranks  # and so this one gets its own share from each
     sent, received = bench.empty(sum(splits)), bench.empty(sum(shares))
     inputs = [Stretch(part, message(me, to)) for to, part in enumerate(sent.split(splits))]
     results = [Stretch(part, message(source, me)) for source, part in enumerate(received.split(shares))]
-    sizes = (None, None) if even else (shares, splits)
+    sizes = (shares, splits) if skewed else (None, None)
     act = lambda: dist.all_to_all_single(received, sent, *sizes, group=bench.group)  # noqa: E731
     return check_stretches(bench, act, inputs, results)
 
@@ -150,9 +142,12 @@ COLLECTIVES = {
     "all_reduce": Collective(_all_reduce, False, lambda _: 1.0),
     "all_gather": Collective(_all_gather, True, lambda ranks: 1 + 1 / ranks),
     "reduce_scatter": Collective(_reduce_scatter, True, lambda ranks: 1 + 1 / ranks),
-    "all_to_all": Collective(_all_to_all, True, lambda _: 2.0),
+    "all_to_all": Collective(partial(_all_to_all, skewed=False), True, lambda _: 2.0),
     "all_to_all_skewed": Collective(
-        _all_to_all_skewed, True, lambda ranks: 1 + ranks * zipf(1 << 20, ranks)[0] / (1 << 20), sampled=False
+        partial(_all_to_all, skewed=True),
+        True,
+        lambda ranks: 1 + ranks * zipf(1 << 20, ranks)[0] / (1 << 20),
+        sampled=False,
     ),
     "broadcast": Collective(_broadcast, False, lambda _: 1.0),
 }

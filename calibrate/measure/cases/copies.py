@@ -111,7 +111,7 @@ def _beside_other_way(way: str, size: int) -> Measure:
 
 def _on_numa(way: str, size: int, node: int) -> Measure:
     def measure(bench: Bench) -> Measurement:
-        with run_on_node(node), local_memory(bench.device, size) as host:
+        with numa_memory(bench.device, node, size) as host:
             return hot(_copy_with, way, host)(bench)
 
     return measure
@@ -156,25 +156,24 @@ _NODES = Path("/sys/devices/system/node")
 
 
 def cpus_of(node: int) -> set[int]:
-    """The CPUs of a NUMA node.
+    """The CPUs of a NUMA node: 0, 1, 2, 3 and 8 where Linux lists `0-3,8`.
 
     Raises:
         OSError: there is no such node.
     """
-    return set(parse_cpus((_NODES / f"node{node}" / "cpulist").read_text()))
-
-
-def parse_cpus(cpulist: str) -> Iterator[int]:
-    """0, 1, 2, 3 and 8 of `0-3,8`, as Linux writes lists of CPUs."""
-    for part in cpulist.strip().split(","):
-        if part:
-            first, _, last = part.partition("-")
-            yield from range(int(first), int(last or first) + 1)
+    cpus: set[int] = set()
+    for part in filter(None, (_NODES / f"node{node}" / "cpulist").read_text().strip().split(",")):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
 
 
 @contextmanager
-def run_on_node(node: int) -> Iterator[None]:
-    """This thread runs on the CPUs of that node, and where it ran before afterwards.
+def numa_memory(device: Device, node: int, size_bytes: int) -> Iterator[torch.Tensor]:
+    """Pinned bytes on a NUMA node, whose CPUs run this thread meanwhile: new pages lie where they are first written.
+
+    Allocators may hand out pages that were written elsewhere, and torch's threads run where they like: hence fresh
+    pages of the kernel, and one thread that writes them.
 
     Raises:
         OSError: there is no such node, or this process may use none of its CPUs.
@@ -182,22 +181,9 @@ def run_on_node(node: int) -> Iterator[None]:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus_of(node))
     try:
-        yield
+        memory = torch.frombuffer(mmap.mmap(-1, size_bytes), dtype=torch.uint8)
+        ctypes.memset(memory.data_ptr(), 1, size_bytes)
+        with device.pin(memory):
+            yield memory
     finally:
         os.sched_setaffinity(0, before)
-
-
-@contextmanager
-def local_memory(device: Device, size_bytes: int) -> Iterator[torch.Tensor]:
-    """Pinned bytes on the NUMA node where this thread runs: new pages, which lie where they are first written.
-
-    Allocators may hand out pages that were written elsewhere, and torch's threads run where they like: hence fresh
-    pages of the kernel, and one thread that writes them.
-    """
-    memory = torch.frombuffer(mmap.mmap(-1, size_bytes), dtype=torch.uint8)
-    ctypes.memset(memory.data_ptr(), 1, size_bytes)
-    device.pin(memory)
-    try:
-        yield memory
-    finally:
-        device.unpin(memory)

@@ -50,14 +50,11 @@ def cases(facts: Facts) -> Iterator[Case]:
     for weight in _grid(_GRADIENT_WEIGHTS, (256, 2048, 8192)):
         yield from (_linear_case(direction, weight, "fp16") for direction in LAYOUTS)
         yield _linear_case("forward", weight, "tf32" if facts.cuda else "fp32")  # a CPU has no tf32
-    if facts.fp8:
-        yield from _fp8_cases(_QUICK_EVERY[facts.kind])
-
-
-def _fp8_cases(quick_every: int) -> Iterator[Case]:
-    """Scaled per tensor or per row, summed fast or in full fp32; of gradients the fast ones of some weights only."""
+    if not facts.fp8:
+        return
+    # scaled per tensor or per row, summed fast or in full fp32; of gradients the fast ones of some weights only
     for index, weight in enumerate(_grid((*_SMALL_WEIGHTS, *_WEIGHTS), _FP8_TOKENS)):
-        quick = index % quick_every == 0
+        quick = index % _QUICK_EVERY[facts.kind] == 0
         for scale, fast in (("tensor", True), ("tensor", False), ("row", True)):
             yield _fp8_case("forward", weight, scale, fast, quick and fast)
     for weight in _grid(_GRADIENT_WEIGHTS, _FP8_TOKENS):
@@ -88,13 +85,7 @@ def _gemm_shape(direction: str, m: int, n: int, k: int) -> _Shape:
 
 
 def _case(
-    direction: str,
-    weight: _Shape,
-    dtype: str,
-    params: dict[str, object],
-    measure: Measure,
-    library: str,
-    quick: bool,
+    direction: str, weight: _Shape, dtype: str, params: dict[str, object], measure: Measure, library: str, quick: bool
 ) -> Case:
     rows, columns, summed = _gemm_shape(direction, *weight)
     wide = _TYPES[dtype].itemsize

@@ -30,7 +30,7 @@ from torch.nn import functional
 from ....kernels import cross_entropy, quantize, rmsnorm, swiglu
 from ..case import Case, Facts
 from ..device import Act
-from ..timing import Bench, Checked, Prepare, cold
+from ..timing import Bench, Checked, Prepare, backward_of, cold
 from .exact import SEEN, check_rows, kernels_library
 
 _BF16, _FP32, _FP8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
@@ -120,31 +120,20 @@ def residual_add(bench: Bench, rows: int, width: int) -> Act:
     return lambda: torch.add(x, y, out=into)
 
 
-def _rms_norm(bench: Bench, rows: int, width: int) -> Act:
+def _rms_norm(bench: Bench, rows: int, width: int, backward: bool) -> Act:
     x, weight = bench.rand(rows, width), bench.rand(width)
-    return lambda: functional.rms_norm(x, (width,), weight)
+    forward = lambda: functional.rms_norm(x, (width,), weight)  # noqa: E731
+    return backward_of(forward, [x, weight]) if backward else forward
 
 
-def _rms_norm_backward(bench: Bench, rows: int, width: int) -> Act:
-    x, weight = bench.rand(rows, width).requires_grad_(), bench.rand(width).requires_grad_()
-    result, dy = functional.rms_norm(x, (width,), weight), bench.rand(rows, width)
-    return lambda: torch.autograd.grad(result, (x, weight), dy, retain_graph=True)
-
-
-def _gate(x: torch.Tensor) -> torch.Tensor:
-    gate, up = x.chunk(2, dim=1)
-    return functional.silu(gate) * up
-
-
-def _swiglu(bench: Bench, rows: int, width: int) -> Act:
+def _swiglu(bench: Bench, rows: int, width: int, backward: bool) -> Act:
     x = bench.rand(rows, 2 * width)
-    return lambda: _gate(x)
 
+    def forward() -> torch.Tensor:
+        gate, up = x.chunk(2, dim=1)
+        return functional.silu(gate) * up
 
-def _swiglu_backward(bench: Bench, rows: int, width: int) -> Act:
-    x = bench.rand(rows, 2 * width).requires_grad_()
-    result, dy = _gate(x), bench.rand(rows, width)
-    return lambda: torch.autograd.grad(result, x, dy, retain_graph=True)
+    return backward_of(forward, [x]) if backward else forward
 
 
 def _fp32_accumulate(bench: Bench, rows: int, width: int) -> Act:
@@ -156,15 +145,10 @@ def _labels(bench: Bench, tokens: int, words: int) -> torch.Tensor:
     return torch.randint(0, words, (tokens,), device=bench.device.torch_device)
 
 
-def _cross_entropy(bench: Bench, tokens: int, words: int) -> Act:
+def _cross_entropy(bench: Bench, tokens: int, words: int, backward: bool) -> Act:
     logits, labels = bench.rand(tokens, words), _labels(bench, tokens, words)
-    return lambda: functional.cross_entropy(logits.float(), labels)
-
-
-def _cross_entropy_backward(bench: Bench, tokens: int, words: int) -> Act:
-    logits = bench.rand(tokens, words).requires_grad_()
-    loss = functional.cross_entropy(logits.float(), _labels(bench, tokens, words))
-    return lambda: torch.autograd.grad(loss, logits, retain_graph=True)
+    forward = lambda: functional.cross_entropy(logits.float(), labels)  # noqa: E731
+    return backward_of(forward, [logits]) if backward else forward
 
 
 def _adamw(bench: Bench, parameters: int, fused: bool) -> Act:
@@ -223,10 +207,10 @@ def _quantize_by(bench: Bench, rows: int, width: int) -> Checked:
 _KERNELS = (
     _Kernel("copy", 4, 8, _copy),
     _Kernel("residual_add", 6, 10, residual_add),
-    _Kernel("rms_norm", 4, 12, _rms_norm),
-    _Kernel("rms_norm_backward", 6, 20, _rms_norm_backward),
-    _Kernel("swiglu", 6, 12, _swiglu),
-    _Kernel("swiglu_backward", 10, 24, _swiglu_backward),
+    _Kernel("rms_norm", 4, 12, partial(_rms_norm, backward=False)),
+    _Kernel("rms_norm_backward", 6, 20, partial(_rms_norm, backward=True)),
+    _Kernel("swiglu", 6, 12, partial(_swiglu, backward=False)),
+    _Kernel("swiglu_backward", 10, 24, partial(_swiglu, backward=True)),
     _Kernel("cast", 6, 12, partial(_copy, target=_FP32), "bf16 to fp32"),
     _Kernel("cast", 6, 12, partial(_copy, source=_FP32), "fp32 to bf16"),
     _Kernel("cast_fp8", 3, 8, partial(_copy, target=_FP8), fp8=True),
@@ -238,8 +222,8 @@ _KERNELS = (
     _Kernel("quantize_by", 3, 8, _quantize_by, ours=True, fp8=True),
 )
 _LOSSES = (
-    _Kernel("cross_entropy", 2, 14, _cross_entropy),
-    _Kernel("cross_entropy_backward", 4, 20, _cross_entropy_backward),
+    _Kernel("cross_entropy", 2, 14, partial(_cross_entropy, backward=False)),
+    _Kernel("cross_entropy_backward", 4, 20, partial(_cross_entropy, backward=True)),
     _Kernel("cross_entropy_fused", 4, 10, _cross_entropy_fused, ours=True),
 )
 _OPTIMIZERS = (

@@ -32,22 +32,18 @@ def cases(facts: Facts) -> Iterator[Case]:
     for size in (1 << 12, 1 << 20, 1 << 26):
         yield _case("empty_alloc_cached", 1, on_host(_allocate, size), sample=size == 1 << 20, bytes=size)
     if facts.cuda:
-        yield from _cuda_cases()
+        for nodes in (1, 20, _NODES, 1000):
+            typical = nodes == _NODES
+            yield _case("graph_replay_issue", 1, on_host(_graph, nodes), sample=typical, nodes=nodes)
+            yield _case("graph_node", nodes, hot(_graph, nodes), sample=typical, nodes=nodes)
+        yield _case("event_pair", 1, cold(lambda _bench: lambda: None))
+        yield _case("stream_wait_event", _CALLS, hot(_ping, _CALLS), waits=_CALLS)
+        for size in (1 << 21, 1 << 26, 1 << 30):
+            measure, typical = _allocate_uncached(size), size == 1 << 26
+            yield _case("alloc_uncached", 1, measure, sample=typical, bytes=size, footprint=float(size))
     if facts.ranks > 1:
         two = tuple(rank for node in facts.nodes for rank in node)[:2]
         yield _case("collective_call", 1, _collective_call, team=two, op="all_reduce", bytes=4)
-
-
-def _cuda_cases() -> Iterator[Case]:
-    for nodes in (1, 20, _NODES, 1000):
-        typical = nodes == _NODES
-        yield _case("graph_replay_issue", 1, on_host(_graph, nodes), sample=typical, nodes=nodes)
-        yield _case("graph_node", nodes, hot(_graph, nodes), sample=typical, nodes=nodes)
-    yield _case("event_pair", 1, cold(lambda _bench: lambda: None))
-    yield _case("stream_wait_event", _CALLS, hot(_ping, _CALLS), waits=_CALLS)
-    for size in (1 << 21, 1 << 26, 1 << 30):
-        typical = size == 1 << 26
-        yield _case("alloc_uncached", 1, _allocate_uncached(size), sample=typical, bytes=size, footprint=float(size))
 
 
 def _case(

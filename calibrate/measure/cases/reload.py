@@ -5,7 +5,6 @@ what bounds many small tensors. On a CPU issuing is copying, so there only the s
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 
@@ -31,19 +30,8 @@ _SIZES = (
 _QUICK = ((200, _SMALLEST), (200, 1 << 20))
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """Unwritten tensors of equal size, and where they lie in the flattened bucket."""
-
-    flat: torch.Tensor
-    slices: list[torch.Tensor]
-    targets: list[torch.Tensor]
-
-    @classmethod
-    def allocate(cls, bench: Bench, tensors: int, elements: int, dtype: torch.dtype) -> "Bucket":
-        """So many tensors of so many elements each."""
-        flat, *targets = (bench.empty(size, dtype=dtype) for size in (tensors * elements, *[elements] * tensors))
-        return cls(flat, list(flat.split(elements)), targets)
+Way = Callable[[torch.Tensor, list[torch.Tensor], list[torch.Tensor]], Act]
+"""Makes the act for a flattened bucket, its slices, and the tensors that these go to."""
 
 
 def cases(facts: Facts) -> Iterator[Case]:
@@ -75,40 +63,42 @@ def _case(facts: Facts, way: str, tensors: int, size: int, dtype: str, on_device
     )
 
 
-def _reload(bench: Bench, way: Callable[[Bucket], Act], tensors: int, size: int, dtype: torch.dtype) -> Checked:
+def _reload(bench: Bench, way: Way, tensors: int, size: int, dtype: torch.dtype) -> Checked:
     elements = size // dtype.itemsize
-    bucket = Bucket.allocate(bench, tensors, elements, dtype)
-    results = [Stretch(target, message(0), at * elements) for at, target in enumerate(bucket.targets)]
-    return check_stretches(bench, way(bucket), [Stretch(bucket.flat, message(0))], results)
+    bucket = bench.empty(tensors * elements, dtype=dtype)
+    targets = [bench.empty(elements, dtype=dtype) for _ in range(tensors)]
+    results = [Stretch(target, message(0), at * elements) for at, target in enumerate(targets)]
+    act = way(bucket, list(bucket.split(elements)), targets)
+    return check_stretches(bench, act, [Stretch(bucket, message(0))], results)
 
 
-def _copy_per_tensor(bucket: Bucket) -> Act:
+def _copy_per_tensor(_bucket: torch.Tensor, slices: list[torch.Tensor], targets: list[torch.Tensor]) -> Act:
     """As the loaders of inference engines do, with slices at hand."""
 
     def act() -> None:
-        for target, source in zip(bucket.targets, bucket.slices, strict=True):
+        for target, source in zip(targets, slices, strict=True):
             target.copy_(source)
 
     return act
 
 
-def _slice_and_copy(bucket: Bucket) -> Act:
+def _slice_and_copy(bucket: torch.Tensor, _slices: list[torch.Tensor], targets: list[torch.Tensor]) -> Act:
     """The same with slices yet to be made."""
-    elements = len(bucket.targets[0])
+    elements = len(targets[0])
 
     def act() -> None:
-        for at, target in enumerate(bucket.targets):
-            target.copy_(bucket.flat[at * elements : (at + 1) * elements])
+        for at, target in enumerate(targets):
+            target.copy_(bucket[at * elements : (at + 1) * elements])
 
     return act
 
 
-_WAYS: dict[str, Callable[[Bucket], Act]] = {
+_WAYS: dict[str, Way] = {
     "copy_per_tensor": _copy_per_tensor,
     "slice_and_copy": _slice_and_copy,
-    "foreach_copy": lambda bucket: lambda: torch._foreach_copy_(bucket.targets, bucket.slices),
-    "scatter": lambda bucket: Scatter(bucket.flat, bucket.targets).scatter,
-    "scatter_with_table": lambda bucket: lambda: Scatter(bucket.flat, bucket.targets).scatter(),  # targets anew
+    "foreach_copy": lambda _bucket, slices, targets: lambda: torch._foreach_copy_(targets, slices),
+    "scatter": lambda bucket, _slices, targets: Scatter(bucket, targets).scatter,
+    "scatter_with_table": lambda bucket, _slices, targets: lambda: Scatter(bucket, targets).scatter(),  # new targets
 }
 
 _HOST_ONLY = ("slice_and_copy", "scatter_with_table")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from ..case import Case, Facts
-from ..telemetry import Sampler, Telemetry
+from ..telemetry import Telemetry, sample
 from ..timing import Bench, Measurement, warm_up
 from .gemm import linear
 
@@ -37,10 +37,11 @@ def _gemms(bench: Bench, m: int, lasts_s: float) -> Measurement:
     inner = max(round(_SAMPLE_S / one_s), 1)
     samples: list[float] = []
     ended: list[float] = []
-    with Sampler(Telemetry.of_device(bench.device.torch_device)) as sampler:
+    with sample(Telemetry.of_device(bench.device.torch_device)) as readings:
         start = time.monotonic()
         while time.monotonic() - start < lasts_s:
             samples += bench.device.times(act, 1, inner, False, 0.0)  # nothing held: launches are far ahead
             ended.append(time.monotonic() - start)
-    more = {"acts_per_sample": inner, "ended_s": ended, "telemetry": sampler.readings_since(start)}
+    telemetry = [{**reading, "at_s": reading["at_s"] - start} for reading in readings]
+    more = {"acts_per_sample": inner, "ended_s": ended, "telemetry": telemetry}
     return Measurement(tuple(samples), more=more)

@@ -82,8 +82,13 @@ def test_a_launch_for_all_tensors_counts_once():
 def test_tensors_of_8_bits_are_of_8_bits():
     (case,) = [case for case in reload.cases(ALONE) if case.name == "foreach_copy" and case.params["dtype"] == "uint8"]
     assert case.params["bytes"] == 7168 * 2048
-    bucket = reload.Bucket.allocate(Bench(CpuDevice(), 1e-5), 3, 10, torch.uint8)
-    assert {part.dtype for part in (bucket.flat, *bucket.slices, *bucket.targets)} == {torch.uint8}
+    seen = []
+
+    def way(bucket, slices, targets):
+        seen.extend([bucket, *slices, *targets])
+
+    reload._reload(Bench(CpuDevice(), 1e-5), way, 3, 10, torch.uint8)
+    assert {(part.dtype, len(part)) for part in seen} == {(torch.uint8, 30), (torch.uint8, 10)}
 
 
 def test_a_launch_that_forgets_the_last_tensor_is_wrong_there(monkeypatch):
@@ -102,27 +107,24 @@ def test_cases_run_with_streams_and_events(family, monkeypatch):
     assert {case.measure(bench).wrong for case in cheap.values()} == {0}
 
 
-@pytest.mark.parametrize(("text", "cpus"), [("0-3,8\n", [0, 1, 2, 3, 8]), ("5", [5]), ("\n", [])])
-def test_lists_of_cpus_as_linux_writes_them(text, cpus):
-    assert list(copies.parse_cpus(text)) == cpus
+@pytest.mark.parametrize(("text", "cpus"), [("0-3,8\n", {0, 1, 2, 3, 8}), ("5", {5}), ("\n", set())])
+def test_cpus_of_a_node_come_from_sysfs(monkeypatch, tmp_path, text, cpus):
+    (tmp_path / "node1").mkdir()
+    (tmp_path / "node1" / "cpulist").write_text(text)
+    monkeypatch.setattr(copies, "_NODES", tmp_path)
+    assert copies.cpus_of(1) == cpus
+    with pytest.raises(OSError, match="node0"):
+        copies.cpus_of(0)
 
 
 def test_a_thread_runs_on_a_node_and_then_where_it_did(monkeypatch):
     before = os.sched_getaffinity(0)
     one = {min(before)}
     monkeypatch.setattr(copies, "cpus_of", lambda _node: one)
-    with copies.run_on_node(0):
+    with copies.numa_memory(CpuDevice(), 0, 16) as memory:
         assert os.sched_getaffinity(0) == one
+        assert memory.tolist() == [1] * 16
     assert os.sched_getaffinity(0) == before
-
-
-def test_cpus_of_a_node_come_from_sysfs(monkeypatch, tmp_path):
-    (tmp_path / "node1").mkdir()
-    (tmp_path / "node1" / "cpulist").write_text("4-5\n")
-    monkeypatch.setattr(copies, "_NODES", tmp_path)
-    assert copies.cpus_of(1) == {4, 5}
-    with pytest.raises(OSError, match="node0"):
-        copies.cpus_of(0)
 
 
 def test_memory_is_pinned_while_it_is_used_and_no_longer(monkeypatch):
@@ -132,7 +134,8 @@ def test_memory_is_pinned_while_it_is_used_and_no_longer(monkeypatch):
     monkeypatch.setattr(torch.cuda, "check_error", lambda code: calls.append(("check", code)))
     device = object.__new__(CudaDevice)
     monkeypatch.setattr(device, "synchronize", lambda: calls.append(("synchronize",)), raising=False)
-    with copies.local_memory(device, 8192) as memory:
+    monkeypatch.setattr(copies, "cpus_of", lambda _node: os.sched_getaffinity(0))
+    with copies.numa_memory(device, 0, 8192) as memory:
         assert memory.tolist() == [1] * 8192
         address = memory.data_ptr()
     assert calls == [

@@ -1,8 +1,11 @@
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from runcast.calibrate.measure import show
-from runcast.calibrate.measure.show import bandwidths, rates, table
+from runcast.calibrate.measure.show import bandwidths, rates, spread, spread_word, table
 from runcast.simulator.profile.forms.collective import BUS_FACTOR
 
 
@@ -75,3 +78,18 @@ def test_the_verb_prints_the_table_or_one_line(tmp_path, capsys, flags, code, to
     said = capsys.readouterr()
     assert told in (said.err if code else said.out)
     assert len((said.err or said.out).splitlines()) == (1 if code else 2)
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=50))
+def test_spread_is_the_middle_half_over_the_median(samples):
+    low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
+    assert spread(samples) == pytest.approx((high - low) / middle)
+    assert spread([80, 90, 100, 110, 120]) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("samples", "told"),
+    [([1.0], ""), ([95, 100, 105], ""), ([90, 100, 110], ""), ([80, 100, 120], "wide"), ([50, 100, 150], "very wide")],
+)
+def test_wide_from_a_tenth_and_very_wide_from_a_quarter(samples, told):
+    assert spread_word(samples) == told
