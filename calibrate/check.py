@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from ..simulator.answers.validate import errors_by, predict_samples
+from ..simulator.answers.validate import predict_samples, scores_by
 from ..simulator.base.errors import UserError, fault
 from ..simulator.formats.samples import Samples
 from ..simulator.profile import Model, Profile
@@ -48,7 +48,8 @@ def _table(profile: Profile, scored: pd.DataFrame) -> pd.DataFrame:
     starts, names = zip(*(_band(profile, *row) for row in _keys(scored)), strict=True)
     banded = scored.assign(start=starts, band=names)
     ordered = banded.sort_values(["cost_class", "predicted_as", "start"], kind="stable")
-    table = errors_by(ordered, ["cost_class", "predicted_as", "band"])[list(_COLUMNS)].rename(columns=_COLUMNS)
+    rows = scores_by(ordered, ["cost_class", "predicted_as", "band"])
+    table = pd.DataFrame(rows)[list(_COLUMNS)].rename(columns=_COLUMNS)
     for column in _COLUMNS.values():
         if column.endswith("%"):
             table[column] = (table[column].astype(float) * 100).round(1)

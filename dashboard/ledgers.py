@@ -14,21 +14,23 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ..simulator.answers.validate.ledger import SCORES, UpdateLedger, read_ledger
-from ..simulator.answers.validate.steps import StepLedger, restored, shipped
-from ..simulator.answers.validate.steps.families import ERRORS, inside, known_of
-from ..simulator.answers.validate.steps.families import FAMILIES as STEP_FAMILIES
-from ..simulator.answers.validate.summary import count, coverage, of_errors, verdict
+from ..simulator.answers.validate.scores import count_held, coverage, error_scores, inside
+from ..simulator.answers.validate.steps import StepLedger, restore, shipped
+from ..simulator.answers.validate.steps.ledger import ERRORS, known_reason
+from ..simulator.answers.validate.steps.ledger import FAMILIES as STEP_FAMILIES
+from ..simulator.answers.validate.updates import ERRORS as UPDATE_ERRORS
+from ..simulator.answers.validate.updates import UpdateLedger, read_ledger
 from ..simulator.base.errors import UserError
 from ..simulator.base.files import read_toml
 from ..simulator.formats.samples import read_table
+from ..simulator.runner import InProcess
 
 if TYPE_CHECKING:
     import pandas as pd
 
 STEPS, UPDATES = "train_step", "weight_update"
 KINDS = {STEPS: "Training steps", UPDATES: "Weight updates"}
-LEFT_OUT: Mapping[str, Mapping[str, str]] = {STEPS: ERRORS, UPDATES: SCORES}
+LEFT_OUT: Mapping[str, Mapping[str, str]] = {STEPS: ERRORS, UPDATES: UPDATE_ERRORS}
 """Columns of signed errors by kind of ledger, and what they are; the first is that of predictions as shipped."""
 
 FAMILIES: Mapping[str, Mapping[str, str]] = {
@@ -78,7 +80,7 @@ class Simulating:
 
 def _simulate(tell: Connection) -> None:
     os.nice(10)
-    tell.send(read_ledger(watch=lambda done, total: tell.send(Far(done, total))))
+    tell.send(read_ledger(runner=InProcess(), watch=lambda done, total: tell.send(Far(done, total))))
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Ledgers:
 
     @cached_property
     def _steps(self) -> StepLedger:
-        return restored(shipped().with_name("training_predictions.csv"))
+        return restore(shipped().with_name("training_predictions.csv"))
 
     @cached_property
     def _known(self) -> "pd.Series[str]":
@@ -99,7 +101,7 @@ class Ledgers:
 
         words = read_toml(shipped().with_suffix(".toml"))
         rows = self._steps.scored
-        told = [known_of(row, words) for row in rows[["id", *STEP_FAMILIES]].to_dict("records")]
+        told = [known_reason(row, words) for row in rows[["id", *STEP_FAMILIES]].to_dict("records")]
         return pd.Series(told, rows.index)
 
     def rows(self, kind: str, column: str) -> "pd.DataFrame | Far":
@@ -138,7 +140,7 @@ def step_rows(scored: "pd.DataFrame", column: str) -> "pd.DataFrame":
     """Training steps that have this error; seconds as they would have been predicted."""
     rows = scored[scored[column].notna()]
     predicted_s = rows["predicted_s"] if column == "error" else rows["measured_s"] * (1 + rows[column])
-    return rows.assign(predicted_s=predicted_s, error=rows[column], inside=inside(rows, column))
+    return rows.assign(predicted_s=predicted_s, error=rows[column], inside=inside(rows, column, "measured_s"))
 
 
 def update_rows(ledger: UpdateLedger, column: str) -> "pd.DataFrame":
@@ -170,9 +172,10 @@ def worst_first(rows: "pd.DataFrame") -> "pd.DataFrame":
 
 def scores(rows: "pd.DataFrame") -> dict[str, Any]:
     """Rows, median, p90 and bias as fractions, and how many intervals `held` of those `held_of` that are known."""
-    held, known = count(rows["inside"])
-    told = {"held": held, "held_of": known, "coverage": coverage(held, known), "verdict": verdict(held, known)}
-    return {"rows": len(rows), **of_errors(rows["error"]), **told}
+    held = count_held(rows["inside"])
+    told = {"held": held["held"], "held_of": held["held_of"], "verdict": held["confidence"]}
+    shown = coverage(held["held"], held["held_of"])
+    return {"rows": len(rows), **error_scores(rows["error"]), **told, "coverage": shown}
 
 
 def scores_by(rows: "pd.DataFrame", family: str) -> "pd.DataFrame":

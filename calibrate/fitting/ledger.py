@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.answers.validate.updates import Case, free_in_ledger, read_cases
+from ...simulator.answers.validate.updates import UpdateCase, free_in_ledger, read_cases
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
 from ...simulator.profile import Parameter, load_stack, stack_chain
@@ -57,7 +57,9 @@ def free_parameters(wanted: Mapping[str, Sequence[str]]) -> tuple[Free, tuple[Pa
     return free, tuple(priors[stack][name] for stack, name in free)
 
 
-def fit(cases: Sequence[Case], chains: Mapping[str, Sequence[str]], wanted: Mapping[str, Sequence[str]]) -> Fitted:
+def fit(
+    cases: Sequence[UpdateCase], chains: Mapping[str, Sequence[str]], wanted: Mapping[str, Sequence[str]]
+) -> Fitted:
     """Fit all free parameters to all cases; `chains` are the stacks that each stack rests on, itself first."""
     free, priors = free_parameters(wanted)
     spread = np.array([prior.spread for prior in priors])
@@ -70,7 +72,7 @@ def fit(cases: Sequence[Case], chains: Mapping[str, Sequence[str]], wanted: Mapp
 
 
 def left_out(
-    cases: Sequence[Case], chains: Mapping[str, Sequence[str]], found: Fitted, groups: Sequence[str]
+    cases: Sequence[UpdateCase], chains: Mapping[str, Sequence[str]], found: Fitted, groups: Sequence[str]
 ) -> Floats:
     """Predicted over measured, less one, of each row with all rows of its group out of the fit.
 
@@ -90,7 +92,7 @@ def left_out(
 
 
 def _linear(
-    cases: Sequence[Case], chains: Mapping[str, Sequence[str]], free: Free, priors: Sequence[Parameter], u: Floats
+    cases: Sequence[UpdateCase], chains: Mapping[str, Sequence[str]], free: Free, priors: Sequence[Parameter], u: Floats
 ) -> tuple[Floats, Floats]:
     """Log error of each row, and its derivative by each free parameter."""
     error = np.array([_log_error(case, chains, free, priors, u) for case in cases])
@@ -110,7 +112,7 @@ def _nearest(chain: Sequence[str], name: str, free: Free) -> str | None:
 
 
 def _log_error(
-    case: Case, chains: Mapping[str, Sequence[str]], free: Free, priors: Sequence[Parameter], u: Floats
+    case: UpdateCase, chains: Mapping[str, Sequence[str]], free: Free, priors: Sequence[Parameter], u: Floats
 ) -> float:
     answer = case.answer(_values(free, priors, u, chains[case.stack]))
     return float(np.log(answer.seconds / case.seconds))
@@ -183,7 +185,7 @@ def fit_ledger(path: Path) -> dict[str, Any]:
 
 
 def _entries(
-    cases: Sequence[Case], chains: Mapping[str, Sequence[str]], found: Fitted
+    cases: Sequence[UpdateCase], chains: Mapping[str, Sequence[str]], found: Fitted
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Each fitted parameter as a stack file has it; its source says what it was before and which rows moved it."""
     entries: dict[str, dict[str, dict[str, Any]]] = {}

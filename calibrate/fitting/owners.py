@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...simulator.answers.validate.steps import Case
+from ...simulator.answers.validate.steps import StepCase
 from ...simulator.profile import (
     SIBLING_WIDER,
     Parameter,
@@ -26,7 +26,7 @@ class Owner:
     """
 
     table: str
-    of_case: Callable[[Case], str]
+    of_case: Callable[[StepCase], str]
     load: Callable[..., Profile]
     own: bool = True
 

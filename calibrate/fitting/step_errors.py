@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from ...simulator.answers.validate.steps import Case
+from ...simulator.answers.validate.steps import StepCase
 from ...simulator.answers.validate.steps.pairs import OUTCOMES
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest, read_json
@@ -47,7 +47,7 @@ class Slopes:
     `error` is ln(predicted / measured), `others` the variance of what neither factors nor widths say.
     """
 
-    cases: Sequence[Case]
+    cases: Sequence[StepCase]
     terms: Sequence[Sequence[Term]]
     keys: Sequence[Key]
     by_phase: Floats
@@ -94,7 +94,7 @@ def fit_of(slopes: Slopes, kept: Bools, apart: Mapping[str, float]) -> Fit:
     return Fit(covariance, {key: at for at, key in enumerate(keys)}, apart, frozenset(heard))
 
 
-def _heads(case: Case) -> tuple[str, ...]:
+def _heads(case: StepCase) -> tuple[str, ...]:
     return (*(owner.of_case(case) for owner in OWNERS), *(device.name for device in case.resolved.devices))
 
 
@@ -225,7 +225,7 @@ def _content(
     }  # fmt: skip
 
 
-def run_to_run(cases: Sequence[Case]) -> tuple[float, int]:
+def run_to_run(cases: Sequence[StepCase]) -> tuple[float, int]:
     """Standard deviation of ln(seconds) among rows of equal configuration, and how many rows those are.
 
     All that rows say is compared, source and release included, but for what came out. Pooled over configurations, each
@@ -233,7 +233,7 @@ def run_to_run(cases: Sequence[Case]) -> tuple[float, int]:
     """
     alike: dict[tuple[tuple[str, str], ...], list[float]] = {}
     for case in cases:
-        said = tuple((name, value) for name, value in case.cells.values.items() if name not in OUTCOMES)
+        said = tuple((name, value) for name, value in case.cells.items() if name not in OUTCOMES)
         alike.setdefault(said, []).append(float(np.log(case.cells.number("iter_time_s"))))
     repeated = [np.array(logs) for logs in alike.values() if len(logs) > 1]
     freedom = sum(len(logs) - 1 for logs in repeated)

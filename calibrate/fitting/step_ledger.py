@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ...simulator.answers.validate.steps import Answer, Case, read_cases
+from ...simulator.answers.validate.steps import Answer, StepCase, read_cases
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
 from .ledger import NU
 from .owners import OWNERS, owner_of, statements
 from .steps import SIGMA, SMALL, Design, Floats, Rows
 
-_mine: dict[str, Case] = {}  # by key, of a process of the crew: a worker's only memory between two calls
+_mine: dict[str, StepCase] = {}  # by key, of a process of the crew: a worker's only memory between two calls
 
 
 class Crew:
@@ -65,7 +65,7 @@ _MOST_CHANGE = 1.0
 _FOLLOWS = "no training step of the ledger moves it by itself: what is stated, times what those moved that it rests on"
 
 
-def usable(path: Path) -> list[Case]:
+def usable(path: Path) -> list[StepCase]:
     """The rows with a time and a scenario that fits.
 
     Raises:
@@ -77,7 +77,7 @@ def usable(path: Path) -> list[Case]:
     return found
 
 
-def _fits(case: Case) -> bool:
+def _fits(case: StepCase) -> bool:
     try:
         return bool(case.resolved.plan)
     except UserError:
@@ -140,7 +140,7 @@ def _without(design: Design, crew: Crew, rows: Rows, groups: Sequence[object]) -
     return np.array([answers[row].seconds for row in range(len(groups))]) / design.measured - 1
 
 
-def groups_of(cases: Sequence[Case]) -> dict[str, list[object]]:
+def groups_of(cases: Sequence[StepCase]) -> dict[str, list[object]]:
     """What is left out together, by what it is called: folds of (model, GPU, stack) groups, frameworks, sources."""
     keys = [(case.cells.text("model"), case.cells.text("gpu"), case.stack) for case in cases]
     distinct = list(dict.fromkeys(keys))

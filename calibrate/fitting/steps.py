@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.answers.validate.steps import Case
+from ...simulator.answers.validate.steps import StepCase
 from ...simulator.costs import OF_LAYERS, PHASES, PRODUCT_TYPE
 from ...simulator.profile import FACTORS, Parameter
 from .ledger import deviations, least_squares, student_weights
@@ -98,7 +98,7 @@ class Rows:
 class Design:
     """Which free parameters stand behind which phase of which row."""
 
-    def __init__(self, cases: Sequence[Case]):
+    def __init__(self, cases: Sequence[StepCase]):
         self.cases = cases
         self.measured = np.array([case.cells.number("iter_time_s") for case in cases])
         self._index: dict[tuple[str, str], int] = {}
@@ -115,7 +115,7 @@ class Design:
         many = np.array([sources.count(source) for source in sources], np.float64)
         return (many / np.median(many)) ** SOURCE_POWER
 
-    def _terms(self, row: int, case: Case) -> Iterator[Term]:
+    def _terms(self, row: int, case: StepCase) -> Iterator[Term]:
         chain = SOFTWARE.bases(case.stack)
         for phase in FACTORS:
             name = f"time_factor.{phase}"
@@ -133,7 +133,7 @@ class Design:
         if of := ARCHITECTURE.of_case(case):
             yield from ((row, PHASES.index(phase), self._at(of, _ARCHITECTURE), 1.0) for phase in OF_LAYERS)
 
-    def _of_device(self, row: int, case: Case) -> Iterator[Term]:
+    def _of_device(self, row: int, case: StepCase) -> Iterator[Term]:
         own = self._type(case)
         moved = [("gemm", _RATE + own, -1.0), ("experts", _RATE + own, -1.0), ("experts", _GROUPED, -1.0)]
         if own:
@@ -146,7 +146,7 @@ class Design:
         for device in siblings(case.resolved.profile_name):
             yield from ((row, PHASES.index(phase), self._at(device, _CLOCK), -1.0) for phase in ("gemm", "experts"))
 
-    def _of_network(self, row: int, case: Case, far: Sequence[str]) -> Iterator[Term]:
+    def _of_network(self, row: int, case: StepCase, far: Sequence[str]) -> Iterator[Term]:
         """What a message takes, on other networks than the profile was measured on."""
         for name in (_MESSAGE, _STEP):
             if name in case.resolved.networks.differing:
@@ -154,7 +154,7 @@ class Design:
                     yield from ((row, PHASES.index(phase), self._at(kind, name), 0.2) for phase in far)
 
     @staticmethod
-    def _type(case: Case) -> str:
+    def _type(case: StepCase) -> str:
         computed = case.resolved.scenario.precision.compute
         kept = PRODUCT_TYPE.get(computed, computed)
         return f".{kept}" if kept in _OWN_RATE else ""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...simulator.answers.validate.beside import NOT_FITTED, scored
+from ...simulator.answers.validate.samples import NOT_FITTED, score_samples
 from ...simulator.figures import Section, write_html
 from ...simulator.figures.profile import IN_SAMPLE, predicted_lines, residual_bands, scored_samples
 from ...simulator.figures.profile_lines import FAMILIES, bands, lines, models_of, size_axis
@@ -71,7 +71,7 @@ def _predicted(profile: Profile) -> Section:
 
 
 def _measured(profile: Profile, samples: Samples) -> Section:
-    points = scored(profile, samples)
+    points = score_samples(profile, samples)
     if points.empty:
         return Section("Measured against predicted", ["No row of the given samples can be predicted by this profile."])
     left_out = len(samples) - len(points)

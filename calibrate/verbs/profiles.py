@@ -206,7 +206,7 @@ def check(
     library: Annotated[str | None, typer.Option(help="Score this library's models, not each row's own.")] = None,
 ) -> None:
     """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
-    from ...simulator.answers.validate.validation import fitted_on
+    from ...simulator.answers.validate.samples import fitted_to
     from ...simulator.base.errors import UserError
     from ...simulator.base.files import digest
     from ...simulator.formats.samples import read_samples
@@ -220,7 +220,7 @@ def check(
         raise UserError(f"profile {loaded.name}: none of the samples could be scored")
     _print(table)
     for path in samples:
-        if of := fitted_on(loaded, digest(path)):
+        if of := fitted_to(loaded, digest(path)):
             typer.echo(f"in-sample: profile {of.name} was fitted on {path}: these errors are no check of it")
 
 

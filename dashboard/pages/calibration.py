@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from dash import Dash, Input, Output, dcc, html
 
-from ...simulator.answers.validate.beside import scored
+from ...simulator.answers.validate import score_samples
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.figures.profile import factor_dots, predicted_lines, residual_bands, scored_samples
@@ -159,7 +159,7 @@ def _figure(caption: str, figure: Any) -> "list[Component]":
 def _beside(profile: Profile, kind: str, library: Library) -> "list[Component]":
     """Samples of the data folder beside the fit."""
     samples = library.samples()
-    points = None if samples is None else scored(profile, samples)
+    points = None if samples is None else score_samples(profile, samples)
     mine = None if points is None else points[points["kind"] == kind]
     caption = f"{kind}: measured against predicted"
     if mine is None or mine.empty:

@@ -72,6 +72,11 @@ def _split(value: Any, allowed: str) -> tuple[float, str]:
     return float(value), ""
 
 
+def parse_share(text: str) -> float:
+    """`5%` or `0.05` as a number; a ValueError if it is neither."""
+    return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+
+
 def times(quantity: Any, factor: float) -> str | int | float:
     """A quantity, as text with its unit or as a bare number, multiplied; a whole number stays one.
 

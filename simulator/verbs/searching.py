@@ -39,18 +39,24 @@ def search(
 
     Exits with 1 where no plan fits, and with 130 where Ctrl-C ended it.
     """
-    from ..answers.search import read_share, read_wanted, search_file
+    from ..answers.search import read_wanted, search_file
     from ..answers.search.outputs import check_folder, write_files
     from ..answers.search.text import lines
+    from ..base.errors import UserError, fault
+    from ..base.units import parse_share
     from .progress import show_progress
 
+    try:
+        headroom = parse_share(memory_headroom)
+    except ValueError:
+        raise UserError(fault("--memory-headroom", "", memory_headroom, "expected a share, such as 5%")) from None
     wanted = read_wanted(schedules, vary or (), fix or (), uneven)
     if out is not None:
         check_folder(out)
     with show_progress("plans") as show:
         found = search_file(
             scenario, changes or (), gpus=gpus, objective=objective, budget=budget, wanted=wanted,
-            headroom=read_share(memory_headroom), check=check, workers=workers, seed=seed, most=screen,
+            headroom=headroom, check=check, workers=workers, seed=seed, most=screen,
             watch=lambda progress: show(progress.phase, progress.done, progress.total, _best(progress)),
         )  # fmt: skip
     for line in lines(found):

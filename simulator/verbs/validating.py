@@ -1,9 +1,12 @@
 """`runcast validate`: predictions beside measurements."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from ..base.errors import UserError
 
 
 def validate(
@@ -38,19 +41,72 @@ def validate(
     Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
     """
     from ..answers.simulate.outputs import Outputs, json_text
-    from ..answers.validate import Comparison, check_outputs, check_predicted, hold_against
     from ..base.files import write_by_suffix
 
     outputs = Outputs(json=json, csv=csv)
     outputs.check()
     for given in filter(None, (rows, against)):
-        check_outputs(given, csv, json)
-    found, lines = hold_against(kind, rows, profile, csv is not None, against, tolerance)
+        if any(output.resolve() == given.resolve() for output in outputs.files):
+            raise UserError(f"{given}: is a file that is read; it is not written over")
+    if kind in _LEDGERS and profile is not None:
+        raise UserError(f"--profile: does not go with --kind {kind}: each row's device has its own")
+    if against is not None and kind != "train_step":
+        raise UserError("--against: goes with --kind train_step only")
+    if tolerance is not None and against is None:
+        raise UserError("--tolerance: goes with --against only")
+    if kind in _LEDGERS:
+        found, lines, ledger = _read_ledger(kind, rows, against, tolerance)
+    else:
+        found, lines = _validate(kind, rows, profile, csv is not None)
+        ledger = found
     text = json_text(found.to_json())
     if csv is not None:
         write_by_suffix(csv, found.to_csv())
     outputs.write_json(text)
     outputs.tell(text, lines)
-    check_predicted(found)
-    if isinstance(found, Comparison) and found.moved:
+    if not ledger.predicted:
+        line, reason = next(iter(ledger.reasons.items()))
+        raise UserError(f"{ledger.path}: no row can be predicted; line {line}: {reason}")
+    if against is not None and found.moved:
         raise typer.Exit(1)
+
+
+_LEDGERS = ("weight_update", "train_step")
+
+
+def _read_ledger(
+    kind: str, rows: Path | None, against: Path | None, tolerance: str | None
+) -> "tuple[Any, Iterator[str], Any]":
+    """What to write, its lines, and the ledger itself."""
+    from ..answers.validate import read_ledger, read_step_ledger, updates
+    from ..answers.validate.steps import text
+    from ..answers.validate.steps.gate import TOLERANCE, Comparison, read_gate
+    from .progress import show_progress
+
+    gate = None if against is None else read_gate(against, tolerance or TOLERANCE)  # before minutes of predicting
+    with show_progress("rows predicted", lines=False) as show:
+
+        def watch(done: int, total: int) -> None:
+            show("", done, total, "")
+
+        if kind == "weight_update":
+            ledger = read_ledger(rows, watch=watch)
+            return ledger, updates.lines(ledger), ledger
+        steps = read_step_ledger(rows, watch=watch)
+    if gate is None:
+        return steps, text.lines(steps), steps
+    comparison = Comparison(gate, steps)
+    return comparison, comparison.lines(), steps
+
+
+def _validate(kind: str, rows: Path | None, profile: str | None, to_csv: bool) -> "tuple[Any, Iterator[str]]":
+    from ..answers.validate import KINDS, lines, validate
+    from ..base.errors import unknown
+
+    if kind not in KINDS:
+        raise unknown("--kind", "", kind, [*_LEDGERS, *KINDS])
+    if rows is None:
+        needed = f"--kind {kind} needs a table of measurements; only {' and '.join(_LEDGERS)} ship one"
+        raise UserError(f"--rows: {needed}")
+    found = validate(rows, kind, profile, to_csv=to_csv)
+    return found, lines(found)

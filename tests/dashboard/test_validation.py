@@ -11,14 +11,14 @@ from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, Si
 from runcast.dashboard.pages.validation import Shown, draw, records
 from runcast.dashboard.question import choices_of
 from runcast.simulator.answers.validate import UpdateLedger
-from runcast.simulator.answers.validate.steps import restored, shipped
+from runcast.simulator.answers.validate.steps import restore, shipped
 from runcast.simulator.answers.validate.updates import shipped as shipped_updates
 from runcast.simulator.base.errors import UserError
 
 
 @pytest.fixture(scope="module")
 def steps():
-    return restored(shipped().with_name("training_predictions.csv"))
+    return restore(shipped().with_name("training_predictions.csv"))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """docs/weight-update-ledger.md as it must be: `make ledger` writes it, test_ledger_page compares it."""
 
-from runcast.simulator.answers.validate.ledger import read_ledger
-from runcast.simulator.answers.validate.ledger_text import markdown
+from runcast.simulator.answers.validate.updates import markdown, read_ledger
 
 HEAD = """# The ledger of weight updates
 

@@ -1,8 +1,8 @@
 """The page of the ledger of training steps is what its predictions say."""
 
 import pytest
-from runcast.simulator.answers.validate.steps import read_cases, restored, shipped
-from runcast.simulator.answers.validate.steps.families import known_of, scores_by_family
+from runcast.simulator.answers.validate.steps import read_cases, restore, shipped
+from runcast.simulator.answers.validate.steps.ledger import known_reason, scores_by_family
 from runcast.simulator.base.files import digest, read_json, read_toml
 
 from .training_ledger_page import GOLDEN, PAGE, goals, misses, page, svg, training_ledger
@@ -19,13 +19,13 @@ def ledger(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "predictions.csv"
     head = "id,predicted_s,interval_low_s,interval_high_s,predicted_gib,reason"
     path.write_text("\n".join([head, f"{first.key},,,,,too little", *lines]) + "\n")
-    return restored(path)
+    return restore(path)
 
 
 def test_the_page_is_what_is_kept():
     if not (GOLDEN.is_file() and PAGE.is_file()):
         pytest.skip(f"{GOLDEN.name} or {PAGE.name} is not there: make ledger writes them")
-    assert PAGE.read_text() == page(restored(GOLDEN))
+    assert PAGE.read_text() == page(restore(GOLDEN))
 
 
 def test_every_part_is_on_the_page(ledger):
@@ -72,11 +72,11 @@ def test_families_are_held_to_the_goal_of_their_kind(ledger):
     [("a", "why"), ("b", ""), ("stack=nanotron", "why"), ("stack=nanotron, pattern=tp", ""), ("pattern=dp", "why")],
 )
 def test_what_is_known_is_of_a_row_or_of_its_families(key, known):
-    assert known_of(NAMED, {"contradicts": {}, "known": {key: "why"}}) == known
+    assert known_reason(NAMED, {"contradicts": {}, "known": {key: "why"}}) == known
 
 
 def test_a_row_that_contradicts_its_neighbours_says_how():
-    assert known_of(NAMED, {"contradicts": {"a": "1 and 2"}, "known": {}}) == "contradicts its neighbours: 1 and 2"
+    assert known_reason(NAMED, {"contradicts": {"a": "1 and 2"}, "known": {}}) == "contradicts its neighbours: 1 and 2"
 
 
 def test_what_is_known_is_of_rows_and_families_that_exist(ledger):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runcast.simulator.answers.validate.steps import restored
+from runcast.simulator.answers.validate.steps import restore
 
 from .uncertainty_page import GOLDEN, PAGE, page
 
@@ -27,6 +27,6 @@ def test_the_command_prints_what_the_page_shows():
 
 def test_intervals_hold_about_nine_of_ten_rows_with_their_group_left_out():
     """The widths were estimated for that; of steps that the fit has seen they hold no less."""
-    scores = restored(GOLDEN).summary.query("family == 'all'").set_index("errors")["interval_coverage"]
+    scores = restore(GOLDEN).summary.query("family == 'all'").set_index("errors")["interval_coverage"]
     assert scores["group left out"] == pytest.approx(0.9, abs=0.01)
     assert scores["as shipped"] >= scores["group left out"]

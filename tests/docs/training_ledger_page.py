@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from runcast.simulator.answers.validate.steps import StepLedger, restored, shipped
-from runcast.simulator.answers.validate.steps import ledger_text as text
-from runcast.simulator.answers.validate.steps.families import FAMILIES, known_of
+from runcast.simulator.answers.validate.steps import StepLedger, restore, shipped, text
+from runcast.simulator.answers.validate.steps.ledger import FAMILIES, known_reason
 from runcast.simulator.answers.validate.steps.pairs import scores_of_pairs
 from runcast.simulator.base.files import read_toml, write_atomic
 from runcast.simulator.figures.page import png_browser
@@ -264,7 +263,7 @@ def _memory(ledger: StepLedger) -> Iterator[str]:
 def _worst(ledger: StepLedger, words: Mapping[str, Any]) -> Iterator[str]:
     yield f"## The {text.MOST_ROWS} rows that are furthest off\n"
     rows = ledger.worst_first.head(text.MOST_ROWS)
-    told = [known_of(row, words) for row in rows.to_dict("records")]
+    told = [known_reason(row, words) for row in rows.to_dict("records")]
     yield from (*text.markdown(rows.assign(known=told), {**text.ROWS, "known": ("known", "text")}), "")
 
 
@@ -276,7 +275,7 @@ def _contradicting(ledger: StepLedger, reasons: Mapping[str, str]) -> Iterator[s
 
 def _not_predicted(ledger: StepLedger) -> Iterator[str]:
     yield "## Rows that are not predicted, or not scored\n"
-    yield from (f"- {reason}" for reason in text.reasons(ledger))
+    yield from (f"- {reason}" for reason in ledger.why_not())
     for line in ledger.table[ledger.table["error"].isna()]["line"]:
         yield f"- line {line}: its time is not told; predicted, not scored"
     yield ""
@@ -284,8 +283,8 @@ def _not_predicted(ledger: StepLedger) -> Iterator[str]:
 
 def main(predictions: Path) -> None:
     """Keep the predictions, and write the page and the figure that are made of them."""
-    write_atomic(GOLDEN, restored(predictions).predictions())
-    ledger = restored(GOLDEN)
+    write_atomic(GOLDEN, restore(predictions).predictions())
+    ledger = restore(GOLDEN)
     write_atomic(PAGE, page(ledger).encode())
     figure = training_ledger(ledger.scored, "Training steps, predicted over measured", f"{len(ledger.scored):,} rows")
     write_atomic(FIGURE, svg(figure))

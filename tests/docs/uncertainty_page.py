@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from runcast.simulator.answers.validate.ledger import read_ledger
-from runcast.simulator.answers.validate.steps import ledger_text as text
-from runcast.simulator.answers.validate.steps import restored, shipped
+from runcast.simulator.answers.validate.steps import restore, shipped, text
+from runcast.simulator.answers.validate.updates import read_ledger
 from runcast.simulator.base.files import write_atomic
 from runcast.simulator.uncertainty import shipped_fit
 
@@ -36,7 +35,7 @@ def apart() -> Iterator[str]:
 
 def steps() -> Iterator[str]:
     """Coverage of training steps by family, and the families that are clearly off."""
-    ledger = restored(GOLDEN)
+    ledger = restore(GOLDEN)
     yield from (*text.markdown(text.coverages(ledger.summary), text.COVERAGE), "")
     yield from (f"- {line}" for line in text.confidences(ledger.summary))
 

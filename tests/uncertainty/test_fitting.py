@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from runcast.calibrate.fitting.step_errors import Slopes, Variances, fit_of, left_out, run_to_run, widths
-from runcast.simulator.answers.validate.steps.columns import Cells
+from runcast.simulator.answers.validate.ledger import Cells
 from runcast.simulator.costs import PHASES
 from runcast.simulator.uncertainty import Term
 from runcast.simulator.uncertainty.factors import split_covariance

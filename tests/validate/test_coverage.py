@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from runcast.simulator.answers.validate.summary import count, coverage, told, verdict
+from runcast.simulator.answers.validate.scores import count_held, coverage, verdict, warn
 
 
 @pytest.mark.parametrize(("held", "rows", "said"), [(0, 0, "-"), (17, 19, "17/19"), (18, 20, "90.0")])
@@ -30,10 +30,12 @@ def test_the_test_is_the_exact_binomial_one():
 
 
 def test_a_line_names_the_rows():
-    assert [*told("stack a", 5, 10), *told("stack b", 9, 10)] == [
+    assert [*warn("stack a", 5, 10), *warn("stack b", 9, 10)] == [
         "over-confident: stack a: 5 of 10 rows in the 90 % interval"
     ]
 
 
 def test_rows_of_which_nothing_is_known_do_not_count():
-    assert count(pd.Series([True, False, None], dtype=object)) == (1, 2)
+    found = count_held(pd.Series([True, False, None], dtype=object))
+
+    assert (found["held"], found["held_of"], found["interval_coverage"]) == (1, 2, 0.5)

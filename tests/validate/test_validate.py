@@ -126,7 +126,7 @@ def test_groups_are_by_device_class_and_library(table: Any, profile: Any) -> Non
 def test_table_has_a_line_per_group_and_one_total(table: Any, profile: Any) -> None:
     rows = table(f"{COPY},0.8e-3")
     told = list(lines(validate(rows, "copy", profile())))
-    assert (told[0].splitlines()[1].split(), told[2]) == (
+    assert (told[1].split(), told[3]) == (
         ["H100", "SXM", "copy.h2d", "torch", "1", "1", "1", "25.0", "25.0", "25.0", "0/1"],
         "total: 1 rows, 1 predicted, 1 scored: median 25.0 %, p90 25.0 %, bias 25.0 %, 0.0 % in the 90 % interval",
     )
@@ -250,7 +250,7 @@ def test_own_profile_that_rests_on_a_shipped_one_is_in_sample_with_it(
     table: Any, profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = table(f"{COPY},1e-3")
-    monkeypatch.setattr("runcast.simulator.answers.validate.validation.profile_names", lambda: [below])
+    monkeypatch.setattr("runcast.simulator.answers.validate.samples.profile_names", lambda: [below])
     below = profile("below", samples=sample_of(rows))
     told = line_with("in-sample", validate(rows, "copy", profile(base=below)))
     assert [line.partition(";")[0] for line in told] == ["in-sample: profile below was fitted on this file"]

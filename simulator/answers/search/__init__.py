@@ -5,9 +5,9 @@
 
 from .records import Amounts, Measured, Row, SearchResult
 from .run import search, search_file
-from .space import Axis, Rule, Space, Wanted, read_share, read_wanted
+from .space import Axis, Rule, Space, Wanted, read_wanted
 
 __all__ = [
-    "Amounts", "Axis", "Measured", "Row", "Rule", "SearchResult", "Space", "Wanted", "read_share", "read_wanted",
-    "search", "search_file",
+    "Amounts", "Axis", "Measured", "Row", "Rule", "SearchResult", "Space", "Wanted", "read_wanted", "search",
+    "search_file",
 ]  # fmt: skip

@@ -120,14 +120,6 @@ def _given(flag: str, lines: Sequence[str], such_as: str) -> dict[str, Any]:
     return parsed(lines)
 
 
-def read_share(text: str) -> float:
-    """`5%` or `0.05` as a number; a UserError if it is neither."""
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise UserError(fault("--memory-headroom", "", text, "expected a share, such as 5%")) from None
-
-
 def add_wanted(space: Space, wanted: Wanted, table: Mapping[str, Any]) -> Space:
     """The space with a user's values in place of its own, and a user's axes before its own, so that rules see them.
 

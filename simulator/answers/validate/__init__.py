@@ -1,29 +1,12 @@
 """Predictions beside measurements: every row of a table predicted, and how far off each group of rows is."""
 
-from .hold import check_predicted, hold_against
-from .ledger import UpdateLedger, read_ledger
-from .rows import KINDS, predict_samples, validate_samples
+from .samples import KINDS, predict_samples, score_samples
+from .scores import scores_by
 from .steps import StepLedger, read_step_ledger
-from .steps.gate import Comparison
-from .summary import errors_by, scores
-from .text import lines
-from .validation import Validation, check_outputs, validate
+from .updates import UpdateLedger, read_ledger
+from .validation import Validation, lines, validate
 
 __all__ = [
-    "KINDS",
-    "Comparison",
-    "StepLedger",
-    "UpdateLedger",
-    "Validation",
-    "check_outputs",
-    "check_predicted",
-    "errors_by",
-    "hold_against",
-    "lines",
-    "predict_samples",
-    "read_ledger",
-    "read_step_ledger",
-    "scores",
-    "validate",
-    "validate_samples",
-]
+    "KINDS", "StepLedger", "UpdateLedger", "Validation", "lines", "predict_samples", "read_ledger", "read_step_ledger",
+    "score_samples", "scores_by", "validate",
+]  # fmt: skip

@@ -1,116 +1,221 @@
-"""The ledger of weight updates: every published row beside its prediction, as shipped and with its group left out."""
+"""What both ledgers share: rows of a published table as cases, their predictions, and the ledger of all of them."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import pandas as pd
 
 from ...base.errors import UserError
-from ...base.files import read_json
-from .summary import count, held, of_errors, verdict
-from .table import Ledger, csv_of, not_predicted, plain
-from .updates import Case, read_cases, shipped
+from ...base.files import digest, read_json
+from ...base.memo import Memo
+from ...formats.samples import read_table, summed
+from ...runner import Died, InProcess, Processes, Runner, cores
 
-SCORES = {"error": "as shipped", "model_left_out": "model left out", "system_left_out": "system left out"}
-"""Columns of signed errors, and what they are."""
+_MOST = 10**9
+_CHUNK = 4
+_FEW = 64  # rows below which other processes cost more than they save
+
+
+class CellError(ValueError):
+    """A cell does not hold what it should; the text says which and what was expected."""
+
+
+class Cells(dict[str, str]):
+    """A row's cells by column; an empty cell is not known.
+
+    Raises CellError where a cell holds something else than asked for, or nothing and no default is given.
+    """
+
+    def text(self, column: str) -> str:
+        """The cell, empty if there is none."""
+        return self.get(column, "").strip()
+
+    def has(self, column: str) -> bool:
+        """Whether the row says anything there."""
+        return bool(self.text(column))
+
+    def number(self, column: str, default: float | None = None, expected: str = "a number") -> float:
+        """A finite number."""
+        text = self.text(column)
+        if not text and default is not None:
+            return float(default)
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise CellError(f"{column} = {text!r}: expected {expected}" if text else f"{column} is not stated")
+        return value
+
+    def whole(self, column: str, default: int | None = None, least: int = 0, most: float = math.inf) -> int:
+        """A whole number within limits, however a table writes it: `16`, `16.0`, `65e9`."""
+        limits = f" from {least} to {most:,}" if most < math.inf else " above zero" if least else ""
+        expected = f"a whole number{limits}"
+        value = self.number(column, default, expected)
+        if not (least <= value <= most and value.is_integer()):
+            raise CellError(f"{column} = {self.text(column)!r}: expected {expected}")
+        return int(value)
+
+    def positive(self, column: str, default: int | None = None, most: float = _MOST) -> int:
+        """A whole number above zero."""
+        return self.whole(column, default, 1, most)
+
+    def time(self, column: str) -> float | None:
+        """Seconds, or another amount above zero; None where the row does not tell."""
+        if not self.has(column):
+            return None
+        if (value := self.number(column, expected="a number above zero")) <= 0:
+            raise CellError(f"{column} = {self.text(column)!r}: expected a number above zero")
+        return value
+
+    def flag(self, column: str, default: bool) -> bool:
+        """1 or 0, true or false."""
+        text = self.text(column).casefold()
+        if text not in ("", "0", "1", "true", "false", "0.0", "1.0"):
+            raise CellError(f"{column} = {text!r}: expected 1 or 0")
+        return text in ("1", "true", "1.0") if text else default
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: its line, its cells, and either the scenario it stands for or the reason why there is none."""
+
+    line: int
+    cells: Cells
+    scenario: Mapping[str, Any] | None
+    reason: str
+    where: str
+
+    @property
+    def stack(self) -> str:
+        """The software that ran it, empty where nothing is predicted."""
+        return str(self.scenario["stack"]) if self.scenario else ""
+
+
+_Case = TypeVar("_Case", bound=Case)
+
+
+def shipped_file(name: str) -> Path:
+    """A file of the shipped ledgers."""
+    return Path(str(files("runcast.data") / "validation" / name))
+
+
+def read_cells(path: Path, required: Collection[str], like: str) -> list[tuple[int, str, Cells]]:
+    """Line, `file:line` and cells of every row; `like` says whose columns these should be.
+
+    A UserError if the file cannot be read, holds no rows, lacks a column, or has two rows of one `id`.
+    """
+    table = read_table(path)
+    if missing := [column for column in required if column not in table]:
+        raise UserError(f"{path}:1: no column {', '.join(missing)}; expected {like}")
+    if table.empty:
+        raise UserError(f"{path}: holds no rows")
+    if "id" in table and (twice := list((ids := table["id"][table["id"] != ""])[ids.duplicated()])):
+        raise UserError(f"{path}: id = {twice[0]!r}: stands there more than once")
+    rows = table.drop(columns="line").to_dict("records")
+    cells = (Cells({str(key): str(value) for key, value in row.items()}) for row in rows)
+    return [(line, f"{path}:{line}", row) for line, row in zip(table["line"].tolist(), cells, strict=True)]
+
+
+def predict_cases(
+    cases: Sequence[_Case],
+    predict: Callable[[_Case], dict[str, Any]],
+    runner: Runner | None,
+    watch: Callable[[int, int], None],
+) -> list[dict[str, Any]]:
+    """What `predict` says of each case, or the `reason` why nothing; `watch` is called with the rows done and all.
+
+    The runner is by default as many processes as there are cores, where there are many cases.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    count = cores() if len(cases) >= _FEW else 1
+    chunks = (cases[i : i + _CHUNK] for i in range(0, len(cases), _CHUNK))
+    with runner or (InProcess() if count == 1 else Processes(count)) as workers:
+        for pairs in workers.run(partial(_predict, predict), chunks):
+            for case, answer in pairs:
+                found[case.line] = {"reason": answer.reason} if isinstance(answer, Died) else answer
+                watch(len(found), len(cases))
+    return [found[case.line] for case in cases]
+
+
+def _predict(predict: Callable[[Any], dict[str, Any]], cases: Sequence[Case], memo: Memo) -> list[dict[str, Any]]:
+    answers = []
+    for case in cases:
+        try:
+            answers.append({"reason": case.reason} if case.scenario is None else predict(case))
+        except UserError as error:  # what the row says does not divide, or does not fit
+            answers.append({"reason": error.faults[0].removeprefix(f"{case.where}: ")})
+    return answers
+
+
+def read_left_out(fit: str, path: Path | None = None) -> tuple[Mapping[str, Mapping[str, float]], int]:
+    """Errors of a shipped fit by row and by what was left out of it with the row, and how many parameters were fitted.
+
+    With a path, only if the fit was made to that very file: others have rows of their own, whatever their names.
+    """
+    place = shipped_file(fit)
+    if not place.is_file():  # nothing was fitted: the stacks are as they were written
+        return {}, 0
+    found = read_json(place)
+    other = path is not None and found["about"]["sha256"] != digest(path)
+    return {} if other else found["left_out"], found["about"]["parameters"]
 
 
 @dataclass(frozen=True, eq=False)
-class UpdateLedger(Ledger):
-    """The rows of a file of weight updates."""
+class Ledger:
+    """`table` has a row per row of the file that is predicted; `reasons` say why others are not, by line."""
+
+    path: Path
+    table: pd.DataFrame
+    reasons: Mapping[int, str]
+    parameters: int
+
+    @property
+    def predicted(self) -> int:
+        """How many rows have a prediction."""
+        return len(self.table)
 
     @cached_property
-    def summary(self) -> pd.DataFrame:
-        """Scores of each system, of all rows, and of each way of leaving out; errors as fractions."""
-        parts = [(str(system), rows) for system, rows in self.table.groupby("system", sort=False)]
-        return pd.DataFrame([
-            {"system": name, "errors": words, **_scores(rows, column)}
-            for name, rows in (*parts, ("all", self.table))
-            for column, words in SCORES.items()
-            if rows[column].notna().any()
-        ])  # fmt: skip
+    def worst_first(self) -> pd.DataFrame:
+        """The rows by absolute error, those without one last."""
+        order = self.table["error"].abs().sort_values(ascending=False, kind="stable").index
+        return self.table.loc[order]
 
-    def to_json(self) -> dict[str, Any]:
-        """All numbers, errors as fractions."""
-        return {
-            "file": self.path.name,
-            "kind": "weight_update",
-            "rows": len(self.table) + len(self.reasons),
-            "predicted": len(self.table),
-            "parameters": self.parameters,
-            "summary": plain(self.summary),
-            "table": plain(self.worst_first),
-            "not_predicted": not_predicted(self.reasons),
-        }
+    def why_not(self, before: str = "line ") -> list[str]:
+        """One line per reason why rows are not predicted."""
+        return summed(f"{before}{line}: {reason}" for line, reason in self.reasons.items())
 
-    def to_csv(self) -> bytes:
-        """The predicted rows, the worst first."""
-        return csv_of(self.worst_first)
+    def not_predicted(self) -> list[dict[str, Any]]:
+        """Lines with the reasons why they have no prediction, as plain values."""
+        return [{"line": line, "reason": reason} for line, reason in self.reasons.items()]
 
 
-def read_ledger(path: Path | None = None, watch: Callable[[int, int], None] = lambda done, total: None) -> UpdateLedger:
-    """Predict the rows of a file of weight updates (default: the one that ships); `watch` hears how many are done.
+def plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of plain values; what is not known is None."""
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    return [{str(key): value for key, value in row.items()} for row in rows]
 
-    Raises:
-        UserError: the file cannot be read, or lacks a column.
-    """
-    path = path or shipped()
-    cases = read_cases(path)
-    about = read_json(files("runcast.data") / "validation" / "weight_update_fit.json")
-    seen = about["left_out"]
-    rows, reasons = [], {case.line: case.reason for case in cases if case.scenario is None}
-    for done, case in enumerate(cases):
-        watch(done, len(cases))
-        if case.scenario is None:
-            continue
+
+def csv_bytes(table: pd.DataFrame) -> bytes:
+    """A table as a CSV file has it."""
+    return str(table.to_csv(index=False, lineterminator="\n")).encode()
+
+
+def split_rows(
+    cases: Iterable[_Case], answers: Iterable[Mapping[str, Any]], make_row: Callable[[_Case, Any], dict[str, Any]]
+) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """The rows of cases that have a prediction, and the reasons of the others by line."""
+    rows, reasons = [], {}
+    for case, answer in zip(cases, answers, strict=True):
         try:
-            rows.append(_row(case, seen.get(case.key, {})))
-        except UserError as error:  # what the row says does not divide, or does not fit
-            reasons[case.line] = error.faults[0].removeprefix(f"{case.where}: ")
-    table = pd.DataFrame(rows, columns=list(_COLUMNS))
-    return UpdateLedger(path, table, dict(sorted(reasons.items())), about["about"]["parameters"])
-
-
-_COLUMNS = (
-    "line", "system", "stack", "model", "method", "phase", "gpus", "seconds", "predicted_s", "error",
-    "interval_low_s", "interval_high_s", *list(SCORES)[1:],
-)  # fmt: skip
-
-
-def _row(case: Case, seen: Mapping[str, float]) -> dict[str, Any]:
-    answer, cells = case.answer(), case.cells
-    return {
-        "line": case.line,
-        "system": cells["system"],
-        "stack": case.stack,
-        "model": cells["model"],
-        "method": cells["method"],
-        "phase": cells["phase"],
-        "gpus": f"{cells['src_gpus']} to {cells['dst_gpus']}",
-        "seconds": case.seconds,
-        "predicted_s": answer.seconds,
-        "error": answer.seconds / case.seconds - 1,
-        "interval_low_s": answer.low_s,
-        "interval_high_s": answer.high_s,
-        "model_left_out": seen.get("model", np.nan),
-        "system_left_out": seen.get("system", np.nan),
-    }
-
-
-def _scores(rows: pd.DataFrame, column: str) -> dict[str, Any]:
-    error = rows[column].dropna()
-    inside, known = count(held(rows, "seconds")) if column == "error" else (0, 0)
-    return {
-        "rows": len(error),
-        **of_errors(error),
-        "largest_abs_error": float(error.abs().max()),
-        "interval_coverage": inside / known if known else None,
-        "held": inside,
-        "held_of": known,
-        "confidence": verdict(inside, known),
-    }
+            if "reason" in answer:
+                raise CellError(answer["reason"])
+            rows.append(make_row(case, answer))
+        except CellError as error:  # what was measured is no number
+            reasons[case.line] = str(error)
+    return rows, reasons

@@ -5,31 +5,48 @@ predicted, is data/validation/weight_update.toml.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from ... import engine
 from ...base.errors import UserError
 from ...base.files import read_toml
+from ...base.tables import Columns, markdown_table, terminal_table
 from ...models import preset_names
 from ...profile import stack_names
+from ...runner import Runner
 from ...scenario import check_scenario
 from ...systems.weight_update.methods import METHODS
 from ...systems.weight_update.report import Report, make_report
 from ...systems.weight_update.resolve import Resolved
 from ...timeline import Timeline
-from .table import rows_of
+from .ledger import (
+    Case,
+    CellError,
+    Cells,
+    Ledger,
+    csv_bytes,
+    plain,
+    predict_cases,
+    read_cells,
+    read_left_out,
+    shipped_file,
+    split_rows,
+)  # fmt: skip
+from .scores import score_parts, share_or_count, warn
 
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
 
 
 def shipped() -> Path:
     """The ledger that ships with runcast."""
-    return Path(str(files("runcast.data") / "validation" / "weight_update.csv"))
+    return shipped_file("weight_update.csv")
 
 
 @dataclass(frozen=True)
@@ -39,7 +56,6 @@ class Answer:
     seconds: float
     low_s: float
     high_s: float
-    provenance: Mapping[str, float]
 
 
 def _update(report: Report, timeline: Timeline) -> float:
@@ -59,11 +75,7 @@ def _busy(*kinds: str) -> Callable[[Report, Timeline], float]:
 
 
 MEASURES: Mapping[str, Callable[[Report, Timeline], float]] = {
-    "update": _update,
-    "pause_to_continue": _update,
-    "refit": _update,
-    "transfer": _update,
-    "update_loop": _update,
+    **dict.fromkeys(("update", "pause_to_continue", "refit", "transfer", "update_loop"), _update),
     "gather_metas": _span("gather_metas"),
     "broadcast_only": _busy("broadcast"),
     "rdma": _busy("exchange", "write"),
@@ -73,35 +85,25 @@ MEASURES: Mapping[str, Callable[[Report, Timeline], float]] = {
 
 
 @dataclass(frozen=True)
-class Case:
-    """A row: its line, its cells, and either the scenario it stands for or the reason why there is none."""
-
-    line: int
-    cells: Mapping[str, str]
-    scenario: Mapping[str, Any] | None
-    reason: str
-    where: str
+class UpdateCase(Case):
+    """A row of the ledger of weight updates."""
 
     @property
     def seconds(self) -> float:
         """What was measured."""
-        return float(self.cells["seconds"])
+        return self.cells.number("seconds")
 
     @property
     def key(self) -> str:
         """What names the measurement, in whichever file it stands."""
         names = ("system", "model", "method", "src_gpus", "dst_gpus", "precision", "phase", "seconds")
-        return " | ".join(self.cells.get(name, "") for name in names)
-
-    @property
-    def stack(self) -> str:
-        """The software that ran it, empty where nothing is predicted."""
-        return str(self.scenario["stack"]) if self.scenario else ""
+        return " | ".join(map(self.cells.text, names))
 
     @property
     def model(self) -> str:
         """Its model, under one name for all sources."""
-        return str(self.scenario["model"].get("preset", self.cells["model"])) if self.scenario else self.cells["model"]
+        named = self.cells.text("model")
+        return str(self.scenario["model"].get("preset", named)) if self.scenario else named
 
     @cached_property
     def resolved(self) -> Resolved:
@@ -114,157 +116,245 @@ class Case:
         resolved = self.resolved.restated(changes) if changes else self.resolved
         timeline = engine.simulate(resolved.program, resolved.costs)
         report = make_report(resolved, timeline)
-        seconds = MEASURES[self.cells["phase"]](report, timeline)
+        seconds = MEASURES[self.cells.text("phase")](report, timeline)
         share = seconds / report.update_time_s  # the interval of the whole, in proportion
-        return Answer(seconds, report.interval_low_s * share, report.interval_high_s * share, report.provenance)
+        return Answer(seconds, report.interval_low_s * share, report.interval_high_s * share)
 
 
-def read_cases(path: Path) -> list[Case]:
+def read_cases(path: Path) -> list[UpdateCase]:
     """The rows of a file.
 
-    Raises:
-        UserError: the file cannot be read or lacks a column; seconds that are no number, with its line.
+    A UserError if the file cannot be read or lacks a column, or where seconds are no number.
     """
     words = _words()
-    return [_case(words, row, path) for row in rows_of(path, REQUIRED, "data/validation/weight_update.csv")]
+    rows = read_cells(path, REQUIRED, "those of data/validation/weight_update.csv")
+    return [_case(words, line, where, cells) for line, where, cells in rows]
 
 
 def free_in_ledger() -> Mapping[str, list[str]]:
     """The parameters that the ledger may move, by stack."""
-    words = _words()
-    found: Mapping[str, list[str]] = words["fit"]
+    found: Mapping[str, list[str]] = _words()["fit"]
     return found
 
 
 def _words() -> dict[str, Any]:
-    return read_toml(Path(str(files("runcast.data") / "validation" / "weight_update.toml")))
+    return read_toml(shipped().with_suffix(".toml"))
 
 
-def _case(words: Mapping[str, Any], row: dict[str, str], path: Path) -> Case:
-    line = int(row.pop("line"))
-    where = f"{path}:{line}"
-    cells = {key: value.strip() for key, value in row.items()}
-    _check_number(cells["seconds"], f"{where}: seconds")
+def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> UpdateCase:
+    try:
+        if cells.time("seconds") is None:
+            raise CellError("seconds = '': expected a number above zero")
+    except CellError as error:
+        raise UserError(f"{where}: {error}") from None
     for given in words["given"]:
         if _matches(cells, given["match"]):
-            cells |= {key: str(value) for key, value in given["keys"].items()}
-    left_out = next((entry["reason"] for entry in words["left_out"] if _left_out(cells, entry)), "")
-    reason = left_out or _reason(cells, words)
+            cells = Cells({**cells, **{key: str(value) for key, value in given["keys"].items()}})
     try:
-        scenario = None if reason else _scenario(cells, words)
-    except ValueError as error:
-        scenario, reason = None, str(error)
-    return Case(line, cells, scenario, reason, where)
+        _check_said(cells, words)
+        return UpdateCase(line, cells, _scenario(cells, words), "", where)
+    except CellError as error:
+        return UpdateCase(line, cells, None, str(error), where)
 
 
-def _whole(cells: Mapping[str, str], key: str) -> int:
-    """A number of things or bytes, however a table writes it: `16`, `16.0`, `65e9`.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        value = float(cells[key])
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0 and value.is_integer()):
-        raise ValueError(f"{key} = {cells[key]!r}: expected a whole number above zero")
-    return int(value)
+def _matches(cells: Cells, wanted: Mapping[str, str]) -> bool:
+    return all(cells.text(key) == value for key, value in wanted.items())
 
 
-def _check_number(text: str, where: str) -> None:
-    try:
-        good = math.isfinite(float(text)) and float(text) > 0
-    except ValueError:
-        good = False
-    if not good:
-        raise UserError(f"{where} = {text!r}: expected a number above zero")
+def _check_said(cells: Cells, words: Mapping[str, Any]) -> None:
+    """Raises a CellError that says why a row cannot be predicted."""
+    for entry in words["left_out"]:
+        if _matches(cells, entry["match"]) and not ("but" in entry and _matches(cells, entry["but"])):
+            raise CellError(entry["reason"])
+    phase, method, system, gpu = (cells.text(name) for name in ("phase", "method", "system", "gpu"))
+    if phase not in MEASURES:
+        raise CellError(f"phase {phase!r} is none that a prediction has")
+    if method not in (*words["method"], *METHODS):
+        raise CellError(f"method {method!r} is none that runcast knows")
+    if not cells.has("stack") and system not in (*words["stack"], *stack_names()):
+        raise CellError(f"no software stack for {system!r}: name one in a column stack")
+    if gpu not in words["gpu"]:
+        raise CellError(f"no cluster for {gpu!r}" if gpu else "the GPU is not stated")
+    if not cells.has("src_gpus") or not cells.has("dst_gpus"):
+        raise CellError("the number of GPUs is not stated")
+    if _preset(cells, words) is None and not cells.has("bytes"):
+        raise CellError("neither a model that runcast knows nor its bytes")
 
 
-def _matches(cells: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(cells.get(key) == value for key, value in wanted.items())
+def _preset(cells: Cells, words: Mapping[str, Any]) -> str | None:
+    def loose(name: str) -> str:
+        return name.replace(".", "").replace("-", "").casefold()
+
+    named = words["model"].get(cells.text("model"), cells.text("model"))
+    return {loose(name): name for name in preset_names()}.get(loose(named))
 
 
-def _left_out(cells: Mapping[str, str], entry: Mapping[str, Any]) -> bool:
-    return _matches(cells, entry["match"]) and not ("but" in entry and _matches(cells, entry["but"]))
-
-
-def _reason(cells: Mapping[str, str], words: Mapping[str, Any]) -> str:
-    """Why a row cannot be predicted, or nothing."""
-    if cells["phase"] not in MEASURES:
-        return f"phase {cells['phase']!r} is none that a prediction has"
-    if cells["method"] not in (*words["method"], *METHODS):
-        return f"method {cells['method']!r} is none that runcast knows"
-    if not cells.get("stack") and cells["system"] not in (*words["stack"], *stack_names()):
-        return f"no software stack for {cells['system']!r}: name one in a column stack"
-    if cells["gpu"] not in words["gpu"]:
-        return "the GPU is not stated" if not cells["gpu"] else f"no cluster for {cells['gpu']!r}"
-    if not cells.get("src_gpus") or not cells.get("dst_gpus"):
-        return "the number of GPUs is not stated"
-    return "" if _preset(cells, words) or cells.get("bytes") else "neither a model that runcast knows nor its bytes"
-
-
-def _preset(cells: Mapping[str, str], words: Mapping[str, Any]) -> str | None:
-    named = words["model"].get(cells["model"], cells["model"])
-    loose = {name.replace(".", "").replace("-", "").casefold(): name for name in preset_names()}
-    return loose.get(named.replace(".", "").replace("-", "").casefold())
-
-
-def _scenario(cells: Mapping[str, str], words: Mapping[str, Any]) -> dict[str, Any]:
-    older = "@7185b55" if "@7185b55" in cells.get("source", "") else ""
-    known = words["method"].get(cells["method"], {"method": cells["method"]})
-    update = dict(words["method"].get(cells["method"] + older, known))
-    sizes = {key: _whole(cells, key) for key in ("src_gpus", "dst_gpus", "tp", "ep") if cells.get(key)}
-    source, target = sizes["src_gpus"], sizes["dst_gpus"]
+def _scenario(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
+    older = "@7185b55" if "@7185b55" in cells.text("source") else ""
+    system, method = cells.text("system"), cells.text("method")
+    update = dict(words["method"].get(method + older, words["method"].get(method, {"method": method})))
+    source, target = cells.positive("src_gpus", most=math.inf), cells.positive("dst_gpus", most=math.inf)
+    tp, ep = cells.positive("tp", 1), cells.positive("ep", 1)
     served = update["method"] in ("broadcast", "p2p")
     colocated = update["method"] == "colocated"
-    if cells.get("bucket_bytes"):
-        update["bucket"] = _whole(cells, "bucket_bytes")
-    if cells.get("quantize"):
-        update["quantize"] = cells["quantize"]
-    if cells.get("max_bucket_bytes"):
-        update["max_bucket"] = _whole(cells, "max_bucket_bytes")
-    update["inference"] = {"tp": sizes.get("tp", 1)}
+    for key, column in (("bucket", "bucket_bytes"), ("max_bucket", "max_bucket_bytes")):
+        if cells.has(column):
+            update[key] = cells.positive(column, most=math.inf)
+    if cells.has("quantize"):
+        update["quantize"] = cells.text("quantize")
+    update["inference"] = {"tp": tp}
     if update["method"] == "p2p" and target < source:
         update["ranks"] = target
     if not served:
-        update["inference"] |= {"ep": sizes.get("ep", 1)} | ({} if colocated else {"gpus": target})
-        axes = [axis for axis in ("tp", "pp", "cp", "ep") if cells.get(f"train_{axis}")]
-        train = {axis: _whole(cells, f"train_{axis}") for axis in axes}
-        update["trainer"] = {"gpus": source, **train}
+        update["inference"] |= {"ep": ep} | ({} if colocated else {"gpus": target})
+        axes = [axis for axis in ("tp", "pp", "cp", "ep") if cells.has(f"train_{axis}")]
+        update["trainer"] = {"gpus": source, **{axis: cells.positive(f"train_{axis}") for axis in axes}}
     gpus = source if served or colocated else source + target
-    per_node = _whole(cells, "gpus_per_node") if cells.get("gpus_per_node") else 8
+    stacks = words["stack"]
     return {
-        "name": f"{cells['system']}: {cells['model']}, {cells['method']}",
+        "name": f"{system}: {cells.text('model')}, {method}",
         "kind": "weight_update",
-        "cluster": _cluster(cells, words["gpu"][cells["gpu"]]),
-        "nodes": max(-(-gpus // per_node), 1),
-        "stack": cells.get("stack") or _stack(cells["system"], older, words["stack"]),
+        "cluster": _cluster(cells, words["gpu"][cells.text("gpu")]),
+        "nodes": max(-(-gpus // cells.positive("gpus_per_node", 8)), 1),
+        "stack": cells.text("stack") or stacks.get(system + older, stacks.get(system, system)),
         "model": _model(cells, words, served),
         "update": update,
     }
 
 
-def _stack(system: str, older: str, stacks: Mapping[str, str]) -> str:
-    """The software of a system, or the stack of that name."""
-    return stacks.get(system + older, stacks.get(system, system))
-
-
-def _cluster(cells: Mapping[str, str], base: str) -> str | dict[str, Any]:
+def _cluster(cells: Cells, base: str) -> str | dict[str, Any]:
     """The vendor's node, with what the row states of its own."""
     stated: dict[str, Any] = {}
-    if cells.get("nics_per_node"):
-        stated = {"nics": _whole(cells, "nics_per_node")}
-        if cells.get("gpus_per_node"):
-            stated["gpus_per_node"] = _whole(cells, "gpus_per_node")
-    if cells.get("nic_gbps"):
-        stated["nic"] = f"{cells['nic_gbps']} Gb/s"
+    if cells.has("nics_per_node"):
+        stated = {"nics": cells.positive("nics_per_node")}
+        if cells.has("gpus_per_node"):
+            stated["gpus_per_node"] = cells.positive("gpus_per_node")
+    if cells.has("nic_gbps"):
+        stated["nic"] = f"{cells.text('nic_gbps')} Gb/s"
     return {"base": base, **stated} if stated else base
 
 
-def _model(cells: Mapping[str, str], words: Mapping[str, Any], served: bool) -> dict[str, Any]:
+def _model(cells: Cells, words: Mapping[str, Any], served: bool) -> dict[str, Any]:
     """A preset, or bytes and tensors alone. Trainers do not send the multi-token-prediction layers of checkpoints."""
-    name = _preset(cells, words)
-    if name is not None:
+    if (name := _preset(cells, words)) is not None:
         return {"preset": name} | ({} if served else {"mtp": False})
-    return {"bytes": _whole(cells, "bytes"), "tensors": _whole(cells, "n_tensors") if cells.get("n_tensors") else 1}
+    return {"bytes": cells.positive("bytes", most=math.inf), "tensors": cells.positive("n_tensors", 1)}
+
+
+# The ledger: every row beside its prediction, as shipped and with its group left out.
+
+ERRORS = {"error": "as shipped", "model_left_out": "model left out", "system_left_out": "system left out"}
+"""Columns of signed errors, and what they are."""
+
+_COLUMNS = (
+    "line", "system", "stack", "model", "method", "phase", "gpus", "seconds", "predicted_s", "error",
+    "interval_low_s", "interval_high_s", *list(ERRORS)[1:],
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateLedger(Ledger):
+    """The rows of a file of weight updates."""
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """Scores of each system, of all rows, and of each way of leaving out; errors as fractions."""
+        by_system = [("system", str(name), rows) for name, rows in self.table.groupby("system", sort=False)]
+        parts = [*by_system, ("system", "all", self.table)]
+        return score_parts(parts, ERRORS, "seconds").drop(columns="family").rename(columns={"name": "system"})
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers, errors as fractions."""
+        return {
+            "file": self.path.name,
+            "kind": "weight_update",
+            "rows": len(self.table) + len(self.reasons),
+            "predicted": len(self.table),
+            "parameters": self.parameters,
+            "summary": plain(self.summary),
+            "table": plain(self.worst_first),
+            "not_predicted": self.not_predicted(),
+        }
+
+    def to_csv(self) -> bytes:
+        """The predicted rows, the worst first."""
+        return csv_bytes(self.worst_first)
+
+
+def read_ledger(
+    path: Path | None = None, runner: Runner | None = None, watch: Callable[[int, int], None] = lambda done, rows: None
+) -> UpdateLedger:
+    """Predict the rows of a file of weight updates (default: the one that ships); `watch` hears how many are done.
+
+    A UserError if the file cannot be read, or lacks a column.
+    """
+    path = path or shipped()
+    cases = read_cases(path)
+    left_out, parameters = read_left_out("weight_update_fit.json")
+    answers = predict_cases(cases, _predict, runner, watch)
+    rows, reasons = split_rows(cases, answers, lambda case, found: _row(case, found, left_out.get(case.key, {})))
+    return UpdateLedger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), reasons, parameters)
+
+
+def _predict(case: UpdateCase) -> dict[str, float]:
+    answer = case.answer()
+    return {"predicted_s": answer.seconds, "interval_low_s": answer.low_s, "interval_high_s": answer.high_s}
+
+
+def _row(case: UpdateCase, found: Mapping[str, float], left_out: Mapping[str, float]) -> dict[str, Any]:
+    cells = case.cells
+    return {
+        **{column: cells.text(column) for column in ("system", "model", "method", "phase")},
+        **found,
+        **{f"{of}_left_out": left_out.get(of, np.nan) for of in ("model", "system")},
+        "line": case.line,
+        "stack": case.stack,
+        "gpus": f"{cells.text('src_gpus')} to {cells.text('dst_gpus')}",
+        "seconds": case.seconds,
+        "error": found["predicted_s"] / case.seconds - 1,
+    }
+
+
+# In words and tables, for the terminal and for a page.
+
+_ROWS: Columns = {
+    "line": ("line", "count"), "system": ("system", "text"), "model": ("model", "text"), "method": ("method", "text"),
+    "phase": ("phase", "text"), "gpus": ("GPUs", "text"), "seconds": ("published", "seconds"),
+    "predicted_s": ("predicted", "seconds"), "error": ("error %", "signed percent"),
+    "model_left_out": ("model out %", "signed percent"), "system_left_out": ("system out %", "signed percent"),
+}  # fmt: skip
+_SUMMARY: Columns = {
+    "system": ("system", "text"), "errors": ("errors", "text"), "rows": ("rows", "count"),
+    "median_abs_error": ("median %", "percent"), "p90_abs_error": ("p90 %", "percent"),
+    "largest_abs_error": ("largest %", "percent"), "bias": ("bias %", "signed percent"),
+    "interval_coverage": ("in interval %", "percent"),
+}  # fmt: skip
+
+
+def lines(ledger: UpdateLedger) -> Iterator[str]:
+    """Every row, the worst first; scores by system; how many parameters; what was not predicted."""
+    if len(ledger.table):
+        yield from (*terminal_table(ledger.worst_first.to_dict("records"), _ROWS), "")
+        yield from (*terminal_table(_summary(ledger), _SUMMARY), "")
+        for row in _summary(ledger):
+            yield from warn(f"{row['system']}, {row['errors']}", row["held"], row["held_of"])
+    yield (
+        f"{len(ledger.table)} of {len(ledger.table) + len(ledger.reasons)} rows predicted; {ledger.parameters} "
+        "parameters of software stacks were moved by the shipped ledger, none belongs to a row"
+    )
+    yield from (f"not predicted: {line}" for line in ledger.why_not(f"{ledger.path}:"))
+
+
+def markdown(ledger: UpdateLedger) -> str:
+    """The same as tables of a page: scores, every row with the worst first, and why others are not predicted."""
+    rows = markdown_table(ledger.worst_first.to_dict("records"), _ROWS)
+    reasons = (f"- {reason}" for reason in ledger.why_not())
+    return "\n".join([*markdown_table(_summary(ledger), _SUMMARY), "", *rows, "", *reasons])
+
+
+def _summary(ledger: UpdateLedger) -> list[dict[str, Any]]:
+    """The scores; of few rows how many are in the interval, not which share."""
+    return [
+        row | {"interval_coverage": share_or_count(row["interval_coverage"], row["held"], row["held_of"])}
+        for row in plain(ledger.summary)
+    ]

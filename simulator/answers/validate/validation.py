@@ -1,6 +1,6 @@
 """A file of measurements held against profiles: what `runcast validate` prints and writes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,41 +11,12 @@ import pandas as pd
 
 from ...base.errors import UserError, unknown
 from ...base.files import digest
+from ...base.tables import Columns, terminal_table
 from ...formats.samples import summed
-from ...profile import Errors, Model, Profile, load_profile, profile_names
-from .rows import ADDED, KINDS, profiles_of, validate_samples
-from .summary import groups, median_over_devices, scores, shares
-from .table import Rows, csv_of, read_rows
-
-
-def fitted_on(profile: Profile, sha256: str) -> Profile | None:
-    """The profile, or a shipped one of the same device that it rests on, if it was fitted on this file."""
-    if any(_is(entry, sha256) for entry in _samples(profile)):
-        return profile
-    base = profile.about.get("base")
-    if base not in profile_names():
-        return None
-    below = load_profile(base)
-    return fitted_on(below, sha256) if set(below.devices) & set(profile.devices) else None
-
-
-def held_out(profile: Profile, kind: str, library: str) -> Errors | None:
-    """The errors of a model on rows that its fit had not seen; None if it is of another device, or has none."""
-    model = profile.models.get(kind, {}).get(library)
-    if isinstance(model, Model) and model.wider == 0 and model.held_out.rows:
-        return model.held_out
-    return None
-
-
-def _samples(profile: Profile) -> list[Any]:
-    found = profile.about.get("samples")
-    return found if isinstance(found, list) else []
-
-
-def _is(entry: Any, sha256: str) -> bool:
-    """A file of which the fit used no row was not seen."""
-    return isinstance(entry, Mapping) and entry.get("sha256") == sha256 and entry.get("rows") != 0
-
+from ...profile import Errors, Model, Profile, load_profile
+from .ledger import csv_bytes
+from .samples import ADDED, KINDS, Rows, fitted_to, profiles_of, read_rows, validate_samples
+from .scores import median_over_devices, scores, scores_by, share_or_count, shares, warn
 
 KEYS = ("device", "cost_class", "predicted_as")
 
@@ -81,19 +52,23 @@ class Validation:
     def groups(self) -> list[dict[str, Any]]:
         """Scores by device, cost class and library; where the rows are in-sample, the errors on rows left out too."""
         ordered = self.table.sort_values(list(KEYS), kind="stable")
-        return [self._told(group) for group in groups(ordered, KEYS)]
+        return list(map(self._group, scores_by(ordered, KEYS)))
 
-    def _told(self, group: dict[str, Any]) -> dict[str, Any]:
+    def _group(self, group: dict[str, Any]) -> dict[str, Any]:
         device, kind, library = (group.pop(key) for key in KEYS)
-        told = {"device": device, "cost_class": kind, "library": library or None, **group}
         in_sample = device in self.seen and group["predicted"] > 0
-        unseen = held_out(self.profiles[device], kind, library) if in_sample else None
-        told["profile"] = self.profiles[device].name
-        told["in_sample"] = in_sample
-        told["held_out_rows"] = unseen.rows if unseen else 0
-        told["held_out_median_abs_error"] = unseen.median if unseen else None
-        told["held_out_p90_abs_error"] = unseen.p90 if unseen else None
-        return told
+        unseen = _held_out(self.profiles[device], kind, library) if in_sample else None
+        return {
+            "device": device,
+            "cost_class": kind,
+            "library": library or None,
+            **group,
+            "profile": self.profiles[device].name,
+            "in_sample": in_sample,
+            "held_out_rows": unseen.rows if unseen else 0,
+            "held_out_median_abs_error": unseen.median if unseen else None,
+            "held_out_p90_abs_error": unseen.p90 if unseen else None,
+        }
 
     @cached_property
     def reasons(self) -> dict[int, str]:
@@ -102,20 +77,13 @@ class Validation:
         found = dict(zip(without["line"], without["reason"], strict=True)) | self.rows.left_out
         return dict(sorted(found.items()))
 
-    def not_predicted(self) -> list[str]:
-        """One line for each such reason, with its number of rows."""
-        return summed(f"{self.rows.path}:{line}: {reason}" for line, reason in self.reasons.items())
-
-    def _by_reason(self) -> dict[str, dict[str, int]]:
+    def to_json(self) -> dict[str, Any]:
+        """All numbers, errors as fractions."""
         places: dict[str, dict[str, int]] = {}
         for line, reason in self.reasons.items():
             places.setdefault(reason, {"first_line": line, "rows": 0})["rows"] += 1
-        return places
-
-    def to_json(self) -> dict[str, Any]:
-        """All numbers, errors as fractions."""
         return {
-            "file": self.rows.path.name,
+            "file": self.path.name,
             "sha256": self.sha256,
             "kind": self.kind,
             **self.overall,
@@ -123,7 +91,7 @@ class Validation:
             "provenance": shares(self.table["provenance"]),
             "in_sample": sorted({self.seen[group["device"]] for group in self.groups if group["in_sample"]}),
             "groups": self.groups,
-            "not_predicted": [{"reason": reason, **place} for reason, place in self._by_reason().items()],
+            "not_predicted": [{"reason": reason, **place} for reason, place in places.items()],
         }
 
     def to_csv(self) -> bytes:
@@ -134,8 +102,13 @@ class Validation:
         left_out = cells["line"].map(self.rows.left_out)
         found["provenance"] = found["provenance"].fillna("")
         found["reason"] = np.where(left_out.notna(), left_out, found["reason"])
-        joined = pd.concat([cells.drop(columns="line"), found.reset_index(drop=True)], axis=1)
-        return csv_of(joined)
+        return csv_bytes(pd.concat([cells.drop(columns="line"), found.reset_index(drop=True)], axis=1))
+
+
+def _held_out(profile: Profile, kind: str, library: str) -> Errors | None:
+    """The errors of a model on rows that its fit had not seen; None if it is of another device, or has none."""
+    model = profile.models.get(kind, {}).get(library)
+    return model.held_out if isinstance(model, Model) and model.wider == 0 and model.held_out.rows else None
 
 
 def validate(path: Path, kind: str, profile: str | None = None, to_csv: bool = False) -> Validation:
@@ -149,24 +122,83 @@ def validate(path: Path, kind: str, profile: str | None = None, to_csv: bool = F
     given = None if profile is None else load_profile(profile, "--profile")
     rows = read_rows(path)
     if to_csv:
-        _check_cells(rows)
+        if rows.cells is None:
+            raise UserError(f"--csv: {path}: is JSON lines; there are no columns to keep")
+        if taken := [name for name in ADDED if name in rows.cells]:
+            raise UserError(f"--csv: {path}: has columns named {', '.join(taken)} already")
     profiles = profiles_of(rows.table, given)
     table = validate_samples(rows.table, kind, profiles, str(path))
     sha256 = digest(path)
-    seen = {device: fitted_on(of, sha256) for device, of in profiles.items()}
-    return Validation(rows, kind, table, profiles, sha256, {of: found.name for of, found in seen.items() if found})
+    seen = {device: found.name for device, of in profiles.items() if (found := fitted_to(of, sha256))}
+    return Validation(rows, kind, table, profiles, sha256, seen)
 
 
-def check_outputs(path: Path, *outputs: Path | str | None) -> None:
-    """Raise UserError if the file of rows is to be written over."""
-    for output in outputs:
-        if output not in (None, "-") and Path(str(output)).resolve() == path.resolve():
-            raise UserError(f"{output}: is a file that is read; it is not written over")
+# In words and one table, for the terminal.
+
+_COLUMNS: Columns = {
+    "device": ("device", "text"), "cost_class": ("class", "text"), "library": ("library", "text"),
+    "rows": ("rows", "count"), "predicted": ("predicted", "count"), "scored": ("scored", "count"),
+    "median_abs_error": ("median %", "percent"), "p90_abs_error": ("p90 %", "percent"), "bias": ("bias %", "percent"),
+    "interval_coverage": ("in interval %", "percent"),
+}  # fmt: skip
+_HELD_OUT: Columns = {
+    "held_out_median_abs_error": ("left-out median %", "percent"),
+    "held_out_p90_abs_error": ("left-out p90 %", "percent"),
+}  # fmt: skip
 
 
-def _check_cells(rows: Rows) -> None:
-    if rows.cells is None:
-        raise UserError(f"--csv: {rows.path}: is JSON lines; there are no columns to keep")
-    taken = [name for name in ADDED if name in rows.cells]
-    if taken:
-        raise UserError(f"--csv: {rows.path}: has columns named {', '.join(taken)} already")
+def lines(validation: Validation) -> Iterator[str]:
+    """The table of errors, the total, what is in-sample and what was not predicted."""
+    groups = validation.groups
+    held = [round((group["interval_coverage"] or 0.0) * group["scored"]) for group in groups]
+    seen = any(group["held_out_median_abs_error"] is not None for group in groups)
+    rows = [
+        {**group, "interval_coverage": share_or_count(group["interval_coverage"], count, group["scored"])}
+        for group, count in zip(groups, held, strict=True)
+    ]
+    yield from (*terminal_table(rows, {**_COLUMNS, **(_HELD_OUT if seen else {})}), "")
+    yield _total(validation.overall)
+    if (over := median_over_devices(validation.table)) is not None:
+        every = _percent(validation.overall["median_abs_error"])
+        yield f"median over devices of each device's median: {_percent(over)} % (plain median: {every} %)"
+    for group, count in zip(groups, held, strict=True):
+        what = " ".join(filter(None, (group["device"], group["cost_class"], group["library"])))
+        yield from warn(what, count, group["scored"])
+    if basis := shares(validation.table["provenance"]):
+        yield "predictions are " + ", ".join(f"{_percent(share)} % {label}" for label, share in basis.items())
+    yield from _in_sample(validation)
+    reasons = summed(f"{validation.path}:{line}: {reason}" for line, reason in validation.reasons.items())
+    yield from (f"not predicted: {line}" for line in reasons)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _total(overall: dict[str, Any]) -> str:
+    counts = f"total: {overall['rows']:,} rows, {overall['predicted']:,} predicted, {overall['scored']:,} scored"
+    if not overall["scored"]:
+        return counts
+    keys = ("median_abs_error", "p90_abs_error", "bias", "interval_coverage")
+    median, p90, bias, held = (_percent(overall[key]) for key in keys)
+    return f"{counts}: median {median} %, p90 {p90} %, bias {bias} %, {held} % in the 90 % interval"
+
+
+def _in_sample(validation: Validation) -> Iterator[str]:
+    """One line per profile that was fitted on this file, with its errors on rows that its fits had not seen."""
+    by_profile: dict[str, list[dict[str, Any]]] = {}
+    for group in validation.groups:
+        if group["in_sample"]:
+            by_profile.setdefault(validation.seen[group["device"]], []).append(group)
+    for profile, groups in by_profile.items():
+        known = [group for group in groups if group["held_out_median_abs_error"] is not None]
+        errors = "not known"
+        if known:
+            median, p90 = (_range([group[key] for group in known]) for key in _HELD_OUT)
+            errors = f"median {median} %, p90 {p90} % ({sum(group['held_out_rows'] for group in known):,} rows)"
+        yield f"in-sample: profile {profile} was fitted on this file; errors on rows left out: {errors}"
+
+
+def _range(values: list[float]) -> str:
+    low, high = _percent(min(values)), _percent(max(values))
+    return low if low == high else f"{low} to {high}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runcast.calibrate.fitting.ledger import fit, fit_ledger, free_parameters, left_out
+from runcast.simulator.answers.validate.ledger import Cells
 from runcast.simulator.answers.validate.updates import read_cases, shipped
 from runcast.simulator.profile import fitted_parameters, load_stack, stack_chain
 
@@ -17,7 +18,7 @@ CHAINS = {STACK: stack_chain(STACK)}
 
 
 def measured(case, seconds):
-    return replace(case, cells={**case.cells, "seconds": repr(seconds)})
+    return replace(case, cells=Cells({**case.cells, "seconds": repr(seconds)}))
 
 
 @pytest.fixture(scope="module")

@@ -133,7 +133,7 @@ def test_a_stage_of_nanotron_ends_where_its_share_is_reached(case):
         ({"framework": "jaxformer"}, "framework = 'jaxformer': expected nanotron,"),
         ({"gpu": "H100"}, "gpu = 'H100': expected one of H100-SXM-80GB,"),
         ({"layers": ""}, "layers is not stated"),
-        ({"layers": "many"}, "layers = 'many': expected a number"),
+        ({"layers": "many"}, "layers = 'many': expected a whole number"),
         ({"heads": "8.5"}, "heads = '8.5': expected a whole number"),
         ({"arch": "rnn"}, "arch = 'rnn': expected one of dense,"),
         ({"recompute": "half"}, "recompute = 'half': expected none, full,"),

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from runcast.simulator.answers.validate.steps import read_cases, shipped
-from runcast.simulator.answers.validate.steps.cases import Case
+from runcast.simulator.answers.validate.steps import StepCase, read_cases, shipped
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.hardware import described_device
 
@@ -14,11 +13,11 @@ HIDDEN = {"H100 SXM": "A100 SXM 80GB", "B200 SXM": "H100 SXM", "A100 SXM 80GB": 
 
 
 @pytest.fixture(scope="module")
-def cases() -> list[Case]:
+def cases() -> list[StepCase]:
     return [case for case in read_cases(shipped()) if case.scenario and case.seconds]
 
 
-def behind_data_sheet(case: Case, like: str) -> Case:
+def behind_data_sheet(case: StepCase, like: str) -> StepCase:
     assert case.scenario is not None
     named, cluster = case.resolved.devices[0].name, case.scenario["cluster"]
     sheet = {**described_device(named), "name": "a device nobody measured", "like": like}
@@ -27,7 +26,7 @@ def behind_data_sheet(case: Case, like: str) -> Case:
     return replace(case, scenario={**case.scenario, "cluster": described, "profile": None})
 
 
-def inside(cases: list[Case], like: str) -> Iterator[bool]:
+def inside(cases: list[StepCase], like: str) -> Iterator[bool]:
     """Of each row that the other device's profile can price: whether it lies in its 90 % interval."""
     for case in cases:
         try:
@@ -37,7 +36,7 @@ def inside(cases: list[Case], like: str) -> Iterator[bool]:
         yield answer.low_s <= case.cells.number("iter_time_s") <= answer.high_s
 
 
-def rows_of(cases: list[Case], name: str) -> list[Case]:
+def rows_of(cases: list[StepCase], name: str) -> list[StepCase]:
     return [case for case in cases if case.resolved.devices[0].name == name]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from runcast.simulator import cli
 from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, shipped
-from runcast.simulator.answers.validate.steps.gate import read_gate
+from runcast.simulator.answers.validate.steps.gate import Comparison, read_gate
 from runcast.simulator.base.errors import UserError
 
 GOLDEN = shipped().with_name("training_predictions.csv")
@@ -29,8 +29,8 @@ def compared(written, tmp_path):
 
     def compare(before, after, tolerance="0.5%"):
         old = tmp_path / "old.csv"
-        old.write_bytes(read_step_ledger(written(*before), processes=1).predictions())
-        return read_gate(old, tolerance).against(read_step_ledger(written(*after), processes=1))
+        old.write_bytes(read_step_ledger(written(*before)).predictions())
+        return Comparison(read_gate(old, tolerance), read_step_ledger(written(*after)))
 
     return compare
 
@@ -131,12 +131,12 @@ def test_cheap_rows_are_predicted_as_they_were(tmp_path):
     some = [lines[case.line - 1] for case in read_cases(shipped()) if case.key in CHEAP]
     (tmp_path / "rows.csv").write_text(lines[0] + "".join(some))
 
-    now = read_step_ledger(tmp_path / "rows.csv", processes=1)
+    now = read_step_ledger(tmp_path / "rows.csv")
 
-    assert list(gate.against(now).lines())[:-1] == []
+    assert list(Comparison(gate, now).lines())[:-1] == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_row_is_predicted_as_it_was():
-    assert list(kept().against(read_step_ledger()).lines())[:-1] == []
+    assert list(Comparison(kept(), read_step_ledger()).lines())[:-1] == []

@@ -7,17 +7,18 @@ import pandas as pd
 import pytest
 from runcast.simulator.answers.simulate.outputs import json_text
 from runcast.simulator.answers.validate.steps import ledger as ledgers
-from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restored, shipped
-from runcast.simulator.answers.validate.steps.families import over_sources, scores_by_family, scores_of_memory
-from runcast.simulator.answers.validate.steps.ledger_text import lines, markdown, wide
+from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restore, shipped
+from runcast.simulator.answers.validate.steps.ledger import over_sources, scores_by_family, scores_of_memory
+from runcast.simulator.answers.validate.steps.text import lines, markdown, wide
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_toml
+from runcast.simulator.runner import InProcess, Processes
 
 
 @pytest.fixture
 def ledger(written):
     def read(*rows):
-        return read_step_ledger(written(*rows), processes=1)
+        return read_step_ledger(written(*rows), InProcess())
 
     return read
 
@@ -89,7 +90,7 @@ def test_a_row_that_is_not_predicted_has_a_reason(ledger):
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"iter_time_s": "fast"}, "iter_time_s = 'fast': expected a number"),
+        ({"iter_time_s": "fast"}, "iter_time_s = 'fast': expected a number above zero"),
         ({"iter_time_s": "-1"}, "iter_time_s = '-1': expected a number above zero"),
         ({"peak_mem_gib": "0"}, "peak_mem_gib = '0': expected a number above zero"),
     ],
@@ -106,7 +107,7 @@ def test_a_table_of_which_nothing_is_predicted_says_only_why(ledger):
 
 def test_what_was_left_out_is_shown_as_it_was_fitted(ledger, monkeypatch):
     fitted = {"a": {"group": 0.1, "stack": -0.2, "source": None}}
-    monkeypatch.setattr(ledgers, "_fitted", lambda path: (fitted, 7))
+    monkeypatch.setattr(ledgers, "read_left_out", lambda fit, path: (fitted, 7))
 
     found = ledger({}, {})
 
@@ -131,7 +132,7 @@ def test_a_ledger_is_restored_from_what_it_wrote(ledger, written, tmp_path, writ
     found = ledger(*rows)
     (tmp_path / "old.csv").write_bytes(getattr(found, write)())
 
-    again = restored(tmp_path / "old.csv", written(*rows))
+    again = restore(tmp_path / "old.csv", written(*rows))
 
     pd.testing.assert_frame_equal(again.table, found.table, rtol=2e-4)
     assert again.reasons == found.reasons
@@ -141,7 +142,7 @@ def test_many_processes_say_what_one_says(ledger, written):
     rows = [{"gbs": str(32 * i)} for i in range(1, 7)]
     told = []
 
-    both = read_step_ledger(written(*rows), processes=2, told=lambda done, of: told.append((done, of)))
+    both = read_step_ledger(written(*rows), Processes(2), lambda done, of: told.append((done, of)))
 
     assert (both.to_csv(), told) == (ledger(*rows).to_csv(), [(i, 6) for i in range(1, 7)])
 
@@ -160,7 +161,7 @@ def test_a_file_that_holds_no_predictions_is_one_line(tmp_path, text, said):
     path.write_text(text)
 
     with pytest.raises(UserError) as caught:
-        restored(path)
+        restore(path)
 
     assert str(caught.value)[: len(f"{path}{said}")] == f"{path}{said}"
 

@@ -6,7 +6,6 @@ What the table's words stand for, and what a source leaves blank, is in data/val
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from ....systems.train_step.memory import rank_memory
 from ....systems.train_step.resolve import ResolvedTrain
 from ....timeline.insight import critical_path, path_by_phase
 from ....uncertainty import of_path
-from ..table import rows_of
-from .columns import REQUIRED, CellError, Cells, cluster_of, config_of, parallel_of, recompute_of, schedule_of
+from ..ledger import Case, CellError, Cells, read_cells, shipped_file
+from .columns import REQUIRED, cluster_of, config_of, parallel_of, recompute_of, schedule_of
 
 MOST_OPS = 150_000
 """Longer steps are predicted at the coarser level, which is as long to 1 % (docs/training.md)."""
@@ -33,7 +32,7 @@ _KERNELS_OF_LAYER = 75
 
 def shipped() -> Path:
     """The ledger that ships with runcast."""
-    return Path(str(files("runcast.data") / "validation" / "training.csv"))
+    return shipped_file("training.csv")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,28 +51,15 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Case:
-    """A row: its line, its cells, and either the scenario it stands for or the reason why there is none.
+class StepCase(Case):
+    """A row of training steps; `assumed` is what it left blank and what was taken instead."""
 
-    `assumed` is what the row left blank and what was taken instead.
-    """
-
-    line: int
-    cells: Cells
-    scenario: Mapping[str, Any] | None
-    assumed: tuple[str, ...]
-    reason: str
-    where: str
+    assumed: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """What names the measurement."""
         return self.cells.text("id") or str(self.line)
-
-    @property
-    def stack(self) -> str:
-        """The software that ran it, empty where nothing is predicted."""
-        return str(self.scenario["stack"]) if self.scenario else ""
 
     @property
     def seconds(self) -> float | None:
@@ -98,29 +84,24 @@ class Case:
         return Answer(seconds, sure.low_s, sure.high_s, phases, own, held)
 
 
-def read_cases(path: Path) -> list[Case]:
-    """The rows of a file.
-
-    Raises:
-        UserError: the file cannot be read, holds no rows, lacks a column, or names a row twice.
-    """
+def read_cases(path: Path) -> list[StepCase]:
+    """The rows of a file; a UserError if it cannot be read, holds no rows, lacks a column, or names a row twice."""
     words = read_toml(shipped().with_suffix(".toml"))
-    return [_case(words, row, path) for row in rows_of(path, REQUIRED, "data/validation/training.csv")]
+    rows = read_cells(path, REQUIRED, "those of data/validation/training.csv")
+    return [_case(words, line, where, cells) for line, where, cells in rows]
 
 
-def _case(words: Mapping[str, Any], row: dict[str, str], path: Path) -> Case:
-    line = int(row.pop("line"))
-    cells = Cells({**row, **words["said"].get(row.get("id", ""), {})})
-    where = f"{path}:{line}"
+def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> StepCase:
+    cells = Cells({**cells, **words["said"].get(cells.get("id", ""), {})})
     try:
         cells.time("iter_time_s")
         scenario, assumed = _scenario(words, cells)
     except CellError as error:
-        return Case(line, cells, None, (), str(error), where)
-    return Case(line, cells, scenario, assumed, "", where)
+        return StepCase(line, cells, None, str(error), where)
+    return StepCase(line, cells, scenario, "", where, assumed)
 
 
-def software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
+def _software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
     """What is known of the software that a row names: the first entry of its framework and release.
 
     Raises:
@@ -137,39 +118,44 @@ def software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
 
 
 def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], tuple[str, ...]]:
-    software, gpu = software_of(words, cells), cells.text("gpu")
+    software, gpu = _software_of(words, cells), cells.text("gpu")
     if gpu not in words["gpu"]:
         raise CellError(f"gpu = {gpu!r}: expected one of {', '.join(words['gpu'])}")
     known = words["gpu"][gpu]
     cluster, nodes = cluster_of(cells, known, software.get("cluster"))
     schedule, chunks = schedule_of(cells, software)
     parallel = parallel_of(cells, software, chunks)
+    micro, replicas = cells.positive("mbs"), cells.positive("dp", 1)
+    micro_batches = cells.positive("gbs") / (micro * replicas)
+    ops = micro_batches * cells.positive("layers") * _KERNELS_OF_LAYER
     table: dict[str, Any] = {
         "name": cells.text("id"), "kind": "train_step", "cluster": cluster, "nodes": nodes, "stack": software["stack"],
         "model": {"config": config_of(cells)}, "parallel": parallel, "schedule": schedule,
-        "batch": {"global": _sequences(cells), "micro": cells.positive("mbs"), "seq_len": cells.positive("seq_len")},
+        # in whole micro-batches of all replicas: some sources state their own rounding
+        "batch": {"global": max(round(micro_batches), 1) * micro * replicas, "micro": micro,
+                  "seq_len": cells.positive("seq_len")},
         "precision": {"compute": words["precision"].get(cells.text("precision"), cells.text("precision"))},
-        "overlap": _overlap(cells, parallel), "level": _level(cells, parallel["zero"]),
+        "overlap": _overlap(cells, parallel),
+        "level": "coarse" if ops > MOST_OPS and parallel["zero"] < 3 else "kernels",
     }  # fmt: skip
     table |= {"profile": known["profile"]} if "profile" in known else {}
     if (again := recompute_of(cells, software)) is not None:
         table["recompute"] = again
     if cells.text("task") == "lora":
         table["lora"] = words["lora"]
-    _say_flags(words, cells, table)
+    for word, tables in words["flags"].items():  # words of extra_flags that stand for keys of a scenario
+        if word in cells.text("extra_flags"):
+            table |= {name: {**table.get(name, {}), **keys} for name, keys in tables.items()}
     if schedule.get("name", "interleaved") == "interleaved" and _overlaps_experts(words, cells):
         table["schedule"] = {"name": "interleaved-overlap", "vpp": chunks}
         table["overlap"]["wgrad"] = True
+    # how the names of the GPUs begin on which tokens of the row's model go to a rank once
+    deepep = words["deepep"].get(cells.text("framework"), {}).get(cells.text("model"), ())
     if parallel.get("ep", 1) == 1:
         table.pop("experts", None)
-    elif gpu.startswith(_deepep_gpus(words, cells)):
+    elif gpu.startswith(tuple(deepep)):
         table.setdefault("experts", {"dispatcher": "deepep"})
     return table, tuple(_assumed(cells, chunks, known, software))
-
-
-def _deepep_gpus(words: Mapping[str, Any], cells: Cells) -> tuple[str, ...]:
-    """How the names of the GPUs begin on which tokens of a row's model go to a rank once."""
-    return tuple(words["deepep"].get(cells.text("framework"), {}).get(cells.text("model"), ()))
 
 
 def _overlaps_experts(words: Mapping[str, Any], cells: Cells) -> bool:
@@ -182,16 +168,6 @@ def _overlaps_experts(words: Mapping[str, Any], cells: Cells) -> bool:
     )
 
 
-def _sequences(cells: Cells) -> int:
-    """Sequences per step, in whole micro-batches of all replicas: some sources state their own rounding."""
-    return max(round(_micro_batches(cells)), 1) * cells.positive("mbs") * cells.positive("dp", 1)
-
-
-def _micro_batches(cells: Cells) -> float:
-    """Of each replica."""
-    return cells.positive("gbs") / (cells.positive("mbs") * cells.positive("dp", 1))
-
-
 def _overlap(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
     found: dict[str, bool] = {}
     if cells.has("overlap_dp"):
@@ -201,19 +177,6 @@ def _overlap(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
     if cells.text("overlap_tp") in ("1", "async_tp") and parallel["tp"] > 1 and parallel["sequence_parallel"]:
         found["tp"] = True
     return found
-
-
-def _say_flags(words: Mapping[str, Any], cells: Cells, table: dict[str, Any]) -> None:
-    """Words of extra_flags that stand for keys of a scenario."""
-    for word, tables in words["flags"].items():
-        if word in cells.text("extra_flags"):
-            for name, keys in tables.items():
-                table[name] = {**table.get(name, {}), **keys}
-
-
-def _level(cells: Cells, zero: int) -> str:
-    ops = _micro_batches(cells) * cells.positive("layers") * _KERNELS_OF_LAYER
-    return "coarse" if ops > MOST_OPS and zero < 3 else "kernels"
 
 
 def _assumed(cells: Cells, chunks: int, known: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[str]:

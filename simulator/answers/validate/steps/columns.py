@@ -1,13 +1,13 @@
-"""The columns of a row of training steps, read as what they should be, and as tables of a scenario.
+"""The columns of a row of training steps as tables of a scenario.
 
 Columns are those of data/validation/training.csv; an empty cell is not known.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+
+from ..ledger import CellError, Cells
 
 REQUIRED = (
     "framework", "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq_len", "gpu", "gpus_per_node", "n_gpus",
@@ -15,76 +15,23 @@ REQUIRED = (
 )  # fmt: skip
 """Columns without which a table is none of training steps."""
 
-_MOST = 10**9
-
-
-class CellError(ValueError):
-    """A cell does not hold what it should; the text says which and what was expected."""
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Raises CellError where a cell holds something else than asked for, or nothing and no default is given."""
-
-    values: Mapping[str, str]
-
-    def text(self, column: str) -> str:
-        """The cell, empty if there is none."""
-        return self.values.get(column, "").strip()
-
-    def has(self, column: str) -> bool:
-        """Whether the row says anything there."""
-        return bool(self.text(column))
-
-    def number(self, column: str, default: float | None = None) -> float:
-        """A finite number."""
-        text = self.text(column)
-        if not text and default is not None:
-            return float(default)
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise CellError(f"{column} = {text!r}: expected a number" if text else f"{column} is not stated")
-        return value
-
-    def whole(self, column: str, default: int | None = None) -> int:
-        """A whole number, zero or above, however a table writes it: `16`, `16.0`."""
-        value = self.number(column, default)
-        if value < 0 or not value.is_integer():
-            raise CellError(f"{column} = {self.text(column)!r}: expected a whole number")
-        return int(value)
-
-    def positive(self, column: str, default: int | None = None, most: int = _MOST) -> int:
-        """A whole number above zero."""
-        value = self.whole(column, default)
-        if not 0 < value <= most:
-            raise CellError(f"{column} = {self.text(column)!r}: expected a whole number from 1 to {most:,}")
-        return value
-
-    def time(self, column: str) -> float | None:
-        """Seconds, or another amount above zero; None where the row does not tell."""
-        if not self.has(column):
-            return None
-        if (value := self.number(column)) <= 0:
-            raise CellError(f"{column} = {self.text(column)!r}: expected a number above zero")
-        return value
-
-    def flag(self, column: str, default: bool) -> bool:
-        """1 or 0, true or false."""
-        text = self.text(column).casefold()
-        if not text:
-            return default
-        if text not in ("0", "1", "true", "false", "0.0", "1.0"):
-            raise CellError(f"{column} = {text!r}: expected 1 or 0")
-        return text in ("1", "true", "1.0")
-
-
 GATED = ("swiglu", "geglu")
 MOST_LAYERS = 10_000
 _ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "gelu": "gelu_new", "squared_relu": "relu2"}
-ARCHITECTURES = ("dense", "moe", "moe_mla", "moe_swa")
+_EXPERTS: Mapping[str, Mapping[str, str | tuple[str, int]]] = {
+    "moe": {
+        "num_experts": "n_experts", "num_experts_per_tok": "topk", "moe_intermediate_size": "moe_ffn",
+        "shared_expert_intermediate_size": ("shared_expert_ffn", 0),
+    },
+    "moe_mla": {
+        "n_routed_experts": "n_experts", "num_experts_per_tok": "topk", "moe_intermediate_size": "moe_ffn",
+        "first_k_dense_replace": ("n_dense_layers", 0), "shared_expert_intermediate_size": ("shared_expert_ffn", 0),
+        "kv_lora_rank": "mla_kv_lora", "qk_nope_head_dim": "mla_qk_nope", "qk_rope_head_dim": "mla_qk_rope",
+        "v_head_dim": "mla_v",
+    },
+    "moe_swa": {"num_local_experts": "n_experts", "num_experts_per_tok": "topk", "intermediate_size": "moe_ffn"},
+}  # fmt: skip
+"""Keys of a model's config by architecture, and the columns that hold them, some with what a blank means."""
 
 
 def config_of(cells: Cells) -> dict[str, Any]:
@@ -94,17 +41,20 @@ def config_of(cells: Cells) -> dict[str, Any]:
         CellError: a size is missing, or the architecture is none that runcast knows.
     """
     arch = cells.text("arch") or "dense"
-    if arch not in ARCHITECTURES:
-        raise CellError(f"arch = {arch!r}: expected one of {', '.join(ARCHITECTURES)}")
+    if arch not in ("dense", *_EXPERTS):
+        raise CellError(f"arch = {arch!r}: expected one of {', '.join(('dense', *_EXPERTS))}")
     found = _attention(cells) | _feed_forward(cells)
+    for key, column in _EXPERTS.get(arch, {}).items():
+        found[key] = cells.whole(column) if isinstance(column, str) else cells.whole(*column)
     if arch == "moe":
-        return found | _routed(cells)
-    if arch == "moe_mla":
-        return {key: value for key, value in found.items() if key not in _NOT_LATENT} | _latent(cells)
-    return found | _sliding(cells) if arch == "moe_swa" else found
-
-
-_NOT_LATENT = ("head_dim", "num_key_value_heads")
+        found |= {"model_type": "qwen3_moe", "mlp_only_layers": list(range(cells.whole("n_dense_layers", 0)))}
+    elif arch == "moe_mla":
+        found = {key: value for key, value in found.items() if key not in ("head_dim", "num_key_value_heads")}
+        queries = cells.whole("mla_q_lora", 0)
+        found |= {"model_type": "deepseek_v3"} | ({"q_lora_rank": queries} if queries else {})
+    elif arch == "moe_swa":  # GPT-OSS: every second layer sees a window of 128 tokens (its config.json)
+        found |= {"model_type": "gpt_oss", "sliding_window": 128}
+    return found
 
 
 def _attention(cells: Cells) -> dict[str, Any]:
@@ -123,42 +73,12 @@ def _feed_forward(cells: Cells) -> dict[str, Any]:
     if kind not in _ACTIVATIONS:
         raise CellError(f"act_fn = {kind!r}: expected one of {', '.join(_ACTIVATIONS)}")
     found: dict[str, Any] = {"intermediate_size": cells.whole("ffn_hidden"), "hidden_act": _ACTIVATIONS[kind]}
-    if kind in GATED:
-        return found
-    found |= {"gated_ffn": False, "norm": "layer", "norm_bias": True}
+    if kind not in GATED:
+        found |= {"gated_ffn": False, "norm": "layer", "norm_bias": True}
     if kind == "gelu":
         found |= {"attention_bias": True, "mlp_bias": True, "positions": "learned",
                   "position_embeddings": cells.whole("seq_len")}  # fmt: skip
     return found
-
-
-def _routed(cells: Cells) -> dict[str, Any]:
-    return {
-        "model_type": "qwen3_moe", "num_experts": cells.whole("n_experts"), "num_experts_per_tok": cells.whole("topk"),
-        "moe_intermediate_size": cells.whole("moe_ffn"),
-        "mlp_only_layers": list(range(cells.whole("n_dense_layers", 0))),
-        "shared_expert_intermediate_size": cells.whole("shared_expert_ffn", 0),
-    }  # fmt: skip
-
-
-def _latent(cells: Cells) -> dict[str, Any]:
-    found = {
-        "model_type": "deepseek_v3", "n_routed_experts": cells.whole("n_experts"),
-        "num_experts_per_tok": cells.whole("topk"), "moe_intermediate_size": cells.whole("moe_ffn"),
-        "first_k_dense_replace": cells.whole("n_dense_layers", 0),
-        "shared_expert_intermediate_size": cells.whole("shared_expert_ffn", 0),
-        "kv_lora_rank": cells.whole("mla_kv_lora"), "qk_nope_head_dim": cells.whole("mla_qk_nope"),
-        "qk_rope_head_dim": cells.whole("mla_qk_rope"), "v_head_dim": cells.whole("mla_v"),
-    }  # fmt: skip
-    queries = cells.whole("mla_q_lora", 0)
-    return found | ({"q_lora_rank": queries} if queries else {})
-
-
-def _sliding(cells: Cells) -> dict[str, Any]:
-    """GPT-OSS: every second layer sees a window of 128 tokens (its config.json)."""
-    return {"model_type": "gpt_oss", "num_local_experts": cells.whole("n_experts"),
-            "num_experts_per_tok": cells.whole("topk"), "intermediate_size": cells.whole("moe_ffn"),
-            "sliding_window": 128}  # fmt: skip
 
 
 _NVL72 = 72
@@ -214,27 +134,17 @@ def parallel_of(cells: Cells, software: Mapping[str, Any], vpp: int) -> dict[str
     if mode == "fsdp_grad_op":
         found["reshard"] = False
     if moe:
-        found |= _experts(cells, software, tp)
-    return found | _layers(cells, software, pp, vpp)
-
-
-def _experts(cells: Cells, software: Mapping[str, Any], tp: int) -> dict[str, Any]:
-    """Experts are split over tp as all else (Megatron-LM's default), unless that does not divide.
-
-    Where software always has expert parallelism, a row with ep = 1 is one that does not tell it.
-    """
-    ep, ranks = cells.positive("ep", 1), tp * cells.positive("cp", 1) * cells.positive("dp", 1)
-    ep = software.get("ep", 1) if ep == 1 else ep
-    etp = cells.positive("etp", tp)
-    return {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
-
-
-def _layers(cells: Cells, software: Mapping[str, Any], pp: int, vpp: int) -> dict[str, Any]:
+        # Experts are split over tp as all else (Megatron-LM's default), unless that does not divide. Where software
+        # always has expert parallelism, a row with ep = 1 is one that does not tell it.
+        ep, ranks = cells.positive("ep", 1), tp * found["cp"] * cells.positive("dp", 1)
+        ep, etp = software.get("ep", 1) if ep == 1 else ep, cells.positive("etp", tp)
+        found |= {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
     layers, chunks = cells.whole("layers"), pp * vpp
     if software.get("split") == "cost" and pp > 1:
-        return {"layers": _by_cost(cells, pp)}
-    as_layers = layers % chunks and (layers + 2) % chunks == 0
-    return {"embedding_as_layer": True} if as_layers else {}
+        found["layers"] = _by_cost(cells, pp)
+    elif layers % chunks and (layers + 2) % chunks == 0:
+        found["embedding_as_layer"] = True
+    return found
 
 
 def _by_cost(cells: Cells, pp: int) -> list[int]:

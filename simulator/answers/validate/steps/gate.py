@@ -10,26 +10,22 @@ import numpy as np
 import pandas as pd
 
 from ....base.errors import UserError, fault
-from ..table import plain
-from .families import FAMILIES, scores_by_family
-from .ledger import StepLedger, read_predictions
+from ....base.units import parse_share
+from ..ledger import plain
+from .ledger import FAMILIES, StepLedger, read_predictions, scores_by_family
 
 TOLERANCE = "0.5%"
 HELD = {"predicted_s": "step time", "predicted_gib": "memory"}
 """Columns that are compared, and what they are."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Gate:
     """Predictions of an earlier time by id, and by what share one may move."""
 
     path: Path
     before: Mapping[str, Mapping[str, Any]]
     tolerance: float
-
-    def against(self, ledger: StepLedger) -> "Comparison":
-        """What a ledger says now beside them."""
-        return Comparison(self, ledger)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +89,9 @@ class Comparison:
             before = "-" if row["before"] is None else f"{row['before']:.2%}"
             family = FAMILIES.get(row["family"], "rows")
             yield f"median error of {family} {row['name']}: {before} to {row['after']:.2%}"
-        yield self._verdict()
-
-    def _verdict(self) -> str:
         many = self.moves["id"].nunique() + len(self.gone) + len(self.new)
         what = f"{many:,} rows moved" if many else "no row moved"
-        return f"{what} by more than {self.gate.tolerance:.2%} of {len(self._before):,} in {self.gate.path}"
+        yield f"{what} by more than {self.gate.tolerance:.2%} of {len(self._before):,} in {self.gate.path}"
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -116,20 +109,14 @@ class Comparison:
 def read_gate(path: Path, tolerance: str = TOLERANCE) -> Gate:
     """Predictions as --csv wrote them, and what they may move: `0.5%`, or a fraction.
 
-    Raises:
-        UserError: the file cannot be read or is none of predictions; a tolerance that is no share.
+    A UserError if the file cannot be read or is none of predictions, or the tolerance is no share.
     """
-    return Gate(path, read_predictions(path), _share(tolerance))
-
-
-def _share(text: str) -> float:
     try:
-        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+        if not 0 <= (share := parse_share(tolerance)) < 1:
+            raise ValueError(tolerance)
     except ValueError:
-        value = np.nan
-    if not 0 <= value < 1:
-        raise UserError(fault("--tolerance", "", text, "expected a share such as 0.5% or 0.005"))
-    return value
+        raise UserError(fault("--tolerance", "", tolerance, "expected a share such as 0.5% or 0.005")) from None
+    return Gate(path, read_predictions(path), share)
 
 
 def _medians(rows: pd.DataFrame, name: str) -> pd.DataFrame:

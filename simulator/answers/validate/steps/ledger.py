@@ -1,11 +1,8 @@
 """The ledger of training steps: every row beside its prediction, as shipped and with its group left out of the fit."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +10,52 @@ import numpy as np
 import pandas as pd
 
 from ....base.errors import UserError
-from ....base.files import digest, read_json, read_toml
-from ....formats.samples import read_table
+from ....base.files import digest, read_toml
+from ....runner import Runner
 from ....uncertainty import shipped_fit
-from ..table import Ledger, csv_of, not_predicted, plain
-from .cases import Case, read_cases, shipped
-from .columns import CellError, Cells
-from .families import ERRORS, LEFT_OUT, over_sources, scores_by_family, scores_of_memory
+from ..ledger import (
+    CellError,
+    Ledger,
+    csv_bytes,
+    plain,
+    predict_cases,
+    read_cells,
+    read_left_out,
+    split_rows,
+)  # fmt: skip
+from ..scores import SCORES, Part, error_scores, score_parts
+from .cases import StepCase, read_cases, shipped
 from .pairs import pairs_of, scores_of_pairs
+
+ERRORS = {
+    "error": "as shipped",
+    "group_left_out": "group left out",
+    "stack_left_out": "stack left out",
+    "source_left_out": "source left out",
+}
+"""Columns of signed errors, and what they are; a group is a model on a GPU with a stack."""
+LEFT_OUT = tuple(ERRORS)[1:]
+
+FAMILIES = {
+    "source": "source", "gpu": "GPU", "arch": "architecture", "stack": "stack", "precision": "precision",
+    "pattern": "parallelism",
+}  # fmt: skip
+"""Columns by which rows are told apart, and what they are; dense and mixtures of experts are another."""
 
 PREDICTED = ("predicted_s", "interval_low_s", "interval_high_s", "predicted_gib")
 """What a prediction says, in this order; a file of predictions has these columns, `id` and `reason`."""
 
-Told = Callable[[int, int], None]
-"""What is called with the rows done and the rows in all."""
-
 _DEVICE = {"rank": "fullest", "counts": "device"}
 """What memory is taken for where its convention is not known."""
+_RESERVED = "max reserved"
+"""What the allocator took from the device, which is more than what it gave out: shown, never scored."""
 
 
 @dataclass(frozen=True, eq=False)
 class StepLedger(Ledger):
     """The rows of a file of training steps; rows without an error have no measured time."""
 
-    cases: Sequence[Case]
+    cases: Sequence[StepCase]
 
     @cached_property
     def scored(self) -> pd.DataFrame:
@@ -85,41 +104,39 @@ class StepLedger(Ledger):
             "pairs_summary": plain(scores_of_pairs(self.pairs)),
             "pairs": plain(self.pairs),
             "table": plain(self.worst_first),
-            "not_predicted": not_predicted(self.reasons),
+            "not_predicted": self.not_predicted(),
         }
 
     def to_csv(self) -> bytes:
         """All rows, the worst first, and behind them those that are not predicted with their `reason`."""
         ids = {case.line: case.key for case in self.cases}
         without = [{"line": line, "id": ids[line], "reason": reason} for line, reason in self.reasons.items()]
-        return csv_of(pd.concat([self.worst_first.astype(object).assign(reason=""), pd.DataFrame(without)]))
+        return csv_bytes(pd.concat([self.worst_first.astype(object).assign(reason=""), pd.DataFrame(without)]))
 
     def predictions(self) -> bytes:
-        """What was predicted, in the order of the file and with five digits; `restored` reads it."""
+        """What was predicted, in the order of the file and with five digits; `restore` reads it."""
         ids = [case.key for case in self.cases]
         rounded = self.table.set_index("line")[list(PREDICTED)].map(lambda value: f"{value:.5g}")
         rows = rounded.reindex([case.line for case in self.cases]).reset_index()
-        return csv_of(rows.assign(id=ids, reason=rows["line"].map(self.reasons))[["id", *PREDICTED, "reason"]])
+        return csv_bytes(rows.assign(id=ids, reason=rows["line"].map(self.reasons))[["id", *PREDICTED, "reason"]])
 
 
 def read_step_ledger(
-    path: Path | None = None, processes: int | None = None, told: Told = lambda done, rows: None
+    path: Path | None = None, runner: Runner | None = None, watch: Callable[[int, int], None] = lambda done, rows: None
 ) -> StepLedger:
-    """Predict the rows of a file of training steps (default: the one that ships), on as many processes as CPUs.
+    """Predict the rows of a file of training steps (default: the one that ships); `watch` hears how many are done.
 
-    Raises:
-        UserError: the file cannot be read, or lacks a column.
+    A UserError if the file cannot be read, or lacks a column.
     """
     path = path or shipped()
     cases = read_cases(path)
-    return _ledger(path, cases, list(_counted(_predictions(cases, processes or os.cpu_count() or 1), len(cases), told)))
+    return _ledger(path, cases, predict_cases(cases, _predict, runner, watch))
 
 
-def restored(predictions: Path, path: Path | None = None) -> StepLedger:
+def restore(predictions: Path, path: Path | None = None) -> StepLedger:
     """The ledger of a file of training steps from predictions that were written earlier; predicts nothing.
 
-    Raises:
-        UserError: a file cannot be read, or lacks a column.
+    A UserError if a file cannot be read, or lacks a column.
     """
     path = path or shipped()
     cases, found = read_cases(path), read_predictions(predictions)
@@ -130,103 +147,43 @@ def restored(predictions: Path, path: Path | None = None) -> StepLedger:
 def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
     """What a CSV of predictions or of a ledger says, by id; `reason` where a row was not predicted.
 
-    Raises:
-        UserError: the file cannot be read, lacks a column, names a row twice, or holds something else than numbers.
+    A UserError if the file cannot be read, lacks a column, names a row twice, or holds something else than numbers.
     """
-    table = read_table(path)
-    if missing := [name for name in ("id", *PREDICTED) if name not in table]:
-        raise UserError(f"{path}:1: no column {', '.join(missing)}; expected what --csv writes")
-    if twice := list(table["id"][table["id"].duplicated()]):
-        raise UserError(f"{path}: id = {twice[0]!r}: stands there more than once")
-    return {str(row["id"]): _prediction(row, path) for row in table.to_dict("records")}
-
-
-def _prediction(row: Mapping[Any, Any], path: Path) -> dict[str, Any]:
-    if row["predicted_s"] == "":
-        return {"reason": row.get("reason") or "not predicted"}
-    try:
-        found = {name: Cells(row).time(name) for name in PREDICTED}
-    except CellError as error:
-        raise UserError(f"{path}:{row['line']}: {error}") from None
-    if missing := [name for name, value in found.items() if value is None]:
-        raise UserError(f"{path}:{row['line']}: {missing[0]}: is empty")
+    found: dict[str, dict[str, Any]] = {}
+    for _, where, cells in read_cells(path, ("id", *PREDICTED), "what --csv writes"):
+        if not cells.has("predicted_s"):
+            found[cells["id"]] = {"reason": cells.text("reason") or "not predicted"}
+            continue
+        try:
+            found[cells["id"]] = {name: cells.time(name) for name in PREDICTED}
+        except CellError as error:
+            raise UserError(f"{where}: {error}") from None
+        if missing := [name for name, value in found[cells["id"]].items() if value is None]:
+            raise UserError(f"{where}: {missing[0]}: is empty")
     return found
 
 
-def _predictions(cases: Sequence[Case], processes: int) -> Iterator[dict[str, Any]]:
-    if processes == 1:
-        yield from map(_predicted, cases)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(_predicted, cases, chunksize=4)
-
-
-def _counted(found: Iterable[dict[str, Any]], rows: int, told: Told) -> Iterator[dict[str, Any]]:
-    for done, prediction in enumerate(found, 1):
-        told(done, rows)
-        yield prediction
-
-
-def _predicted(case: Case) -> dict[str, Any]:
-    if case.scenario is None:
-        return {"reason": case.reason}
-    try:
-        answer = case.answer()
-    except UserError as error:  # what the row says does not divide, or does not fit
-        return {"reason": error.faults[0].removeprefix(f"{case.where}: ")}
-    held = _as_measured(case, answer.memory_bytes) / 2**30
-    return dict(zip(PREDICTED, (answer.seconds, answer.low_s, answer.high_s, held), strict=True))
-
-
-def _as_measured(case: Case, by_rank: Sequence[float]) -> float:
-    """Bytes of the rank that was measured, as its convention counts them."""
-    said = _measures(case.cells.text("mem_convention"))
-    held = by_rank[0] if said["rank"] == "first" else max(by_rank)
+def _predict(case: StepCase) -> dict[str, float]:
+    answer = case.answer()
+    said = _meaning(case.cells.text("mem_convention"))
+    held = answer.memory_bytes[0] if said["rank"] == "first" else max(answer.memory_bytes)
     context, unused = (case.resolved.profile.value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
     counted = {"device": held, "reserved": held - context * (1 + unused), "allocated": held / (1 + unused) - context}
-    return counted[said["counts"]]
+    found = answer.seconds, answer.low_s, answer.high_s, counted[said["counts"]] / 2**30
+    return dict(zip(PREDICTED, found, strict=True))
 
 
 @cache
-def _measures(convention: str) -> Mapping[str, str]:
+def _meaning(convention: str) -> Mapping[str, str]:
+    """Of which rank memory was measured, and what it counts."""
     known: Mapping[str, Mapping[str, str]] = read_toml(shipped().with_suffix(".toml"))["memory"]
     return next((said for start, said in known.items() if convention.startswith(start)), _DEVICE)
-
-
-def _ledger(path: Path, cases: Sequence[Case], predictions: Sequence[Mapping[str, Any]]) -> StepLedger:
-    seen, parameters = _fitted(path)
-    sure = shipped_fit().left_out if shipped_fit().about.get("sha256") == digest(path) else {}
-    contradicts = read_toml(shipped().with_suffix(".toml"))["contradicts"]
-    rows, reasons = [], {}
-    for case, found in zip(cases, predictions, strict=True):
-        if "reason" in found:
-            reasons[case.line] = str(found["reason"])
-            continue
-        try:
-            row = _row(case, found, seen.get(case.key, {}), case.key in contradicts)
-            rows.append(row | {f"{name}_left_out_deviation": of for name, of in sure.get(case.key, {}).items()})
-        except CellError as error:  # what was measured is no number
-            reasons[case.line] = str(error)
-    table = pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_TYPES)
-    return StepLedger(path, table, reasons, parameters, cases)
-
-
-def _fitted(path: Path) -> tuple[Mapping[str, Mapping[str, float]], int]:
-    """Errors with a row's group, stack or source left out, by id, and how many parameters were fitted.
-
-    Another table than the one that was fitted to has rows of its own, whatever their ids.
-    """
-    file = files("runcast.data") / "validation" / "training_fit.json"
-    if not file.is_file():  # nothing was fitted: the stacks are as they were written
-        return {}, 0
-    found = read_json(file)
-    about = found["about"]
-    return found["left_out"] if about["sha256"] == digest(path) else {}, about["parameters"]
 
 
 DEVIATIONS = tuple(f"{column}_deviation" for column in LEFT_OUT)
 """Standard deviation of ln(seconds) that a prediction has with the row's group, stack or source left out."""
 
+_TEXTS = ("source", "framework", "sw_version", "model", "arch", "gpu", "precision", "mem_convention")
 _COLUMNS = (
     "line", "id", "source", "framework", "sw_version", "stack", "model", "arch", "gpu", "gpus", "precision", "pattern",
     "measured_s", "predicted_s", "error", "interval_low_s", "interval_high_s", *LEFT_OUT, *DEVIATIONS,
@@ -236,34 +193,38 @@ _TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys((*ERRORS, *DEVIATION
 """Of columns that hold nothing where no row is predicted, or where the fit left nothing out."""
 
 
-def _row(case: Case, found: Mapping[str, float], seen: Mapping[str, float], contradicts: bool) -> dict[str, Any]:
-    cells = case.cells
-    measured_s, measured_gib = (_measured(cells, column) for column in ("iter_time_s", "peak_mem_gib"))
-    told = ("source", "framework", "sw_version", "model", "arch", "gpu", "precision", "mem_convention")
-    return {
-        **found,
-        **{column: cells.text(column) for column in told},
-        **{column: seen.get(column.removesuffix("_left_out"), np.nan) for column in LEFT_OUT},
-        "line": case.line,
-        "id": case.key,
-        "stack": case.stack,
-        "gpus": cells.whole("n_gpus"),
-        "pattern": _pattern(case),
-        "measured_s": measured_s,
-        "error": found["predicted_s"] / measured_s - 1,
-        "measured_gib": measured_gib,
-        "memory_error": found["predicted_gib"] / measured_gib - 1,
-        "assumed": "; ".join(case.assumed),
-        "contradicts": contradicts,
-    }
+def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str, Any]]) -> StepLedger:
+    left_out, parameters = read_left_out("training_fit.json", path)
+    sure = shipped_fit().left_out if shipped_fit().about.get("sha256") == digest(path) else {}
+    contradicts = read_toml(shipped().with_suffix(".toml"))["contradicts"]
+
+    def row(case: StepCase, found: Mapping[str, float]) -> dict[str, Any]:
+        cells = case.cells
+        measured_s, measured_gib = (cells.time(column) or np.nan for column in ("iter_time_s", "peak_mem_gib"))
+        return {
+            **found,
+            **{column: cells.text(column) for column in _TEXTS},
+            **{f"{of}_left_out": error for of, error in left_out.get(case.key, {}).items()},
+            **{f"{of}_left_out_deviation": deviation for of, deviation in sure.get(case.key, {}).items()},
+            "line": case.line,
+            "id": case.key,
+            "stack": case.stack,
+            "gpus": cells.whole("n_gpus"),
+            "pattern": _pattern(case),
+            "measured_s": measured_s,
+            "error": found["predicted_s"] / measured_s - 1,
+            "measured_gib": measured_gib,
+            "memory_error": found["predicted_gib"] / measured_gib - 1,
+            "assumed": "; ".join(case.assumed),
+            "contradicts": case.key in contradicts,
+        }
+
+    rows, reasons = split_rows(cases, answers, row)
+    table = pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_TYPES)
+    return StepLedger(path, table, reasons, parameters, cases)
 
 
-def _measured(cells: Cells, column: str) -> float:
-    value = cells.time(column)
-    return np.nan if value is None else value
-
-
-def _pattern(case: Case) -> str:
+def _pattern(case: StepCase) -> str:
     """Which axes are above 1; data parallelism that shards weights is `fsdp`."""
     assert case.scenario is not None
     parallel: Mapping[str, Any] = case.scenario["parallel"]
@@ -271,3 +232,47 @@ def _pattern(case: Case) -> str:
     if case.cells.whole("dp", 1) > 1:
         axes.append("fsdp" if parallel["zero"] == 3 else "dp")
     return "+".join(axes) or "one rank"
+
+
+# Scores by family of rows: errors of time and of memory as fractions.
+
+
+def scores_by_family(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row per family and way of leaving out that has errors: `family`, `name`, `errors`, and the scores."""
+    return score_parts(_families(rows), ERRORS, "measured_s")
+
+
+def _families(rows: pd.DataFrame) -> Iterator[Part]:
+    experts = rows["arch"].str.startswith("moe").astype(bool)  # of no rows it has no type
+    yield from (("all", "all", rows), ("kind", "dense", rows[~experts]), ("kind", "MoE", rows[experts]))
+    for family in FAMILIES:
+        yield from ((family, str(name), part) for name, part in rows.groupby(family))
+
+
+def over_sources(rows: pd.DataFrame) -> dict[str, float]:
+    """The median over sources of each source's median absolute error, so that large ones count as small ones."""
+    medians = {words: rows[column].abs().groupby(rows["source"]).median() for column, words in ERRORS.items()}
+    return {words: float(of.median()) for words, of in medians.items() if of.notna().any()}
+
+
+def scores_of_memory(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per convention of what was measured."""
+    measured = table[table["memory_error"].notna()]
+    rows = [
+        {"measured": str(name), "scored": not str(name).startswith(_RESERVED), "rows": len(part),
+         **error_scores(part["memory_error"])}
+        for name, part in measured.groupby("mem_convention", sort=False)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["measured", "scored", *SCORES[:4]])
+
+
+def known_reason(row: Mapping[Any, Any], words: Mapping[str, Any]) -> str:
+    """What is known of a row's miss: its neighbours, itself, or its families; keys of several hold if all do."""
+    if row["id"] in words["contradicts"]:
+        return f"contradicts its neighbours: {words['contradicts'][row['id']]}"
+    return "; ".join(why for key, why in words["known"].items() if key == row["id"] or _is_of(row, key))
+
+
+def _is_of(row: Mapping[Any, Any], key: str) -> bool:
+    parts = [part.partition("=") for part in key.split(", ")]
+    return all(equals and str(row[column]) == value for column, equals, value in parts)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from .cases import Case
-from .columns import Cells
+from ..ledger import Cells
+from .cases import StepCase
 
 COUNTS_FROM = 0.01
 """A measured effect that is smaller says nothing about the sign."""
@@ -81,7 +81,7 @@ Seconds = Mapping[int, tuple[float, float]]
 """Measured and predicted, by line."""
 
 
-def pairs_of(cases: Sequence[Case], seconds: Seconds) -> pd.DataFrame:
+def pairs_of(cases: Sequence[StepCase], seconds: Seconds) -> pd.DataFrame:
     """A row per pair of cases that have seconds.
 
     Ratios are after over before; `effect_share` is the predicted change over the measured one, 1 where it is exact.
@@ -107,10 +107,10 @@ def _scores(pairs: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _found(kind: str, cases: Sequence[Case]) -> Iterator[tuple[Case, Case]]:
+def _found(kind: str, cases: Sequence[StepCase]) -> Iterator[tuple[StepCase, StepCase]]:
     """Rows that are equal but for the columns of the kind, the one that has gone less far first."""
     far, free = KINDS[kind]
-    alike: dict[tuple[tuple[str, str], ...], list[tuple[float, Case]]] = {}
+    alike: dict[tuple[tuple[str, str], ...], list[tuple[float, StepCase]]] = {}
     for case in cases:
         if (reached := far(case.cells)) is not None:
             alike.setdefault(_rest(case.cells, free), []).append((reached, case))
@@ -120,10 +120,10 @@ def _found(kind: str, cases: Sequence[Case]) -> Iterator[tuple[Case, Case]]:
 
 
 def _rest(cells: Cells, free: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((column, cells.text(column)) for column in cells.values if column not in (*OUTCOMES, *free))
+    return tuple((column, cells.text(column)) for column in cells if column not in (*OUTCOMES, *free))
 
 
-def _pair(kind: str, before: Case, after: Case, seconds: Seconds) -> Mapping[str, Any]:
+def _pair(kind: str, before: StepCase, after: StepCase, seconds: Seconds) -> Mapping[str, Any]:
     measured, predicted = (late / early for late, early in zip(seconds[after.line], seconds[before.line], strict=True))
     cells, column = after.cells, KINDS[kind][1][0]
     counts = abs(measured - 1) >= COUNTS_FROM

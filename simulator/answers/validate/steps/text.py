@@ -5,29 +5,27 @@ from typing import Any
 
 import pandas as pd
 
-from ....formats.samples import summed
-from ..summary import coverage, told
-from ..text import Columns, markdown_table, telling, terminal
-from .families import ERRORS, FAMILIES
-from .ledger import StepLedger
+from ....base.tables import Columns, markdown_table, terminal_table
+from ..scores import coverage, warn
+from .ledger import ERRORS, FAMILIES, StepLedger
 from .pairs import scores_of_pairs
 
 MOST_ROWS = 50
 """Of the worst rows; `--csv` writes all."""
 
 ROWS: Columns = {
-    "line": ("line", "text"), "source": ("source", "text"), "model": ("model", "text"), "gpus": ("GPUs", "text"),
+    "line": ("line", "count"), "source": ("source", "text"), "model": ("model", "text"), "gpus": ("GPUs", "count"),
     "gpu": ("GPU", "text"), "stack": ("stack", "text"), "precision": ("precision", "text"),
     "pattern": ("parallelism", "text"), "measured_s": ("measured", "seconds"), "predicted_s": ("predicted", "seconds"),
     "error": ("error %", "signed"), "group_left_out": ("group out %", "signed"),
     "stack_left_out": ("stack out %", "signed"), "source_left_out": ("source out %", "signed"),
 }  # fmt: skip
 _SCORES: Columns = {
-    "rows": ("scored", "text"), "interval_coverage": ("in interval %", "share"),
+    "rows": ("scored", "count"), "interval_coverage": ("in interval %", "share"),
     **{words: (f"{words}: median / p90, bias %", "text") for words in ERRORS.values()},
 }  # fmt: skip
 MEMORY: Columns = {
-    "measured": ("measured", "text"), "rows": ("rows", "text"), "median_abs_error": ("median %", "share"),
+    "measured": ("measured", "text"), "rows": ("rows", "count"), "median_abs_error": ("median %", "share"),
     "p90_abs_error": ("p90 %", "share"), "bias": ("bias %", "signed"), "scored": ("scored", "yes"),
 }  # fmt: skip
 COVERAGE: Columns = {
@@ -35,7 +33,7 @@ COVERAGE: Columns = {
     **{words: (f"{words} %", "text") for words in ERRORS.values()},
 }  # fmt: skip
 PAIRS: Columns = {
-    "kind": ("change", "text"), "pairs": ("pairs", "text"), "counted": ("above 1 %", "text"),
+    "kind": ("change", "text"), "pairs": ("pairs", "count"), "counted": ("above 1 %", "count"),
     "right_sign": ("right sign %", "share"), "median_size_error": ("median error of the size %", "share"),
 }  # fmt: skip
 
@@ -44,18 +42,20 @@ def lines(ledger: StepLedger) -> Iterator[str]:
     """Errors by family, of memory and of pairs; the worst rows; how many parameters; what was not predicted."""
     if len(ledger.scored):
         for family in ("all", *FAMILIES):
-            yield from (*_terminal(wide(ledger.summary, family), family_columns(family)), "")
-        yield from without_contradicting(ledger)
+            yield from _terminal(wide(ledger.summary, family), family_columns(family))
+        if many := int(ledger.scored["contradicts"].sum()):
+            yield f"without {many} rows that contradict their neighbours:"
+            yield from _terminal(wide(ledger.summary_without, "all"), family_columns("all"))
         yield from (over_sources(ledger), "")
         yield "rows in the 90 % interval:"
-        yield from (*_terminal(coverages(ledger.summary), COVERAGE), "")
+        yield from _terminal(coverages(ledger.summary), COVERAGE)
         yield from (*confidences(ledger.summary), "")
-        yield from (*_terminal(scores_of_pairs(ledger.pairs), PAIRS), "")
-        yield from (*_terminal(ledger.worst_first.head(MOST_ROWS), ROWS), "")
+        yield from _terminal(scores_of_pairs(ledger.pairs), PAIRS)
+        yield from _terminal(ledger.worst_first.head(MOST_ROWS), ROWS)
     if len(ledger.memory):
-        yield from (*_terminal(ledger.memory, MEMORY), "")
+        yield from _terminal(ledger.memory, MEMORY)
     yield counts(ledger)
-    yield from (f"not predicted: {reason}" for reason in reasons(ledger, f"{ledger.path}:"))
+    yield from (f"not predicted: {reason}" for reason in ledger.why_not(f"{ledger.path}:"))
 
 
 def family_columns(family: str) -> Columns:
@@ -67,10 +67,15 @@ def wide(summary: pd.DataFrame, family: str) -> pd.DataFrame:
     """A row per name of a family, with the scores of each way of leaving out as one text; `all` has dense and MoE."""
     rows = summary[summary["family"].isin(["all", "kind"] if family == "all" else [family])]
     return pd.DataFrame([
-        {"name": name, **part.iloc[0][["rows", "interval_coverage"]], **{row["errors"]: _three(row) for row in plain}}
+        {"name": name, **part.iloc[0][["rows", "interval_coverage"]],
+         **{row["errors"]: error_text(row) for row in part.to_dict("records")}}
         for name, part in rows.groupby("name", sort=False)
-        for plain in [part.to_dict("records")]
     ])  # fmt: skip
+
+
+def error_text(row: Mapping[Any, Any]) -> str:
+    """Median / p90, bias in percent."""
+    return f"{100 * row['median_abs_error']:.1f} / {100 * row['p90_abs_error']:.1f}, {100 * row['bias']:+.1f}"
 
 
 def coverages(summary: pd.DataFrame) -> pd.DataFrame:
@@ -87,14 +92,7 @@ def confidences(summary: pd.DataFrame) -> Iterator[str]:
     """A line for each family whose intervals hold clearly too little, or too much."""
     for row in summary.to_dict("records"):
         what = f"{FAMILIES.get(row['family'], 'rows')} {row['name']}, {row['errors']}"
-        yield from told(what, row["held"], row["held_of"])
-
-
-def without_contradicting(ledger: StepLedger) -> Iterator[str]:
-    """The scores of all, dense and MoE without the rows that contradict their neighbours."""
-    if many := int(ledger.scored["contradicts"].sum()):
-        yield f"without {many} rows that contradict their neighbours:"
-        yield from (*_terminal(wide(ledger.summary_without, "all"), family_columns("all")), "")
+        yield from warn(what, row["held"], row["held_of"])
 
 
 def over_sources(ledger: StepLedger) -> str:
@@ -111,19 +109,16 @@ def counts(ledger: StepLedger) -> str:
     )
 
 
-def reasons(ledger: StepLedger, before: str = "line ") -> list[str]:
-    """One line per reason why rows are not predicted."""
-    return summed(f"{before}{line}: {reason}" for line, reason in ledger.reasons.items())
-
-
 def markdown(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
     """A table of a page, without the columns that say nothing."""
-    return markdown_table(rows, telling(rows, columns))
+    return markdown_table(rows.to_dict("records"), _telling(rows, columns))
 
 
 def _terminal(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
-    yield terminal(rows, telling(rows, columns))
+    """A table without the columns that say nothing, and an empty line."""
+    yield from (*terminal_table(rows.to_dict("records"), _telling(rows, columns)), "")
 
 
-def _three(row: Mapping[Any, Any]) -> str:
-    return f"{100 * row['median_abs_error']:.1f} / {100 * row['p90_abs_error']:.1f}, {100 * row['bias']:+.1f}"
+def _telling(rows: pd.DataFrame, columns: Columns) -> Columns:
+    """The columns in which any row says something: nothing is left out before a fit is there."""
+    return {key: shown for key, shown in columns.items() if key in rows and rows[key].notna().any()}
