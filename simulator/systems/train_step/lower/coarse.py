@@ -29,6 +29,7 @@ from .piece import COMPUTE, Ints, LayerPass, Piece, PieceWriter, Tables
 from .plan import TrainPlan
 from .script import Fragments
 from .step import Step
+from .traffic import Traffic
 
 KIND = "actions"
 TRAFFIC = LANES
@@ -151,19 +152,39 @@ class _Cut(NamedTuple):
     messages: tuple[_Message, ...]
 
 
+class _CoarseTraffic(Traffic):
+    """All messages of a share as one op, which runs so many times."""
+
+    def __init__(self, plan: TrainPlan, assembly: Assembly):
+        super().__init__(plan, assembly)
+        self.times: list[tuple[Ints | int, int]] = []  # ops, and how often each runs
+
+    def _reduce(
+        self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
+        messages: int,
+    ) -> None:  # fmt: skip
+        op = self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size, group=group)
+        if messages > 1:
+            self.times.append((op, messages))
+
+
 class _CoarseStep(Step):
     """A step that stamps a few ops where another stamps a piece."""
 
+    traffic: _CoarseTraffic
+
     def __init__(self, plan: TrainPlan, fragments: Fragments | None = None):
         super().__init__(plan, fragments)
-        self._traffic = [self.tables.lanes(name) for name in TRAFFIC]  # messages behind a part are in this order
-        self._times: list[tuple[Ints | int, int]] = []
+        self._lanes = [self.tables.lanes(name) for name in TRAFFIC]  # messages behind a part are in this order
+
+    def _traffic(self) -> _CoarseTraffic:
+        return _CoarseTraffic(self.plan, self.assembly)
 
     def coarse(self) -> Coarse:
         """The step and its distinct actions."""
         program = self.program()
         times = np.ones(len(program), np.int64)
-        for ops, many in self._times:
+        for ops, many in self.traffic.times:
             times[ops] = many
         return Coarse(program, *self._numbered, times)
 
@@ -196,7 +217,7 @@ class _CoarseStep(Step):
         )
         alone, place = self._distinct(self._kernels_of[example], cells.rank[example])
         rank = cells.rank[example][alone]
-        first_of = np.array(self.first)
+        first_of = np.array(self.traffic.first)
         by = first_of[cells.rank[example]] - first_of[rank][place]
         program, began = self._alone([self._kernels[one] for one in self._kernels_of[example][alone]], rank.tolist())
         uses, of_cell = np.unique(which * len(example) + action, return_inverse=True)
@@ -211,7 +232,7 @@ class _CoarseStep(Step):
 
     def _distinct(self, kernels: Ints, rank: Ints) -> tuple[Ints, Ints]:
         """Actions that are the same in the same place of a period: one of each, and which of these each one is."""
-        first = np.array(self.first)[rank]
+        first = np.array(self.traffic.first)[rank]
         at = first % self.plan.period if self.plan.period else first
         _, alone, place = np.unique(kernels * (int(at.max()) + 1) + at, return_index=True, return_inverse=True)
         return alone, place
@@ -219,7 +240,7 @@ class _CoarseStep(Step):
     def _alone(self, pieces: Sequence[Piece], ranks: Sequence[int]) -> tuple[Program, list[int]]:
         """Every distinct action once, at a place of its own, and its first op."""
         places = [Place(f"action {i}", self.assembly.places[rank].ranks) for i, rank in enumerate(ranks)]
-        alone = Assembly(self.tables, places, [self.first[rank] for rank in ranks])
+        alone = Assembly(self.tables, places, [self.traffic.first[rank] for rank in ranks])
         began = [alone.stamp(piece, i, *[(-1, -1, "F")] * len(piece.heads)) for i, piece in enumerate(pieces)]
         return alone.program(), began
 
@@ -237,7 +258,7 @@ class _CoarseStep(Step):
         placed, send = super()._place(cells)
         for number, cut in enumerate(self._cuts):
             begun = placed.first[placed.which == number] + len(cut.moments) + 1
-            self._times += [(begun + i, one.times) for i, one in enumerate(cut.messages) if one.times > 1]
+            self.traffic.times += [(begun + i, one.times) for i, one in enumerate(cut.messages) if one.times > 1]
         return placed, send
 
     def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
@@ -245,28 +266,19 @@ class _CoarseStep(Step):
         cut = next(cut for cut in self._cuts if cut.piece is piece)
         return [(len(cut.moments) + 1 + i, one.lane, one.layer) for i, one in enumerate(cut.messages)]
 
-    def reduce(
-        self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
-        messages: int,
-    ) -> None:  # fmt: skip
-        """All messages as one op."""
-        op = self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size, group=group)
-        if messages > 1:
-            self._times.append((op, messages))
-
     # Cuts
 
     def _waiting(self, cells: Cells, cell: int, by: int) -> list[int]:
         """The units of a stage whose weights are on their way, as its piece numbers layers."""
         stage = next(stage for kind, stage, _ in cells.columns[cell].tolist() if KINDS[kind] == FORWARD)
-        holdings = self.holdings[cells.rank[cell]]
+        holdings = self.traffic.holdings[cells.rank[cell]]
         return [number - by for number, _ in holdings.units(self.plan.stages[stage])]
 
     def _cut(self, cells: Cells, cell: int, waiting: Sequence[int]) -> _Cut:
         """Where an action is cut: moments in the order of its ops."""
         piece = self._kernels[self._kernels_of[cell]]
         needs = {layer: piece.marks[mark] for layer in waiting if (mark := ("weights", layer)) in piece.marks}
-        messages = _messages(piece, self._traffic)
+        messages = _messages(piece, self._lanes)
         has = {layer: op for (mark, layer), op in piece.marks.items() if mark == "grads" and self.plan.mirrored}
         ready, started = _earliest(needs.values()), _latest((*messages.values(), *has.values()))
         head = min((op for ops in piece.heads for op in ops), default=0)
@@ -283,11 +295,11 @@ class _CoarseStep(Step):
         sent = [(i, message) for i, ops in enumerate(sends) for message in _in_rows(piece, ops, self.tables)]
         name = " & ".join(one.kind for one in cells.passes(cell))
         return _Cut(
-            self._piece(name, len(moments) + 1, sent, marks, _by_parts(passes, moments)), tuple(moments),
+            self._cut_piece(name, len(moments) + 1, sent, marks, _by_parts(passes, moments)), tuple(moments),
             tuple(message for _, message in sent),
         )  # fmt: skip
 
-    def _piece(
+    def _cut_piece(
         self, name: str, parts: int, sent: Sequence[tuple[int, _Message]], marks: dict[tuple[str, int], int],
         layers: tuple[tuple[LayerPass, ...], ...],
     ) -> Piece:  # fmt: skip

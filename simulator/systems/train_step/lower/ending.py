@@ -1,37 +1,34 @@
 """What ends a step: gradients that travel late, the norm of all gradients, the optimizer, and new weights."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from ....profile.forms import WIDE_ROW
-from .held import LANES, Share, exchanges
+from .held import LANES, Share
 from .piece import COMPUTE, D2H, H2D, HOST
-
-if TYPE_CHECKING:
-    from .step import Step
+from .traffic import Traffic
 
 _AGREED_BYTES = 4  # the sum of squares of all gradients
 _NO_ROWS = (round(WIDE_ROW),)  # the shape of what goes over all parameters in one sweep: no row is too short for it
 
 
 class Ending:
-    """Writes the end of a step whose actions are written."""
+    """Writes the end of a step; `ends_of` are the ops that the last actions of pipeline ranks end with."""
 
-    def __init__(self, step: "Step"):
-        self.step, self.plan, self.assembly = step, step.plan, step.assembly
+    def __init__(self, traffic: Traffic, ends_of: Callable[..., list[int]]):
+        self.plan, self.assembly, self._traffic, self._ends_of = traffic.plan, traffic.assembly, traffic, ends_of
 
     def write(self) -> None:
         """Norm of all gradients, then each rank's own update, then weights for the next step."""
-        plan, step, ranks = self.plan, self.step, range(self.plan.grid.ranks)
+        plan, ranks = self.plan, range(self.plan.grid.ranks)
         self._tied_embedding()
         if not plan.sharding.overlap_grads and not (plan.sharding.level >= 2 and plan.sharding.each_microbatch):
-            for rank in step.leaders:
+            for rank in self._traffic.leaders:
                 self._reduce_late(rank)
         for rank in ranks:
             self._sum_replicated(rank)
         owned = [self._owned(rank) for rank in ranks]
         norms = [
-            self.assembly.op("grad_norm", [(rank, COMPUTE), *self._traffic_lanes(rank)], self.step.ends_of(rank),
+            self.assembly.op("grad_norm", [(rank, COMPUTE), *self._lanes(rank)], self._ends_of(rank),
                              name="gradient norm", size_bytes=plan.types.gradients * owned[rank], shape=_NO_ROWS,
                              dtype="fp32")
             for rank in ranks
@@ -43,26 +40,20 @@ class Ending:
         )  # fmt: skip
         done = [self._update(rank, owned[rank], agreed) for rank in ranks]
         if plan.sharding.level in (1, 2) and not plan.sharding.overlap_weights:
-            for rank in step.leaders:
-                after = [done[other] for other in self.step.holders(rank)]
-                for number, shares in self.step.trained(rank):
-                    for share in shares:
-                        if len(share.group) > 1:
-                            self.step.gather(rank, number, share, after)
+            for rank in self._traffic.leaders:
+                self._traffic.gather_weights(rank, [done[other] for other in self._traffic.holders(rank)])
 
     def _reduce_late(self, rank: int) -> None:
         """Gradients travel behind the last backward."""
-        ends = self.step.ends_of(*self.step.holders(rank))
+        ends = self._ends_of(*self._traffic.holders(rank))
         for share, messages in self._late(rank):
-            for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
-                lanes = [(other, share.lane) for other in self.step.holders(rank)]
-                self.step.reduce(kind, lanes, ends, self.step.ranks(rank, group), size, messages)
+            self._traffic.reduce_gradients(rank, share, messages, ends)
 
     def _late(self, rank: int) -> Iterator[tuple[Share, int]]:
         """What travels there, in how many messages: a tensor each, or the buckets of torch's DistributedDataParallel,
         which has them whenever they travel, or all in one (Megatron-LM: `bucket_size = None` without overlap).
         """
-        sharding, units = self.plan.sharding, self.step.trained(rank)
+        sharding, units = self.plan.sharding, self._traffic.shares(rank)
         shares = [(number, share) for number, own in units for share in own]
         if sharding.by_tensor:
             yield from ((share, self.plan.tensors(of, experts=share.lane == "edp")) for of, share in shares)
@@ -74,20 +65,20 @@ class Ending:
 
     def _sum_replicated(self, rank: int) -> None:
         """Behind what data-parallel ranks reduce: gradients that tensor-parallel ranks made of their own tokens."""
-        if size := self.step.holdings[rank].replicated:
+        if size := self._traffic.holdings[rank].replicated:
             self.assembly.op(
-                "all_reduce", [(rank, "tp"), *self._traffic_lanes(rank)], self.step.ends_of(rank),
+                "all_reduce", [(rank, "tp"), *self._lanes(rank)], self._ends_of(rank),
                 name="replicated gradients", size_bytes=size * self.plan.types.reduced,
-                group=self.plan.dims.group("tp", self.step.first[rank]),
+                group=self.plan.dims.group("tp", self._traffic.first[rank]),
             )  # fmt: skip
 
-    def _traffic_lanes(self, rank: int) -> list[tuple[int, str]]:
+    def _lanes(self, rank: int) -> list[tuple[int, str]]:
         """The lanes that carry gradients: the norm is of what has arrived."""
         return [(rank, lane) for lane in LANES]
 
     def _owned(self, rank: int) -> int:
         """Parameters that a rank updates."""
-        holdings, level = self.step.holdings[rank], self.plan.sharding.level
+        holdings, level = self._traffic.holdings[rank], self.plan.sharding.level
         total = 0.0
         for number, held in holdings.own:
             trained = holdings.trained(number, held)
@@ -103,7 +94,7 @@ class Ending:
                 "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=types.updated * owned, shape=_NO_ROWS,
                 dtype="fp32",
             )  # fmt: skip
-        me = (self.step.first[rank],)
+        me = (self._traffic.first[rank],)
         there = self.assembly.op(D2H, [(rank, D2H)], [after], name="gradients to host", group=me,
                                  size_bytes=owned * types.gradients)  # fmt: skip
         step = self.assembly.op("host_adam", [(rank, HOST)], [there], name="optimizer", group=me,
@@ -117,14 +108,14 @@ class Ending:
         first, last = plan.grid.rank_of(0, 0), plan.grid.rank_of(plan.grid.stages - 1, 0)
         if first == last or plan.lora or plan.mirrored:
             return
-        if self.step.holdings[last].copies_embedding(plan.stages[-1]):
-            size = sum(self.step.holdings[last].embedding) * plan.types.reduced
+        if self._traffic.holdings[last].copies_embedding(plan.stages[-1]):
+            size = sum(self._traffic.holdings[last].embedding) * plan.types.reduced
         elif plan.spec.tie_word_embeddings:
             size = plan.spec.vocab_size * plan.spec.hidden_size / plan.dims.tp * plan.types.reduced
         else:
             return
-        group = (self.step.first[first], self.step.first[last])
+        group = (self._traffic.first[first], self._traffic.first[last])
         self.assembly.op(
-            "all_reduce", [(first, "dp"), (last, "dp")], self.step.ends_of(first, last), name="tied embedding",
+            "all_reduce", [(first, "dp"), (last, "dp")], self._ends_of(first, last), name="tied embedding",
             size_bytes=size, group=group,
         )  # fmt: skip

@@ -6,7 +6,7 @@ direction on both sides.
 Cells of the schedule that do the same are one Piece, whatever their rank, stage and micro-batch.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,13 +18,14 @@ from .actions import write_piece
 from .assembly import Assembly, Stamps
 from .cells import Cells, Placed
 from .ending import Ending
-from .held import LANES, Holdings, Share
+from .held import LANES
 from .kept import resident_bytes, stage_buffer
 from .offload import Offload
 from .piece import COMPUTE, Ints, LayerPass, Piece, Tables
 from .plan import Stage, TrainPlan
 from .rows import ActionOps, Blocks
 from .script import Fragments
+from .traffic import Traffic
 
 
 def lower(plan: TrainPlan, fragments: Fragments | None = None) -> Program:
@@ -38,15 +39,19 @@ class Step:
     def __init__(self, plan: TrainPlan, fragments: Fragments | None = None):
         self.plan, ranks = plan, range(plan.grid.ranks)
         self._fragments: Fragments = {} if fragments is None else fragments
-        self.first = [plan.first_rank(rank) for rank in ranks]
         places = [Place(_place_name(plan, r), plan.ranks_of(r)) for r in ranks]
         self.tables = Tables()
-        self.assembly = Assembly(self.tables, places, self.first)
-        self.holdings = [Holdings(plan, rank) for rank in ranks]
+        self.assembly = Assembly(self.tables, places)
+        self.traffic = self._traffic()
+
+    def _traffic(self) -> Traffic:
+        return Traffic(self.plan, self.assembly)
 
     def program(self) -> Program:
         """All of it."""
-        gathered = {rank: self._gather_weights(rank) for rank in self.leaders}
+        sharding = self.plan.sharding
+        under = sharding.level in (1, 2) and sharding.overlap_weights  # what the last step updated
+        gathered = {rank: self.traffic.gather_weights(rank) if under else {} for rank in self.traffic.leaders}
         placed, send = self._place(Cells.of(self.plan))
         self._ops = self._actions(placed, send)
         for ops, after in self._ops.waits():
@@ -56,7 +61,7 @@ class Step:
         self._meet(placed)
         self._hold_activations()
         self._offload(placed)
-        Ending(self).write()
+        Ending(self.traffic, self.ends_of).write()
         return self.assembly.program()
 
     # Actions
@@ -77,11 +82,11 @@ class Step:
         """The distinct pieces, which of them each cell is, and by how much its layers have larger numbers."""
         example, which = self._alike(cells)
         first = self._first_layer[cells.columns[:, 0, 1]]
-        pieces = [
-            write_piece(self.plan, self.holdings[cells.rank[cell]], cells.passes(cell), self.tables, self._fragments)
-            for cell in example.tolist()
-        ]
-        return pieces, which, first - first[example][which]
+        return [self._piece(cells, cell) for cell in example.tolist()], which, first - first[example][which]
+
+    def _piece(self, cells: Cells, cell: int) -> Piece:
+        holdings = self.traffic.holdings[cells.rank[cell]]
+        return write_piece(self.plan, holdings, cells.passes(cell), self.tables, self._fragments)
 
     def stamps(self, cells: Cells, which: Ints, layers: Ints) -> Stamps:
         """Cells as stamps of their pieces."""
@@ -170,22 +175,12 @@ class Step:
         """
         shard, spec = self.plan.shard, self.plan.spec
         size = -(-shard.tokens // shard.tp) * spec.hidden_size * shard.wide
-        group = self.first[rank], self.first[target]
+        group = self.traffic.first[rank], self.traffic.first[target]
         lanes = [(rank, f"{way} to {target}"), (target, f"{way} from {rank}")]
         row = self.assembly.row("send_recv", f"{way} to {target}", size, "", group)
         return row, lanes if self.plan.overlap_pp else [*lanes, (rank, COMPUTE)]
 
     # Ranks that hold the same stages
-
-    def holders(self, rank: int) -> tuple[int, ...]:
-        """The pipeline ranks that hold what this one holds, the one that writes their exchanges first."""
-        mirror = self.holdings[rank].mirror
-        return (rank,) if mirror is None else (min(rank, mirror), max(rank, mirror))
-
-    @property
-    def leaders(self) -> list[int]:
-        """The ranks that write exchanges of gradients and weights, for all that hold the same."""
-        return [rank for rank, holdings in enumerate(self.holdings) if holdings.leads]
 
     def _meet(self, placed: Placed) -> None:
         """Two ranks that hold a stage send its gradients in one exchange, once both have them."""
@@ -195,7 +190,7 @@ class Step:
         for cell, action in np.argwhere(cells.reduces).tolist():
             reducing.setdefault((int(cells.rank[cell]), int(cells.columns[cell, action, 1])), []).append(cell)
         for (rank, stage), own in reducing.items():
-            leader, *others = self.holders(rank)
+            leader, *others = self.traffic.holders(rank)
             for other in others if rank == leader else ():
                 for cell, its in zip(own, reducing[other, stage], strict=True):
                     grads = placed.pieces[placed.which[its]].marked("grads")
@@ -224,7 +219,7 @@ class Step:
         """What a forward keeps on the host in between."""
         if not self.plan.offloaded:
             return
-        done: list[list[tuple[Action, tuple[LayerPass, ...]]]] = [[] for _ in self.holdings]
+        done: list[list[tuple[Action, tuple[LayerPass, ...]]]] = [[] for _ in self.traffic.holdings]
         columns = placed.which, placed.cells.rank, placed.first, placed.layers, placed.cells.columns
         for which, rank, first, by, actions in zip(*(column.tolist() for column in columns), strict=True):
             for (kind, stage, microbatch), layers in zip(actions, placed.pieces[which].layers, strict=False):
@@ -247,47 +242,13 @@ class Step:
                 self.assembly.wait(first + op, before[end] if end < len(before) else ())
             ended[rank] = [[first + op for op in ops] for ops in piece.ends] + before[:most]
 
-    def _gather_weights(self, rank: int) -> dict[int, list[int]]:
-        """ZeRO-1 and 2 with overlap: what the last step updated is gathered stage by stage under the first forward."""
-        sharding = self.plan.sharding
-        if sharding.level not in (1, 2) or not sharding.overlap_weights:
-            return {}
-        return {
-            number: [self.gather(rank, number, share, ()) for share in shares if len(share.group) > 1]
-            for number, shares in self.trained(rank)
-        }
-
-    def gather(self, rank: int, number: int, share: Share, after: Iterable[int]) -> int:
-        """Gather the weights of a unit over whom its share is split."""
-        return self.assembly.op(
-            "all_gather", [(other, share.lane) for other in self.holders(rank)], after, name="gather weights",
-            size_bytes=self.holdings[rank].weight_bytes(number, share), group=self.ranks(rank, share.group),
-        )  # fmt: skip
-
-    def ranks(self, rank: int, group: Sequence[int]) -> tuple[int, ...]:
-        """A group that is counted from the first rank of a pipeline rank."""
-        return tuple([one + self.first[rank] for one in group])
-
     def _wait_for_weights(self, placed: Placed, gathered: Mapping[int, Mapping[int, list[int]]]) -> None:
-        """The first forward of a stage waits for its weights, layer by layer."""
-        left = [dict(gathered[self.holders(rank)[0]]) for rank in range(self.plan.grid.ranks)]
+        """The first forward of a stage waits for its weights, layer by layer; `gathered` by rank and layer."""
+        left = [dict(gathered[self.traffic.holders(rank)[0]]) for rank in range(self.plan.grid.ranks)]
         for cell in np.flatnonzero(placed.cells.opens.any(axis=1)).tolist() if any(left) else ():
             own, first, by = left[placed.cells.rank[cell]], int(placed.first[cell]), int(placed.layers[cell])
             for layer, op in placed.pieces[placed.which[cell]].marked("weights").items():
                 self.assembly.wait(first + op, own.pop(layer + by, ()))
-
-    def trained(self, rank: int) -> list[tuple[int, list[Share]]]:
-        """What of each unit of a rank is reduced, over whom."""
-        holdings = self.holdings[rank]
-        return [(number, holdings.shares(holdings.trained(number, held))) for number, held in holdings.own]
-
-    def reduce(
-        self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
-        messages: int,
-    ) -> None:  # fmt: skip
-        """Write gradients of so many bytes as messages in a row."""
-        for _ in range(messages):
-            self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size / messages, group=group)
 
     def ends_of(self, *ranks: int) -> list[int]:
         """What the last actions of ranks end with."""

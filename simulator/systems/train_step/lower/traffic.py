@@ -1,0 +1,61 @@
+"""Exchanges of gradients and weights between all ranks that hold a stage, as single ops of a step."""
+
+from collections.abc import Iterable, Sequence
+
+from .assembly import Assembly
+from .held import Holdings, Share, exchanges
+from .plan import TrainPlan
+
+
+class Traffic:
+    """Writes them; `holdings` and `first` are what each pipeline rank holds, and the first of its ranks."""
+
+    def __init__(self, plan: TrainPlan, assembly: Assembly):
+        self.plan, self.assembly, ranks = plan, assembly, range(plan.grid.ranks)
+        self.holdings = [Holdings(plan, rank) for rank in ranks]
+        self.first = [plan.first_rank(rank) for rank in ranks]
+
+    def holders(self, rank: int) -> tuple[int, ...]:
+        """The pipeline ranks that hold what this one holds, the one that writes their exchanges first."""
+        mirror = self.holdings[rank].mirror
+        return (rank,) if mirror is None else (min(rank, mirror), max(rank, mirror))
+
+    @property
+    def leaders(self) -> list[int]:
+        """The ranks that write exchanges, for all that hold the same."""
+        return [rank for rank, holdings in enumerate(self.holdings) if holdings.leads]
+
+    def shares(self, rank: int) -> list[tuple[int, list[Share]]]:
+        """What of each unit of a rank is reduced, over whom."""
+        holdings = self.holdings[rank]
+        return [(number, holdings.shares(holdings.trained(number, held))) for number, held in holdings.own]
+
+    def gather_weights(self, rank: int, after: Sequence[int] = ()) -> dict[int, list[int]]:
+        """Gather what the ranks that hold the same updated, unit by unit; the ops that do, by unit."""
+        return {
+            number: [self._gather(rank, number, share, after) for share in shares if len(share.group) > 1]
+            for number, shares in self.shares(rank)
+        }
+
+    def _gather(self, rank: int, number: int, share: Share, after: Sequence[int]) -> int:
+        return self.assembly.op(
+            "all_gather", [(other, share.lane) for other in self.holders(rank)], after, name="gather weights",
+            size_bytes=self.holdings[rank].weight_bytes(number, share), group=self._ranks(rank, share.group),
+        )  # fmt: skip
+
+    def reduce_gradients(self, rank: int, share: Share, messages: int, after: Sequence[int]) -> None:
+        """Add up the gradients of a share, in so many messages in a row."""
+        lanes = [(other, share.lane) for other in self.holders(rank)]
+        for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
+            self._reduce(kind, lanes, after, self._ranks(rank, group), size, messages)
+
+    def _reduce(
+        self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
+        messages: int,
+    ) -> None:  # fmt: skip
+        for _ in range(messages):
+            self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size / messages, group=group)
+
+    def _ranks(self, rank: int, group: Sequence[int]) -> tuple[int, ...]:
+        """A group that is counted from the first rank of a pipeline rank."""
+        return tuple([one + self.first[rank] for one in group])
