@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import export_megatron, import_recipe, load_training, read_recipe, scenario_table
-from runcast.simulator.formats.recipes.names import KNOWN, NOT_MODELLED, SWITCHES, UNTIMED, VALUED
+from runcast.simulator.formats.recipes.arguments import names_of
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
@@ -165,10 +165,12 @@ def test_an_unknown_argument_is_told_with_near_misses(tmp_path):
     )
 
 
-def test_an_argument_is_of_one_kind():
-    kinds = [SWITCHES | VALUED, UNTIMED, set(NOT_MODELLED)]
+@pytest.mark.parametrize("tool", ["megatron", "torchtitan"])
+def test_an_argument_is_of_one_kind(tool):
+    names = names_of(tool)
+    kinds = [*(names.switches | names.valued), *names.untimed, *names.not_modelled, *names.aliases, *names.negated]
 
-    assert [name for name in KNOWN if sum(name in kind for kind in kinds) > 1] == []
+    assert sorted(kinds) == sorted(set(kinds))
 
 
 FIELDS = """

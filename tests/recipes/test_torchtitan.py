@@ -86,7 +86,7 @@ def test_pipelines(read, name, schedule):
         ),
         (MODEL + "[parallelism]\ntensor_parallel_degree = 4\n[training]\nseq_len = 1002", "multiple of 4 with tp = 4"),
         (MODEL + "[training]\nglobal_batch_size = 9", "local 1 x dp 8 = 8 must divide it"),
-        (MODEL + '[activation_checkpoint]\nmode = "memory_budget"', "expected none, selective or full"),
+        (MODEL + '[activation_checkpoint]\nmode = "memory_budget"', "expected one of none, selective, full"),
         (
             MODEL + "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_layers_per_stage = 17\n"
             'pipeline_parallel_schedule = "DualPipeV"',
@@ -118,4 +118,4 @@ def test_a_plain_table_of_fsdp_settings(tmp_path, strategy, parallel):
 
     assert table["parallel"] == parallel
     assert table["batch"] == {"global": 128, "micro": 2, "seq_len": 4096}
-    assert recipe.unknown == ('fsdp_config.backward_prefech = "X"',)
+    assert recipe.unknown == ('fsdp_config.fsdp_backward_prefech = X',)

@@ -4,8 +4,7 @@
 """
 
 from .export import Exported, export_megatron
-from .recipe import Recipe
-from .write import import_recipe, load_training, read_recipe, scenario_table, scenario_text
+from .recipe import Recipe, import_recipe, load_training, read_recipe, scenario_table, scenario_text
 
 __all__ = [
     "Exported", "Recipe", "export_megatron", "import_recipe", "load_training", "read_recipe", "scenario_table",

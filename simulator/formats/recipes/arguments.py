@@ -1,29 +1,27 @@
-"""From the text of a recipe to its arguments by name: a shell fragment, `key: value` lines or JSON; nothing is run.
+"""Arguments: typed reading of a recipe's values, and an account of every one of them.
 
-In a shell fragment plain assignments (`TP=8`, `TP=${TP:-8}`) are put in for `$TP`; what only a shell could compute
-(`$((A * B))`, `$(nproc)`) stays as it is written, and whoever needs its value says so.
+What the names of a tool mean to a training step is in data/recipes.
 """
 
 import json
 import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from ...base.errors import UserError
+from ...base.errors import UserError, did_you_mean, fault
+from ...base.files import read_toml
 
-_NAME = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
-_FLAG = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?$", re.DOTALL)
-_REFERENCE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^{}]*))?\})")
-_PAIR = re.compile(r"""^\s*(?:-\s+)?["']?(?:\+\+?)?(?:--)?([A-Za-z](?:[\w.-]*\w)?)["']?\s*[:=]\s*(.*?)\s*,?\s*$""")
-_WORDS = frozenset(["then", "else", "elif", "fi", "do", "done", "if", "for", "while", "case", "esac"])
-_OPERATORS = set("();<>|&")
+_LARGEST = 2**40
+_ON, _OFF = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_COMPUTED = "its value is computed by a shell, which is not run; write the value"
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument: its name in snake_case, its values as texts (or what JSON holds), and how the file spells it.
+    """One argument: its name in snake_case, its values as texts (or as JSON and TOML hold them), and its spelling.
 
     `values` is empty for a switch alone.
     """
@@ -33,105 +31,229 @@ class Argument:
     spelled: str
 
 
-def read_arguments(text: str, where: str) -> list[Argument]:
-    """All arguments in the order of the text.
+@dataclass(frozen=True)
+class Machine:
+    """The cluster a scenario names, and what of it decides how a recipe is read."""
 
-    Raises:
-        UserError: the text is none of the three forms; one line.
+    cluster: str
+    nodes: int
+    gpus_per_node: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.nodes * self.gpus_per_node
+
+    def __str__(self) -> str:
+        return f"the {self.gpus} GPUs ({self.nodes} x {self.gpus_per_node}, {self.cluster})"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of a tool's arguments by what they mean; the reason why something is not modelled by its name."""
+
+    switches: frozenset[str]
+    valued: frozenset[str]
+    untimed: frozenset[str]
+    not_modelled: Mapping[str, str]
+    aliases: Mapping[str, str]
+    negated: Mapping[str, str] = field(default_factory=dict)
+    as_assumed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    other_models: frozenset[str] = frozenset()
+    untimed_sections: frozenset[str] = frozenset()
+
+    def is_untimed(self, name: str) -> bool:
+        """Whether nothing of a step's time is in it, or in the section that it is named with."""
+        return name in self.untimed or name.partition(".")[0] in self.untimed_sections
+
+    def __contains__(self, name: str) -> bool:
+        kinds = (self.switches, self.valued, self.not_modelled, self.aliases, self.negated, self.other_models)
+        return self.is_untimed(name) or any(name in kind for kind in kinds)
+
+
+@cache
+def names_of(tool: str) -> Names:
+    """The names of `megatron` or of `torchtitan`."""
+    table = read_toml(files("runcast.data") / "recipes" / f"{tool}.toml")
+    reasons = {name: reason for reason, names in table.pop("not_modelled").items() for name in names}
+    sets: dict[str, Any] = {key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()}
+    return Names(**sets, not_modelled=reasons)
+
+
+class Arguments:
+    """A tool's arguments by name, with what was noted when they were read.
+
+    The last of several values counts, as it does for argparse. A method that meets a fault notes it and returns a
+    harmless value.
     """
-    if text.lstrip().startswith("{"):
-        return list(_leaves(_json(text, where)))
-    if re.search(r"(?:^|[\s\"'(=])--[A-Za-z][\w-]*(?![\w-]*:)", text, re.MULTILINE):
-        return list(_flags(_tokens(text, where)))
-    if found := list(_pairs(text)):
-        return found
-    wanted = "expected arguments (--num-layers 80), lines of key: value, or a JSON object"
-    raise UserError(f"{where}: holds no arguments; {wanted}")
+
+    def __init__(self, arguments: Iterable[Argument], names: Names, where: str):
+        self.where = where
+        self.names = names
+        self.faults: list[str] = []
+        self.assumed: list[str] = []
+        self.not_modelled: list[str] = []
+        self._arguments: dict[str, Argument] = {}
+        self._off: set[str] = set()
+        for argument in arguments:
+            self._take(argument)
+
+    def _take(self, argument: Argument) -> None:
+        off = argument.name in self.names.negated
+        name = self.names.negated.get(argument.name) or self.names.aliases.get(argument.name, argument.name)
+        before = self._arguments.get(name)
+        if before and before.values != argument.values and name in self.names.valued:
+            first, last = (" ".join(map(str, one.values)) or "nothing" for one in (before, argument))
+            self.assumed.append(f"{argument.spelled} is given as {first} and then {last}: the last one counts")
+        self._arguments[name] = argument
+        self._off = self._off | {name} if off else self._off - {name}
+
+    def check(self) -> None:
+        """Raise UserError with a line for each fault that was noted."""
+        if self.faults:
+            raise UserError(*dict.fromkeys(self.faults))
+
+    def has(self, name: str) -> bool:
+        """Whether the file gives it."""
+        return name in self._arguments
+
+    def spelled(self, name: str) -> str:
+        """As the file writes it, or as it would be written."""
+        if name in self._arguments:
+            return self._arguments[name].spelled
+        return name if self.names.untimed_sections else "--" + name.replace("_", "-")
+
+    def fault(self, name: str, allowed: str, value: object = None) -> None:
+        """Note a fault of this argument's value."""
+        shown = self._shown(name) if value is None else value
+        self.faults.append(fault(self.where, self.spelled(name), shown, allowed))
+
+    def missing(self, name: str, wanted: str) -> None:
+        """Note that an argument has to be given."""
+        self.faults.append(f"{self.where}: {self.spelled(name)}: is missing; expected {wanted}")
+
+    def switch(self, name: str, default: bool = False) -> bool:
+        """Whether a switch is on."""
+        if name not in self._arguments:
+            return default
+        values = self._arguments[name].values
+        word = str(values[0]).lower() if values else "true"
+        on = word not in _OFF if word in _ON + _OFF or self._stands_alone(name) else None
+        if on is None:
+            self.fault(name, "expected true or false")
+        return bool(on) != (name in self._off)
+
+    def whole(self, name: str, default: int = 1, minimum: int = 1) -> int:
+        """A whole number."""
+        found = self.optional(name, minimum)
+        return default if found is None else found
+
+    def optional(self, name: str, minimum: int = 1) -> int | None:
+        """A whole number, None where it is not given."""
+        wanted = f"a whole number from {minimum} on"
+        text = self._one(name, r"-?\d{1,12}", wanted)
+        if text is not None and not minimum <= int(text) <= _LARGEST:
+            self.fault(name, f"expected {wanted}")
+            return minimum
+        return None if text is None else int(text)
+
+    def needed(self, name: str, wanted: str) -> int:
+        """A whole number that has to be given."""
+        if not self.has(name):
+            self.missing(name, wanted)
+        return self.whole(name)
+
+    def number(self, name: str) -> float | None:
+        """A number, None where it is not given."""
+        text = self._one(name, r"-?\d{1,12}(\.\d*)?", "a number")
+        return None if text is None else float(text)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text."""
+        return self._one(name, ".*", "a text") or default
+
+    def choice(self, name: str, default: str, known: Iterable[str]) -> str:
+        """One of these texts, whatever its case."""
+        words = {word.lower(): word for word in known}
+        found = words.get(self.text(name, default).lower())
+        if found is None:
+            self.fault(name, f"expected one of {', '.join(word for word in words.values() if word)}")
+        return default if found is None else found
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Several texts, however they are listed."""
+        values = self._arguments[name].values if name in self._arguments else ()
+        return tuple(part for value in values for part in re.split(r"[,\s]+", str(value).strip("[]")) if part)
+
+    def read(self) -> tuple[str, ...]:
+        """What is read and means something, as the file writes it."""
+        return tuple(map(self._line, self._named(self.names.switches | self.names.valued)))
+
+    def untimed(self) -> tuple[str, ...]:
+        """What has no part in a step's time."""
+        return tuple(argument.spelled for name, argument in self._arguments.items() if self.names.is_untimed(name))
+
+    def unmodelled(self) -> tuple[str, ...]:
+        """What takes or saves time that no scenario speaks of."""
+        reasons = self.names.not_modelled
+        lines = (f"{self._line(name)}: {reasons[name]}" for name in self._named(reasons) if not self._is_assumed(name))
+        return (*lines, *self.not_modelled)
+
+    def unknown(self) -> tuple[str, ...]:
+        """What nobody here has heard of, and what it may have been meant to be."""
+        names = [name for name in self._arguments if name not in self.names]
+        known = sorted({*self.names.switches, *self.names.valued, *self.names.aliases, *self.names.negated})
+        near = {name: did_you_mean(name, known, most=2).replace("_", "-") for name in names}
+        return tuple(": ".join(filter(None, (self._line(name), near[name]))) for name in names)
+
+    def other_models(self) -> list[str]:
+        """Names of arguments that build a model we cannot size."""
+        return [name for name in self._named(self.names.other_models) if not self._is_off(name)]
+
+    def _named(self, names: Iterable[str]) -> list[str]:
+        return [name for name in self._arguments if name in names]
+
+    def _one(self, name: str, form: str, wanted: str) -> str | None:
+        if name not in self._arguments:
+            return None
+        values = self._arguments[name].values
+        first = str(values[0]).strip() if values else ""
+        if "$" in first or "`" in first:
+            self.fault(name, _COMPUTED)
+        elif not values or not re.fullmatch(form, first, re.DOTALL):
+            self.fault(name, f"expected {wanted}")
+        else:
+            return first
+        return None
+
+    def _stands_alone(self, name: str) -> bool:
+        """Whether what follows a switch on a command line is no value of it."""
+        return self._arguments[name].spelled.startswith("--")
+
+    def _is_off(self, name: str) -> bool:
+        values = self._arguments[name].values
+        return bool(values) and str(values[0]).lower() in (*_OFF, "none", "null", "-1")
+
+    def _is_assumed(self, name: str) -> bool:
+        values = self._arguments[name].values
+        return self._is_off(name) or (bool(values) and str(values[0]) in self.names.as_assumed.get(name, ()))
+
+    def _shown(self, name: str) -> object:
+        values = self._arguments[name].values if name in self._arguments else ()
+        return values[0] if len(values) == 1 else " ".join(map(str, values))
+
+    def _line(self, name: str) -> str:
+        argument, flag = self._arguments[name], self._stands_alone(name)
+        if not flag:
+            return f"{argument.spelled} = {_short(', '.join(map(_text, argument.values)))}"
+        values = () if name in self.names.switches else argument.values[:1]
+        return " ".join([argument.spelled, *map(_short, values)])
 
 
-def is_computed(value: Any) -> bool:
-    """Whether a text has to be run by a shell to have a value."""
-    return isinstance(value, str) and ("$" in value or "`" in value)
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _json(text: str, where: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: is not JSON: {' '.join(str(error).split())[:100]}") from None
-    assert isinstance(found, Mapping)
-    return found
-
-
-def _leaves(table: Mapping[str, Any]) -> Iterator[Argument]:
-    """Leaves of nested tables by their own name; null is what was not given."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value)
-        elif value is not None:
-            yield Argument(_plain(str(key)), tuple(value) if isinstance(value, list) else (value,), str(key))
-
-
-def _pairs(text: str) -> Iterator[Argument]:
-    """Leaves of YAML-like lines, dotted keys by their last part; a key without a value heads a section."""
-    for line in text.splitlines():
-        bare = re.sub(r"(^|\s)#.*$", "", line)
-        if match := _PAIR.match(bare):
-            key, value = match[1], match[2]
-            named = re.fullmatch(r"[A-Z][A-Z0-9_]+", key)  # a variable of the environment
-            if value and not named and value.lower() not in ("null", "none", "~"):
-                yield Argument(_plain(key.rpartition(".")[2]), _listed(value), key)
-
-
-def _listed(value: str) -> tuple[str, ...]:
-    quoted = re.fullmatch(r"""(["'])(.*)\1""", value)
-    if quoted:
-        return (quoted[2],)
-    inner = re.fullmatch(r"\[([^\[\]]*)\]", value)
-    parts = inner[1].split(",") if inner else [value]
-    return tuple(part.strip().strip("\"'") for part in parts if part.strip())
-
-
-def _tokens(text: str, where: str) -> list[str]:
-    """The words of a shell fragment, comments and continued lines taken care of, operators as words of their own."""
-    uncommented = re.sub(r"(?m)^[ \t]*#.*$", "", text)
-    joined = re.sub(r"\\\r?\n", " ", uncommented)
-    quoted = re.sub(r"(?<=\s)(\(\[[^\s\"']*\))(?=\s|$)", r"'\1'", joined)  # ([0]*3+[1]*58), which a shell would refuse
-    words = shlex.shlex(quoted, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    try:
-        return list(words)
-    except ValueError as error:
-        raise UserError(f"{where}: is not a shell fragment: {str(error).lower()}") from None
-
-
-def _flags(tokens: Iterable[str]) -> Iterator[Argument]:
-    """Arguments of a fragment; those in assignments (`ARGS="--a 1"`, `ARGS=(--a 1)`) count where they are assigned."""
-    variables: dict[str, str] = {}
-    flag: str | None = None
-    values: list[str] = []
-    for token in [*tokens, ";"]:
-        assigned = _NAME.fullmatch(token) if flag is None or values else None
-        ends = set(token) <= _OPERATORS or token in _WORDS or assigned
-        if flag is not None and (ends or _FLAG.match(token)):
-            if flag.startswith("--"):  # those with one dash are of other commands
-                yield Argument(_plain(flag), tuple(values), flag)
-            flag, values = None, []
-        if assigned and " --" in f" {assigned[2]}":
-            yield from _flags(_substituted(assigned[2], variables).replace("\\\n", " ").split())
-        elif assigned:
-            variables[assigned[1]] = _substituted(assigned[2], variables)
-        elif _FLAG.match(token):
-            flag, equals, value = token.partition("=")
-            values = [_substituted(value, variables)] if equals else []
-        elif flag is not None and not re.fullmatch(r"\$\{?\w+\[@\]\}?", token):
-            values.append(_substituted(token, variables))
-
-
-def _substituted(value: str, variables: Mapping[str, str]) -> str:
-    """The text with plain variables put in; one that is not assigned has its default, or stays."""
-    return _REFERENCE.sub(lambda found: variables.get(found[1] or found[2], found[3] or found[0]), value)
-
-
-def _plain(name: str) -> str:
-    return name.lstrip("-").replace("-", "_").lower()
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,6 +1,6 @@
 """From a training scenario to the arguments of Megatron-LM; a plan that they cannot say is refused."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...base.errors import UserError, fault
@@ -10,16 +10,16 @@ from ...program.parallel import ORDER
 from ...systems.shape import shape_of
 from ...systems.train_step.scenario import TrainScenario
 from .megatron import CP_TYPES, MODULES, OF_EXPERTS, ORDER_PP_INSIDE, SHARDING
-from .shapes import PADDING, arguments_of
+from .shapes import PADDING, Flag, flags_of
 
-_COMPUTE = {
-    "fp32": (),
-    "fp16": ("--fp16",),
-    "bf16": ("--bf16",),
-    "fp8": ("--bf16", "--fp8-format hybrid", "--fp8-recipe tensorwise"),
-    "fp8-block": ("--bf16", "--fp8-format e4m3", "--fp8-recipe blockwise"),
-    "mxfp8": ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"),
-    "nvfp4": ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"),
+_COMPUTE: Mapping[str, Mapping[str, Flag]] = {
+    "fp32": {},
+    "fp16": {"--fp16": True},
+    "bf16": {"--bf16": True},
+    "fp8": {"--bf16": True, "--fp8-format": "hybrid", "--fp8-recipe": "tensorwise"},
+    "fp8-block": {"--bf16": True, "--fp8-format": "e4m3", "--fp8-recipe": "blockwise"},
+    "mxfp8": {"--bf16": True, "--fp8-format": "e4m3", "--fp8-recipe": "mxfp8"},
+    "nvfp4": {"--bf16": True, "--fp4-format": "e2m1", "--fp4-recipe": "nvfp4"},
 }
 _SCHEDULES = ("1f1b", "interleaved", "interleaved-overlap")
 
@@ -56,17 +56,23 @@ def export_megatron(scenario: TrainScenario, where: str = "scenario", *, nearest
         faults.append(f"{where}: Megatron-LM has no arguments for this plan; --nearest prints those of the nearest one")
     if faults:
         raise UserError(*faults)
-    parts = (
-        arguments_of(spec, where),
-        _parallel(scenario, spec, gpus),
-        _pipeline(scenario, spec),
-        _batch(scenario, spec),
-        _precision(scenario),
-        _memory(scenario, spec),
-        _overlap(scenario),
-        _experts(scenario, spec, gpus // scenario.nodes),
-    )
-    return Exported(tuple(line for part in parts for line in part), unsaid, tuple(_undecided(scenario)))
+    batch = scenario.batch
+    flags: dict[str, Flag] = {
+        **flags_of(spec, batch.seq_len, where),
+        **_parallel(scenario, spec, gpus),
+        **_pipeline(scenario, spec),
+        "--seq-length": batch.seq_len,
+        "--micro-batch-size": batch.micro,
+        "--global-batch-size": batch.global_,
+        **_precision(scenario),
+        **_memory(scenario, spec),
+        **_overlap(scenario),
+        **_experts(scenario, spec, gpus // scenario.nodes),
+    }
+    lines = [
+        name if value is True else f"{name} {value}" for name, value in flags.items() if value not in (None, False)
+    ]
+    return Exported(tuple(lines), unsaid, tuple(_undecided(scenario)))
 
 
 def _spec(scenario: TrainScenario, where: str) -> ModelSpec:
@@ -75,68 +81,63 @@ def _spec(scenario: TrainScenario, where: str) -> ModelSpec:
 
 
 def _impossible(scenario: TrainScenario, where: str, gpus: int) -> Iterator[str]:
-    name, order, precision = scenario.schedule.name, scenario.parallel.order, scenario.precision
-    if name not in _SCHEDULES and scenario.parallel.pp > 1:
+    name, vpp, p = scenario.schedule.name, scenario.schedule.vpp, scenario.parallel
+    model = p.tp * p.cp * p.pp
+    if name not in _SCHEDULES and p.pp > 1:
         yield fault(where, "schedule.name", name, f"Megatron-LM has {', '.join(_SCHEDULES)}")
-    if name.startswith("interleaved") and scenario.parallel.pp > 1 and (scenario.schedule.vpp or 1) < 2:
-        yield fault(where, "schedule.vpp", scenario.schedule.vpp, "expected 2 or more chunks per pipeline rank")
-    if order not in (ORDER, ORDER_PP_INSIDE):
-        yield fault(where, "parallel.order", order, f"Megatron-LM has {ORDER} and {ORDER_PP_INSIDE}")
-    if precision.compute == "tf32":
+    if name.startswith("interleaved") and p.pp > 1 and (vpp or 1) < 2:
+        yield fault(where, "schedule.vpp", vpp, "expected 2 or more chunks per pipeline rank")
+    if p.order not in (ORDER, ORDER_PP_INSIDE):
+        yield fault(where, "parallel.order", p.order, f"Megatron-LM has {ORDER} and {ORDER_PP_INSIDE}")
+    if scenario.precision.compute == "tf32":
         yield fault(where, "precision.compute", "tf32", f"Megatron-LM has {', '.join(_COMPUTE)}")
     if scenario.lora is not None:
         yield f"{where}: lora: Megatron-LM's arguments have no adapters"
-    p = scenario.parallel
     if p.tp_2d:
         yield fault(where, "parallel.tp_2d", True, "Megatron-LM splits widths over all of tp")
-    model = p.tp * p.cp * p.pp
     if gpus % model or p.dp not in (None, gpus // model):
         allowed = f"tp {p.tp} x cp {p.cp} x pp {p.pp} = {model} must divide the {gpus} GPUs, and dp be the quotient"
         yield fault(where, "parallel.dp", p.dp, allowed)
 
 
-def _parallel(scenario: TrainScenario, spec: ModelSpec, gpus: int) -> Iterator[str]:
+def _parallel(scenario: TrainScenario, spec: ModelSpec, gpus: int) -> dict[str, Flag]:
     p = scenario.parallel
-    yield f"--tensor-model-parallel-size {p.tp}"
-    yield f"--pipeline-model-parallel-size {p.pp}"
-    if p.tp > 1 and p.sequence_parallel:
-        yield "--sequence-parallel"
-    if p.pad_vocab != PADDING:
-        yield f"--make-vocab-size-divisible-by {p.pad_vocab}"
-    if p.cp > 1:
-        yield f"--context-parallel-size {p.cp}"
-        yield f"--cp-comm-type {next(name for name, kind in CP_TYPES.items() if kind == p.cp_type)}"
-    if spec.moe:
-        yield f"--expert-model-parallel-size {p.ep}"
-        yield f"--expert-tensor-parallel-size {p.etp or p.tp}"
-    if p.order == ORDER_PP_INSIDE:
-        yield "--use-tp-pp-dp-mapping"
-    if p.zero >= 1:
-        yield "--use-distributed-optimizer"
-    if p.zero >= 2:
-        yield "--use-megatron-fsdp"
-        yield f"--data-parallel-sharding-strategy {next(name for name, zero in SHARDING.items() if zero == p.zero)}"
     ranks = gpus // p.tp // p.pp
-    if p.zero == 3 and p.shard not in (None, ranks):
-        yield f"--num-distributed-optimizer-instances {ranks // p.shard}"
+    sharding = next((name for name, zero in SHARDING.items() if zero == p.zero >= 2), None)
+    return {
+        "--tensor-model-parallel-size": p.tp,
+        "--pipeline-model-parallel-size": p.pp,
+        "--sequence-parallel": p.tp > 1 and p.sequence_parallel,
+        "--make-vocab-size-divisible-by": p.pad_vocab if p.pad_vocab != PADDING else None,
+        "--context-parallel-size": p.cp if p.cp > 1 else None,
+        "--cp-comm-type": next(name for name, kind in CP_TYPES.items() if kind == p.cp_type) if p.cp > 1 else None,
+        "--expert-model-parallel-size": p.ep if spec.moe else None,
+        "--expert-tensor-parallel-size": p.etp or p.tp if spec.moe else None,
+        "--use-tp-pp-dp-mapping": p.order == ORDER_PP_INSIDE,
+        "--use-distributed-optimizer": p.zero >= 1,
+        "--use-megatron-fsdp": p.zero >= 2,
+        "--data-parallel-sharding-strategy": sharding,
+        "--num-distributed-optimizer-instances": (
+            ranks // p.shard if p.zero == 3 and p.shard and p.shard != ranks else None
+        ),
+    }
 
 
-def _pipeline(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
+def _pipeline(scenario: TrainScenario, spec: ModelSpec) -> dict[str, Flag]:
     p, schedule = scenario.parallel, scenario.schedule
     if p.pp == 1:
-        return
-    chunks = schedule.name != "1f1b"
+        return {}
     layers = p.layers or _uneven(scenario, spec)
-    if layers is not None:
-        yield f"--pipeline-model-parallel-layout '{_layout(layers, spec.num_nextn_predict_layers)}'"
-    elif p.embedding_as_layer:
-        yield from ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
-    if chunks and layers is None:
-        yield f"--num-virtual-stages-per-pipeline-rank {schedule.vpp}"
-    if chunks and schedule.group is not None:
-        yield f"--microbatch-group-size-per-virtual-pipeline-stage {schedule.group}"
-    if schedule.name == "interleaved-overlap":
-        yield "--overlap-moe-expert-parallel-comm"
+    ends = layers is None and p.embedding_as_layer
+    chunks = schedule.name != "1f1b"
+    return {
+        "--pipeline-model-parallel-layout": f"'{_layout(layers, spec.num_nextn_predict_layers)}'" if layers else None,
+        "--account-for-embedding-in-pipeline-split": ends,
+        "--account-for-loss-in-pipeline-split": ends,
+        "--num-virtual-stages-per-pipeline-rank": schedule.vpp if chunks and layers is None else None,
+        "--microbatch-group-size-per-virtual-pipeline-stage": schedule.group if chunks else None,
+        "--overlap-moe-expert-parallel-comm": schedule.name == "interleaved-overlap",
+    }
 
 
 def _uneven(scenario: TrainScenario, spec: ModelSpec) -> tuple[int, ...] | None:
@@ -154,150 +155,139 @@ def _layout(layers: tuple[int, ...], mtp: int) -> str:
     return "E" + "|".join(stages) + (f",m*{mtp}" if mtp > 1 else ",m" * mtp) + "L"
 
 
-def _batch(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
-    batch = scenario.batch
-    yield f"--seq-length {batch.seq_len}"
-    if not (spec.position_embeddings or spec.max_position_embeddings):
-        yield f"--max-position-embeddings {batch.seq_len}"
-    yield f"--micro-batch-size {batch.micro}"
-    yield f"--global-batch-size {batch.global_}"
-
-
-def _precision(scenario: TrainScenario) -> Iterator[str]:
+def _precision(scenario: TrainScenario) -> dict[str, Flag]:
     precision = scenario.precision
-    yield from _COMPUTE[precision.compute]
-    if precision.compute == "fp16" and precision.gradients == "fp32":
-        yield "--accumulate-allreduce-grads-in-fp32"
-    elif precision.compute not in ("fp16", "fp32") and precision.gradients == "bf16":
-        yield "--grad-reduce-in-bf16"
-    if precision.weights is not None:
-        yield "--fp8-param-gather"
-    if precision.moments != "fp32" and scenario.parallel.zero:
-        yield "--use-precision-aware-optimizer"
-        yield f"--exp-avg-dtype {precision.moments}"
-        yield f"--exp-avg-sq-dtype {precision.moments}"
+    gradients, half = precision.gradients, precision.compute == "fp16"
+    moments = precision.moments if precision.moments != "fp32" and scenario.parallel.zero else None
+    return {
+        **_COMPUTE[precision.compute],
+        "--accumulate-allreduce-grads-in-fp32": half and gradients == "fp32",
+        "--grad-reduce-in-bf16": not half and precision.compute != "fp32" and gradients == "bf16",
+        "--fp8-param-gather": precision.weights is not None,
+        "--use-precision-aware-optimizer": moments is not None,
+        "--exp-avg-dtype": moments,
+        "--exp-avg-sq-dtype": moments,
+    }
 
 
-def _recomputed(scenario: TrainScenario, spec: ModelSpec) -> list[str]:
-    """The modules that are recomputed, as Megatron-LM names those that it can of this model."""
-    names = {module: name for name, module in MODULES.items()}
-    modules = scenario.recompute.modules if scenario.recompute.mode == "selective" else ()
-    return [names[module] for module in modules if spec.moe is not None or names[module] not in OF_EXPERTS]
-
-
-def _memory(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
+def _memory(scenario: TrainScenario, spec: ModelSpec) -> dict[str, Flag]:
     recompute, offload = scenario.recompute, scenario.offload
-    if recompute.mode == "full":
-        yield "--recompute-granularity full"
-        yield f"--recompute-method {'block' if recompute.layers else 'uniform'}"
-        yield f"--recompute-num-layers {recompute.layers or 1}"
-    elif named := _recomputed(scenario, spec):
-        yield "--recompute-granularity selective"
-        yield f"--recompute-modules {' '.join(named)}"
-    if offload.optimizer:
-        yield "--optimizer-cpu-offload"
-    if layers := round(offload.activations * spec.num_hidden_layers):
-        yield f"--cpu-offloading-num-layers {layers}"
-    if isinstance(scenario.bucket, int):
-        yield f"--ddp-bucket-size {scenario.bucket}"
+    names = {module: name for name, module in MODULES.items()}
+    modules = recompute.modules if recompute.mode == "selective" else ()
+    named = [names[module] for module in modules if spec.moe is not None or names[module] not in OF_EXPERTS]
+    full = recompute.mode == "full"
+    return {
+        "--recompute-granularity": "full" if full else "selective" if named else None,
+        "--recompute-method": ("block" if recompute.layers else "uniform") if full else None,
+        "--recompute-num-layers": recompute.layers or 1 if full else None,
+        "--recompute-modules": " ".join(named) or None,
+        "--optimizer-cpu-offload": offload.optimizer,
+        "--cpu-offloading-num-layers": round(offload.activations * spec.num_hidden_layers) or None,
+        "--ddp-bucket-size": scenario.bucket if isinstance(scenario.bucket, int) else None,
+    }
 
 
-def _overlap(scenario: TrainScenario) -> Iterator[str]:
+def _overlap(scenario: TrainScenario) -> dict[str, Flag]:
     overlap, p = scenario.overlap, scenario.parallel
-    if overlap.dp:
-        yield "--overlap-grad-reduce"
-    if overlap.params and overlap.dp and p.zero in (1, 2):
-        yield "--overlap-param-gather"
-    if overlap.tp and p.tp > 1 and p.sequence_parallel:
-        yield "--tp-comm-overlap"
-    if p.pp > 1 and scenario.schedule.name != "1f1b" and not overlap.pp:
-        yield "--no-overlap-p2p-communication"
-    if overlap.wgrad:
-        yield "--delay-wgrad-compute"
+    return {
+        "--overlap-grad-reduce": overlap.dp,
+        "--overlap-param-gather": overlap.params and overlap.dp and p.zero in (1, 2),
+        "--tp-comm-overlap": overlap.tp and p.tp > 1 and p.sequence_parallel,
+        "--no-overlap-p2p-communication": p.pp > 1 and scenario.schedule.name != "1f1b" and not overlap.pp,
+        "--delay-wgrad-compute": overlap.wgrad,
+    }
 
 
-def _experts(scenario: TrainScenario, spec: ModelSpec, gpus_per_node: int) -> Iterator[str]:
-    experts = scenario.experts
+def _experts(scenario: TrainScenario, spec: ModelSpec, gpus_per_node: int) -> dict[str, Flag]:
+    experts, p = scenario.experts, scenario.parallel
     if spec.moe is None:
-        return
-    if experts.capacity is not None:
-        yield f"--moe-expert-capacity-factor {experts.capacity:g}"
-    if experts.dispatcher == "alltoall":
-        yield "--moe-token-dispatcher-type alltoall"
-        return
-    yield from ("--moe-token-dispatcher-type flex", "--moe-enable-deepep")
-    if experts.nodes_per_token is not None:
-        yield f"--moe-router-num-groups {_expert_nodes(scenario, gpus_per_node)}"
-        yield f"--moe-router-group-topk {experts.nodes_per_token}"
+        return {}
+    deepep = experts.dispatcher != "alltoall"
+    limit = experts.nodes_per_token if deepep else None
+    return {
+        "--moe-expert-capacity-factor": None if experts.capacity is None else f"{experts.capacity:g}",
+        "--moe-token-dispatcher-type": "flex" if deepep else "alltoall",
+        "--moe-enable-deepep": deepep,
+        "--moe-router-num-groups": -(-p.ep * (p.etp or p.tp) // gpus_per_node) if limit else None,
+        "--moe-router-group-topk": limit,
+    }
 
 
-def _expert_nodes(scenario: TrainScenario, gpus_per_node: int) -> int:
-    p = scenario.parallel
-    return -(-p.ep * (p.etp or p.tp) // gpus_per_node)
-
-
-def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> Iterator[str]:
+def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> list[str]:
     """What the scenario says and no argument does, so that Megatron-LM does otherwise."""
-    p, overlap, precision, offload = scenario.parallel, scenario.overlap, scenario.precision, scenario.offload
-    if _overlaps_plain_sends(scenario) and "pp" in overlap.model_fields_set:
-        yield "overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only"
-    if _gathers_alone(scenario) and "params" in overlap.model_fields_set:
-        yield "overlap.params = true: needs overlap.dp = true"
-    if p.shard_embedding:
-        yield "parallel.shard_embedding = true: data-parallel ranks have copies"
-    if overlap.fusion is not None:
-        yield "overlap.fusion: buckets of gradients wait for no tick"
-    if scenario.bucket == "tensor":
-        yield "bucket = 'tensor': gradients travel in buckets of elements"
-    if scenario.recompute.mode == "selective" and "activation" in scenario.recompute.modules and spec.moe is None:
-        yield "recompute.modules activation: moe_act is of experts, and this model has none"
-    if p.zero == 3 and not p.reshard:
-        yield "parallel.reshard = false: weights are dropped after the forward"
-    if p.zero == 3 and p.prefetch != 1:
-        yield f"parallel.prefetch = {p.prefetch}: how far ahead weights are gathered"
-    if p.zero == 3 and p.prefetch_backward not in (None, p.prefetch):
-        yield f"parallel.prefetch_backward = {p.prefetch_backward}: how far ahead weights are gathered"
-    if scenario.recompute.early_stop:
-        yield "recompute.early_stop = true: checkpoints are reentrant, and run whole layers"
-    if p.zero >= 2 and not p.sync_each_microbatch:
-        yield "parallel.sync_each_microbatch = false: gradients are reduced each micro-batch"
-    if precision.reduce not in (None, precision.gradients):
-        yield f"precision.reduce = '{precision.reduce}': gradients travel as they are kept"
-    if precision.compute == "fp32" and precision.gradients == "bf16":
-        yield "precision.gradients = 'bf16': gradients of FP32 models are FP32"
-    if not precision.master:
-        yield "precision.master = false: the optimizer keeps weights in FP32"
-    if precision.dispatch != "bf16":
-        yield f"precision.dispatch = '{precision.dispatch}': in which type tokens travel is the dispatcher's"
-    for module, stored in precision.activations.model_dump(exclude_none=True).items():
-        yield f"precision.activations.{module} = '{stored}': inputs are kept as the software has it"
-    if precision.moments != "fp32" and not p.zero:
-        yield f"precision.moments = '{precision.moments}': needs parallel.zero = 1"
-    if (share := offload.activations * spec.num_hidden_layers) != round(share):
-        yield f"offload.activations = {offload.activations:g}: whole layers are offloaded"
+    p, overlap, precision, recompute = scenario.parallel, scenario.overlap, scenario.precision, scenario.recompute
+    offloaded = scenario.offload.activations * spec.num_hidden_layers
+    lines = {
+        "overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only": (
+            _overlaps_plain_sends(scenario) and "pp" in overlap.model_fields_set
+        ),
+        "overlap.params = true: needs overlap.dp = true": (
+            _gathers_alone(scenario) and "params" in overlap.model_fields_set
+        ),
+        "parallel.shard_embedding = true: data-parallel ranks have copies": p.shard_embedding,
+        "overlap.fusion: buckets of gradients wait for no tick": overlap.fusion is not None,
+        "bucket = 'tensor': gradients travel in buckets of elements": scenario.bucket == "tensor",
+        "recompute.modules activation: moe_act is of experts, and this model has none": (
+            recompute.mode == "selective" and "activation" in recompute.modules and spec.moe is None
+        ),
+        "parallel.reshard = false: weights are dropped after the forward": p.zero == 3 and not p.reshard,
+        f"parallel.prefetch = {p.prefetch}: how far ahead weights are gathered": p.zero == 3 and p.prefetch != 1,
+        f"parallel.prefetch_backward = {p.prefetch_backward}: how far ahead weights are gathered": (
+            p.zero == 3 and p.prefetch_backward not in (None, p.prefetch)
+        ),
+        "recompute.early_stop = true: checkpoints are reentrant, and run whole layers": recompute.early_stop,
+        "parallel.sync_each_microbatch = false: gradients are reduced each micro-batch": (
+            p.zero >= 2 and not p.sync_each_microbatch
+        ),
+        f"precision.reduce = '{precision.reduce}': gradients travel as they are kept": (
+            precision.reduce not in (None, precision.gradients)
+        ),
+        "precision.gradients = 'bf16': gradients of FP32 models are FP32": (
+            precision.compute == "fp32" and precision.gradients == "bf16"
+        ),
+        "precision.master = false: the optimizer keeps weights in FP32": not precision.master,
+        f"precision.dispatch = '{precision.dispatch}': in which type tokens travel is the dispatcher's": (
+            precision.dispatch != "bf16"
+        ),
+        **{
+            f"precision.activations.{module} = '{stored}': inputs are kept as the software has it": True
+            for module, stored in precision.activations.model_dump(exclude_none=True).items()
+        },
+        f"precision.moments = '{precision.moments}': needs parallel.zero = 1": (
+            precision.moments != "fp32" and not p.zero
+        ),
+        f"offload.activations = {scenario.offload.activations:g}: whole layers are offloaded": (
+            offloaded != round(offloaded)
+        ),
+    }
+    return [line for line, holds in lines.items() if holds]
 
 
-def _undecided(scenario: TrainScenario) -> Iterator[str]:
+def _undecided(scenario: TrainScenario) -> list[str]:
     """What is the installation's or the data's, and what a silent scenario leaves to Megatron-LM."""
-    overlap = scenario.overlap
-    if _overlaps_plain_sends(scenario) and "pp" not in overlap.model_fields_set:
-        yield "overlap.pp, on which the scenario is silent: sends of interleaved pipelines alone are overlapped"
-    if _gathers_alone(scenario) and "params" not in overlap.model_fields_set:
-        yield "overlap.params, on which the scenario is silent: it needs overlap.dp = true"
-    if scenario.loss == "passes":
-        yield "loss = 'passes': leave out --cross-entropy-loss-fusion"
-    if scenario.attention == "flash-2":
-        yield "attention = 'flash-2': which kernels run is the installation's"
-    if scenario.attention == "unfused":
-        yield "attention = 'unfused': --attention-backend and dropout of scores are not written"
-    if scenario.memory.gathered or scenario.memory.gate or scenario.memory.gradients or scenario.memory.buckets:
-        yield "memory: what is kept is the software's"
-    if overlap.tp_exposed is not None:
-        yield f"overlap.tp_exposed = {overlap.tp_exposed:g}: how much of it is exposed is measured, not set"
-    if "slots" in scenario.offload.model_fields_set:
-        yield f"offload.slots = {scenario.offload.slots}: how much is staged is the software's"
-    if scenario.experts.routing != "balanced":
-        yield f"experts.routing = '{scenario.experts.routing}': the router does"
+    overlap, memory, slots = scenario.overlap, scenario.memory, scenario.offload.slots
+    lines = {
+        "overlap.pp, on which the scenario is silent: sends of interleaved pipelines alone are overlapped": (
+            _overlaps_plain_sends(scenario) and "pp" not in overlap.model_fields_set
+        ),
+        "overlap.params, on which the scenario is silent: it needs overlap.dp = true": (
+            _gathers_alone(scenario) and "params" not in overlap.model_fields_set
+        ),
+        "loss = 'passes': leave out --cross-entropy-loss-fusion": scenario.loss == "passes",
+        "attention = 'flash-2': which kernels run is the installation's": scenario.attention == "flash-2",
+        "attention = 'unfused': --attention-backend and dropout of scores are not written": (
+            scenario.attention == "unfused"
+        ),
+        "memory: what is kept is the software's": (
+            memory.gathered or memory.gate or memory.gradients or memory.buckets
+        ),
+        f"overlap.tp_exposed = {overlap.tp_exposed or 0:g}: how much of it is exposed is measured, not set": (
+            overlap.tp_exposed is not None
+        ),
+        f"offload.slots = {slots}: how much is staged is the software's": "slots" in scenario.offload.model_fields_set,
+        f"experts.routing = '{scenario.experts.routing}': the router does": scenario.experts.routing != "balanced",
+    }
+    return [line for line, holds in lines.items() if holds]
 
 
 def _overlaps_plain_sends(scenario: TrainScenario) -> bool:

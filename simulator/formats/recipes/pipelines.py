@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from .given import Given
+from .arguments import Arguments
 
 _LONGEST_LAYOUT = 10_000
 _LAYOUT_RUN = re.compile(
@@ -11,71 +11,71 @@ _LAYOUT_RUN = re.compile(
 )
 
 
-def read_pipeline(given: Given, pp: int, layers: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table `schedule`, and what of `parallel` splits layers into stages."""
-    counts = _layout(given, pp, layers) if given.has("pipeline_model_parallel_layout") else None
-    vpp = len(counts) // pp if counts else _chunks(given, pp, layers)
-    combined = given.switch("overlap_moe_expert_parallel_comm")
+    counts = _layout(args, pp, layers) if args.has("pipeline_model_parallel_layout") else None
+    vpp = len(counts) // pp if counts else _chunks(args, pp, layers)
+    combined = args.switch("overlap_moe_expert_parallel_comm")
     if vpp > 1 and pp == 1:
-        given.fault(_vpp_name(given), "chunks need a pipeline, with --pipeline-model-parallel-size above 1")
+        args.fault(_vpp_name(args), "chunks need a pipeline, with --pipeline-model-parallel-size above 1")
     if combined and vpp == 1:
         line = "--overlap-moe-expert-parallel-comm: only with chunks of an interleaved pipeline"
-        given.notes.not_modelled.append(line)
+        args.not_modelled.append(line)
     if vpp == 1:
-        return {"name": "1f1b"}, _split(given, pp, 1, layers, counts)
+        return {"name": "1f1b"}, _split(args, pp, 1, layers, counts)
     schedule: dict[str, Any] = {"name": "interleaved-overlap" if combined else "interleaved", "vpp": vpp}
-    group = given.whole("microbatch_group_size_per_virtual_pipeline_stage", pp)
+    group = args.whole("microbatch_group_size_per_virtual_pipeline_stage", pp)
     if group < pp:
-        given.fault("microbatch_group_size_per_virtual_pipeline_stage", f"expected at least pp = {pp}")
+        args.fault("microbatch_group_size_per_virtual_pipeline_stage", f"expected at least pp = {pp}")
     if group != pp:
         schedule["group"] = group
-    return schedule, _split(given, pp, vpp, layers, counts)
+    return schedule, _split(args, pp, vpp, layers, counts)
 
 
-def _vpp_name(given: Given) -> str:
+def _vpp_name(args: Arguments) -> str:
     names = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    return next((name for name in names if given.has(name)), "pipeline_model_parallel_layout")
+    return next((name for name in names if args.has(name)), "pipeline_model_parallel_layout")
 
 
-def _chunks(given: Given, pp: int, layers: int) -> int:
+def _chunks(args: Arguments, pp: int, layers: int) -> int:
     per_chunk, chunks = "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"
-    if given.has(per_chunk) and given.has(chunks):
-        given.fault(per_chunk, f"goes not with {given.spelled(chunks)}; give one of them")
-    if not given.has(per_chunk):
-        return given.whole(chunks)
-    each = given.whole(per_chunk)
-    embedding, loss = _ends(given)
+    if args.has(per_chunk) and args.has(chunks):
+        args.fault(per_chunk, f"goes not with {args.spelled(chunks)}; give one of them")
+    if not args.has(per_chunk):
+        return args.whole(chunks)
+    each = args.whole(per_chunk)
+    embedding, loss = _ends(args)
     ranks, rest = pp, layers + embedding + loss
     for end in ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"):
-        if given.has(end):
-            ranks, rest = ranks - 1, rest - given.whole(end)
+        if args.has(end):
+            ranks, rest = ranks - 1, rest - args.whole(end)
     if ranks < 1 or rest % (ranks * each):
-        given.fault(per_chunk, f"{each} x pp {pp} must divide the {layers} layers")
+        args.fault(per_chunk, f"{each} x pp {pp} must divide the {layers} layers")
         return 1
     return rest // ranks // each
 
 
-def _ends(given: Given) -> tuple[int, int]:
+def _ends(args: Arguments) -> tuple[int, int]:
     names = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
-    return int(given.switch(names[0])), int(given.switch(names[1]))
+    return int(args.switch(names[0])), int(args.switch(names[1]))
 
 
-def _split(given: Given, pp: int, vpp: int, layers: int, counts: list[int] | None) -> dict[str, Any]:
+def _split(args: Arguments, pp: int, vpp: int, layers: int, counts: list[int] | None) -> dict[str, Any]:
     """Layers per stage where they are not all the same."""
     if counts is not None:
         return {"layers": counts}
-    embedding, loss = _ends(given)
-    first, last = (given.optional(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
+    embedding, loss = _ends(args)
+    first, last = (args.optional(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     if (embedding or loss) and (first or last):
-        given.fault("account_for_embedding_in_pipeline_split", "goes not with layers of the first or last stage", True)
+        args.fault("account_for_embedding_in_pipeline_split", "goes not with layers of the first or last stage", True)
         return {}
     if pp == 1:
         return {}
     if first or last:
-        return _uneven(given, pp, vpp, layers, first, last)
+        return _uneven(args, pp, vpp, layers, first, last)
     if (layers + embedding + loss) % (pp * vpp):
         also = " with embedding and loss counted" if embedding or loss else ""
-        given.fault(
+        args.fault(
             "num_layers", f"pp {pp} x {vpp} chunks = {pp * vpp} must divide them{also}", layers + embedding + loss
         )
         return {}
@@ -86,14 +86,14 @@ def _split(given: Given, pp: int, vpp: int, layers: int, counts: list[int] | Non
     return {"layers": each} if embedding or loss else {}
 
 
-def _uneven(given: Given, pp: int, vpp: int, layers: int, first: int | None, last: int | None) -> dict[str, Any]:
+def _uneven(args: Arguments, pp: int, vpp: int, layers: int, first: int | None, last: int | None) -> dict[str, Any]:
     middle = pp - (first is not None) - (last is not None)
     rest = layers - (first or 0) - (last or 0)
     name = f"decoder_{'first' if first else 'last'}_pipeline_num_layers"
     ends = [end for end in (first, last) if end is not None]
     if rest < 0 or (middle == 0 and rest) or (middle and rest % (middle * vpp)) or any(end % vpp for end in ends):
         over = f"over {middle} ranks of {vpp} chunks" if vpp > 1 else f"over {middle} ranks"
-        given.fault(name, f"leaves {rest} of {layers} layers {over}, which does not go evenly")
+        args.fault(name, f"leaves {rest} of {layers} layers {over}, which does not go evenly")
         return {}
     ranks = [rest // middle if middle else 0] * pp
     ranks[0] = first if first is not None else ranks[0]
@@ -101,31 +101,31 @@ def _uneven(given: Given, pp: int, vpp: int, layers: int, first: int | None, las
     return {"layers": [count // vpp for _ in range(vpp) for count in ranks]}
 
 
-def _layout(given: Given, pp: int, layers: int) -> list[int] | None:
+def _layout(args: Arguments, pp: int, layers: int) -> list[int] | None:
     """Layers per stage of a layout such as Et*3|(tt|)*29,m|L: embedding, layers, MTP and loss, stages split by bars."""
     name = "pipeline_model_parallel_layout"
-    text = given.text(name)
+    text = args.text(name)
     clashes = (
         "num_layers_per_virtual_pipeline_stage", "decoder_first_pipeline_num_layers",
         "decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split",
     )  # fmt: skip
-    if clash := [other for other in clashes if given.has(other)]:
-        given.fault(name, f"goes not with {given.spelled(clash[0])}")
+    if clash := [other for other in clashes if args.has(other)]:
+        args.fault(name, f"goes not with {args.spelled(clash[0])}")
         return None
     stages = _spread(text).split("|")
     if not stages[0].startswith("E") or not stages[-1].endswith("L") or len(stages) % pp or "?" in "".join(stages):
         wanted = f"expected E (embedding), t (layers), m (MTP) and L (loss), a multiple of pp = {pp} stages split by |"
-        given.fault(name, wanted)
+        args.fault(name, wanted)
         return None
     counts = [stage.count("t") for stage in stages]
     if sum(counts) != layers:
-        given.fault(name, f"holds {sum(counts)} layers; the model has {layers}")
+        args.fault(name, f"holds {sum(counts)} layers; the model has {layers}")
         return None
-    chunks = given.optional("num_virtual_stages_per_pipeline_rank")
+    chunks = args.optional("num_virtual_stages_per_pipeline_rank")
     if chunks is not None and chunks != len(counts) // pp:
-        given.fault("num_virtual_stages_per_pipeline_rank", f"the layout has {len(counts) // pp}")
+        args.fault("num_virtual_stages_per_pipeline_rank", f"the layout has {len(counts) // pp}")
     if any("m" in stage for stage in stages[:-1]):
-        given.notes.assumed.append("layers of multi-token prediction are on the last stage, whatever the layout says")
+        args.assumed.append("layers of multi-token prediction are on the last stage, whatever the layout says")
     return counts
 
 

@@ -1,25 +1,26 @@
-"""What was found in a recipe: the scenario it says, and an account of every line of it."""
+"""Recipes of other tools as scenarios: read from a file, and written as a scenario file.
 
+Where no preset has the model's shape, its config goes into a file beside the scenario.
+"""
+
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
 
+from ...base.errors import UserError, fault
+from ...base.files import read_text, read_toml, write_atomic
+from ...base.toml import to_toml
+from ...hardware import cluster
+from ...scenario import check_train
+from ...systems.train_step.scenario import TrainScenario
+from .arguments import Arguments, Machine, names_of
+from .megatron import read_megatron
+from .text import read_arguments, read_keys
+from .torchtitan import MARKS, read_torchtitan
 
-@dataclass(frozen=True)
-class Machine:
-    """The cluster a scenario names, and what of it decides how a recipe is read."""
-
-    cluster: str
-    nodes: int
-    gpus_per_node: int
-
-    @property
-    def gpus(self) -> int:
-        """GPUs in all."""
-        return self.nodes * self.gpus_per_node
-
-    def __str__(self) -> str:
-        return f"the {self.gpus} GPUs ({self.nodes} x {self.gpus_per_node}, {self.cluster})"
+Form = Literal["auto", "megatron", "torchtitan"]
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,111 @@ class Recipe:
     read: tuple[str, ...]
     assumed: tuple[str, ...]
     untimed: tuple[str, ...]
-    not_modelled: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...]
+    unknown: tuple[str, ...]
 
 
-@dataclass
-class Notes:
-    """The account while a recipe is read: lists that grow, faults among them."""
+def read_recipe(source: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto") -> Recipe:
+    """What the file of another tool says of a training step on these machines.
 
-    faults: list[str] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-    not_modelled: list[str] = field(default_factory=list)
+    Raises:
+        UserError: the file cannot be read, says what does not go together, or does not fit the machines; a line each.
+    """
+    if form not in get_args(Form):
+        raise UserError(fault("--format", "", form, f"expected one of {', '.join(get_args(Form))}"))
+    machines = cluster(cluster_name, nodes, "--cluster")
+    machine = Machine(cluster_name, nodes, machines.n_gpus // nodes)
+    text, where = read_text(Path(source), "arguments or a config"), str(source)
+    keys = None if form == "megatron" else read_keys(text)
+    if form == "auto":
+        marked = any(MARKS.fullmatch(key.spelled.rpartition(".")[2]) for key in keys or ())
+        form = "torchtitan" if marked else "megatron"
+    if form == "torchtitan" and keys is None:
+        raise UserError(f"{where}: is neither TOML nor JSON; expected a torchtitan config or a table of FSDP settings")
+    arguments = keys if form == "torchtitan" and keys is not None else read_arguments(text, where)
+    args = Arguments(arguments, names_of(form), where)
+    table, config = (read_torchtitan if form == "torchtitan" else read_megatron)(args, machine)
+    args.check()
+    return Recipe(
+        form=form,
+        table=table,
+        config=config,
+        read=args.read(),
+        assumed=tuple(args.assumed),
+        untimed=args.untimed(),
+        not_modelled=args.unmodelled(),
+        unknown=args.unknown(),
+    )
+
+
+def import_recipe(
+    source: Path | str,
+    out: Path | str,
+    cluster_name: str,
+    nodes: int = 1,
+    form: str = "auto",
+    replace: bool = False,
+) -> tuple[Recipe, list[Path]]:
+    """Read a recipe and write the scenario that it says; a model that is no preset goes into a config beside it.
+
+    Raises:
+        UserError: as `read_recipe`, or the files are there already or cannot be written; nothing is written then.
+    """
+    out = Path(out)
+    if out.suffix != ".toml":
+        raise UserError(fault("--out", "", str(out), "expected a name that ends in .toml"))
+    recipe = read_recipe(source, cluster_name, nodes, form)
+    config = out.with_name(f"{out.stem}-model.json")
+    files = ([config] if recipe.config is not None else []) + [out]
+    for file in files:
+        if file.exists() and not replace:
+            raise UserError(f"{file}: is there already; give another name with --out, or --force")
+    text = scenario_text(recipe, str(source), scenario_table(recipe, out.stem, cluster_name, nodes, config.name))
+    if recipe.config is not None:
+        write_atomic(config, (json.dumps(recipe.config, indent=2) + "\n").encode())
+    try:
+        write_atomic(out, text.encode())
+    except UserError:
+        if recipe.config is not None:
+            config.unlink(missing_ok=True)
+        raise
+    return recipe, files
+
+
+def scenario_table(
+    recipe: Recipe, name: str, cluster_name: str, nodes: int, config: str = "config.json"
+) -> dict[str, Any]:
+    """The recipe as the table of a scenario, checked; what is as by default is left out."""
+    model = dict(recipe.table["model"]) or {"config": config}
+    first = {"name": name, "kind": "train_step", "cluster": cluster_name, "nodes": nodes}
+    table = first | dict(recipe.table) | {"model": model}
+    scenario = check_train(table, name)
+    said: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {key: value for key, value in (first | said).items() if value != {}}
+
+
+def scenario_text(recipe: Recipe, source: str, table: Mapping[str, Any]) -> str:
+    """The text of the scenario file; equal recipes give equal text."""
+    comments = [
+        f"Imported by `runcast plan import` from {json.dumps(Path(source).name)} ({recipe.form}).",
+        *(f"Assumed: {line}" for line in recipe.assumed),
+        *(f"Not modelled: {line}" for line in recipe.not_modelled),
+        *(f"Unknown: {line}" for line in recipe.unknown),
+    ]
+    return to_toml(table, map(_comment, comments))
+
+
+def _comment(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def load_training(path: Path | str) -> TrainScenario:
+    """The training scenario in a file.
+
+    Raises:
+        UserError: the file cannot be read, is not TOML, or says something that is not allowed; a line each.
+    """
+    table = read_toml(Path(path))
+    if table.get("kind") != "train_step":
+        raise UserError(fault(str(path), "kind", table.get("kind"), "expected 'train_step'"))
+    return check_train(table, str(path))
