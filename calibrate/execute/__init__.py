@@ -7,7 +7,7 @@ serving       what the ops of an update by parameter servers do: copies, collect
 transferring  what those of an update from trainers do, one class per way of the bytes
 content       the bytes that travel, who holds which, what must be where in the end, and whether there is memory for it
 backend       the device: host memory with Gloo, or CUDA with NCCL (untested so far)
-world         which rank this is, all ranks as processes of this machine, how they join, signals and messages
+world         which rank this is, all ranks as processes of this machine, how they join and what they tell each other
 measured      all ranks' spans as one table, a Timeline and files
 run           all of it, in one rank, on one time for all ranks
 """

@@ -10,9 +10,8 @@ open or mapped. Neither does the size of /dev/shm bound it. Others find it under
 
 import mmap
 import os
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,7 +21,7 @@ from ...simulator.program import Access
 from .backend import Backend
 from .content import Content
 from .parts import Parts
-from .world import StoreMessages, World
+from .world import Store, World
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class SharedMemory:
         os.close(self._descriptor)
 
 
-def mapped(address: Address, *, writable: bool = False) -> torch.Tensor:
+def map_memory(address: Address, *, writable: bool = False) -> torch.Tensor:
     """The memory of another process: what its owner writes is seen here; so is what is written here there, if writable.
 
     Raises:
@@ -74,19 +73,17 @@ def check_one_sided(world: World, method: str, where: str) -> None:
 
 HOST_LANES = ("ps", "worker", "trainer", "meet")
 GroupKey = tuple[str, tuple[int, ...]]  # lane, ranks
-Act = Callable[[Any, int], None]
 ContentT = TypeVar("ContentT", bound=Content)
 
 
 class Actor(Generic[ContentT]):
-    """One rank: its memory and its groups. Subclasses say what it does for the ops of each kind, one method each."""
+    """One rank: its memory and its groups. Its method `do_KIND` is what it does for an op of that kind."""
 
-    kinds: ClassVar[Mapping[str, Act]]
-    collective: ClassVar[Collection[str]]  # kinds whose ranks have a process group
+    collective: tuple[str, ...] = ()  # kinds whose ranks have a process group
 
-    def __init__(self, parts: Parts, rank: int, content: ContentT, backend: Backend, messages: StoreMessages):
+    def __init__(self, parts: Parts, rank: int, content: ContentT, backend: Backend, store: Store):
         self.parts, self.program, self.rank = parts, parts.program, rank
-        self.content, self.backend, self.messages = content, backend, messages
+        self.content, self.backend, self.store = content, backend, store
         self.shared: dict[int, SharedMemory] = {}  # buffers of this rank that others may map
         self.buffers: dict[int, torch.Tensor] = {}
         self.weights = self.resident()
@@ -94,10 +91,19 @@ class Actor(Generic[ContentT]):
         self._join_groups(host=True)
         if not any(rank in self.parts.ranks[op] for op in self._ops("init_group")):
             self._join_groups(host=False)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """What else a rank has before an update."""
+
+    @classmethod
+    def kinds(cls) -> list[str]:
+        """The kinds of ops that it can do."""
+        return [name.removeprefix("do_") for name in dir(cls) if name.startswith("do_")]
 
     def act(self, op: int) -> None:
         """Do this rank's part of an op, and wait until it is done."""
-        self.kinds[self.program.kind_of(op)](self, op)
+        getattr(self, f"do_{self.program.kind_of(op)}")(op)
         self.backend.finish()
 
     def meet(self) -> None:
@@ -105,11 +111,12 @@ class Actor(Generic[ContentT]):
 
     def wrong(self) -> list[str]:
         """The names of the tensors whose bytes are not what they must be."""
-        names = self.content.resolved.weights.names
-        return [names[i] for i, held in self.weights.items() if not self._right(i, held)]
-
-    def _right(self, tensor: int, held: torch.Tensor) -> bool:
-        return torch.equal(held.cpu(), torch.from_numpy(self.content.expected(self.rank, tensor)))
+        wrong = []
+        for tensor, own in self.weights.items():
+            expected = self.content.of(tensor)[self.content.kept(self.rank, tensor)]
+            if not torch.equal(own.cpu(), torch.from_numpy(expected)):
+                wrong.append(self.content.resolved.weights.names[tensor])
+        return wrong
 
     def close(self) -> None:
         """Nobody reads what this rank owns any more."""
@@ -122,31 +129,27 @@ class Actor(Generic[ContentT]):
         return {tensor: torch.zeros(size, dtype=torch.uint8, device=self.backend.device)
                 for tensor, size in zip(received, sizes, strict=True)}  # fmt: skip
 
-    # What both kinds of updates do
+    def device_memory(self, buffer: int, size_bytes: int) -> torch.Tensor:
+        """Memory for a buffer, without content."""
+        return torch.empty(size_bytes, dtype=torch.uint8, device=self.backend.device)
 
-    def init_group(self, op: int) -> None:
+    def do_init_group(self, op: int) -> None:
         """Make the process groups of the device lanes, and connect them."""
         self._join_groups(host=False)
         for key, group in self.groups.items():
             if key[0] not in HOST_LANES and self.rank in key[1]:
                 dist.barrier(group)
 
-    def allocate(self, op: int) -> None:
+    def do_allocate(self, op: int) -> None:
         """Agree on the size of the buffers, then allocate them."""
         sizes = {access.buffer: access.bytes for access in self._accesses(op, write=True)}
-        self._reduced(op, sum(sizes.values()), dist.ReduceOp.MIN)
+        self._all_reduce(op, sum(sizes.values()), dist.ReduceOp.MIN)
         for buffer, size in sizes.items():
             self.buffers[buffer] = self.device_memory(buffer, size)
 
-    def device_memory(self, buffer: int, size_bytes: int) -> torch.Tensor:
-        """Memory for a buffer, without content."""
-        return torch.empty(size_bytes, dtype=torch.uint8, device=self.backend.device)
-
-    def barrier(self, op: int) -> None:
+    def do_barrier(self, op: int) -> None:
         """Wait for all ranks."""
-        dist.barrier(self._group(op))
-
-    # What they share
+        dist.barrier(self.groups[self._key(op)])
 
     def _bucket(self, op: int) -> int:
         return int(self.program.tags["bucket"][op])
@@ -160,22 +163,17 @@ class Actor(Generic[ContentT]):
 
     def _accesses(self, op: int, *, write: bool) -> list[Access]:
         """What the op reads or writes on this rank."""
-        return [access for access in self._everywhere(op, write=write) if self._is_here(access.buffer)]
+        return [access for access in self._accesses_of_all(op, write=write) if self._is_here(access.buffer)]
 
-    def _everywhere(self, op: int, *, write: bool) -> list[Access]:
-        found = [self.program.access_table[i] for i in self.program.accesses[op].tolist()]
-        return [access for access in found if access.write == write]
+    def _accesses_of_all(self, op: int, *, write: bool) -> list[Access]:
+        """What the op reads or writes on any rank."""
+        every = [self.program.access_table[i] for i in self.program.accesses[op].tolist()]
+        return [access for access in every if access.write == write]
 
     def _is_here(self, buffer: int) -> bool:
         return self.rank in self.program.places[self.program.buffers[buffer].place].ranks
 
-    def _is_device(self, buffer: int) -> bool:
-        return self.program.buffers[buffer].memory == "device"
-
-    def _group(self, op: int) -> dist.ProcessGroup:
-        return self.groups[self._key(op)]
-
-    def _reduced(self, op: int, value: int, how: dist.ReduceOp) -> int:
+    def _all_reduce(self, op: int, value: int, how: dist.ReduceOp) -> int:
         key = self._key(op)
         device = "cpu" if key[0] in HOST_LANES else self.backend.device
         number = torch.tensor([value], dtype=torch.int64, device=device)

@@ -1,24 +1,25 @@
-"""The device seam: where buffers live, how bytes are copied, what waiting means, which collectives run on them."""
+"""The device: where buffers live, how bytes are copied, what waiting means, which collectives run on it."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 import torch
 
 from ...simulator.base.errors import UserError
 
 
-class Backend(Protocol):
-    """What differs between kinds of devices."""
+class Backend:
+    """Host memory and Gloo: a copy has ended when the call returns. Other devices override what differs."""
 
-    device: torch.device
-    collectives: str  # what torch.distributed calls the library
+    device = torch.device("cpu")
+    collectives = "gloo"  # what torch.distributed calls the library
 
     def host(self, size_bytes: int) -> torch.Tensor:
         """Zeroed host memory from which the device copies fast."""
+        return torch.zeros(size_bytes, dtype=torch.uint8)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Issue a copy on the calling thread's stream."""
+        target.copy_(source)
 
     def finish(self) -> None:
         """Wait for everything that the calling thread has issued."""
@@ -28,40 +29,13 @@ class Backend(Protocol):
 
     def lane(self) -> AbstractContextManager[object]:
         """Inside it, what the calling thread issues goes to a stream of its own."""
+        return nullcontext()
 
     def free(self) -> None:
         """Give unused memory back to the device."""
 
 
-class CpuBackend:
-    """Host memory and Gloo: a copy has ended when the call returns."""
-
-    device = torch.device("cpu")
-    collectives = "gloo"
-
-    def host(self, size_bytes: int) -> torch.Tensor:
-        """Plain memory."""
-        return torch.zeros(size_bytes, dtype=torch.uint8)
-
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Copy at once."""
-        target.copy_(source)
-
-    def finish(self) -> None:
-        """Nothing is ever pending."""
-
-    def synchronize(self) -> None:
-        """Nothing is ever pending."""
-
-    def lane(self) -> AbstractContextManager[object]:
-        """There are no streams."""
-        return nullcontext()
-
-    def free(self) -> None:
-        """Freed memory is back already."""
-
-
-class CudaBackend:
+class CudaBackend(Backend):
     """One CUDA device per rank, a stream per lane, NCCL.
 
     Untested: written against the documented behaviour of torch.cuda, and no machine with GPUs has run it. The
@@ -97,11 +71,6 @@ class CudaBackend:
     def free(self) -> None:
         """Empty the allocator's cache."""
         torch.cuda.empty_cache()
-
-
-def pick_backend(device: str, local_rank: int) -> Backend:
-    """The backend called `cpu` or `cuda`."""
-    return CudaBackend(local_rank) if device == "cuda" else CpuBackend()
 
 
 def check_devices(ranks: int) -> None:

@@ -2,12 +2,12 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +37,9 @@ class Meta(NamedTuple):
     size: int
 
 
-def share(size: int, part: int, parts: int) -> slice:
-    """One of `parts` even parts of `size` bytes; they differ by a byte where it does not divide."""
+def share(size: Any, part: Any, parts: Any) -> slice:
+    """One of `parts` even parts of `size` bytes; they differ by a byte where it does not divide. Arrays give arrays."""
     return slice(size * part // parts, size * (part + 1) // parts)
-
-
-def share_sizes(size: Counts, part: Counts | int, parts: Counts | int) -> Counts:
-    """Their bytes, of many tensors at once."""
-    return size * (part + 1) // parts - size * part // parts
 
 
 def content_of(resolved: Resolved) -> "ServedContent | TransferContent":
@@ -111,15 +106,13 @@ class Content(ABC):
         if not (received := len(self.received(rank))):
             return np.zeros(0, np.int64)
         parts = self.parts[:received]
-        return share_sizes(self.resolved.weights.nbytes[:received], self.position(rank) % parts, parts)
+        kept = share(self.resolved.weights.nbytes[:received], self.position(rank) % parts, parts)
+        sizes: Counts = kept.stop - kept.start
+        return sizes
 
     def kept_bytes(self, rank: int) -> int:
         """Bytes of all tensors that a rank keeps."""
         return int(self.kept_sizes(rank).sum())
-
-    def expected(self, rank: int, tensor: int) -> Bytes:
-        """What a rank must hold of a tensor in the end."""
-        return self.of(tensor)[self.kept(rank, tensor)]
 
     def _metas(self, tensors: Sequence[int]) -> list[Meta]:
         weights = self.resolved.weights
@@ -145,9 +138,10 @@ class ServedContent(Content):
         first = int(self.buckets.first_tensor[bucket])
         return self._metas(range(first, first + int(self.buckets.tensors[bucket])))
 
-    def owned(self, rank: int) -> Iterator[int]:
+    def owned(self, rank: int) -> list[int]:
         """The buckets whose tensors a rank owns."""
-        yield from np.flatnonzero(self.buckets.owner == rank).tolist()
+        owned: list[int] = np.flatnonzero(self.buckets.owner == rank).tolist()
+        return owned
 
     def fill(self, rank: int, host: Bytes) -> None:
         """Write all tensors that a rank owns to their places in its host memory."""
@@ -191,42 +185,34 @@ class TransferContent(Content):
 
     def metas(self, bucket: int) -> list[Meta]:
         """Buckets hold tensors in the order of their phase: stage by stage."""
-        return self._metas(self.tensors(self.buckets[bucket]).tolist())
+        tensors, _ = self._in_bucket(self.buckets[bucket])
+        return self._metas(tensors.tolist())
 
     def gathered(self, bucket: int, rank: int) -> list[Meta]:
         """The tensors of a bucket that a trainer and its group gather, and where they lie in their buffers."""
         return self._metas(self._gathered(self.buckets[bucket], rank).tolist())
 
-    def tensors(self, bucket: Bucket) -> Counts:
-        """The tensors of a bucket."""
-        return bucket.phase.order[self._slice(bucket)]
-
     def group(self, rank: int, phase: Phase) -> tuple[int, ...]:
         """The ranks that hold the tensors of a phase with this one, between them."""
-        return self._groups(rank, phase)[self._place(rank, phase)]
+        return next(group for group in self._groups(rank, phase) if rank in group)
 
     def _groups(self, rank: int, phase: Phase) -> list[tuple[int, ...]]:
         stage = next(stage for stage in self.plan.stages if rank in stage.ranks)
         return phase.mesh.split(stage.ranks)
 
-    def _place(self, rank: int, phase: Phase) -> int:
-        return next(i for i, group in enumerate(self._groups(rank, phase)) if rank in group)
-
     def _gathered(self, bucket: Bucket, rank: int) -> Counts:
         """All, or where groups work apart, those of the rank's group."""
-        tensors, part = self.tensors(bucket), bucket.phase.part[self._slice(bucket)]
+        tensors, part = self._in_bucket(bucket)
         if bucket.is_everywhere or not bucket.phase.apart:
             return tensors
-        return tensors[part == self._place(rank, bucket.phase)]
+        groups = self._groups(rank, bucket.phase)
+        return tensors[part == groups.index(self.group(rank, bucket.phase))]
 
-    def _slice(self, bucket: Bucket) -> slice:
+    def _in_bucket(self, bucket: Bucket) -> tuple[Counts, Counts]:
+        """The tensors of a bucket, and which group of its stage gathers each where groups work apart."""
         first = int(bucket.phase.buckets.first_tensor[bucket.index])
-        return slice(first, first + bucket.tensors)
-
-    def phase_of(self, tensor: int) -> Phase:
-        """The phase of a tensor."""
-        expert = bool(self.resolved.weights.expert[tensor])
-        return next(phase for phase in self.plan.phases if phase.expert == expert)
+        place = slice(first, first + bucket.tensors)
+        return bucket.phase.order[place], bucket.phase.part[place]
 
     def trained(self, rank: int) -> Counts:
         """The tensors that a trainer's group gathers, in the order of its buckets; none of any other rank."""
@@ -235,8 +221,9 @@ class TransferContent(Content):
 
     def shard(self, rank: int, tensor: int) -> slice:
         """The bytes that a trainer holds of a tensor that its group gathers."""
-        group = self.group(rank, self.phase_of(tensor))
-        return share(int(self.resolved.weights.nbytes[tensor]), group.index(rank), len(group))
+        expert = bool(self.resolved.weights.expert[tensor])
+        group = self.group(rank, next(phase for phase in self.plan.phases if phase.expert == expert))
+        return share(self.size(tensor), group.index(rank), len(group))
 
     def shard_bytes(self, rank: int) -> int:
         """What it trains, and where it writes from host memory, what it puts together for a receiver."""

@@ -58,7 +58,20 @@ class Measured:
 
         A member of a gang starts when it joins, so that its span holds the wait for the last one.
         """
-        rows = [row for rank, report in enumerate(self.reports) for row in self._rows(rank, report)]
+        program, began_ns = self.parts.program, min(report.began_ns for report in self.reports)
+
+        def seconds(stamp: Stamp) -> list[float]:
+            """Since the run began; what was ready before it was ready at 0."""
+            return [max(at - began_ns, 0) / 1e9 for at in (stamp.ready_ns, stamp.start_ns, stamp.end_ns)]
+
+        rows = [
+            (rank, program.lanes[lane].name, stamp.op, program.names[stamp.op], program.kind_of(stamp.op),
+             *seconds(stamp), int(program.bytes[stamp.op]))
+            for rank, report in enumerate(self.reports)
+            for parts in [self.parts.of(rank)]
+            for stamp in report.stamps
+            for lane in parts[stamp.op].lanes
+        ]  # fmt: skip
         table = pd.DataFrame(rows, columns=COLUMNS)
         return table.sort_values(["op", "rank"], kind="stable", ignore_index=True)
 
@@ -66,11 +79,13 @@ class Measured:
     def timeline(self) -> Timeline:
         """Per op: it starts when its last member joins, as in the engine, and ends with its last member.
 
-        A rank goes on when its own part of a gang has ended, so an op may start before the gang's last member ends.
+        Its cause is the op that ended last of those that it had to wait for. A rank goes on when its own part of a
+        gang has ended, so an op may start before the gang's last member ends.
         """
         by_op = self.spans.groupby("op")
         start, end = (by_op[column].max().to_numpy(float) for column in ("start_s", "end_s"))
-        cause = np.array([self._cause(op, end) for op in range(len(end))], np.int64)
+        waits = [[*before, *previous] for before, previous in zip(self.parts.before, self.parts.previous, strict=True)]
+        cause = np.array([max(others, key=end.__getitem__, default=-1) for others in waits], np.int64)
         return Timeline(self.parts.program, start, end, cause, np.zeros(len(end), bool))
 
     def summary(self) -> dict[str, Any]:
@@ -102,29 +117,6 @@ class Measured:
             raise _no_folder(folder, error) from None
         write_atomic(folder / SPANS, self.spans.to_csv(index=False, lineterminator="\n").encode())
         write_atomic(folder / SUMMARY, json.dumps(self.summary(), indent=2).encode() + b"\n")
-
-    @cached_property
-    def _began_ns(self) -> int:
-        return min(report.began_ns for report in self.reports)
-
-    def _rows(self, rank: int, report: RankReport) -> list[tuple[object, ...]]:
-        program, parts = self.parts.program, self.parts.of(rank)
-        return [
-            (rank, program.lanes[lane].name, stamp.op, program.names[stamp.op], program.kind_of(stamp.op),
-             self._seconds(stamp.ready_ns), self._seconds(stamp.start_ns), self._seconds(stamp.end_ns),
-             int(program.bytes[stamp.op]))
-            for stamp in report.stamps
-            for lane in parts[stamp.op].lanes
-        ]  # fmt: skip
-
-    def _seconds(self, time_ns: int) -> float:
-        """Since the run began; what was ready before it was ready at 0."""
-        return max(time_ns - self._began_ns, 0) / 1e9
-
-    def _cause(self, op: int, end_s: np.ndarray) -> int:
-        """The op that ended last of those that it had to wait for."""
-        waited = [*self.parts.before[op], *self.parts.previous[op]]
-        return max(waited, key=lambda other: float(end_s[other]), default=-1)
 
 
 def check_folder(folder: Path) -> None:

@@ -47,9 +47,11 @@ class Parts:
     @cached_property
     def before(self) -> list[list[int]]:
         """Per op, the ops whose end it waits for: its dependencies, and those that give back its pool slots."""
-        waits = [dict.fromkeys(row.tolist()) for row in self.program.deps]
-        for waiting, other in _slot_waits(self.program):
-            waits[waiting][other] = None
+        waits, pools = [dict.fromkeys(row.tolist()) for row in self.program.deps], self.program.pools
+        taken, given = (slots.transposed(len(pools)) for slots in (self.program.acquires, self.program.releases))
+        for pool, takers, givers in zip(pools, taken, given, strict=True):
+            for waiting, other in zip(takers[pool.slots :].tolist(), givers.tolist(), strict=False):
+                waits[waiting][other] = None
         return [list(row) for row in waits]
 
     @cached_property
@@ -122,20 +124,10 @@ class Parts:
         if unknown := [kind for kind in self.program.kinds if kind not in kinds]:
             known = ", ".join(sorted(kinds))
             raise UserError(*(f"{where}: cannot execute ops of kind {kind!r}; supported: {known}" for kind in unknown))
-        self._check_order(where)
-        return self
-
-    def _check_order(self, where: str) -> None:
         graph = {op: [*self.before[op], *self.previous[op]] for op in range(len(self.program))}
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
             names = " -> ".join(self.program.names[op] for op in error.args[1])
             raise UserError(f"{where}: ops wait for each other in a circle: {names}") from None
-
-
-def _slot_waits(program: Program) -> Iterator[tuple[int, int]]:
-    """Pairs (op that takes a slot, op that gives this slot back before)."""
-    taken, given = program.acquires.transposed(len(program.pools)), program.releases.transposed(len(program.pools))
-    for pool, takers, givers in zip(program.pools, taken, given, strict=True):
-        yield from zip(takers[pool.slots :].tolist(), givers.tolist(), strict=False)
+        return self

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -20,7 +21,7 @@ from .measured import Measured, RankReport
 from .parts import Parts
 from .serving import ServedActor
 from .transferring import ACTORS, MAPS_MEMORY
-from .world import StoreMessages, StoreSignals, World, joined, run_name
+from .world import Store, World, process_group
 
 CLOCK_ROUNDS = 50
 
@@ -41,48 +42,36 @@ def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured
     """
     content, method = content_of(resolved), resolved.scenario.update.method
     kind: type[Actor[Any]] = ACTORS[method] if resolved.from_trainers else ServedActor
-    parts = Parts(resolved.program).check(kind.kinds, resolved.where)
+    parts = Parts(resolved.program).check(kind.kinds(), resolved.where)
     world.check(resolved.program.ranks, resolved.where)
     if method in ("p2p", *MAPS_MEMORY):
         check_one_sided(world, method, resolved.where)
-    with joined():
-        run = run_name()
-        with closing(kind(parts, world.rank, content, backend, StoreMessages(run))) as actor:
-            report = _run(actor, run, common_clock(world.rank, world.size))
+    with process_group():
+        name = [uuid4().hex]  # of this run, the same on all ranks; no other run of these processes has it
+        dist.broadcast_object_list(name, src=0)
+        store, clock = Store(name[0]), common_clock(world.rank, world.size)
+        with closing(kind(parts, world.rank, content, backend, store)) as actor:
+            actor.meet()
+            dist.barrier()  # every rank has filled what it owns: others may read it
+            began = time.perf_counter_ns() + clock.offset_ns
+            stamps = run_lanes(
+                parts.lanes(world.rank), parts.of(world.rank), actor.act, world.rank, store, clock.offset_ns,
+                backend.lane,
+            )  # fmt: skip
+            report = RankReport(began, clock.bound_ns, stamps, len(actor.weights), actor.wrong())
             reports: list[Any] = [None] * world.size
             dist.all_gather_object(reports, report)
-    return Measured(parts, reports, _about(resolved, world, backend)) if world.rank == 0 else None
-
-
-def _run(actor: Actor[Any], run: str, clock: Clock) -> RankReport:
-    actor.meet()
-    dist.barrier()  # every rank has filled what it owns: others may read it
-    began = time.perf_counter_ns() + clock.offset_ns
-    stamps = run_lanes(
-        actor.parts.lanes(actor.rank),
-        actor.parts.of(actor.rank),
-        actor.act,
-        lambda: StoreSignals(run, actor.rank),
-        clock.offset_ns,
-        actor.backend.lane,
-    )
-    return RankReport(began, clock.bound_ns, stamps, len(actor.weights), actor.wrong())
-
-
-def _about(resolved: Resolved, world: World, backend: Backend) -> dict[str, Any]:
-    return {
+    on_cuda = backend.device.type == "cuda"
+    about = {
         "name": resolved.scenario.name,
         "scenario_hash": resolved.hash,
         "ranks": world.size,
-        "device": _device_name(backend),
+        "device": torch.cuda.get_device_name(backend.device) if on_cuda else backend.device.type,
         "collectives": backend.collectives,
         "torch": torch.__version__,
         "bytes": resolved.plan.total_bytes,
     }
-
-
-def _device_name(backend: Backend) -> str:
-    return torch.cuda.get_device_name(backend.device) if backend.device.type == "cuda" else backend.device.type
+    return Measured(parts, reports, about) if world.rank == 0 else None
 
 
 def common_clock(rank: int, size: int) -> Clock:
@@ -98,27 +87,22 @@ def ping_pong(rank: int, peers: Sequence[int]) -> Clock:
     if rank:
         return _answer()
     for peer in peers:
-        _ask(peer)
+        rounds = []
+        for _ in range(CLOCK_ROUNDS):
+            there = torch.zeros(1, dtype=torch.int64)
+            sent = time.perf_counter_ns()
+            dist.send(there, peer)
+            dist.recv(there, peer)
+            back = time.perf_counter_ns()
+            rounds.append((back - sent, (sent + back) // 2 - int(there)))
+        trip, offset = min(rounds)
+        dist.send(torch.tensor([offset, trip // 2]), peer)
     return Clock(0, 0)
-
-
-def _ask(peer: int) -> None:
-    rounds = []
-    for _ in range(CLOCK_ROUNDS):
-        there = torch.zeros(1, dtype=torch.int64)
-        sent = time.perf_counter_ns()
-        dist.send(there, peer)
-        dist.recv(there, peer)
-        back = time.perf_counter_ns()
-        rounds.append((back - sent, (sent + back) // 2 - int(there)))
-    trip, offset = min(rounds)
-    dist.send(torch.tensor([offset, trip // 2]), peer)
 
 
 def _answer() -> Clock:
     for _ in range(CLOCK_ROUNDS):
-        asked = torch.zeros(1, dtype=torch.int64)
-        dist.recv(asked, 0)
+        dist.recv(torch.zeros(1, dtype=torch.int64), 0)
         dist.send(torch.tensor([time.perf_counter_ns()]), 0)
     found = torch.zeros(2, dtype=torch.int64)
     dist.recv(found, 0)

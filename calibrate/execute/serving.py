@@ -6,27 +6,31 @@ sent through ZeroMQ, and the shared halves are plain memory instead of a CUDA IP
 
 import gc
 import pickle
-from collections.abc import Iterator, Mapping
 from queue import SimpleQueue
-from typing import ClassVar
 
 import torch
 import torch.distributed as dist
 
 from ...simulator.program import Access
-from .acts import HOST_LANES, Act, Actor, Address, SharedMemory, mapped
-from .backend import Backend
+from .acts import HOST_LANES, Actor, Address, SharedMemory, map_memory
 from .content import Meta, ServedContent
-from .parts import Parts
-from .world import StoreMessages
 
 
 class ServedActor(Actor[ServedContent]):
     """One rank: a parameter server, its worker, and the queues between them."""
 
-    def __init__(self, parts: Parts, rank: int, content: ServedContent, backend: Backend, messages: StoreMessages):
-        super().__init__(parts, rank, content, backend, messages)
-        self.buffers |= {buffer: self._host_memory(buffer) for buffer in self._host_buffers()}
+    collective = ("gather_metas", "init_group", "allocate", "broadcast", "agree", "barrier", "destroy_group")
+
+    def prepare(self) -> None:
+        """Host memory with the weights that this rank owns, from which it copies or others read; and the queues."""
+        for number, buffer in enumerate(self.program.buffers):
+            if self._is_here(number) and buffer.memory != "device":
+                if self._ops("read"):
+                    self.shared[number] = SharedMemory(buffer.bytes)
+                    self.buffers[number] = self.shared[number].tensor
+                else:
+                    self.buffers[number] = self.backend.host(buffer.bytes)
+                self.content.fill(self.rank, self.buffers[number].numpy())
         self.metas: dict[int, list[Meta]] = {}  # of every bucket, once gathered
         self.addresses: dict[int, Address] = {}  # of what all ranks share, once gathered
         self.mapped: dict[int, torch.Tensor] = {}  # what this rank reads of it
@@ -35,40 +39,39 @@ class ServedActor(Actor[ServedContent]):
         self.requests: SimpleQueue[bytes] = SimpleQueue()
         self.replies: SimpleQueue[bytes] = SimpleQueue()
 
-    # Setup and release
-
-    def gather_metas(self, op: int) -> None:
+    def do_gather_metas(self, op: int) -> None:
         """Every rank tells every other what it owns, and where it lies if others may read it."""
         metas = {bucket: self.content.metas(bucket) for bucket in self.content.owned(self.rank)}
         mine = metas, {buffer: memory.address for buffer, memory in self.shared.items()}
-        told = [mine for _ in self.parts.ranks[op]]
-        dist.all_gather_object(told, mine, group=self._group(op))
-        for metas, addresses in told:
+        every = [mine for _ in self.parts.ranks[op]]
+        dist.all_gather_object(every, mine, group=self.groups[self._key(op)])
+        for metas, addresses in every:
             self.metas |= metas
             self.addresses |= addresses
 
-    def register(self, op: int) -> None:
+    def do_register(self, op: int) -> None:
         """Get access to the memory of the owners from whom this rank reads; they have no part in it."""
         reads = [read for read in self._ops("read") if self.program.root[read] == self.rank]
         owned = {self._source(read).buffer for read in reads}
-        self.mapped = {buffer: mapped(self.addresses[buffer]) for buffer in sorted(owned)}
+        self.mapped = {buffer: map_memory(self.addresses[buffer]) for buffer in sorted(owned)}
 
-    def unregister(self, op: int) -> None:
+    def do_unregister(self, op: int) -> None:
         """Give the access up."""
         self.mapped.clear()
 
-    def open_handle(self, op: int) -> None:
+    def do_open_handle(self, op: int) -> None:
         """The worker takes hold of the parameter server's buffers."""
-        self.opened = {buffer: held for buffer, held in self.buffers.items() if self._is_device(buffer)}
+        on_device = [buffer for buffer in self.buffers if self.program.buffers[buffer].memory == "device"]
+        self.opened = {buffer: self.buffers[buffer] for buffer in on_device}
         self.replies.put(pickle.dumps("opened"))
 
-    def drop_handle(self, op: int) -> None:
+    def do_drop_handle(self, op: int) -> None:
         """The worker lets them go."""
         self.opened.clear()
         gc.collect()
         self.backend.free()
 
-    def free_buffers(self, op: int) -> None:
+    def do_free_buffers(self, op: int) -> None:
         """The parameter server frees them."""
         self.latest.clear()
         for access in self._accesses(op, write=False):
@@ -76,56 +79,56 @@ class ServedActor(Actor[ServedContent]):
         gc.collect()
         self.backend.free()
 
-    def post_hook(self, op: int) -> None:
+    def do_post_hook(self, op: int) -> None:
         """The worker has nothing to process after loading: it forgets what it was told, and collects garbage."""
         self.metas.clear()
         gc.collect()
 
-    def destroy_group(self, op: int) -> None:
+    def do_destroy_group(self, op: int) -> None:
         """Leave the process groups of the device lanes."""
         for key in [key for key in self.groups if key[0] not in HOST_LANES and self.rank in key[1]]:
             dist.destroy_process_group(self.groups.pop(key))
 
-    # One bucket
-
-    def copy(self, op: int) -> None:
+    def do_copy(self, op: int) -> None:
         """From one buffer to another: host to device, or inside the device."""
         (source,), (target,) = self._accesses(op, write=False), self._accesses(op, write=True)
         self._put(op, self._range(target), self._range(source))
 
-    def read(self, op: int) -> None:
+    do_h2d = do_copy
+
+    def do_read(self, op: int) -> None:
         """From the memory of the bucket's owner, which may be another rank and has no part in it."""
         (target,), source = self._accesses(op, write=True), self._source(op)
         there = self.mapped[source.buffer][source.offset :][: source.bytes]
         self._put(op, self._range(target), there)
 
-    def broadcast(self, op: int) -> None:
+    def do_broadcast(self, op: int) -> None:
         """The bucket's bytes from its root to the shared half of every rank; the root's may lie elsewhere yet."""
         (target,) = (self._range(access) for access in self._accesses(op, write=True))
         root = int(self.program.root[op])
         if root == self.rank and self.latest[self._bucket(op)].data_ptr() != target.data_ptr():
             self._put(op, target, self.latest[self._bucket(op)])
-        dist.broadcast(target, src=root, group=self._group(op))
+        dist.broadcast(target, src=root, group=self.groups[self._key(op)])
 
-    def agree(self, op: int) -> None:
+    def do_agree(self, op: int) -> None:
         """All-reduce of the error code; an error would have ended this rank before, so it is zero."""
-        failed = self._reduced(op, 0, dist.ReduceOp.SUM)
+        failed = self._all_reduce(op, 0, dist.ReduceOp.SUM)
         assert failed == 0, f"{failed} ranks failed"
 
-    def sync(self, op: int) -> None:
+    def do_sync(self, op: int) -> None:
         """Wait for the device."""
         self.backend.synchronize()
 
-    def wait_worker(self, op: int) -> None:
+    def do_wait_worker(self, op: int) -> None:
         """The parameter server reads the worker's reply."""
         pickle.loads(self.replies.get())
 
-    def send_meta(self, op: int) -> None:
+    def do_send_meta(self, op: int) -> None:
         """The parameter server tells the worker which tensors the bucket holds."""
         bucket = self._bucket(op)
         self.requests.put(pickle.dumps((bucket, self.metas[bucket])))
 
-    def reload(self, op: int) -> None:
+    def do_reload(self, op: int) -> None:
         """The worker copies its share of every tensor of the bucket out of the shared half."""
         bucket, metas = pickle.loads(self.requests.get())
         assert bucket == self._bucket(op), "requests come in order"
@@ -137,55 +140,11 @@ class ServedActor(Actor[ServedContent]):
         self.backend.finish()
         self.replies.put(pickle.dumps(bucket))
 
-    # What they share
-
     def _put(self, op: int, target: torch.Tensor, source: torch.Tensor) -> None:
         self.backend.copy(target, source)
         self.latest[self._bucket(op)] = target
 
     def _source(self, read: int) -> Access:
         """What a `read` reads, on whichever rank."""
-        (source,) = self._everywhere(read, write=False)
+        (source,) = self._accesses_of_all(read, write=False)
         return source
-
-    def _host_buffers(self) -> Iterator[int]:
-        for buffer in range(len(self.program.buffers)):
-            if self._is_here(buffer) and not self._is_device(buffer):
-                yield buffer
-
-    def _host_memory(self, buffer: int) -> torch.Tensor:
-        """The weights that this rank owns."""
-        memory = self._sendable(buffer, self.program.buffers[buffer].bytes)
-        self.content.fill(self.rank, memory.numpy())
-        return memory
-
-    def _sendable(self, buffer: int, size_bytes: int) -> torch.Tensor:
-        """Memory from which this rank copies, or from which others read."""
-        if not self._ops("read"):
-            return self.backend.host(size_bytes)
-        self.shared[buffer] = SharedMemory(size_bytes)
-        return self.shared[buffer].tensor
-
-    collective = ("gather_metas", "init_group", "allocate", "broadcast", "agree", "barrier", "destroy_group")
-    kinds: ClassVar[Mapping[str, Act]] = {
-        "gather_metas": gather_metas,
-        "init_group": Actor.init_group,
-        "allocate": Actor.allocate,
-        "register": register,
-        "open_handle": open_handle,
-        "h2d": copy,
-        "read": read,
-        "copy": copy,
-        "broadcast": broadcast,
-        "wait_worker": wait_worker,
-        "agree": agree,
-        "sync": sync,
-        "send_meta": send_meta,
-        "reload": reload,
-        "drop_handle": drop_handle,
-        "unregister": unregister,
-        "free_buffers": free_buffers,
-        "post_hook": post_hook,
-        "barrier": Actor.barrier,
-        "destroy_group": destroy_group,
-    }

@@ -5,19 +5,16 @@ the rendezvous, in place of a remote call.
 """
 
 import gc
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from queue import SimpleQueue
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ...simulator.systems.weight_update.methods import methods
-from .acts import Act, Actor, Address, GroupKey, SharedMemory, mapped
-from .backend import Backend
+from .acts import Actor, Address, GroupKey, SharedMemory, map_memory
 from .content import Meta, TransferContent, share
-from .parts import Parts
-from .world import StoreMessages
 
 WEIGHTS = -1  # key of what an engine keeps, which is no buffer of a Program
 
@@ -25,22 +22,29 @@ WEIGHTS = -1  # key of what an engine keeps, which is no buffer of a Program
 class TransferActor(Actor[TransferContent]):
     """One rank: a trainer, a worker of an engine, or both. How bytes get from one to the other is for subclasses."""
 
-    shards_on_host: ClassVar[bool] = False
+    shards_on_host = False
+    collective: tuple[str, ...] = ("init_group", "allocate", "broadcast", "wait_worker", "barrier")
 
-    def __init__(self, parts: Parts, rank: int, content: TransferContent, backend: Backend, messages: StoreMessages):
-        super().__init__(parts, rank, content, backend, messages)
-        device = torch.device("cpu") if self.shards_on_host else backend.device
-        self.shards = {tensor: self._shard(tensor).to(device) for tensor in content.trained(rank).tolist()}
+    def prepare(self) -> None:
+        """The shards that this rank has trained."""
+        device = torch.device("cpu") if self.shards_on_host else self.backend.device
+        self.shards = {
+            tensor: torch.from_numpy(self.content.of(tensor)[self.content.shard(self.rank, tensor)].copy()).to(device)
+            for tensor in self.content.trained(self.rank).tolist()
+        }
         self.staged: dict[int, torch.Tensor] = {}  # a bucket's shards, packed before they are gathered
 
-    def nothing(self, op: int) -> None:
-        """No requests, no caches, no NIC that must know the memory."""
+    def do_pause(self, op: int) -> None:
+        """Nothing: there are no requests, no caches, no NIC that must know the memory."""
 
-    def post_hook(self, op: int) -> None:
+    do_begin = do_resume = do_register_tensors = do_pause
+    do_wait_worker = Actor.do_barrier
+
+    def do_post_hook(self, op: int) -> None:
         """The worker has nothing to process after loading: it collects garbage."""
         gc.collect()
 
-    def gather(self, op: int) -> None:
+    def do_gather(self, op: int) -> None:
         """All-gather of the group's shards; whoever sends the bucket puts its tensors together in its buffer."""
         bucket = self._bucket(op)
         group = self._gathering(bucket)
@@ -51,20 +55,23 @@ class TransferActor(Actor[TransferContent]):
         else:
             parts = [mine]
         for access in self._accesses(op, write=True):
-            self._put_together(self._range(access), parts, self._mine(bucket))
+            for number, part in enumerate(parts):
+                at = 0
+                for meta in self._mine(bucket):
+                    place = share(meta.size, number, len(parts))
+                    size = place.stop - place.start
+                    self.backend.copy(self._range(access)[meta.offset :][place], part[at:][:size])
+                    at += size
 
-    def send_meta(self, op: int) -> None:
+    def do_send_meta(self, op: int) -> None:
         """The sender tells the engines which tensors the bucket holds."""
         bucket = self._bucket(op)
-        self.messages.post(f"metas/{bucket}", self.content.metas(bucket))
+        self.store.post(f"metas/{bucket}", self.content.metas(bucket))
 
-    def _told(self, bucket: int) -> list[Meta]:
-        """What the sender says."""
-        metas: list[Meta] = self.messages.read(f"metas/{bucket}")
+    def _sent_metas(self, bucket: int) -> list[Meta]:
+        """What the sender says of the tensors of a bucket."""
+        metas: list[Meta] = self.store.read(f"metas/{bucket}")
         return metas
-
-    def _shard(self, tensor: int) -> torch.Tensor:
-        return torch.from_numpy(self.content.of(tensor)[self.content.shard(self.rank, tensor)].copy())
 
     def _gathering(self, bucket: int) -> tuple[int, ...]:
         """The ranks that hold these tensors with this one."""
@@ -90,15 +97,6 @@ class TransferActor(Actor[TransferContent]):
         most = sum(-(-meta.size // ranks) for meta in self._mine(bucket))
         return torch.empty(most, dtype=torch.uint8, device=self.backend.device)
 
-    def _put_together(self, target: torch.Tensor, parts: list[torch.Tensor], metas: list[Meta]) -> None:
-        for i, part in enumerate(parts):
-            at = 0
-            for meta in metas:
-                slice_ = share(meta.size, i, len(parts))
-                size = slice_.stop - slice_.start
-                self.backend.copy(target[meta.offset :][slice_], part[at:][:size])
-                at += size
-
     def _keep(self, meta: Meta, whole: torch.Tensor) -> None:
         """The worker copies its share of a tensor."""
         self.backend.copy(self.weights[meta.tensor], whole[self.content.kept(self.rank, meta.tensor)])
@@ -108,59 +106,44 @@ class TransferActor(Actor[TransferContent]):
         groups = {self.content.group(rank, phase) for rank in plan.trainers for phase in plan.phases}
         return super()._keys() | {("comm", group) for group in groups}
 
-    collective: ClassVar[Collection[str]] = ("init_group", "allocate", "broadcast", "wait_worker", "barrier")
-    kinds: ClassVar[Mapping[str, Act]] = {
-        "pause": nothing,
-        "begin": nothing,
-        "init_group": Actor.init_group,
-        "register_tensors": nothing,
-        "allocate": Actor.allocate,
-        "gather": gather,
-        "send_meta": send_meta,
-        "wait_worker": Actor.barrier,
-        "post_hook": post_hook,
-        "barrier": Actor.barrier,
-        "resume": nothing,
-    }
-
 
 class BroadcastActor(TransferActor):
     """Senders broadcast to all engines, a bucket or a tensor at a time; engines load what has arrived."""
 
-    def __init__(self, parts: Parts, rank: int, content: TransferContent, backend: Backend, messages: StoreMessages):
-        super().__init__(parts, rank, content, backend, messages)
-        self.arrived: list[SimpleQueue[list[Meta]]] = [SimpleQueue() for _ in content.buckets]
+    def prepare(self) -> None:
+        """Shards, and a queue of what has arrived of each bucket."""
+        super().prepare()
+        self.arrived: list[SimpleQueue[list[Meta]]] = [SimpleQueue() for _ in self.content.buckets]
 
-    def broadcast(self, op: int) -> None:
+    def do_broadcast(self, op: int) -> None:
         """The bucket's bytes from its sender to all receivers, and to what relays them."""
         bucket, root = self._bucket(op), int(self.program.root[op])
         (here,) = [*self._accesses(op, write=False), *self._accesses(op, write=True)]
-        memory, metas = self._range(here), self._told(bucket)
+        memory, metas = self._range(here), self._sent_metas(bucket)
         for message in [[meta] for meta in metas] if self.program.shape[op][0] > 1 else [metas]:
             first, last = message[0], message[-1]
-            dist.broadcast(memory[first.offset : last.offset + last.size], src=root, group=self._group(op))
+            dist.broadcast(memory[first.offset : last.offset + last.size], src=root, group=self.groups[self._key(op)])
             self.backend.finish()
             self.arrived[bucket].put(message)
 
-    def reload(self, op: int) -> None:
+    def do_reload(self, op: int) -> None:
         """The worker copies its share of every tensor as they arrive: the broadcast may run beside it."""
         bucket = self._bucket(op)
         (read,) = self._accesses(op, write=False)
-        left = len(self._told(bucket))
+        left = len(self._sent_metas(bucket))
         while left:
             message = self.arrived[bucket].get()
             for meta in message:
                 self._keep(meta, self._range(read)[meta.offset :])
             left -= len(message)
 
-    kinds: ClassVar[Mapping[str, Act]] = {**TransferActor.kinds, "broadcast": broadcast, "reload": reload}
-
 
 class WriteActor(TransferActor):
     """Trainers write into the memory of engines, which have no part in it: there is nothing to load."""
 
-    def __init__(self, parts: Parts, rank: int, content: TransferContent, backend: Backend, messages: StoreMessages):
-        super().__init__(parts, rank, content, backend, messages)
+    def prepare(self) -> None:
+        """Shards, and what is known of receivers."""
+        super().prepare()
         self.replicas: dict[tuple[int, int], torch.Tensor] = {}  # by source op and tensor
         self.theirs: dict[int, torch.Tensor] = {}  # memory of the receivers to which this rank writes
         self.places: dict[int, dict[int, slice]] = {}  # of each tensor in it
@@ -177,24 +160,27 @@ class WriteActor(TransferActor):
         addresses: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(addresses, self.shared[WEIGHTS].address if WEIGHTS in self.shared else None)
         for target in sorted({target for write in self._ops("write") for target in self._targets(write)}):
-            self.theirs[target] = mapped(addresses[target], writable=True)
+            self.theirs[target] = map_memory(addresses[target], writable=True)
             self.places[target] = self.content.places(target)
 
-    def stage_in(self, op: int) -> None:
+    def do_stage_in(self, op: int) -> None:
         """Every rank's shards, from host memory."""
         self.staged[self._bucket(op)] = self._packed(self._bucket(op))
 
-    def replicate(self, op: int) -> None:
+    def do_replicate(self, op: int) -> None:
         """Into host memory, what the receiver keeps to which the next writes go."""
         bucket = self._bucket(op)
-        if targets := [target for write in self._after(op) for target in self._targets(write)]:
-            gathered = self._gathered(bucket)
+        writes = [write for write in self._ops("write") if op in self.program.deps[write]]
+        if targets := [target for write in writes for target in self._targets(write)]:
+            (gather,) = (other for other in self._ops("gather") if self._bucket(other) == bucket)
+            (written,) = self._accesses(gather, write=True)
+            gathered = self._range(written)
             for meta in self._mine(bucket):
                 kept = gathered[meta.offset :][self.content.kept(targets[0], meta.tensor)]
                 self.replicas[op, meta.tensor] = torch.empty(len(kept), dtype=torch.uint8)
                 self.backend.copy(self.replicas[op, meta.tensor], kept)
 
-    def write(self, op: int) -> None:
+    def do_write(self, op: int) -> None:
         """Out of the replica or of what was gathered, straight to where the receiver keeps it."""
         bucket = self._bucket(op)
         for target in self._targets(op):
@@ -209,26 +195,10 @@ class WriteActor(TransferActor):
         (read,) = self._accesses(write, write=False)
         return self._range(read)[meta.offset :][self.content.kept(target, meta.tensor)]
 
-    def _gathered(self, bucket: int) -> torch.Tensor:
-        (gather,) = (op for op in self._ops("gather") if self._bucket(op) == bucket)
-        (written,) = self._accesses(gather, write=True)
-        return self._range(written)
-
-    def _after(self, op: int) -> list[int]:
-        """The writes that wait for an op."""
-        return [write for write in self._ops("write") if op in self.program.deps[write]]
-
     def _targets(self, write: int) -> list[int]:
         """To whom this rank writes."""
         flat = self.program.groups[self.program.group[write]]
         return [target for source, target in zip(flat[::2], flat[1::2], strict=True) if source == self.rank]
-
-    kinds: ClassVar[Mapping[str, Act]] = {
-        **TransferActor.kinds,
-        "stage_in": stage_in,
-        "replicate": replicate,
-        "write": write,
-    }
 
 
 class StagedWriteActor(WriteActor):
@@ -240,8 +210,11 @@ class StagedWriteActor(WriteActor):
 class ColocatedActor(TransferActor):
     """Trainer and worker of an engine in one rank: handles are addresses of memory, which the worker maps."""
 
-    def __init__(self, parts: Parts, rank: int, content: TransferContent, backend: Backend, messages: StoreMessages):
-        super().__init__(parts, rank, content, backend, messages)
+    collective = tuple(kind for kind in TransferActor.collective if kind != "broadcast")
+
+    def prepare(self) -> None:
+        """Shards, and what the worker has mapped."""
+        super().prepare()
         self.opened: dict[int, torch.Tensor] = {}  # of the bucket that is on its way, by offset
 
     def device_memory(self, buffer: int, size_bytes: int) -> torch.Tensor:
@@ -249,7 +222,7 @@ class ColocatedActor(TransferActor):
         self.shared[buffer] = SharedMemory(size_bytes)
         return self.shared[buffer].tensor
 
-    def spread(self, op: int) -> None:
+    def do_broadcast(self, op: int) -> None:
         """A rank of the bucket's stage sends its shards to the ranks at its position in the other stages."""
         bucket = self._bucket(op)
         stage, peers = self.content.buckets[bucket].stage, self._peers(self.rank)
@@ -258,29 +231,29 @@ class ColocatedActor(TransferActor):
         dist.broadcast(packed, src=root, group=self.groups["comm", peers])
         self.staged[bucket] = packed
 
-    def flatten(self, op: int) -> None:
+    def do_flatten(self, op: int) -> None:
         """Tensor by tensor into one buffer."""
         (source,), (target,) = self._accesses(op, write=False), self._accesses(op, write=True)
         for meta in self.content.metas(self._bucket(op)):
             place = slice(meta.offset, meta.offset + meta.size)
             self.backend.copy(self._range(target)[place], self._range(source)[place])
 
-    def export_handles(self, op: int) -> None:
+    def do_export_handles(self, op: int) -> None:
         """One handle for the bucket, or one per tensor: (address, offset, bytes)."""
         (read,), bucket = self._accesses(op, write=False), self._bucket(op)
         address = self.shared[read.buffer].address
         each = [(address, meta.offset, meta.size) for meta in self.content.metas(bucket)]
         handles = each if self.program.shape[op][0] > 1 else [(address, 0, read.bytes)]
-        self.messages.post(f"handles/{bucket}/{self.rank}", handles)
+        self.store.post(f"handles/{bucket}/{self.rank}", handles)
 
-    def open_handles(self, op: int) -> None:
+    def do_open_handles(self, op: int) -> None:
         """The worker maps what its trainer exported."""
-        handles: list[tuple[Address, int, int]] = self.messages.read(f"handles/{self._bucket(op)}/{self.rank}")
-        self.opened = {offset: mapped(address)[offset:][:size] for address, offset, size in handles}
+        handles: list[tuple[Address, int, int]] = self.store.read(f"handles/{self._bucket(op)}/{self.rank}")
+        self.opened = {offset: map_memory(address)[offset:][:size] for address, offset, size in handles}
 
-    def reload(self, op: int) -> None:
+    def do_reload(self, op: int) -> None:
         """The worker copies its share of every tensor, and lets go of the memory."""
-        for meta in self._told(self._bucket(op)):
+        for meta in self._sent_metas(self._bucket(op)):
             whole = self.opened[meta.offset] if meta.offset in self.opened else self.opened[0][meta.offset :]
             self._keep(meta, whole)
         self.backend.finish()
@@ -294,16 +267,6 @@ class ColocatedActor(TransferActor):
 
     def _keys(self) -> set[GroupKey]:
         return super()._keys() | {("comm", self._peers(rank)) for rank in self.content.plan.trainers}
-
-    collective = tuple(kind for kind in TransferActor.collective if kind != "broadcast")
-    kinds: ClassVar[Mapping[str, Act]] = {
-        **TransferActor.kinds,
-        "broadcast": spread,
-        "flatten": flatten,
-        "export_handles": export_handles,
-        "open_handles": open_handles,
-        "reload": reload,
-    }
 
 
 ACTORS: Mapping[str, type[TransferActor]] = {

@@ -1,4 +1,4 @@
-"""The processes of a run: which one this is, how they join, and the signals between them."""
+"""The processes of a run: which one this is, how they join, and the messages between them."""
 
 import json
 import os
@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
 from threading import local
 from typing import Any
-from uuid import uuid4
 
 from ...simulator.base.errors import UserError
 
@@ -52,28 +50,27 @@ class World:
             raise UserError(f"{where}: has {ranks} GPUs, but {self.size} ranks were started")
 
     @contextmanager
-    def tells_once(self) -> Iterator[None]:
-        """Around what all ranks of a machine find wrong alike: the first tells it; its launcher ends the others."""
+    def report_once(self) -> Iterator[None]:
+        """Around checks that fail on all ranks of a machine: the first reports the error; its launcher ends the others.
+
+        Torchrun shows what stands in its error file in its block on failed processes.
+        """
         try:
             yield
         except UserError:
             if self.local_rank:
                 time.sleep(PATIENCE_S)
-            _tell_torchrun("see the line of runcast above, `error: ...`")
+            if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+                message = "see the line of runcast above, `error: ...`"
+                extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
+                with suppress(OSError):
+                    Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
             raise
 
 
-def _tell_torchrun(message: str) -> None:
-    """What torchrun shows of this process, in its block on failed processes."""
-    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
-        with suppress(OSError):
-            Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
-
-
 @contextmanager
-def joined() -> Iterator[None]:
-    """Inside it the default process group exists: Gloo over all ranks, for what the run itself has to tell.
+def process_group() -> Iterator[None]:
+    """Inside it the default process group exists: Gloo over all ranks, for messages of the run itself.
 
     One that exists already is used, and stays.
     """
@@ -89,61 +86,28 @@ def joined() -> Iterator[None]:
         dist.destroy_process_group()
 
 
-def run_name() -> str:
-    """A name for this run that no other run of these processes has, the same on all ranks."""
-    import torch.distributed as dist
-
-    name = [uuid4().hex]
-    dist.broadcast_object_list(name, src=0)
-    return name[0]
-
-
-class StoreSignals:
-    """Signals through the key-value store of the rendezvous; a client of its own for each thread that uses any."""
-
-    def __init__(self, run: str, rank: int):
-        self.run, self.rank = run, rank
-
-    def send(self, op: int, end_ns: int) -> None:
-        """Tell the others that this rank's part of the op ended then."""
-        self._store.set(self._key(op, self.rank), str(end_ns))
-
-    def wait(self, op: int, rank: int) -> int:
-        """Wait until that rank's part of the op has ended, and return when it did."""
-        return int(self._store.get(self._key(op, rank)))
-
-    @cached_property
-    def _store(self):  # type: ignore[no-untyped-def]
-        return _client()
-
-    def _key(self, op: int, rank: int) -> str:
-        return f"{self.run}/{op}/{rank}"
-
-
-class StoreMessages:
-    """Messages that anyone may read who knows their name, through the same store; a client for each thread again."""
+class Store:
+    """Messages between ranks by name, through the key-value store of the rendezvous; each thread has its own client."""
 
     def __init__(self, run: str):
-        self.run, self._clients = run, local()
+        self._run, self._clients = run, local()
 
     def post(self, name: str, message: object) -> None:
         """Leave a message."""
-        self._store().set(f"{self.run}/{name}", pickle.dumps(message))
+        self._client.set(f"{self._run}/{name}", pickle.dumps(message))
 
     def read(self, name: str) -> Any:
-        """Wait until there is one of that name, and return it."""
-        return pickle.loads(self._store().get(f"{self.run}/{name}"))
+        """Wait until there is a message of that name, and return it."""
+        return pickle.loads(self._client.get(f"{self._run}/{name}"))
 
-    def _store(self):  # type: ignore[no-untyped-def]
+    @property
+    def _client(self):  # type: ignore[no-untyped-def]
         if not hasattr(self._clients, "store"):
-            self._clients.store = _client()
+            from torch.distributed import TCPStore
+
+            place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            self._clients.store = TCPStore(*place, is_master=False, timeout=TIMEOUT)
         return self._clients.store
-
-
-def _client():  # type: ignore[no-untyped-def]
-    from torch.distributed import TCPStore
-
-    return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=TIMEOUT)
 
 
 def spawn(size: int, module: str, arguments: Sequence[str]) -> int:
@@ -160,7 +124,9 @@ def spawn(size: int, module: str, arguments: Sequence[str]) -> int:
     try:
         for rank in range(size):
             ranks.append(subprocess.Popen(command, env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}))
-        return _first_failure(ranks)
+        while None in (codes := [rank.poll() for rank in ranks]) and not any(codes):
+            time.sleep(0.02)
+        return next((code for code in codes if code), 0)
     finally:
         _end(ranks)
 
@@ -171,14 +137,8 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    while None in (codes := [rank.poll() for rank in ranks]) and not any(codes):
-        time.sleep(0.02)
-    return next((code for code in codes if code), 0)
-
-
 def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Whoever still runs has lost its peers: ask it to leave, then make it."""
+    """Ask those that still run to leave, for they have lost their peers; then make them."""
     for rank in ranks:
         rank.terminate()
     for rank in ranks:

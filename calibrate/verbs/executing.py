@@ -1,4 +1,4 @@
-"""The verbs of this package on the command line: thin wrappers that parse flags, call the API and print."""
+"""`runcast execute`: a scenario's Program run for real."""
 
 from enum import StrEnum
 from importlib.util import find_spec
@@ -9,7 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from ...simulator.systems.weight_update.resolve import Resolved
-    from ..execute.measured import Measured
     from ..execute.world import World
 
 Scenario = Annotated[Path, typer.Argument(help="Scenario file (TOML).")]
@@ -38,29 +37,22 @@ def execute(
     Under torchrun (`torchrun --nproc-per-node 4 --no-python runcast execute ...`) each process is one rank; otherwise
     all ranks are started on this machine.
     """
-    from ..execute.world import World
+    from ..execute.world import World, spawn
 
-    world = World.from_environment()
+    changes, world = changes or [], World.from_environment()
     if world is None:
-        raise typer.Exit(_launch(scenario, changes or [], out, device))
-    with world.tells_once():
-        resolved = _prepared(scenario, changes or [], out, device, world)
-        _report(_execute_rank(resolved, world, device), out)
+        if find_spec("torch") is None:
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        ranks = _checked(scenario, changes, out, device).program.ranks  # errors are said once, before ranks start
+        flags = [flag for change in changes for flag in ("--set", change)] + (["--out", str(out)] if out else [])
+        arguments = [str(scenario), "--device", device.value, *flags]
+        raise typer.Exit(spawn(ranks, "runcast.calibrate.execute", arguments))
+    with world.report_once():
+        resolved = _checked(scenario, changes, out, device, world)
+        _execute_rank(resolved, world, device, out)
 
 
-def _launch(scenario: Path, changes: list[str], out: Path | None, device: Device) -> int:
-    """Start all ranks here; what is wrong is said once, before."""
-    from ..execute.world import spawn
-
-    if find_spec("torch") is None:
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    resolved = _prepared(scenario, changes, out, device)
-    flags = [flag for change in changes for flag in ("--set", change)] + (["--out", str(out)] if out else [])
-    arguments = [str(scenario), "--device", device.value, *flags]
-    return spawn(resolved.program.ranks, "runcast.calibrate.execute", arguments)
-
-
-def _prepared(
+def _checked(
     scenario: Path, changes: list[str], out: Path | None, device: Device, world: "World | None" = None
 ) -> "Resolved":
     """The scenario, once everything is checked that can be before ranks meet; without a world all will be here."""
@@ -82,26 +74,19 @@ def _prepared(
     return resolved
 
 
-def _execute_rank(resolved: "Resolved", world: "World", device: Device) -> "Measured | None":
-    from ..execute.backend import pick_backend
+def _execute_rank(resolved: "Resolved", world: "World", device: Device, out: Path | None) -> None:
+    """Run this rank; rank 0 says how it went, and wrong bytes are exit code 1."""
+    from ..execute.backend import Backend, CudaBackend
     from ..execute.run import execute_rank
 
-    return execute_rank(resolved, world, pick_backend(device, world.local_rank))
-
-
-def _report(measured: "Measured | None", out: Path | None) -> None:
-    """Rank 0 says how it went; wrong bytes are exit code 1."""
+    measured = execute_rank(resolved, world, CudaBackend(world.local_rank) if device is Device.CUDA else Backend())
     if measured is None:
         return
     typer.echo(measured.line())
     if out is not None:
         measured.write(out)
         typer.echo(f"wrote {out}")
-    if measured.wrong:
-        typer.echo(f"error: {len(measured.wrong)} tensors hold wrong bytes{_some(measured.wrong)}", err=True)
+    if wrong := measured.wrong:
+        some = f": {', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''}"
+        typer.echo(f"error: {len(wrong)} tensors hold wrong bytes{some}", err=True)
         raise typer.Exit(1)
-
-
-def _some(names: list[str]) -> str:
-    """A few of the names, after a colon."""
-    return f": {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}" if names else ""

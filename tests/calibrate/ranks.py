@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import torch.distributed as dist
-from runcast.calibrate.execute.backend import CpuBackend
+from runcast.calibrate.execute.backend import Backend
 from runcast.calibrate.execute.run import common_clock, execute_rank, ping_pong
-from runcast.calibrate.execute.world import World, joined
+from runcast.calibrate.execute.world import World, process_group
 from runcast.simulator.answers.compare.spans import unfolded
 
 CASES = {
@@ -73,7 +73,7 @@ if hasattr(os, "memfd_create"):
 SETS = {"servers": CASES, "trainers": TRAINERS}
 
 
-class FlipsOneBit(CpuBackend):
+class FlipsOneBit(Backend):
     """Spoils one byte of the n-th copy of a rank."""
 
     def __init__(self, n, byte):
@@ -96,9 +96,9 @@ SPOILS = {
 
 def main(out, scenario, cases):
     world = World.from_environment()
-    with joined():
+    with process_group():
         for name, changes in SETS[cases.name].items():
-            backend = FlipsOneBit(*SPOILS[name]) if name in SPOILS else CpuBackend()
+            backend = FlipsOneBit(*SPOILS[name]) if name in SPOILS else Backend()
             measured = execute_rank(unfolded(scenario, changes), world, backend)
             if measured is not None:
                 measured.write(out / name)

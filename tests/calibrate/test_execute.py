@@ -153,7 +153,7 @@ import sys
 from runcast.calibrate.execute import backend
 from runcast.simulator.cli import main
 
-backend.CpuBackend.copy = lambda self, target, source: target.copy_(source ^ 1)
+backend.Backend.copy = lambda self, target, source: target.copy_(source ^ 1)
 main(["execute", *sys.argv[1:]])
 """
 

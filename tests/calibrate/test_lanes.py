@@ -5,13 +5,15 @@ from runcast.calibrate.execute.lanes import run_lanes
 from runcast.calibrate.execute.parts import Part
 
 
-class NoSignals:
-    sent = ()
+class OneRank:
+    """A store that nobody else reads; others' parts end very late."""
 
-    def send(self, op, end_ns):
-        self.sent += ((op, end_ns),)
+    posted = ()
 
-    def wait(self, op, rank):
+    def post(self, name, message):
+        self.posted += ((name, message),)
+
+    def read(self, name):
         return 10**30
 
 
@@ -19,8 +21,8 @@ def part(op, *lanes, after=(), signals=(), signalled=False):
     return Part(op, lanes, after, signals, signalled)
 
 
-def follow(lanes, parts, act, signals=None):
-    return run_lanes(lanes, {p.op: p for p in parts}, act, lambda: signals or NoSignals())
+def follow(lanes, parts, act, store=None):
+    return run_lanes(lanes, {p.op: p for p in parts}, act, 0, store or OneRank())
 
 
 def test_an_op_on_two_lanes_waits_for_both():
@@ -37,9 +39,9 @@ def test_ready_is_when_the_last_one_ended():
 
 
 def test_signals_carry_the_end():
-    signals = NoSignals()
-    stamps = follow({0: [0, 1]}, [part(0, 0, signalled=True), part(1, 0, signals=((7, 3),))], lambda op: None, signals)
-    assert signals.sent == ((0, stamps[0].end_ns),)
+    store = OneRank()
+    stamps = follow({0: [0, 1]}, [part(0, 0, signalled=True), part(1, 0, signals=((7, 3),))], lambda op: None, store)
+    assert store.posted == (("end/0/0", stamps[0].end_ns),)
     assert stamps[1].ready_ns == 10**30
 
 

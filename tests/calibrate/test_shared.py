@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
 import torch
-from runcast.calibrate.execute.acts import Address, SharedMemory, check_one_sided, mapped
+from runcast.calibrate.execute.acts import Address, SharedMemory, check_one_sided, map_memory
 from runcast.calibrate.execute.world import World
 from runcast.simulator.base.errors import UserError
 
@@ -40,25 +40,25 @@ def owner():
 
 @NEEDS_MEMFD
 def test_a_stopped_owner_is_read(owner):
-    seen = mapped(owner[1])
+    seen = map_memory(owner[1])
     assert (len(seen), int(seen[-1]), int(seen.sum())) == (10_001, 7, 7)
 
 
 @NEEDS_MEMFD
-def test_nothing_is_left_of_an_owner_that_was_killed_but_what_others_have_mapped(owner):
+def test_nothing_is_left_of_an_owner_that_was_killed_but_what_others_have_map_memory(owner):
     process, address = owner
-    seen = mapped(address)
+    seen = map_memory(address)
     process.kill()
     process.wait()
     assert int(seen[-1]) == 7
     with pytest.raises(UserError, match=r"cannot map the memory of another rank: .*No such file"):
-        mapped(address)
+        map_memory(address)
 
 
 @NEEDS_MEMFD
 def test_owners_write_and_readers_do_not():
     owned = SharedMemory(8)
-    seen = mapped(owned.address)
+    seen = map_memory(owned.address)
     owned.tensor[:] = torch.arange(8)
     assert seen.tolist() == list(range(8))
     seen[0] = 9
@@ -70,7 +70,7 @@ def test_owners_write_and_readers_do_not():
 @NEEDS_MEMFD
 def test_who_maps_it_writable_writes_to_its_owner():
     owned = SharedMemory(8)
-    mapped(owned.address, writable=True)[3] = 9
+    map_memory(owned.address, writable=True)[3] = 9
     assert owned.tensor.tolist() == [0, 0, 0, 9, 0, 0, 0, 0]
     owned.close()
 
