@@ -5,7 +5,17 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from ..simulator.answers.explain import Case, Explanation, Knob, Turned, explained, first_look, knobs, make_case, turn
+from ..simulator.answers.explain import (
+    Case,
+    Explanation,
+    Knob,
+    Turned,
+    explain_case,
+    first_look,
+    knobs,
+    make_case,
+    turn,
+)
 from ..simulator.answers.sweep.plan import named_files
 from ..simulator.base.memo import Kept, Memo
 from ..simulator.predict import AnyPrediction, CyclePrediction, predicted
@@ -113,7 +123,7 @@ def explain(library: Library, question: Question, quick: bool, progress: Callabl
     Raises:
         UserError: as `case_of`, and whatever the simulator refuses.
     """
-    return explained(case_of(library, question), quick, progress)
+    return explain_case(case_of(library, question), quick, progress)
 
 
 def _table(library: Library, question: Question) -> tuple[dict[str, Any], str]:

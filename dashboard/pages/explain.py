@@ -14,7 +14,7 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...simulator.answers.explain import Explanation, Knob, Turned, text
-from ...simulator.answers.explain.page import bars
+from ...simulator.answers.explain.text import bars
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import tornado, waterfall

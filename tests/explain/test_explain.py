@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.explain import Knob, explain, lines, write_page
-from runcast.simulator.answers.explain.advice import best
 from runcast.simulator.answers.explain.case import read_case, same_costs
-from runcast.simulator.answers.explain.knobs import knobs, turned
-from runcast.simulator.answers.explain.sensitivity import first_order_s, sensitivities, sensitivity
+from runcast.simulator.answers.explain.explanation import best_of
+from runcast.simulator.answers.explain.sensitivity import (
+    first_order_s,
+    knobs,
+    sensitivities,
+    sensitivity,
+    turn_knobs,
+)  # fmt: skip
 from runcast.simulator.answers.explain.text import headline, what_if_rows
 from runcast.simulator.scenario import what_ifs
 
@@ -58,7 +63,7 @@ def knob_of(case, name):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_called_better_makes_nothing_longer(kind):
     case = read_case(KINDS[kind], {})
-    later = {knob.name: first_order_s(case, turned(case, [knob], True).costs) for knob in knobs(case)}
+    later = {knob.name: first_order_s(case, turn_knobs(case, [knob], True).costs) for knob in knobs(case)}
     assert {name: by for name, by in later.items() if by > 1e-6 * case.total_s} == {}
 
 
@@ -116,7 +121,7 @@ def test_every_number_that_moves_a_cost_is_found(scenario):
     case = read_case(scenario, {})
     found, without = sensitivities(case, True, lambda line: None)
     moving = [knob for knob in knobs(case)
-              if not same_costs(case.resolved.costs, turned(case, [knob], better=False).costs)]  # fmt: skip
+              if not same_costs(case.resolved.costs, turn_knobs(case, [knob], better=False).costs)]  # fmt: skip
 
     assert {one.knob for one in found} == set(moving)
     assert set(without) == set(knobs(case)) - set(moving)
@@ -200,7 +205,7 @@ def test_what_does_not_fit_is_not_recommended(step):
     large = replace(first, memory_bytes=first.device_memory_bytes + 1)
     found = replace(step, tried=(large, *step.tried[1:]))
 
-    assert large not in best(found.tried, "plan", "machine", most=99)
+    assert large not in best_of(found.tried, "plan", "machine", most=99)
     assert found.too_large == [large]
     assert any(f"{large.name} would save {large.gain:.1%}, but needs" in line for line in lines(found))
 
@@ -209,7 +214,7 @@ def test_of_what_comes_to_the_same_the_first_is_recommended(step):
     first, *others = step.best
     twin = replace(first, name="twin")
 
-    assert best([first, twin, *others], "plan") == step.best
+    assert best_of([first, twin, *others], "plan") == step.best
 
 
 def test_three_are_recommended_of_each_side(step):

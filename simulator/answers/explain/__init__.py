@@ -1,15 +1,11 @@
 """Why a prediction is what it is, what each number in it is worth, and what would help."""
 
-from ...report.report import Parts
-from .advice import Refused, Tried
 from .case import Case, make_case
-from .explanation import Explanation, explain, explained, first_look
-from .knobs import Knob, knobs
-from .page import write_page
-from .sensitivity import Sensitivity, Side, Turned, turn
-from .text import lines
+from .explanation import Explanation, Refused, Tried, explain, explain_case, first_look
+from .sensitivity import Knob, Sensitivity, Side, Turned, knobs, turn
+from .text import lines, write_page
 
 __all__ = [
-    "Case", "Explanation", "Knob", "Parts", "Refused", "Sensitivity", "Side", "Tried", "Turned", "explain", "explained",
+    "Case", "Explanation", "Knob", "Refused", "Sensitivity", "Side", "Tried", "Turned", "explain", "explain_case",
     "first_look", "knobs", "lines", "make_case", "turn", "write_page",
 ]  # fmt: skip

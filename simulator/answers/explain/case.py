@@ -91,11 +91,7 @@ class Case:
         return self.total_s - engine.simulate(self.resolved.program, self.resolved.neat_costs).makespan_s
 
     def variant(self, changes: Changes) -> "Case":
-        """Another case: this one's table with changes.
-
-        Raises:
-            UserError: they do not go with this scenario.
-        """
+        """Another case: this one's table with changes; a UserError if they do not go with this scenario."""
         return make_case(changed(self.table, changes, self.where), self.where, self.memo)
 
     def on_machine(self, changes: Changes) -> OnMachines:
@@ -113,8 +109,7 @@ class Case:
 def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Case:
     """A case from a table or a file, with changes.
 
-    Raises:
-        UserError: the file cannot be read, or says something that is not allowed, or is of kind rl_cycle.
+    A UserError if the file cannot be read, says something that is not allowed, or is of kind rl_cycle.
     """
     if isinstance(scenario, Mapping):
         where, table = "scenario", scenario
@@ -124,11 +119,7 @@ def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Cas
 
 
 def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:
-    """A case from a table.
-
-    Raises:
-        UserError: as `read_case`.
-    """
+    """A case from a table; a UserError as `read_case`."""
     resolved = resolve(check_question(table, where), where, memo)
     kind = resolved.scenario.kind
     if SYSTEMS[kind].parts is None:
@@ -139,10 +130,8 @@ def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:
 
 def same_costs(one: Costs, other: Costs) -> bool:
     """Whether a simulation could not tell two costs of a Program apart."""
-    arrays = ("latency_s", "work_s", "row", "rate_bytes_per_s", "capacity_bytes_per_s",
-              "interference")  # fmt: skip
-    pairs = [(getattr(one, name), getattr(other, name)) for name in arrays]
-    return all(a.shape == b.shape and bool((a == b).all()) for a, b in pairs)
+    arrays = ("latency_s", "work_s", "row", "rate_bytes_per_s", "capacity_bytes_per_s", "interference")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
 
 
 def _ops_by_place(program: Program) -> Iterator[NDArray[np.int64]]:

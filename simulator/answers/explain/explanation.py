@@ -1,17 +1,54 @@
-"""The Python API of `runcast explain`: a scenario in, an Explanation out."""
+"""The Python API of `runcast explain`: a scenario in, an Explanation out; and what would help.
 
-from collections.abc import Mapping, Sequence
+What would help are the shipped what-ifs that a scenario allows, and padding what is awkward in the shape of its model.
+Each is simulated. Training steps are compared by seconds per token, so that a step of twice the sequences is no loss.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...base.errors import UserError
+from ...models.awkward import PADDED
 from ...report.report import Parts
-from ...scenario import parsed
+from ...scenario import Changes, WhatIf, parsed, what_ifs
+from ...systems.machines import OnMachines
 from ...systems.registry import SYSTEMS
-from .advice import Refused, Tried, advice, best
 from .case import Case, read_case
-from .knobs import STEP, Knob
-from .sensitivity import Progress, Sensitivity, sensitivities
+from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A what-if that was simulated; `gain` is the share of the time per token, or per update, that it saves."""
+
+    name: str
+    subject: str
+    about: str
+    changes: Changes
+    total_s: float
+    gain: float
+    memory_bytes: int
+    device_memory_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits the device."""
+        return self.memory_bytes <= self.device_memory_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return vars(self) | {"changes": dict(self.changes), "fits": self.fits}
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A what-if that this scenario does not allow, and why, in one line."""
+
+    name: str
+    subject: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -60,12 +97,12 @@ class Explanation:
     @property
     def best(self) -> list[Tried]:
         """The three changes of the plan or the update that save most and fit."""
-        return best(self.tried, "plan", "update")
+        return best_of(self.tried, "plan", "update")
 
     @property
     def best_machines(self) -> list[Tried]:
         """The three changes of the machine that save most and fit."""
-        return best(self.tried, "machine")
+        return best_of(self.tried, "machine")
 
     @property
     def too_large(self) -> list[Tried]:
@@ -74,20 +111,13 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; durations in seconds, changes of the total in seconds, shares of it as `gain`."""
+        own = ("name", "question", "scenario_hash", "total_s", "interval_low_s", "interval_high_s", "memory_bytes",
+               "device_memory_bytes", "fits", "bound_by", "awkward_s", "quick")  # fmt: skip
         return {
             "kind": "explanation",
             "of": self.kind,
-            "name": self.name,
-            "question": self.question,
-            "scenario_hash": self.scenario_hash,
-            "total_s": self.total_s,
-            "interval_low_s": self.interval_low_s,
-            "interval_high_s": self.interval_high_s,
-            "bound_by": self.bound_by,
+            **{name: getattr(self, name) for name in own},
             **self.parts.to_json(),
-            "memory_bytes": self.memory_bytes,
-            "device_memory_bytes": self.device_memory_bytes,
-            "fits": self.fits,
             "turned_by": STEP,
             "sensitivities": [one.to_json() for one in self.sensitivities],
             "without_effect": list(self.without_effect),
@@ -96,8 +126,6 @@ class Explanation:
             "what_ifs": [one.to_json() for one in self.tried],
             "refused": [vars(one) for one in self.refused],
             "awkward": list(self.awkward),
-            "awkward_s": self.awkward_s,
-            "quick": self.quick,
         }
 
 
@@ -110,47 +138,47 @@ def explain(
 ) -> Explanation:
     """Explain a training step or a weight update, given as a table or a file with `key=value` changes.
 
-    `quick` is first order alone: numbers are not simulated again, what-ifs not at all. `progress` is told what is
-    being tried.
+    `quick` is first order alone: numbers are not simulated again, what-ifs not at all. `progress` is called with what
+    is being tried.
 
     Raises:
         UserError: the scenario says something that is not allowed, or is an RL cycle.
     """
-    return explained(read_case(scenario, parsed(changes)), quick, progress)
+    return explain_case(read_case(scenario, parsed(changes)), quick, progress)
 
 
-def explained(case: Case, quick: bool = False, progress: Progress = lambda line: None) -> Explanation:
+def explain_case(case: Case, quick: bool = False, progress: Progress = lambda line: None) -> Explanation:
     """The same of a case that was read."""
     found, without = sensitivities(case, quick, progress)
-    tried, refused = ([], []) if quick else advice(case, progress)
+    tried, refused = ([], []) if quick else _try_what_ifs(case, progress)
     return _explanation(case, found, without, tried, refused, quick)
 
 
 def first_look(case: Case) -> Explanation:
     """What a case is made of, at the price of one simulation: no numbers, no what-ifs."""
-    return _explanation(case, (), (), (), (), quick=True)
+    return _explanation(case, quick=True)
 
 
 def _explanation(
     case: Case,
-    found: Sequence[Sensitivity],
-    without: Sequence[Knob],
-    tried: Sequence[Tried],
-    refused: Sequence[Refused],
-    quick: bool,
+    found: Sequence[Sensitivity] = (),
+    without: Sequence[Knob] = (),
+    tried: Sequence[Tried] = (),
+    refused: Sequence[Refused] = (),
+    quick: bool = False,
 ) -> Explanation:
-    memory, device = case.prediction.memory
+    report, (memory_bytes, device_memory_bytes) = case.report, case.prediction.memory
     return Explanation(
-        name=case.report.name,
-        kind=case.report.kind,
-        question=case.report.question,
-        scenario_hash=case.report.scenario_hash,
+        name=report.name,
+        kind=report.kind,
+        question=report.question,
+        scenario_hash=report.scenario_hash,
         total_s=case.total_s,
-        interval_low_s=case.report.interval_low_s,
-        interval_high_s=case.report.interval_high_s,
+        interval_low_s=report.interval_low_s,
+        interval_high_s=report.interval_high_s,
         parts=case.parts,
-        memory_bytes=memory,
-        device_memory_bytes=device,
+        memory_bytes=memory_bytes,
+        device_memory_bytes=device_memory_bytes,
         sensitivities=tuple(found),
         without_effect=tuple(knob.name for knob in without),
         tried=tuple(tried),
@@ -159,3 +187,35 @@ def _explanation(
         awkward_s=case.awkward_s(simulate=not quick),
         quick=quick,
     )
+
+
+def _try_what_ifs(case: Case, progress: Progress) -> tuple[list[Tried], list[Refused]]:
+    """All what-ifs of the kind of a case: those simulated, the greatest gain first, and those refused."""
+    tried, refused = list[Tried](), list[Refused]()
+    shipped = [one for one in what_ifs().values() if one.subject in SYSTEMS[case.report.kind].what_ifs]
+    every = [*shipped, *_paddings(case.resolved)]
+    for i, one in enumerate(every, start=1):
+        progress(f"{i} of {len(every)} what-ifs: {one.name}")
+        try:
+            other = case.variant(one.changes)
+            gain = 1 - other.report.per_unit_s / case.report.per_unit_s
+            memory = other.prediction.memory
+            tried.append(Tried(one.name, one.subject, one.about, one.changes, other.total_s, gain, *memory))
+        except UserError as error:
+            refused.append(Refused(one.name, one.subject, error.faults[0]))
+    return sorted(tried, key=lambda one: -one.gain), refused
+
+
+def _paddings(resolved: OnMachines) -> Iterator[WhatIf]:
+    """For each awkward size of a model, the next one that kernels are made for."""
+    model = "model.overrides" if resolved.scenario.model.preset else "model.config"
+    for one in resolved.awkward:
+        changes = {"parallel.pad_vocab": PADDED} if one.key == "vocab_size" else {f"{model}.{one.key}": one.value}
+        yield WhatIf(one.text, "plan", "a size that kernels are made for", changes)
+
+
+def best_of(tried: Iterable[Tried], *subjects: str, most: int = 3) -> list[Tried]:
+    """Those that save most and fit; of several that come to the same, the first."""
+    fitting = [one for one in tried if one.subject in subjects and one.fits and one.gain > 0]
+    distinct = {(one.total_s, one.memory_bytes): one for one in reversed(fitting)}
+    return [one for one in fitting if distinct[one.total_s, one.memory_bytes] is one][:most]

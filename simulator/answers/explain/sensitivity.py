@@ -1,21 +1,128 @@
-"""What a tenth of each number is worth: first order from the critical path, and simulated again.
+"""Knobs, every number of a scenario that a result may rest on, and what a tenth of each is worth.
 
-First order takes the path as it is. Each op on it holds up the end for some seconds; priced anew, the op takes another
-time alone, and holds it up in proportion. It loses time to what runs beside it, too, in proportion to how long that is.
-A simulation knows the rest: another path, links that fill up or empty.
+A knob of the machine is a change of the scenario, `cluster.nic`; a knob of a cost class is a parameter of the profile
+or stack, `time_factor.gemm`. Better is a tenth more of a rate, a tenth less of a time.
+
+First order takes the critical path as it is. Each op on it holds up the end for some seconds; priced anew, the op takes
+another time alone, and holds it up in proportion. It loses time to what runs beside it, too, in proportion to how long
+that is. A simulation knows the rest: another path, links that fill up or empty.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ...base.errors import UserError
-from ...costs import Costs
+from ...base.units import format_rate, format_seconds, parse
+from ...costs import HEAD_MULTIPLE, Costs
+from ...hardware import described, described_device
+from ...profile.parameters import allowed
 from ...systems.machines import OnMachines
 from .case import Case, Floats, same_costs
-from .knobs import Knob, knobs, turned
+
+_Rate = Literal["bytes_per_s", "flop_per_s"]
+
+STEP = 0.1
+"""By which share of its value a knob is turned, either way."""
+
+_CLUSTER = {
+    "nic": "line rate of a NIC",
+    "nvlink_bytes_per_s": "NVLink rate of a GPU",
+    "c2c_bytes_per_s": "rate of a chip-to-chip link",
+    "host_memory_bytes_per_s": "bandwidth of host memory",
+    "socket_bytes_per_s": "rate between CPU sockets",
+}
+_MORE_IS_BETTER = ("link_fraction.", "interference.", "copy.hbm_fraction", "rdma.nic_fraction", "network.nic_fraction",
+                   "gemm.training_rate", "grouped_gemm.training_rate")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A number by name; `subject` is `machine` or `class`, `unit` what it counts: bytes_per_s, flop_per_s, s or 1.
+
+    `most` is the largest value that a file may say.
+    """
+
+    name: str
+    subject: str
+    about: str
+    now: float
+    unit: str
+    more_is_better: bool
+    most: float = float("inf")
+
+    def factor(self, better: bool) -> float:
+        """What it is multiplied by to be a tenth better or worse."""
+        return 1 + STEP if better is self.more_is_better else 1 - STEP
+
+    def value(self, better: bool) -> float:
+        """A tenth better or worse, within what is allowed."""
+        return min(self.now * self.factor(better), max(self.most, self.now))
+
+    @property
+    def capped(self) -> bool:
+        """Whether a tenth better is more than a file may say."""
+        return self.value(True) < self.now * self.factor(True)
+
+    @property
+    def text(self) -> str:
+        """The number with its unit."""
+        if self.unit == "bytes_per_s":
+            return format_rate(self.now)
+        if self.unit == "flop_per_s":
+            return f"{self.now / 1e12:.4g} TFLOP/s"
+        return format_seconds(self.now) if self.unit == "s" else f"{self.now:.4g}"
+
+
+def knobs(case: Case) -> list[Knob]:
+    """Every knob of a case, those of the machine first; some may have no effect on it.
+
+    A UserError if the machine says something that is not allowed.
+    """
+    assert case.resolved.cluster.n_gpus, "its reader tells what is wrong with a machine before its rates are read"
+    return [*_of_machine(case.table["cluster"], case.where), *_of_classes(case.resolved)]
+
+
+def turn_knobs(case: Case, some: Sequence[Knob], better: bool) -> OnMachines:
+    """The case with a knob of the machine, or some of classes, a tenth better or worse."""
+    if some[0].subject == "machine":
+        (knob,) = some
+        return case.on_machine({knob.name: {"times": knob.factor(better)}})
+    return case.resolved.scaled({knob.name: knob.value(better) / knob.now for knob in some})
+
+
+def _of_machine(cluster: Any, where: str) -> Iterator[Knob]:
+    """The rates of a machine and of its device; none of a mix of nodes, which have no one rate."""
+    try:
+        said = described(cluster, where)
+    except UserError:
+        return
+    device = described_device(said["device"], where)
+    peaks = {dtype: f"dense {dtype} peak of the device" for dtype in device["peak_flop_per_s"]}
+    rates: tuple[tuple[str, Mapping[str, Any], Mapping[str, str], _Rate], ...] = (
+        ("cluster", said, _CLUSTER, "bytes_per_s"),
+        ("cluster.device", device, {"memory_bytes_per_s": "bandwidth of device memory"}, "bytes_per_s"),
+        ("cluster.device.peak_flop_per_s", device["peak_flop_per_s"], peaks, "flop_per_s"),
+    )
+    for prefix, table, about, unit in rates:
+        for key, meaning in about.items():
+            if key in table and (now := parse(table[key], unit)) > 0:
+                yield Knob(f"{prefix}.{key}", "machine", meaning, now, unit, more_is_better=True)
+
+
+def _of_classes(resolved: OnMachines) -> Iterator[Knob]:
+    """The parameters of profile and stack, and where a training step's are silent, factors of one."""
+    values = {name: parameter.value for name, parameter in resolved.profile.parameters.items()}
+    for name, now in {**dict.fromkeys(resolved.factors, 1.0), **values}.items():
+        if now > 0 and not name.startswith("memory.") and name != HEAD_MULTIPLE:  # which is a count
+            known = allowed(name)
+            assert known is not None, f"{name} was checked when it was read"
+            _, most, about = known
+            unit = "s" if name.endswith(("_s", ".s")) else "1"
+            yield Knob(name, "class", about, now, unit, name.startswith(_MORE_IS_BETTER), most)
+
 
 _APART, _LEAST = 0.1, 5e-4
 """First order misses a simulation by so much of what that says, and by so much of the total: the path moved."""
@@ -65,28 +172,17 @@ class Sensitivity:
     @property
     def path_moves(self) -> bool:
         """Whether simulating says something else than first order."""
-        return any(self._apart(side) for side in (self.better, self.worse))
-
-    def _apart(self, side: Side) -> bool:
-        if side.simulated_s is None:
-            return False
-        apart_s = abs(side.simulated_s - side.first_order_s)
-        return apart_s > max(_APART * abs(side.simulated_s), _LEAST * self.total_s)
+        return any(
+            abs(side.simulated_s - side.first_order_s) > max(_APART * abs(side.simulated_s), _LEAST * self.total_s)
+            for side in (self.better, self.worse)
+            if side.simulated_s is not None
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As plain values; seconds are changes of the total."""
-        knob = self.knob
-        return {
-            "name": knob.name,
-            "subject": knob.subject,
-            "about": knob.about,
-            "value": knob.now,
-            "unit": knob.unit,
-            "better": vars(self.better),
-            "worse": vars(self.worse),
-            "elasticity": self.elasticity,
-            "path_moves": self.path_moves,
-        }
+        knob, sides = self.knob, {"better": vars(self.better), "worse": vars(self.worse)}
+        of_knob = {"name": knob.name, "subject": knob.subject, "about": knob.about, "value": knob.now}
+        return {**of_knob, "unit": knob.unit, **sides, "elasticity": self.elasticity, "path_moves": self.path_moves}
 
 
 def sensitivities(case: Case, quick: bool, progress: Progress) -> tuple[list[Sensitivity], list[Knob]]:
@@ -106,14 +202,14 @@ def sensitivities(case: Case, quick: bool, progress: Progress) -> tuple[list[Sen
 
 def sensitivity(case: Case, knob: Knob, quick: bool = False) -> Sensitivity:
     """What the total owes to one knob."""
-    return _sensitivity(case, knob, turned(case, [knob], better=False), quick)
+    return _sensitivity(case, knob, turn_knobs(case, [knob], better=False), quick)
 
 
 def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, OnMachines]]:
     """Those of some knobs that a cost rests on, each turned for the worse: first all are turned, then each half."""
     if not some:
         return
-    worse = turned(case, some, better=False)
+    worse = turn_knobs(case, some, better=False)
     if same_costs(case.resolved.costs, worse.costs):
         return
     if len(some) == 1:
@@ -125,14 +221,14 @@ def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, OnMachine
 
 
 def _sensitivity(case: Case, knob: Knob, worse: OnMachines, quick: bool) -> Sensitivity:
-    better = turned(case, [knob], better=True)
+    better = turn_knobs(case, [knob], better=True)
     sides = _side(case, better, knob.value(True), quick), _side(case, worse, knob.value(False), quick)
     return Sensitivity(knob, *sides, case.total_s)
 
 
-def _side(case: Case, turned_so: OnMachines, value: float, quick: bool) -> Side:
-    simulated = None if quick else case.simulated_s(turned_so) - case.total_s
-    return Side(value, first_order_s(case, turned_so.costs), simulated)
+def _side(case: Case, turned: OnMachines, value: float, quick: bool) -> Side:
+    simulated = None if quick else case.simulated_s(turned) - case.total_s
+    return Side(value, first_order_s(case, turned.costs), simulated)
 
 
 def first_order_s(case: Case, costs: Costs) -> float:
@@ -175,8 +271,7 @@ class Turned:
 def turn(case: Case, asked: Mapping[Knob, float], simulate: bool = True) -> Turned:
     """The total of a case with its numbers times some factors.
 
-    Raises:
-        UserError: a factor is not above zero, or makes a number larger than a file may say.
+    A UserError if a factor is not above zero, or makes a number larger than a file may say.
     """
     for knob, factor in asked.items():
         if not 0 < factor * knob.now <= max(knob.most, knob.now):

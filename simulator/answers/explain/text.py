@@ -1,14 +1,15 @@
-"""An Explanation in words and numbers, for the terminal and the tables of its page; nothing is computed here."""
+"""An Explanation in words and numbers for the terminal, and as a page; nothing is computed here."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from ...base.tables import aligned
 from ...base.units import digits_apart, format_bytes, format_seconds
+from ...figures import Section, tornado, waterfall, write_html
+from ...report.report import Table
 from ...timeline.insight import slowed_lines
-from .advice import Tried
-from .explanation import Explanation
-from .knobs import Knob
-from .sensitivity import Sensitivity, Side
+from .explanation import Explanation, Tried
+from .sensitivity import Knob, Sensitivity, Side
 
 KNOB_COLUMNS = ("number", "now", "better", "first order", "worse", "first order", "")
 WHAT_IF_COLUMNS = ("what if", "saves", "takes", "memory of a device", "what it is")
@@ -33,8 +34,10 @@ def lines(found: Explanation) -> Iterator[str]:
             yield from ("", f"{title}: none that counts")
             continue
         yield from ("", f"{title}, 10 % better and worse: the {found.what} changes by")
-        yield from _aligned(KNOB_COLUMNS, knob_rows(shown[:_SHOWN]))
-        yield from _left_out(shown)
+        rows = knob_rows(shown[:_SHOWN])
+        yield from _aligned(KNOB_COLUMNS, rows)
+        if left := len(shown) - len(rows):
+            yield f"{left} more change it by less"
     yield from ("", f"{len(found.without_effect)} more numbers have no effect on this {found.what}")
     if not found.quick:
         yield from _advice(found)
@@ -114,30 +117,20 @@ def _part(seconds: float, total: float) -> tuple[str, str]:
 def knob_rows(shown: Iterable[Sensitivity]) -> list[tuple[str, ...]]:
     """Rows of KNOB_COLUMNS."""
     return [
-        (one.knob.name, one.knob.text, *_changes(one.better, one), *_changes(one.worse, one), _remark(one))
+        (one.knob.name, one.knob.text, *_changes(one.better, one), *_changes(one.worse, one),
+         ", ".join([*["path moves"] * one.path_moves, *[f"at most {one.knob.most:g}"] * one.knob.capped]))
         for one in shown
         if one.size_s >= _LEAST * one.total_s
-    ]
+    ]  # fmt: skip
 
 
 def _changes(side: Side, of: Sensitivity) -> tuple[str, str]:
-    simulated = side.simulated_s
-    first = _signed(side.first_order_s / of.total_s)
-    return "-" if simulated is None else _signed(simulated / of.total_s), first
+    simulated = "-" if side.simulated_s is None else _signed(side.simulated_s / of.total_s)
+    return simulated, _signed(side.first_order_s / of.total_s)
 
 
 def _signed(share: float) -> str:
     return f"{share:+.2%}" if abs(share) >= 5e-5 else "0"
-
-
-def _remark(one: Sensitivity) -> str:
-    return ", ".join([*["path moves"] * one.path_moves, *[f"at most {one.knob.most:g}"] * one.knob.capped])
-
-
-def _left_out(shown: Sequence[Sensitivity]) -> Iterator[str]:
-    left = len(shown) - len(knob_rows(shown[:_SHOWN]))
-    if left:
-        yield f"{left} more change it by less"
 
 
 def _advice(found: Explanation) -> Iterator[str]:
@@ -177,3 +170,43 @@ def knob_label(knob: Knob) -> str:
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table: words to the left at both ends, numbers to the right between."""
     yield from aligned([columns, *rows], range(1, len(columns) - 1))
+
+
+# As a page: a tornado of its numbers, a waterfall of its phases, and tables.
+
+_BARS = 16
+
+
+def write_page(path: Path | str, found: Explanation) -> None:
+    """Write the page; a UserError if the file cannot be written."""
+    write_html(path, f"{found.name}: why {format_seconds(found.total_s)}", _sections(found))
+
+
+def _sections(found: Explanation) -> list[Section]:
+    """What the page says, part by part."""
+    refused = [(one.name, one.subject, one.reason) for one in found.refused]
+    shown = [
+        Section("In words", [found.question, headline(found), *sentences(found)], [("scenario", found.scenario_hash)]),
+        Section(
+            f"What the {found.what} is made of",
+            figures={"Waterfall": waterfall(found.parts.split_s, found.what)},
+            tables=[Table("Seconds and critical path", PART_COLUMNS, part_rows(found))],
+        ),
+        Section(
+            "What each number is worth",
+            figures={"Tornado": tornado(bars(found), found.total_s, found.what)},
+            tables=[Table("A tenth better or worse", KNOB_COLUMNS, knob_rows(found.sensitivities))],
+        ),
+    ]
+    if found.quick:
+        return shown
+    tables = [
+        Table("What-ifs, by gain", WHAT_IF_COLUMNS, what_if_rows(found.tried, found)),
+        Table("Not allowed here", ("what if", "subject", "why"), refused),
+    ]
+    return [*shown, Section("What would help", tables=tables)]
+
+
+def bars(found: Explanation) -> dict[str, tuple[float, float]]:
+    """Changes of the total in seconds by number, better and worse."""
+    return {knob_label(one.knob): (one.better.change_s, one.worse.change_s) for one in found.sensitivities[:_BARS]}
