@@ -56,11 +56,11 @@ def _checked(
     scenario: Path, changes: list[str], out: Path | None, device: Device, world: "World | None" = None
 ) -> "Resolved":
     """The scenario, once everything is checked that can be before ranks meet; without a world all will be here."""
-    from ...simulator.answers.compare.spans import unfolded
+    from ...simulator.answers.compare.spans import unfold
     from ..execute.content import check_memory
     from ..execute.measured import check_folder
 
-    resolved = unfolded(scenario, changes)
+    resolved = unfold(scenario, changes)
     if world is not None:
         world.check(resolved.program.ranks, resolved.where)
     here = range(resolved.program.ranks) if world is None else world.ranks_here

@@ -8,7 +8,7 @@ import typer
 from ..base.errors import UserError
 
 if TYPE_CHECKING:
-    from ..answers.compare import Given
+    from ..answers.compare import Operand
     from ..answers.simulate.outputs import Outputs
 
 
@@ -54,29 +54,29 @@ def compare(
 
 def _pair(
     a: Path, b: Path | None, changes: list[str], set_a: list[str], set_b: list[str], what_ifs: list[str]
-) -> "tuple[Given, Given]":
+) -> "tuple[Operand, Operand]":
     """Both sides with their changes."""
-    from ..answers.compare import Given
+    from ..answers.compare import Operand
 
     if b is not None:
         if what_ifs:
             raise UserError("--what-if compares A with itself changed: leave B out, or write the change as --set-b")
-        both = [Given(path) for path in (a, b)]
+        both = [Operand(path) for path in (a, b)]
         common = [changes if given.source == "scenario" else [] for given in both]
         if changes and not any(common):
             raise UserError(f"--set changes a scenario, but {b} is {both[1].what}")
-        sides = Given(a, (*common[0], *set_a)), Given(b, (*common[1], *set_b))
+        sides = Operand(a, (*common[0], *set_a)), Operand(b, (*common[1], *set_b))
     else:
         if not (changes or set_b or what_ifs):
             raise UserError("nothing to compare with: name B, or say with --set or --what-if what changes")
-        sides = Given(a, tuple(set_a)), Given(a, (*set_a, *changes, *set_b), tuple(what_ifs))
+        sides = Operand(a, tuple(set_a)), Operand(a, (*set_a, *changes, *set_b), tuple(what_ifs))
     alone = "--set" if changes or set_b else "--what-if"
     for given, flag in zip(sides, ("--set-a", "--set-b" if b is not None else alone), strict=True):
         given.check(flag)
     return sides
 
 
-def _terms(a: "Given", b: "Given", outputs: "Outputs") -> None:
+def _terms(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
     from ..answers.compare import compare as hold
     from ..answers.compare import open_side
     from ..answers.compare.text import lines
@@ -94,7 +94,7 @@ def _terms(a: "Given", b: "Given", outputs: "Outputs") -> None:
     outputs.tell(text, lines(found))
 
 
-def _spans(a: "Given", b: "Given", outputs: "Outputs") -> None:
+def _spans(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
     """Op by op, as both are of the same Program; a scenario is the second."""
     from ..answers.compare.spans import join, lines
     from ..answers.simulate.outputs import json_text

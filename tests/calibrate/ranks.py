@@ -11,7 +11,7 @@ import torch.distributed as dist
 from runcast.calibrate.execute.backend import Backend
 from runcast.calibrate.execute.run import common_clock, execute_rank, ping_pong
 from runcast.calibrate.execute.world import World, process_group
-from runcast.simulator.answers.compare.spans import unfolded
+from runcast.simulator.answers.compare.spans import unfold
 
 CASES = {
     "two_stage": [],
@@ -99,7 +99,7 @@ def main(out, scenario, cases):
     with process_group():
         for name, changes in SETS[cases.name].items():
             backend = FlipsOneBit(*SPOILS[name]) if name in SPOILS else Backend()
-            measured = execute_rank(unfolded(scenario, changes), world, backend)
+            measured = execute_rank(unfold(scenario, changes), world, backend)
             if measured is not None:
                 measured.write(out / name)
         clocks = [None] * world.size

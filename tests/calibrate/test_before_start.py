@@ -9,7 +9,7 @@ from runcast.calibrate.execute.content import available_bytes, check_memory, nee
 from runcast.calibrate.execute.measured import check_folder
 from runcast.calibrate.execute.world import World
 from runcast.simulator import cli
-from runcast.simulator.answers.compare.spans import unfolded
+from runcast.simulator.answers.compare.spans import unfold
 from runcast.simulator.base.errors import UserError
 
 SCENARIO = """
@@ -31,7 +31,7 @@ def scenario(tmp_path):
 
 def test_what_ranks_allocate(scenario):
     """Owners have 2, 2, 1 and 0 tensors of 1000 bytes, 1024 in their place; three buffers each; half of all tensors."""
-    resolved = unfolded(scenario)
+    resolved = unfold(scenario)
     assert needed_bytes(resolved, range(4)) == {
         "weights to send": 5 * 1024,
         "buffers": 4 * 3 * 4096,
@@ -43,7 +43,7 @@ def test_what_ranks_allocate(scenario):
 
 def test_a_rank_that_is_not_listed_allocates_only_what_it_owns(scenario):
     """The two listed ones allocate their buffers too, and half of all tensors each."""
-    resolved = unfolded(scenario, ["update.method=p2p", "update.ranks=2"])
+    resolved = unfold(scenario, ["update.method=p2p", "update.ranks=2"])
     assert needed_bytes(resolved, range(4)) == {
         "weights to send": 5 * 1024,
         "buffers": 2 * 3 * 4096,
@@ -59,19 +59,19 @@ def test_too_little_memory_is_one_line(scenario, monkeypatch):
         "4.88 KiB of weights to receive), but 4 KiB are available: take a smaller model (model.bytes), "
     )
     with pytest.raises(UserError, match=re.escape(line)):
-        check_memory(unfolded(scenario), [0, 1])
+        check_memory(unfold(scenario), [0, 1])
 
 
 def test_what_trainers_and_engines_allocate(scenario):
     """Two trainers hold half of 5000 bytes each and two send buffers, two engines half of all and two of their own."""
     trained = ["update.method=single_sender", "update.trainer={gpus=2, tp=2}"]
-    resolved = unfolded(scenario, trained)
+    resolved = unfold(scenario, trained)
     assert needed_bytes(resolved, range(4)) == {
         "weights to send": 5000,
         "buffers": 4 * 2 * 4096,
         "weights to receive": 2 * 2500,
     }
-    resolved = unfolded(scenario, ["update.method=replica_writes", trained[1]])
+    resolved = unfold(scenario, ["update.method=replica_writes", trained[1]])
     assert needed_bytes(resolved, [0, 1]) == {
         "weights to send": 5000 + 2 * 2500,
         "buffers": 2 * 2 * 4096,
@@ -90,7 +90,7 @@ def test_what_trainers_and_engines_allocate(scenario):
     ],
 )
 def test_what_cannot_be_executed_is_one_line(scenario, changes, line):
-    resolved = unfolded(scenario, [f"update.{change}" for change in ["trainer={gpus=2}", *changes]])
+    resolved = unfold(scenario, [f"update.{change}" for change in ["trainer={gpus=2}", *changes]])
     with pytest.raises(UserError, match=re.escape(f"{scenario}: {line}")) as error:
         check_memory(resolved, range(4))
     assert len(error.value.faults) == 1
@@ -99,7 +99,7 @@ def test_what_cannot_be_executed_is_one_line(scenario, changes, line):
 @pytest.mark.parametrize("available", [None, 10**9])
 def test_enough_memory_or_unknown(scenario, monkeypatch, available):
     monkeypatch.setattr(content, "available_bytes", lambda: available)
-    check_memory(unfolded(scenario), range(4))
+    check_memory(unfold(scenario), range(4))
 
 
 @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="not Linux")

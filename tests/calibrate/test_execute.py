@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
 import torch
-from runcast.simulator.answers.compare.spans import compare, left_over, read_spans, simulated_spans, unfolded
+from runcast.simulator.answers.compare.spans import compare, left_over, read_spans, simulate_spans, unfold
 
 from .ranks import CASES, SPOILS, TRAINERS
 
@@ -62,7 +62,7 @@ def check_run(folder, resolved, checked):
     check_complete(spans, program)
     check_lanes(spans, program)
     check_dependencies(spans, program)
-    compared = compare(spans, simulated_spans(resolved))
+    compared = compare(spans, simulate_spans(resolved))
     assert left_over(compared) == {"simulated_s": [], "measured_s": []}
     assert compared["measured_s"].ge(0).all()
 
@@ -105,14 +105,14 @@ def check_dependencies(spans, program):
 
 @pytest.mark.parametrize("case", [name for name in CASES if name not in SPOILS])
 def test_the_program_is_what_happened(cases, case):
-    resolved = unfolded(TINY[2], CASES[case])
+    resolved = unfold(TINY[2], CASES[case])
     assert resolved.plan.buckets.rounds >= 2
     check_run(cases / case, resolved, checked=resolved.plan.listed * len(resolved.weights))
 
 
 @pytest.mark.parametrize("case", [name for name in TRAINERS if name not in SPOILS])
 def test_an_update_from_trainers_is_what_happened(trained, case):
-    resolved = unfolded(TINY_HEADS, TRAINERS[case])
+    resolved = unfold(TINY_HEADS, TRAINERS[case])
     assert resolved.plan.rounds >= 2
     check_run(trained / case, resolved, checked=len(resolved.plan.receivers) * len(resolved.weights))
 
@@ -184,7 +184,7 @@ def pairs(values):
 def test_four_ranks_under_torchrun(tmp_path):
     done = torchrun(4, "--no-python", RUNCAST, "execute", TINY[4], "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    resolved = unfolded(TINY[4])
+    resolved = unfold(TINY[4])
     assert "221 ops on 4 ranks; 540 tensors checked, 0 wrong" in done.stdout
     check_run(tmp_path / "out", resolved, checked=4 * len(resolved.weights))
 
@@ -199,7 +199,7 @@ def test_uneven_owners_and_odd_sizes_started_by_the_command_itself(tmp_path):
     )
     done = run(RUNCAST, "execute", file, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    resolved = unfolded(file)
+    resolved = unfold(file)
     assert resolved.plan.buckets.owner.tolist() == [0, 1, 2, 0]
     check_run(tmp_path / "out", resolved, checked=20)
 
@@ -210,7 +210,7 @@ def test_a_rank_may_own_nothing(tmp_path):
     flags = [flag for change in changes for flag in ("--set", change)]
     done = run(RUNCAST, "execute", TINY[4], *flags, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    resolved = unfolded(TINY[4], changes)
+    resolved = unfold(TINY[4], changes)
     assert resolved.plan.buckets.owner.tolist() == [0, 1, 2]
     check_run(tmp_path / "out", resolved, checked=12)
 
@@ -219,7 +219,7 @@ def test_a_rank_may_own_nothing(tmp_path):
 def test_owners_that_are_not_listed_are_read_without_a_part_in_it(tmp_path):
     done = run(RUNCAST, "execute", TINY_P2P, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    resolved = unfolded(TINY_P2P)
+    resolved = unfold(TINY_P2P)
     check_run(tmp_path / "out", resolved, checked=2 * len(resolved.weights))
     spans = read_spans(tmp_path / "out")
     assert set(spans[spans["rank"] >= 2]["kind"]) == {"gather_metas"}
@@ -235,7 +235,7 @@ def test_owners_that_are_not_listed_are_read_without_a_part_in_it(tmp_path):
 def test_updates_from_trainers_by_the_command_itself(tmp_path, scenario):
     done = run(RUNCAST, "execute", scenario, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    resolved = unfolded(scenario)
+    resolved = unfold(scenario)
     check_run(tmp_path / "out", resolved, checked=len(resolved.plan.receivers) * len(resolved.weights))
     done = run(RUNCAST, "compare", tmp_path / "out", scenario)
     assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout
@@ -251,7 +251,7 @@ def test_odd_tensors_split_unevenly_over_trainers_and_engines(tmp_path):
     )
     done = run(RUNCAST, "execute", file, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    resolved = unfolded(file)
+    resolved = unfold(file)
     assert set(resolved.weights.nbytes % 2) == {1}
     check_run(tmp_path / "out", resolved, checked=10)
 
@@ -261,7 +261,7 @@ def test_all_of_four_ranks_listed_under_torchrun(tmp_path):
     listed = "update.ranks=4"
     done = torchrun(4, "--no-python", RUNCAST, "execute", TINY_P2P, "--set", listed, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    resolved = unfolded(TINY_P2P, [listed])
+    resolved = unfold(TINY_P2P, [listed])
     check_run(tmp_path / "out", resolved, checked=4 * len(resolved.weights))
 
 

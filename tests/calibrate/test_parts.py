@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runcast.calibrate.execute.content import FROM_TRAINERS
 from runcast.calibrate.execute.parts import Parts
-from runcast.simulator.answers.compare.spans import unfolded
+from runcast.simulator.answers.compare.spans import unfold
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.program import ProgramBuilder
 
@@ -69,7 +69,7 @@ def test_slots_are_given_out_in_order():
 def test_a_read_waits_for_nothing_of_the_owner(pipeline):
     """Two of four ranks read; owners have filled their memory before anything starts, and do nothing later."""
     scenario = Path(__file__).parents[2] / "data/scenarios/tiny-p2p.toml"
-    program = unfolded(scenario, [f"update.pipeline={pipeline}"]).program
+    program = unfold(scenario, [f"update.pipeline={pipeline}"]).program
     parts, reads = Parts(program), set(program.of_kind("read").nonzero()[0].tolist())
     assert sorted(reads) == sorted(op for rank in (0, 1) for op in reads & parts.of(rank).keys())
     assert [part.signals for rank in (0, 1) for op, part in parts.of(rank).items() if op in reads] == [()] * len(reads)
@@ -95,7 +95,7 @@ def test_no_buffer_is_overwritten_before_it_is_read(method, layout):
     changes = [f"update.method={method}", f"update.trainer={{gpus={gpus}, {sizes}}}", "update.inference={tp=1}"]
     if method == "colocated":  # engines are on the trainer's GPUs, which are all
         changes.append(f"cluster.gpus_per_node={gpus}")
-    program = unfolded(scenario, changes).program
+    program = unfold(scenario, changes).program
     parts = Parts(program)
     ended = [set() for _ in range(len(program))]
     for op in range(len(program)):

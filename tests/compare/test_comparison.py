@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.answers.compare import Input, compare
-from runcast.simulator.answers.compare.side import summing
+from runcast.simulator.answers.compare.comparison import complete
 from runcast.simulator.answers.compare.text import lines, sentences
 from runcast.simulator.base.errors import UserError
 
@@ -124,7 +124,7 @@ def test_two_kinds_do_not_go_together():
 
 
 def test_what_terms_leave_of_a_total_is_a_term():
-    assert (summing({"gemm": 1.0}, 1.5), summing({"gemm": 1.5 - 1e-12}, 1.5)) == (
+    assert (complete({"gemm": 1.0}, 1.5), complete({"gemm": 1.5 - 1e-12}, 1.5)) == (
         {"gemm": 1.0, "unnamed": 0.5},
         {"gemm": 1.5 - 1e-12},
     )

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.answers.compare import Given, compare, open_side
+from runcast.simulator.answers.compare import Operand, compare, open_side
 from runcast.simulator.answers.compare.page import sections
 from runcast.simulator.figures import difference, steps_beside
 from runcast.simulator.figures.breakdown import OTHERS, moves_of, reach
@@ -59,7 +59,7 @@ def step(tmp_path_factory):
 
 
 def test_both_timelines_share_an_axis(step):
-    found = compare(open_side(Given(step)), open_side(Given(step, ("batch.global=16",))))
+    found = compare(open_side(Operand(step)), open_side(Operand(step, ("batch.global=16",))))
     figures = sections(found)[-1].figures
 
     ranges = {tuple(figure.layout.xaxis.range) for figure in figures.values()}
@@ -67,7 +67,7 @@ def test_both_timelines_share_an_axis(step):
 
 
 def test_bars_of_two_steps_are_their_busy_seconds(step):
-    timeline = open_side(Given(step)).drawn.timeline
+    timeline = open_side(Operand(step)).drawn.timeline
     figure = steps_beside({"A": (timeline, [0]), "B": (timeline, [0])})
     gemm = next(trace for trace in figure.data if trace.name == "gemm")
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from runcast.simulator.answers.compare import Given, Input, compare, open_side
+from runcast.simulator.answers.compare import Input, Operand, compare, open_side
 from runcast.simulator.answers.explain.case import read_case
 
 from .sides import STEP, left_with
@@ -21,20 +21,20 @@ def folder(tmp_path_factory):
 
 
 def test_a_scenario_against_itself_has_no_differences(folder):
-    a, b = (open_side(Given(folder / "step.toml")) for _ in "ab")
+    a, b = (open_side(Operand(folder / "step.toml")) for _ in "ab")
     found = compare(a, b)
 
     assert (found.inputs, {term.difference_s for term in found.terms}, found.difference_s) == ((), {0.0}, 0.0)
 
 
 def test_terms_of_a_scenario_sum_to_its_step(folder):
-    found = open_side(Given(folder / "step.toml"))
+    found = open_side(Operand(folder / "step.toml"))
 
     assert sum(found.terms.values()) == pytest.approx(found.total_s, rel=1e-12)
 
 
 def test_a_what_if_changes_what_it_names_and_nothing_else(folder):
-    a, b = open_side(Given(folder / "step.toml")), open_side(Given(folder / "step.toml", what_ifs=("NDR 800",)))
+    a, b = open_side(Operand(folder / "step.toml")), open_side(Operand(folder / "step.toml", what_ifs=("NDR 800",)))
     found = compare(a, b)
 
     assert {row.key: (row.a, row.b) for row in found.inputs} == {
@@ -45,13 +45,13 @@ def test_a_what_if_changes_what_it_names_and_nothing_else(folder):
 
 
 def test_what_ifs_multiply_what_changes_say(folder):
-    given = Given(folder / "step.toml", ("batch.micro=2",), ("micro-batch x2",))
+    given = Operand(folder / "step.toml", ("batch.micro=2",), ("micro-batch x2",))
 
     assert open_side(given).inputs["batch.micro"] == 4
 
 
 def test_what_a_name_stands_for_is_an_input_too(folder):
-    a, b = open_side(Given(folder / "step.toml")), open_side(Given(folder / "step.toml", ("parallel.tp=4",)))
+    a, b = open_side(Operand(folder / "step.toml")), open_side(Operand(folder / "step.toml", ("parallel.tp=4",)))
 
     assert compare(a, b).inputs == (Input("parallel.tp", 2, 4), Input("parallel.dp", 2, 1))
 
@@ -59,19 +59,19 @@ def test_what_a_name_stands_for_is_an_input_too(folder):
 def test_machines_of_several_kinds_are_one_input(folder):
     kinds = [{"base": "dgx-h100", "nodes": 1}, {"base": "h100-hgx", "nodes": 1}]
     mix = "cluster={mix = [{base = 'dgx-h100', nodes = 1}, {base = 'h100-hgx', nodes = 1}]}"
-    inputs = open_side(Given(folder / "step.toml", (mix, "nodes=2"))).inputs
+    inputs = open_side(Operand(folder / "step.toml", (mix, "nodes=2"))).inputs
 
     assert [value for key, value in inputs.items() if key.startswith("cluster")] == [None, kinds]
 
 
 def test_the_profile_of_the_device_is_an_input(folder):
-    a, b = open_side(Given(folder / "step.toml")), open_side(Given(folder / "step.toml", ("profile=h100-sxm",)))
+    a, b = open_side(Operand(folder / "step.toml")), open_side(Operand(folder / "step.toml", ("profile=h100-sxm",)))
 
     assert compare(a, b).inputs == ()
 
 
 def test_a_report_equals_its_scenario(folder):
-    found = compare(open_side(Given(folder / "r.json")), open_side(Given(folder / "step.toml")))
+    found = compare(open_side(Operand(folder / "r.json")), open_side(Operand(folder / "step.toml")))
 
     assert (found.inputs, found.difference_s, {term.difference_s for term in found.terms}, found.a.hash) == (
         (), 0.0, {0.0}, found.b.hash,
@@ -81,11 +81,11 @@ def test_a_report_equals_its_scenario(folder):
 def test_a_folder_of_a_prediction_is_its_report(folder, tmp_path):
     (tmp_path / "report.json").write_text((folder / "r.json").read_text())
 
-    assert open_side(Given(tmp_path)).terms == open_side(Given(folder / "r.json")).terms
+    assert open_side(Operand(tmp_path)).terms == open_side(Operand(folder / "r.json")).terms
 
 
 def test_a_simulations_trace_has_the_terms_of_its_scenario(folder):
-    found = compare(open_side(Given(folder / "t.json.gz")), open_side(Given(folder / "step.toml")))
+    found = compare(open_side(Operand(folder / "t.json.gz")), open_side(Operand(folder / "step.toml")))
 
     assert (found.same, [term.name for term in found.terms if not found.is_nothing(term)], found.error) == (
         True, [], None,
@@ -95,7 +95,7 @@ def test_a_simulations_trace_has_the_terms_of_its_scenario(folder):
 def test_a_log_has_a_total_and_what_it_says_of_the_question(folder, tmp_path):
     line = "iteration {}/ 100 | consumed samples: 8 | elapsed time per iteration (ms): 250.0 | global batch size: 8 |"
     (tmp_path / "train.log").write_text("\n".join(f" [2026-01-01] {line.format(i)}" for i in range(1, 9)) + "\n")
-    found = compare(open_side(Given(tmp_path / "train.log")), open_side(Given(folder / "step.toml")))
+    found = compare(open_side(Operand(tmp_path / "train.log")), open_side(Operand(folder / "step.toml")))
 
     assert (found.a.total_s, found.terms, found.a.inputs["batch.global"], found.error) == (
         0.25, (), 8, pytest.approx(found.b.total_s / 0.25 - 1),
@@ -104,7 +104,7 @@ def test_a_log_has_a_total_and_what_it_says_of_the_question(folder, tmp_path):
 
 def test_sizes_that_a_log_tells_of_are_compared_with_those_of_a_scenario(folder, repository):
     log = repository / "tests/traces/fixtures/megatron-llama3-70b.log"
-    found = compare(open_side(Given(log)), open_side(Given(folder / "step.toml", ("batch.micro=2",))))
+    found = compare(open_side(Operand(log)), open_side(Operand(folder / "step.toml", ("batch.micro=2",))))
 
     assert {row.key: (row.a, row.b) for row in found.inputs} == {
         "gpus": (256, 8), "tokens": (128 * 4096, 8 * 4096), "batch.global": (128, 8), "batch.micro": (1, 2),
@@ -115,7 +115,7 @@ def test_sizes_that_a_log_tells_of_are_compared_with_those_of_a_scenario(folder,
 
 def test_a_measured_trace_is_split_as_a_prediction_is(folder, repository):
     trace = repository / "tests/traces/fixtures/megatron-rank0.json.gz"
-    found = compare(open_side(Given(trace)), open_side(Given(folder / "step.toml")))
+    found = compare(open_side(Operand(trace)), open_side(Operand(folder / "step.toml")))
     errors = {term.name: found.error_of(term) for term in found.terms}
 
     assert (found.a.source, found.a.kind, sum(found.a.terms.values())) == ("run", "train_step", found.a.total_s)
@@ -126,7 +126,7 @@ def test_a_folder_of_traces_is_one_run(repository, tmp_path):
     for trace in (repository / "tests/traces/fixtures").glob("*.json.gz"):
         (tmp_path / trace.name).write_bytes(trace.read_bytes())
 
-    assert open_side(Given(tmp_path)).inputs["gpus"] == 4
+    assert open_side(Operand(tmp_path)).inputs["gpus"] == 4
 
 
 @pytest.mark.parametrize("key", ["split_s", "makespan_s", "interval_low_s"])
@@ -198,7 +198,7 @@ def test_set_changes_both_scenarios_and_set_b_one(folder, capsys):
 @pytest.mark.parametrize("name", ["tiny-2ranks", "tiny-stage-heads", "what-if-sender"])
 def test_an_update_is_split_as_its_critical_path_from_where_its_time_begins(repository, name):
     path = repository / f"data/scenarios/{name}.toml"
-    found, case = open_side(Given(path)), read_case(path, {})
+    found, case = open_side(Operand(path)), read_case(path, {})
 
     assert (found.total_s, found.interval) == (
         case.report.update_time_s, (case.report.interval_low_s, case.report.interval_high_s),
@@ -209,7 +209,7 @@ def test_an_update_is_split_as_its_critical_path_from_where_its_time_begins(repo
 
 def test_an_update_begins_where_its_report_says_in_its_trace_too(repository, tmp_path):
     assert left_with("simulate", repository / UPDATE, "--trace", tmp_path / "t.json") == 0
-    found = compare(open_side(Given(tmp_path / "t.json")), open_side(Given(repository / UPDATE)))
+    found = compare(open_side(Operand(tmp_path / "t.json")), open_side(Operand(repository / UPDATE)))
 
     assert found.a.total_s == pytest.approx(found.b.total_s, abs=1e-8)
 
@@ -218,7 +218,7 @@ def test_the_spans_of_a_run_begin_there_too(tmp_path):
     rows = ["0,0,gather_metas,gather_metas,0,0.2", "1,0,begin,pause,0.2,0.3", "2,0,h2d,h2d,0.3,1.5"]
     (tmp_path / "spans.csv").write_text("\n".join(["op,rank,name,kind,start_s,end_s", *rows]))
 
-    assert open_side(Given(tmp_path)).total_s == pytest.approx(1.3)
+    assert open_side(Operand(tmp_path)).total_s == pytest.approx(1.3)
 
 
 def test_a_folder_of_nothing_says_what_it_may_hold(folder, tmp_path, capsys):
@@ -244,7 +244,7 @@ def test_a_report_of_an_update_that_is_no_part_of_it_is_told(repository, tmp_pat
 
 def test_a_cycle_is_told_per_step(repository):
     path = repository / "data/scenarios/rl-split-given-update-8xh100-nodes.toml"
-    found = compare(open_side(Given(path)), open_side(Given(path, ("cycle.steps=40",))))
+    found = compare(open_side(Operand(path)), open_side(Operand(path, ("cycle.steps=40",))))
 
     assert (found.a.total_s, sum(found.a.terms.values()), found.ratio) == (
         pytest.approx(8901 / 22), pytest.approx(8901 / 22), pytest.approx(1.0, rel=0.05),

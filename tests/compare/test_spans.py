@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.answers.compare.spans import by_kind, compare, left_over, read_spans, unfolded
+from runcast.simulator.answers.compare.spans import by_kind, compare, left_over, read_spans, unfold
 from runcast.simulator.base.errors import UserError
 
 TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
@@ -76,11 +76,11 @@ def test_the_verb_takes_two_measurements(tmp_path, capsys):
 @pytest.mark.parametrize(("changes", "warned"), [([], False), (["fold=false"], False), (["seed=7"], True)])
 def test_another_scenario_than_was_run_is_said_on_top(tmp_path, capsys, changes, warned):
     MEASURED.to_csv(tmp_path / "spans.csv", index=False)
-    (tmp_path / "summary.json").write_text(json.dumps({"scenario_hash": unfolded(TINY).hash}))
+    (tmp_path / "summary.json").write_text(json.dumps({"scenario_hash": unfold(TINY).hash}))
     with pytest.raises(SystemExit):
         cli.main(["compare", str(tmp_path), str(TINY), *(word for change in changes for word in ("--set", change))])
     first = capsys.readouterr().out.splitlines()[0]
-    line = f"warning: {tmp_path} ran scenario {unfolded(TINY).hash}, but {TINY} is {unfolded(TINY, changes).hash} ("
+    line = f"warning: {tmp_path} ran scenario {unfold(TINY).hash}, but {TINY} is {unfold(TINY, changes).hash} ("
     assert first.startswith(line if warned else "seconds")
 
 

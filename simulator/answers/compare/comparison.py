@@ -1,14 +1,77 @@
-"""What differs between two Sides, as data: inputs, terms, metrics, the total. Words are in `text`, a page in `page`."""
+"""Two results, each its time as terms that sum to it, what went in and what else came out; and what differs, as data.
 
-from collections.abc import Mapping
+Words are in `text`, a page in `page`.
+"""
+
+from collections.abc import Mapping, Sequence
 from csv import writer
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...base.errors import UserError
+from ...report.report import ROUNDING
+from ...schedules import Grid
 from ...systems.registry import SYSTEMS
-from .side import Side
+from ...timeline import Timeline
+
+Source = Literal["scenario", "report", "trace", "spans", "run"]
+"""Simulated now, or earlier (its report, its trace); executed by `runcast execute`; a real run's trace or log."""
+
+UNNAMED = "unnamed"
+"""Of a total: what is smaller is no term."""
+
+
+class Drawn(NamedTuple):
+    """What a figure shows of a side: its Timeline, the schedule of a training step, the ranks of anything else."""
+
+    timeline: Timeline
+    grid: Grid | None = None
+    ranks: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """A result; seconds in `total_s`, `interval` (90 %) and `terms`, which sum to the total or are empty.
+
+    `inputs` go by keys of a scenario, with dots, and by names of a report; `all_inputs` says that none is missing.
+    `metrics` go by the names of a report, units in the names; `fits` is False where devices lack memory.
+    """
+
+    where: str
+    source: Source
+    label: str
+    kind: str
+    total_s: float
+    interval: tuple[float, float] | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    all_inputs: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    fits: bool = True
+    hash: str | None = None
+    question: str = ""
+    notes: tuple[str, ...] = ()
+    drawn: Drawn | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether this happened on real machines."""
+        return self.source in ("spans", "run")
+
+    def to_json(self) -> dict[str, Any]:
+        """What it is, as plain values."""
+        low, high = self.interval or (None, None)
+        return {"where": self.where, "source": self.source, "label": self.label, "kind": self.kind,
+                "question": self.question, "scenario_hash": self.hash, "total_s": self.total_s, "interval_low_s": low,
+                "interval_high_s": high, "fits": self.fits, "notes": list(self.notes)}  # fmt: skip
+
+
+def complete(terms: Mapping[str, float], total_s: float) -> dict[str, float]:
+    """The terms, with what they leave of the total as one of its own unless that is rounding."""
+    rest_s = total_s - sum(terms.values())
+    return {**terms, UNNAMED: rest_s} if terms and abs(rest_s) > ROUNDING * abs(total_s) else dict(terms)
+
 
 MOST = 0.8
 """What share of a gap the terms hold that are said to make up most of it."""
@@ -83,29 +146,14 @@ class Comparison:
         return a_low <= b_high and b_low <= a_high
 
     @property
-    def same_numbers(self) -> bool:
-        """Whether both are predicted from one profile and one stack."""
-        return self.a.all_inputs and self.b.all_inputs and not {"profile", "stack"} & {row.key for row in self.inputs}
-
-    @property
-    def predicted_and_measured(self) -> tuple[Side, Side] | None:
-        """The prediction and the measurement, where there is one of each."""
-        if self.a.measured == self.b.measured:
-            return None
-        return (self.b, self.a) if self.a.measured else (self.a, self.b)
-
-    @property
     def error(self) -> float | None:
-        """Predicted over measured, less 1."""
-        if self.predicted_and_measured is None:
-            return None
-        predicted, measured = self.predicted_and_measured
-        return predicted.total_s / measured.total_s - 1
+        """Predicted over measured, less 1; None unless there is one of each."""
+        return self.error_of(Term("total", self.a.total_s, self.b.total_s))
 
     def error_of(self, term: Term) -> float | None:
         """The same for one term; None where nothing was measured of it."""
         predicted_s, measured_s = (term.b_s, term.a_s) if self.a.measured else (term.a_s, term.b_s)
-        there = self.predicted_and_measured is not None and measured_s > NOTHING * self.a.total_s
+        there = self.a.measured != self.b.measured and measured_s > NOTHING * self.a.total_s
         return predicted_s / measured_s - 1 if there else None
 
     def share(self, term: Term) -> float | None:
@@ -130,8 +178,8 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Plain values; durations in seconds, `share` and `error` as fractions."""
         return {
-            "a": _side(self.a),
-            "b": _side(self.b),
+            "a": self.a.to_json(),
+            "b": self.b.to_json(),
             "difference_s": self.difference_s,
             "ratio": self.ratio,
             "error": self.error,
@@ -157,46 +205,20 @@ class Comparison:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Hold two sides of one kind against each other.
+    """Hold two sides of one kind against each other; a UserError if they are of different kinds.
 
     Inputs are compared by all keys where both sides know all of theirs, else by those that both have.
-
-    Raises:
-        UserError: the two are of different kinds.
     """
     if a.kind != b.kind:
         (one, other) = (f"{side.where} is {SYSTEMS[side.kind].title}" for side in (a, b))
         raise UserError(f"{one}, but {other}: expected two of one kind")
-    return Comparison(a, b, _inputs(a, b), _terms(a, b), _metrics(a, b))
-
-
-def _inputs(a: Side, b: Side) -> tuple[Input, ...]:
     whole = a.all_inputs and b.all_inputs
-    keys = (key for key in _either(a.inputs, b.inputs) if whole or (key in a.inputs and key in b.inputs))
-    rows = (Input(key, a.inputs.get(key), b.inputs.get(key)) for key in keys)
-    return tuple(row for row in rows if row.a != row.b)
-
-
-def _terms(a: Side, b: Side) -> tuple[Term, ...]:
-    if not a.terms or not b.terms:
-        return ()
-    rows = (Term(name, a.terms.get(name, 0.0), b.terms.get(name, 0.0)) for name in _either(a.terms, b.terms))
-    nothing_s = NOTHING * a.total_s
-    present = [row for row in rows if row.a_s or row.b_s]
-    return tuple(sorted(present, key=lambda row: -abs(row.difference_s) if abs(row.difference_s) > nothing_s else 0.0))
-
-
-def _metrics(a: Side, b: Side) -> tuple[Metric, ...]:
-    rows = (Metric(name, a.metrics.get(name), b.metrics.get(name)) for name in _either(a.metrics, b.metrics))
-    return tuple(row for row in rows if row.a or row.b)
-
-
-def _either(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys([*a, *b]))
-
-
-def _side(side: Side) -> dict[str, Any]:
-    low, high = side.interval or (None, None)
-    return {"where": side.where, "source": side.source, "label": side.label, "kind": side.kind,
-            "question": side.question, "scenario_hash": side.hash, "total_s": side.total_s, "interval_low_s": low,
-            "interval_high_s": high, "fits": side.fits, "notes": list(side.notes)}  # fmt: skip
+    keys = [key for key in {**a.inputs, **b.inputs} if whole or (key in a.inputs and key in b.inputs)]
+    inputs = (Input(key, a.inputs.get(key), b.inputs.get(key)) for key in keys)
+    metrics = (Metric(name, a.metrics.get(name), b.metrics.get(name)) for name in {**a.metrics, **b.metrics})
+    names = {**a.terms, **b.terms} if a.terms and b.terms else {}
+    terms = [Term(name, a.terms.get(name, 0.0), b.terms.get(name, 0.0)) for name in names]
+    sizes = {term: abs(term.difference_s) for term in terms if term.a_s or term.b_s}
+    ranked = sorted(sizes, key=lambda term: -sizes[term] if sizes[term] > NOTHING * a.total_s else 0.0)
+    different = tuple(row for row in inputs if row.a != row.b)
+    return Comparison(a, b, different, tuple(ranked), tuple(row for row in metrics if row.a or row.b))

@@ -1,14 +1,13 @@
 """A Comparison as one HTML page: what it comes to, a waterfall, terms, inputs, metrics, both timelines on one axis."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...figures import Section, Window, difference, gantt, pipeline, steps_beside, write_html
 from ...report.report import Table
-from .comparison import Comparison
-from .side import Drawn, Side
+from .comparison import Comparison, Drawn, Side
 from .text import input_rows, inputs_title, metric_rows, metrics_of_one, sentences, term_columns, term_rows, total_row
 
 Figures = dict[str, Any]
@@ -18,11 +17,7 @@ Draw = Callable[[Window | None], Any]
 
 
 def write_page(found: Comparison, path: Path) -> None:
-    """Write the page.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write the page; a UserError if the file cannot be written."""
     write_html(path, f"{found.a.label} and {found.b.label}", sections(found))
 
 
@@ -32,22 +27,15 @@ def sections(found: Comparison) -> list[Section]:
     inputs, metrics = input_rows(found), metric_rows(found)
     parts = [
         Section("What it comes to", tuple(sentences(found)), facts),
-        Section("From A to B", figures=waterfall(found), tables=[_terms(found)]),
-        Section(
-            "What went in", (inputs_title(found),), tables=[Table("", ("key", "A", "B"), inputs)] if inputs else []
-        ),
-        Section(
-            "What else came out",
-            metrics_of_one(found),
-            tables=[Table("", ("metric", "A", "B", "B to A"), metrics)] if metrics else [],
-        ),
-    ]
+        Section("From A to B", figures=waterfall(found), tables=[
+            Table("Seconds by term", term_columns(found), [*term_rows(found), total_row(found)])
+        ]),
+        Section("What went in", (inputs_title(found),), tables=[Table("", ("key", "A", "B"), inputs)][: len(inputs)]),
+        Section("What else came out", metrics_of_one(found),
+                tables=[Table("", ("metric", "A", "B", "B to A"), metrics)][: len(metrics)]),
+    ]  # fmt: skip
     drawn = {caption: draw(None) for caption, draw in timelines({"A": found.a, "B": found.b}).items()}
     return parts + ([Section("When what ran", figures=drawn)] if drawn else [])
-
-
-def _terms(found: Comparison) -> Table:
-    return Table("Seconds by term", term_columns(found), [*term_rows(found), total_row(found)])
 
 
 def waterfall(found: Comparison, caption: str = "Waterfall from A to B") -> Figures:
@@ -66,17 +54,14 @@ def timelines(sides: Mapping[str, Side], most_spans: int | None = None) -> dict[
     drawn = {name: side.drawn for name, side in sides.items() if side.drawn is not None}
     if len(drawn) < len(sides):
         return {}
-    names = _listed(list(sides))
+    *names, last = sides
+    together = " and ".join(filter(None, (", ".join(names), last)))
     if all(side.kind == "train_step" for side in sides.values()) and not all(one.grid for one in drawn.values()):
         steps = {name: (one.timeline, one.ranks) for name, one in drawn.items()}
-        return {f"Timelines of {names}": lambda window_s: steps_beside(steps, window_s=window_s)}
+        return {f"Timelines of {together}": lambda window_s: steps_beside(steps, window_s=window_s)}
     whole_s = Window(0.0, max(one.timeline.makespan_s for one in drawn.values()))
     return {f"Timeline of {name}": partial(_drawn, f"{name}: {sides[name].label}", one, whole_s, most_spans)
             for name, one in drawn.items()}  # fmt: skip
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
 def _drawn(title: str, drawn: Drawn, whole_s: Window, most_spans: int | None, window_s: Window | None) -> Any:

@@ -10,51 +10,138 @@ from ...base.errors import UserError, fault
 from ...base.files import read_json, read_toml
 from ...base.memo import Memo
 from ...hardware import described, resolved
-from ...models import ModelSpec
 from ...predict import AnyPrediction, simulate
-from ...scenario import AnyScenario, changed, check_question, parsed, what_if
+from ...scenario import changed, check_question, parsed, what_if
 from ...systems.registry import SYSTEMS
 from ...systems.tables import FOR_PEOPLE
-from .side import OPENINGS, Drawn, Side, Source, summing
+from .comparison import Drawn, Side, Source, complete
 from .spans import SPANS, SUMMARY, read_spans
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from ...formats.traces import Run
 
+OPENINGS = ("gather_metas", "pause")
+"""Kinds of op behind which the time of an update begins (`Resolved.opening`): the first that there is."""
+REPORT = "report.json"
+"""The report in the folder that `runcast simulate --out` writes."""
+_LARGEST_REPORT = 16 * 2**20  # bytes: reports are small, traces of real runs are not, and reading one twice takes long
 
-_NAMES = ("base", "node", "about")
-"""Of machines: what their other keys stand for."""
+
+@dataclass(frozen=True)
+class Operand:
+    """A file; where there are changes (`key=value`) or names of what-ifs, it must be a scenario."""
+
+    path: Path
+    changes: tuple[str, ...] = ()
+    what_ifs: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> Source:
+        """What the file is; a UserError if it is a folder that holds nothing of these."""
+        path = self.path
+        if path.suffix == ".toml":
+            return "scenario"
+        if path.is_dir():
+            return _of_folder(path)
+        if path.name.endswith((".csv", ".csv.gz")):
+            return "spans"
+        return "report" if path.suffix == ".json" and _is_report(path) else "run"
+
+    @property
+    def what(self) -> str:
+        """The same in words."""
+        return {"scenario": "a scenario", "report": "a report"}.get(self.source, "a measurement")
+
+    def check(self, flag: str = "--set") -> None:
+        """Raise a UserError if something is to change that is no scenario."""
+        if (self.changes or self.what_ifs) and self.source != "scenario":
+            raise UserError(f"{flag} changes a scenario, but {self.path} is {self.what}")
 
 
-def inputs_of(prediction: AnyPrediction) -> dict[str, object]:
+def _of_folder(path: Path) -> Source:
+    """A run's, a prediction's, or traces of several ranks."""
+    from ...formats.traces import SUFFIXES
+
+    if (path / SPANS).is_file():
+        return "spans"
+    if (path / REPORT).is_file():
+        return "report"
+    if not any(file.name.endswith(SUFFIXES) for file in path.glob("*")):
+        raise UserError(
+            f"{path}: holds nothing to compare: expected {REPORT} (of `simulate --out`), {SPANS} (of `execute --out`), "
+            f"or a trace per rank ({', '.join(SUFFIXES)})"
+        )
+    return "run"
+
+
+def _is_report(path: Path) -> bool:
+    """Whether this is JSON of ours; who reads traces says what cannot be read."""
+    try:
+        found = read_json(path) if path.stat().st_size <= _LARGEST_REPORT else None
+    except (UserError, OSError):
+        return False
+    return isinstance(found, dict) and "traceEvents" not in found
+
+
+def open_side(given: Operand, memo: Memo | None = None) -> Side:
+    """Read or simulate an operand; predictions share a memo.
+
+    A UserError if the file cannot be read, or says something that is not allowed.
+    """
+    path, where = given.path, str(given.path)
+    match given.source:
+        case "scenario":
+            named = [what_if(name, "--what-if", "").changes for name in given.what_ifs]
+            table = changed(read_toml(path), [parsed(given.changes), *named], where)
+            prediction = simulate(check_question(table, where), memo=memo, where=where)
+            return side_of(prediction, where, [*given.changes, *given.what_ifs])
+        case "report":
+            return _read_report(path / REPORT if path.is_dir() else path)
+        case "spans":
+            return _side_of_spans(path)
+    from ...formats.traces import read_run
+
+    return _side_of_run(read_run(path))
+
+
+# Predictions and reports.
+
+
+def side_of(prediction: AnyPrediction, where: str, called: Sequence[str] = ()) -> Side:
+    """A prediction as a Side; `called` are the changes that its label names."""
+    side = _side_of_report(prediction.report.to_json(), where)
+    return replace(
+        side,
+        source="scenario",
+        label=f"{side.label} with {', '.join(called)}" if called else side.label,
+        inputs={**_inputs_of(prediction), **side.inputs},
+        all_inputs=True,
+        drawn=Drawn(prediction.timeline, prediction.grid, prediction.shown_ranks),
+    )
+
+
+def _inputs_of(prediction: AnyPrediction) -> dict[str, object]:
     """Keys as `--set` takes them; below `cluster` and `model` what the names stand for, the names themselves too."""
     given = prediction.resolved
-    said = given.scenario.model_dump(mode="json", by_alias=True, exclude={*FOR_PEOPLE, "cluster"})
-    found = dict(_flat(said))
-    found |= _machines(given.scenario.cluster, given.scenario.nodes, given.where)
+    scenario = given.scenario
+    said = scenario.model_dump(mode="json", by_alias=True, exclude={*FOR_PEOPLE, "cluster"})
+    found = dict(_flat(said)) | _machines(scenario.cluster, scenario.nodes, given.where)
     if found["profile"] is None:  # that of the device; a joined profile is called by it and by its stack
         found["profile"] = given.profile.name.partition(" + ")[0]
-    return found | given.derived | _shape(given.spec)
+    shape = asdict(given.spec) if given.spec is not None else {}
+    model = {key: value for key, value in shape.items() if key not in ("name", "assumptions")}
+    return found | given.derived | dict(_flat(model, "model."))
 
 
 def _machines(cluster: str | Mapping[str, Any], nodes: int, where: str) -> dict[str, object]:
-    """Every key of the machines; of several kinds of node all that they resolve to."""
-    name = {"cluster": cluster} if isinstance(cluster, str) else {"cluster": cluster.get("base", cluster.get("node"))}
+    """Every key of the machines but names that the others stand for; of several kinds of node all they resolve to."""
+    name = cluster if isinstance(cluster, str) else cluster.get("base", cluster.get("node"))
     try:
         keys = described(cluster, where)
     except UserError:  # a mix, which has no one value per key
         keys = resolved(cluster, nodes, where) if isinstance(cluster, str) else dict(cluster)
-    return name | dict(_flat({"cluster": {key: value for key, value in keys.items() if key not in _NAMES}}))
-
-
-def _shape(spec: ModelSpec | None) -> dict[str, object]:
-    if spec is None:
-        return {}
-    names = ("name", "assumptions", "moe_name", "matrix_names", "second_norms")
-    shape = {key: value for key, value in asdict(spec).items() if key not in names}
-    return dict(_flat({"model": shape}))
+    rest = {key: value for key, value in keys.items() if key not in ("base", "node", "about")}
+    return {"cluster": name} | dict(_flat(rest, "cluster."))
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -66,11 +153,10 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, obj
             yield f"{prefix}{key}", list(item) if isinstance(item, tuple) else item
 
 
-def read_report(path: Path) -> Side:
+def _read_report(path: Path) -> Side:
     """The side that a report file holds.
 
-    Raises:
-        UserError: it cannot be read, is no report, or was written by another version and lacks what is needed.
+    A UserError if it cannot be read, is no report, or was written by another version and lacks what is needed.
     """
     report, where = read_json(path), str(path)
     kind = report.get("kind") if isinstance(report, dict) else None
@@ -80,11 +166,10 @@ def read_report(path: Path) -> Side:
         lacks = f"lacks {', '.join(missing)}; another version of runcast wrote it: simulate its scenario again"
         raise UserError(f"{where}: this report {lacks}")
     _check(report, where)
-    return side_of_report(report, where)
+    return _side_of_report(report, where)
 
 
-def side_of_report(report: Mapping[str, Any], where: str) -> Side:
-    """The side that a report as plain values is."""
+def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
     kind = report["kind"]
     total_s, interval, terms = SYSTEMS[kind].total(report)
     roles = {one.name: one.role for one in SYSTEMS[kind].report.metrics}
@@ -95,7 +180,7 @@ def side_of_report(report: Mapping[str, Any], where: str) -> Side:
         kind=kind,
         total_s=total_s,
         interval=interval,
-        terms=summing(terms, total_s),
+        terms=complete(terms, total_s),
         inputs={key: value for key, value in report.items() if roles.get(key) == "input"},
         metrics={key: value for key, value in report.items() if roles.get(key) == "result" and _is_number(value)},
         fits=report.get("fits") is not False,
@@ -127,6 +212,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
+# Real runs, and traces that a simulation wrote.
+
 OWN = "runcast"
 """The form of traces that a simulation wrote."""
 _INPUTS = {
@@ -138,179 +225,49 @@ _INPUTS = {
 _METRICS = {"memory_bytes": "peak_memory_bytes", "flop_per_s_per_gpu": "flop_per_s_per_gpu"}
 
 
-def side_of_run(run: "Run") -> Side:
+def _side_of_run(run: "Run") -> Side:
     """The typical step of a run, or what a simulation's trace shows.
 
-    Raises:
-        UserError: it is the trace of an RL cycle, which does not tell its steps apart.
+    A UserError if it is the trace of an RL cycle, which does not tell its steps apart.
     """
-    kind = _kind(run)
-    total_s = run.step_s - (_began_s(run) if kind == "weight_update" else 0.0)
-    inputs = {name: run.facts[fact] for fact, name in _INPUTS.items() if fact in run.facts}
-    metrics = {name: float(run.facts[fact]) for fact, name in _METRICS.items() if fact in run.facts}
-    if "tokens" in run.facts:
-        metrics["tokens_per_s"] = run.facts["tokens"] / run.step_s
-    if {"tokens", "world_size"} <= set(run.facts):
-        metrics["tokens_per_s_per_gpu"] = metrics["tokens_per_s"] / run.facts["world_size"]
+    facts, timeline = run.facts, run.timeline
+    kind, began_s, kinds = "train_step", 0.0, () if timeline is None else timeline.program.kinds
+    if run.form == OWN and run.split_s is None:  # a simulation's trace without a split is of something else
+        if "rollout" in kinds:
+            raise UserError(f"{run.path}: is the trace of an RL cycle: name its report or its scenario instead")
+        kind, opening = "weight_update", next((one for one in OPENINGS if one in kinds), None)
+        began_s = timeline.span_of(opening)[1] if timeline is not None and opening else 0.0
+    total_s = run.step_s - began_s
+    metrics = {name: float(facts[fact]) for fact, name in _METRICS.items() if fact in facts}
+    if "tokens" in facts:
+        metrics["tokens_per_s"] = facts["tokens"] / run.step_s
+        if "world_size" in facts:
+            metrics["tokens_per_s_per_gpu"] = metrics["tokens_per_s"] / facts["world_size"]
     return Side(
         where=str(run.path),
         source="trace" if run.form == OWN else "run",
         label=run.path.name,
         kind=kind,
         total_s=total_s,
-        terms=summing(run.split_s or {}, total_s),
-        inputs=inputs,
+        terms=complete(run.split_s or {}, total_s),
+        inputs={name: facts[fact] for fact, name in _INPUTS.items() if fact in facts},
         metrics=metrics,
         notes=run.notes,
-        drawn=Drawn(run.timeline) if run.timeline is not None else None,
+        drawn=Drawn(timeline) if timeline is not None else None,
     )
 
 
-def _kind(run: "Run") -> str:
-    """Real runs are training steps; a simulation's trace without a split is of something else."""
-    if run.form != OWN or run.split_s is not None:
-        return "train_step"
-    if run.timeline is not None and "rollout" in run.timeline.program.kinds:
-        raise UserError(f"{run.path}: is the trace of an RL cycle: name its report or its scenario instead")
-    return "weight_update"
-
-
-def _began_s(run: "Run") -> float:
-    """When the time of an update begins, as its report counts it."""
-    if run.timeline is None:
-        return 0.0
-    kinds = [kind for kind in OPENINGS if kind in run.timeline.program.kinds]
-    return run.timeline.span_of(kinds[0])[1] if kinds else 0.0
-
-
-REPORT = "report.json"
-"""The report in the folder that `runcast simulate --out` writes."""
-_LARGEST_REPORT = 16 * 2**20  # bytes: reports are small, traces of real runs are not, and reading one twice takes long
-
-
-@dataclass(frozen=True)
-class Given:
-    """A file; where there are changes (`key=value`) or names of what-ifs, it must be a scenario."""
-
-    path: Path
-    changes: tuple[str, ...] = ()
-    what_ifs: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> Source:
-        """What the file is.
-
-        Raises:
-            UserError: it is a folder that holds nothing of these.
-        """
-        path = self.path
-        if path.suffix == ".toml":
-            return "scenario"
-        if path.is_dir():
-            return _of_folder(path)
-        if path.name.endswith((".csv", ".csv.gz")):
-            return "spans"
-        return "report" if path.suffix == ".json" and _is_report(path) else "run"
-
-    def scenario(self) -> AnyScenario:
-        """The scenario with all changes, what-ifs last.
-
-        Raises:
-            UserError: the file, a change or a what-if says something that is not allowed.
-        """
-        where = str(self.path)
-        named = [what_if(name, "--what-if", "").changes for name in self.what_ifs]
-        return check_question(changed(read_toml(self.path), [parsed(self.changes), *named], where), where)
-
-    def check(self, flag: str = "--set") -> None:
-        """Raise a UserError if something is to change that is no scenario."""
-        if (self.changes or self.what_ifs) and self.source != "scenario":
-            raise UserError(f"{flag} changes a scenario, but {self.path} is {self.what}")
-
-    @property
-    def what(self) -> str:
-        """The same in words."""
-        return {"scenario": "a scenario", "report": "a report"}.get(self.source, "a measurement")
-
-
-def _of_folder(path: Path) -> Source:
-    """A run's, a prediction's, or traces of several ranks."""
-    from ...formats.traces import SUFFIXES
-
-    if (path / SPANS).is_file():
-        return "spans"
-    if (path / REPORT).is_file():
-        return "report"
-    if not any(file.name.endswith(SUFFIXES) for file in path.glob("*")):
-        raise UserError(
-            f"{path}: holds nothing to compare: expected {REPORT} (of `simulate --out`), {SPANS} (of `execute --out`), "
-            f"or a trace per rank ({', '.join(SUFFIXES)})"
-        )
-    return "run"
-
-
-def open_side(given: Given, memo: Memo | None = None) -> Side:
-    """Read or simulate what is given; predictions share a memo.
-
-    Raises:
-        UserError: the file cannot be read, or says something that is not allowed.
-    """
-    return {"scenario": _simulated, "report": _reported, "spans": _executed, "run": _real}[given.source](given, memo)
-
-
-def _simulated(given: Given, memo: Memo | None) -> Side:
-    where = str(given.path)
-    return side_of(simulate(given.scenario(), memo=memo, where=where), where, [*given.changes, *given.what_ifs])
-
-
-def side_of(prediction: AnyPrediction, where: str, called: Sequence[str] = ()) -> Side:
-    """A prediction as a Side; `called` are the changes that its label names."""
-    side = side_of_report(prediction.report.to_json(), where)
-    return replace(
-        side,
-        source="scenario",
-        label=f"{side.label} with {', '.join(called)}" if called else side.label,
-        inputs={**inputs_of(prediction), **side.inputs},
-        all_inputs=True,
-        drawn=Drawn(prediction.timeline, prediction.grid, prediction.shown_ranks),
-    )
-
-
-def _reported(given: Given, _memo: Memo | None) -> Side:
-    return read_report(given.path / REPORT if given.path.is_dir() else given.path)
-
-
-def _executed(given: Given, _memo: Memo | None) -> Side:
-    """A run of `runcast execute` as a total; op by op it is compared in `spans`."""
-    spans = read_spans(given.path)
-    summary = given.path / SUMMARY
+def _side_of_spans(path: Path) -> Side:
+    """A run of `runcast execute` as a total, from where its report begins; op by op it is compared in `spans`."""
+    spans, summary = read_spans(path), path / SUMMARY
     about = read_json(summary) if summary.is_file() else {}
+    ends = [spans["end_s"][spans["kind"] == kind] for kind in OPENINGS]
+    began_s = float(next((of_kind.max() for of_kind in ends if len(of_kind)), 0.0))
     return Side(
-        where=str(given.path),
+        where=str(path),
         source="spans",
-        label=str(about.get("name", given.path)) if isinstance(about, Mapping) else str(given.path),
+        label=str(about.get("name", path)) if isinstance(about, Mapping) else str(path),
         kind="weight_update",
-        total_s=float(spans["end_s"].max()) - _executed_from_s(spans),
+        total_s=float(spans["end_s"].max()) - began_s,
         notes=("spans of a run have no terms: name its scenario file to compare op by op",),
     )
-
-
-def _executed_from_s(spans: "DataFrame") -> float:
-    """When the time of an update begins, as its report counts it."""
-    ends = [spans["end_s"][spans["kind"] == kind] for kind in OPENINGS]
-    return float(next((of_kind.max() for of_kind in ends if len(of_kind)), 0.0))
-
-
-def _real(given: Given, _memo: Memo | None) -> Side:
-    from ...formats.traces import read_run
-
-    return side_of_run(read_run(given.path))
-
-
-def _is_report(path: Path) -> bool:
-    """Whether this is JSON of ours; what cannot be read is told by who reads traces."""
-    try:
-        found = read_json(path) if path.stat().st_size <= _LARGEST_REPORT else None
-    except (UserError, OSError):
-        return False
-    return isinstance(found, dict) and "traceEvents" not in found

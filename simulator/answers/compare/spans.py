@@ -14,6 +14,7 @@ import pandas as pd
 from ... import engine
 from ...base.errors import UserError
 from ...base.files import read_json
+from ...base.tables import aligned
 from ...scenario import load_scenario
 from ...systems.weight_update.resolve import Resolved
 from ...timeline import spans_of_ranks
@@ -32,21 +33,29 @@ class Joined:
     table: pd.DataFrame
     warning: str | None
 
+    @property
+    def only_in(self) -> dict[str, list[str]]:
+        """Ops that only one side has, by side."""
+        return {side.removesuffix("_s"): ops for side, ops in left_over(self.table).items()}
+
     def to_json(self) -> dict[str, Any]:
         """Sums by kind and what only one side has, as plain values."""
         kinds = by_kind(self.table).astype(object)
-        return {"warning": self.warning, "by_kind": kinds.where(kinds.notna(), None).to_dict("records"),
-                "only_in": _only_in(self.table)}  # fmt: skip
+        by = kinds.where(kinds.notna(), None).to_dict("records")
+        return {"warning": self.warning, "by_kind": by, "only_in": self.only_in}
 
 
 def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
     """A measured run and its scenario, with changes, or another run.
 
-    Raises:
-        UserError: a file cannot be read, or holds no spans; the scenario says something that is not allowed.
+    A UserError if a file cannot be read, or holds no spans, or the scenario says something that is not allowed.
     """
-    spans, (others, column, other_hash) = read_spans(measured), _other_side(other, changes)
-    own_hash, warning = hash_of_run(measured), None
+    spans, own_hash, warning = read_spans(measured), hash_of_run(measured), None
+    if other.suffix == ".toml":
+        resolved = unfold(other, changes)
+        others, column, other_hash = simulate_spans(resolved), "simulated_s", str(resolved.hash)
+    else:
+        others, column, other_hash = read_spans(other), "other_s", hash_of_run(other) or ""
     if own_hash and other_hash and own_hash != other_hash:
         why = "other values, data files or version of runcast"
         warning = f"{measured} ran scenario {own_hash}, but {other} is {other_hash} ({why}): the two need not agree"
@@ -58,20 +67,13 @@ def lines(found: Joined) -> Iterator[str]:
     if found.warning is not None:
         yield f"warning: {found.warning}"
     yield "seconds summed over ops and ranks:"
-    yield by_kind(found.table).to_string(index=False, float_format=lambda value: f"{value:.4g}")
-    for side, ops in _only_in(found.table).items():
+    kinds = by_kind(found.table)
+    rows = kinds.astype(object).to_numpy().tolist()
+    cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    yield from aligned([[str(name) for name in kinds.columns], *cells], range(1, len(kinds.columns)))
+    for side, ops in found.only_in.items():
         some = f": {', '.join(ops[:3])}{', ...' if len(ops) > 3 else ''}" if ops else ""
         yield f"only in {side}: {len(ops)} spans{some}"
-
-
-def durations(spans: pd.DataFrame) -> pd.DataFrame:
-    """One row per op and rank: how long the rank worked on it, in seconds, without its wait for the gang's last member.
-
-    A member that had ended before the last one joined (the root of a small broadcast) counts as 0.
-    """
-    once = spans.drop_duplicates(["op", "rank"]).reset_index(drop=True)
-    all_there = once.groupby("op")["start_s"].transform("max")
-    return once[KEYS].assign(seconds=(once["end_s"] - all_there).clip(lower=0.0))
 
 
 def compare(measured: pd.DataFrame, other: pd.DataFrame, column: str = "simulated_s") -> pd.DataFrame:
@@ -79,10 +81,19 @@ def compare(measured: pd.DataFrame, other: pd.DataFrame, column: str = "simulate
 
     An op that only one side has keeps its row, with NaN on the other side; so does the ratio of an op without time.
     """
-    sides = [durations(spans).rename(columns={"seconds": name}) for spans, name in
-             ((other, column), (measured, "measured_s"))]  # fmt: skip
-    joined = sides[0].merge(sides[1], on=KEYS, how="outer").sort_values(["op", "rank"], ignore_index=True)
+    one, two = _durations(other, column), _durations(measured, "measured_s")
+    joined = one.merge(two, on=KEYS, how="outer").sort_values(["op", "rank"], ignore_index=True)
     return joined.assign(ratio=_ratio(joined["measured_s"], joined[column]))
+
+
+def _durations(spans: pd.DataFrame, column: str) -> pd.DataFrame:
+    """One row per op and rank: how long the rank worked on it, in seconds, without its wait for the gang's last member.
+
+    A member that had ended before the last one joined (the root of a small broadcast) counts as 0.
+    """
+    once = spans.drop_duplicates(["op", "rank"]).reset_index(drop=True)
+    all_there = once.groupby("op")["start_s"].transform("max")
+    return once[KEYS].assign(**{column: (once["end_s"] - all_there).clip(lower=0.0)})
 
 
 def by_kind(compared: pd.DataFrame) -> pd.DataFrame:
@@ -109,8 +120,7 @@ def left_over(compared: pd.DataFrame) -> dict[str, list[str]]:
 def read_spans(path: Path) -> pd.DataFrame:
     """The spans of a run: a CSV file, or the folder that `runcast execute --out` wrote.
 
-    Raises:
-        UserError: there is no such file, it lacks a column, or its rows stand for places instead of ranks.
+    A UserError if there is no such file, it lacks a column, or its rows stand for places instead of ranks.
     """
     file = path / SPANS if path.is_dir() else path
     try:
@@ -130,11 +140,7 @@ def read_spans(path: Path) -> pd.DataFrame:
 
 
 def hash_of_run(path: Path) -> str | None:
-    """The hash of the scenario that was run, from the summary beside the spans; None where nothing says it.
-
-    Raises:
-        UserError: the summary cannot be read.
-    """
+    """The hash of the scenario that was run, from the summary beside the spans; None where nothing says it."""
     folder = path if path.is_dir() else path.parent
     if not (folder / SUMMARY).is_file() or path not in (folder, folder / SPANS):
         return None
@@ -142,28 +148,16 @@ def hash_of_run(path: Path) -> str | None:
     return str(summary["scenario_hash"]) if isinstance(summary, dict) and "scenario_hash" in summary else None
 
 
-def simulated_spans(resolved: Resolved) -> pd.DataFrame:
+def simulate_spans(resolved: Resolved) -> pd.DataFrame:
     """The spans that the simulator predicts for every rank."""
     timeline = engine.simulate(resolved.program, resolved.costs)
     return spans_of_ranks(timeline, range(resolved.program.ranks))
 
 
-def unfolded(path: Path, changes: Sequence[str] = ()) -> Resolved:
+def unfold(path: Path, changes: Sequence[str] = ()) -> Resolved:
     """A scenario whose ranks each stand for themselves, whatever the file says: what is executed and compared."""
     scenario = load_scenario(path, changes)
     return Resolved(scenario.model_copy(update={"fold": False}), str(path))
-
-
-def _other_side(path: Path, changes: Sequence[str]) -> tuple[pd.DataFrame, str, str | None]:
-    """Its spans, the name of their column, and the scenario's hash if known."""
-    if path.suffix == ".toml":
-        resolved = unfolded(path, changes)
-        return simulated_spans(resolved), "simulated_s", resolved.hash
-    return read_spans(path), "other_s", hash_of_run(path)
-
-
-def _only_in(joined: pd.DataFrame) -> dict[str, list[str]]:
-    return {side.removesuffix("_s"): ops for side, ops in left_over(joined).items()}
 
 
 def _ratio(over: pd.Series, under: pd.Series) -> pd.Series:

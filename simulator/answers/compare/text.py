@@ -5,21 +5,24 @@ from collections.abc import Iterator, Sequence
 
 from ...base.tables import aligned
 from ...base.units import digits_apart, format_named, format_seconds
-from .comparison import NOTHING, Comparison, Term
-from .side import Side
+from .comparison import NOTHING, Comparison, Side, Term
 
 MOST_INPUTS = 24
 """How many inputs that differ a terminal shows."""
 _WIDEST = 44  # characters of a value
 _SMALL = 0.0005
 _FACTOR = 9.0
+_SOURCES = {
+    "scenario": "simulated", "report": "a report", "spans": "executed", "run": "measured",
+    "trace": "a simulation's trace",
+}  # fmt: skip
 Row = tuple[str, ...]
 
 
 def lines(found: Comparison) -> Iterator[str]:
     """The two sides, what differs in them, terms, metrics, and what it comes to."""
     for name, side in (("A", found.a), ("B", found.b)):
-        yield f"{name}  {side.label}  ({_what(side)})"
+        yield f"{name}  {side.label}  ({_SOURCES[side.source]}, {side.where})"
         if side.question:
             yield f"   {side.question}"
     yield from _titled(inputs_title(found), ("key", "A", "B"), input_rows(found)[:MOST_INPUTS])
@@ -120,7 +123,7 @@ def _term_row(found: Comparison, term: Term) -> Row:
 def _headline(found: Comparison) -> str:
     digits = digits_apart(found.a.total_s, [found.b.total_s], NOTHING)
     a, b = (format_seconds(side.total_s, digits) for side in (found.a, found.b))
-    if found.predicted_and_measured is not None and found.error is not None:
+    if found.error is not None:
         predicted, measured = (a, b) if found.b.measured else (b, a)
         far = found.error >= _FACTOR
         off = f"{found.error + 1:.3g} times as long" if far else f"{_percent(found.error)} off"
@@ -152,23 +155,15 @@ def _uncertainty(found: Comparison) -> str | None:
     if not found.within_uncertainty:
         return f"the 90 % intervals, {both}, lie apart: more than the uncertainty of the predictions"
     overlap = f"the 90 % intervals, {both}, overlap: within the uncertainty of the predictions"
-    return overlap + ("; profile and stack are the same, so that errors are partly shared" * found.same_numbers)
+    known, differing = found.a.all_inputs and found.b.all_inputs, {row.key for row in found.inputs}
+    if known and not {"profile", "stack"} & differing:
+        overlap += "; profile and stack are the same, so that errors are partly shared"
+    return overlap
 
 
 def _interval(side: Side) -> str:
     assert side.interval is not None
     return " to ".join(map(format_seconds, side.interval))
-
-
-def _what(side: Side) -> str:
-    said = {
-        "scenario": "simulated",
-        "report": "a report",
-        "spans": "executed",
-        "run": "measured",
-        "trace": "a simulation's trace",
-    }
-    return f"{said[side.source]}, {side.where}"
 
 
 def _value(key: str, value: object) -> str:
