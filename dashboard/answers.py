@@ -123,7 +123,11 @@ def explain(library: Library, question: Question, quick: bool, progress: Callabl
     Raises:
         UserError: as `case_of`, and whatever the simulator refuses.
     """
-    return explain_case(case_of(library, question), quick, progress)
+
+    def tell(phase: str, done: int, total: int, name: str) -> None:
+        progress(f"{done + 1} of at most {total} {phase}{name}")
+
+    return explain_case(case_of(library, question), quick, tell)
 
 
 def _table(library: Library, question: Question) -> tuple[dict[str, Any], str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dash import Dash, html
 
-from ...simulator.answers.simulate.outputs import PIPELINE, figures_of
+from ...simulator.answers.outputs import PIPELINE, figures_of
 from ...simulator.base.units import format_bytes
 from ...simulator.figures import Window, pipeline
 from ...simulator.hardware import cluster_names

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from ..base.tables import aligned
+
 # A metric: one number of a report, or numbers by name, with its unit, its definition, and which way is better.
 #
 # Each system lists its metrics once. JSON reports, the columns of sweeps, what `compare` sets side by side and
@@ -165,16 +167,14 @@ class Words:
     tables: Sequence[Table]
 
 
-def lines_above(report: Report, words: Words) -> Iterator[str]:
-    """What was asked and the answer."""
+def lines(report: Report, words: Words) -> Iterator[str]:
+    """A report for a terminal: what was asked, the answer, phases, details, what it rests on, and what was assumed."""
     yield report.name
     yield f"  {report.question}"
     yield from (f"  {what:<14}{amount}" for what, amount in words.rows)
     yield ""
-
-
-def lines_below(report: Report, words: Words) -> Iterator[str]:
-    """Details, what the numbers rest on, and what was assumed."""
+    phases = [list(map(str, row)) for row in (words.phases.headers, *words.phases.rows)]
+    yield from aligned(phases, range(1, len(words.phases.headers) - 1))  # words at both ends, numbers between
     yield from words.below
     shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
     yield f"the critical path rests on numbers that are {shares}"

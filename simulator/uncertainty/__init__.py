@@ -1,10 +1,8 @@
 """How sure a prediction is: what it may be off by, to first order and by many draws (docs/uncertainty.md)."""
 
 from .draws import Draws, draw, monte_carlo
-from .errors import Errors, of_spreads
+from .errors import Errors, Interval, of_path, of_spreads, size_error, size_notes
 from .factors import Fit, Term, factor_covariance, shipped_fit
-from .first_order import Interval, of_path
-from .size import size_error, size_notes
 
 __all__ = ["Draws", "Errors", "Fit", "Interval", "Term", "draw", "factor_covariance", "monte_carlo", "of_path",
            "of_spreads", "shipped_fit", "size_error", "size_notes"]  # fmt: skip

@@ -17,8 +17,7 @@ from ..base.errors import UserError, fault
 from ..costs import Costs
 from ..program import Program, Ragged
 from ..timeline import Timeline
-from .errors import Errors
-from .first_order import Interval
+from .errors import Errors, Interval
 
 Floats = NDArray[np.float64]
 
@@ -63,10 +62,8 @@ class Predicted(Protocol):
 def monte_carlo(predicted: Predicted, draws: int = 200, seed: int = 0) -> Draws:
     """Simulate a prediction so many times, each with other errors; equal seeds give equal draws.
 
-    Seconds are those that its report leads with: of a step, or of an update proper.
-
-    Raises:
-        UserError: fewer than 2 draws, or more than 100,000, or a seed below 0.
+    Seconds are those that its report leads with: of a step, or of an update proper. A UserError for fewer than 2 draws,
+    or more than 100,000, or a seed below 0.
     """
     return draw(predicted.timeline.program, predicted.costs, predicted.errors, draws, seed, predicted.answer_s)
 
@@ -82,12 +79,12 @@ def draw(
         raise UserError(fault("--seed", "", seed, "expected a whole number, 0 or above"))
     random, found = np.random.default_rng(seed), np.empty(draws)
     for turn in range(draws):
-        factor, floor = _drawn(errors, random)
-        found[turn] = answer(engine.simulate(program, slowed(costs, program, factor))) * floor
+        factor, floor = _draw_factors(errors, random)
+        found[turn] = answer(engine.simulate(program, slow_down(costs, program, factor))) * floor
     return Draws(found)
 
 
-def _drawn(errors: Errors, random: Generator) -> tuple[Floats, float]:
+def _draw_factors(errors: Errors, random: Generator) -> tuple[Floats, float]:
     """How many times as long each op takes in one draw, and beside that the whole."""
     phases = random.multivariate_normal(np.zeros(len(errors.by_phase)), errors.by_phase, method="eigh")
     classes = random.standard_normal(int(errors.cost_class.max(initial=-1)) + 1)
@@ -103,7 +100,7 @@ def _about_one(spread: Floats, normal: Floats) -> Floats:
     return drawn
 
 
-def slowed(costs: Costs, program: Program, factor: Floats) -> Costs:
+def slow_down(costs: Costs, program: Program, factor: Floats) -> Costs:
     """Costs with the time of each op multiplied, and what it asks of links lowered to match."""
     asking = np.diff(costs.demand.start)[costs.row] > 0
     ops = np.flatnonzero(asking)

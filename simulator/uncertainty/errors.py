@@ -9,14 +9,22 @@ differs from op to op, but for what awkward shapes add, which no step of the led
 phases without a factor, and updates have no such fit: there a spread is shared by the class.
 
 Beside that the uneven load of experts is one error of their phases, and the step as a whole is off by `floor`.
+
+The interval of a prediction to first order is by the errors of the ops on its critical path, which is taken as given.
+Intervals are multiplicative: a time is never negative, errors are stated and fitted as logarithms, and a factor of two
+is as far up as it is down. To first order in a small error that is the same as adding.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import exp, log1p, log2, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..costs import PHASES, Costs
+from ..profile import Z90, Profile
+from ..timeline.insight import CriticalPath
 
 Floats = NDArray[np.float64]
 
@@ -69,3 +77,55 @@ def of_spreads(costs: Costs) -> Errors:
         of_op=np.zeros(ops),
         floor=0.0,
     )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Seconds between which nine of ten measurements should lie."""
+
+    low_s: float
+    high_s: float
+
+
+def of_path(path: CriticalPath, errors: Errors, answer_s: float) -> Interval:
+    """The interval of a path that takes `answer_s`.
+
+    Spreads are relative standard deviations about a mean, factors of phases are so about a median: the sum of the
+    former is taken as a lognormal of equal mean and deviation (Fenton and Wilkinson), whose median lies lower.
+    """
+    if answer_s <= 0:
+        return Interval(0.0, 0.0)
+    share = path.seconds / answer_s
+    by_class = np.bincount(errors.cost_class[path.ops], share * errors.of_class[path.ops])
+    alone = share * errors.of_op[path.ops]
+    log_spread = log1p(float((by_class**2).sum() + (alone**2).sum()))
+    by_phase = errors.seconds_by_phase(path.ops, share)
+    logs = float(by_phase @ errors.by_phase @ by_phase) + errors.floor**2
+    middle, reach = answer_s * exp(-log_spread / 2), exp(Z90 * sqrt(log_spread + logs))
+    return Interval(middle / reach, middle * reach)
+
+
+# What grows with the number of GPUs and is not simulated: stragglers, and what many flows do to each other.
+#
+# Steps of one plan at several numbers of GPUs take longer with each doubling than predicted (docs/training.md, "What
+# grows with the number of GPUs"). Rows of all plans show no such slope, so steps stay as simulated and errors grow.
+
+_DOUBLING, _GPUS = "scale.doubling_fraction", "scale.gpus"
+_LEAST = 0.01
+"""Relative error from which on the report says so."""
+
+
+def size_error(profile: Profile, gpus: int) -> float:
+    """Relative error of a step on so many GPUs: a fraction for each doubling beyond those that stacks are fitted at."""
+    return profile.given(_DOUBLING, 0.0) * max(log2(gpus / profile.given(_GPUS, 1.0)), 0.0)
+
+
+def size_notes(profile: Profile, gpus: int) -> Iterator[str]:
+    """What a report says of it."""
+    error = size_error(profile, gpus)
+    if error >= _LEAST:
+        yield (
+            f"stragglers and failures among {gpus:,} GPUs are not simulated: published steps of one plan lose "
+            f"{profile.value(_DOUBLING):.1%} per doubling, {error:.1%} beyond {profile.value(_GPUS):,.0f} GPUs, "
+            f"for which the interval is wider"
+        )

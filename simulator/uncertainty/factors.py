@@ -78,39 +78,30 @@ def factor_covariance(terms: Sequence[Term], fit: Fit) -> Floats:
 
 
 def split_covariance(terms: Sequence[Term], fit: Fit) -> tuple[Floats, Floats]:
-    """The same in two: of what the fit knows, not scaled, and of what it has not seen."""
+    """The same in two: of what the fit knows, not scaled, and of what it has not seen.
+
+    What no row told is, parameter by parameter, apart from what it rests on: one error of all phases behind it.
+    """
     seen = [term for term in terms if term.stated is None and (term.of, term.name) in fit.index]
     at = list(dict.fromkeys(fit.index[term.of, term.name] for term in seen))
     power = np.zeros((len(PHASES), len(at)))
     for term in seen:
         power[term.phase, at.index(fit.index[term.of, term.name])] += term.power
     known: Floats = power @ fit.covariance[np.ix_(at, at)] @ power.T
-    return known, _new(terms, fit)
-
-
-def _new(terms: Sequence[Term], fit: Fit) -> Floats:
-    """What no row told, each parameter apart from what it rests on; one error of all phases that it stands behind."""
     moved: dict[tuple[str, str], Floats] = {}
-    for term in (*_unseen(terms, fit), *_unheard(terms, fit)):
+    unseen = [term for term in terms if term.stated is not None or (term.of, term.name) not in fit.index]
+    for term in (*unseen, *_unheard(seen, terms, fit)):
         spread = term.stated if term.stated is not None else fit.apart.get(term.name, 0.0)
         moved.setdefault((term.of, term.name), np.zeros(len(PHASES)))[term.phase] += term.power * spread
     each = np.array([*moved.values()]).reshape(len(moved), len(PHASES))
-    found: Floats = each.T @ each
-    return found
+    new: Floats = each.T @ each
+    return known, new
 
 
-def _unseen(terms: Sequence[Term], fit: Fit) -> list[Term]:
-    return [term for term in terms if term.stated is not None or (term.of, term.name) not in fit.index]
-
-
-def _unheard(terms: Sequence[Term], fit: Fit) -> list[Term]:
+def _unheard(seen: Sequence[Term], terms: Sequence[Term], fit: Fit) -> list[Term]:
     """A base that no row ran with is what others rest on: software, or a device, of its kind is apart from it too."""
     first: dict[str, str] = {}
     for term in terms:
         first.setdefault(term.name, term.of)
-    return [
-        replace(term, of=f"like {term.of}")
-        for term in terms
-        if term.of == first[term.name] and term.of not in fit.heard
-        and term.stated is None and (term.of, term.name) in fit.index
-    ]  # fmt: skip
+    bases = [term for term in seen if term.of == first[term.name] and term.of not in fit.heard]
+    return [replace(term, of=f"like {term.of}") for term in bases]

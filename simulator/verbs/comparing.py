@@ -9,7 +9,7 @@ from ..base.errors import UserError
 
 if TYPE_CHECKING:
     from ..answers.compare import Operand
-    from ..answers.simulate.outputs import Outputs
+    from ..answers.outputs import Outputs
 
 
 def compare(
@@ -40,16 +40,16 @@ def compare(
     html: Annotated[Path | None, typer.Option(help="Write tables, waterfall and timelines as one HTML file.")] = None,
 ) -> None:
     """Compare two results: what differs in what went in, and what that did to each term of the time."""
-    from ..answers.simulate.outputs import Outputs
+    from ..answers.outputs import Outputs
 
     outputs = Outputs(json=json, csv=csv, html=html)
     outputs.check()
     pair = _pair(a, b, changes or [], set_a or [], set_b or [], what_if or [])
     sources = [given.source for given in pair]
     if "spans" in sources and set(sources) <= {"spans", "scenario"}:
-        _spans(*pair, outputs)
+        _compare_spans(*pair, outputs)
     else:
-        _terms(*pair, outputs)
+        _compare_terms(*pair, outputs)
 
 
 def _pair(
@@ -76,41 +76,32 @@ def _pair(
     return sides
 
 
-def _terms(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
+def _compare_terms(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
     from ..answers.compare import compare as hold
     from ..answers.compare import open_side
+    from ..answers.compare.page import write_page
     from ..answers.compare.text import lines
-    from ..answers.simulate.outputs import json_text
+    from ..answers.outputs import json_text
     from ..base.memo import Memo
 
     memo = Memo()
     found = hold(open_side(a, memo), open_side(b, memo))
     text = json_text(found.to_json())
-    _write(outputs, text, found.to_csv())
+    outputs.write(text, found.to_csv().encode())
     if outputs.html is not None:
-        from ..answers.compare.page import write_page
-
         write_page(found, outputs.html)
     outputs.tell(text, lines(found))
 
 
-def _spans(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
+def _compare_spans(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
     """Op by op, as both are of the same Program; a scenario is the second."""
     from ..answers.compare.spans import join, lines
-    from ..answers.simulate.outputs import json_text
+    from ..answers.outputs import json_text
 
     if outputs.html is not None:
         raise UserError(f"--html {outputs.html}: shows results term by term, and the spans of a run have no terms")
     measured, other = (b, a) if a.source == "scenario" else (a, b)
     found = join(measured.path, other.path, other.changes)
     text = json_text(found.to_json())
-    _write(outputs, text, found.table.to_csv(index=False, lineterminator="\n"))
+    outputs.write(text, found.table.to_csv(index=False, lineterminator="\n").encode())
     outputs.tell(text, lines(found))
-
-
-def _write(outputs: "Outputs", json: str, csv: str) -> None:
-    from ..base.files import write_by_suffix
-
-    outputs.write_json(json)
-    if outputs.csv is not None:
-        write_by_suffix(outputs.csv, csv.encode())

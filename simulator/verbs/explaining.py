@@ -1,6 +1,5 @@
 """`runcast explain`: why a prediction is what it is, and what would change it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,24 +14,17 @@ def explain(
     html: Annotated[Path | None, typer.Option(help="Write a tornado chart, a waterfall and tables as HTML.")] = None,
 ) -> None:
     """Say what bounds a prediction, what each number is worth, and which changes help most."""
-    from ..answers.explain import explain as explained
+    from ..answers.explain import explain as explain_scenario
     from ..answers.explain import lines, write_page
-    from ..answers.simulate.outputs import Outputs, json_text
+    from ..answers.outputs import Outputs, json_text
+    from .progress import show_progress
 
     outputs = Outputs(json=json, html=html)
     outputs.check()
-    try:
-        found = explained(scenario, changes or (), quick=quick, progress=_progress)
-    finally:
-        _progress("")
+    with show_progress("", lines=False) as show:
+        found = explain_scenario(scenario, changes or (), quick=quick, progress=show)
     text = json_text(found.to_json())
-    outputs.write_json(text)
+    outputs.write(text)
     if html is not None:
         write_page(html, found)
     outputs.tell(text, lines(found))
-
-
-def _progress(line: str) -> None:
-    """One line on a terminal, written over by the next; nothing where stderr is a file."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)

@@ -22,47 +22,43 @@ def simulate(
     seed: Annotated[int | None, typer.Option(help="Of the draws (default: 0).")] = None,
 ) -> None:
     """Predict a scenario and print a summary."""
-    from ..answers.simulate.outputs import Outputs, json_text, write_outputs
+    from ..answers.outputs import Outputs, json_text, write_outputs
     from ..base.errors import UserError
     from ..predict import simulate as predict
+    from ..report.report import lines
+    from ..systems.registry import SYSTEMS
 
     if seed is not None and draws is None:
         raise UserError("--seed: is of draws; expected --draws too")
     own = Outputs(json=json, csv=csv, trace=trace, html=html, png=png)
     own.check()
     prediction = predict(scenario, changes or ())
-    lines, content = _drawn(prediction, draws, seed or 0) if draws is not None else ([], {})
-    wanted = [own] if out is None else [own, Outputs.in_folder(out)]
-    for outputs in wanted:
+    drawn, content = _draw(prediction, draws, seed or 0) if draws is not None else ([], {})
+    folder = Outputs() if out is None else Outputs.in_folder(out)
+    for outputs in (own, folder):
         outputs.check()
-    text = json_text(prediction.report.to_json() | content)
-    for outputs in wanted:
+    report = prediction.report
+    text = json_text(report.to_json() | content)
+    for outputs in (own, folder):
         write_outputs(prediction, outputs, text)
-    if own.json_alone:
-        typer.echo(text)
-    else:
-        _print_summary(prediction)
-    for line in lines:
-        typer.echo(line, err=own.json_alone)
-    for path in (path for outputs in wanted for path in outputs.files):
-        typer.echo(f"wrote {path}", err=own.json_alone)
+    own.tell(text, lines(report, SYSTEMS[report.kind].words(report)), drawn, folder.files)
 
 
-def _print_summary(prediction: "AnyPrediction") -> None:
-    from ..answers.simulate.summary import print_summary
-
-    print_summary(prediction.report)
-
-
-def _drawn(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str], dict[str, Any]]:
+def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str], dict[str, Any]]:
     """Both intervals in words, and that of the draws as plain values."""
     from ..base.errors import UserError
-    from ..uncertainty import Interval, monte_carlo
-    from ..uncertainty.text import beside
+    from ..base.units import format_seconds
+    from ..uncertainty import monte_carlo
 
     if prediction.errors is None:
         raise UserError("--draws: a cycle has no interval; simulate its update by itself")
     report, found = prediction.report, monte_carlo(prediction, draws, seed)
     low_s, high_s, median_s = found.interval.low_s, found.interval.high_s, found.quantile_s(0.5)
+    seconds = (report.interval_low_s, report.interval_high_s, low_s, high_s, median_s)
+    first_low, first_high, low, high, median = map(format_seconds, seconds)
+    lines = [
+        f"90 % interval to first order: {first_low} to {first_high}",
+        f"90 % interval of {draws:,} draws: {low} to {high}, median {median}",
+    ]
     content = {"count": draws, "seed": seed, "low_s": low_s, "median_s": median_s, "high_s": high_s}
-    return list(beside(Interval(report.interval_low_s, report.interval_high_s), found)), {"draws": content}
+    return lines, {"draws": content}

@@ -40,8 +40,7 @@ def validate(
 
     Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
     """
-    from ..answers.simulate.outputs import Outputs, json_text
-    from ..base.files import write_by_suffix
+    from ..answers.outputs import Outputs, json_text
 
     outputs = Outputs(json=json, csv=csv)
     outputs.check()
@@ -60,9 +59,7 @@ def validate(
         found, lines = _validate(kind, rows, profile, csv is not None)
         ledger = found
     text = json_text(found.to_json())
-    if csv is not None:
-        write_by_suffix(csv, found.to_csv())
-    outputs.write_json(text)
+    outputs.write(text, found.to_csv() if csv is not None else b"")
     outputs.tell(text, lines)
     if not ledger.predicted:
         line, reason = next(iter(ledger.reasons.items()))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from runcast.simulator.answers.simulate.outputs import figures_of
+from runcast.simulator.answers.outputs import figures_of
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import Section, breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline

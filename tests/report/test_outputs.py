@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.answers.simulate.outputs import json_text
+from runcast.simulator.answers.outputs import json_text
 
 ROOT = Path(__file__).parents[2]
 TINY = "data/scenarios/tiny-2ranks.toml"

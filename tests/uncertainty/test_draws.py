@@ -14,7 +14,7 @@ from runcast.simulator.predict import Prediction, TrainPrediction
 from runcast.simulator.program import Program, ProgramBuilder
 from runcast.simulator.timeline.insight import critical_path
 from runcast.simulator.uncertainty import Draws, Interval, draw, monte_carlo, of_path, of_spreads
-from runcast.simulator.uncertainty.draws import slowed
+from runcast.simulator.uncertainty.draws import slow_down
 from runcast.simulator.verbs.simulating import simulate as verb
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
@@ -136,7 +136,7 @@ def test_slower_ops_move_as_many_bytes():
     costs, program = found.resolved.costs, found.resolved.program
     factor = np.exp(np.random.default_rng(0).normal(0, 0.3, len(program)))
 
-    slower = slowed(costs, program, factor)
+    slower = slow_down(costs, program, factor)
 
     moved = [bytes_by_link(of.work_s, of.row, of.demand, of.rate_bytes_per_s, len(of.link_names))
              for of in (costs, slower)]  # fmt: skip

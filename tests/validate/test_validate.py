@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from runcast.simulator import UserError, cli
-from runcast.simulator.answers.simulate.outputs import json_text
+from runcast.simulator.answers.outputs import json_text
 from runcast.simulator.answers.validate import Validation, lines, validate
 from runcast.simulator.profile import Z90
 

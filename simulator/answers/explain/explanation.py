@@ -134,7 +134,7 @@ def explain(
     changes: Sequence[str] = (),
     *,
     quick: bool = False,
-    progress: Progress = lambda line: None,
+    progress: Progress = lambda phase, done, total, name: None,
 ) -> Explanation:
     """Explain a training step or a weight update, given as a table or a file with `key=value` changes.
 
@@ -147,7 +147,9 @@ def explain(
     return explain_case(read_case(scenario, parsed(changes)), quick, progress)
 
 
-def explain_case(case: Case, quick: bool = False, progress: Progress = lambda line: None) -> Explanation:
+def explain_case(
+    case: Case, quick: bool = False, progress: Progress = lambda phase, done, total, name: None
+) -> Explanation:
     """The same of a case that was read."""
     found, without = sensitivities(case, quick, progress)
     tried, refused = ([], []) if quick else _try_what_ifs(case, progress)
@@ -194,8 +196,8 @@ def _try_what_ifs(case: Case, progress: Progress) -> tuple[list[Tried], list[Ref
     tried, refused = list[Tried](), list[Refused]()
     shipped = [one for one in what_ifs().values() if one.subject in SYSTEMS[case.report.kind].what_ifs]
     every = [*shipped, *_paddings(case.resolved)]
-    for i, one in enumerate(every, start=1):
-        progress(f"{i} of {len(every)} what-ifs: {one.name}")
+    for i, one in enumerate(every):
+        progress("what-ifs", i, len(every), f": {one.name}")
         try:
             other = case.variant(one.changes)
             gain = 1 - other.report.per_unit_s / case.report.per_unit_s

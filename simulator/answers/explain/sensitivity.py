@@ -127,7 +127,8 @@ def _of_classes(resolved: OnMachines) -> Iterator[Knob]:
 _APART, _LEAST = 0.1, 5e-4
 """First order misses a simulation by so much of what that says, and by so much of the total: the path moved."""
 
-Progress = Callable[[str], None]
+Progress = Callable[[str, int, int, str], None]
+"""Is called with what is being tried: the phase, how many are done, how many there are at most, and its name."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def sensitivities(case: Case, quick: bool, progress: Progress) -> tuple[list[Sen
     machine = [[knob] for knob in asked if knob.subject == "machine"]
     for some in (*machine, [knob for knob in asked if knob.subject == "class"]):
         for knob, worse in _that_matter(case, some):
-            progress(f"{len(found) + 1} of at most {len(asked)} numbers: {knob.name}")
+            progress("numbers", len(found), len(asked), f": {knob.name}")
             found.append(_sensitivity(case, knob, worse, quick))
     without = set(asked) - {one.knob for one in found}
     return sorted(found, key=lambda one: -one.size_s), [knob for knob in asked if knob in without]

@@ -5,7 +5,7 @@ from math import nan
 
 import pandas as pd
 import pytest
-from runcast.simulator.answers.simulate.outputs import json_text
+from runcast.simulator.answers.outputs import json_text
 from runcast.simulator.answers.validate.steps import ledger as ledgers
 from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restore, shipped
 from runcast.simulator.answers.validate.steps.ledger import over_sources, scores_by_family, scores_of_memory

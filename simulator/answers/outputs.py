@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import UserError
-from ...base.files import write_atomic
-from ...predict import AnyPrediction, TrainPrediction
-from ...report.report import page_tables
-from ...systems.registry import SYSTEMS
-from ...systems.train_step.memory import over_time
-from ...timeline import write_csv, write_trace
+from ..base.errors import UserError
+from ..base.files import write_atomic, write_by_suffix
+from ..predict import AnyPrediction, TrainPrediction
+from ..report.report import page_tables
+from ..systems.registry import SYSTEMS
+from ..systems.train_step.memory import over_time
+from ..timeline import write_csv, write_trace
 
 _SUFFIXES = {"csv": (".csv", ".csv.gz"), "trace": (".json", ".json.gz"), "html": (".html",), "png": (".png",)}
 
@@ -33,11 +33,7 @@ class Outputs:
 
     @classmethod
     def in_folder(cls, folder: Path) -> "Outputs":
-        """The usual four in one folder, which is made if need be.
-
-        Raises:
-            UserError: the folder cannot be made.
-        """
+        """The usual four in one folder, which is made if need be; a UserError if it cannot be made."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -49,7 +45,7 @@ class Outputs:
         if faults := list(self._faults()):
             raise UserError(*faults)
         if self.png is not None:
-            from ...figures import png_browser
+            from ..figures import png_browser
 
             png_browser()
 
@@ -63,23 +59,21 @@ class Outputs:
         """The files that are written."""
         return [Path(path) for path in vars(self).values() if path is not None and str(path) != "-"]
 
-    def write_json(self, text: str) -> None:
-        """Write JSON into its file, if it has one.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+    def write(self, text: str, csv: bytes = b"") -> None:
+        """Write JSON and CSV into their files, if they have one; a UserError if a file cannot be written."""
         if self.json is not None and not self.json_alone:
             write_atomic(str(self.json), f"{text}\n".encode())
+        if self.csv is not None and csv:
+            write_by_suffix(self.csv, csv)
 
-    def tell(self, text: str, lines: Iterable[str]) -> None:
-        """Print the JSON `text` where stdout is for it alone, else `lines`, and then which files were written.
+    def tell(self, text: str, lines: Iterable[str], besides: Iterable[str] = (), files: Iterable[Path] = ()) -> None:
+        """Print the JSON `text` where stdout is for it alone, else `lines`; then lines besides, and the files written.
 
         Beside JSON the latter go to stderr.
         """
         print(text if self.json_alone else "\n".join(lines))
-        for path in self.files:
-            print(f"wrote {path}", file=sys.stderr if self.json_alone else sys.stdout)
+        for line in (*besides, *(f"wrote {path}" for path in (*self.files, *files))):
+            print(line, file=sys.stderr if self.json_alone else sys.stdout)
 
     def _faults(self) -> Iterator[str]:
         places: dict[Path, str] = {}
@@ -103,37 +97,28 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def write_outputs(prediction: AnyPrediction, outputs: Outputs, text: str) -> None:
-    """Write the files that are asked for; `text` is the report as JSON.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
-    timeline = prediction.timeline
-    outputs.write_json(text)
+    """Write the files that are asked for; `text` is the report as JSON. A UserError if a file cannot be written."""
+    timeline, report = prediction.timeline, prediction.report
+    outputs.write(text)
     if outputs.csv is not None:
         write_csv(timeline, outputs.csv)
     if outputs.trace is not None:
         write_trace(timeline, outputs.trace, prediction.shown_ranks)
-    if outputs.html is not None or outputs.png is not None:
-        _draw(prediction, outputs)
+    if outputs.html is None and outputs.png is None:
+        return
+    from ..figures import Section, png, write_html
 
-
-def _draw(prediction: AnyPrediction, outputs: Outputs) -> None:
-    from ...figures import Section, png, write_html
-
-    report = prediction.report
     if outputs.html is not None:
         words = SYSTEMS[report.kind].words(report)
-        title = f"{report.name}: {words.answer}"
         section = Section(figures=figures_of(prediction), tables=page_tables(report, words))
-        write_html(outputs.html, title, [section])
+        write_html(outputs.html, f"{report.name}: {words.answer}", [section])
     if outputs.png is not None:
         png(_timeline(prediction, None), outputs.png)
 
 
 def _timeline(prediction: AnyPrediction, most_spans: int | None) -> Any:
     """What happens when: of a pipeline its stages, of all else spans of some ranks."""
-    from ...figures import gantt, pipeline
+    from ..figures import gantt, pipeline
 
     timeline, title = prediction.timeline, prediction.report.name
     if prediction.grid is not None:
@@ -156,7 +141,7 @@ def figures_of(prediction: AnyPrediction, most_spans: int | None = None) -> dict
 
 def _of_ranks(prediction: TrainPrediction) -> dict[str, Any]:
     """Time and memory of pipeline ranks; kernels are those of one in the middle."""
-    from ...figures import breakdown, layer_view, memory_by_owner, memory_by_rank
+    from ..figures import breakdown, layer_view, memory_by_owner, memory_by_rank
 
     timeline, report, resolved = prediction.timeline, prediction.report, prediction.resolved
     grid, end_s, fullest = prediction.grid, report.step_time_s, report.peak.pipeline_rank

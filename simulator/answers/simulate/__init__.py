@@ -1,1 +1,0 @@
-"""One prediction as a summary and as files."""
