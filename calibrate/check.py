@@ -45,7 +45,8 @@ def check_profile(profile: Profile, samples: Samples, library: str | None = None
 def _table(profile: Profile, scored: pd.DataFrame) -> pd.DataFrame:
     if scored.empty:
         return pd.DataFrame(columns=list(_COLUMNS.values()))
-    starts, names = zip(*(_band(profile, *row) for row in _keys(scored)), strict=True)
+    sizes = zip(scored["cost_class"], scored["predicted_as"], scored["size"], strict=True)
+    starts, names = zip(*(_band(profile, *size) for size in sizes), strict=True)
     banded = scored.assign(start=starts, band=names)
     ordered = banded.sort_values(["cost_class", "predicted_as", "start"], kind="stable")
     rows = scores_by(ordered, ["cost_class", "predicted_as", "band"])
@@ -54,10 +55,6 @@ def _table(profile: Profile, scored: pd.DataFrame) -> pd.DataFrame:
         if column.endswith("%"):
             table[column] = (table[column].astype(float) * 100).round(1)
     return table
-
-
-def _keys(scored: pd.DataFrame) -> list[tuple[str, str, float]]:
-    return list(zip(scored["cost_class"], scored["predicted_as"], scored["size"], strict=True))
 
 
 def _band(profile: Profile, kind: str, library: str, size: float) -> tuple[float, str]:

@@ -159,10 +159,10 @@ def swiglu_backward(
     inside = column < hidden
     gate = tl.load(x + row * 2 * hidden + column, mask=inside).to(tl.float32)
     up = tl.load(x + row * 2 * hidden + hidden + column, mask=inside).to(tl.float32)
-    given = tl.load(gradient + row * hidden + column, mask=inside).to(tl.float32)
+    upstream = tl.load(gradient + row * hidden + column, mask=inside).to(tl.float32)
     sigmoid = tl.sigmoid(gate)
-    to_gate = given * up * sigmoid * (1 + gate * (1 - sigmoid))
-    to_up = given * gate * sigmoid
+    to_gate = upstream * up * sigmoid * (1 + gate * (1 - sigmoid))
+    to_up = upstream * gate * sigmoid
     write = result + row * 2 * hidden + column
     tl.store(write, to_gate.to(result.dtype.element_ty), mask=inside)
     tl.store(write + hidden, to_up.to(result.dtype.element_ty), mask=inside)

@@ -51,10 +51,10 @@ class Scatter:
     def _check(self) -> None:
         if len(self.offsets) != len(self.targets):
             raise ValueError(f"offsets: {len(self.offsets)} for {len(self.targets)} targets")
-        held = self.source.numel()
+        size_bytes = self.source.numel()
         for i, (start, size) in enumerate(zip(self.offsets, self.sizes, strict=True)):
-            if start < 0 or start + size > held:
-                raise ValueError(f"targets[{i}]: bytes {start} to {start + size} of a bucket of {held}")
+            if start < 0 or start + size > size_bytes:
+                raise ValueError(f"targets[{i}]: bytes {start} to {start + size} of a bucket of {size_bytes}")
 
     def _table(self) -> Tensor:
         """[chunks, 3] int64 on the device: offset in the bucket, address to write, bytes."""

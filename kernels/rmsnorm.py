@@ -34,7 +34,7 @@ def add_rmsnorm(x: Tensor, residual: Tensor, weight: Tensor, epsilon: float = 1e
     return summed, normed
 
 
-def add_rmsnorm_reference(x: Tensor, residual: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def add_rmsnorm_reference(x: Tensor, residual: Tensor, weight: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
     """`add_rmsnorm` in torch, in fp32."""
     summed = (x.float() + residual.float()).to(x.dtype)
     wide = summed.float()

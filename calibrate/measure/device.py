@@ -220,6 +220,16 @@ class CudaDevice:
 Device = CpuDevice | CudaDevice
 
 
+def repeat(act: Act, times: int) -> Act:
+    """One act that does another one so many times in a row."""
+
+    def acts() -> None:
+        for _ in range(times):
+            act()
+
+    return acts
+
+
 def _hold_stream(seconds: float) -> None:
     torch.cuda._sleep(int(min(seconds, _LONGEST_HOLD_S) * _SPIN_HZ))
 

@@ -194,7 +194,7 @@ def report(drift: Drift) -> str:
     """What `compare` finds, as text: the machine as a whole first, then the cases that moved, the furthest first."""
     chance = f"within {drift.shared_band:.1%}, which chance explains"
     together = f"B takes {drift.shared:.3f} times as long as A ({'moved' if drift.machine_changed else chance})"
-    few = f"fewer than {MANY} cases: what they share is not told from what each did"
+    few = f"fewer than {MANY} cases: too few to tell what they share from what each did"
     moved = f"{len(drift.changes)} of {drift.compared} cases moved beyond that"
     lines = [
         *drift.software,

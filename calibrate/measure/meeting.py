@@ -18,7 +18,7 @@ from .job import Place
 from .messages import GO_ON, say
 
 _CONNECT = timedelta(minutes=5)  # nodes of a job may start one after the other
-FOREVER = timedelta(days=7)  # whoever waits this long is ended by its supervisor
+_FOREVER = timedelta(days=7)  # whoever waits this long is ended by its supervisor
 
 
 class Board:
@@ -55,7 +55,7 @@ class Board:
         """The value, once it is there."""
 
         def wait() -> bytes:
-            self._store.wait([name], FOREVER)
+            self._store.wait([name], _FOREVER)
             return bytes(self._store.get(name))
 
         return json.loads(_call_store(wait))

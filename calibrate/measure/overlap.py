@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
-from .device import Act, Lane, Marks
+from .device import Act, Lane, Marks, repeat
 from .timing import Bench, Measurement, warm_up
 
 _FEWEST_STEPS, _MOST_STEPS = 12, 200
@@ -34,19 +34,6 @@ class _Samples:
     noise_beside: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """An act that does something so many times; its seconds on the slowest rank, and those until it is issued."""
-
-    act: Act
-    times: int
-    seconds: float
-    issue_s: float
-
-    def lane(self, repeats: int) -> Lane:
-        return Lane(self.act, repeats, self.issue_s)
-
-
 def measure_overlap(bench: Bench, work: Act, noise: Act | None) -> Measurement:
     """Seconds of `work` beside `noise`, or alone where there is none.
 
@@ -57,26 +44,27 @@ def measure_overlap(bench: Bench, work: Act, noise: Act | None) -> Measurement:
     Raises:
         RuntimeError: no step ran beside the noise.
     """
-    step = _step(bench, work, _STEP_S)
+    lane, times, step_s = _step(bench, work, _STEP_S)
+    samples, passes = _Samples(), 0
     if noise is None:
-        lane, samples, passes = step.lane(_FEWEST_STEPS), _Samples(), 0
-        for _ in range(_rounds(bench, step, lane.repeats)):
-            samples.alone += _run_alone(bench, lane)
+        for _ in range(_rounds(bench, _FEWEST_STEPS * step_s)):
+            samples.alone += _run_alone(bench, replace(lane, repeats=_FEWEST_STEPS))
         samples.beside = samples.alone
     else:
-        samples, passes = _run_both(bench, step, _step(bench, noise))
+        other, _, noise_s = _step(bench, noise)
+        samples, passes = _run_both(bench, lane, step_s, other, noise_s)
         if bench.slowest(0.0 if samples.beside else 1.0):  # of one rank, so of all: they stay in step
             raise RuntimeError("no step ran beside the noise: the device did one after the other")
-    alone = [s / step.times for s in samples.alone]
+    alone = [s / times for s in samples.alone]
     more = {
         "alone_s": _mean_median(bench, alone),
         "noise_alone_s": _mean_median(bench, samples.noise_alone),
         "noise_beside_s": _mean_median(bench, samples.noise_beside),
         "noise_acts": passes,
-        "acts_per_sample": step.times,
+        "acts_per_sample": times,
         "alone_samples_s": alone,
     }
-    return Measurement(tuple(s / step.times for s in samples.beside), more=more)
+    return Measurement(tuple(s / times for s in samples.beside), more=more)
 
 
 def _mean_median(bench: Bench, samples: Sequence[float]) -> float | None:
@@ -85,41 +73,36 @@ def _mean_median(bench: Bench, samples: Sequence[float]) -> float | None:
     return sum(medians) / len(medians) if medians else None
 
 
-def _step(bench: Bench, act: Act, least_s: float = 0.0) -> _Step:
-    """The act as often in a row as takes at least so long, and about how long that takes."""
+def _step(bench: Bench, act: Act, least_s: float = 0.0) -> tuple[Lane, int, float]:
+    """The act as often in a row as takes at least so long: a lane of it, how often, and seconds on the slowest rank."""
     _, issue_s = warm_up(bench, act)
     one_s = max(bench.slowest(median(_run_alone(bench, Lane(act, _TRIAL, issue_s)))), 1e-7)
     times = _clamp(least_s / one_s, 1, _MOST_STEPS)
-
-    def acts() -> None:
-        for _ in range(times):
-            act()
-
-    return _Step(acts if times > 1 else act, times, times * one_s, times * issue_s)
+    return Lane(repeat(act, times) if times > 1 else act, 1, times * issue_s), times, times * one_s
 
 
 def _clamp(value: float, least: int, most: int) -> int:
     return min(max(math.ceil(value), least), most)
 
 
-def _rounds(bench: Bench, step: _Step, steps: int) -> int:
-    return _clamp(bench.budget_s / (steps * step.seconds), _FEWEST_ROUNDS, _MOST_ROUNDS)
+def _rounds(bench: Bench, round_s: float) -> int:
+    return _clamp(bench.budget_s / round_s, _FEWEST_ROUNDS, _MOST_ROUNDS)
 
 
-def _run_both(bench: Bench, step: _Step, noise: _Step) -> tuple[_Samples, int]:
+def _run_both(bench: Bench, work: Lane, step_s: float, noise: Lane, noise_s: float) -> tuple[_Samples, int]:
     """Samples of several rounds, and how often the noise was done in each round; the same on all ranks.
 
     Where one side slows the other so much that it has no whole act beside it, rounds with more steps follow.
     """
-    fewest = _clamp(_NOISE_PER_STEPS * noise.seconds / step.seconds, _FEWEST_STEPS, _MOST_STEPS)
+    fewest = _clamp(_NOISE_PER_STEPS * noise_s / step_s, _FEWEST_STEPS, _MOST_STEPS)
     for steps in (fewest, _MORE * fewest):
-        passes = _clamp(_OUTLAST * steps * step.seconds / noise.seconds + 2, _TRIAL, _MOST_PASSES)
-        work, other, samples = step.lane(steps), noise.lane(passes), _Samples()
-        for _ in range(_rounds(bench, step, steps)):
+        passes = _clamp(_OUTLAST * steps * step_s / noise_s + 2, _TRIAL, _MOST_PASSES)
+        work, noise, samples = replace(work, repeats=steps), replace(noise, repeats=passes), _Samples()
+        for _ in range(_rounds(bench, steps * step_s)):
             samples.alone += _run_alone(bench, work)
-            samples.noise_alone += _run_alone(bench, replace(other, repeats=_TRIAL))
+            samples.noise_alone += _run_alone(bench, replace(noise, repeats=_TRIAL))
             bench.meet()
-            theirs, ours = bench.device.run_lanes([other, work])
+            theirs, ours = bench.device.run_lanes([noise, work])
             samples.beside += _seconds_within(ours, theirs)
             samples.noise_beside += _seconds_within(theirs, ours)
         if not bench.slowest(0.0 if samples.beside and samples.noise_beside else 1.0):

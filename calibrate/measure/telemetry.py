@@ -75,7 +75,7 @@ class Telemetry:
     def read(self) -> Reading:
         """What it tells now; about 100 microseconds."""
         used = _Utilization()
-        told = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(used))
+        answered = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(used))
         return {
             "at_s": time.monotonic(),
             "sm_hz": self._number("nvmlDeviceGetClockInfo", _SM, scale=1e6),
@@ -84,8 +84,8 @@ class Telemetry:
             "power_limit_w": self._number("nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
             "temperature_c": self._number("nvmlDeviceGetTemperature", _GPU_SENSOR),
             "held_back": self._reasons(),
-            "busy": used.gpu / 100 if told else None,
-            "memory_busy": used.memory / 100 if told else None,
+            "busy": used.gpu / 100 if answered else None,
+            "memory_busy": used.memory / 100 if answered else None,
         }
 
     def _number(self, call: str, *arguments: int, scale: float = 1) -> float | None:

@@ -110,14 +110,14 @@ def on_host(prepare: Prepare, *shape: Any) -> Measure:
     return measure
 
 
-def within(setting: Callable[[], AbstractContextManager[Any]], measure: Measure) -> Measure:
+def measure_in(setting: Callable[[], AbstractContextManager[Any]], measure: Measure) -> Measure:
     """The same measurement inside a context, such as one that makes torch use another kernel."""
 
-    def measure_within(bench: Bench) -> Measurement:
+    def measure_inside(bench: Bench) -> Measurement:
         with setting():
             return measure(bench)
 
-    return measure_within
+    return measure_inside
 
 
 def backward_of(forward: Callable[[], torch.Tensor], inputs: Sequence[torch.Tensor]) -> Act:

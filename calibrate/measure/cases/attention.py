@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..case import Case, Facts
 from ..device import Act
-from ..timing import Bench, Measure, backward_of, cold, within
+from ..timing import Bench, Measure, backward_of, cold, measure_in
 
 
 @dataclass(frozen=True)
@@ -144,4 +144,4 @@ def attention(bench: Bench, direction: str, shape: Shape) -> Act:
 
 def with_backend(backend: str, measure: Measure) -> Measure:
     """By this backend and no other during the whole measurement: choosing it in every call would cost host time."""
-    return within(partial(sdpa_kernel, _SDPA_BACKENDS[backend]), measure) if backend in _SDPA_BACKENDS else measure
+    return measure_in(partial(sdpa_kernel, _SDPA_BACKENDS[backend]), measure) if backend in _SDPA_BACKENDS else measure

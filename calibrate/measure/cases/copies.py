@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def _by_numa(facts: Facts, size: int) -> Iterator[Case]:
         numa = "near" if node == facts.near_numa else "far"
         params = {"bytes": size, "host": "pinned", "numa": numa, "numa_node": node}
         for way in _OTHER_WAY:
-            yield _case(way, params, _on_numa(way, size, node))
+            yield _case(way, params, partial(_on_numa, way=way, size=size, node=node))
 
 
 def _with_others(facts: Facts, size: int) -> Iterator[Case]:
@@ -64,7 +65,7 @@ def _with_others(facts: Facts, size: int) -> Iterator[Case]:
     """
     params = {"bytes": size, "host": "pinned"}
     for way, other in _OTHER_WAY.items():
-        measure, cost_class = _beside_other_way(way, size), f"copy.{way}.bidirectional"
+        measure, cost_class = partial(_beside_other_way, way=way, size=size), f"copy.{way}.bidirectional"
         yield _case(way, {**params, "beside": other}, measure, cost_class, footprint_bytes=4 * size)
     for team in node_teams(facts):
         for way in _OTHER_WAY if team.whole else ("h2d",):
@@ -100,21 +101,15 @@ def _copy_with(bench: Bench, way: str, host: torch.Tensor) -> Checked:
     return _check(bench, host, device) if way == "h2d" else _check(bench, device, host)
 
 
-def _beside_other_way(way: str, size: int) -> Measure:
-    def measure(bench: Bench) -> Measurement:
-        ours, theirs = (_host_copy(bench, one, size) for one in (way, _OTHER_WAY[way]))
-        measured = measure_overlap(bench, ours.act, theirs.act)
-        return replace(measured, wrong=(ours.wrong() or 0) + (theirs.wrong() or 0))
-
-    return measure
+def _beside_other_way(bench: Bench, way: str, size: int) -> Measurement:
+    ours, theirs = (_host_copy(bench, one, size) for one in (way, _OTHER_WAY[way]))
+    measured = measure_overlap(bench, ours.act, theirs.act)
+    return replace(measured, wrong=(ours.wrong() or 0) + (theirs.wrong() or 0))
 
 
-def _on_numa(way: str, size: int, node: int) -> Measure:
-    def measure(bench: Bench) -> Measurement:
-        with numa_memory(bench.device, node, size) as host:
-            return hot(_copy_with, way, host)(bench)
-
-    return measure
+def _on_numa(bench: Bench, way: str, size: int, node: int) -> Measurement:
+    with numa_memory(bench.device, node, size) as host:
+        return hot(_copy_with, way, host)(bench)
 
 
 def _d2d(bench: Bench, size: int) -> Checked:

@@ -21,7 +21,6 @@ _MESSAGE, _SUM = 251, 17  # elements after which patterns repeat
 _LARGEST = 256  # integers up to it are exact in bf16, and all partial sums with them
 _REPEATS = 64  # of a pattern that are written at once
 _PIECE = 1 << 24  # elements compared at once: a mask of all would need half as much memory again
-SEEN = 64  # rows of a kernel's results that are compared with a reference
 
 
 def message(source: int, destination: int = 0) -> list[int]:
@@ -90,11 +89,18 @@ def check_stretches(bench: Bench, act: Act, inputs: Sequence[Stretch], results: 
     return Checked(act, wrong)
 
 
-def check_rows(act: Callable[[], Any], reference: Callable[[], Any]) -> Checked:
-    """The act, and how many elements of its tensor or tensors differ from a reference of the first rows."""
+def check_rows(
+    kernel: Callable[..., Any],
+    reference: Callable[..., Any],
+    rows: Sequence[torch.Tensor],
+    *others: torch.Tensor,
+    seen: int = 64,
+) -> Checked:
+    """A kernel on tensors of many rows and others; the first rows of its results are compared with the reference's."""
+    act = lambda: kernel(*rows, *others)  # noqa: E731
 
     def wrong() -> int:
-        results, expected = act(), reference()
+        results, expected = act(), reference(*(tensor[:seen] for tensor in rows), *others)
         pairs = zip(results, expected, strict=True) if isinstance(expected, tuple) else [(results, expected)]
         return sum(count_differences(result[: len(well)], well) for result, well in pairs)
 

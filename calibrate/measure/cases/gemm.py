@@ -1,7 +1,7 @@
-"""Matrix products: forward, data gradient and weight gradient of linear layers, in bf16, fp16, fp8 and tf32.
+"""GEMMs: forward, data gradient and weight gradient of linear layers, in bf16, fp16, fp8 and tf32.
 
 A case is a weight [n, k] and `m` tokens, its params; its features are the rows, columns and summed dimension of the
-very product: forward y[m,n] = x w^T (NT), dgrad dx[m,k] = dy w (NN), wgrad dw[n,k] = dy^T x (TN).
+GEMM itself: forward y[m,n] = x w^T (NT), dgrad dx[m,k] = dy w (NN), wgrad dw[n,k] = dy^T x (TN).
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ..case import Case, Facts
 from ..device import Act
-from ..timing import Bench, Measure, cold, within
+from ..timing import Bench, Measure, cold, measure_in
 
 # (n, k) of weights in real models, with their tensor-parallel shards
 _WEIGHTS = (
@@ -67,13 +67,13 @@ def _grid(weights: tuple[tuple[int, int], ...], tokens: tuple[int, ...]) -> Iter
 
 def _linear_case(direction: str, weight: _Shape, dtype: str, quick: bool = False, **params: object) -> Case:
     measure = cold(linear, direction, *weight, _TYPES[dtype])
-    measure = within(_tf32, measure) if dtype == "tf32" else measure
+    measure = measure_in(_tf32, measure) if dtype == "tf32" else measure
     return _case(direction, weight, dtype, {"layout": LAYOUTS[direction], **params}, measure, "torch", quick)
 
 
 def _fp8_case(direction: str, weight: _Shape, scale: str, fast: bool, quick: bool) -> Case:
     """All are NT: fp8 GEMMs want both operands contiguous in the summed dimension, which transposes them before."""
-    measure = within(_no_onednn, cold(_scaled_mm, *_gemm_shape(direction, *weight), scale, fast))
+    measure = measure_in(_no_onednn, cold(_scaled_mm, *_gemm_shape(direction, *weight), scale, fast))
     library = f"torch scaled_mm{'_rowwise' if scale == 'row' else ''} {'fast' if fast else 'full'}"
     return _case(
         direction, weight, "fp8", {"layout": "NT", "scale": scale, "fast_accum": fast}, measure, library, quick

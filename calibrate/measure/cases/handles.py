@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..case import Case, Facts
-from ..timing import Bench, Measure, Measurement
+from ..timing import Bench, Measurement
 
 _SIZES = (1 << 25, 1 << 28, 1 << 30)  # above 20 MiB torch's allocator has a segment for each
 _QUICK = 1 << 28
@@ -31,7 +31,7 @@ def cases(facts: Facts) -> Iterator[Case]:
             "handles",
             "ipc_open",
             {"bytes": size, "through": "cuda_ipc" if facts.cuda else "file"},
-            _opening(size),
+            partial(_open_handles, size=size),
             facts.nodes[0][:2],
             "host.ipc_open",
             {"count": 1.0},
@@ -42,20 +42,17 @@ def cases(facts: Facts) -> Iterator[Case]:
         )
 
 
-def _opening(size: int) -> Measure:
-    def measure(bench: Bench) -> Measurement:
-        shares = bench.rank == bench.team[0]
-        handles = CudaHandles(bench) if bench.device.kind == "cuda" else FileHandles()
-        samples, wrong = [], 0
-        for value in range(1, _UNCOUNTED + _COUNTED + 1):
-            handle, _ = gather_results(bench, partial(handles.share, size, value) if shares else None)
-            _, (seconds, byte) = gather_results(bench, None if shares else partial(_open, handles, handle))
-            handles.forget()
-            samples.append(seconds)
-            wrong += byte != value
-        return Measurement(tuple(samples[_UNCOUNTED:]), 0 if shares else wrong)
-
-    return measure
+def _open_handles(bench: Bench, size: int) -> Measurement:
+    shares = bench.rank == bench.team[0]
+    handles = CudaHandles(bench) if bench.device.kind == "cuda" else FileHandles()
+    samples, wrong = [], 0
+    for value in range(1, _UNCOUNTED + _COUNTED + 1):
+        handle, _ = gather_results(bench, partial(handles.share, size, value) if shares else None)
+        _, (seconds, byte) = gather_results(bench, None if shares else partial(_open, handles, handle))
+        handles.forget()
+        samples.append(seconds)
+        wrong += byte != value
+    return Measurement(tuple(samples[_UNCOUNTED:]), 0 if shares else wrong)
 
 
 def _open(handles: "CudaHandles | FileHandles", handle: list[Any]) -> tuple[float, int]:

@@ -89,19 +89,13 @@ def _case(victim: _Victim, noise: _Noise, team: tuple[int, ...]) -> Case:
 # ---- noises
 
 
-def _upload(bench: Bench, size_bytes: int) -> Act:
-    host, into = bench.device.host_memory(size_bytes), bench.empty(size_bytes, dtype=torch.uint8)
-    return lambda: into.copy_(host, non_blocking=True)
-
-
-def _download(bench: Bench, size_bytes: int) -> Act:
-    host, source = bench.device.host_memory(size_bytes), _random_bytes(bench, size_bytes)
-    return lambda: host.copy_(source, non_blocking=True)
-
-
-def _local_copy(bench: Bench, size_bytes: int) -> Act:
-    source, into = _random_bytes(bench, size_bytes), bench.empty(size_bytes, dtype=torch.uint8)
-    return lambda: into.copy_(source)
+def _copy(bench: Bench, size_bytes: int, source: str, target: str) -> Act:
+    """Between `host` and `device`, or on the device."""
+    memory, into = (
+        bench.device.host_memory(size_bytes) if end == "host" else _random_bytes(bench, size_bytes)
+        for end in (source, target)
+    )
+    return lambda: into.copy_(memory, non_blocking=True)
 
 
 def _occupy(bench: Bench, size_bytes: int, programs: int) -> Act:
@@ -124,6 +118,8 @@ def _random_bytes(bench: Bench, size_bytes: int) -> torch.Tensor:
     return torch.randint(0, 256, (size_bytes,), dtype=torch.uint8, device=bench.device.torch_device)
 
 
+_upload, _download = partial(_copy, source="host", target="device"), partial(_copy, source="device", target="host")
+_local_copy = partial(_copy, source="device", target="device")
 _NOISES = (_Noise("none", None), _Noise("h2d", _upload), _Noise("d2h", _download), _Noise("d2d", _local_copy))
 _OCCUPANTS = tuple(
     _Noise(

@@ -31,7 +31,7 @@ from ....kernels import cross_entropy, quantize, rmsnorm, swiglu
 from ..case import Case, Facts
 from ..device import Act
 from ..timing import Bench, Checked, Prepare, backward_of, cold
-from .exact import SEEN, check_rows, kernels_library
+from .exact import check_rows, kernels_library
 
 _BF16, _FP32, _FP8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 
@@ -171,37 +171,34 @@ def _parts(bench: Bench, parameters: int) -> list[torch.Tensor]:
 
 
 def _our_swiglu(bench: Bench, rows: int, width: int) -> Checked:
-    x = bench.rand(rows, 2 * width)
-    return check_rows(lambda: swiglu.swiglu(x), lambda: swiglu.swiglu_reference(x[:SEEN]))
+    return check_rows(swiglu.swiglu, swiglu.swiglu_reference, [bench.rand(rows, 2 * width)])
 
 
 def _our_swiglu_backward(bench: Bench, rows: int, width: int) -> Checked:
-    x, dy = bench.rand(rows, 2 * width), bench.rand(rows, width)
-    reference = lambda: swiglu.swiglu_backward_reference(x[:SEEN], dy[:SEEN])  # noqa: E731
-    return check_rows(lambda: swiglu.swiglu_backward(x, dy), reference)
+    tensors = [bench.rand(rows, 2 * width), bench.rand(rows, width)]
+    return check_rows(swiglu.swiglu_backward, swiglu.swiglu_backward_reference, tensors)
 
 
 def _add_rms_norm(bench: Bench, rows: int, width: int) -> Checked:
-    x, residual, weight = bench.rand(rows, width), bench.rand(rows, width), bench.rand(width)
-    reference = lambda: rmsnorm.add_rmsnorm_reference(x[:SEEN], residual[:SEEN], weight, 1e-6)  # noqa: E731
-    return check_rows(lambda: rmsnorm.add_rmsnorm(x, residual, weight), reference)
+    tensors = [bench.rand(rows, width), bench.rand(rows, width)]
+    return check_rows(rmsnorm.add_rmsnorm, rmsnorm.add_rmsnorm_reference, tensors, bench.rand(width))
 
 
 def _cross_entropy_fused(bench: Bench, tokens: int, words: int) -> Checked:
     """The losses are compared; gradients are of the mean over all rows, which the reference does not see."""
-    logits, labels, into = bench.rand(tokens, words), _labels(bench, tokens, words), bench.empty(tokens, words)
-    reference = lambda: cross_entropy.cross_entropy_reference(logits[:SEEN], labels[:SEEN])[0]  # noqa: E731
-    return check_rows(lambda: cross_entropy.cross_entropy(logits, labels, into)[0], reference)
+    into = bench.empty(tokens, words)
+    losses = lambda logits, labels: cross_entropy.cross_entropy(logits, labels, into)[0]  # noqa: E731
+    reference = lambda logits, labels: cross_entropy.cross_entropy_reference(logits, labels)[0]  # noqa: E731
+    return check_rows(losses, reference, [bench.rand(tokens, words), _labels(bench, tokens, words)])
 
 
 def _quantize_tiles(bench: Bench, rows: int, width: int) -> Checked:
-    x = bench.rand(rows, width)
-    return check_rows(lambda: quantize.quantize_tiles(x), lambda: quantize.quantize_tiles_reference(x[:SEEN]))
+    return check_rows(quantize.quantize_tiles, quantize.quantize_tiles_reference, [bench.rand(rows, width)])
 
 
 def _quantize_by(bench: Bench, rows: int, width: int) -> Checked:
-    x, scale = bench.rand(rows, width), torch.full((), 0.01, device=bench.device.torch_device)
-    return check_rows(lambda: quantize.quantize_by(x, scale), lambda: quantize.quantize_by_reference(x[:SEEN], scale))
+    scale = torch.full((), 0.01, device=bench.device.torch_device)
+    return check_rows(quantize.quantize_by, quantize.quantize_by_reference, [bench.rand(rows, width)], scale)
 
 
 _KERNELS = (

@@ -7,6 +7,7 @@ one rank, and its tokens those that come to it: `ep` and `tp` are 1. Single grou
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate, pairwise, product
 
 import torch
@@ -198,5 +199,5 @@ def _permute(bench: Bench, tokens: int, hidden: int, experts: int, each: int) ->
 def _unpermute(bench: Bench, tokens: int, hidden: int, experts: int, each: int) -> Checked:
     _, places = permute.route(_choices(bench, tokens, experts, each))
     rows, weights = bench.rand(tokens * each, hidden), bench.rand(tokens, each, dtype=torch.float32)
-    reference = lambda: permute.unpermute_reference(rows, places[:_SEEN], weights[:_SEEN])  # noqa: E731
-    return check_rows(lambda: permute.unpermute(rows, places, weights), reference)
+    kernel, reference = (partial(one, rows) for one in (permute.unpermute, permute.unpermute_reference))
+    return check_rows(kernel, reference, [places, weights], seen=_SEEN)

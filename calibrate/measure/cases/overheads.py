@@ -6,6 +6,7 @@ seconds. `count` is how many calls (kernels, nodes, waits) a sample holds.
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from ..case import Case, Facts
-from ..device import Act
+from ..device import Act, repeat
 from ..timing import Bench, Measure, Measurement, cold, hot, on_host
 
 _KERNELS = 500  # fewer than a stream's queue holds (1024)
@@ -39,7 +40,7 @@ def cases(facts: Facts) -> Iterator[Case]:
         yield _case("event_pair", 1, cold(lambda _bench: lambda: None))
         yield _case("stream_wait_event", _CALLS, hot(_ping, _CALLS), waits=_CALLS)
         for size in (1 << 21, 1 << 26, 1 << 30):
-            measure, typical = _allocate_uncached(size), size == 1 << 26
+            measure, typical = partial(_allocate_uncached, size_bytes=size), size == 1 << 26
             yield _case("alloc_uncached", 1, measure, sample=typical, bytes=size, footprint=float(size))
     if facts.ranks > 1:
         two = tuple(rank for node in facts.nodes for rank in node)[:2]
@@ -72,13 +73,7 @@ def _case(
 
 
 def _repeat(bench: Bench, name: str, times: int) -> Act:
-    one = _call(bench, name)
-
-    def burst() -> None:
-        for _ in range(times):
-            one()
-
-    return burst
+    return repeat(_call(bench, name), times)
 
 
 def _call(bench: Bench, name: str) -> Act:
@@ -101,35 +96,30 @@ def _allocate(bench: Bench, size_bytes: int) -> Act:
     return lambda: bench.empty(size_bytes, dtype=torch.uint8)
 
 
-def _allocate_uncached(size_bytes: int) -> Measure:
+def _allocate_uncached(bench: Bench, size_bytes: int) -> Measurement:
     """Memory that the allocator must ask the driver for; `empty_cache_s` is what giving it back took before."""
-
-    def measure(bench: Bench) -> Measurement:
-        samples, emptied = [], []
+    samples, emptied = [], []
+    bench.empty(size_bytes, dtype=torch.uint8)
+    for _ in range(_REPEATS // 5):
+        before = time.perf_counter()
+        torch.cuda.empty_cache()
+        start = time.perf_counter()
         bench.empty(size_bytes, dtype=torch.uint8)
-        for _ in range(_REPEATS // 5):
-            before = time.perf_counter()
-            torch.cuda.empty_cache()
-            start = time.perf_counter()
-            bench.empty(size_bytes, dtype=torch.uint8)
-            samples.append(time.perf_counter() - start)
-            emptied.append(start - before)
-        return Measurement(tuple(samples), more={"empty_cache_s": emptied})
-
-    return measure
+        samples.append(time.perf_counter() - start)
+        emptied.append(start - before)
+    return Measurement(tuple(samples), more={"empty_cache_s": emptied})
 
 
 def _graph(bench: Bench, nodes: int) -> Act:
     """Tiny kernels that depend on each other, in one CUDA graph."""
-    one = _call(bench, "add_in_place")
-    one()  # what is compiled or allocated on first use must not be in a capture
+    kernels = _repeat(bench, "add_in_place", nodes)
+    kernels()  # what is compiled or allocated on first use must not be in a capture
     bench.device.synchronize()
     graph = torch.cuda.CUDAGraph()
     before = torch.cuda.current_stream(bench.device.torch_device)
     try:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog may ask for its events
-            for _ in range(nodes):
-                one()
+            kernels()
     finally:
         torch.cuda.set_stream(before)  # a capture that fails leaves its own
     return lambda: graph.replay()
