@@ -29,6 +29,9 @@ class _Place(NamedTuple):
     node: int
     local: str
 
+    def __str__(self) -> str:
+        return f"n{self.node}.{self.local}"
+
 
 class Cluster:
     """A directed graph of links over named vertices such as `n0.gpu3`, `n0.numa1`, `n0.nic5`, `leaf4` and `spine`.
@@ -40,14 +43,12 @@ class Cluster:
     def __init__(self, nodes: Sequence[Node], fabric: Fabric | None = None):
         self.nodes = tuple(nodes)
         self.fabric = fabric or Fabric("single")
-        cabling = cable(self.fabric, [_nic_rates(node) for node in self.nodes])
-        self._core = Graph(cabling.wires)
+        leaf_of, wires = cable(self.fabric, [_nic_rates(node) for node in self.nodes])
+        self._core = Graph(wires)
         self._islands: dict[int, int] = {}  # those that were asked for
         self._first_gpu = [0, *accumulate(len(n.gpus) for n in self.nodes)]
         self._first_link = [0, *accumulate(len(n.graph.links) for n in self.nodes)]
-        self._outside = [
-            _outside(leaves, switch) for leaves, switch in zip(cabling.leaf_of, _domains(self.nodes), strict=True)
-        ]
+        self._outside = [_outside(leaves, switch) for leaves, switch in zip(leaf_of, _domains(self.nodes), strict=True)]
 
     @classmethod
     def of(cls, device: Device, wires: Iterable[Wire]) -> "Cluster":
@@ -124,15 +125,11 @@ class Cluster:
 
     def gpu(self, gpu: int) -> str:
         """Vertex of a GPU."""
-        return _name(self._gpu(gpu))
+        return str(self._gpu(gpu))
 
     def numa_of(self, gpu: int) -> str:
         """Vertex of the host memory nearest to a GPU."""
-        me = self._gpu(gpu)
-        numa = self.nodes[me.node].numa_of.get(me.local)
-        if numa is None:
-            raise UserError(f"no host memory is attached to {_name(me)}")
-        return _name(_Place(me.node, numa))
+        return str(self._numa(gpu))
 
     def nics_of(self, node: int) -> list[str]:
         """Vertices of a node's NICs."""
@@ -147,12 +144,19 @@ class Cluster:
         me = self._gpu(gpu)
         nics = self.nodes[me.node].nics_of.get(me.local, ())
         if not nics:
-            raise UserError(f"no NIC is attached to {_name(me)}")
-        return tuple(_name(_Place(me.node, nic)) for nic in nics)
+            raise UserError(f"no NIC is attached to {me}")
+        return tuple(f"n{me.node}.{nic}" for nic in nics)
 
     def _gpu(self, gpu: int) -> _Place:
         node = self.node_of(gpu)
         return _Place(node, self.nodes[node].gpus[gpu - self._first_gpu[node]])
+
+    def _numa(self, gpu: int) -> _Place:
+        me = self._gpu(gpu)
+        numa = self.nodes[me.node].numa_of.get(me.local)
+        if numa is None:
+            raise UserError(f"no host memory is attached to {me}")
+        return _Place(me.node, numa)
 
     @cached_property
     def links(self) -> Rows[Link]:
@@ -199,17 +203,20 @@ class Cluster:
     def hbm(self, gpu: int) -> int:
         """Index of the link that stands for a GPU's memory; reads and writes share it."""
         me = self._gpu(gpu)
-        return self._stamp(me.node, self.nodes[me.node].graph.attached_to(me.local, "hbm"), _name(me), "its HBM")[0]
+        own = self.nodes[me.node].graph.attached_to(me.local, "hbm")
+        if own is None:
+            raise UserError(f"no memory is attached to {me}")
+        return self._first_link[me.node] + own
 
     def nic_tx(self, nic: str) -> int:
         """Index of the link that leaves a NIC for the network."""
         me = self._place(nic)
-        return self._local(me, me.local, _port(me.local))[0]
+        return self._route(me, me._replace(local=_port(me.local)))[0]
 
     def nic_rx(self, nic: str) -> int:
         """Index of the link that enters a NIC from the network."""
         me = self._place(nic)
-        return self._local(me, _port(me.local), me.local)[0]
+        return self._route(me._replace(local=_port(me.local)), me)[0]
 
     def leaf_of(self, nic: str) -> str:
         """The leaf switch in which a NIC's cable ends; itself where there is no network."""
@@ -223,35 +230,33 @@ class Cluster:
 
     def h2d_route(self, gpu: int) -> Route:
         """Nearest host memory to GPU: host memory, the socket's port, the GPU's inbound link."""
-        me = self._gpu(gpu)
-        return self._stamp(me.node, self.nodes[me.node].h2d(me.local), "its host memory", _name(me))
+        return self._route(self._numa(gpu), self._gpu(gpu))
 
     def d2h_route(self, gpu: int) -> Route:
         """GPU to its nearest host memory."""
-        me = self._gpu(gpu)
-        return self._stamp(me.node, self.nodes[me.node].d2h(me.local), _name(me), "its host memory")
+        return self._route(self._gpu(gpu), self._numa(gpu))
 
     def nic_in_route(self, gpu: int, nic: str) -> Route:
         """What a NIC delivers to a GPU of its own node without passing host memory (GPUDirect)."""
-        me = self._gpu(gpu)
-        return self._local(me, self._same_node(nic, me), me.local)
+        return self._route(self._beside(nic, gpu), self._gpu(gpu))
 
     def nic_out_route(self, gpu: int, nic: str) -> Route:
         """What a NIC fetches from a GPU of its own node."""
-        me = self._gpu(gpu)
-        return self._local(me, me.local, self._same_node(nic, me))
+        return self._route(self._gpu(gpu), self._beside(nic, gpu))
 
     def route(self, src: str, dst: str) -> Route:
-        """Link indices from one vertex to another: lowest latency, then fewest links.
+        """Link indices from one vertex of a node to another: lowest latency, then fewest links.
 
         Raises:
             UserError: a vertex does not exist, or nothing connects the two.
         """
-        if src in self._network or dst in self._network:
-            found = self.graph.route(self._known(src), self._known(dst))
-        else:
-            found = self._between(self._place(src), self._place(dst))
-        return _required(found, src, dst)
+        return self._route(self._place(src), self._place(dst))
+
+    def _route(self, src: _Place, dst: _Place) -> Route:
+        route = self._between(src, dst)
+        if route is None:
+            raise UserError(f"no route from {src} to {dst}")
+        return route
 
     def _between(self, a: _Place, b: _Place) -> Route | None:
         if a.node == b.node:
@@ -275,12 +280,6 @@ class Cluster:
         near = [nic for nic in node.nics if node.numa_of.get(nic) == place.local]
         return _port(next(iter((*own, *near, *node.nics)), ""))
 
-    def _local(self, me: _Place, src: str, dst: str) -> Route:
-        return self._stamp(me.node, self.nodes[me.node].graph.route(src, dst), f"n{me.node}.{src}", f"n{me.node}.{dst}")
-
-    def _stamp(self, node: int, route: Route | None, src: str, dst: str) -> Route:
-        return _required(self._moved(node, route), src, dst)
-
     def _moved(self, node: int, route: Route | None) -> Route | None:
         first = self._first_link[node]
         return None if route is None else tuple([first + i for i in route])
@@ -294,38 +293,12 @@ class Cluster:
                 return place
         raise UserError(f"no vertex {vertex!r} in this cluster of {self.n_nodes} nodes")
 
-    def _same_node(self, nic: str, me: _Place) -> str:
+    def _beside(self, nic: str, gpu: int) -> _Place:
+        """A NIC in the node of a GPU."""
         place = self._place(nic)
-        if place.node != me.node:
-            raise UserError(f"no route from {nic} to {_name(me)}: they are in different nodes")
-        return place.local
-
-    def _known(self, vertex: str) -> str:
-        return vertex if vertex in self._network else _name(self._place(vertex))
-
-    @cached_property
-    def _network(self) -> frozenset[str]:
-        """Vertices that belong to no single node."""
-        return frozenset(self._core.vertices) | {v for outside in self._outside for v in outside.values()}
-
-    @cached_property
-    def vertices(self) -> tuple[str, ...]:
-        """Every vertex name."""
-        return self.graph.vertices
-
-    @cached_property
-    def graph(self) -> Graph:
-        """The cluster as one plain graph: for names, drawings, and routes that begin or end in the network."""
-        return Graph([*(w for n in range(self.n_nodes) for w in self._stamped(n)), *self._core.wires])
-
-    def _stamped(self, n: int) -> list[Wire]:
-        def name(local: str) -> str:
-            return self._outside[n].get(local, f"n{n}.{local}")
-
-        return [
-            Wire(name(w.src), name(w.dst), w.link._replace(name=f"n{n}.{w.link.name}"))
-            for w in self.nodes[n].graph.wires
-        ]
+        if place.node != self.node_of(gpu):
+            raise UserError(f"no route from {nic} to {self.gpu(gpu)}: they are in different nodes")
+        return place
 
 
 def _columns(links: Sequence[Link]) -> dict[str, NDArray[Any]]:
@@ -334,18 +307,8 @@ def _columns(links: Sequence[Link]) -> dict[str, NDArray[Any]]:
     return dict(zip(Link._fields, (*texts, np.array(rates, float), np.array(latencies, float)), strict=True))
 
 
-def _name(place: _Place) -> str:
-    return f"n{place.node}.{place.local}"
-
-
 def _port(nic: str) -> str:
     return nic.replace("nic", "port")
-
-
-def _required(route: Route | None, src: str, dst: str) -> Route:
-    if route is None:
-        raise UserError(f"no route from {src} to {dst}")
-    return route
 
 
 def _nic_rates(node: Node) -> list[float]:

@@ -12,7 +12,6 @@ from typing import Literal
 from .graph import Wire, oneway
 
 FabricKind = Literal["rail", "leaf", "single"]
-FABRICS: tuple[FabricKind, ...] = ("rail", "leaf", "single")
 
 
 @dataclass(frozen=True)
@@ -37,27 +36,31 @@ class Fabric:
         return max(1, int(self.leaf_radix * self.oversubscription / (1 + self.oversubscription)))
 
 
-@dataclass(frozen=True)
-class Cabling:
-    """Where cables end: per node the leaf of each NIC, and the wires between leaves and spine."""
-
-    leaf_of: tuple[tuple[str, ...], ...]
-    wires: tuple[Wire, ...]
+Leaves = tuple[tuple[str, ...], ...]
+"""Per node, the leaf in which the cable of each NIC ends."""
 
 
-def cable(fabric: Fabric, nic_rates: Sequence[Sequence[float]]) -> Cabling:
-    """Cable nodes together; `nic_rates[node][k]` is NIC k's bytes/s per direction."""
+def cable(fabric: Fabric, nic_rates: Sequence[Sequence[float]]) -> tuple[Leaves, list[Wire]]:
+    """Cable nodes together: where cables end, and the wires between leaves and spine.
+
+    `nic_rates[node][k]` is NIC k's bytes/s per direction.
+    """
     if fabric.kind == "single":
-        return Cabling(tuple(() for _ in nic_rates), ())
-    leaf_of = _leaves(fabric, [len(rates) for rates in nic_rates])
+        return tuple(() for _ in nic_rates), []
+    leaves = _leaves(fabric, [len(rates) for rates in nic_rates])
     load: dict[str, float] = defaultdict(float)
-    for names, rates in zip(leaf_of, nic_rates, strict=True):
-        for leaf, rate in zip(names, rates, strict=True):
+    for names, each in zip(leaves, nic_rates, strict=True):
+        for leaf, rate in zip(names, each, strict=True):
             load[leaf] += rate
-    return Cabling(leaf_of, _uplinks(fabric, load))
+    if len(load) < 2:  # a lone leaf needs no spine
+        return leaves, []
+    rates = {leaf: total / fabric.oversubscription for leaf, total in load.items()}
+    up = [oneway(leaf, "spine", "leaf", rate, fabric.switch_latency_s) for leaf, rate in rates.items()]
+    down = [oneway("spine", leaf, "spine", rate, fabric.switch_latency_s) for leaf, rate in rates.items()]
+    return leaves, up + down
 
 
-def _leaves(fabric: Fabric, nics: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+def _leaves(fabric: Fabric, nics: Sequence[int]) -> Leaves:
     rails = max(nics, default=0)
     if fabric.kind == "rail":
         return tuple(
@@ -65,16 +68,3 @@ def _leaves(fabric: Fabric, nics: Sequence[int]) -> tuple[tuple[str, ...], ...]:
         )
     nodes_per_leaf = max(1, fabric.down_ports // max(1, rails))
     return tuple((f"leaf{node // nodes_per_leaf}",) * n for node, n in enumerate(nics))
-
-
-def _uplinks(fabric: Fabric, load: dict[str, float]) -> tuple[Wire, ...]:
-    """One wide link each way between every leaf and the spine; a lone leaf needs none."""
-    if len(load) < 2:
-        return ()
-    up = [
-        oneway(leaf, "spine", "leaf", x / fabric.oversubscription, fabric.switch_latency_s) for leaf, x in load.items()
-    ]
-    down = [
-        oneway("spine", leaf, "spine", x / fabric.oversubscription, fabric.switch_latency_s) for leaf, x in load.items()
-    ]
-    return (*up, *down)

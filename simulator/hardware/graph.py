@@ -84,15 +84,14 @@ class Graph:
             self._found[src, dst] = self._preferred(src, dst)
         return self._found[src, dst]
 
-    def attached_to(self, vertex: str, kind: str) -> Route | None:
-        """Index of the link of this kind that belongs to the vertex itself, as a route of one."""
-        return next(((i,) for to, i in self.out[vertex] if to == vertex and self.links[i].kind == kind), None)
+    def attached_to(self, vertex: str, kind: str) -> int | None:
+        """Index of the link of this kind that belongs to the vertex itself."""
+        return next((i for to, i in self.out[vertex] if to == vertex and self.links[i].kind == kind), None)
 
     def _preferred(self, src: str, dst: str) -> Route | None:
-        if _GPU.fullmatch(src) and _GPU.fullmatch(dst):
-            nvlink = self._search(src, dst, frozenset(("nvlink",)))
-            return self._search(src, dst, frozenset(KINDS)) if nvlink is None else nvlink
-        return self._search(src, dst, frozenset(KINDS))
+        both_gpus = _GPU.fullmatch(src) and _GPU.fullmatch(dst)
+        nvlink = self._search(src, dst, frozenset(("nvlink",))) if both_gpus else None
+        return self._search(src, dst, frozenset(KINDS)) if nvlink is None else nvlink
 
     def latencies(self, src: str) -> dict[str, float]:
         """Latency, as routes are compared (with `HOP_S` per link), from one vertex to each that it reaches."""

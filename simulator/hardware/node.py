@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from .device import Device
-from .graph import Graph, Route, Wire, attached, duplex, half_duplex, oneway
+from .graph import Graph, Wire, attached, duplex, half_duplex, oneway
 
 NvLinkKind = Literal["switch", "wires", "none"]
 NicAttach = Literal["switch", "socket"]
@@ -114,14 +114,6 @@ class Node:
     def _latencies(self) -> dict[str, dict[str, float]]:
         """From each GPU, NIC and host memory to every vertex that it reaches."""
         return {v: self.graph.latencies(v) for v in (*self.gpus, *self.nics, *self.numas)}
-
-    def h2d(self, gpu: str) -> Route | None:
-        """From the nearest host memory to the GPU."""
-        return self.graph.route(self.numa_of[gpu], gpu) if gpu in self.numa_of else None
-
-    def d2h(self, gpu: str) -> Route | None:
-        """From the GPU to its nearest host memory."""
-        return self.graph.route(gpu, self.numa_of[gpu]) if gpu in self.numa_of else None
 
 
 def build(shape: NodeShape) -> Node:

@@ -134,12 +134,13 @@ def resolved(table: dict[str, object]) -> Resolved:
 
 @cache
 def _ends(machine: Cluster) -> dict[tuple[str, str], float]:
-    """Rate into and out of each vertex over all its wires; device memory is no wire."""
+    """Rate into and out of each vertex of a node over all its wires; device memory is no wire."""
     rates: dict[tuple[str, str], float] = {}
-    for wire in machine.graph.wires:
-        if wire.src != wire.dst:
-            for end in (("in", wire.dst), ("out", wire.src)):
-                rates[end] = rates.get(end, 0.0) + wire.link.bytes_per_s
+    for number, node in enumerate(machine.nodes):
+        for wire in node.graph.wires:
+            if wire.src != wire.dst:
+                for way, end in (("in", f"n{number}.{wire.dst}"), ("out", f"n{number}.{wire.src}")):
+                    rates[way, end] = rates.get((way, end), 0.0) + wire.link.bytes_per_s
     return rates
 
 
