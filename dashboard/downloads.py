@@ -13,7 +13,7 @@ from flask import Flask, Response, request
 
 from ..simulator.base.errors import UserError, unknown
 from ..simulator.scenario import changed, to_toml
-from ..simulator.timeline.table import spans_csv
+from ..simulator.timeline.ranks import spans_csv
 from ..simulator.timeline.trace import trace
 from . import parts
 from .page import Here

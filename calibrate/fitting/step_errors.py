@@ -25,8 +25,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest, read_json
 from ...simulator.costs import PHASES
 from ...simulator.profile import Z90
-from ...simulator.systems.train_step.errors import ROUTED
-from ...simulator.systems.train_step.terms import terms_of
+from ...simulator.systems.train_step.errors import ROUTED, terms_of
 from ...simulator.uncertainty import Fit, Term
 from ...simulator.uncertainty.factors import split_covariance
 from .ledger import NU

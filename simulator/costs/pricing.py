@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
 from ..collectives import ALGORITHMS, Algorithm, Collective, Machines, Networks
+from ..collectives.wires import Route
 from ..hardware import Cluster
 from ..profile import Parameter, Profile
 from ..program import Place, Program
 from .costs import Costs, Floats
-from .routes import Route
 from .sheet import Ops, Prices, Sheet, Term
 
 

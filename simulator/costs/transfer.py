@@ -6,9 +6,9 @@ tensor and slow copies into host memory, by the byte; writes of several pairs at
 
 import numpy as np
 
+from ..collectives.wires import peer_route, write_route
 from .pricing import Pricing
 from .ring import around, rings_of
-from .routes import peer_route, write_route
 from .sheet import Ops, Term
 
 

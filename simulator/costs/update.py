@@ -7,9 +7,9 @@ Every number comes from the profile and the stack. What starts at trainers is in
 
 import numpy as np
 
+from ..collectives.wires import read_route
 from .pricing import Pricing
 from .ring import ring_of, wires_s
-from .routes import read_route
 from .sheet import Ops, Term
 
 

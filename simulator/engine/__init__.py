@@ -1,7 +1,7 @@
 """The engine: a costed Program in, a Timeline out. Nothing outside this folder knows simulated time."""
 
-from .deadlock import DeadlockError
 from .engine import Engine, Process, simulate
 from .sharing import fair_speeds
+from .waiting import DeadlockError
 
 __all__ = ["DeadlockError", "Engine", "Process", "fair_speeds", "simulate"]

@@ -16,11 +16,10 @@ from ..costs import Costs
 from ..program import Copy, Program, with_copies
 from ..timeline import Timeline
 from . import static
-from .deadlock import DeadlockError, describe
 from .disturbance import Disturbance
 from .flows import LATE, At, Flows
 from .pools import Pools
-from .waiting import Waiting
+from .waiting import DeadlockError, Waiting, describe
 
 Process = Callable[["Engine"], Generator[Event, Any, Any]]
 _NEVER = -1.0

@@ -2,8 +2,7 @@
 
 from .chart import chart
 from .memory import Peak, lifetimes, memory, peak_bytes, peaks
-from .ranks import few_ranks, spans_of_ranks
-from .table import spans_csv, write_csv
+from .ranks import few_ranks, spans_csv, spans_of_ranks, write_csv
 from .timeline import Timeline, union_s
 from .trace import trace, write_trace
 

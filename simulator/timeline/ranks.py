@@ -1,16 +1,18 @@
 """A Timeline seen from its ranks: what each of them did, also where one op of a class stands for many ranks.
 
-Questions about a rank's memory are in `memory`, the files and charts made of these rows in `trace`, `table`, `chart`.
+Questions about a rank's memory are in `memory`, traces and charts made of these rows in `trace` and `chart`.
 """
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import UserError
+from ..base.files import write_by_suffix
 from ..program import Program, Ragged
 from .timeline import Timeline
 
@@ -103,3 +105,19 @@ def _role(program: Program, rank: Ints, op: Ints) -> NDArray[np.object_]:
     role = np.where(rank == program.root[op], "src", "dst").astype(object)
     role[~program.of_kind("broadcast")[op]] = ""
     return role
+
+
+def spans_csv(timeline: Timeline, ranks: Sequence[int] | None = None) -> str:
+    """The spans as CSV: of the given ranks, or all of them, by place (a class of ranks that act alike stands once).
+
+    Numbers read back exactly; absent rates and tags are empty.
+    """
+    rows = timeline.spans() if ranks is None else spans_of_ranks(timeline, ranks)
+    tags = list(timeline.program.tags)
+    rows[tags] = rows[tags].astype("Int64").mask(rows[tags] == -1)
+    return rows.to_csv(index=False, lineterminator="\n")
+
+
+def write_csv(timeline: Timeline, path: Path | str, ranks: Sequence[int] | None = None) -> None:
+    """Write the spans to a `.csv` or `.csv.gz` file."""
+    write_by_suffix(path, spans_csv(timeline, ranks).encode())

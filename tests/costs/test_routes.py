@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator import UserError
-from runcast.simulator.costs.routes import between_nics, read_route, write_route
+from runcast.simulator.collectives.wires import between_nics, read_route, write_route
 from runcast.simulator.hardware import Cluster, cluster, cluster_names
 
 DGX = cluster("dgx-h100", 2)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from runcast.simulator.collectives import ring_broadcast
+from runcast.simulator.collectives.wires import read_route
 from runcast.simulator.costs import Costs, cost
-from runcast.simulator.costs.routes import read_route
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster, cluster_names
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile

@@ -5,8 +5,7 @@ from math import log
 import pytest
 from runcast.simulator.predict import simulate
 from runcast.simulator.profile import Z90, load_stack
-from runcast.simulator.systems.train_step.errors import step_errors
-from runcast.simulator.systems.train_step.terms import terms_of
+from runcast.simulator.systems.train_step.errors import step_errors, terms_of
 from runcast.simulator.timeline.insight import critical_path
 from runcast.simulator.uncertainty import of_path, size_error, size_notes
 

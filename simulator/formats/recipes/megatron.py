@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...program.parallel import ParallelDims
-from ...systems.train_step.ignored import no_such_part
-from ...systems.train_step.unfit import undivided
+from ...systems.train_step.checks import no_such_part, undivided
 from .arguments import Arguments, Machine
 from .pipelines import read_pipeline
 from .shapes import Shape, padding, read_shape

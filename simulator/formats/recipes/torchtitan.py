@@ -10,7 +10,7 @@ from typing import Any
 from ...base.errors import did_you_mean
 from ...models import ModelSpec, preset, preset_names
 from ...program.parallel import ParallelDims
-from ...systems.train_step.unfit import undivided
+from ...systems.train_step.checks import undivided
 from .arguments import Arguments, Machine
 
 _SCHEDULES = {

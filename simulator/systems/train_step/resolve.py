@@ -25,14 +25,13 @@ from ...schedules import SCHEDULES, Grid, build
 from ..machines import OnMachines, canonical
 from ..shape import shape_of
 from ..tables import FOR_PEOPLE
-from .ignored import ignored, ignored_on
+from .checks import ignored, ignored_on, unfit, unfit_batch, unfit_run
 from .lower import Again, Coarse, Fragments, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
 from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share
 from .routing import expert_islands, load_of, rank_share, remote_share
 from .scenario import TrainScenario
 from .stages import split_layers
-from .unfit import unfit, unfit_batch, unfit_run
 
 Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}

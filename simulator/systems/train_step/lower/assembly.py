@@ -6,13 +6,12 @@ to its place, lanes and groups, is looked up for all its stamps at once.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
 from ....base.rows import Rows
 from ....program import Access, Buffer, Lane, Place, Program, Ragged
-from .names import OpNames
 from .piece import Ints, Piece, Table, Tables
 
 _COLUMNS = ("kind", "label", "dtype", "bytes")
@@ -254,6 +253,37 @@ class Assembly:
         number = np.arange(2 * len(sizes))
         columns = number // 2, np.zeros_like(number), np.repeat(sizes, 2), number % 2 == 0
         return Rows(Access, dict(zip(Access._fields, columns, strict=True)))
+
+
+class OpNames(Sequence[str]):
+    """`qkv L3 s1 m7`: label, layer, stage and micro-batch, as far as an op has them."""
+
+    def __init__(self, labels: tuple[str, ...], label: Ints, tags: Mapping[str, Ints]):
+        self._labels, self._label = labels, label
+        self._tags = [(letter, tags[tag]) for letter, tag in (("L", "layer"), ("s", "stage"), ("m", "microbatch"))]
+
+    def __len__(self) -> int:
+        return len(self._label)
+
+    @overload
+    def __getitem__(self, op: int) -> str: ...
+    @overload
+    def __getitem__(self, op: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, op: int | slice) -> str | tuple[str, ...]:
+        if isinstance(op, slice):
+            return tuple(self[i] for i in range(*op.indices(len(self))))
+        where = [f"{letter}{column[op]}" for letter, column in self._tags if column[op] >= 0]
+        return " ".join([self._labels[self._label[op]], *where])
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[op] for op in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash((self._labels, len(self)))
 
 
 class _Spread:
