@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dash import ClientsideFunction, Dash, Input, Output, html
+from dash import ClientsideFunction, Dash, Input, Output, State, html
 
 from ..simulator.base.errors import UserError
 from . import parts
@@ -47,6 +47,21 @@ class Page:
         return html.Div(
             [html.Header([html.H1(self.title or self.name), html.P(self.about, className="about")]), *inside]
         )
+
+
+def outputs(page: str, *names: str) -> list[Output]:
+    """Properties that a callback sets: `x.children` is that of the element `page-x`."""
+    return [Output(*f"{page}-{name}".rsplit(".", 1)) for name in names]
+
+
+def inputs(page: str, *names: str) -> list[Input]:
+    """Properties whose changes call a callback."""
+    return [Input(*f"{page}-{name}".rsplit(".", 1)) for name in names]
+
+
+def states(page: str, *names: str) -> list[State]:
+    """Properties that a callback reads besides."""
+    return [State(*f"{page}-{name}".rsplit(".", 1)) for name in names]
 
 
 def keep_in_address(app: Dash, store: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from dash import Dash, Input, Output, dcc, html
+from dash import Dash, dcc, html
 
 from ...simulator.answers.validate import score_samples
 from ...simulator.base.errors import UserError
@@ -18,13 +18,14 @@ from ...simulator.profile.forms import quantity
 from ...simulator.profile.parameters import allowed
 from .. import parts, tables
 from ..library import DEVICE, SOFTWARE, Library
-from ..page import Here, Page, keep_in_address
+from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import choices_of
 from ..tables import column
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+ABOUT = "What each device and software is taken to be, how well that fits measurements, and where numbers are from."
 NAME = "calibration"
 COEFFICIENTS, MODELS, PARAMETERS = (f"{NAME}-{table}" for table in ("coefficients", "models", "parameters"))
 _FIRST = "h100-sxm"
@@ -269,13 +270,8 @@ def connect(app: Dash, here: Here) -> None:
         tables.connect(app, table)
 
     @app.callback(
-        Output(f"{NAME}-drawn", "children"),
-        Output(f"{NAME}-class", "data"),
-        Output(f"{NAME}-class", "value"),
-        Output(f"{NAME}-class", "disabled"),
-        Output(f"{NAME}-query", "data"),
-        Input(f"{NAME}-of", "value"),
-        Input(f"{NAME}-class", "value"),
+        *outputs(NAME, "drawn.children", "class.data", "class.value", "class.disabled", "query.data"),
+        *inputs(NAME, "of.value", "class.value"),
     )
     def show(of: str, cost_class: str | None) -> tuple[Any, ...]:
         kind, _, name = of.partition(" ")
@@ -290,11 +286,4 @@ def connect(app: Dash, here: Here) -> None:
         return drawn, parts.groups(classes(profile)), now.cost_class, False, now.query()
 
 
-PAGE = Page(
-    "/calibration",
-    "Calibration",
-    "profiles and software",
-    "What each device and software is taken to be, how well that fits measurements, and where numbers are from.",
-    layout,
-    connect,
-)
+PAGE = Page("/calibration", "Calibration", "profiles and software", ABOUT, layout, connect)

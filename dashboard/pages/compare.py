@@ -11,13 +11,14 @@ from ...simulator.answers.compare.text import input_rows, inputs_title, metric_r
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from .. import downloads, parts, stated, zooming
-from ..page import Here, Page, keep_in_address
+from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import NAMES, Question, explain_link, from_sides_query, sides_query, value_text
 from ..tables import table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+ABOUT = "Scenarios side by side: what differs in what went in, and what that did to each term of the time."
 BASE = "train-llama3-70b-64xh100"
 KINDS = ("train_step", "weight_update", "rl_cycle")
 FORM = "compare"
@@ -77,10 +78,8 @@ def connect(app: Dash, here: Here) -> None:
     @app.callback(
         Output("compare-count", "data"),
         Output({"side": FORM, "name": ALL}, "hidden"),
-        Output("compare-more", "disabled"),
-        Output("compare-fewer", "disabled"),
-        Input("compare-more", "n_clicks"),
-        Input("compare-fewer", "n_clicks"),
+        *outputs("compare", "more.disabled", "fewer.disabled"),
+        *inputs("compare", "more.n_clicks", "fewer.n_clicks"),
         State("compare-count", "data"),
     )
     def count(more: int | None, fewer: int | None, now: int) -> tuple[Any, ...]:
@@ -89,8 +88,7 @@ def connect(app: Dash, here: Here) -> None:
         return then, [i >= then for i in range(len(NAMES))], then == len(NAMES), then == LEAST
 
     @app.callback(
-        Output("compare-answer", "children"),
-        Output("compare-query", "data"),
+        *outputs("compare", "answer.children", "query.data"),
         stated.faults_of(FORM),
         *stated.inputs(FORM),
         Input("compare-count", "data"),
@@ -232,11 +230,4 @@ def join_rows(tables: Mapping[str, Rows], absent: Callable[[str], tuple[str, ...
     return found
 
 
-PAGE = Page(
-    "/compare",
-    "Compare",
-    "side by side",
-    "Scenarios side by side: what differs in what went in, and what that did to each term of the time.",
-    layout,
-    connect,
-)
+PAGE = Page("/compare", "Compare", "side by side", ABOUT, layout, connect)

@@ -21,13 +21,14 @@ from ...simulator.figures import tornado, waterfall
 from .. import downloads, parts, stated
 from ..answers import Look, explain
 from ..library import Library
-from ..page import Here, Page, keep_in_address
+from ..page import Here, Page, keep_in_address, outputs
 from ..question import Question, compare_link, from_query, pairs_of
 from ..tables import table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+ABOUT = "What bounds a training step or a weight update, what each number is worth, and which changes help most."
 BASE = "train-llama3-70b-64xh100"
 KINDS = ("train_step", "weight_update")
 FORM = "explain"
@@ -112,9 +113,7 @@ def connect(app: Dash, here: Here) -> None:
 
 def _connect_look(app: Dash, here: Here) -> None:
     @app.callback(
-        Output("explain-look", "children"),
-        Output("explain-query", "data"),
-        Output("explain-links", "children"),
+        *outputs("explain", "look.children", "query.data", "links.children"),
         Output("explain-rest", "className"),
         stated.faults_of(FORM),
         *stated.inputs(FORM),
@@ -137,8 +136,7 @@ def _connect_sliders(app: Dash, here: Here) -> None:
     sliders = {"slider": FORM, "knob": ALL}
 
     @app.callback(
-        Output("explain-turned", "children"),
-        Output("explain-factors", "data"),
+        *outputs("explain", "turned.children", "factors.data"),
         Output({"turned": FORM, "knob": ALL}, "children"),
         Input(sliders, "value"),
         State("explain-query", "data"),
@@ -343,11 +341,4 @@ def links(question: Question) -> "Component":
     return html.Div([downloads.links(question), compare])
 
 
-PAGE = Page(
-    "/explain",
-    "Explain",
-    "bounds, sensitivities, what helps",
-    "What bounds a training step or a weight update, what each number is worth, and which changes help most.",
-    layout,
-    connect,
-)
+PAGE = Page("/explain", "Explain", "bounds, sensitivities, what helps", ABOUT, layout, connect)

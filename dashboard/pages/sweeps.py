@@ -19,7 +19,7 @@ from ...simulator.runner import InProcess, Processes
 from .. import parts, sweep_parts, sweep_points, sweep_run, tables
 from ..figures.sweep import axes, cell_text, heat, number_columns, parallel, scatter
 from ..library import Library
-from ..page import Here, Page, keep_in_address
+from ..page import Here, Page, inputs, keep_in_address, outputs, states
 from ..question import choices_of
 from ..sweep_points import MOST_REPORT_BYTES, Table
 from ..sweep_run import Asked
@@ -27,6 +27,7 @@ from ..sweep_run import Asked
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+ABOUT = "Many configurations at once: which are best in two ways, what decides, what does not fit."
 _OPENS = {
     "/training": "Open in Training step",
     "/update": "Open in Weight update",
@@ -131,14 +132,9 @@ def read_upload(contents: str, file: str) -> dict[str, str]:
 
 def _open(app: Dash, opened: Opened) -> None:
     @app.callback(
-        Output("sweeps-body", "children"),
-        Output("sweeps-name", "data"),
-        Output("sweeps-name", "value"),
-        Input("sweeps-name", "value"),
-        Input("sweeps-upload", "contents"),
-        Input("sweeps-done", "data"),
-        State("sweeps-upload", "filename"),
-        State("sweeps-asked", "data"),
+        *outputs("sweeps", "body.children", "name.data", "name.value"),
+        *inputs("sweeps", "name.value", "upload.contents", "done.data"),
+        *states("sweeps", "upload.filename", "asked.data"),
     )
     def show(name: str | None, contents: str | None, done: str | None, file: str | None, asked: Source) -> Any:
         known = list(opened.folders())
@@ -201,9 +197,7 @@ def _draw(app: Dash, opened: Opened) -> None:
     @app.callback(
         Output("sweeps-query", "data"),
         Input({"sweeps": ALL}, "value"),
-        Input("sweeps-lines", "value"),
-        Input("sweeps-number", "data"),
-        Input("sweeps-source", "data"),
+        *inputs("sweeps", "lines.value", "number.data", "source.data"),
     )
     def address(values: list[str], lines: list[str], number: int | None, source: Source | None) -> Any:
         if source is None:
@@ -235,9 +229,7 @@ def _point(app: Dash, opened: Opened) -> None:
 
     @app.callback(
         Output("sweeps-point", "children"),
-        Input("sweeps-number", "data"),
-        Input("sweeps-of", "value"),
-        Input("sweeps-source", "data"),
+        *inputs("sweeps", "number.data", "of.value", "source.data"),
     )
     def tell(number: int | None, base: str | None, source: Source | None) -> Any:
         if number is None or source is None:
@@ -267,8 +259,7 @@ def _start(app: Dash, data: Path | None, home: Path) -> None:
     workers = max(1, min(4, (os.cpu_count() or 1) - 1))  # others keep a core
 
     @app.callback(
-        Output("sweeps-told", "children"),
-        Output("sweeps-done", "data"),
+        *outputs("sweeps", "told.children", "done.data"),
         Input("sweeps-start", "n_clicks"),
         *(State(f"sweeps-{field}", "value") for field in _FIELDS),
         background=True,
@@ -332,10 +323,8 @@ def _show_progress(app: Dash, home: Path) -> None:
         Output("sweeps-bar", "max", allow_duplicate=True),
         Output("sweeps-done", "data", allow_duplicate=True),
         Output("sweeps-wait", "disabled"),
-        Input("sweeps-new", "value"),
-        Input("sweeps-wait", "n_intervals"),
-        State("sweeps-wait", "disabled"),
-        State("sweeps-start", "loading"),
+        *inputs("sweeps", "new.value", "wait.n_intervals"),
+        *states("sweeps", "wait.disabled", "start.loading"),
         prevent_initial_call="initial_duplicate",
     )
     def show(name: str | None, _: Any, idle: bool, started_here: bool | None) -> tuple[Any, ...]:
@@ -351,16 +340,8 @@ def _show_progress(app: Dash, home: Path) -> None:
     app.clientside_callback(
         "(begun_here, idle) => !begun_here && idle",
         Output("sweeps-cancel", "disabled"),
-        Input("sweeps-begun", "data"),
-        Input("sweeps-wait", "disabled"),
+        *inputs("sweeps", "begun.data", "wait.disabled"),
     )
 
 
-PAGE = Page(
-    "/sweeps",
-    "Sweeps",
-    "many at once, Pareto",
-    "Many configurations at once: which are best in two ways, what decides, what does not fit.",
-    layout,
-    connect,
-)
+PAGE = Page("/sweeps", "Sweeps", "many at once, Pareto", ABOUT, layout, connect)

@@ -21,6 +21,7 @@ from ..page import Here, Page
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+ABOUT = "How long a step takes and how sure that is, whether it fits, and where the time of each rank goes."
 GRAPH = "training-pipeline"
 TYPES = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "tf32", "fp32")
 
@@ -112,11 +113,4 @@ def connect(app: Dash, here: Here) -> None:
     zooming.connect(app, here, FORM.base, GRAPH, "training-query", _zoom)
 
 
-PAGE = Page(
-    "/training",
-    "Training step",
-    "time, memory, pipeline",
-    "How long a step takes and how sure that is, whether it fits, and where the time of each rank goes.",
-    layout,
-    connect,
-)
+PAGE = Page("/training", "Training step", "time, memory, pipeline", ABOUT, layout, connect)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update
 
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import Window, gantt
@@ -17,12 +17,13 @@ from ..ask import Form
 from ..buckets import Curve
 from ..fields import Field
 from ..figures.update import bucket_curve, device_memory, held_by_kind, phases
-from ..page import Here, Page
+from ..page import Here, Page, inputs, outputs, states
 from ..question import Question, from_query
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+ABOUT = "How long new weights take into the engines, for how long these stand still, and which bucket is best."
 GANTT = "update-gantt"
 
 
@@ -145,11 +146,9 @@ def _zoom(prediction: AnyPrediction, window_s: Window) -> Any:
 
 def _grow(app: Dash, here: Here) -> None:
     @app.callback(
-        Output("update-curve", "figure"),
-        Output("update-points", "data"),
-        Input("update-next", "data"),
-        State("update-kept", "data"),
-        State("update-query", "data"),
+        *outputs("update", "curve.figure", "points.data"),
+        *inputs("update", "next.data"),
+        *states("update", "kept.data", "query.data"),
     )
     def grow(_: Any, points: Mapping[str, Any] | None, query: str | None) -> Any:
         if query is None:
@@ -168,11 +167,4 @@ def _grow(app: Dash, here: Here) -> None:
     app.clientside_callback(ClientsideFunction("curve", "grow"), Output(points, "id"), Input(points, "data"))
 
 
-PAGE = Page(
-    "/update",
-    "Weight update",
-    "time, pause, buckets",
-    "How long new weights take into the engines, for how long these stand still, and which bucket is best.",
-    layout,
-    connect,
-)
+PAGE = Page("/update", "Weight update", "time, pause, buckets", ABOUT, layout, connect)

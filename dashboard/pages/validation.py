@@ -12,7 +12,7 @@ from ...simulator.figures.theme import digits
 from .. import parts, tables
 from ..figures.validation import coverage_bars, scatter
 from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, Far, Ledgers, scores, scores_by
-from ..page import Here, Page, keep_in_address
+from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import choices_of
 from ..tables import column
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from dash.development.base_component import Component
 
+ABOUT = "Published training steps and weight updates beside predictions: how far off, and how often intervals hold."
 NAME, PATH = "validation", "/validation"
 _EVERY = "all"
 _POLL_MS = 1000
@@ -142,20 +143,9 @@ def connect(app: Dash, _: Here) -> None:
     )
 
     @app.callback(
-        Output(f"{NAME}-numbers", "children"),
-        Output(f"{NAME}-drawn", "children"),
-        Output(f"{NAME}-source", "data"),
-        Output(f"{NAME}-query", "data"),
-        Output(f"{NAME}-wait", "disabled"),
-        Output(f"{NAME}-waiting", "style"),
-        Output(f"{NAME}-far", "children"),
-        Output(f"{NAME}-bar", "value"),
-        Output(f"{NAME}-bar", "max"),
-        Input(f"{NAME}-errors", "value"),
-        Input(f"{NAME}-source", "value"),
-        Input(f"{NAME}-by", "value"),
-        Input(f"{NAME}-wait", "n_intervals"),
-        Input(f"{NAME}-cancel", "n_clicks"),
+        *outputs(NAME, "numbers.children", "drawn.children", "source.data", "query.data", "wait.disabled"),
+        *outputs(NAME, "waiting.style", "far.children", "bar.value", "bar.max"),
+        *inputs(NAME, "errors.value", "source.value", "by.value", "wait.n_intervals", "cancel.n_clicks"),
         State(f"{NAME}-kind", "data"),
     )
     def show(errors: str, source: str, by: str, _: Any, __: Any, kind: str) -> tuple[Any, ...]:
@@ -184,11 +174,4 @@ def _not_simulated(now: Shown, why: Sequence[str] = ()) -> "Component":
     return parts.alert("The weight updates were not simulated", [*why, again], "yellow")
 
 
-PAGE = Page(
-    PATH,
-    "Validation",
-    "predicted beside measured",
-    "Published training steps and weight updates beside predictions: how far off, and how often intervals hold.",
-    layout,
-    connect,
-)
+PAGE = Page(PATH, "Validation", "predicted beside measured", ABOUT, layout, connect)

@@ -5,7 +5,7 @@ Ops carry the tags of their action, or of its forward where a whole pair is one 
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,55 +57,50 @@ def boxes(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
     first and last kernel, busy_s of kernels in between, idle_s since the cell before (or 0), and half: UPPER and LOWER
     for the two actions of an overlapped pair, else WHOLE.
     """
+    ops = _compute_ops(timeline, grid)
+    cells = ops[ops.cell >= 0].groupby("cell").agg({"rank": "first", "start_s": "min", "end_s": "max", "busy_s": "sum"})
+    cells = cells.reset_index().sort_values(["rank", "start_s", "end_s"], ignore_index=True)
+    by_rank = cells.groupby("rank")
+    idle_s = (cells.start_s - by_rank.end_s.shift(fill_value=0.0)).clip(lower=0.0)
+    cells = cells.assign(idle_s=idle_s, place=by_rank.cumcount()).merge(_actions(grid), on="cell")
+    return cells.drop(columns="cell").rename(columns={"place": "cell"})
+
+
+def _actions(grid: Grid) -> "pd.DataFrame":
+    """What is said of the actions of cells: cell, half, stage, chunk, kind, microbatch."""
     import pandas as pd
 
-    found, cells, of = [], list(chain(*grid.rows)), cell_ids(timeline.program, grid)
     mirrored = len({grid.rank_of(0, microbatch) for microbatch in range(grid.microbatches)}) > 1
-    for rank, ops in _compute_ops(timeline):
-        stages, reached = grid.stages_of(rank), 0.0
-        for i, (number, start, end, busy) in enumerate(_cells(timeline, of, ops)):
-            cell = cells[number]
-            for half, action in zip((UPPER, LOWER) if len(cell) > 1 else (WHOLE,), cell, strict=True):
-                chunk = int(grid.rank_of(0, action.microbatch) > 0) if mirrored else stages.index(action.stage)
-                found.append((rank, i, action.stage, chunk, action.kind, action.microbatch, start, end, busy,
-                              max(start - reached, 0.0), half))  # fmt: skip
-            reached = end
-    columns = ["rank", "cell", "stage", "chunk", "kind", "microbatch", "start_s", "end_s", "busy_s", "idle_s", "half"]
-    return pd.DataFrame(found, columns=columns)
+    found = []
+    for number, (rank, cell) in enumerate((rank, cell) for rank, row in enumerate(grid.rows) for cell in row):
+        for half, one in zip((UPPER, LOWER) if len(cell) > 1 else (WHOLE,), cell, strict=True):
+            mirror = int(grid.rank_of(0, one.microbatch) > 0)
+            chunk = mirror if mirrored else grid.stages_of(rank).index(one.stage)
+            found.append((number, half, one.stage, chunk, one.kind, one.microbatch))
+    return pd.DataFrame(found, columns=["cell", "half", "stage", "chunk", "kind", "microbatch"])
 
 
-def endings(timeline: Timeline) -> "pd.DataFrame":
+def endings(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
     """What compute lanes do beside actions (the norm, the optimizer): rank, name, start_s, end_s."""
-    import pandas as pd
-
-    program = timeline.program
-    found = [
-        (rank, program.names[op], timeline.start_s[op], timeline.end_s[op])
-        for rank, ops in _compute_ops(timeline)
-        for op in ops[(program.tags["action"][ops] < 0) & (program.tags["stage"][ops] < 0)].tolist()
-    ]
-    return pd.DataFrame(found, columns=["rank", "name", "start_s", "end_s"])
+    tags, ops = timeline.program.tags, _compute_ops(timeline, grid)
+    own = ops[(tags["action"][ops.op] < 0) & (tags["stage"][ops.op] < 0)]
+    return own.assign(name=[timeline.program.names[op] for op in own.op])[["rank", "name", "start_s", "end_s"]]
 
 
 def waits(timeline: Timeline, grid: Grid, shortest_s: float = 0.0) -> "pd.DataFrame":
     """When actions that have begun wait for something outside of them (the input of a pair's other half, a copy), and
     for longer than `shortest_s` and a twentieth of themselves: rank, start_s, end_s, name of what ended it."""
-    import pandas as pd
-
-    program, of, found = timeline.program, cell_ids(timeline.program, grid), []
-    for rank, ops in _compute_ops(timeline):
-        own = ops[of[ops] >= 0]
-        cell, cause = of[own], timeline.cause[own]
-        start, end = timeline.start_s[own], timeline.end_s[own]
-        length = np.zeros(len(own))
-        for _, rows in _runs(cell):
-            length[rows] = end[rows].max() - start[rows].min()
-        gap = start[1:] - end[:-1]
-        outside = (cause >= 0) & (of[cause] != cell)
-        long = gap > np.maximum(shortest_s, length[1:] / 20)
-        for i in np.flatnonzero((cell[1:] == cell[:-1]) & outside[1:] & long).tolist():
-            found.append((rank, end[i], start[i + 1], program.names[int(cause[i + 1])]))
-    return pd.DataFrame(found, columns=["rank", "start_s", "end_s", "name"])
+    ops = _compute_ops(timeline, grid)
+    own = ops[ops.cell >= 0].reset_index(drop=True)
+    cause = timeline.cause[own.op]
+    outside = (cause >= 0) & (cell_ids(timeline.program, grid)[cause] != own.cell)
+    cells = own.groupby("cell")
+    length_s = cells.end_s.transform("max") - cells.start_s.transform("min")
+    began_s = own.end_s.shift()
+    long = own.start_s - began_s > np.maximum(shortest_s, length_s / 20)
+    rows = (own.cell == own.cell.shift()) & outside & long
+    found = own.assign(start_s=began_s, end_s=own.start_s)[rows]
+    return found.assign(name=[timeline.program.names[op] for op in cause[rows]])[["rank", "start_s", "end_s", "name"]]
 
 
 def few_boxes(
@@ -126,10 +121,8 @@ def few_boxes(
     return few, max(int(size), 1)
 
 
-def traffic(
-    timeline: Timeline, most: int = MOST_SPANS, host: bool = False, window: Window | None = None
-) -> tuple["pd.DataFrame", float]:
-    """When the lanes of TRAFFIC (and the host's) are busy on each rank, and the seconds in which spans are joined (0:
+def traffic(timeline: Timeline, most: int = MOST_SPANS, window: Window | None = None) -> tuple["pd.DataFrame", float]:
+    """When the lanes of TRAFFIC are busy on each rank, and the seconds in which spans are joined (0:
     only those that touch). Columns: rank, lane, start_s, end_s, count.
 
     The length of all spans is the time in which the lanes are busy, however many are joined. With a window, spans in it
@@ -137,10 +130,9 @@ def traffic(
     """
     import pandas as pd
 
-    groups = TRAFFIC | ({"host": lambda lane: lane == "host"} if host else {})
-    parts = [part for name, member in groups.items() for part in _busy(timeline, name, member)]
+    parts = [part for name, member in TRAFFIC.items() for part in _busy(timeline, name, member)]
     spans = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_BUSY)
-    return thin_bars(spans.assign(label=spans.lane), most, window, ("rank", "lane"))
+    return thin_bars(spans.assign(label=spans.lane), most, window, ("rank", "lane"), room=1)
 
 
 def windows(found: "pd.DataFrame", makespan_s: float) -> dict[str, Window]:
@@ -176,29 +168,17 @@ def cell_ids(program: Program, grid: Grid) -> Ints:
     return found
 
 
-def _compute_ops(timeline: Timeline) -> list[tuple[int, Ints]]:
-    """Rank and ops of each compute lane, by rank."""
+def _compute_ops(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
+    """What compute lanes run, by rank and in order: rank, op, cell (-1: of no action), start_s, end_s, busy_s."""
+    import pandas as pd
+
     program = timeline.program
     lanes = sorted((at.place, lane) for lane, at in enumerate(program.lanes) if at.name == COMPUTE)
-    return [(place, program.order[lane]) for place, lane in lanes]
-
-
-def _cells(timeline: Timeline, of: Ints, ops: Ints) -> list[tuple[int, float, float, float]]:
-    """Number, first start, last end and busy seconds of the cells that run on a compute lane, by start."""
-    own = ops[of[ops] >= 0]
-    start, end, found = timeline.start_s[own], timeline.end_s[own], []
-    for first, rows in _runs(of[own]):
-        busy = float((end[rows] - start[rows]).sum())
-        found.append((int(of[own[first]]), float(start[rows].min()), float(end[rows].max()), busy))
-    return sorted(found, key=lambda one: one[1:])
-
-
-def _runs(ids: Ints) -> list[tuple[int, slice]]:
-    """Where equal numbers follow each other: a lane runs its cells one after another."""
-    if not len(ids):
-        return []
-    edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
-    return [(a, slice(a, b)) for a, b in pairwise(edges)]
+    op = np.concatenate([np.empty(0, np.int64), *(program.order[lane] for _, lane in lanes)])
+    rank = np.repeat([place for place, _ in lanes], [len(program.order[lane]) for _, lane in lanes])
+    start, end = timeline.start_s[op], timeline.end_s[op]
+    columns = {"rank": rank, "op": op, "cell": cell_ids(program, grid)[op], "start_s": start, "end_s": end}
+    return pd.DataFrame(columns | {"busy_s": end - start})
 
 
 def _together(found: "pd.DataFrame", size: int) -> "pd.DataFrame":

@@ -18,7 +18,7 @@ SHOWN = 0.03  # of the step: smaller shares have no text
 Seconds = Mapping[str, Sequence[float]]
 
 
-def breakdown(by_rank_s: Seconds, title: str = "Where the time goes", names: Sequence[str] = ()) -> "go.Figure":
+def breakdown(by_rank_s: Seconds, names: Sequence[str] = ()) -> "go.Figure":
     """A bar per pipeline rank, below them their mean, of seconds by phase; the phases of a rank sum to the step."""
     import plotly.graph_objects as go
 
@@ -29,7 +29,7 @@ def breakdown(by_rank_s: Seconds, title: str = "Where the time goes", names: Seq
     labels = [*(names or [f"rank {rank}" for rank in range(ranks)]), *(["mean"] if ranks > 1 else [])]
     figure = go.Figure([_phase(name, _with_mean(used[name]), labels, step_s) for name in ordered])
     subtitle = f"{format_seconds(step_s)} on each rank: computing in blues, waiting in other colours"
-    style(figure, title, subtitle, ROW_PX * max(len(labels), 2), barmode="stack", bargap=0.2)
+    style(figure, "Where the time goes", subtitle, ROW_PX * max(len(labels), 2), barmode="stack", bargap=0.2)
     figure.update_layout(legend_traceorder="normal", margin_l=72, uniformtext={"minsize": 8, "mode": "hide"})
     figure.update_xaxes(range=[0, step_s or 1.0])
     return figure.update_yaxes(**ROWS, autorange="reversed")
@@ -135,7 +135,7 @@ class Moved(NamedTuple):
         return f"{'+' if self.moved_s > 0 else ''}{format_seconds(self.moved_s)}"
 
 
-def difference(terms: Sequence[tuple[str, float]], a_s: float, b_s: float, title: str = "From A to B") -> "go.Figure":
+def difference(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> "go.Figure":
     """Bars of A's total, of each term's difference (B less A, in the order given), and of B's total.
 
     Where the differences are small beside the totals, the axis leaves out what both have; the subtitle says so.
@@ -152,8 +152,8 @@ def difference(terms: Sequence[tuple[str, float]], a_s: float, b_s: float, title
     line = {"color": GRID, "width": 1}
     figure.add_trace(go.Scatter(**links, mode="lines", line=line, hoverinfo="skip", showlegend=False))
     cut = f"; the axis begins at {low:.4g} s, so that differences are seen" if low else ""
-    style(figure, title, f"what each term adds or takes away{cut}", MOVED_PX * len(moves), barmode="overlay")
-    figure.update_layout(margin_l=96)
+    subtitle = f"what each term adds or takes away{cut}"
+    style(figure, "From A to B", subtitle, MOVED_PX * len(moves), barmode="overlay", margin_l=96)
     figure.update_xaxes(range=[low, high])
     return figure.update_yaxes(
         **ROWS, range=[len(moves) - 0.4, -0.6], tickvals=list(range(len(moves))),

@@ -11,7 +11,7 @@ from ..costs.phases import COMPUTE
 from ..timeline import Timeline, chart, few_ranks, spans_of_ranks
 from ..timeline.chart import STEPS, labels, row_names
 from ..timeline.ranks import all_alike
-from .spans import hover, thin_bars
+from .spans import Seconds, hover, thin_bars
 from .theme import DARK_GREY, PHASE, ROWS, band, bars, colours, style
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ KERNELS, EXCHANGES = "kernels", "exchanges"
 Place = tuple[str, int, str]  # of whom, rank, row
 Rows = Mapping[Place, tuple[float, float]]  # centre and height, downwards
 Steps = Mapping[str, tuple[Timeline, Sequence[int] | None]]
-Seconds = tuple[float, float]
 
 
 def gantt(
@@ -48,7 +47,7 @@ def gantt(
     return figure.update_xaxes(range=window_s or [0, timeline.makespan_s or 1.0])
 
 
-def steps_beside(steps: Steps, title: str = "When what ran", window_s: Seconds | None = None) -> "go.Figure":
+def steps_beside(steps: Steps, window_s: Seconds | None = None) -> "go.Figure":
     """Training steps on one time axis, by the phases that all are split into: what is measured has no actions.
 
     `steps` are Timelines by name, each with the ranks to show (None: the first few), those of the first above those of
@@ -63,7 +62,7 @@ def steps_beside(steps: Steps, title: str = "When what ran", window_s: Seconds |
     busy_s = (drawn.end_s - drawn.start_s).groupby(drawn.label).sum().sort_values()
     # a bar is a pixel wide at least, and what takes longest shall not be hidden by that
     colour = {phase: PHASE.get(phase, DARK_GREY) for phase in busy_s.index}
-    figure = _draw(drawn, _rows(drawn, (KERNELS, EXCHANGES)), colour, title, subtitle)
+    figure = _draw(drawn, _rows(drawn, (KERNELS, EXCHANGES)), colour, "When what ran", subtitle)
     figure.for_each_trace(lambda trace: trace.update(legendrank=PHASES.index(trace.name)))
     whole_s = max(timeline.makespan_s for timeline, _ in steps.values())
     return figure.update_xaxes(range=window_s or [0, whole_s])

@@ -124,7 +124,7 @@ def trimmed(found: "pd.DataFrame", window: Window) -> Window:
     return Window(float(begin - margin), float(until + margin))
 
 
-def layer_view(timeline: Timeline, grid: Grid, rank: int, title: str = "Kernels") -> "go.Figure":
+def layer_view(timeline: Timeline, grid: Grid, rank: int) -> "go.Figure":
     """A panel per phase; times count from the start of what it shows."""
     from plotly.subplots import make_subplots
 
@@ -139,10 +139,11 @@ def layer_view(timeline: Timeline, grid: Grid, rank: int, title: str = "Kernels"
         rows=max(len(heights), 1), cols=1, row_heights=heights or None, vertical_spacing=PANEL_GAP_PX / height,
         subplot_titles=[f"{name}: {_says(cells, rank, window)}" for name, window in shown.items()] or None,
     )  # fmt: skip
-    style(figure, title, f"rank {rank}: parts of layers, and the kernels and exchanges that they are made of", height,
-          barmode="overlay", bargap=0, uniformtext={"minsize": 8, "mode": "hide"})  # fmt: skip
-    figure.update_layout(margin_l=110, margin_t=figure.layout.margin.t + HEAD_PX, height=figure.layout.height + HEAD_PX)
-    figure.update_layout(legend_y=1 + (HEAD_PX + 6) / height, legend_traceorder="normal")
+    subtitle = f"rank {rank}: parts of layers, and the kernels and exchanges that they are made of"
+    style(figure, "Kernels", subtitle, height, barmode="overlay", bargap=0, margin_l=110)
+    figure.update_layout(margin_t=figure.layout.margin.t + HEAD_PX, height=figure.layout.height + HEAD_PX)
+    figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"}, legend_traceorder="normal",
+                         legend_y=1 + (HEAD_PX + 6) / height)  # fmt: skip
     figure.update_annotations(x=0, xanchor="left", font_size=13)
     legend: set[str] = set()
     for i, (window, found, own) in enumerate(zip(shown.values(), data, rows, strict=True), start=1):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KIND = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 LANE_NAME = {
     "tp, cp": "TP and CP", "ep": "EP", "sends": "sends to other ranks", "dp": "DP", "offload": "offload",
-    "onload": "onload", "host": "host",
+    "onload": "onload",
 }  # fmt: skip
 ACTION_PX, HALVED_PX, LANE_PX, GAP_PX = 30, 40, 7, 10  # a box, one that is halved, a line, between ranks
 LINE_PX = 17
@@ -40,12 +40,10 @@ def pipeline(
     timeline: Timeline,
     grid: Grid,
     title: str = "Pipeline",
-    window: str = "all",
-    host: bool = False,
     window_s: Window | None = None,
     most_spans: int | None = None,
 ) -> "go.Figure":
-    """The whole step; `window` names the part shown first (see `actions.windows`), buttons show the others.
+    """The whole step, with buttons that show parts of it (see `actions.windows`).
 
     With `window_s` that is what is seen, and there actions are told apart that share a box in the whole.
     """
@@ -54,20 +52,24 @@ def pipeline(
     timeline = actions.of_grid(timeline, grid)
     found = actions.boxes(timeline, grid)
     drawn, cells = actions.few_boxes(found, window=window_s)
-    spans, bin_s = actions.traffic(timeline, most_spans or actions.MOST_SPANS, host, window_s)
-    lanes = [name for name in (*actions.TRAFFIC, "host") if name in set(spans.lane)]
+    spans, bin_s = actions.traffic(timeline, most_spans or actions.MOST_SPANS, window_s)
+    lanes = [name for name in actions.TRAFFIC if name in set(spans.lane)]
     rows = _Rows(grid.ranks, lanes, HALVED_PX if grid.pairs else ACTION_PX)
     parts = actions.windows(found, timeline.makespan_s)
-    shown_s = (window_s or parts["all"]).length_s
-    gaps = actions.waits(timeline, grid, shown_s / 100 if cells > 1 else 0.0)
-    traces = [*_actions(drawn, rows, shown_s), *_others(actions.endings(timeline), gaps, rows), *_traffic(spans, rows)]
+    seen = window_s or parts["all"]
+    gaps = actions.waits(timeline, grid, seen.length_s / 100 if cells > 1 else 0.0)
+    traces = [
+        *_actions(drawn, rows, seen.length_s),
+        *_others(actions.endings(timeline, grid), gaps, rows),
+        *_traffic(spans, rows),
+    ]
     subtitle = _subtitle(found, grid, timeline.makespan_s, cells, bin_s, len(gaps) > 0)
     figure = style(go.Figure(traces), title, subtitle, rows.height, barmode="overlay", bargap=0, margin_l=72)
     figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"})
     figure.layout.margin.t += LINE_PX  # a second line below the title
     figure.layout.height += LINE_PX
     figure.update_layout(updatemenus=[_buttons(parts)] if len(parts) > 1 else [])
-    figure.update_xaxes(range=list(window_s or parts.get(window, parts["all"])))
+    figure.update_xaxes(range=list(seen))
     figure.update_yaxes(
         **ROWS, range=[rows.height, 0], tickvals=[rows.action(rank) for rank in range(grid.ranks)],
         ticktext=[f"rank {rank}" for rank in range(grid.ranks)],

@@ -22,9 +22,7 @@ NEAR, LIFT = 0.85, 0.06  # of the device: peaks whose text would lie on its line
 Floats = NDArray[np.float64]
 
 
-def memory_by_owner(
-    table: "pd.DataFrame", capacity_bytes: float, end_s: float, rank: int, title: str = "Memory"
-) -> "go.Figure":
+def memory_by_owner(table: "pd.DataFrame", capacity_bytes: float, end_s: float, rank: int) -> "go.Figure":
     """Stacked areas of what a pipeline rank holds, the peak marked, against what its device has."""
     import plotly.graph_objects as go
 
@@ -37,13 +35,11 @@ def memory_by_owner(
     )
     peak_bytes, at_s = _peak(table)
     peak = f"peak {format_bytes(peak_bytes)} at {format_seconds(at_s)} of {format_bytes(capacity_bytes)}"
-    style(figure, f"{title} by owner", f"pipeline rank {rank}, which holds most: {peak}", PLOT_PX)
+    style(figure, "Memory by owner", f"pipeline rank {rank}, which holds most: {peak}", PLOT_PX)
     return _with_limits(figure, at_s, peak_bytes, capacity_bytes, end_s)
 
 
-def memory_by_rank(
-    tables: "Mapping[int, pd.DataFrame]", capacity_bytes: float, end_s: float, title: str = "Memory"
-) -> "go.Figure":
+def memory_by_rank(tables: "Mapping[int, pd.DataFrame]", capacity_bytes: float, end_s: float) -> "go.Figure":
     """The total of every pipeline rank as a line, the highest peak marked, against what a device has."""
     import plotly.graph_objects as go
 
@@ -60,7 +56,7 @@ def memory_by_rank(
     over = sum(size > capacity_bytes for size in sizes)
     fits = f"{over} of {len(peaks)} do not fit" if over else "all fit"
     between = f"peaks from {format_bytes(min(sizes))} to {format_bytes(peak_bytes)} of {format_bytes(capacity_bytes)}"
-    style(figure, f"{title} of all pipeline ranks", f"{between}: {fits}", PLOT_PX)
+    style(figure, "Memory of all pipeline ranks", f"{between}: {fits}", PLOT_PX)
     return _with_limits(figure, at_s, peak_bytes, capacity_bytes, end_s)
 
 

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
     Thinner = Callable[[pd.DataFrame, float], Iterable[tuple[pd.DataFrame, float]]]
 
-MOST_BARS = 8000
+MOST_BARS = 5000
 BINS = [4096 >> i for i in range(10)]
 """Into how many bins the width of a chart is cut, from some pixels each to a few in all."""
+Seconds = tuple[float, float]
 
 
 class Window(NamedTuple):
@@ -29,39 +30,36 @@ class Window(NamedTuple):
 
 
 def thin(
-    spans: "pd.DataFrame", most: int, whole_s: float, thinner: "Thinner", window: tuple[float, float] | None = None
+    spans: "pd.DataFrame", most: int, whole_s: float, thinner: "Thinner", window: Seconds | None = None, room: int = 1
 ) -> tuple["pd.DataFrame", float]:
-    """Spans of which at most `most` are left where that can be, and how coarse they are then (0: all are left).
+    """Spans, fewer of them where there are more than `most`, and how coarse they are then (0: all are left).
 
     `thinner` takes spans and how many seconds are as wide as the chart, and yields fewer and fewer, each time with how
-    coarse they are. With a window, spans in it are thinned for its width, and the others for that of the whole; the
-    number is that of the window.
+    coarse they are; the first are taken that are at most `room` times `most`. With a window, spans in it are thinned
+    for its width, and the others for that of the whole; the number is that of the window.
     """
-    if window is None or len(spans) <= most:
-        return _first_few(spans, most, whole_s, thinner)
+    if len(spans) <= most:
+        return spans, 0.0
+    if window is None:
+        for found in thinner(spans, whole_s):
+            if len(found[0]) <= room * most:
+                break
+        return found
     import pandas as pd
 
     begin_s, end_s = window
     seen = (spans.end_s > begin_s) & (spans.start_s < end_s)
-    near, coarse = _first_few(spans[seen], most, end_s - begin_s, thinner)
-    far, _ = _first_few(spans[~seen], most, whole_s, thinner)
+    near, coarse = thin(spans[seen], most, end_s - begin_s, thinner, room=room)
+    far, _ = thin(spans[~seen], most, whole_s, thinner, room=room)
     return pd.concat([near, far], ignore_index=True), coarse
-
-
-def _first_few(spans: "pd.DataFrame", most: int, shown_s: float, thinner: "Thinner") -> tuple["pd.DataFrame", float]:
-    found = spans, 0.0
-    if len(spans) > most:
-        for found in thinner(spans, shown_s):
-            if len(found[0]) <= most:
-                break
-    return found
 
 
 def thin_bars(
     spans: "pd.DataFrame",
     most: int = MOST_BARS,
-    window: tuple[float, float] | None = None,
+    window: Seconds | None = None,
     where: Sequence[str] = ("rank", "row"),
+    room: int = 3,
 ) -> tuple["pd.DataFrame", float]:
     """Bars for the rows of a chart, which `where` tells apart, with a `count` of spans; and the duration in seconds
     below which spans share one (0: none do).
@@ -75,7 +73,7 @@ def thin_bars(
     def binned(some: "pd.DataFrame", shown_s: float) -> Iterator[tuple["pd.DataFrame", float]]:
         return ((_binned(some, shown_s / bins, [*where, "bin"]), shown_s / bins) for bins in BINS)
 
-    return thin(spans, most, spans.end_s.max(), binned, window)
+    return thin(spans, most, spans.end_s.max(), binned, window, room)
 
 
 _SUMS = {"start_s": "min", "length_s": "sum", "count": "sum", "bytes": "sum", "queued_s": "max"}

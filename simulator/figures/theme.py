@@ -59,7 +59,6 @@ LANE = {
     "dp": PHASE["dp"],
     "offload": PHASE["offload"],
     "onload": TEAL,
-    "host": PHASE["host"],
 }
 TITLE_PX, LEGEND_PX, BOTTOM_PX = 78, 42, 56  # a legend has two rows where a page is narrow
 ROWS: dict[str, Any] = {"showgrid": False, "zeroline": False, "fixedrange": True, "ticklabelstandoff": 6}

@@ -96,7 +96,7 @@ def test_pairs_are_halves_of_one_box_with_both_numbers() -> None:
 
 
 def test_what_ends_a_step_is_a_box_of_its_own() -> None:
-    ends = endings(run(TINY))
+    ends = endings(run(TINY), TINY)
     assert [tuple(row) for row in ends.itertuples(index=False)] == [
         (0, "optimizer", 9.0, 9.5), (1, "optimizer", 7.0, 7.5)
     ]  # fmt: skip
@@ -190,9 +190,8 @@ def test_windows_follow_each_other(paired: TrainPrediction) -> None:
     assert list(found) == ["all", "warm-up", "steady", "cool-down"]
     assert found["warm-up"].start_s == 0.0
     assert found["cool-down"].end_s == found["all"].end_s == paired.timeline.makespan_s
-    assert list(pipeline(paired.timeline, paired.resolved.plan.grid, window="steady").layout.xaxis.range) == list(
-        found["steady"]
-    )
+    (buttons,) = pipeline(paired.timeline, paired.resolved.plan.grid).layout.updatemenus
+    assert [tuple(one.args[0]["xaxis.range"]) for one in buttons.buttons] == list(found.values())
 
 
 def test_waits_inside_actions_lie_in_them_and_have_a_cause(paired: TrainPrediction) -> None:
