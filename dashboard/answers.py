@@ -94,7 +94,7 @@ class Answers:
             memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
             key = given.name, given.notes, resolved.hash  # what equal predictions may be told with
-            return self._kept.get(key, lambda: predicted(resolved), _ops)
+            return self._kept.get(key, lambda: predicted(resolved), _size)
 
     def look(self, question: Question) -> Look:
         """A question simulated to be explained, kept likewise; its numbers can be turned again and again.
@@ -139,7 +139,7 @@ def _look(case: Case) -> Look:
     return Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
 
 
-def _ops(prediction: AnyPrediction) -> int:
+def _size(prediction: AnyPrediction) -> int:
     """How large a prediction is."""
     update = prediction.update if isinstance(prediction, CyclePrediction) else None
     return len(prediction.timeline.end_s) + (len(update.timeline.end_s) if update is not None else 0)

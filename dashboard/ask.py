@@ -15,7 +15,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update, set
 from ..simulator.base.errors import UserError
 from ..simulator.predict import AnyPrediction
 from ..simulator.scenario import changed, value_at
-from . import downloads, fields, parts
+from . import downloads, fields, parts, zoom
 from .fields import Field
 from .page import Here, keep_in_address, open_with
 from .question import Question, compare_link, explain_link, from_query
@@ -30,11 +30,15 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Form:
-    """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first."""
+    """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first.
+
+    `graph` is the id of the timeline among the figures, which a zoom draws anew.
+    """
 
     name: str
     kind: str
     base: str
+    graph: str
     groups: Mapping[str, Sequence[Field]]
 
     @property
@@ -69,6 +73,7 @@ class Form:
             [
                 html.Form([base, *groups], className="form", **{"aria-label": "Scenario"}),
                 html.Div([_dimmed_while_loading(numbers), _dimmed_while_loading(figures)]),
+                zoom.store(self.graph),
                 dcc.Store(id=f"{self.name}-query"),
                 dcc.Store(id=f"{self.name}-asked", data=dict(question.changes)),
                 dcc.Store(id=f"{self.name}-followed", data=self._followed(here, question, shown)),
@@ -86,6 +91,7 @@ class Form:
         fields.connect_sizes(app, self.name)
         self._hide(app)
         open_with(app, f"{self.name}-base")
+        zoom.connect(app, here, self.base, self.graph, f"{self.name}-query")
 
         @app.callback(
             Output(f"{self.name}-numbers", "children"),

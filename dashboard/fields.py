@@ -180,13 +180,13 @@ def read_pasted(text: str, key: str) -> dict[str, Any]:
         raise UserError(f"form: {key}: is not JSON: {str(error)[:100]}") from None
     if not isinstance(table, dict):
         raise UserError(fault("form", key, table, "expected a JSON object: {...}"))
-    return read_keys(_said(table), f"form: {key}")
+    return read_keys(_without_none(table), f"form: {key}")
 
 
-def _said(value: Any) -> Any:
+def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _said(item) for key, item in value.items() if item is not None}
-    return [_said(item) for item in value if item is not None] if isinstance(value, list) else value
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value if item is not None] if isinstance(value, list) else value
 
 
 def _no_number(word: str) -> NoReturn:

@@ -39,19 +39,16 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
 }
 """Columns by which rows are told apart, and what they are."""
 
-COLUMNS = ("id", "source", "gpu", "gpus", "model", "stack", "measured_s", "predicted_s", "error", "inside", "known")
-"""Of all rows; those of `FAMILIES` are there besides."""
-
 
 @dataclass(frozen=True)
-class Far:
+class Progress:
     """How far a ledger is that is being simulated: rows that are done, of how many (0: not known yet)."""
 
     done: int = 0
     total: int = 0
 
 
-class Simulating:
+class LedgerProcess:
     """The ledger of weight updates while another process makes it, behind whoever looks now."""
 
     def __init__(self) -> None:
@@ -60,9 +57,9 @@ class Simulating:
         self._process = spawn.Process(target=_simulate, args=(told,), daemon=True)
         self._process.start()
         told.close()
-        self._latest: Far | UpdateLedger = Far()
+        self._latest: Progress | UpdateLedger = Progress()
 
-    def latest(self) -> Far | UpdateLedger:
+    def latest(self) -> Progress | UpdateLedger:
         """What was heard last: the ledger itself in the end.
 
         Raises:
@@ -80,16 +77,16 @@ class Simulating:
 
 def _simulate(tell: Connection) -> None:
     os.nice(10)
-    tell.send(read_ledger(runner=InProcess(), watch=lambda done, total: tell.send(Far(done, total))))
+    tell.send(read_ledger(runner=InProcess(), watch=lambda done, total: tell.send(Progress(done, total))))
 
 
 @dataclass
 class Ledgers:
     """Both ledgers, each made when it is first asked for; threads share them."""
 
-    simulating: Callable[[], Simulating] = Simulating
+    simulating: Callable[[], LedgerProcess] = LedgerProcess
     _reading: Lock = field(default_factory=Lock)
-    _updates: Simulating | None = None
+    _updates: LedgerProcess | None = None
 
     @cached_property
     def _steps(self) -> StepLedger:
@@ -104,7 +101,7 @@ class Ledgers:
         told = [known_reason(row, words) for row in rows[["id", *STEP_FAMILIES]].to_dict("records")]
         return pd.Series(told, rows.index)
 
-    def rows(self, kind: str, column: str) -> "pd.DataFrame | Far":
+    def rows(self, kind: str, column: str) -> "pd.DataFrame | Progress":
         """The rows of a ledger with the errors of a column, worst first; how far it is while it is being simulated.
 
         Raises:
@@ -112,14 +109,14 @@ class Ledgers:
         """
         with self._reading:
             if kind == STEPS:
-                return worst_first(step_rows(self._steps.scored, column).assign(known=self._known))
+                return _sorted(step_rows(self._steps.scored, column).assign(known=self._known))
             self._updates = self._updates or self.simulating()
             try:
                 ledger = self._updates.latest()
             except (EOFError, OSError):
                 self._end(self._updates)
                 raise UserError("weight updates: their simulation ended before it was done") from None
-        return ledger if isinstance(ledger, Far) else worst_first(update_rows(ledger, column))
+        return ledger if isinstance(ledger, Progress) else _sorted(update_rows(ledger, column))
 
     def stop(self) -> None:
         """Nobody waits for the simulation any more; whoever asks again starts it anew."""
@@ -131,7 +128,7 @@ class Ledgers:
                     return
             self._end(self._updates)
 
-    def _end(self, simulating: Simulating) -> None:
+    def _end(self, simulating: LedgerProcess) -> None:
         simulating.stop()
         self._updates = None
 
@@ -144,13 +141,16 @@ def step_rows(scored: "pd.DataFrame", column: str) -> "pd.DataFrame":
 
 
 def update_rows(ledger: UpdateLedger, column: str) -> "pd.DataFrame":
-    """Weight updates, the same; what the interval would have been with rows left out is not known."""
+    """Weight updates, the same, with devices as the file names them.
+
+    What the interval would have been with rows left out is not known.
+    """
     rows = ledger.table[ledger.table[column].notna()]
     known = rows["seconds"].between(rows["interval_low_s"], rows["interval_high_s"]).astype(object)
     return rows.assign(
         id="line " + rows["line"].astype(str),
         source=rows["system"],
-        gpu=rows["line"].map(gpus_by_line(ledger)),
+        gpu=rows["line"].map(read_table(ledger.path).set_index("line")["gpu"]),
         measured_s=rows["seconds"],
         predicted_s=rows["seconds"] * (1 + rows[column]),
         error=rows[column],
@@ -159,14 +159,8 @@ def update_rows(ledger: UpdateLedger, column: str) -> "pd.DataFrame":
     )
 
 
-def gpus_by_line(ledger: UpdateLedger) -> dict[int, str]:
-    """The device that each line of the file names."""
-    table = read_table(ledger.path)
-    return dict(zip(table["line"], table["gpu"], strict=True))
-
-
-def worst_first(rows: "pd.DataFrame") -> "pd.DataFrame":
-    """By absolute error."""
+def _sorted(rows: "pd.DataFrame") -> "pd.DataFrame":
+    """By absolute error, the worst first."""
     return rows.loc[rows["error"].abs().sort_values(ascending=False, kind="stable").index]
 
 

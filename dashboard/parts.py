@@ -72,21 +72,21 @@ def interval(low_s: float, high_s: float) -> str:
     return f"90 %: {format_seconds(low_s)} to {format_seconds(high_s)}"
 
 
-def headed(caption: str, level: int = 2) -> "Component":
+def heading(caption: str, level: int = 2) -> "Component":
     """The heading of a section with a figure, and buttons that save this one (assets/saves.js)."""
     buttons = [
         dmc.Button(kind, size="xs", variant="default",
                    **{"data-save": kind.lower(), "data-name": caption, "aria-label": f"{caption} as {kind}"})
         for kind in ("PNG", "SVG")
     ]  # fmt: skip
-    heading = (html.H2 if level == 2 else html.H3)(caption)
-    return html.Div([heading, html.Div(buttons, className="saves")], className="headed")
+    title = (html.H2 if level == 2 else html.H3)(caption)
+    return html.Div([title, html.Div(buttons, className="saves")], className="headed")
 
 
 def figure(caption: str, drawn: Any, *, around: str = "wide", level: int = 2, **graph: Any) -> "Component":
     """A plotly figure below its heading; `graph` are further properties of the Graph."""
     inside = html.Div(dcc.Graph(figure=drawn, config=CONFIG, **graph), className=around)
-    return html.Section([headed(caption, level), inside])
+    return html.Section([heading(caption, level), inside])
 
 
 def figures(drawn: Mapping[str, Any]) -> "list[Component]":

@@ -137,7 +137,7 @@ def draw(
     if table.total > len(frame):
         notes.append(f"Shown are the first {len(frame):,} of {table.total:,} points; report.csv has all.")
     if blank := int((frame["status"] == "infeasible").sum()):
-        notes.append(f"{blank:,} points were refused and have no values; the grid says why.")
+        notes.append(f"Points that were refused: {blank:,}. They have no values; the grid says why.")
     switch = dmc.Switch(id="sweeps-all", label="Points that cannot be run", checked=True)
     shown = list(dict.fromkeys([*axes(frame), *number_columns(frame)]))
     pick = dmc.MultiSelect(id="sweeps-lines", label="Columns", data=shown, value=list(lines), searchable=True,
@@ -164,7 +164,7 @@ def _section(
         for choice in choices
     ]
     figure = html.Div(dcc.Graph(id=graph, config=parts.CONFIG), className="wide")
-    return html.Section([parts.headed(caption), html.Div([*selects, *more], className="columns"), figure])
+    return html.Section([parts.heading(caption), html.Div([*selects, *more], className="columns"), figure])
 
 
 def grid(frame: "Any") -> "Component":

@@ -131,7 +131,7 @@ def origin(folder: Path) -> Sweep | None:
 
 
 @dataclass(frozen=True)
-class OpenedPoint:
+class LinkedPoint:
     """A point as a question, and where that is answered: a page, or `SCENARIO` where no page shows its kind.
 
     `same` says whether it is the very scenario of the report (None: it never was one).
@@ -142,7 +142,7 @@ class OpenedPoint:
     same: bool | None
 
 
-def open_point(here: Here, table: Table, number: int, base: str | None, sweep: Sweep | None) -> OpenedPoint:
+def open_point(here: Here, table: Table, number: int, base: str | None, sweep: Sweep | None) -> LinkedPoint:
     """The question that a point asks: a scenario of the library, the sweep's own if `base` is None, and changes.
 
     Raises:
@@ -157,7 +157,7 @@ def open_point(here: Here, table: Table, number: int, base: str | None, sweep: S
     else:
         raise UserError("choose the scenario that the points change: the report does not name it")
     kind = here.library.scenario(question.base)[0].get("kind", "weight_update")
-    return OpenedPoint(question, PAGES.get(kind, SCENARIO), _same(here, question, row))
+    return LinkedPoint(question, PAGES.get(kind, SCENARIO), _same(here, question, row))
 
 
 def _changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | None) -> tuple[Changes, ...]:

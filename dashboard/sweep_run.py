@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 
 
 @dataclass(frozen=True)
-class Asked:
+class SweepRequest:
     """A sweep to start: a shipped one by name, or (`shipped` empty) axes over a scenario of the library.
 
     `axes` are pairs of a key and its values as they were typed: `2, 4, 8`. `name` is that of the folder.
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Progressed:
+class SweepState:
     """How far a sweep is: how many of its points are done, and whether a process is at work on the others."""
 
     done: int
@@ -84,7 +84,7 @@ def folder_of(home: Path, name: str) -> Path:
     return home / name
 
 
-def progress_of(home: Path, name: str) -> Progressed | None:
+def progress_of(home: Path, name: str) -> SweepState | None:
     """How far the sweep of this name is; None where there is none."""
     folder = home / name
     if not _NAME.fullmatch(name) or not (folder / "state.sqlite").is_file():
@@ -95,7 +95,7 @@ def progress_of(home: Path, name: str) -> Progressed | None:
             (done,) = database.execute("SELECT count(*) FROM points").fetchone()
     except (sqlite3.Error, TypeError):  # it is being made, or is another program's
         return None
-    return Progressed(done, int(total), _at_work(folder))
+    return SweepState(done, int(total), _at_work(folder))
 
 
 def open_state(folder: Path) -> "closing[sqlite3.Connection]":
@@ -120,7 +120,7 @@ def _at_work(folder: Path) -> bool:
         return False
 
 
-def run(library: Library, home: Path, asked: Asked, runner: Runner, watch: Callable[[Progress], None]) -> Swept:
+def run(library: Library, home: Path, asked: SweepRequest, runner: Runner, watch: Callable[[Progress], None]) -> Swept:
     """Run a sweep in its folder, or what is not done yet of it, until it is done or `stop` is called for it.
 
     It can be stopped from when `watch` is first called.
@@ -162,7 +162,7 @@ def stop(home: Path, name: str) -> None:
         (folder / STOP).touch()
 
 
-def _own(library: Library, folder: Path, asked: Asked) -> Sweep:
+def _own(library: Library, folder: Path, asked: SweepRequest) -> Sweep:
     """The sweep of typed axes, written to its folder so that a command can run it again.
 
     The file is left there only if it is a sweep, or was there before.

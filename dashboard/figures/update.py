@@ -77,7 +77,7 @@ def _subtitle(curve: Curve) -> str:
 MOST_BARS = 8
 
 
-class Held(NamedTuple):
+class DeviceKind(NamedTuple):
     """Devices that hold the same at their peak: how many, the first of them, bytes by owner."""
 
     first: int
@@ -95,7 +95,7 @@ class Held(NamedTuple):
         return f"device {self.first}" + (f" and {self.devices - 1} like it" if self.devices > 1 else "")
 
 
-def held_by_kind(prediction: Prediction) -> list[Held]:
+def kinds_of_device(prediction: Prediction) -> list[DeviceKind]:
     """Kinds of device, the fullest first; weights that stay are on those that receive."""
     resolved = prediction.resolved
     engine, weights = resolved.engine_bytes, resolved.resident_bytes
@@ -105,11 +105,11 @@ def held_by_kind(prediction: Prediction) -> list[Held]:
     for peak in peaks(prediction.timeline):
         static = tuple((name, size) for name, size in stays.items() if size and peak.rank in engines)
         alike.setdefault((*static, *peak.held), []).append(peak.rank)
-    kinds = [Held(ranks[0], len(ranks), dict(owners)) for owners, ranks in alike.items()]
+    kinds = [DeviceKind(ranks[0], len(ranks), dict(owners)) for owners, ranks in alike.items()]
     return sorted(kinds, key=lambda kind: -kind.bytes)
 
 
-def device_memory(kinds: Sequence[Held], memory_bytes: float) -> "go.Figure":
+def device_memory(kinds: Sequence[DeviceKind], memory_bytes: float) -> "go.Figure":
     """A bar per kind of device, stacked by owner, and a line where its memory ends; of many kinds the fullest."""
     import plotly.graph_objects as go
 

@@ -3,6 +3,8 @@
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...simulator.base.units import format_seconds
 from ...simulator.figures.profile import Axis, ticks_of
 from ...simulator.figures.theme import BLUE, GREY, GRID, PALETTE, RED, ROWS, bars, digits, plain, style
@@ -25,49 +27,35 @@ def scatter(rows: "pd.DataFrame", family: str) -> "go.Figure":
     """
     import plotly.graph_objects as go
 
+    figure = go.Figure()
+    seconds = rows[["measured_s", "predicted_s"]].to_numpy(float)
+    ends = np.array([seconds.min(), seconds.max()])
+    for off in OFF:
+        edge = {"x": [*ends, *ends[::-1]], "y": [*(ends * (1 - off)), *(ends[::-1] * (1 + off))]}
+        figure.add_scatter(**edge, fill="toself", fillcolor=GRID, mode="none", name=f"±{off:.0%}", hoverinfo="skip")
+    line = {"color": GREY, "width": 1.2}
+    figure.add_scatter(x=ends, y=ends, mode="lines", line=line, name="equal", hoverinfo="skip")
     names = rows.groupby(family).size().sort_values(ascending=False, kind="stable").index
     looks = cycle({"color": colour, "symbol": symbol} for symbol in _SYMBOLS for colour in PALETTE)
-    points = [_points(rows[rows[family] == name], str(name), look) for name, look in zip(names, looks, strict=False)]
-    figure = go.Figure([*_guides(rows), *points])
+    for name, look in zip(names, looks, strict=False):
+        own = rows[rows[family] == name]
+        figure.add_scatter(
+            x=digits(own["measured_s"]), y=digits(own["predicted_s"]), mode="markers",
+            name=f"{plain(str(name))} ({len(own):,})", marker={"size": 6, "opacity": 0.7, **look},
+            hovertext=[_hover(row) for row in own.to_dict("records")], hoverinfo="text",
+        )  # fmt: skip
     style(figure, "", "", PLOT_PX)
     figure.update_xaxes(**ticks_of(Axis("measured", "s"), rows["measured_s"]), gridcolor=GRID)
     figure.update_yaxes(**ticks_of(Axis("predicted", "s"), rows["predicted_s"]), gridcolor=GRID, zeroline=False)
     legend = {"orientation": "v", "x": 1.01, "y": 1, "yanchor": "top"}
-    figure.update_layout(legend=legend, margin={"l": 70, "t": 16}, height=PLOT_PX + 80, hovermode="closest")
-    return figure
-
-
-def _points(rows: "pd.DataFrame", name: str, look: dict[str, Any]) -> "go.Scatter":
-    import plotly.graph_objects as go
-
-    return go.Scatter(
-        x=digits(rows["measured_s"]), y=digits(rows["predicted_s"]), mode="markers",
-        name=f"{plain(name)} ({len(rows):,})", marker={"size": 6, "opacity": 0.7, **look},
-        hovertext=[_hover(row) for row in rows.to_dict("records")], hoverinfo="text",
-    )  # fmt: skip
+    margin = {"l": 70, "t": 16}
+    return figure.update_layout(legend=legend, margin=margin, height=PLOT_PX + 80, hovermode="closest")
 
 
 def _hover(row: Any) -> str:
     said = f"{row['id']}\n{row['model']} on {row['gpus']} x {row['gpu']}, {row['stack']}"
     seconds = f"measured {format_seconds(row['measured_s'])}, predicted {format_seconds(row['predicted_s'])}"
     return f"{plain(said)}\n{seconds} ({row['error']:+.1%})".replace("\n", "<br>")
-
-
-def _guides(rows: "pd.DataFrame") -> "list[go.Scatter]":
-    import plotly.graph_objects as go
-
-    seconds = rows[["measured_s", "predicted_s"]]
-    ends = [float(seconds.min().min()), float(seconds.max().max())]
-    line = go.Scatter(x=ends, y=ends, mode="lines", line={"color": GREY, "width": 1.2}, name="equal", hoverinfo="skip")
-    return [*(_band(ends, off) for off in OFF), line]
-
-
-def _band(ends: list[float], off: float) -> "go.Scatter":
-    import plotly.graph_objects as go
-
-    low, high = ([end * (1 + sign * off) for end in ends] for sign in (-1, 1))
-    return go.Scatter(x=ends + ends[::-1], y=low + high[::-1], fill="toself", fillcolor=GRID, mode="none",
-                      name=f"±{off:.0%}", hoverinfo="skip")  # fmt: skip
 
 
 # How often 90 % intervals held what was measured, by family of rows.

@@ -10,7 +10,7 @@ from ...simulator.answers.compare.page import timelines, waterfall
 from ...simulator.answers.compare.text import input_rows, inputs_title, metric_rows, sentences, signed, term_rows
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
-from .. import downloads, parts, stated, zooming
+from .. import downloads, parts, typed_form, zoom
 from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import NAMES, Question, explain_link, from_sides_query, sides_query, value_text
 from ..tables import table
@@ -37,13 +37,13 @@ def layout(here: Here, query: str) -> "Component":
     first = [*questions, *[Question(questions[0].base)] * len(NAMES)]
     sides = [
         html.Div(
-            stated.draw(FORM, name, name.upper(), first[i], here.library, KINDS),
+            typed_form.draw(FORM, name, name.upper(), first[i], here.library, KINDS),
             id={"side": FORM, "name": name},
             hidden=i >= len(questions),
         )
         for i, name in enumerate(NAMES)
     ]
-    buttons = [parts.button("Add a side", "compare-more"), parts.button("Take the last away", "compare-fewer")]
+    buttons = [parts.button("Add a side", "compare-more"), parts.button("Remove the last one", "compare-fewer")]
     form = [html.Div(sides, className="sides"), html.Div(buttons, className="bar")]
     answer = html.Div(id="compare-answer", className="answer", **{"aria-live": "polite"})
     return html.Div(
@@ -72,7 +72,7 @@ def questions_of(here: Here, query: str) -> list[Question]:
 def connect(app: Dash, here: Here) -> None:
     """Sides come and go; what they say is compared and told in the address."""
     keep_in_address(app, "compare-query")
-    stated.connect(app, FORM)
+    typed_form.connect(app, FORM)
     _zoom(app, here)
 
     @app.callback(
@@ -89,8 +89,8 @@ def connect(app: Dash, here: Here) -> None:
 
     @app.callback(
         *outputs("compare", "answer.children", "query.data"),
-        stated.faults_of(FORM),
-        *stated.inputs(FORM),
+        typed_form.faults_of(FORM),
+        *typed_form.inputs(FORM),
         Input("compare-count", "data"),
     )
     def answer(bases: list[str], lines: list[str | None], shown: int) -> tuple[Any, ...]:
@@ -98,18 +98,18 @@ def connect(app: Dash, here: Here) -> None:
         questions, sides = list[Question](), dict[str, Side]()
         for name, base, text in zip(NAMES[:shown], bases, lines, strict=False):
             try:
-                questions.append(stated.question_of(base, text))
+                questions.append(typed_form.question_of(base, text))
                 sides[name.upper()] = make_side(here, questions[-1])
             except UserError as error:
-                faults[name] = stated.faults(error)
+                faults[name] = typed_form.faults(error)
         beside = ["\n".join(faults[name]) if name in faults else None for name in NAMES]
         if faults:
             said = [f"{name.upper()}: {line}" for name, lines in faults.items() for line in lines]
-            return stated.refusal(said), no_update, beside
+            return typed_form.refusal(said), no_update, beside
         try:
             return draw_comparison(sides, questions), sides_query(questions), beside
         except UserError as error:
-            return stated.refusal(error.faults), no_update, beside
+            return typed_form.refusal(error.faults), no_update, beside
 
 
 def _zoom(app: Dash, here: Here) -> None:
@@ -129,14 +129,14 @@ def _zoom(app: Dash, here: Here) -> None:
         State("compare-query", "data"),
         prevent_initial_call=True,
     )
-    def zoom(seen: zooming.Seen, ids: Sequence[Any], query: str | None) -> list[Any]:
-        window = zooming.window_of(seen, 1.0)
+    def redraw(seen: zoom.Seen, ids: Sequence[Any], query: str | None) -> list[Any]:
+        window = zoom.window_of(seen, 1.0)
         if query is None or window is None:
             return [no_update] * len(ids)
         questions = zip(NAMES, questions_of(here, query), strict=False)
         sides = {name.upper(): make_side(here, question) for name, question in questions}
-        drawn = [draw(None if seen == "all" else window) for draw in timelines(sides, zooming.MOST_SPANS).values()]
-        return [zooming.patch(figure) for figure in drawn] if len(drawn) == len(ids) else [no_update] * len(ids)
+        drawn = [draw(None if seen == "all" else window) for draw in timelines(sides, zoom.MOST_SPANS).values()]
+        return [zoom.patch(figure) for figure in drawn] if len(drawn) == len(ids) else [no_update] * len(ids)
 
 
 def make_side(here: Here, question: Question) -> Side:
@@ -161,7 +161,7 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
              for link in _links(name, side, question)]  # fmt: skip
     drawn = [
         parts.figure(caption, draw(None), level=3, id={"timeline": FORM, "name": caption})
-        for caption, draw in timelines(sides, zooming.MOST_SPANS).items()
+        for caption, draw in timelines(sides, zoom.MOST_SPANS).items()
     ]
     return [
         _headline(first, a, pairs),
@@ -171,8 +171,8 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
         _inputs(pairs),
         _terms(pairs),
         *[one for name, found in pairs.items() for one in parts.figures(waterfall(found, f"From A to {name}"))],
-        _table("What else came out", "metric", pairs, metric_rows, "{} to A"),
-        html.Section([html.H2("When what ran"), html.Div(drawn, id="compare-timelines")]),
+        _table("Other metrics", "metric", pairs, metric_rows, "{} to A"),
+        html.Section([html.H2("Timelines"), html.Div(drawn, id="compare-timelines")]),
     ]  # fmt: skip
 
 
@@ -197,8 +197,10 @@ def _inputs(pairs: Pairs) -> "Component":
     rows = join_rows({name: input_rows(found) for name, found in pairs.items()}, lambda a: (a,))
     marked = [(i, j) for i, row in enumerate(rows) for j in range(2, len(row)) if row[j] != row[1]]
     if not rows:
-        return html.Section([html.H2("What went in"), parts.notes([inputs_title(found) for found in pairs.values()])])
-    return table("What went in", ("key", "A", *pairs), rows, marked)
+        return html.Section(
+            [html.H2("Inputs that differ"), parts.notes([inputs_title(found) for found in pairs.values()])]
+        )
+    return table("Inputs that differ", ("key", "A", *pairs), rows, marked)
 
 
 def _terms(pairs: Pairs) -> "Component":

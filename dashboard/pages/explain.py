@@ -18,7 +18,7 @@ from ...simulator.answers.explain.text import bars
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import tornado, waterfall
-from .. import downloads, parts, stated
+from .. import downloads, parts, typed_form
 from ..answers import Look, explain
 from ..library import Library
 from ..page import Here, Page, keep_in_address, outputs
@@ -42,7 +42,7 @@ LEAST_SHARE = 0.005
 def layout(here: Here, query: str) -> "Component":
     """The scenario, and the places of what is said of it."""
     question, factors = read_address(here, query)
-    side = stated.draw(FORM, "a", "What to explain", question, here.library, KINDS)
+    side = typed_form.draw(FORM, "a", "What to explain", question, here.library, KINDS)
     look = html.Div(id="explain-look", className="answer", **{"aria-live": "polite"})
     form = html.Form([html.Div(side, className="sides"), html.Div(id="explain-links")], className="form",
                      **{"aria-label": "Scenario"})  # fmt: skip
@@ -105,7 +105,7 @@ def address(query: str, factors: Mapping[str, float]) -> str:
 def connect(app: Dash, here: Here) -> None:
     """Looks at once, weighs in the background, tries what-ifs when asked."""
     keep_in_address(app, "explain-address")
-    stated.connect(app, FORM)
+    typed_form.connect(app, FORM)
     _connect_look(app, here)
     _connect_sliders(app, here)
     _connect_background(app, here.library.folder)
@@ -115,16 +115,16 @@ def _connect_look(app: Dash, here: Here) -> None:
     @app.callback(
         *outputs("explain", "look.children", "query.data", "links.children"),
         Output("explain-rest", "className"),
-        stated.faults_of(FORM),
-        *stated.inputs(FORM),
+        typed_form.faults_of(FORM),
+        *typed_form.inputs(FORM),
     )
     def look(bases: list[str], lines: list[str | None]) -> tuple[Any, ...]:
         try:
-            question = stated.question_of(bases[0], lines[0])
+            question = typed_form.question_of(bases[0], lines[0])
             found = here.answers.look(question)
         except UserError as error:
-            faults = stated.faults(error)
-            return stated.refusal(faults), no_update, no_update, "stale", ["\n".join(faults)]
+            faults = typed_form.faults(error)
+            return typed_form.refusal(faults), no_update, no_update, "stale", ["\n".join(faults)]
         return draw_look(found), question.query(), links(question), "", [None]
 
     @app.callback(Output("explain-address", "data"), Input("explain-query", "data"), Input("explain-factors", "data"))
@@ -151,7 +151,7 @@ def _connect_sliders(app: Dash, here: Here) -> None:
         try:
             drawn: Any = draw_turned(found.turn(factors), found.explanation.what)
         except UserError as error:
-            drawn = stated.refusal(stated.faults(error))
+            drawn = typed_form.refusal(typed_form.faults(error))
         texts = [_knob_text(found.knobs[name], by) if name in found.knobs else "" for name, by in factors.items()]
         return drawn, {name: factor for name, factor in factors.items() if factor != 1}, texts
 
@@ -176,7 +176,7 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
         try:
             found = explain(Library(folder), from_query(query, BASE), True, tell)
         except UserError as error:
-            return [stated.refusal(stated.faults(error)), []]
+            return [typed_form.refusal(typed_form.faults(error)), []]
         return [draw_worth(found), draw_sliders(found, factors)]
 
     @app.callback(
@@ -192,7 +192,7 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
         try:
             return [draw_what_ifs(explain(Library(folder), question, False, tell), question)]
         except UserError as error:
-            return [stated.refusal(stated.faults(error))]
+            return [typed_form.refusal(typed_form.faults(error))]
 
     for name in ("worth", "help"):
         _connect_cancel(app, name)
@@ -271,9 +271,9 @@ def draw_worth(found: Explanation) -> "list[Component]":
     columns = ("number", "now", "better", "worse", "") if found.quick else text.KNOB_COLUMNS
     rows = [[row[i] for i in shown] for row in text.knob_rows(found.sensitivities)]
     return [
-        parts.figure("What a tenth is worth", tornado(bars(found), found.total_s, found.what), level=3),
+        parts.figure("Effect of a change by 10 %", tornado(bars(found), found.total_s, found.what), level=3),
         parts.notes([f"{len(found.without_effect)} more numbers have no effect on this {found.what}."]),
-        table("A tenth better or worse", columns, rows, level=3),
+        table("10 % better or worse", columns, rows, level=3),
     ]
 
 

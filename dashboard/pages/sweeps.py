@@ -22,7 +22,7 @@ from ..library import Library
 from ..page import Here, Page, inputs, keep_in_address, outputs, states
 from ..question import choices_of
 from ..sweep_points import MOST_REPORT_BYTES, Table
-from ..sweep_run import Asked
+from ..sweep_run import SweepRequest
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -60,18 +60,18 @@ def connect(app: Dash, here: Here) -> None:
     app.server.config["SWEEPS_FOLDER"] = made  # lives as long as the server
     home = Path(made.name) if made is not None else here.library.folder
     assert home is not None
-    opened = Opened(here, home)
+    sweeps = SweepFolders(here, home)
     keep_in_address(app, "sweeps-query")
     tables.connect(app, sweep_parts.GRID)
-    _open(app, opened)
-    _draw(app, opened)
-    _point(app, opened)
+    _open(app, sweeps)
+    _draw(app, sweeps)
+    _point(app, sweeps)
     _choose(app)
     _start(app, here.library.folder, home)
     _show_progress(app, home)
 
 
-class Opened:
+class SweepFolders:
     """Sweeps that can be opened: those of the data folder, and those that were started here, in `home`."""
 
     def __init__(self, here: Here, home: Path):
@@ -130,14 +130,14 @@ def read_upload(contents: str, file: str) -> dict[str, str]:
         raise UserError(f"{file}: no text in UTF-8; expected the report.csv of a sweep") from None
 
 
-def _open(app: Dash, opened: Opened) -> None:
+def _open(app: Dash, sweeps: SweepFolders) -> None:
     @app.callback(
         *outputs("sweeps", "body.children", "name.data", "name.value"),
         *inputs("sweeps", "name.value", "upload.contents", "done.data"),
         *states("sweeps", "upload.filename", "asked.data"),
     )
     def show(name: str | None, contents: str | None, done: str | None, file: str | None, asked: Source) -> Any:
-        known = list(opened.folders())
+        known = list(sweeps.folders())
         try:
             if ctx.triggered_id == "sweeps-upload" and contents:
                 source, name = read_upload(contents, file or "upload"), None
@@ -146,7 +146,7 @@ def _open(app: Dash, opened: Opened) -> None:
                 if name is None:
                     return sweep_parts.nothing_yet(), known, None
                 source = {"name": name}
-            return _body(opened.here.library, opened.table(source), source, choices_for(source, asked)), known, name
+            return _body(sweeps.here.library, sweeps.table(source), source, choices_for(source, asked)), known, name
         except UserError as error:
             return parts.alert("This cannot be opened", error.faults), known, name
 
@@ -173,7 +173,7 @@ def choices_for(source: Source, asked: Mapping[str, str]) -> Mapping[str, str]:
     return asked if source.get("name") == asked.get("sweep", source.get("name")) else {}
 
 
-def _draw(app: Dash, opened: Opened) -> None:
+def _draw(app: Dash, sweeps: SweepFolders) -> None:
     """Each figure is drawn when its own columns change."""
 
     def connect_figure(figure: str, keys: list[str], draw: Callable[..., Any], *more: Input) -> None:
@@ -181,7 +181,7 @@ def _draw(app: Dash, opened: Opened) -> None:
         def drawn(*values: Any) -> Any:
             *chosen, source = values
             try:
-                frame = opened.table(source or {"name": ""}).frame
+                frame = sweeps.table(source or {"name": ""}).frame
             except UserError:
                 return no_update
             columns = [name for name in chosen if isinstance(name, str)]
@@ -208,7 +208,7 @@ def _draw(app: Dash, opened: Opened) -> None:
         return "?" + urlencode({key: value for key, value in said.items() if value})
 
 
-def _point(app: Dash, opened: Opened) -> None:
+def _point(app: Dash, sweeps: SweepFolders) -> None:
     @app.callback(
         Output("sweeps-number", "data"),
         Input("sweeps-scatter", "clickData"),
@@ -235,7 +235,7 @@ def _point(app: Dash, opened: Opened) -> None:
         if number is None or source is None:
             return html.P("Choose a point in a figure or a row of the grid.", className="said")
         try:
-            return opened.point(opened.table(source), int(number), base, source.get("name"))
+            return sweeps.point(sweeps.table(source), int(number), base, source.get("name"))
         except UserError as error:
             return parts.alert("This point cannot be opened", error.faults)
 
@@ -307,11 +307,11 @@ def _start(app: Dash, data: Path | None, home: Path) -> None:
 _FIELDS = ("shipped", "base", "new", "key1", "values1", "key2", "values2")
 
 
-def _asked(which: str, base: str, name: str, key1: str, values1: str, key2: str, values2: str) -> Asked:
+def _asked(which: str, base: str, name: str, key1: str, values1: str, key2: str, values2: str) -> SweepRequest:
     """The fields of the form as a sweep to start."""
     if which != sweep_parts.OWN:
-        return Asked(name, shipped=which)
-    return Asked(name, base=base, axes=((key1.strip(), values1), (key2.strip(), values2)))
+        return SweepRequest(name, shipped=which)
+    return SweepRequest(name, base=base, axes=((key1.strip(), values1), (key2.strip(), values2)))
 
 
 def _show_progress(app: Dash, home: Path) -> None:

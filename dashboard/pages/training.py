@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dash import Dash, html
+from dash import Dash
 
 from ...simulator.answers.outputs import PIPELINE, figures_of
 from ...simulator.base.units import format_bytes
-from ...simulator.figures import Window, pipeline
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, TrainPrediction
 from ...simulator.profile import stack_names
 from ...simulator.schedules import SCHEDULES
-from .. import parts, zooming
+from .. import parts, zoom
 from ..ask import Form
 from ..fields import Field
 from ..page import Here, Page
@@ -34,6 +33,7 @@ FORM = Form(
     "training",
     "train_step",
     "train-llama3-70b-64xh100",
+    GRAPH,
     {
         "Model and machines": (
             Field("model.preset", "Model", options=preset_names(), applies=_is_named),
@@ -55,22 +55,17 @@ FORM = Form(
             Field("schedule.vpp", "Chunks per rank", whole=True),
             Field("batch.global", "Global batch", whole=True),
             Field("batch.micro", "Micro-batch", whole=True),
-            Field("batch.seq_len", "Tokens each", whole=True),
+            Field("batch.seq_len", "Sequence length", whole=True),
             Field("level", "Level of detail", options=["kernels", "coarse"]),
         ),
         "Precision and memory": (
-            Field("precision.compute", "Products in", options=TYPES),
+            Field("precision.compute", "GEMM precision", options=TYPES),
             Field("recompute.mode", "Recomputation", options=["none", "selective", "full"]),
             Field("offload.optimizer", "Optimizer on host", switch=True),
             Field("offload.activations", "Offloaded share", share=True),
         ),
     },
 )
-
-
-def layout(here: Here, query: str) -> "Component":
-    """The form, and what it answers."""
-    return html.Div([FORM.draw(here, query), zooming.store(GRAPH)])
 
 
 def numbers(prediction: AnyPrediction) -> "list[Component]":
@@ -97,20 +92,13 @@ def numbers(prediction: AnyPrediction) -> "list[Component]":
 def figures(prediction: AnyPrediction) -> "list[Component]":
     """Pipeline, breakdown, memory, kernels."""
     assert isinstance(prediction, TrainPrediction)
-    drawn = figures_of(prediction, zooming.MOST_SPANS)
+    drawn = figures_of(prediction, zoom.MOST_SPANS)
     return [parts.figure(PIPELINE, drawn.pop(PIPELINE), around="wide timeline", id=GRAPH), *parts.figures(drawn)]
 
 
-def _zoom(prediction: AnyPrediction, window_s: Window) -> Any:
-    assert isinstance(prediction, TrainPrediction)
-    grid = prediction.resolved.plan.grid
-    return pipeline(prediction.timeline, grid, window_s=window_s, most_spans=zooming.MOST_SPANS)
-
-
 def connect(app: Dash, here: Here) -> None:
-    """The form asks; a zoom draws what is seen."""
+    """The form asks."""
     FORM.connect(app, here, numbers, figures)
-    zooming.connect(app, here, FORM.base, GRAPH, "training-query", _zoom)
 
 
-PAGE = Page("/training", "Training step", "time, memory, pipeline", ABOUT, layout, connect)
+PAGE = Page("/training", "Training step", "time, memory, pipeline", ABOUT, FORM.draw, connect)

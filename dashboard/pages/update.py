@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update
 
 from ...simulator.base.units import format_bytes, format_seconds
-from ...simulator.figures import Window, gantt
+from ...simulator.figures import gantt
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, Prediction
 from ...simulator.profile import stack_names
 from ...simulator.systems.weight_update.methods import FROM_TRAINERS, SERVED
-from .. import buckets, parts, zooming
+from .. import buckets, parts
 from ..ask import Form
 from ..buckets import Curve
 from ..fields import Field
-from ..figures.update import bucket_curve, device_memory, held_by_kind, phases
+from ..figures.update import bucket_curve, device_memory, kinds_of_device, phases
 from ..page import Here, Page, inputs, outputs, states
 from ..question import Question, from_query
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "How long new weights take into the engines, for how long these stand still, and which bucket is best."
+ABOUT = "How long new weights take to reach the engines, how long rollouts pause, and which bucket is best."
 GANTT = "update-gantt"
 
 
@@ -56,6 +56,7 @@ FORM = Form(
     "update",
     "weight_update",
     "kimi-k2-256xh20",
+    GANTT,
     {
         "Model and machines": (
             Field("model.preset", "Model", options=preset_names()),
@@ -89,7 +90,7 @@ FORM = Form(
 
 def layout(here: Here, query: str) -> "Component":
     """The form, what it answers, and the points of the last curve, which outlive its figure."""
-    return html.Div([FORM.draw(here, query), dcc.Store(id="update-kept"), zooming.store(GANTT)])
+    return html.Div([FORM.draw(here, query), dcc.Store(id="update-kept")])
 
 
 def numbers(prediction: AnyPrediction) -> "list[Component]":
@@ -123,7 +124,7 @@ def figures(prediction: AnyPrediction) -> "list[Component]":
     assert isinstance(prediction, Prediction)
     report, resolved = prediction.report, prediction.resolved
     curve = buckets.new_curve(Question(""), resolved)
-    memory = device_memory(held_by_kind(prediction), resolved.memory_bytes)
+    memory = device_memory(kinds_of_device(prediction), resolved.memory_bytes)
     return [
         parts.figure("Timeline", gantt(prediction.timeline, title=report.name), around="wide timeline", id=GANTT),
         parts.figure("Bucket size", bucket_curve(curve, prediction), id="update-curve"),
@@ -134,17 +135,9 @@ def figures(prediction: AnyPrediction) -> "list[Component]":
 
 
 def connect(app: Dash, here: Here) -> None:
-    """The form asks; a zoom draws what is seen; the curve grows until it is done."""
+    """The form asks; the curve grows until it is done."""
     FORM.connect(app, here, numbers, figures)
-    zooming.connect(app, here, FORM.base, GANTT, "update-query", _zoom)
-    _grow(app, here)
 
-
-def _zoom(prediction: AnyPrediction, window_s: Window) -> Any:
-    return gantt(prediction.timeline, window_s=window_s)
-
-
-def _grow(app: Dash, here: Here) -> None:
     @app.callback(
         *outputs("update", "curve.figure", "points.data"),
         *inputs("update", "next.data"),

@@ -11,7 +11,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.figures.theme import digits
 from .. import parts, tables
 from ..figures.validation import coverage_bars, scatter
-from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, Far, Ledgers, scores, scores_by
+from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, Ledgers, Progress, scores, scores_by
 from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import choices_of
 from ..tables import column
@@ -73,7 +73,7 @@ def layout(_: Here, query: str) -> "Component":
     choices = [
         parts.choice(f"{NAME}-errors", "Predicted", errors, now.errors, searchable=False),
         parts.choice(f"{NAME}-source", "Source", list(dict.fromkeys([_EVERY, now.source])), now.source),
-        parts.choice(f"{NAME}-by", "Told apart by", families, now.by, searchable=False),
+        parts.choice(f"{NAME}-by", "Group by", families, now.by, searchable=False),
     ]
     waiting = [
         html.P(id=f"{NAME}-far", role="status"),
@@ -158,7 +158,7 @@ def connect(app: Dash, _: Here) -> None:
             rows = ledgers.rows(now.kind, now.errors)
         except UserError as error:
             return _not_simulated(now, error.faults), [], no_update, now.query(), *done
-        if isinstance(rows, Far):
+        if isinstance(rows, Progress):
             words = f"Simulating weight updates, some seconds in all: {rows.done} of {rows.total or '...'}."
             return None, [], no_update, now.query(), False, _VISIBLE, words, str(rows.done), str(rows.total or 1)
         sources = [_EVERY, *sorted(rows["source"].unique())]

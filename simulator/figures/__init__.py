@@ -1,7 +1,7 @@
 """Figures: pure functions from data to plotly figures, and the HTML and PNG files that hold them."""
 
 from .breakdown import breakdown, difference, tornado, waterfall
-from .gantt import gantt, steps_beside
+from .gantt import compare_steps, gantt
 from .layer_view import layer_view
 from .page import Marked, Section, page, png, png_browser, write_html
 from .pipeline import pipeline
@@ -9,6 +9,21 @@ from .rank_memory import memory_by_owner, memory_by_rank
 from .spans import Window
 
 __all__ = [
-    "Marked", "Section", "Window", "breakdown", "difference", "gantt", "layer_view", "memory_by_owner",
-    "memory_by_rank", "page", "pipeline", "png", "png_browser", "steps_beside", "tornado", "waterfall", "write_html",
+    "Marked",
+    "Section",
+    "Window",
+    "breakdown",
+    "compare_steps",
+    "difference",
+    "gantt",
+    "layer_view",
+    "memory_by_owner",
+    "memory_by_rank",
+    "page",
+    "pipeline",
+    "png",
+    "png_browser",
+    "tornado",
+    "waterfall",
+    "write_html",
 ]  # fmt: skip

@@ -38,7 +38,7 @@ _BUSY = ("rank", "lane", "start_s", "end_s", "count")
 Ints = NDArray[np.int64]
 
 
-def of_grid(timeline: Timeline, grid: Grid) -> Timeline:
+def without_replicas(timeline: Timeline, grid: Grid) -> Timeline:
     """Without the lanes of replicas on other machines than those that the grid is of, which come first."""
     program = timeline.program
     if len(program.places) == grid.ranks:

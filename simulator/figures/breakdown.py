@@ -27,16 +27,13 @@ def breakdown(by_rank_s: Seconds, names: Sequence[str] = ()) -> "go.Figure":
     step_s = sum(values[0] for values in used.values())
     ordered = [name for name in PHASE if name in used] + [name for name in used if name not in PHASE]
     labels = [*(names or [f"rank {rank}" for rank in range(ranks)]), *(["mean"] if ranks > 1 else [])]
-    figure = go.Figure([_phase(name, _with_mean(used[name]), labels, step_s) for name in ordered])
+    means = {name: [sum(values) / ranks] if ranks > 1 else [] for name, values in used.items()}
+    figure = go.Figure([_phase(name, used[name] + means[name], labels, step_s) for name in ordered])
     subtitle = f"{format_seconds(step_s)} on each rank: computing in blues, waiting in other colours"
     style(figure, "Where the time goes", subtitle, ROW_PX * max(len(labels), 2), barmode="stack", bargap=0.2)
     figure.update_layout(legend_traceorder="normal", margin_l=72, uniformtext={"minsize": 8, "mode": "hide"})
     figure.update_xaxes(range=[0, step_s or 1.0])
     return figure.update_yaxes(**ROWS, autorange="reversed")
-
-
-def _with_mean(values: Sequence[float]) -> list[float]:
-    return [*values, sum(values) / len(values)] if len(values) > 1 else list(values)
 
 
 def _phase(name: str, values: Sequence[float], labels: Sequence[str], step_s: float) -> "go.Bar":
@@ -115,7 +112,7 @@ SMALL = 0.01  # of all that moves: smaller terms share a bar
 OTHERS = "all others"
 
 
-class Moved(NamedTuple):
+class Move(NamedTuple):
     """A bar from `start_s` to `end_s`; `moved_s` is None for a total."""
 
     name: str
@@ -148,7 +145,7 @@ def difference(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> "g
         "x": [end for move in moves[:-1] for end in (move.end_s, move.end_s, None)],
         "y": [place for row in range(len(moves) - 1) for place in (row, row + 1, None)],
     }
-    figure = go.Figure([_moved(kind, moves, low) for kind in KINDS])
+    figure = go.Figure([_moves(kind, moves, low) for kind in KINDS])
     line = {"color": GRID, "width": 1}
     figure.add_trace(go.Scatter(**links, mode="lines", line=line, hoverinfo="skip", showlegend=False))
     cut = f"; the axis begins at {low:.4g} s, so that differences are seen" if low else ""
@@ -161,19 +158,19 @@ def difference(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> "g
     )  # fmt: skip
 
 
-def moves_of(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> list[Moved]:
+def moves_of(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> list[Move]:
     """The bars from top to bottom; terms that hardly move share one."""
     all_s = sum(abs(moved_s) for _, moved_s in terms)
     shown = [(name, moved_s) for name, moved_s in terms if abs(moved_s) > SMALL * all_s]
     small = [moved_s for _, moved_s in terms if 0 < abs(moved_s) <= SMALL * all_s]
     shown += [(OTHERS, sum(small))] if small else []
     ends = list(accumulate((moved_s for _, moved_s in shown), initial=a_s))
-    steps = [Moved(name, start, end, moved_s)
+    steps = [Move(name, start, end, moved_s)
              for (name, moved_s), start, end in zip(shown, ends[:-1], ends[1:], strict=True)]  # fmt: skip
-    return [Moved("A", 0.0, a_s), *steps, Moved("B", 0.0, b_s)]
+    return [Move("A", 0.0, a_s), *steps, Move("B", 0.0, b_s)]
 
 
-def reach(moves: Sequence[Moved]) -> tuple[float, float]:
+def reach(moves: Sequence[Move]) -> tuple[float, float]:
     """Both ends of the axis, with room for a label at each bar; from 0 unless that hides the differences."""
     ends = [move.end_s for move in moves]
     low, high = min(ends), max(ends)
@@ -183,7 +180,7 @@ def reach(moves: Sequence[Moved]) -> tuple[float, float]:
     return max(low - 0.5 * spread, 0.0), high + 0.35 * spread
 
 
-def _moved(kind: str, moves: Sequence[Moved], low_s: float) -> "go.Bar":
+def _moves(kind: str, moves: Sequence[Move], low_s: float) -> "go.Bar":
     own = [(row, move) for row, move in enumerate(moves) if move.kind == kind]
     base = [max(min(move.start_s, move.end_s), low_s) for _, move in own]
     lengths = [max(move.start_s, move.end_s) - at for (_, move), at in zip(own, base, strict=True)]

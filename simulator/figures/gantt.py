@@ -47,7 +47,7 @@ def gantt(
     return figure.update_xaxes(range=window_s or [0, timeline.makespan_s or 1.0])
 
 
-def steps_beside(steps: Steps, window_s: Seconds | None = None) -> "go.Figure":
+def compare_steps(steps: Steps, window_s: Seconds | None = None) -> "go.Figure":
     """Training steps on one time axis, by the phases that all are split into: what is measured has no actions.
 
     `steps` are Timelines by name, each with the ranks to show (None: the first few), those of the first above those of
@@ -57,12 +57,12 @@ def steps_beside(steps: Steps, window_s: Seconds | None = None) -> "go.Figure":
 
     thin = {name: thin_bars(_spans(timeline, ranks), window=window_s) for name, (timeline, ranks) in steps.items()}
     drawn = pd.concat([few.assign(of=f"{name} rank") for name, (few, _) in thin.items()], ignore_index=True)
-    took = ", ".join(f"{name} {format_seconds(timeline.makespan_s)}" for name, (timeline, _) in steps.items())
-    subtitle = took + _together(max(shared_s for _, shared_s in thin.values()))
+    time_text = ", ".join(f"{name} {format_seconds(timeline.makespan_s)}" for name, (timeline, _) in steps.items())
+    subtitle = time_text + _together(max(shared_s for _, shared_s in thin.values()))
     busy_s = (drawn.end_s - drawn.start_s).groupby(drawn.label).sum().sort_values()
     # a bar is a pixel wide at least, and what takes longest shall not be hidden by that
     colour = {phase: PHASE.get(phase, DARK_GREY) for phase in busy_s.index}
-    figure = _draw(drawn, _rows(drawn, (KERNELS, EXCHANGES)), colour, "When what ran", subtitle)
+    figure = _draw(drawn, _rows(drawn, (KERNELS, EXCHANGES)), colour, "Timelines", subtitle)
     figure.for_each_trace(lambda trace: trace.update(legendrank=PHASES.index(trace.name)))
     whole_s = max(timeline.makespan_s for timeline, _ in steps.values())
     return figure.update_xaxes(range=window_s or [0, whole_s])
@@ -101,7 +101,7 @@ def _draw(drawn: "pd.DataFrame", rows: Rows, colour: Mapping[str, str], title: s
     import plotly.graph_objects as go
 
     present = set(drawn.label)
-    traces = [_trace(drawn[drawn.label == label], rows, label, of) for label, of in colour.items() if label in present]
+    traces = [_bars(drawn[drawn.label == label], rows, label, of) for label, of in colour.items() if label in present]
     bottom = max((centre + height / 2 for centre, height in rows.values()), default=1.0)
     figure = style(go.Figure(traces), title, subtitle, ROW_PX * (bottom + GAP), barmode="overlay", margin_l=LEFT_PX)
     figure.update_yaxes(
@@ -117,7 +117,7 @@ def _draw(drawn: "pd.DataFrame", rows: Rows, colour: Mapping[str, str], title: s
     return figure
 
 
-def _trace(own: "pd.DataFrame", rows: Rows, label: str, colour: str) -> "go.Bar":
+def _bars(own: "pd.DataFrame", rows: Rows, label: str, colour: str) -> "go.Bar":
     places = [rows[key] for key in zip(own.of, own["rank"], own.row, strict=True)]
     y, width = [centre for centre, _ in places], [height * 0.86 for _, height in places]
     return bars(label, own.end_s - own.start_s, y, colour, hover(own), base=own.start_s, width=width)

@@ -13,9 +13,9 @@ from ..base.units import format_bytes, format_seconds
 from ..schedules import Grid
 from ..systems.train_step.lower import ACTIONS
 from ..timeline import Timeline
-from .actions import COMPUTE, UPPER, boxes, cell_ids, of_grid
+from .actions import COMPUTE, UPPER, boxes, cell_ids, without_replicas
 from .pipeline import INSIDE, KIND
-from .spans import Window, took
+from .spans import Window, time_text
 from .theme import ACTION, LANE, ROWS, band, bars, ink, style
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def parts(found: "pd.DataFrame") -> "pd.DataFrame":
     return own.groupby(run, sort=False).agg(rows).reset_index(drop=True)
 
 
-def trimmed(found: "pd.DataFrame", window: Window) -> Window:
+def first_part(found: "pd.DataFrame", window: Window) -> Window:
     """The part of a window to show first: at most MOST_KERNELS kernels, around the end of its first cell if there are
     two, else behind a long wait."""
     own = found[found.lane == COMPUTE].sort_values("start_s")
@@ -128,7 +128,7 @@ def layer_view(timeline: Timeline, grid: Grid, rank: int) -> "go.Figure":
     """A panel per phase; times count from the start of what it shows."""
     from plotly.subplots import make_subplots
 
-    timeline = of_grid(timeline, grid)
+    timeline = without_replicas(timeline, grid)
     cells = boxes(timeline, grid)
     shown = panels(cells, rank)
     data = [kernels(timeline, grid, rank, window) for window in shown.values()]
@@ -148,7 +148,7 @@ def layer_view(timeline: Timeline, grid: Grid, rank: int) -> "go.Figure":
     legend: set[str] = set()
     for i, (window, found, own) in enumerate(zip(shown.values(), data, rows, strict=True), start=1):
         figure.add_traces(_traces(found, own, legend, window.start_s), rows=i, cols=1)
-        _panel(figure, i, own, trimmed(found, window), window.start_s)
+        _panel(figure, i, own, first_part(found, window), window.start_s)
     return figure
 
 
@@ -238,6 +238,6 @@ def _traces(found: "pd.DataFrame", rows: Sequence[str], legend: set[str], zero_s
 def _hovers(own: "pd.DataFrame") -> list[str]:
     columns = own[["name", "lane", "start_s", "end_s", "bytes"]].itertuples(index=False)
     return [
-        "<br>".join([f"<b>{name}</b>", lane, took(start_s, end_s), *([format_bytes(size)] if size else [])])
+        "<br>".join([f"<b>{name}</b>", lane, time_text(start_s, end_s), *([format_bytes(size)] if size else [])])
         for name, lane, start_s, end_s, size in columns
     ]

@@ -14,7 +14,7 @@ from ..schedules import Grid
 from ..timeline import Timeline
 from . import actions
 from .actions import LOWER, UPPER
-from .spans import Window, took
+from .spans import Window, time_text
 from .theme import ACTION, GREY, LANE, ROWS, TEXT, band, bars, ink, rgb, style
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def pipeline(
     """
     import plotly.graph_objects as go
 
-    timeline = actions.of_grid(timeline, grid)
+    timeline = actions.without_replicas(timeline, grid)
     found = actions.boxes(timeline, grid)
     drawn, cells = actions.few_boxes(found, window=window_s)
     spans, bin_s = actions.traffic(timeline, most_spans or actions.MOST_SPANS, window_s)
@@ -156,7 +156,7 @@ def _hover(
 ) -> str:  # fmt: skip
     several = f"<b>{count} x {KIND[kind]}</b>, micro-batches {first} to {last}"
     what = f"<b>{KIND[kind]} of micro-batch {first}</b>" if count == 1 else several
-    lines = [what, f"stage {stage} on rank {rank}", took(start_s, start_s + length_s)]
+    lines = [what, f"stage {stage} on rank {rank}", time_text(start_s, start_s + length_s)]
     lines.append(f"kernels {format_seconds(busy_s)}")
     if idle_s > 0:
         lines.append(f"idle before {format_seconds(idle_s)}")
@@ -166,7 +166,8 @@ def _hover(
 def _others(ends: "pd.DataFrame", gaps: "pd.DataFrame", rows: _Rows) -> "Iterator[go.Bar]":
     """Boxes without a number: what is no part of an action, and waits inside of actions."""
     ended = [
-        f"<b>{name}</b><br>rank {rank}<br>{took(start, end)}" for rank, name, start, end in ends.itertuples(index=False)
+        f"<b>{name}</b><br>rank {rank}<br>{time_text(start, end)}"
+        for rank, name, start, end in ends.itertuples(index=False)
     ]
     waited = [
         f"<b>waits {format_seconds(end - start)}</b> inside an action on rank {rank}<br>for {name or 'its start'}"

@@ -3,7 +3,7 @@
 Sizes go somewhat beyond the measured range, as plans do; `outside` says where. Beside it the errors by band of sizes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,52 +11,63 @@ import pandas as pd
 
 from ..base.errors import UserError
 from ..profile import PROVENANCE, Z90, Model, Profile
-from ..profile.forms import BUS_FACTOR, Columns, Floats, band_name
+from ..profile.forms import BUS_FACTOR, Floats, band_name
 from ..profile.forms.gemm import peak
 from .profile import Axis
 from .theme import digits
-
-FAMILIES = {
-    "Collectives in one node": tuple(BUS_FACTOR),
-    "Collectives over nodes": tuple(f"{op}.network" for op in BUS_FACTOR),
-    "Copies and point to point": ("send_recv", "send_recv.", "copy.", "nic."),
-    "Matrix products": ("gemm.",),
-    "Attention": ("attention.",),
-    "Experts": ("grouped_gemm.",),
-    "Memory-bound kernels": ("memory.",),
-    "Host": ("host.",),
-}
-"""Which classes are drawn together: by full name, or by how the name begins where that ends in a dot."""
 
 BYTES = Axis("bytes", binary=True)
 _BUS, _RATE = Axis("bus bandwidth", "B/s"), Axis("bytes over time", "B/s")
 _SHARE = Axis("share of peak", "%", log=False)
 _BEYOND = 16
 """Lines end at so many times the largest measured size, and begin at so many times below the smallest."""
-
 _GPUS_PER_NODE = 8
-_WEIGHTS = ((4096, 4096), (7168, 2048), (28672, 8192))
-_HEADS = ((32, 8, 128), (64, 8, 128), (16, 16, 64))
-_EXPERTS = {
-    "8 experts of 4096 × 14336, 2 per token": {"hidden": 4096, "inter": 14336, "topk": 2, "experts": 8},
-    "128 of 4096 × 1536, 8 per token": {"hidden": 4096, "inter": 1536, "topk": 8, "experts": 128},
-    "256 of 7168 × 2048, 8 per token": {"hidden": 7168, "inter": 2048, "topk": 8, "experts": 256},
-}
-
-_LINES = "bands are 90 % intervals"
-_AXES = {
-    "Collectives in one node": (f"one line per number of GPUs; {_LINES}", BYTES, _BUS),
-    "Collectives over nodes": (f"one line per number of nodes, each with {_GPUS_PER_NODE} GPUs; {_LINES}", BYTES, _BUS),
-    "Matrix products": (f"one line per weight, n × k; {_LINES}", Axis("m, rows of the result"), _SHARE),
-    "Attention": (f"one sequence per call, heads / key-value heads / width; {_LINES}", Axis("tokens"), _SHARE),
-    "Experts": (f"all on one rank with balanced load; {_LINES}", Axis("tokens"), _SHARE),
-}
-
-Work = Callable[[Columns], Floats]
+_ONE = {"batch": 1, "causal": 1}
+_ALONE = {"tp": 1, "ep": 1, "skew": 0, "matrices": 3}
 
 
-def _bytes(x: Columns) -> Floats:
-    return x["bytes"]
+class Family(NamedTuple):
+    """Classes that are drawn together: by full name, or by how the name begins where that ends in a dot.
+
+    `says` is what a line is. What computes has a line for each of a few `shapes`, along an `axis`.
+    """
+
+    members: tuple[str, ...]
+    says: str = ""
+    x: Axis = BYTES
+    y: Axis = _RATE
+    axis: str = "bytes"
+    shapes: Mapping[str, dict[str, int]] = {}
+
+
+FAMILIES = {
+    "Collectives in one node": Family(tuple(BUS_FACTOR), "one line per number of GPUs; ", y=_BUS),
+    "Collectives over nodes": Family(
+        tuple(f"{op}.network" for op in BUS_FACTOR),
+        f"one line per number of nodes, each with {_GPUS_PER_NODE} GPUs; ", y=_BUS,
+    ),
+    "Copies and point to point": Family(("send_recv", "send_recv.", "copy.", "nic.")),
+    "Matrix products": Family(
+        ("gemm.",), "one line per weight, n × k; ", Axis("m, rows of the result"), _SHARE, "m",
+        {f"{n} × {k}": {"n": n, "k": k} for n, k in ((4096, 4096), (7168, 2048), (28672, 8192))},
+    ),
+    "Attention": Family(
+        ("attention.",), "one sequence per call, heads / key-value heads / width; ", Axis("tokens"), _SHARE, "seq",
+        {f"{heads} / {kv} / {width}": _ONE | {"heads": heads, "kv_heads": kv, "head_dim": width}
+         for heads, kv, width in ((32, 8, 128), (64, 8, 128), (16, 16, 64))},
+    ),
+    "Experts": Family(
+        ("grouped_gemm.",), "all on one rank with balanced load; ", Axis("tokens"), _SHARE, "tokens",
+        {
+            "8 experts of 4096 × 14336, 2 per token":
+                _ALONE | {"hidden": 4096, "inter": 14336, "topk": 2, "experts": 8},
+            "128 of 4096 × 1536, 8 per token": _ALONE | {"hidden": 4096, "inter": 1536, "topk": 8, "experts": 128},
+            "256 of 7168 × 2048, 8 per token": _ALONE | {"hidden": 7168, "inter": 2048, "topk": 8, "experts": 256},
+        },
+    ),
+    "Memory-bound kernels": Family(("memory.",)),
+    "Host": Family(("host.",)),
+}  # fmt: skip
 
 
 class Drawn(NamedTuple):
@@ -76,11 +87,11 @@ def size_axis(rows: pd.DataFrame) -> Axis:
 
 def family(kind: str) -> str:
     """Which family a class belongs to."""
-    return next(name for name, members in FAMILIES.items() if any(_is(kind, member) for member in members))
 
+    def is_member(name: str) -> bool:
+        return kind.startswith(name) if name.endswith(".") else kind == name
 
-def _is(kind: str, member: str) -> bool:
-    return kind.startswith(member) if member.endswith(".") else kind == member
+    return next(name for name, of in FAMILIES.items() if any(map(is_member, of.members)))
 
 
 def models_of(profile: Profile) -> list[tuple[Model, bool]]:
@@ -127,69 +138,48 @@ def lines(profile: Profile, kind: str | None = None) -> dict[str, Drawn]:
             continue
         found.setdefault(family(model.kind), []).extend(_tables(profile, model))
     return {
-        name: Drawn(pd.concat(found[name], ignore_index=True), *_AXES.get(name, (_LINES, BYTES, _RATE)))
-        for name in FAMILIES
+        name: Drawn(pd.concat(found[name], ignore_index=True), f"{of.says}bands are 90 % intervals", of.x, of.y)
+        for name, of in FAMILIES.items()
         if found.get(name)
     }
 
 
 def _tables(profile: Profile, model: Model) -> Iterator[pd.DataFrame]:
-    kind = model.kind
-    if kind in BUS_FACTOR or kind.removesuffix(".network") in BUS_FACTOR:
+    of, panel = FAMILIES[family(model.kind)], label(model)
+    if of.y is _BUS:
         yield from _collective(profile, model)
-    elif kind.startswith("gemm."):
-        shapes = {f"{n} × {k}": {"n": n, "k": k} for n, k in _WEIGHTS}
-        yield from _shares(profile, model, "m", shapes, kind.split(".")[1])
-    elif kind.startswith("attention."):
-        one = {"batch": 1, "causal": 1}
-        heads = {f"{h} / {kv} / {d}": {**one, "heads": h, "kv_heads": kv, "head_dim": d} for h, kv, d in _HEADS}
-        yield from _shares(profile, model, "seq", heads, "bf16")
-    elif kind.startswith("grouped_gemm."):
-        alone = {"tp": 1, "ep": 1, "skew": 0, "matrices": 2 if "nongated" in model.library else 3}
-        shapes = {name: {**alone, **shape} for name, shape in _EXPERTS.items()}
-        yield from _shares(profile, model, "tokens", shapes, kind.split(".")[1])
+    elif of.shapes:
+        try:
+            dtype = "bf16" if of.axis == "seq" else model.kind.split(".")[1]
+            at_peak = peak(profile.limits or model.limits, dtype)
+        except UserError:  # the device has no such peak
+            return
+        matrices = {"matrices": 2} if "nongated" in model.library else {}
+        for name, shape in of.shapes.items():
+            yield _line(profile, model, shape | matrices, of.axis, panel, name, 1 / at_peak)
     elif model.cost_class.size == "bytes":
-        yield _line(profile, model, {"bytes": _sizes(model, "bytes")}, "bytes", kind.partition(".")[0], label(model))
+        yield _line(profile, model, {}, "bytes", model.kind.partition(".")[0], panel)
 
 
 def _collective(profile: Profile, model: Model) -> Iterator[pd.DataFrame]:
     """A line per number of GPUs with a curve, or per power of two of the measured numbers of nodes."""
     op, over_nodes = model.kind.removesuffix(".network"), model.kind.endswith(".network")
-    measured = model.range["nodes" if over_nodes else "gpus"]
-    for count in [] if over_nodes else sorted(model.curves):
-        yield _bus(profile, model, op, {"gpus": count}, f"{count:g} GPUs")
-    for count in _powers(*measured) if over_nodes or not model.curves else ():
-        given = {"nodes": count, "gpus": _GPUS_PER_NODE * count} if over_nodes else {"gpus": count}
-        yield _bus(profile, model, op, given, f"{count:g} {'nodes' if over_nodes else 'GPUs'}")
-
-
-def _bus(profile: Profile, model: Model, op: str, given: Mapping[str, float], name: str) -> pd.DataFrame:
-    factor = BUS_FACTOR[op](np.array([given["gpus"]], float))[0]
-    sizes = {**given, "bytes": _sizes(model, "bytes")}
-    return _line(profile, model, sizes, "bytes", label(model), name, lambda x: x["bytes"] * factor)
-
-
-def _shares(
-    profile: Profile, model: Model, axis: str, shapes: Mapping[str, Mapping[str, float]], dtype: str
-) -> Iterator[pd.DataFrame]:
-    """FLOP over what the peak would do in the time, for a few shapes; none where the device has no such peak."""
-    try:
-        at_peak = peak(profile.limits or model.limits, dtype)
-    except UserError:
-        return
-    flop = model.cost_class.axes["flop"]
-    for name, shape in shapes.items():
-        given = {**shape, axis: _sizes(model, axis)}
-        yield _line(profile, model, given, axis, label(model), name, lambda x: flop(x) / at_peak)
+    unit = "nodes" if over_nodes else "GPUs"
+    for count in (not over_nodes and sorted(model.curves)) or _powers(*model.range[unit.lower()]):
+        shape = {"nodes": count, "gpus": _GPUS_PER_NODE * count} if over_nodes else {"gpus": count}
+        factor = BUS_FACTOR[op](np.array([shape["gpus"]], float))[0]
+        yield _line(profile, model, shape, "bytes", label(model), f"{count:g} {unit}", factor)
 
 
 def _line(
-    profile: Profile, model: Model, given: Mapping[str, object], axis: str, panel: str, name: str, work: Work = _bytes
+    profile: Profile, model: Model, shape: Mapping[str, float], axis: str, panel: str, name: str, times: float = 1.0
 ) -> pd.DataFrame:
-    """Work over predicted seconds along an axis."""
+    """Bytes, or else FLOP, over predicted seconds along an axis, `times` something."""
+    given = {**shape, axis: _sizes(model, axis)}
     x = model.cost_class.columns(given, profile.limits or model.limits)
     estimate = profile.estimate(model.kind, given, library=model.library)
-    y, reach = work(x) / estimate.seconds, np.exp(Z90 * estimate.spread)
+    work = x["bytes"] if axis == "bytes" else model.cost_class.axes["flop"](x)
+    y, reach = work * times / estimate.seconds, np.exp(Z90 * estimate.spread)
     outside = estimate.provenance == PROVENANCE.index("extrapolated")
     numbers = {key: digits(values, 5) for key, values in {"y": y, "low": y / reach, "high": y * reach}.items()}
     return pd.DataFrame({"panel": panel, "line": name, "x": x[axis], **numbers, "outside": outside})

@@ -26,11 +26,15 @@ def memory_by_owner(table: "pd.DataFrame", capacity_bytes: float, end_s: float, 
     """Stacked areas of what a pipeline rank holds, the peak marked, against what its device has."""
     import plotly.graph_objects as go
 
-    rows = _rows(table)
+    rows, owners = _rows(table), _owners(table)
+    colours = [
+        MEMORY.get(name) or (OTHERS if name.endswith(" others") else ACTIVATIONS[i % len(ACTIVATIONS)])
+        for i, name in enumerate(owners)
+    ]
     figure = go.Figure(
         [
-            _line(name, rows, columns, end_s, 0, stackgroup="held", fillcolor=_colour(name, i))
-            for i, (name, columns) in enumerate(_owners(table).items())
+            _line(name, rows, columns, end_s, 0, stackgroup="held", fillcolor=colour)
+            for (name, columns), colour in zip(owners.items(), colours, strict=True)
         ]
     )
     peak_bytes, at_s = _peak(table)
@@ -42,12 +46,16 @@ def memory_by_owner(table: "pd.DataFrame", capacity_bytes: float, end_s: float, 
 def memory_by_rank(tables: "Mapping[int, pd.DataFrame]", capacity_bytes: float, end_s: float) -> "go.Figure":
     """The total of every pipeline rank as a line, the highest peak marked, against what a device has."""
     import plotly.graph_objects as go
+    from plotly.colors import sample_colorscale
 
-    most = MOST_OF_MANY if len(tables) > len(PALETTE) else MOST_TIMES
+    many = len(tables) > len(PALETTE)
+    most = MOST_OF_MANY if many else MOST_TIMES
+    # of many, a scale from dark blue to orange, as neighbours hold about the same
+    colours = sample_colorscale("Cividis", len(tables)) if many else PALETTE
     figure = go.Figure(
         [
-            _line(f"rank {rank}", _rows(table, most), ["total"], end_s, 1.5, line_color=_of_rank(i, len(tables)))
-            for i, (rank, table) in enumerate(tables.items())
+            _line(f"rank {rank}", _rows(table, most), ["total"], end_s, 1.5, line_color=colour)
+            for (rank, table), colour in zip(tables.items(), colours, strict=False)
         ]
     )
     peaks = [_peak(table) for table in tables.values()]
@@ -79,10 +87,6 @@ def _owners(table: "pd.DataFrame") -> dict[str, list[str]]:
     return {name: [name] for name in ordered} | ({f"{len(rest)} others": rest} if rest else {})
 
 
-def _colour(name: str, i: int) -> str:
-    return MEMORY.get(name) or (OTHERS if name.endswith(" others") else ACTIVATIONS[i % len(ACTIVATIONS)])
-
-
 def _line(
     name: str, rows: "pd.DataFrame", columns: Sequence[str], end_s: float, width: float, **look: Any
 ) -> "go.Scatter":
@@ -94,15 +98,6 @@ def _line(
         x=np.append(times, max(end_s, times.max())), y=np.append(held, held[-1]), mode="lines", name=name,
         line_shape="hv", line_width=width, hovertemplate=f"{name}: %{{y:.2f}} GiB<extra></extra>", **look,
     )  # fmt: skip
-
-
-def _of_rank(i: int, ranks: int) -> str:
-    """A palette for few; for many, a scale from dark blue to orange, as neighbours hold about the same."""
-    if ranks <= len(PALETTE):
-        return PALETTE[i]
-    from plotly.colors import sample_colorscale
-
-    return str(sample_colorscale("Cividis", [i / (ranks - 1)])[0])
 
 
 def _peak(table: "pd.DataFrame") -> tuple[float, float]:

@@ -108,7 +108,7 @@ def _hover(
     lines = [
         f"<b>{name}</b>" if count == 1 else f"<b>{count} short ops</b>, the first: {name}",
         f"{kind}, rank {rank}, lane {lane}",
-        took(start_s, end_s),
+        time_text(start_s, end_s),
     ]
     if size > 0:
         lines.append(f"{format_bytes(size)} at {format_rate(size / (end_s - start_s))}")
@@ -117,6 +117,6 @@ def _hover(
     return "<br>".join(lines)
 
 
-def took(start_s: float, end_s: float) -> str:
+def time_text(start_s: float, end_s: float) -> str:
     """When something began, and for how long it ran."""
     return f"from {format_seconds(start_s)} for {format_seconds(end_s - start_s)}"

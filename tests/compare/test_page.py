@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.answers.compare import Operand, compare, open_side
 from runcast.simulator.answers.compare.page import sections
-from runcast.simulator.figures import difference, steps_beside
+from runcast.simulator.figures import compare_steps, difference
 from runcast.simulator.figures.breakdown import OTHERS, moves_of, reach
 from runcast.simulator.timeline import spans_of_ranks
 
@@ -68,7 +68,7 @@ def test_both_timelines_share_an_axis(step):
 
 def test_bars_of_two_steps_are_their_busy_seconds(step):
     timeline = open_side(Operand(step)).drawn.timeline
-    figure = steps_beside({"A": (timeline, [0]), "B": (timeline, [0])})
+    figure = compare_steps({"A": (timeline, [0]), "B": (timeline, [0])})
     gemm = next(trace for trace in figure.data if trace.name == "gemm")
 
     spans = spans_of_ranks(timeline, [0])

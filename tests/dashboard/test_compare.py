@@ -8,8 +8,8 @@ from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import compare
 from runcast.dashboard.question import NAMES, Question, compare_link, from_sides_query, sides_query
-from runcast.dashboard.stated import add_what_if, question_of, text_of
 from runcast.dashboard.tables import csv
+from runcast.dashboard.typed_form import add_what_if, question_of, text_of
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.units import format_seconds
 from runcast.simulator.predict import simulate

@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.zooming import patch, window_of
+from runcast.dashboard.zoom import patch, window_of
 from runcast.simulator import simulate
 from runcast.simulator.figures import gantt
 

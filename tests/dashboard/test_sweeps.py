@@ -13,10 +13,10 @@ from runcast.dashboard import sweep_points, sweep_run
 from runcast.dashboard.figures.sweep import INK, SCALE, cells, front, heat, parallel, scatter
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.sweeps import Opened, choices_for, read_upload
+from runcast.dashboard.pages.sweeps import SweepFolders, choices_for, read_upload
 from runcast.dashboard.question import from_query
 from runcast.dashboard.sweep_points import MOST_REPORT_BYTES
-from runcast.dashboard.sweep_run import Asked
+from runcast.dashboard.sweep_run import SweepRequest
 from runcast.simulator.answers.sweep import load_sweep, run_sweep
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.runner import InProcess
@@ -354,7 +354,7 @@ def test_a_point_of_a_kind_without_a_page_is_a_file_to_download(tmp_path):
     place = swept_here(tmp_path, f'base = "{base}"\naxes = [{{ key = "seed", values = [1, 2] }}]\n')
     here, table = Here(Library()), sweep_points.read_folder(place)
     found = sweep_points.open_point(here, table, 1, None, sweep_points.origin(place))
-    told = str(Opened(here, tmp_path).point(table, 1, "rl-split-given-update-8xh100-nodes", None))
+    told = str(SweepFolders(here, tmp_path).point(table, 1, "rl-split-given-update-8xh100-nodes", None))
 
     assert (found.page, found.same, "/download/scenario.toml?base=rl-split" in told, "No page shows" in told) == (
         "/download/scenario.toml", True, True, True,
@@ -383,7 +383,7 @@ def test_a_report_names_no_file_through_a_point():
 def own(name="mine", **changes):
     """A sweep of four buckets over the smallest scenario."""
     said = {"base": "tiny-2ranks", "axes": (("update.bucket", "1 MiB, 2 MiB, 4 MiB, 8 MiB"), ("", ""))}
-    return Asked(name, **{**said, **changes})
+    return SweepRequest(name, **{**said, **changes})
 
 
 def test_a_sweep_of_typed_axes_is_that_of_the_file_that_it_leaves(tmp_path):

@@ -10,7 +10,7 @@ from runcast.dashboard import buckets
 from runcast.dashboard.answers import Answers
 from runcast.dashboard.buckets import Curve
 from runcast.dashboard.fields import size_text
-from runcast.dashboard.figures.update import bucket_curve, device_memory, held_by_kind, phases
+from runcast.dashboard.figures.update import bucket_curve, device_memory, kinds_of_device, phases
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.update import FORM
@@ -184,7 +184,7 @@ def test_phases_on_the_critical_path_sum_to_the_whole(answers, name):
 @pytest.mark.parametrize("name", TINY)
 def test_every_device_stands_once_among_what_is_held_by_kind(answers, name):
     prediction = answers.predict(Question(name))
-    kinds = held_by_kind(prediction)
+    kinds = kinds_of_device(prediction)
 
     assert (sum(kind.devices for kind in kinds), kinds[0].bytes) == (
         prediction.timeline.program.ranks,
@@ -193,7 +193,7 @@ def test_every_device_stands_once_among_what_is_held_by_kind(answers, name):
 
 
 def test_bars_of_memory_add_up_to_what_is_held_by_kind(answers):
-    kinds = held_by_kind(answers.predict(Question("tiny-stage-heads")))
+    kinds = kinds_of_device(answers.predict(Question("tiny-stage-heads")))
     figure = device_memory(kinds, 96 * 2**30)
     drawn = [sum(bar.x[i] for bar in figure.data) for i in range(len(kinds))]
 

@@ -7,7 +7,17 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 from runcast.dashboard.figures.validation import WRONG, coverage_bars, scatter
-from runcast.dashboard.ledgers import LEFT_OUT, STEPS, UPDATES, Far, Ledgers, Simulating, scores, scores_by, update_rows
+from runcast.dashboard.ledgers import (
+    LEFT_OUT,
+    STEPS,
+    UPDATES,
+    LedgerProcess,
+    Ledgers,
+    Progress,
+    scores,
+    scores_by,
+    update_rows,
+)
 from runcast.dashboard.pages.validation import Shown, draw, records
 from runcast.dashboard.question import choices_of
 from runcast.simulator.answers.validate import UpdateLedger
@@ -92,17 +102,17 @@ class Simulated:
 
 def test_updates_are_simulated_once_and_say_how_far_they_are(updates):
     started = []
-    both = Ledgers(lambda: started.append(Simulated(Far(), Far(1, 2), updates)) or started[-1])
+    both = Ledgers(lambda: started.append(Simulated(Progress(), Progress(1, 2), updates)) or started[-1])
     found = [both.rows(UPDATES, "error") for _ in range(4)]
 
     assert (found[:2], [list(rows["error"]) for rows in found[2:]], len(started)) == (
-        [Far(), Far(1, 2)], [[-0.5, 0.1]] * 2, 1,
+        [Progress(), Progress(1, 2)], [[-0.5, 0.1]] * 2, 1,
     )  # fmt: skip
 
 
 def test_a_simulation_that_was_stopped_starts_anew_when_it_is_asked_for(updates):
     started = []
-    both = Ledgers(lambda: started.append(Simulated(Far(1, 2))) or started[-1])
+    both = Ledgers(lambda: started.append(Simulated(Progress(1, 2))) or started[-1])
     both.rows(UPDATES, "error")
     both.stop()
     both.rows(UPDATES, "error")
@@ -113,25 +123,25 @@ def test_a_simulation_that_was_stopped_starts_anew_when_it_is_asked_for(updates)
 @pytest.mark.parametrize("death", [EOFError(), OSError("got end of file during message")])
 def test_a_simulation_that_died_is_told_once_and_starts_anew(death):
     started = []
-    both = Ledgers(lambda: started.append(Simulated(Far(1, 2), death)) or started[-1])
+    both = Ledgers(lambda: started.append(Simulated(Progress(1, 2), death)) or started[-1])
     both.rows(UPDATES, "error")
     with pytest.raises(UserError, match="ended before it was done"):
         both.rows(UPDATES, "error")
 
-    assert (both.rows(UPDATES, "error"), len(started)) == (Far(1, 2), 2)
+    assert (both.rows(UPDATES, "error"), len(started)) == (Progress(1, 2), 2)
 
 
 def test_a_simulation_that_died_can_be_stopped():
     started = []
-    both = Ledgers(lambda: started.append(Simulated(Far(1, 2), EOFError())) or started[-1])
+    both = Ledgers(lambda: started.append(Simulated(Progress(1, 2), EOFError())) or started[-1])
     both.rows(UPDATES, "error")
     both.stop()
 
-    assert (both.rows(UPDATES, "error"), len(started)) == (Far(1, 2), 2)
+    assert (both.rows(UPDATES, "error"), len(started)) == (Progress(1, 2), 2)
 
 
 def test_a_process_that_is_killed_is_told_of():
-    simulating = Simulating()
+    simulating = LedgerProcess()
     both = Ledgers(lambda: simulating)
     both.rows(UPDATES, "error")
     simulating.stop()
@@ -235,7 +245,7 @@ def test_a_simulation_is_cancelled_before_another_tick_and_begins_again(page):
     held[0].continue_()
     page.get_by_role("link", name="Simulate them").click()
 
-    expect(page.locator("#validation-far")).to_contain_text("Simulating weight updates")
+    expect(page.locator("#validation-far")).to_contain_text("LedgerProcess weight updates")
 
 
 @pytest.mark.slow

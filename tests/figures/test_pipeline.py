@@ -11,7 +11,7 @@ from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import Section, breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
 from runcast.simulator.figures.actions import boxes, endings, few_boxes, traffic, waits, windows
-from runcast.simulator.figures.layer_view import kernels, panels, trimmed
+from runcast.simulator.figures.layer_view import first_part, kernels, panels
 from runcast.simulator.figures.layer_view import parts as layer_parts
 from runcast.simulator.figures.spans import Window
 from runcast.simulator.predict import TrainPrediction
@@ -210,7 +210,7 @@ def test_the_layer_view_has_three_panels_of_what_overlaps(paired: TrainPredictio
     pair = kernels(timeline, grid, 1, shown["steady"])
     assert {"forward", "backward", "weight gradient", "exchange"} <= set(pair.kind)
     assert {"dispatch", "combine", "dispatch_back", "combine_back"} <= set(pair[pair.lane == "ep"].label)
-    first = trimmed(pair, shown["steady"])
+    first = first_part(pair, shown["steady"])
     assert first.end_s <= shown["steady"].end_s + 0.02 * (first.end_s - first.start_s)
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...figures import Section, Window, difference, gantt, pipeline, steps_beside, write_html
+from ...figures import Section, Window, compare_steps, difference, gantt, pipeline, write_html
 from ...report.report import Table
 from .comparison import Comparison, Drawn, Side
 from .text import input_rows, inputs_title, metric_rows, metrics_of_one, sentences, term_columns, term_rows, total_row
@@ -58,7 +58,7 @@ def timelines(sides: Mapping[str, Side], most_spans: int | None = None) -> dict[
     together = " and ".join(filter(None, (", ".join(names), last)))
     if all(side.kind == "train_step" for side in sides.values()) and not all(one.grid for one in drawn.values()):
         steps = {name: (one.timeline, one.ranks) for name, one in drawn.items()}
-        return {f"Timelines of {together}": lambda window_s: steps_beside(steps, window_s=window_s)}
+        return {f"Timelines of {together}": lambda window_s: compare_steps(steps, window_s=window_s)}
     whole_s = Window(0.0, max(one.timeline.makespan_s for one in drawn.values()))
     return {f"Timeline of {name}": partial(_drawn, f"{name}: {sides[name].label}", one, whole_s, most_spans)
             for name, one in drawn.items()}  # fmt: skip

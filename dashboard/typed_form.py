@@ -1,6 +1,6 @@
 """A question as one types it: a scenario by name and changes to it, one a line, as `--set` takes them.
 
-Inputs have ids {"stated": form, "side": side, "part": part}, so that a form may hold several. A named what-if is a
+Inputs have ids {"typed_form": form, "side": side, "part": part}, so that a form may hold several. A named what-if is a
 shorthand: choosing one writes its changes below those that are there.
 """
 
@@ -108,4 +108,4 @@ def faults(error: UserError) -> list[str]:
 
 
 def _id(form: str, side: Any, part: str) -> dict[str, Any]:
-    return {"stated": form, "side": side, "part": part}
+    return {"typed_form": form, "side": side, "part": part}

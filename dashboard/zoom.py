@@ -1,19 +1,17 @@
 """Timelines that are drawn anew for what is seen of them: what is short is told apart there, and joined elsewhere."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dash import ClientsideFunction, Dash, Input, Output, Patch, State, dcc, no_update
 
-from ..simulator.figures.spans import Window
-from ..simulator.predict import AnyPrediction
+from ..simulator.figures import Window, gantt, pipeline
 from .page import Here
 from .question import from_query
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Draw = Callable[[AnyPrediction, Window], "go.Figure"]
 Seen = str | Sequence[float] | None
 """What a browser says of a zoom (assets/zoom.js), none of it believed yet."""
 MOST_SPANS = 5000
@@ -25,9 +23,9 @@ def store(graph: str) -> dcc.Store:
     return dcc.Store(id=f"{graph}-seen")
 
 
-def connect(app: Dash, here: Here, base: str, graph: str, query: str, draw: Draw) -> None:
-    """A zoom into this graph draws the prediction of the query in that store for what is seen; `base` is the scenario
-    of a query that names none.
+def connect(app: Dash, here: Here, base: str, graph: str, query: str) -> None:
+    """A zoom into this graph draws the timeline of the query in that store for what is seen; `base` is the scenario of
+    a query that names none.
     """
     app.clientside_callback(
         ClientsideFunction("zoom", "one"),
@@ -38,12 +36,17 @@ def connect(app: Dash, here: Here, base: str, graph: str, query: str, draw: Draw
 
     @app.callback(Output(graph, "figure"), Input(f"{graph}-seen", "data"), State(query, "data"),
                   prevent_initial_call=True)  # fmt: skip
-    def zoom(seen: Seen, asked: str | None) -> Any:
+    def redraw(seen: Seen, asked: str | None) -> Any:
         if asked is None:
             return no_update
         prediction = here.answers.predict(from_query(asked, base))
-        window = window_of(seen, prediction.timeline.makespan_s or 1.0)
-        return no_update if window is None else patch(draw(prediction, window))
+        timeline, grid = prediction.timeline, prediction.grid
+        window = window_of(seen, timeline.makespan_s or 1.0)
+        if window is None:
+            return no_update
+        if grid is None:
+            return patch(gantt(timeline, window_s=window))
+        return patch(pipeline(timeline, grid, window_s=window, most_spans=MOST_SPANS))
 
 
 def window_of(seen: Seen, whole_s: float) -> Window | None:
