@@ -170,7 +170,7 @@ def test_all_axes_of_a_point_are_one_change():
 
     with pytest.raises(UserError, match=r"recompute.layers = 2: goes with recompute.mode = 'full'"):
         check_question(work.table([{"recompute.layers": 2}, {"recompute.mode": "none"}]))
-    assert work.asked([{"recompute.mode": "none"}]) == work.asked([{"recompute": {"mode": "none"}}])
+    assert work.digest([{"recompute.mode": "none"}]) == work.digest([{"recompute": {"mode": "none"}}])
 
 
 @given(st.sampled_from([key for key, one in SCHEDULES.items()]), st.sampled_from([None, 1, 2, 3]))
