@@ -18,8 +18,8 @@ from ..simulator.answers.explain import (
 )
 from ..simulator.answers.sweep.plan import named_files
 from ..simulator.base.memo import Kept, Memo
-from ..simulator.predict import AnyPrediction, CyclePrediction, predicted
-from ..simulator.scenario import AnyScenario, changed, check_question, resolve
+from ..simulator.predict import AnyPrediction, CyclePrediction, predict
+from ..simulator.scenario import AnyScenario, change, check_question, resolve
 from .library import Library
 from .question import Question
 
@@ -94,7 +94,7 @@ class Answers:
             memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
             key = given.name, given.notes, resolved.hash  # what equal predictions may be told with
-            return self._kept.get(key, lambda: predicted(resolved), _size)
+            return self._kept.get(key, lambda: predict(resolved), _size)
 
     def look(self, question: Question) -> Look:
         """A question simulated to be explained, kept likewise; its numbers can be turned again and again.
@@ -132,7 +132,7 @@ def explain(library: Library, question: Question, quick: bool, progress: Callabl
 
 def _table(library: Library, question: Question) -> tuple[dict[str, Any], str]:
     table, where = library.scenario(question.base)
-    return changed(table, question.changes, where), where
+    return change(table, question.changes, where), where
 
 
 def _look(case: Case) -> Look:

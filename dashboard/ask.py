@@ -14,7 +14,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update, set
 
 from ..simulator.base.errors import UserError
 from ..simulator.predict import AnyPrediction
-from ..simulator.scenario import changed, value_at
+from ..simulator.scenario import change, value_at
 from . import downloads, fields, parts, zoom
 from .fields import Field
 from .page import Here, keep_in_address, open_with
@@ -153,7 +153,7 @@ class Form:
         new = {key: value for key, value in given.items() if key not in followed or followed[key] != value}
         new = {key: value for key, value in new.items() if self._applies(key, given)}
         own = fields.changes(self.fields, values, fields.read(self.fields, new))
-        after = changed(changed(table, kept, where), own, where)
+        after = change(change(table, kept, where), own, where)
         left = {key: value for key in kept if (value := value_at(after, key)) is not None}
         return Question(base).with_changes({**left, **own})
 
@@ -210,6 +210,6 @@ def _with_changes(here: Here, question: Question) -> Values:
     except UserError:
         table = here.answers.values(Question(question.base))
     try:
-        return changed(table, question.changes, "address")
+        return change(table, question.changes, "address")
     except UserError:
         return table

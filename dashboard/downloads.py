@@ -12,7 +12,7 @@ from dash import html
 from flask import Flask, Response, request
 
 from ..simulator.base.errors import UserError, unknown
-from ..simulator.scenario import changed, to_toml
+from ..simulator.scenario import change, to_toml
 from ..simulator.timeline.ranks import spans_csv
 from ..simulator.timeline.trace import trace
 from . import parts
@@ -68,7 +68,7 @@ def _scenario(here: Here, question: Question) -> bytes:
     """A scenario file that says what the question asks; files that it names are beside its base."""
     here.answers.scenario(question)
     table, where = here.library.scenario(question.base)
-    return to_toml(changed(table, question.changes, where)).encode()
+    return to_toml(change(table, question.changes, where)).encode()
 
 
 def _report(here: Here, question: Question) -> bytes:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from dash import html
 
 from ..simulator.base.errors import UserError, fault
-from ..simulator.scenario import parsed, toml_value
+from ..simulator.scenario import parse_changes, toml_value
 
 MOST_CHARACTERS = 32_000
 """Of an address: a pasted config fits, a flood does not."""
@@ -71,12 +71,12 @@ def from_query(query: str, base: str) -> Question:
     pairs = pairs_of(query)
     named = [value for key, value in pairs if key == "base"]
     lines = [f"{key}={value}" for key, value in pairs if key != "base"]
-    return Question(named[-1] if named else base).with_changes(parsed(lines))
+    return Question(named[-1] if named else base).with_changes(parse_changes(lines))
 
 
 def value_text(value: Any) -> str:
-    """A value as text that `parsed` reads back."""
-    plain = isinstance(value, str) and parsed([f"x={value}"])["x"] == value
+    """A value as text that `parse_changes` reads back."""
+    plain = isinstance(value, str) and parse_changes([f"x={value}"])["x"] == value
     return value if plain else toml_value(value)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..simulator.answers.sweep import Sweep, Work, load_sweep
 from ..simulator.base.errors import UserError, unknown
-from ..simulator.scenario import Changes, changed, check_question, resolve, what_ifs
+from ..simulator.scenario import Changes, change, check_question, resolve, what_ifs
 from ..simulator.systems.tables import FOR_PEOPLE
 from .figures.sweep import axes
 from .library import REPORT, Library
@@ -235,7 +235,7 @@ def _with_all(library: Library, name: str, changes: Sequence[Changes]) -> Questi
     table, where = library.scenario(name)
     together = {key: value for some in changes for key, value in some.items()}
     question, target = Question(name).with_changes(together), Work(table, where).table(changes)
-    if changed(table, together, where) == target:
+    if change(table, together, where) == target:
         return question
     return Question(name).with_changes(_difference(table, target))
 

@@ -11,7 +11,7 @@ import dash_mantine_components as dmc
 from dash import ALL, MATCH, Dash, Input, Output, State, no_update
 
 from ..simulator.base.errors import UserError, fault
-from ..simulator.scenario import parsed, what_ifs
+from ..simulator.scenario import parse_changes, what_ifs
 from . import fields, parts
 from .library import Library
 from .question import Question, value_text
@@ -84,7 +84,7 @@ def question_of(base: str, text: str | None) -> Question:
         UserError: a line is no change, names a file, or says a key again.
     """
     lines = [line for line in (text or "").splitlines() if line.strip()]
-    changes = parsed(lines)
+    changes = parse_changes(lines)
     if len(changes) < len(lines):
         keys = [line.partition("=")[0].strip() for line in lines]
         again = next(key for key in keys if keys.count(key) > 1)

@@ -14,7 +14,7 @@ from .systems.train_step.system import TrainPrediction
 from .systems.weight_update.scenario import Scenario
 from .systems.weight_update.system import Prediction
 
-__all__ = ["AnyPrediction", "CyclePrediction", "Prediction", "TrainPrediction", "predicted", "simulate"]
+__all__ = ["AnyPrediction", "CyclePrediction", "Prediction", "TrainPrediction", "predict", "simulate"]
 
 
 @overload
@@ -50,19 +50,11 @@ def simulate(
         UserError: the scenario says something that is not allowed, one line per fault.
     """
     if isinstance(scenario, str | Path):
-        return _predict(load_question(scenario, changes), str(scenario), memo or Memo())
-    return _predict(scenario, where, memo or Memo())
+        scenario, where = load_question(scenario, changes), str(scenario)
+    return predict(resolve(scenario, where, memo or Memo()))
 
 
-def _predict(scenario: AnyScenario, where: str, memo: Memo) -> AnyPrediction:
-    return predicted(resolve(scenario, where, memo))
-
-
-def predicted(resolved: AnyResolved) -> AnyPrediction:
-    """The prediction of a scenario that is resolved already, such as for its hash.
-
-    Raises:
-        UserError: as `simulate`.
-    """
+def predict(resolved: AnyResolved) -> AnyPrediction:
+    """The prediction of a scenario that is resolved already, such as for its hash; a UserError as `simulate`."""
     found: AnyPrediction = SYSTEMS[resolved.scenario.kind].predict(resolved)
     return found

@@ -20,22 +20,21 @@ Changes = Mapping[str, Any]
 """Values by key; later keys see what earlier ones did."""
 
 
-def parsed(lines: Sequence[str]) -> dict[str, Any]:
-    """Changes from `key=value` lines; a value is TOML, or text where it is none (`5.89 GiB`).
+def parse_changes(lines: Sequence[str], flag: str = "--set", such_as: str = "update.bucket='2 GiB'") -> dict[str, Any]:
+    """Changes from `key=value` lines of a flag; a value is TOML, or text where it is none (`5.89 GiB`).
 
-    Raises:
-        UserError: a line without `=`.
+    A UserError for a line without key or `=`.
     """
     found = {}
     for line in lines:
         key, equals, text = line.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set {line}: expected key=value, such as update.bucket='2 GiB'")
+            raise UserError(f"{flag} {line}: expected key=value, such as {such_as}")
         found[key.strip()] = _toml_value(text.strip())
     return found
 
 
-def changed(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where: str) -> dict[str, Any]:
+def change(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where: str) -> dict[str, Any]:
     """A copy of the table with the changes, or with several tables of them, one after the other.
 
     What the table says and the changes make meaningless is left out, and `notes` of the copy say so.
@@ -59,7 +58,7 @@ def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
         if not isinstance(inner, dict):
             raise UserError(fault(where, key, value, f"{part} is a value, not a table"))
         table = inner
-    table[last] = _multiplied(table.get(last, known.get(last)), value, key, where) if _is_factor(value) else value
+    table[last] = _multiplied(table.get(last, known.get(last)), value, key, where) if multiplies(value) else value
 
 
 def _open(path: tuple[str, ...], table: dict[str, Any], known: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -80,7 +79,8 @@ _MACHINES: Mapping[tuple[str, ...], Callable[[Any, str], Mapping[str, Any]]] = {
 }
 
 
-def _is_factor(value: Any) -> bool:
+def multiplies(value: Any) -> bool:
+    """Whether a value is `{ times = 2 }`, which multiplies what is there instead of replacing it."""
     return isinstance(value, Mapping) and set(value) == {"times"}
 
 

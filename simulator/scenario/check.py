@@ -7,7 +7,6 @@ from ..base.errors import UserError, fault
 from ..base.schema import validate
 from ..systems.keys import Values, faults
 from ..systems.registry import SYSTEMS, AnyScenario
-from ..systems.rl_cycle.scenario import CycleScenario
 from ..systems.system import System
 from ..systems.train_step.scenario import TrainScenario
 from ..systems.weight_update.scenario import Scenario
@@ -16,6 +15,18 @@ from ..systems.weight_update.scenario import Scenario
 def check_question(table: Mapping[str, Any], where: str = "scenario") -> AnyScenario:
     """The scenario of any kind that a table of plain values says, or a UserError with a line per fault."""
     found: AnyScenario = _check(_system_of(table, where), table, where)
+    return found
+
+
+def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
+    """The same for a scenario of kind weight_update."""
+    found: Scenario = _check(SYSTEMS["weight_update"], table, where)
+    return found
+
+
+def check_train(table: Mapping[str, Any], where: str = "scenario") -> TrainScenario:
+    """The same for a scenario of kind train_step; where it is silent, its stack speaks."""
+    found: TrainScenario = _check(SYSTEMS["train_step"], table, where)
     return found
 
 
@@ -32,24 +43,6 @@ def _system_of(table: Mapping[str, Any], where: str) -> System:
         *others, last = map(repr, SYSTEMS)
         raise UserError(fault(where, "kind", kind, f"expected {', '.join(others)} or {last}"))
     return SYSTEMS[kind]
-
-
-def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
-    """The same for a scenario of kind weight_update."""
-    found: Scenario = _check(SYSTEMS["weight_update"], table, where)
-    return found
-
-
-def check_cycle(table: Mapping[str, Any], where: str = "scenario") -> CycleScenario:
-    """The same for a scenario of kind rl_cycle."""
-    found: CycleScenario = _check(SYSTEMS["rl_cycle"], table, where)
-    return found
-
-
-def check_train(table: Mapping[str, Any], where: str = "scenario") -> TrainScenario:
-    """The same for a scenario of kind train_step; where it is silent, its stack speaks."""
-    found: TrainScenario = _check(SYSTEMS["train_step"], table, where)
-    return found
 
 
 def _check(system: System, table: Mapping[str, Any], where: str) -> Any:

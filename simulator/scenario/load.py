@@ -12,21 +12,17 @@ from ..base.errors import UserError, fault, unknown
 from ..base.files import read_toml
 from ..systems.registry import AnyScenario
 from ..systems.weight_update.scenario import Scenario
-from .changes import Changes, changed, parsed
+from .changes import Changes, change, parse_changes
 from .check import check_question, check_scenario
 
 
 def load_question(path: str | Path, changes: Sequence[str] = ()) -> AnyScenario:
-    """Read a scenario file of any kind, like `load_scenario`.
-
-    Raises:
-        UserError: the file cannot be read, is not TOML, or says something that is not allowed.
-    """
+    """Read a scenario file of any kind, like `load_scenario`."""
     return check_question(_read(path, changes), str(path))
 
 
 def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
-    """Read a scenario file and apply `key=value` changes such as `update.bucket=2 GiB`.
+    """Read a scenario file of kind weight_update and apply `key=value` changes such as `update.bucket=2 GiB`.
 
     Raises:
         UserError: the file cannot be read, is not TOML, or says something that is not allowed.
@@ -35,7 +31,7 @@ def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
 
 
 def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:
-    return changed(read_toml(Path(path)), parsed(changes), str(path))
+    return change(read_toml(Path(path)), parse_changes(changes), str(path))
 
 
 # Named what-ifs: changes that people ask for by name, shipped in data/what-ifs.toml or written in a sweep.
@@ -62,11 +58,7 @@ def what_ifs() -> Mapping[str, WhatIf]:
 
 
 def what_if(name: str, where: str, key: str = "what_if") -> WhatIf:
-    """The shipped one of this name.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The shipped one of this name; a UserError if there is none."""
     if name not in what_ifs():
         raise unknown(where, key, name, what_ifs())
     return what_ifs()[name]
@@ -75,8 +67,7 @@ def what_if(name: str, where: str, key: str = "what_if") -> WhatIf:
 def read_what_if(where: str, name: str, said: Any) -> WhatIf:
     """A what-if as a file says it: `about`, `subject` (may be left out) and `changes`, a table of key = value.
 
-    Raises:
-        UserError: a key that is unknown or missing, or a subject that is not one of SUBJECTS.
+    A UserError if a key is unknown or missing, or the subject is not one of SUBJECTS.
     """
     key = f"what_if.{name}"
     if not isinstance(said, Mapping) or not set(said) <= {"about", "subject", "changes"}:

@@ -4,7 +4,7 @@ import pytest
 from runcast.simulator import simulate
 from runcast.simulator.collectives.uplinks import Uplinks
 from runcast.simulator.hardware import cluster
-from runcast.simulator.scenario import changed, check_train
+from runcast.simulator.scenario import change, check_train
 
 PODS = (tuple(range(4)), tuple(range(4, 8)))
 ALL = (*PODS[0], *PODS[1])
@@ -59,6 +59,6 @@ def test_a_step_slows_where_its_stages_lie_in_two_pods():
 
     def step_s(oversubscription, radix):
         changes = {"cluster.oversubscription": oversubscription, "cluster.leaf_radix": radix}
-        return simulate(check_train(changed(table, changes, "a"), "a")).report.step_time_s
+        return simulate(check_train(change(table, changes, "a"), "a")).report.step_time_s
 
     assert step_s(1, 64) == step_s(4, 64) == step_s(1, 8) < step_s(4, 5)

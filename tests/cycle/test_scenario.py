@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.cli import main
-from runcast.simulator.scenario import check_cycle
+from runcast.simulator.scenario import check_question
 from runcast.simulator.timeline.insight import critical_path
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
@@ -207,7 +207,7 @@ def test_an_update_that_drains_by_itself_is_refused():
     rollout = {"requests": 8, "engines": 2, "slots": 4, "token_time": 1, "length": {"kind": "fixed", "tokens": 9}}
 
     with pytest.raises(UserError, match=r"update\.drain is not for a cycle"):
-        check_cycle({**table, "update": update, "cycle": cycle, "rollout": rollout})
+        check_question({"kind": "rl_cycle", **table, "update": update, "cycle": cycle, "rollout": rollout})
 
 
 def test_execute_says_that_it_runs_updates_only(given, capsys):

@@ -5,7 +5,7 @@ from runcast.simulator.answers.explain import first_look, knobs, make_case, turn
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.predict import simulate
-from runcast.simulator.scenario import changed, check_question
+from runcast.simulator.scenario import change, check_question
 
 TABLE = {
     "name": "small", "kind": "train_step", "cluster": "dgx-h100", "level": "coarse",
@@ -29,7 +29,7 @@ def test_a_turned_machine_is_that_of_the_changed_scenario(case):
 
     found = turn(case, asked)
 
-    told = simulate(check_question(changed(TABLE, changes, "small"), "small")).report.step_time_s
+    told = simulate(check_question(change(TABLE, changes, "small"), "small")).report.step_time_s
     assert found.total_s == pytest.approx(told, rel=1e-12)
 
 

@@ -10,7 +10,7 @@ from runcast.simulator import engine
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.costs import Costs
 from runcast.simulator.program import Program, Ragged
-from runcast.simulator.scenario import changed, check_question, resolve
+from runcast.simulator.scenario import change, check_question, resolve
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.weight_update.resolve import Resolved
 from runcast.simulator.timeline import Timeline
@@ -26,7 +26,7 @@ def law(examples: int) -> settings:
 
 def resolved(table: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Resolved | ResolvedTrain:
     """A step or an update; `changes` are by key, as of `--set` or as factors."""
-    return resolve(check_question(changed(table, changes or {}, "a law"), "a law"), "a law", _MEMO)
+    return resolve(check_question(change(table, changes or {}, "a law"), "a law"), "a law", _MEMO)
 
 
 def run(of: Resolved | ResolvedTrain) -> Timeline:

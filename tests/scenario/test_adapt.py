@@ -13,7 +13,7 @@ from runcast.simulator.base.errors import UserError, fault
 from runcast.simulator.base.files import read_toml
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.profile import stack_names
-from runcast.simulator.scenario import SYSTEMS, changed, check_question, resolve, value_at
+from runcast.simulator.scenario import SYSTEMS, change, check_question, resolve, value_at
 from runcast.simulator.schedules import SCHEDULES
 from runcast.simulator.systems.keys import Values, faults
 
@@ -83,31 +83,31 @@ LEFT_OUT = [  # a scenario, a change, the keys that it leaves out
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("table", "change", "keys"), LEFT_OUT, ids=[" ".join(keys) for _, _, keys in LEFT_OUT])
-def test_what_a_change_makes_meaningless_is_left_out_with_a_note(table, change, keys):
-    after = changed(table, change, "a.toml")
+@pytest.mark.parametrize(("table", "new", "keys"), LEFT_OUT, ids=[" ".join(keys) for _, _, keys in LEFT_OUT])
+def test_what_a_change_makes_meaningless_is_left_out_with_a_note(table, new, keys):
+    after = change(table, new, "a.toml")
 
     gone = [note.removeprefix("left out: ").partition(" = ")[0] for note in after["notes"]]
     assert sorted(gone) == sorted(keys)
     assert [value_at(after, key) for key in keys] == [None] * len(keys)
 
 
-@pytest.mark.parametrize(("table", "change", "keys"), LEFT_OUT, ids=[" ".join(keys) for _, _, keys in LEFT_OUT])
-def test_what_the_change_sets_itself_stays(table, change, keys):
-    both = changed(table, {**change, **{key: value_at(table, key) for key in keys}}, "a.toml")
+@pytest.mark.parametrize(("table", "new", "keys"), LEFT_OUT, ids=[" ".join(keys) for _, _, keys in LEFT_OUT])
+def test_what_the_change_sets_itself_stays(table, new, keys):
+    both = change(table, {**new, **{key: value_at(table, key) for key in keys}}, "a.toml")
 
     assert [value_at(both, key) for key in keys] == [value_at(table, key) for key in keys]
 
 
-@pytest.mark.parametrize(("table", "change", "keys"), LEFT_OUT, ids=[" ".join(keys) for _, _, keys in LEFT_OUT])
-def test_a_change_to_what_is_there_already_leaves_nothing_out(table, change, keys):
-    same = {key: value_at(table, key) for key in change if value_at(table, key) is not None}
+@pytest.mark.parametrize(("table", "new", "keys"), LEFT_OUT, ids=[" ".join(keys) for _, _, keys in LEFT_OUT])
+def test_a_change_to_what_is_there_already_leaves_nothing_out(table, new, keys):
+    same = {key: value_at(table, key) for key in new if value_at(table, key) is not None}
 
-    assert changed(table, same, "a.toml") == changed(table, {}, "a.toml")
+    assert change(table, same, "a.toml") == change(table, {}, "a.toml")
 
 
 def test_the_report_repeats_the_notes_and_they_are_not_part_of_the_hash():
-    by_change = changed(made(DENSE, schedule={"name": "interleaved", "vpp": 2}), {"schedule.name": "1f1b"}, "a.toml")
+    by_change = change(made(DENSE, schedule={"name": "interleaved", "vpp": 2}), {"schedule.name": "1f1b"}, "a.toml")
     said = simulate(check_question({**by_change, "level": "coarse"})).report
     plain = simulate(check_question({**made(DENSE, schedule={"name": "1f1b"}), "level": "coarse"})).report
 
@@ -116,7 +116,7 @@ def test_the_report_repeats_the_notes_and_they_are_not_part_of_the_hash():
 
 
 def test_the_note_names_the_profile_that_is_dropped_and_the_report_the_one_that_is_used():
-    notes = simulate(check_question(changed(SERVED, {"cluster": "dgx-h100"}, "a.toml"))).report.notes
+    notes = simulate(check_question(change(SERVED, {"cluster": "dgx-h100"}, "a.toml"))).report.notes
 
     assert "left out: profile = 'h20': is made for H20, not for H100 SXM, whose profile is h100-sxm" in notes
     assert "profile of H100 SXM: h100-sxm; chosen by device" in notes
@@ -128,19 +128,19 @@ def test_a_profile_of_the_users_own_stays_where_it_is_made_for_the_new_device(tm
     (tmp_path / "mine.json").write_text('{"schema": 2, "base": "h100-sxm", "devices": ["H100 SXM"]}')
     table = {**SERVED, "cluster": "dgx-h100", "profile": "mine.json"}
     clusters = ("h100-hgx", "h100-roce", "h20-hgx", "dgx-b200")
-    found = [changed(table, {"cluster": name}, str(where)).get("profile") for name in clusters]
+    found = [change(table, {"cluster": name}, str(where)).get("profile") for name in clusters]
 
     assert found == ["mine.json", "mine.json", None, None]
 
 
 def test_a_profile_that_is_made_for_any_device_stays():
-    assert changed({**SERVED, "profile": "generic"}, {"cluster": "dgx-h100"}, "a.toml")["profile"] == "generic"
+    assert change({**SERVED, "profile": "generic"}, {"cluster": "dgx-h100"}, "a.toml")["profile"] == "generic"
 
 
 def test_parts_that_the_new_model_lacks_are_left_out_of_a_list():
     modules = ["layernorm", "mlp"]
     table = made(DENSE, recompute={"mode": "selective", "modules": modules}, parallel={"tp": 1, "pp": 1})
-    after = changed(table, {"model.preset": "qwen3-30b-a3b"}, "a.toml")
+    after = change(table, {"model.preset": "qwen3-30b-a3b"}, "a.toml")
 
     assert (after["recompute"]["modules"], len(after["notes"])) == (["layernorm"], 1)
 
@@ -154,15 +154,15 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize("table", CONTRADICTIONS)
-@pytest.mark.parametrize("change", [{}, {"nodes": 4}])
-def test_a_file_that_contradicts_itself_is_refused_with_a_change_and_without(table, change):
+@pytest.mark.parametrize("new", [{}, {"nodes": 4}])
+def test_a_file_that_contradicts_itself_is_refused_with_a_change_and_without(table, new):
     with pytest.raises(UserError):
-        simulate(check_question(changed(table, change, "a.toml")))
+        simulate(check_question(change(table, new, "a.toml")))
 
 
 def test_what_a_wrong_change_leaves_is_told_by_the_checks():
     with pytest.raises(UserError, match="cluster = 'dgx-h1000': unknown"):
-        simulate(check_question(changed(SERVED, {"cluster": "dgx-h1000"}, "a.toml")))
+        simulate(check_question(change(SERVED, {"cluster": "dgx-h1000"}, "a.toml")))
 
 
 def test_all_axes_of_a_point_are_one_change():
@@ -177,7 +177,7 @@ def test_all_axes_of_a_point_are_one_change():
 def test_every_schedule_goes_from_every_other(name, vpp):
     schedule = {"name": "interleaved", **({"vpp": vpp} if vpp else {})}
     table = made(DENSE, schedule=schedule, batch={"global": 64, "seq_len": 512})
-    found = resolve(check_question(changed(table, {"schedule.name": name}, "a.toml")), memo=Memo())
+    found = resolve(check_question(change(table, {"schedule.name": name}, "a.toml")), memo=Memo())
 
     assert found.grid.stages == SCHEDULES[name].stages(2, vpp or 1)
 
@@ -209,4 +209,4 @@ def test_a_fault_goes_to_another_process_and_comes_back():
 def test_the_first_scenario_of_a_page_goes_on_other_clusters(name):
     table = read_toml(Path(f"data/scenarios/{name}.toml"))
     for cluster in ("dgx-h100", "h200-hgx", "dgx-b200", "gb300-nvl72", "h800-hgx", "h100-roce"):
-        assert resolve(check_question(changed(table, {"cluster": cluster}, "a.toml"))).plan
+        assert resolve(check_question(change(table, {"cluster": cluster}, "a.toml"))).plan

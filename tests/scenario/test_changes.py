@@ -3,7 +3,7 @@
 import pytest
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.scenario import changed, check_question, parsed, what_ifs
+from runcast.simulator.scenario import change, check_question, parse_changes, what_ifs
 
 TABLE = {"kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "batch": {"global": 8, "micro": 2}}
 
@@ -17,7 +17,7 @@ TABLE = {"kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "batch": {"glo
     ],
 )
 def test_lines_are_toml_or_text(line, key, value):
-    assert parsed([line]) == {key: value}
+    assert parse_changes([line]) == {key: value}
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_lines_are_toml_or_text(line, key, value):
 def test_changes(changes, expected):
     if expected is None:
         with pytest.raises(UserError, match="bucket is a value, not a table"):
-            changed(TABLE, changes, "a.toml")
+            change(TABLE, changes, "a.toml")
     else:
-        assert changed(TABLE, changes, "a.toml") == {**TABLE, **expected}
+        assert change(TABLE, changes, "a.toml") == {**TABLE, **expected}
 
 
 def test_two_changes_below_one_key():
     peaks = {f"cluster.device.peak_flop_per_s.{kind}": {"times": 2} for kind in ("bf16", "fp8")}
-    device = changed(TABLE, peaks, "a.toml")["cluster"]["device"]
+    device = change(TABLE, peaks, "a.toml")["cluster"]["device"]
 
     assert device["peak_flop_per_s"] == {"bf16": "1978.8 TFLOP/s", "fp8": "3957.8 TFLOP/s"}
 
@@ -59,7 +59,7 @@ def test_two_changes_below_one_key():
 def test_the_given_table_stays():
     before = repr(TABLE)
 
-    changed(TABLE, {"batch.micro": 4, "cluster.nics": 1}, "a.toml")
+    change(TABLE, {"batch.micro": 4, "cluster.nics": 1}, "a.toml")
 
     assert repr(TABLE) == before
 
@@ -76,7 +76,7 @@ def test_the_given_table_stays():
 )
 def test_faults_are_one_line(changes, line):
     with pytest.raises(UserError) as caught:
-        changed(TABLE, changes, "a.toml")
+        change(TABLE, changes, "a.toml")
 
     assert line in str(caught.value)
     assert len(caught.value.faults) == 1
@@ -110,7 +110,7 @@ def test_every_shipped_what_if_goes_with_a_scenario(name):
     predicted, refused = [], []
     for table in SCENARIOS:
         try:
-            given = check_question(changed(table, what_ifs()[name].changes, "a.toml"))
+            given = check_question(change(table, what_ifs()[name].changes, "a.toml"))
             predicted.append(simulate(given).report.to_json()["makespan_s"])
         except UserError as error:
             refused.append(str(error))

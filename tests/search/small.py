@@ -7,7 +7,7 @@ from runcast.simulator.answers.search.explore import measure
 from runcast.simulator.answers.search.records import SIMULATED, Row, pareto
 from runcast.simulator.answers.search.run import make_question
 from runcast.simulator.base.memo import Memo
-from runcast.simulator.scenario import changed
+from runcast.simulator.scenario import change
 
 DENSE = {
     "kind": "train_step",
@@ -80,7 +80,7 @@ SPACES = {
 
 def table_of(name):
     table, changes, *_ = SPACES[name]
-    return changed(table, changes, name)
+    return change(table, changes, name)
 
 
 @cache

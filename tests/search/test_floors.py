@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.search.floors import floor_bytes, floor_s, states_bytes
-from runcast.simulator.scenario import changed, check_train
+from runcast.simulator.scenario import change, check_train
 from runcast.simulator.systems.train_step.memory import _static_bytes, static_bytes
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
@@ -54,7 +54,7 @@ PLANS = st.fixed_dictionaries(
 @given(base=st.sampled_from([DENSE, EXPERTS]), plan=PLANS)
 def test_no_bound_is_above_a_simulation(base, plan):
     try:
-        scenario = check_train(changed(base, {**plan, "level": "coarse"}, "plan"), "plan")
+        scenario = check_train(change(base, {**plan, "level": "coarse"}, "plan"), "plan")
         report = simulate(scenario).report
     except UserError:
         assume(False)
@@ -71,7 +71,7 @@ def test_states_of_another_schedule_are_no_more_than_a_plan_needs(base, plan):
     assume(plan["schedule"]["name"] not in ("zb-v", "v-min", "dualpipe"))
     other = {**plan, "batch.micro": 1, "schedule": {"name": "1f1b"}, "recompute": {"mode": "none"}}
     try:
-        one, two = (check_train(changed(base, {**of, "level": "coarse"}, "plan"), "plan") for of in (plan, other))
+        one, two = (check_train(change(base, {**of, "level": "coarse"}, "plan"), "plan") for of in (plan, other))
         states, needed = states_bytes(ResolvedTrain(two)), floor_bytes(ResolvedTrain(one))
     except UserError:
         assume(False)
@@ -80,7 +80,7 @@ def test_states_of_another_schedule_are_no_more_than_a_plan_needs(base, plan):
 
 
 def test_memory_is_exact_where_nothing_is_offloaded():
-    scenario = check_train(changed(DENSE, {"parallel.pp": 4, "parallel.tp": 2, "level": "coarse"}, "plan"), "plan")
+    scenario = check_train(change(DENSE, {"parallel.pp": 4, "parallel.tp": 2, "level": "coarse"}, "plan"), "plan")
 
     assert floor_bytes(ResolvedTrain(scenario)) == pytest.approx(simulate(scenario).report.peak.peak_bytes, rel=1e-12)
 
@@ -95,7 +95,7 @@ def test_memory_is_exact_where_nothing_is_offloaded():
     ],
 )
 def test_ranks_that_hold_the_same_have_the_memory_that_each_has_by_itself(base, plan):
-    resolved = ResolvedTrain(check_train(changed(base, {"batch.global": 64, **plan}, "plan"), "plan"))
+    resolved = ResolvedTrain(check_train(change(base, {"batch.global": 64, **plan}, "plan"), "plan"))
     ranks, context = range(resolved.grid.ranks), resolved.profile.value("memory.context_bytes")
     shared = [static_bytes(resolved, rank) for rank in ranks]
 

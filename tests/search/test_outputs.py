@@ -10,7 +10,7 @@ from runcast.simulator.answers.search.outputs import check_folder, write_files
 from runcast.simulator.answers.search.records import LEFT, SIMULATED
 from runcast.simulator.answers.search.text import differences, distinct_texts, lines
 from runcast.simulator.formats.recipes import read_recipe
-from runcast.simulator.scenario import changed
+from runcast.simulator.scenario import change
 
 from .small import DENSE, EXPERTS, SENDER, SPACES, best_value, brute_force, table_of
 
@@ -37,7 +37,7 @@ def test_files_that_a_scenario_names_are_named_from_the_winners_folder(tmp_path)
     (tmp_path / "machine.toml").write_text('base = "dgx-h100"\n')
     scenario = tmp_path / "scenario.toml"
     scenario.write_text("the table is given: this is where it stands")
-    table = changed({**DENSE, "cluster": "machine.toml"}, {}, "")
+    table = change({**DENSE, "cluster": "machine.toml"}, {}, "")
     wanted = Wanted(("1f1b",), fix={"parallel.cp": 1, "parallel.tp": 1, "batch.micro": 1, "parallel.pp": 1})
     found = search(table, wanted=wanted, check=0, workers=1, where=str(scenario))
 

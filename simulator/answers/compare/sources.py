@@ -11,7 +11,7 @@ from ...base.files import read_json, read_toml
 from ...base.memo import Memo
 from ...hardware import described, resolved
 from ...predict import AnyPrediction, simulate
-from ...scenario import changed, check_question, parsed, what_if
+from ...scenario import change, check_question, parse_changes, what_if
 from ...systems.registry import SYSTEMS
 from ...systems.tables import FOR_PEOPLE
 from .comparison import Drawn, Side, Source, complete
@@ -92,7 +92,7 @@ def open_side(given: Operand, memo: Memo | None = None) -> Side:
     match given.source:
         case "scenario":
             named = [what_if(name, "--what-if", "").changes for name in given.what_ifs]
-            table = changed(read_toml(path), [parsed(given.changes), *named], where)
+            table = change(read_toml(path), [parse_changes(given.changes), *named], where)
             prediction = simulate(check_question(table, where), memo=memo, where=where)
             return side_of(prediction, where, [*given.changes, *given.what_ifs])
         case "report":

@@ -14,10 +14,10 @@ from ...base.errors import UserError, fault
 from ...base.files import read_toml
 from ...base.memo import Memo
 from ...costs import Costs
-from ...predict import Prediction, TrainPrediction, predicted
+from ...predict import Prediction, TrainPrediction, predict
 from ...program import Program
 from ...report.report import Parts
-from ...scenario import Changes, changed, check_question, resolve
+from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import OnMachines, lost_to_shapes_s
 from ...systems.registry import SYSTEMS
 from ...timeline import Timeline
@@ -38,7 +38,7 @@ class Case:
     @cached_property
     def prediction(self) -> Prediction | TrainPrediction:
         """The case as it is."""
-        return cast(Prediction | TrainPrediction, predicted(self.resolved))
+        return cast(Prediction | TrainPrediction, predict(self.resolved))
 
     @property
     def timeline(self) -> Timeline:
@@ -92,7 +92,7 @@ class Case:
 
     def variant(self, changes: Changes) -> "Case":
         """Another case: this one's table with changes; a UserError if they do not go with this scenario."""
-        return make_case(changed(self.table, changes, self.where), self.where, self.memo)
+        return make_case(change(self.table, changes, self.where), self.where, self.memo)
 
     def on_machine(self, changes: Changes) -> OnMachines:
         """The same Program on a machine with other rates, which decide how long ops take, not what happens."""
@@ -115,7 +115,7 @@ def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Cas
         where, table = "scenario", scenario
     else:
         where, table = str(scenario), read_toml(Path(scenario))
-    return make_case(changed(table, changes, where), where, Memo())
+    return make_case(change(table, changes, where), where, Memo())
 
 
 def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:

@@ -12,7 +12,7 @@ from typing import Any
 from ...base.errors import UserError
 from ...models.awkward import PADDED
 from ...report.report import Parts
-from ...scenario import Changes, WhatIf, parsed, what_ifs
+from ...scenario import Changes, WhatIf, parse_changes, what_ifs
 from ...systems.machines import OnMachines
 from ...systems.registry import SYSTEMS
 from .case import Case, read_case
@@ -144,7 +144,7 @@ def explain(
     Raises:
         UserError: the scenario says something that is not allowed, or is an RL cycle.
     """
-    return explain_case(read_case(scenario, parsed(changes)), quick, progress)
+    return explain_case(read_case(scenario, parse_changes(changes)), quick, progress)
 
 
 def explain_case(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import beside, write_atomic
-from ...scenario import changed, check_question, to_toml
+from ...scenario import change, check_question, to_toml
 from .records import SearchResult
 from .text import join, plan_text
 
@@ -66,7 +66,7 @@ def _winner_table(found: SearchResult) -> dict[str, Any]:
     assert found.winner is not None
     levels = found.question.subject.levels
     level = {"level": levels[-1 if found.winner in found.checked else 0]} if levels else {}
-    return changed(found.question.table, {**found.rows[found.winner].changes, **level}, found.question.where)
+    return change(found.question.table, {**found.rows[found.winner].changes, **level}, found.question.where)
 
 
 def _megatron_text(found: SearchResult, table: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...base.memo import Memo
 from ...hardware import cluster
-from ...scenario import Changes, changed, check_question
+from ...scenario import Changes, change, check_question
 from .space import Space, Wanted
 
 REFUSED, MEMORY, BEATEN, SIMULATED, LEFT = "refused", "memory", "beaten", "simulated", "left"
@@ -105,7 +105,7 @@ class Question:
         """The scenario of a plan, at the coarsest level or at the finest; a UserError if it is not allowed."""
         levels = self.subject.levels
         extra = {"level": levels[-1 if finest else 0]} if levels else {}
-        return check_question(changed(self.table, {**changes, **extra}, self.where), self.where)
+        return check_question(change(self.table, {**changes, **extra}, self.where), self.where)
 
     @property
     def gpus(self) -> int:

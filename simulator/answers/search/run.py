@@ -17,7 +17,7 @@ from ...base.files import read_toml
 from ...base.memo import Memo
 from ...hardware import cluster
 from ...runner import InProcess, Processes, cores
-from ...scenario import changed, parsed
+from ...scenario import change, parse_changes
 from .explore import Exploration, has_optuna, predict
 from .records import LEFT, REFUSED, Progress, Question, Row, SearchResult, Subject, Watch
 from .space import Space, Wanted
@@ -36,7 +36,7 @@ _FEW = 64  # plans below which other processes cost more than they save
 
 def search_file(path: Path | str, changes: Sequence[str] = (), **options: Any) -> SearchResult:
     """`search` of a scenario file with `key=value` changes; a UserError also if the file cannot be read."""
-    table = changed(read_toml(Path(path)), parsed(changes), str(path))
+    table = change(read_toml(Path(path)), parse_changes(changes), str(path))
     return search(table, where=str(path), **options)
 
 
@@ -152,7 +152,7 @@ def _freed(table: Mapping[str, Any], gpus: int | None, where: str) -> dict[str, 
         if gpus < 1 or gpus % each:
             raise UserError(fault("--gpus", "", gpus, f"a node has {each}: a multiple of that"))
         nodes = {"nodes": gpus // each}
-    base = changed(table, nodes, where)
+    base = change(table, nodes, where)
     for part, key in (("parallel", "dp"), ("update", "max_bucket")):
         if isinstance(base.get(part), dict):
             base[part].pop(key, None)

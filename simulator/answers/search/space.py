@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from ...base.errors import UserError, fault, unknown
-from ...scenario import changed, check_values, parsed
+from ...scenario import change, check_values, parse_changes
 from ...schedules import SCHEDULES
 from ...systems.tables import FOR_PEOPLE
 from ..sweep.constraints import check_key
@@ -105,19 +105,12 @@ class Wanted:
 
 def read_wanted(schedules: str | None, vary: Sequence[str], fix: Sequence[str], uneven: bool = False) -> Wanted:
     """From flags: names split by commas, `key=[value, …]` and `key=value` lines; a UserError if a line is neither."""
-    axes = _given("--vary", vary, "parallel.zero=[0, 1, 2]")
+    axes = parse_changes(vary, "--vary", "parallel.zero=[0, 1, 2]")
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise UserError(fault("--vary", key, values, "expected a list of values, such as [0, 1, 2]"))
     names = tuple(name.strip() for name in (schedules or "").split(",") if name.strip())
-    return Wanted(names, axes, _given("--fix", fix, "parallel.tp=8"), uneven)
-
-
-def _given(flag: str, lines: Sequence[str], such_as: str) -> dict[str, Any]:
-    for line in lines:
-        if "=" not in line or not line.partition("=")[0].strip():
-            raise UserError(f"{flag} {line}: expected key=value, such as {such_as}")
-    return parsed(lines)
+    return Wanted(names, axes, parse_changes(fix, "--fix", "parallel.tp=8"), uneven)
 
 
 def add_wanted(space: Space, wanted: Wanted, table: Mapping[str, Any]) -> Space:
@@ -159,7 +152,7 @@ def _check_value(flag: str, key: str, value: Any, table: Mapping[str, Any], coun
     if key == "parallel.zero" and value == 3:
         raise UserError(fault(flag, key, value, NO_ZERO_3))
     try:
-        check_values(changed(table, {key: value}, flag), flag)
+        check_values(change(table, {key: value}, flag), flag)
     except UserError as error:
         if own := [line for line in error.faults if line.startswith(tuple(f"{flag}: {key}{end}" for end in " .:"))]:
             raise UserError(*own) from None

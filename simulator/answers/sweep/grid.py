@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ...base.units import quantity, times
-from ...scenario import Changes
+from ...scenario import Changes, multiplies
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,12 @@ def find_replaced(axes: Sequence[Axis]) -> tuple[int, str, int, str] | None:
     earlier: dict[str, int] = {}
     for number, axis in enumerate(axes):
         changes = [change for step in axis.steps for change in step.changes.items()]
-        for key in dict.fromkeys(key for key, value in changes if not _multiplies(value)):
+        for key in dict.fromkeys(key for key, value in changes if not multiplies(value)):
             for other, first in earlier.items():
                 if other == key or other.startswith(f"{key}."):
                     return number, key, first, other
         earlier |= {key: earlier.get(key, number) for key, _ in changes}
     return None
-
-
-def _multiplies(value: Any) -> bool:
-    return isinstance(value, Mapping) and set(value) == {"times"}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from ...base.errors import UserError, fault, unknown
 from ...base.files import beside, read_toml
 from ...base.schema import validate
-from ...scenario import SYSTEMS, WhatIf, changed, parsed, what_ifs
+from ...scenario import SYSTEMS, WhatIf, change, parse_changes, what_ifs
 from ...scenario.load import read_what_if
 from ...systems.tables import FOR_PEOPLE, Table
 from .columns import columns_of, nearest_columns
@@ -91,7 +91,7 @@ def load_sweep(path: str | Path, changes: Sequence[str] = ()) -> Sweep:
     said = validate(SweepTable, read_toml(Path(path)), where)
     base_where = where if isinstance(said.base, dict) else str(beside(said.base, where))
     table = said.base if isinstance(said.base, dict) else read_toml(Path(base_where))
-    base = changed(table, parsed(changes), base_where)
+    base = change(table, parse_changes(changes), base_where)
     kind = base.get("kind", "weight_update")
     if kind not in tuple(SYSTEMS):
         raise UserError(fault(base_where, "kind", kind, f"expected one of {', '.join(SYSTEMS)}"))

@@ -16,7 +16,7 @@ from ...base.files import beside, digest, read_json, read_toml
 from ...base.memo import Memo
 from ...base.units import format_bytes
 from ...predict import simulate
-from ...scenario import Changes, changed, check_question, resolve
+from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import canonical
 from ...systems.tables import FOR_PEOPLE
 from .columns import flat_columns
@@ -71,7 +71,7 @@ class Work:
 
     def table(self, changes: Sequence[Changes]) -> dict[str, Any]:
         """The base with the changes; a UserError if it cannot be changed so."""
-        return changed(self.base, changes, self.where)
+        return change(self.base, changes, self.where)
 
     def digest(self, changes: Sequence[Changes]) -> str:
         """Of the base with the changes, less its name; of what cannot be changed so, of the changes."""

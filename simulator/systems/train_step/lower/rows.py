@@ -69,8 +69,7 @@ class ActionOps:
             if not both.any():
                 continue
             heads, tails = (
-                self._ops(table, one, both)
-                for table, one in ((self._blocks.heads, into), (self._blocks.tails, since))
+                self._ops(table, one, both) for table, one in ((self._blocks.heads, into), (self._blocks.tails, since))
             )
             if by:
                 sent = self._send[since][both][:, None]
