@@ -49,9 +49,9 @@ def test_constraints_on_keys_and_on_columns_are_told_apart(sweep_file):
     ("text", "line"),
     [
         ("", "sweep.toml: give either axes or points"),
-        ("axes = []\n", "axes = []: list should have at least 1 item"),
+        ("axes = []\n", "axes = []: expected at least 1"),
         ("[[axes]]\nkey = 'nodes'\n", "axes.0: expected key and values; key, from, to and one of"),
-        ("[[axes]]\nkey = 'nodes'\nvalues = []\n", "axes.0.values = []: list should have at least 1 item"),
+        ("[[axes]]\nkey = 'nodes'\nvalues = []\n", "axes.0.values = []: expected at least 1"),
         ("[[axes]]\nkey = 'nodes'\nvalue = [1]\n", "axes.0.value = [1]: unknown key; did you mean values?"),
         ("[[axes]]\nkey = 'update.buckett'\nvalues = [1]\n", "'update.buckett': unknown; did you mean update.bucket"),
         ("[[axes]]\nkey = 'nodes'\nfrom = 1\nto = 9\nstep = -1\n", "axes.0: steps of -1 never lead from 1 to 9"),
