@@ -13,8 +13,8 @@ import numpy as np
 from ..simulator.base.errors import UserError
 from ..simulator.predict import Prediction
 from ..simulator.systems.weight_update.lower import TransferPlan, UpdatePlan
-from ..simulator.systems.weight_update.lower.transfer import receive_buffers
 from ..simulator.systems.weight_update.resolve import Resolved
+from ..simulator.systems.weight_update.served import ServedUpdate
 from .answers import Answers
 from .question import Question
 
@@ -90,11 +90,11 @@ def _most_bytes(resolved: Resolved) -> int | None:
     """The largest bucket that fits in device memory; None where engines have no buffers."""
     plan, update = resolved.plan, resolved.scenario.update
     if isinstance(plan, TransferPlan):
-        buffers = receive_buffers(update.method, plan)
-        return round(resolved.free_bytes // buffers * plan.payload.gathered) if buffers else None
+        buffers = resolved.method.receive_buffers(plan)
+        return round(resolved.free_bytes // buffers * plan.transport.gathered) if buffers else None
     whatever_fits = update.model_copy(update={"bucket": None, "max_bucket": 2**60})
     scenario = resolved.scenario.model_copy(update={"update": whatever_fits})
-    return Resolved(scenario, resolved.where, resolved.memo).bucket.bytes
+    return ServedUpdate(scenario, resolved.where, resolved.memo).bucket.bytes
 
 
 def grow(curve: Curve, question: Question, answers: Answers) -> Curve:

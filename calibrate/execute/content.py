@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes
-from ...simulator.systems.weight_update.lower import Buckets, TransferPlan
-from ...simulator.systems.weight_update.lower.transfer import Phase
-from ...simulator.systems.weight_update.lower.transfer.writer import Bucket, TransferWriter
+from ...simulator.systems.weight_update.lower import TransferPlan, UpdatePlan
+from ...simulator.systems.weight_update.lower.transfer import Bucket, Phase
 from ...simulator.systems.weight_update.methods import SERVED, methods
 from ...simulator.systems.weight_update.resolve import Resolved
 
@@ -57,7 +56,7 @@ def content_of(resolved: Resolved) -> "ServedContent | TransferContent":
         text = "bytes are sent and loaded as they are"
         raise UserError(*(f"{resolved.where}: update.{key}: is simulated only: where it runs, {text}" for key in keys))
     plan = resolved.plan
-    return TransferContent(resolved, plan) if isinstance(plan, TransferPlan) else ServedContent(resolved)
+    return TransferContent(resolved, plan) if isinstance(plan, TransferPlan) else ServedContent(resolved, plan)
 
 
 @dataclass(frozen=True)
@@ -128,25 +127,22 @@ class Content(ABC):
 class ServedContent(Content):
     """Parameter servers own whole tensors, beside engines of which every listed rank keeps 1/tp."""
 
-    @property
-    def buckets(self) -> Buckets:
-        """Owner, tensors and host offset of each bucket."""
-        return self.resolved.served_plan.buckets
+    plan: UpdatePlan
 
     def metas(self, bucket: int) -> list[Meta]:
         """Buckets hold consecutive tensors of the checkpoint."""
-        first = int(self.buckets.first_tensor[bucket])
-        return self._metas(range(first, first + int(self.buckets.tensors[bucket])))
+        first = int(self.plan.buckets.first_tensor[bucket])
+        return self._metas(range(first, first + int(self.plan.buckets.tensors[bucket])))
 
     def owned(self, rank: int) -> list[int]:
         """The buckets whose tensors a rank owns."""
-        owned: list[int] = np.flatnonzero(self.buckets.owner == rank).tolist()
+        owned: list[int] = np.flatnonzero(self.plan.buckets.owner == rank).tolist()
         return owned
 
     def fill(self, rank: int, host: Bytes) -> None:
         """Write all tensors that a rank owns to their places in its host memory."""
         for bucket in self.owned(rank):
-            base = int(self.buckets.offset_bytes[bucket])
+            base = int(self.plan.buckets.offset_bytes[bucket])
             for meta in self.metas(bucket):
                 host[base + meta.offset :][: meta.size] = self.of(meta.tensor)
 
@@ -156,7 +152,7 @@ class ServedContent(Content):
 
     def received(self, rank: int) -> range:
         """Listed ranks receive all."""
-        return range(len(self.resolved.weights) if rank < self.resolved.served_plan.listed else 0)
+        return range(len(self.resolved.weights) if rank < self.plan.listed else 0)
 
     @cached_property
     def parts(self) -> Counts:
@@ -178,19 +174,13 @@ class TransferContent(Content):
 
     plan: TransferPlan
 
-    @cached_property
-    def buckets(self) -> list[Bucket]:
-        """All buckets, by number."""
-        return TransferWriter(self.plan).buckets()
-
     def metas(self, bucket: int) -> list[Meta]:
         """Buckets hold tensors in the order of their phase: stage by stage."""
-        tensors, _ = self._in_bucket(self.buckets[bucket])
-        return self._metas(tensors.tolist())
+        return self._metas(self._tensors(self.plan.buckets[bucket]).tolist())
 
     def gathered(self, bucket: int, rank: int) -> list[Meta]:
         """The tensors of a bucket that a trainer and its group gather, and where they lie in their buffers."""
-        return self._metas(self._gathered(self.buckets[bucket], rank).tolist())
+        return self._metas(self._gathered(self.plan.buckets[bucket], rank).tolist())
 
     def group(self, rank: int, phase: Phase) -> tuple[int, ...]:
         """The ranks that hold the tensors of a phase with this one, between them."""
@@ -202,21 +192,20 @@ class TransferContent(Content):
 
     def _gathered(self, bucket: Bucket, rank: int) -> Counts:
         """All, or where groups work apart, those of the rank's group."""
-        tensors, part = self._in_bucket(bucket)
+        tensors = self._tensors(bucket)
         if bucket.is_everywhere or not bucket.phase.apart:
             return tensors
         groups = self._groups(rank, bucket.phase)
-        return tensors[part == groups.index(self.group(rank, bucket.phase))]
+        return tensors[bucket.parts == groups.index(self.group(rank, bucket.phase))]
 
-    def _in_bucket(self, bucket: Bucket) -> tuple[Counts, Counts]:
-        """The tensors of a bucket, and which group of its stage gathers each where groups work apart."""
+    def _tensors(self, bucket: Bucket) -> Counts:
+        """The tensors of a bucket."""
         first = int(bucket.phase.buckets.first_tensor[bucket.index])
-        place = slice(first, first + bucket.tensors)
-        return bucket.phase.order[place], bucket.phase.part[place]
+        return bucket.phase.order[first : first + bucket.tensors]
 
     def trained(self, rank: int) -> Counts:
         """The tensors that a trainer's group gathers, in the order of its buckets; none of any other rank."""
-        mine = [self._gathered(bucket, rank) for bucket in self.buckets if rank in bucket.stage.ranks]
+        mine = [self._gathered(bucket, rank) for bucket in self.plan.buckets if rank in bucket.stage.ranks]
         return np.concatenate([np.empty(0, np.int64), *mine])
 
     def shard(self, rank: int, tensor: int) -> slice:

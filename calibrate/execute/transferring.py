@@ -75,7 +75,7 @@ class TransferActor(Actor[TransferContent]):
 
     def _gathering(self, bucket: int) -> tuple[int, ...]:
         """The ranks that hold these tensors with this one."""
-        return self.content.group(self.rank, self.content.buckets[bucket].phase)
+        return self.content.group(self.rank, self.content.plan.buckets[bucket].phase)
 
     def _mine(self, bucket: int) -> list[Meta]:
         """The tensors of a bucket that this rank gathers with others."""
@@ -113,7 +113,7 @@ class BroadcastActor(TransferActor):
     def prepare(self) -> None:
         """Shards, and a queue of what has arrived of each bucket."""
         super().prepare()
-        self.arrived: list[SimpleQueue[list[Meta]]] = [SimpleQueue() for _ in self.content.buckets]
+        self.arrived: list[SimpleQueue[list[Meta]]] = [SimpleQueue() for _ in self.content.plan.buckets]
 
     def do_broadcast(self, op: int) -> None:
         """The bucket's bytes from its sender to all receivers, and to what relays them."""
@@ -225,7 +225,7 @@ class ColocatedActor(TransferActor):
     def do_broadcast(self, op: int) -> None:
         """A rank of the bucket's stage sends its shards to the ranks at its position in the other stages."""
         bucket = self._bucket(op)
-        stage, peers = self.content.buckets[bucket].stage, self._peers(self.rank)
+        stage, peers = self.content.plan.buckets[bucket].stage, self._peers(self.rank)
         packed = self._packed(bucket) if self.rank in stage.ranks else self._unpacked(bucket)
         (root,) = set(peers) & set(stage.ranks)
         dist.broadcast(packed, src=root, group=self.groups["comm", peers])

@@ -14,7 +14,7 @@ from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.scenario import check_scenario, check_train
 from runcast.simulator.systems.train_step.errors import step_errors
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
-from runcast.simulator.systems.weight_update.resolve import Resolved
+from runcast.simulator.systems.weight_update.system import resolve
 from runcast.simulator.timeline.insight import critical_path
 from runcast.simulator.uncertainty import of_path
 
@@ -195,7 +195,7 @@ UPDATE = {
 def test_updates_are_slower_and_less_sure_on_other_networks():
     found = {}
     for kind in KINDS:
-        resolved = Resolved(check_scenario(UPDATE | {"cluster": {"base": "h800-hgx", "network": kind}}))
+        resolved = resolve(check_scenario(UPDATE | {"cluster": {"base": "h800-hgx", "network": kind}}))
         broadcasts = resolved.program.of_kind("broadcast")
         costs = resolved.costs
         labels = {PROVENANCE[label] for label in costs.provenance[broadcasts]}
@@ -208,7 +208,7 @@ def test_updates_are_slower_and_less_sure_on_other_networks():
 def test_reads_of_updates_go_through_the_kernel_over_tcp():
     def reads_s(kind):
         table = UPDATE | {"cluster": {"base": "h800-hgx", "network": kind}}
-        resolved = Resolved(check_scenario(table | {"update": UPDATE["update"] | {"method": "p2p", "ranks": 8}}))
+        resolved = resolve(check_scenario(table | {"update": UPDATE["update"] | {"method": "p2p", "ranks": 8}}))
         reads = resolved.program.of_kind("read")
         return float(resolved.costs.work_s[reads].sum())
 

@@ -20,15 +20,16 @@ from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
 from runcast.simulator.scenario import check_scenario
 from runcast.simulator.systems.weight_update.lower import (
-    TRANSFERS,
     Layout,
-    Payload,
     TransferPlan,
+    Transport,
     UpdatePlan,
     make_transfer,
     unfolded,
 )
+from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, METHODS
 from runcast.simulator.systems.weight_update.resolve import Resolved
+from runcast.simulator.systems.weight_update.system import resolve
 
 GB = 10**9
 SOME = settings(max_examples=25)
@@ -126,7 +127,7 @@ def by_servers(draw: st.DrawFn, method: str, pipeline: str) -> dict[str, object]
 
 
 def resolved(table: dict[str, object]) -> Resolved:
-    return Resolved(check_scenario(table))
+    return resolve(check_scenario(table))
 
 
 # -- Cuts -------------------------------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ def gathered(plan: TransferPlan, machine: Cluster, method: str) -> Bounds:
     for number, stage in enumerate(plan.stages):
         others = 0.0
         for phase in plan.phases:
-            size = int(phase.buckets.bytes[phase.buckets.owner == number].sum()) * plan.payload.gathered
+            size = int(phase.buckets.bytes[phase.buckets.owner == number].sum()) * plan.transport.gathered
             groups = len(stage.ranks) // phase.mesh.size if method == "static_writes" else 1
             others += (1 - 1 / phase.mesh.size) * size / groups
         found |= {f"gathered by {stage.head}": 0.999 * others / gpu(machine, stage.head, "in")}
@@ -212,7 +213,7 @@ def _all_receive_all(plan: TransferPlan, machine: Cluster, senders: Senders) -> 
 
     They leave the nodes of a stage's senders through the senders' NICs, or those of receivers there that pass them on.
     """
-    sent = plan.payload.share * plan.total_bytes
+    sent = plan.transport.share * plan.total_bytes
     apart = _apart(plan, machine)
     found = {f"into gpu {rank}": sent / gpu(machine, rank, "in") for rank in plan.receivers}
     found |= {f"into node {n}": sent / node(machine, n, "in") for n in apart}
@@ -220,7 +221,7 @@ def _all_receive_all(plan: TransferPlan, machine: Cluster, senders: Senders) -> 
         for stage, (size, _) in zip(plan.stages, of_stages(plan), strict=True):
             own = senders(stage.ranks)
             near = [r for r in plan.receivers if machine.node_of(r) in {machine.node_of(rank) for rank in own}]
-            found[f"from {stage.head}"] = plan.payload.share * size / nics(machine, [*own, *near])
+            found[f"from {stage.head}"] = plan.transport.share * size / nics(machine, [*own, *near])
     return found
 
 
@@ -241,7 +242,7 @@ def _striped(plan: TransferPlan, machine: Cluster, store: Store | None) -> Bound
 
 def _kept(plan: TransferPlan, machine: Cluster, _: Store | None = None) -> Bounds:
     """Every receiver gets what it keeps; all of that enters its node, and leaves the ranks of its stage."""
-    share = plan.payload.share
+    share = plan.transport.share
     apart = _apart(plan, machine)
     found = {f"into gpu {rank}": share * plan.kept_bytes / gpu(machine, rank, "in") for rank in plan.receivers}
     found |= {f"into node {n}": len(of) * share * plan.kept_bytes / node(machine, n, "in") for n, of in apart.items()}
@@ -253,7 +254,7 @@ def _kept(plan: TransferPlan, machine: Cluster, _: Store | None = None) -> Bound
 
 def _kept_through_nics(plan: TransferPlan, machine: Cluster, _: Store | None = None) -> Bounds:
     """The same; one-sided writes cross NICs also inside a node."""
-    share, found = plan.payload.share, _kept(plan, machine)
+    share, found = plan.transport.share, _kept(plan, machine)
     nearest: dict[str, int] = {}
     for rank in plan.receivers:
         nearest[machine.nic_of(rank)] = nearest.get(machine.nic_of(rank), 0) + 1
@@ -265,14 +266,14 @@ def _static(plan: TransferPlan, machine: Cluster, _: Store | None) -> Bounds:
     """Before that, each rank of a stage copies its share from host memory."""
     found = _kept_through_nics(plan, machine)
     for stage, (size, _) in zip(plan.stages, of_stages(plan), strict=True):
-        share = size * plan.payload.gathered / len(stage.ranks)
+        share = size * plan.transport.gathered / len(stage.ranks)
         found |= {f"copied by {rank}": share / copied_in(machine, rank) for rank in stage.ranks}
     return found
 
 
 def _chain(plan: TransferPlan, machine: Cluster, _: Store | None) -> Bounds:
     """All bytes enter every rank, from a neighbour without NVLink by its NIC; the head of a stage sends those of it."""
-    sent = plan.payload.share * plan.total_bytes
+    sent = plan.transport.share * plan.total_bytes
     found = {f"into gpu {rank}": sent / gpu(machine, rank, "in") for rank in plan.receivers}
     for source, target in pairwise(plan.receivers):
         if target not in machine.nvlink_domain(source):
@@ -280,7 +281,7 @@ def _chain(plan: TransferPlan, machine: Cluster, _: Store | None) -> Bounds:
             found[f"into {target}"] = sent / machine.capacity[machine.nic_rx(machine.nic_of(target))]
     for stage, (size, _) in zip(plan.stages, of_stages(plan), strict=True):
         if plan.receivers[0] not in machine.nvlink_domain(stage.head):
-            found[f"from {stage.head}"] = plan.payload.share * size / nics(machine, (stage.head,))
+            found[f"from {stage.head}"] = plan.transport.share * size / nics(machine, (stage.head,))
     return found
 
 
@@ -296,7 +297,7 @@ def _colocated(plan: TransferPlan, machine: Cluster, _: Store | None) -> Bounds:
 def _stored(plan: TransferPlan, _: Cluster, store: Store | None) -> Bounds:
     """S / B_write + I S / B_read."""
     assert store is not None
-    sent = plan.payload.share * plan.total_bytes
+    sent = plan.transport.share * plan.total_bytes
     return {"store": sent / store.write_bytes_per_s + plan.engines * sent / store.read_bytes_per_s}
 
 
@@ -331,7 +332,7 @@ def of_servers(plan: UpdatePlan, machine: Cluster, method: str, listed: int) -> 
     return found
 
 
-@pytest.mark.parametrize("method", TRANSFERS)
+@pytest.mark.parametrize("method", FROM_TRAINERS)
 @SOME
 @given(data=st.data())
 def test_no_update_from_trainers_beats_its_narrowest_cut(method, data):
@@ -365,7 +366,7 @@ def test_no_update_by_servers_beats_its_narrowest_cut(method, pipeline, data):
 # -- Folding ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", TRANSFERS)
+@pytest.mark.parametrize("method", FROM_TRAINERS)
 @SOME
 @given(data=st.data())
 def test_folded_is_unfolded(method, data):
@@ -391,7 +392,7 @@ def ideal(
     *,
     store: Store | None = None,
     inference: Layout = Layout(),  # noqa: B008
-    payload: Payload = Payload(load=False),  # noqa: B008
+    transport: Transport = Transport(load=False),  # noqa: B008
     buckets: int = 8,
     train: Layout | None = None,
     expert: bool = False,
@@ -401,10 +402,10 @@ def ideal(
     plan = make_transfer(
         np.full(buckets, GB), np.full(buckets, expert), np.full(buckets, -1), trainers=range(trainers),
         receivers=range(last - receivers, last), train=train or Layout(shard=trainers, expert_shard=trainers),
-        inference=inference, bucket_bytes=GB, classes=unfolded(last), payload=payload, dtype="bf16", slots=2,
+        inference=inference, bucket_bytes=GB, classes=unfolded(last), transport=transport,
         apart=method == "static_writes",
     )  # fmt: skip
-    program = TRANSFERS[method](plan)
+    program = METHODS[method].program(plan)
     return program, cost(program, machine, IDEAL, "ring", store=store)
 
 
@@ -527,21 +528,24 @@ def test_a_gather_brings_each_rank_what_the_others_hold():
 @pytest.mark.parametrize("method", ["single_sender", "replica_writes", "reshard", "chain", "file_system"])
 def test_a_delta_puts_its_share_on_the_wire(method):
     kinds = ("broadcast", "write", "exchange", "fs_write", "fs_read")
-    payloads = Payload(load=False), Payload(share=SHARE, delta=True, load=False)
+    payloads = Transport(load=False), Transport(share=SHARE, delta=True, load=False)
     sizes = []
     for payload in payloads:
-        program, _ = ideal(method, cluster("dgx-h100", 2), 8, 8, payload=payload, store=Store(1e9, 1e9))
+        program, _ = ideal(method, cluster("dgx-h100", 2), 8, 8, transport=payload, store=Store(1e9, 1e9))
         sizes.append(sum(int(program.bytes[program.of_kind(kind)].sum()) for kind in kinds if kind in program.kinds))
     assert sizes[1] == SHARE * sizes[0]
 
 
-PASSES = [("quantize", Payload(quantize="before", load=False), 1.5), ("encode", Payload(delta=True, load=False), 3.0)]
+PASSES = [
+    ("quantize", Transport(quantize="before", load=False), 1.5),
+    ("encode", Transport(delta=True, load=False), 3.0),
+]
 
 
 @pytest.mark.parametrize(("kind", "payload", "traffic"), PASSES, ids=[kind for kind, _, _ in PASSES])
 def test_a_pass_moves_its_traffic_through_device_memory(kind, payload, traffic):
     machine = cluster("dgx-h100", 2)
-    program, costs = ideal("single_sender", machine, 8, 8, payload=payload)
+    program, costs = ideal("single_sender", machine, 8, 8, transport=payload)
     assert seconds_of(program, costs, kind) == pytest.approx(traffic * 8 * GB / machine.capacity[machine.hbm(0)])
 
 
@@ -550,34 +554,34 @@ def test_passes_before_and_after_the_wire_launch_for_each_tensor():
     profile = Profile("p", IDEAL.parameters | {"elementwise.tensor_s": Parameter(0.25, 0.0, "exact", "-")})
     plan = make_transfer(
         np.full(4, 256), np.zeros(4, bool), np.full(4, -1), trainers=[0], receivers=[1], train=Layout(),
-        inference=Layout(), bucket_bytes=4 * 256, classes=unfolded(2), payload=Payload(quantize="before", delta=True),
-        dtype="bf16",
+        inference=Layout(), bucket_bytes=4 * 256, classes=unfolded(2),
+        transport=Transport(quantize="before", delta=True),
     )  # fmt: skip
-    program = TRANSFERS["single_sender"](plan)
+    program = METHODS["single_sender"].program(plan)
     costs = cost(program, cluster("dgx-h100", 1), profile, "ring")
     assert [seconds_of(program, costs, kind) for kind in ("quantize", "encode", "apply")] == pytest.approx([1.0] * 3)
 
 
 def test_reshard_passes_over_shards_as_nothing_is_gathered():
-    machine, payload = cluster("dgx-h100", 2), Payload(quantize="before", delta=True, gathered=2.0, load=False)
-    program, costs = ideal("reshard", machine, 8, 8, payload=payload)
+    machine, payload = cluster("dgx-h100", 2), Transport(quantize="before", delta=True, gathered=2.0, load=False)
+    program, costs = ideal("reshard", machine, 8, 8, transport=payload)
     memory = machine.capacity[machine.hbm(0)]
     assert seconds_of(program, costs, "quantize") == pytest.approx(1.5 * 2 * GB / memory)
     assert seconds_of(program, costs, "encode") == pytest.approx(3 * GB / memory)
 
 
-@pytest.mark.parametrize("method", TRANSFERS)
+@pytest.mark.parametrize("method", FROM_TRAINERS)
 @pytest.mark.parametrize("name", ["dgx-h100", "l40s-pcie", "gb200-nvl72"])
 def test_no_op_asks_more_of_a_link_than_there_is(method, name):
     machine = cluster(name, 2)
     half = machine.n_gpus // 2
-    program, costs = ideal(method, machine, half, half, store=Store(20e9, 30e9), payload=Payload(delta=True))
+    program, costs = ideal(method, machine, half, half, store=Store(20e9, 30e9), transport=Transport(delta=True))
     for op in range(len(program)):
         links, rates = costs.demand_of(op)
         assert (rates <= costs.capacity_bytes_per_s[links] * (1 + 1e-9)).all(), program.names[op]
 
 
-@pytest.mark.parametrize("method", TRANSFERS)
+@pytest.mark.parametrize("method", FROM_TRAINERS)
 def test_a_run_is_never_faster_than_the_busiest_link(method):
     program, costs = ideal(method, cluster("dgx-h100", 2), 8, 8, store=Store(20e9, 30e9), inference=Layout(tp=4))
     assert simulate(program, costs).makespan_s >= (costs.link_bytes / costs.capacity_bytes_per_s).max() * (1 - 1e-9)
@@ -588,9 +592,9 @@ def test_further_messages_of_an_exchange_take_their_time():
     profile = Profile("p", IDEAL.parameters | {"broadcast.message_s": Parameter(0.25, 0.0, "exact", "-")})
     plan = make_transfer(
         np.full(4, GB), np.zeros(4, bool), np.full(4, -1), trainers=[0], receivers=[1], train=Layout(),
-        inference=Layout(), bucket_bytes=4 * GB, classes=unfolded(2), payload=Payload(messages="tensor"), dtype="bf16",
+        inference=Layout(), bucket_bytes=4 * GB, classes=unfolded(2), transport=Transport(messages="tensor"),
     )  # fmt: skip
-    program = TRANSFERS["reshard"](plan)
+    program = METHODS["reshard"].program(plan)
     costs = cost(program, cluster("dgx-h100", 1), profile, "ring")
     assert seconds_of(program, costs, "exchange") == pytest.approx(3 * 0.25 + 4 * GB / 450e9)
 

@@ -9,6 +9,7 @@ from runcast.simulator.hardware import device
 from runcast.simulator.models import preset_config
 from runcast.simulator.scenario import check_scenario
 from runcast.simulator.systems.weight_update.resolve import Resolved
+from runcast.simulator.systems.weight_update.system import resolve
 from runcast.simulator.timeline.insight import critical_path
 
 GIB = 2**30
@@ -22,7 +23,7 @@ def resolved(**changes: object) -> Resolved:
         "model": {"preset": "kimi-k2"},
         "update": {"inference": {"tp": 16}},
     }
-    return Resolved(check_scenario(table | changes))
+    return resolve(check_scenario(table | changes))
 
 
 def update(**changes: object) -> dict[str, object]:

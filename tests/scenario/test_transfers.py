@@ -6,6 +6,7 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.scenario import check_scenario
 from runcast.simulator.systems.weight_update.lower import TransferPlan
 from runcast.simulator.systems.weight_update.resolve import Resolved
+from runcast.simulator.systems.weight_update.system import resolve
 
 GIB = 2**30
 
@@ -120,7 +121,7 @@ QUAD_GH200 = {
 def resolved(method: str, *, cluster: object = "dgx-h100", nodes: int = 2, model: object = QWEN, **update) -> Resolved:
     layout = {"trainer": {"gpus": 8, "tp": 4, "ep": 8}, "inference": {"tp": 4, "ep": 4}}
     table = {"cluster": cluster, "nodes": nodes, "model": model, "update": layout | {"method": method} | update}
-    return Resolved(check_scenario({"kind": "weight_update"} | table))
+    return resolve(check_scenario({"kind": "weight_update"} | table))
 
 
 def plan_of(method: str, **changes) -> TransferPlan:
@@ -177,7 +178,7 @@ def test_the_default_bucket_is_512_mib_or_the_largest_tensor():
 
 
 def test_messages_are_tensors_where_systems_send_them_so():
-    found = {method: plan_of(method).payload.messages for method in ("stage_heads", "reshard", "single_sender")}
+    found = {method: plan_of(method).transport.messages for method in ("stage_heads", "reshard", "single_sender")}
     assert found == {"stage_heads": "tensor", "reshard": "tensor", "single_sender": "bucket"}
 
 
@@ -189,8 +190,8 @@ def test_a_receiver_keeps_what_an_engine_rank_holds():
 def test_a_bucket_is_of_what_trainers_gather():
     """Quantised before the wire, a bucket has half of that; a little more, as scales and norms are not halved."""
     plain, halved = (plan_of("single_sender", bucket="4 GiB", quantize=when) for when in ("none", "before"))
-    assert (plain.bucket_bytes, halved.payload.gathered > 1.8) == (4 * GIB, True)
-    assert halved.bucket_bytes == round(4 * GIB / halved.payload.gathered)
+    assert (plain.bucket_bytes, halved.transport.gathered > 1.8) == (4 * GIB, True)
+    assert halved.bucket_bytes == round(4 * GIB / halved.transport.gathered)
 
 
 @pytest.mark.parametrize("method", ["stage_heads", "replica_writes"])

@@ -6,14 +6,13 @@ from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.weight_update.lower import (
-    TRANSFERS,
     BucketSize,
     Layout,
-    Payload,
     make_plan,
     make_transfer,
     two_stage,
 )
+from runcast.simulator.systems.weight_update.methods import METHODS
 from runcast.simulator.timeline import Timeline, chart
 from runcast.simulator.timeline.ranks import few_ranks
 
@@ -93,9 +92,9 @@ def transfer() -> Timeline:
     classes = [range(16)]
     plan = make_transfer(
         np.full(4, 256), np.zeros(4, bool), np.arange(4), trainers=range(8), receivers=range(8, 16),
-        train=Layout(pp=2), inference=Layout(tp=8), bucket_bytes=256, classes=classes, payload=Payload(), dtype="bf16",
+        train=Layout(pp=2), inference=Layout(tp=8), bucket_bytes=256, classes=classes,
     )  # fmt: skip
-    program = TRANSFERS["stage_heads"](plan)
+    program = METHODS["stage_heads"].program(plan)
     return simulate(program, by_kind(program, {"begin": 1, "gather": 2, "broadcast": 3}))
 
 

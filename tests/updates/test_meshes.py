@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.systems.weight_update.lower import Layout, Payload, TransferPlan, make_transfer, unfolded
-from runcast.simulator.systems.weight_update.lower.transfer.meshes import EVERY, Mesh, deal
+from runcast.simulator.systems.weight_update.lower import Layout, TransferPlan, make_transfer, unfolded
+from runcast.simulator.systems.weight_update.lower.transfer.plan import EVERY, Mesh, deal
 
 MANY = settings(max_examples=100)
 
@@ -72,7 +72,7 @@ def made(sizes: list[int], train: Layout, *, trainers: int, limit: int, expert: 
     return make_transfer(
         256 * np.array(sizes), np.full(len(sizes), expert), np.full(len(sizes), -1), trainers=range(trainers),
         receivers=[trainers], train=train, inference=Layout(), bucket_bytes=256 * limit, classes=unfolded(trainers + 1),
-        payload=Payload(), dtype="bf16", apart=True,
+        apart=True,
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_meshes_fill_buckets_side_by_side():
     assert [phase.order.tolist(), phase.part.tolist()] == [[0, 2, 1, 3, 4, 5], [0, 0, 1, 1, 0, 1]]
     assert [phase.buckets.tensors.tolist(), phase.buckets.bytes.tolist()] == [[4, 2], [4 * 256, 2 * 256]]
     assert [phase.most_bytes.tolist(), phase.most_tensors.tolist()] == [[2 * 256, 256], [2, 1]]
-    assert [phase.at_work(plan.stages[0], bucket) for bucket in (0, 1)] == [[(0, 1), (2, 3)]] * 2
+    assert [bucket.groups for bucket in plan.buckets] == [[(0, 1), (2, 3)]] * 2
     assert (plan.n_buckets, plan.rounds, plan.bucket_bytes) == (4, 2, 2 * 256)
 
 
@@ -92,7 +92,7 @@ def test_a_tensor_above_an_even_share_is_gathered_by_every_mesh_first():
     plan = made([1, 5, 1], Layout(ep=4), trainers=4, limit=5, expert=True)
     (phase,) = plan.phases
     assert [phase.order.tolist(), phase.part.tolist()] == [[1, 0, 2], [EVERY, 0, 1]]
-    assert [phase.at_work(plan.stages[0], bucket) for bucket in (0, 1)] == [[(0,), (1,), (2,), (3,)], [(0,), (1,)]]
+    assert [bucket.groups for bucket in plan.buckets] == [[(0,), (1,), (2,), (3,)], [(0,), (1,)]]
 
 
 @MANY

@@ -1,6 +1,5 @@
 """What follows what where there is more than one phase: experts after all else, rounds counted on, the end in order."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +7,10 @@ from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
 from runcast.simulator.systems.weight_update.lower import (
-    TRANSFERS,
     BucketSize,
     Layout,
-    Payload,
     TransferPlan,
+    Transport,
     make_plan,
     make_transfer,
     serial,
@@ -21,6 +19,7 @@ from runcast.simulator.systems.weight_update.lower import (
     unfolded,
     with_readers,
 )
+from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, METHODS
 
 
 def transfer(expert: list[bool], *, train: Layout, ep: int = 1, limit: int = 1, **payload: object) -> TransferPlan:
@@ -29,7 +28,7 @@ def transfer(expert: list[bool], *, train: Layout, ep: int = 1, limit: int = 1, 
     return make_transfer(
         np.full(count, 256), np.array(expert), np.full(count, -1), trainers=range(4), receivers=range(4, 6),
         train=train, inference=Layout(ep=ep), bucket_bytes=256 * limit, classes=unfolded(6),
-        payload=Payload(**payload), dtype="bf16",
+        transport=Transport(**payload),
     )  # fmt: skip
 
 
@@ -38,14 +37,14 @@ def transfer(expert: list[bool], *, train: Layout, ep: int = 1, limit: int = 1, 
 
 def test_senders_take_turns_across_phases():
     """Two buckets of other tensors, then two of experts': the third and the fourth rank send the latter."""
-    program = TRANSFERS["all_senders"](transfer([False, False, True, True], train=Layout(shard=4, expert_shard=4)))
-
+    plan = transfer([False, False, True, True], train=Layout(shard=4, expert_shard=4))
+    program = METHODS["all_senders"].program(plan)
     assert program.root[program.of_kind("broadcast")].tolist() == [0, 1, 2, 3]
 
 
 def test_heads_gather_experts_when_all_else_is_loaded():
     """Two stages, one bucket of each phase on each: both gather, two broadcasts, and the same again."""
-    program = TRANSFERS["stage_heads"](transfer([False, True, False, True], train=Layout(pp=2)))
+    program = METHODS["stage_heads"].program(transfer([False, True, False, True], train=Layout(pp=2)))
 
     assert simulate(program, by_kind(program, {"gather": 3.0, "broadcast": 1.0})).makespan_s == 2 * (3 + 2 * 1)
 
@@ -58,7 +57,7 @@ def test_trainers_hold_parts_of_the_experts_at_their_place():
 
 
 def test_messages_are_of_the_tensors_that_a_receiver_keeps():
-    program = TRANSFERS["reshard"](transfer([True] * 8, train=Layout(), ep=2, limit=8, messages="tensor"))
+    program = METHODS["reshard"].program(transfer([True] * 8, train=Layout(), ep=2, limit=8, messages="tensor"))
 
     assert [program.shape[op][0] for op in np.flatnonzero(program.of_kind("exchange"))] == [4]
 
@@ -71,20 +70,20 @@ def bytes_of(program: Program, kind: str) -> set[int]:
 
 
 def test_stages_of_colocated_trainers_exchange_shards():
-    program = TRANSFERS["colocated"](transfer([False] * 2, train=Layout(tp=2, pp=2)))
+    program = METHODS["colocated"].program(transfer([False] * 2, train=Layout(tp=2, pp=2)))
 
     assert bytes_of(program, "broadcast") == {256 // 2}
 
 
 def test_the_ranks_of_a_stage_copy_in_their_shares():
-    program = TRANSFERS["static_writes"](transfer([False], train=Layout(shard=4, expert_shard=4)))
+    program = METHODS["static_writes"].program(transfer([False], train=Layout(shard=4, expert_shard=4)))
 
     assert bytes_of(program, "stage_in") == {256 // 4}
 
 
 def test_receivers_apply_changes_to_what_they_keep_and_register_it():
-    plan = replace(transfer([True] * 4, train=Layout(), ep=2, limit=2, delta=True), registers=True)
-    program = TRANSFERS["single_sender"](plan)
+    plan = transfer([True] * 4, train=Layout(), ep=2, limit=2, delta=True, registers=True)
+    program = METHODS["single_sender"].program(plan)
     (registered,) = np.flatnonzero(program.of_kind("register_tensors"))
 
     assert (bytes_of(program, "apply"), program.shape[registered].tolist()) == ({256}, [2])
@@ -95,7 +94,7 @@ def test_receivers_apply_changes_to_what_they_keep_and_register_it():
 
 @pytest.mark.parametrize("pp", [1, 2, 4])
 def test_heads_name_tensors_under_the_lock(pp):
-    program = TRANSFERS["stage_heads"](transfer([False] * 4, train=Layout(pp=pp)))
+    program = METHODS["stage_heads"].program(transfer([False] * 4, train=Layout(pp=pp)))
 
     assert simulate(program, by_kind(program, {"send_meta": 1.0})).makespan_s == 4.0
 
@@ -115,10 +114,10 @@ def test_what_ends_an_update_adds_up(pipeline):
     assert times == [61.0, 63.0]
 
 
-@pytest.mark.parametrize("method", sorted({*TRANSFERS} - {"all_senders", "file_system"}))
+@pytest.mark.parametrize("method", sorted({*FROM_TRAINERS} - {"all_senders", "file_system"}))
 def test_all_meet_after_the_hook_and_before_engines_resume(method):
     """Those that are left out meet in between, too."""
-    program = TRANSFERS[method](transfer([False] * 2, train=Layout()))
+    program = METHODS[method].program(transfer([False] * 2, train=Layout()))
 
     assert simulate(program, by_kind(program, {"post_hook": 1.0, "barrier": 2.0, "resume": 4.0})).makespan_s == 7.0
 

@@ -14,13 +14,13 @@ from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
 from runcast.simulator.systems.weight_update.lower import (
-    TRANSFERS,
     Layout,
-    Payload,
     TransferPlan,
+    Transport,
     make_transfer,
     unfolded,
 )
+from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, METHODS
 
 FEW = settings(max_examples=40)
 seconds = st.integers(0, 96).map(lambda n: n / 16)
@@ -37,7 +37,7 @@ def plan(
     slots: int = 2,
     tensors: int = 1,
     colocated: bool = False,
-    payload: Payload = Payload(),  # noqa: B008
+    transport: Transport = Transport(),  # noqa: B008
     train: Layout | None = None,
     experts: int = 0,
     apart: bool = True,
@@ -58,15 +58,13 @@ def plan(
         inference=Layout(tp=tp),
         bucket_bytes=256 * tensors,
         classes=unfolded(last),
-        payload=payload,
-        dtype="bf16",
-        slots=slots,
+        transport=replace(transport, slots=slots),
         apart=apart and train is not None,
     )
 
 
 def makespan(method: str, of: TransferPlan, **work_s: float) -> float:
-    program = TRANSFERS[method](of)
+    program = METHODS[method].program(of)
     return simulate(program, by_kind(program, work_s)).makespan_s
 
 
@@ -190,7 +188,7 @@ def flow(n: int, slots: int, work: Mapping[str, float], experts: int = 0, barrie
 @FEW
 @given(FOUR, counts, st.integers(1, 4))
 def test_static_writes_are_a_pipeline_with_so_many_in_flight(work, n, slots):
-    assert makespan("static_writes", plan(n, slots=slots, payload=Payload(quantize="before")), **work) == (
+    assert makespan("static_writes", plan(n, slots=slots, transport=Transport(quantize="before")), **work) == (
         flow(n, slots, work)
     )
 
@@ -201,9 +199,9 @@ def test_static_writes_with_a_slot_per_stage_and_with_one(work, n):
     host = work["gather"] + work["quantize"]
     alone = work["stage_in"] + host + work["write"]
     most = max(work["stage_in"], host, work["write"])
-    quantized = Payload(quantize="before")
-    assert makespan("static_writes", plan(n, slots=3, payload=quantized), **work) == alone + (n - 1) * most
-    assert makespan("static_writes", plan(n, slots=1, payload=quantized), **work) == n * alone
+    quantized = Transport(quantize="before")
+    assert makespan("static_writes", plan(n, slots=3, transport=quantized), **work) == alone + (n - 1) * most
+    assert makespan("static_writes", plan(n, slots=1, transport=quantized), **work) == n * alone
 
 
 @FEW
@@ -211,7 +209,7 @@ def test_static_writes_with_a_slot_per_stage_and_with_one(work, n):
 def test_meshes_share_the_rounds_of_a_stage(work, n, slots, meshes):
     """Of n equal buckets, no fewer than meshes, m meshes gather and write m at a time: ceil(n / m) rounds."""
     n = max(n, meshes)
-    of = plan(n, per_stage=4, slots=slots, payload=Payload(quantize="before"), train=Layout(shard=4 // meshes))
+    of = plan(n, per_stage=4, slots=slots, transport=Transport(quantize="before"), train=Layout(shard=4 // meshes))
     assert makespan("static_writes", of, **work) == flow(-(-n // meshes), slots, work)
 
 
@@ -219,8 +217,8 @@ def test_meshes_share_the_rounds_of_a_stage(work, n, slots, meshes):
 @given(FOUR, counts, counts, st.integers(1, 4), st.integers(0, 9).map(float))
 def test_all_trainers_meet_between_meshes_of_other_ranks(work, n, experts, slots, met):
     """One mesh of two ranks, then two of one rank for experts; the barrier is beside the writes. One more ends it."""
-    quantized, train = Payload(quantize="before"), Layout(ep=2, shard=2)
-    of = plan(n + 2 * experts, per_stage=2, slots=slots, payload=quantized, train=train, experts=2 * experts)
+    quantized, train = Transport(quantize="before"), Layout(ep=2, shard=2)
+    of = plan(n + 2 * experts, per_stage=2, slots=slots, transport=quantized, train=train, experts=2 * experts)
     assert makespan("static_writes", of, barrier=met, **work) == flow(n, slots, work, experts, met) + met
 
 
@@ -234,7 +232,7 @@ def test_one_mesh_of_all_ranks_is_a_joint_gather(pp):
     """Of a stage whose ranks hold one copy, all gather every bucket, as other methods do."""
     train = Layout(pp=pp, shard=3, expert_shard=3)
     plans = [plan(6 * pp, pp=pp, per_stage=3, train=train, experts=2 * pp, apart=apart) for apart in (False, True)]
-    joint, apart = (TRANSFERS["static_writes"](of) for of in plans)
+    joint, apart = (METHODS["static_writes"].program(of) for of in plans)
     assert joint == apart
 
 
@@ -277,12 +275,12 @@ OF_HANDLES = st.fixed_dictionaries(dict.fromkeys(("gather", "export_handles", "o
 @given(OF_HANDLES, seconds, counts, counts, st.integers(1, 3))
 def test_handles_are_counted_by_tensor_or_by_bucket(per_entry, flatten, n, tensors, ranks):
     per_tensor, flattened = (
-        plan(n, tensors=tensors, per_stage=ranks, colocated=True, payload=Payload(messages=messages))
+        plan(n, tensors=tensors, per_stage=ranks, colocated=True, transport=Transport(messages=messages))
         for messages in ("tensor", "bucket")
     )
     handles = per_entry["export_handles"] + per_entry["open_handles"]
     kept = per_entry["gather"] + per_entry["reload"]
-    apart, joined = (TRANSFERS["colocated"](of) for of in (per_tensor, flattened))
+    apart, joined = (METHODS["colocated"].program(of) for of in (per_tensor, flattened))
     assert makespan_by_entry(apart, per_entry, {}) == n * tensors * (kept + handles)
     assert makespan_by_entry(joined, per_entry, {"flatten": flatten}) == (
         n * tensors * kept + n * handles + n * flatten
@@ -307,7 +305,7 @@ def test_a_file_is_written_whole_before_it_is_read(gather, write, read, load, n)
 # -- Around the transfer ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", TRANSFERS)
+@pytest.mark.parametrize("method", FROM_TRAINERS)
 def test_pausing_starting_and_ending_add_up(method):
     """Everything else waits for the pause, and the engines resume after the hook: separate phases."""
     phases = {"pause": 1.0, "begin": 2.0, "allocate": 4.0, "post_hook": 8.0, "resume": 16.0}

@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.systems.weight_update.lower import (
-    TRANSFERS,
     Layout,
-    Payload,
     TransferPlan,
     make_transfer,
     unfolded,
 )
-from runcast.simulator.systems.weight_update.lower.transfer import assign_targets
+from runcast.simulator.systems.weight_update.lower.transfer.programs import assign_targets
+from runcast.simulator.systems.weight_update.methods import METHODS
 
 MANY = settings(max_examples=100)
 
@@ -39,8 +38,6 @@ def transfer(
         inference=inference,
         bucket_bytes=256 * limit,
         classes=unfolded(trainers + inference.engine_ranks),
-        payload=Payload(),
-        dtype="bf16",
         apart=apart,
     )
 
@@ -167,8 +164,7 @@ def test_a_receiver_keeps_its_share(layout, others, experts, walked):
 def test_a_stage_gathers_in_groups_that_hold_one_copy(trainers, layout, groups):
     plan = make_transfer(
         np.full(4, 256), np.arange(4) > 1, np.full(4, -1), trainers=range(trainers), receivers=[trainers],
-        train=layout, inference=Layout(), bucket_bytes=256, classes=unfolded(trainers + 1), payload=Payload(),
-        dtype="bf16",
+        train=layout, inference=Layout(), bucket_bytes=256, classes=unfolded(trainers + 1),
     )  # fmt: skip
     assert [phase.mesh.size for phase in plan.phases] == groups
     assert plan.trainers == tuple(range(trainers))
@@ -218,7 +214,7 @@ def test_a_tensor_above_the_bucket_travels_alone():
 
 
 def roots(method: str, plan: TransferPlan) -> list[int]:
-    program = TRANSFERS[method](plan)
+    program = METHODS[method].program(plan)
     return program.root[program.of_kind("broadcast")].tolist()
 
 
@@ -236,14 +232,14 @@ def test_all_senders_send_equally_often_whatever_the_stages(pp):
 
 def test_relays_and_receivers_are_in_the_group_of_a_broadcast():
     plan = transfer([10] * 2, [False] * 2, [-1] * 2, pp=2, limit=10, inference=Layout(tp=2))
-    groups = [TRANSFERS[method](plan).groups for method in ("single_sender", "relays")]
+    groups = [METHODS[method].program(plan).groups for method in ("single_sender", "relays")]
     assert {(0, 4, 5), (2, 4, 5)} <= set(groups[0])
     assert {(0, 1, 4, 5), (2, 3, 4, 5)} <= set(groups[1])
 
 
 def writes(method: str, plan: TransferPlan) -> list[tuple[int, ...]]:
     """Pairs of source and target, flat, of each write."""
-    program = TRANSFERS[method](plan)
+    program = METHODS[method].program(plan)
     return [program.groups[program.group[op]] for op in np.flatnonzero(program.of_kind("write", "forward"))]
 
 
@@ -266,7 +262,7 @@ def test_every_mesh_writes_its_own_tensors_to_every_receiver():
 def test_meshes_share_the_receivers_of_a_tensor_that_is_too_large_to_deal():
     """All gather it first: of two meshes of two ranks, each writes to two of four receivers."""
     plan = transfer([5, 1, 1], [False] * 3, [-1] * 3, shard=2, limit=9, inference=Layout(tp=4), apart=True)
-    program = TRANSFERS["static_writes"](plan)
+    program = METHODS["static_writes"].program(plan)
     sizes = [program.bytes[program.of_kind(kind)].tolist() for kind in ("gather", "write")]
     assert sizes == [[5 * 256, 256], [5 * 256 // 4, 256 // 4]]
     assert writes("static_writes", plan)[0] == (0, 4, 2, 5, 1, 6, 3, 7)
@@ -284,8 +280,8 @@ def test_tensors_of_one_unit_share_a_bucket():
     """Two experts' matrices at the same place on their trainers: 0 and 2, 1 and 3."""
     plan = make_transfer(
         256 * np.array([1, 1, 1, 1]), np.ones(4, bool), np.zeros(4, int), trainers=range(2), receivers=range(2, 4),
-        train=Layout(ep=2), inference=Layout(ep=2), bucket_bytes=3 * 256, classes=unfolded(4), payload=Payload(),
-        dtype="bf16", unit=np.array([0, 1, 0, 1]),
+        train=Layout(ep=2), inference=Layout(ep=2), bucket_bytes=3 * 256, classes=unfolded(4),
+        unit=np.array([0, 1, 0, 1]),
     )  # fmt: skip
     (phase,) = plan.phases
     assert (phase.order.tolist(), phase.buckets.tensors.tolist(), phase.local_tensors) == ([0, 2, 1, 3], [2, 2], 0.5)
@@ -295,10 +291,10 @@ def test_meshes_of_static_writes_gather_at_the_same_time_and_write_what_they_hav
     """Four equal tensors, two meshes: each copies in, gathers and writes two of them."""
     plan = make_transfer(
         np.full(4, 256), np.zeros(4, bool), np.zeros(4, int), trainers=range(4), receivers=range(4, 6),
-        train=Layout(tp=2), inference=Layout(), bucket_bytes=2 * 256, classes=unfolded(6), payload=Payload(),
-        dtype="bf16", apart=True,
+        train=Layout(tp=2), inference=Layout(), bucket_bytes=2 * 256, classes=unfolded(6),
+        apart=True,
     )  # fmt: skip
-    program = TRANSFERS["static_writes"](plan)
+    program = METHODS["static_writes"].program(plan)
     staged, gathered, written = (np.flatnonzero(program.of_kind(kind)) for kind in ("stage_in", "gather", "write"))
     assert program.bytes[staged].tolist() == [256]
     assert [(program.bytes[op], program.shape[op].tolist()) for op in gathered] == [(2 * 256, [2, 2, 2])]

@@ -17,6 +17,7 @@ from ...base.files import read_json
 from ...base.tables import aligned
 from ...scenario import load_scenario
 from ...systems.weight_update.resolve import Resolved
+from ...systems.weight_update.system import resolve
 from ...timeline import spans_of_ranks
 
 SPANS, SUMMARY = "spans.csv", "summary.json"
@@ -157,7 +158,7 @@ def simulate_spans(resolved: Resolved) -> pd.DataFrame:
 def unfold(path: Path, changes: Sequence[str] = ()) -> Resolved:
     """A scenario whose ranks each stand for themselves, whatever the file says: what is executed and compared."""
     scenario = load_scenario(path, changes)
-    return Resolved(scenario.model_copy(update={"fold": False}), str(path))
+    return resolve(scenario.model_copy(update={"fold": False}), str(path))
 
 
 def _ratio(over: pd.Series, under: pd.Series) -> pd.Series:

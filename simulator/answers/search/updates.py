@@ -12,6 +12,7 @@ from ...systems.weight_update.methods import FROM_TRAINERS
 from ...systems.weight_update.report import Report
 from ...systems.weight_update.resolve import Resolved
 from ...systems.weight_update.scenario import Scenario
+from ...systems.weight_update.system import resolve
 from .records import LEFT, Amounts, Measured, Question, Row, Subject
 from .space import Axis, Space, Wanted, add_wanted, divisors
 
@@ -54,7 +55,7 @@ def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
 
 def _screen(question: Question, changes: Changes, scenario: Scenario, states: float, memo: Memo) -> Row:
     """No bound of an update's time is known; its plan finds what does not divide, fit or go together."""
-    resolved = Resolved(scenario, question.where, memo)
+    resolved = resolve(scenario, question.where, memo)
     _ = resolved.plan
     free = rates(resolved.cluster).usd_per_hour is None
     return Row(changes, LEFT, floor=Amounts(0.0, 0.0, None if free else 0.0))

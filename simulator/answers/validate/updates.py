@@ -25,6 +25,7 @@ from ...scenario import check_scenario
 from ...systems.weight_update.methods import METHODS
 from ...systems.weight_update.report import Report, make_report
 from ...systems.weight_update.resolve import Resolved
+from ...systems.weight_update.system import resolve
 from ...timeline import Timeline
 from .ledger import (
     Case,
@@ -109,7 +110,7 @@ class UpdateCase(Case):
     def resolved(self) -> Resolved:
         """Everything that its scenario stands for; made once, what-ifs share it."""
         assert self.scenario is not None
-        return Resolved(check_scenario(self.scenario, self.where), self.where)
+        return resolve(check_scenario(self.scenario, self.where), self.where)
 
     def answer(self, changes: Mapping[str, float] | None = None) -> Answer:
         """The prediction, with parameters of the stack changed."""

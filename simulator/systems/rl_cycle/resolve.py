@@ -16,6 +16,8 @@ from ..machines import canonical
 from ..tables import Model
 from ..weight_update.resolve import Resolved
 from ..weight_update.scenario import Scenario
+from ..weight_update.system import resolve
+from ..weight_update.transfers import TransferUpdate
 from .processes import CyclePlan, Lengths, Pace, Rollouts, Switch, move_s
 from .scenario import CycleScenario
 
@@ -41,7 +43,7 @@ class ResolvedCycle:
         """The weight update, unless its time is given."""
         if self.scenario.cycle.update_time is not None:
             return None
-        return Resolved(self.scenario.weight_update(), self.where, self.memo)
+        return resolve(self.scenario.weight_update(), self.where, self.memo)
 
     @property
     def spec(self) -> ModelSpec | None:
@@ -68,7 +70,7 @@ class ResolvedCycle:
             kind="weight_update", model=Model(bytes=1, tensors=1), cluster=given.cluster, nodes=given.nodes,
             profile=given.profile, stack=given.stack,
         )  # fmt: skip
-        return Resolved(alone, self.where, self.memo).profile
+        return resolve(alone, self.where, self.memo).profile
 
     @property
     def given_update(self) -> Updated:
@@ -148,8 +150,7 @@ class ResolvedCycle:
         if cycle.trainer_gpus is None and not others:
             allowed = "say how many GPUs train: the update reaches all of the cluster's, so all of them roll out"
             raise self._fault("cycle.trainer_gpus", None, allowed)
-        sends = self.update is not None and self.update.from_trainers
-        train = len(self.update.trainers) if self.update is not None and sends else others
+        train = len(self.update.trainers) if isinstance(self.update, TransferUpdate) else others
         if train and cycle.trainer_gpus not in (None, train):
             raise self._fault("cycle.trainer_gpus", cycle.trainer_gpus, f"{train} GPUs train, as the update has it")
         return cycle.trainer_gpus or train

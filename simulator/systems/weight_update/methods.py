@@ -1,41 +1,61 @@
-"""Update methods: of each, once, what others have to know of it. How it is lowered is in `lower`, under its name."""
+"""Update methods: of each, once, what others have to know of it, and the function that writes its Program."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from ...program import Program
+from .lower.transfer import TransferPlan, programs
 
 
 @dataclass(frozen=True)
 class Method:
     """One way of bytes to ranks.
 
-    `from_trainers` says that updates start at trainers, not at parameter servers; `registers` that engines first make
-    their tensors known to the NICs, if asked; `by_tensor` that each tensor is a message or handle of its own, unless
-    asked otherwise; `in_place` that writes end where the engine reads its weights, so that nobody there does anything
-    with them; `buffers` that receivers have room for buckets beside their weights.
+    `program` writes an update that starts at trainers; None where it starts at parameter servers, in a pipeline of
+    `lower.pipelines`. `registers`: engines first make their tensors known to the NICs, if asked. `by_tensor`: each
+    tensor is a message or handle of its own, unless asked otherwise. `in_place`: writes end where the engine reads its
+    weights, so that nobody there does anything with them. `buffers`: receivers have room for buckets beside their
+    weights; `striped`: for one of each trainer, as all send at once. `apart`: each mesh of trainers gathers tensors of
+    its own. `by_local_tensors`: what one gather of a trainer's own tensor brings stays together.
     """
 
     name: str
-    from_trainers: bool = True
+    program: Callable[[TransferPlan], Program] | None = None
     registers: bool = False
     by_tensor: bool = False
     in_place: bool = False
     buffers: bool = True
+    striped: bool = False
+    apart: bool = False
+    by_local_tensors: bool = False
+
+    @property
+    def from_trainers(self) -> bool:
+        """Whether it starts at trainers, not at parameter servers beside the engines."""
+        return self.program is not None
+
+    def receive_buffers(self, plan: TransferPlan) -> int:
+        """How many buckets a receiver has room for beside its weights."""
+        slots = plan.transport.slots * self.buffers
+        return max(slots, len(plan.trainers)) if self.striped else slots
 
 
 _METHODS = (
-    Method("broadcast", from_trainers=False),
-    Method("p2p", from_trainers=False),
-    Method("single_sender"),
-    Method("relays"),
-    Method("all_senders"),
-    Method("stage_heads", by_tensor=True),
-    Method("replica_writes", registers=True, in_place=True, buffers=False),
-    Method("static_writes", registers=True, in_place=True, buffers=False),
-    Method("reshard", by_tensor=True),
-    Method("chain", registers=True),
-    Method("colocated", by_tensor=True, buffers=False),
-    Method("file_system"),
+    Method("broadcast"),
+    Method("p2p"),
+    Method("single_sender", programs.single_sender),
+    Method("relays", programs.relays),
+    Method("all_senders", programs.all_senders, striped=True),
+    Method("stage_heads", programs.stage_heads, by_tensor=True, by_local_tensors=True),
+    Method(
+        "replica_writes", programs.replica_writes, registers=True, in_place=True, buffers=False, by_local_tensors=True
+    ),
+    Method("static_writes", programs.static_writes, registers=True, in_place=True, buffers=False, apart=True),
+    Method("reshard", programs.reshard, by_tensor=True),
+    Method("chain", programs.chain, registers=True),
+    Method("colocated", programs.colocated, by_tensor=True, buffers=False),
+    Method("file_system", programs.file_system),
 )
 
 METHODS = {method.name: method for method in _METHODS}

@@ -141,7 +141,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     """
     program, costs = timeline.program, resolved.costs
     began = resolved.began_s(timeline)
-    resumed = timeline.span_of("resume" if resolved.from_trainers else "barrier")[1]
+    resumed = timeline.span_of(resolved.resuming)[1]
     path = critical_path(timeline)
     update_s = timeline.makespan_s - began
     sure = of_path(critical_path(timeline, began), of_spreads(costs), update_s)
@@ -152,7 +152,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     return Report(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
-        question=_question(resolved),
+        question=resolved.question,
         gpus=len(resolved.plan.receivers),
         tensors=len(resolved.weights),
         bytes=resolved.weights.total_bytes,
@@ -210,26 +210,6 @@ def total(report: Mapping[str, Any]) -> Total:
     left_s = exposed.pop(opening, 0.0) - (report["makespan_s"] - update_s)
     terms = exposed | ({opening: left_s} if abs(left_s) > ROUNDING * update_s else {})
     return Total(update_s, (report["interval_low_s"], report["interval_high_s"]), terms)
-
-
-def _question(resolved: Resolved) -> str:
-    """What was simulated, in one line; the name may say anything."""
-    machines, update = resolved.cluster, resolved.scenario.update
-    model = resolved.spec.name if resolved.spec is not None else "a model by totals"
-    devices = " and ".join(device.name for device in resolved.devices)
-    if resolved.from_trainers:
-        return f"{model} {resolved.dtype}, {update.method}: {_layouts(resolved)} ({machines.n_nodes} x {devices} nodes)"
-    where = f"{machines.n_gpus} x {devices} in {machines.n_nodes} node{'s' * (machines.n_nodes > 1)}"
-    return f"{model} {resolved.dtype} to {where}, TP{update.inference.tp}, {update.method}, {update.pipeline}"
-
-
-def _layouts(resolved: Resolved) -> str:
-    """Trainers and engines with their parallel sizes."""
-    trainer, inference = resolved.trainer, resolved.scenario.update.inference
-    sizes = [f"{name.upper()}{size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(trainer, name)) > 1]
-    engine = [f"TP{inference.tp}", *([f"EP{inference.ep}"] if inference.ep > 1 else [])]
-    sources, targets = len(resolved.trainers), len(resolved.plan.receivers)
-    return f"{sources} trainers {' '.join([*sizes, ''])}to {targets} GPUs {' '.join(engine)}"
 
 
 def _host_s(path: CriticalPath, program: Program) -> float:

@@ -3,15 +3,19 @@
 from dataclasses import dataclass
 
 from ... import engine
+from ...base.memo import Memo
 from ...costs import Costs
 from ...timeline import Timeline
 from ...uncertainty import Errors, of_spreads
 from ..system import System
 from . import keys
+from .methods import METHODS
 from .report import TOTAL_NEEDS, Report, make_report, parts, total
 from .resolve import Resolved
 from .scenario import Scenario
+from .served import ServedUpdate
 from .text import words
+from .transfers import TransferUpdate
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,12 @@ class Prediction:
         return timeline.makespan_s - self.resolved.began_s(timeline)
 
 
+def resolve(scenario: Scenario, where: str = "scenario", memo: Memo | None = None) -> Resolved:
+    """What a scenario stands for: an update from trainers, or by parameter servers."""
+    kind = TransferUpdate if METHODS[scenario.update.method].from_trainers else ServedUpdate
+    return kind(scenario, where, memo or Memo())
+
+
 def predict(resolved: Resolved) -> Prediction:
     """Simulate an update and report on it."""
     timeline = engine.simulate(resolved.program, resolved.costs)
@@ -60,7 +70,7 @@ def predict(resolved: Resolved) -> Prediction:
 
 SYSTEM = System(
     kind="weight_update", title="a weight update", short="update", best="update_time_s",
-    schema=Scenario, resolve=Resolved, predict=predict,
+    schema=Scenario, resolve=resolve, predict=predict,
     report=Report, words=words, total=total, total_needs=TOTAL_NEEDS,
     parts=parts, what_ifs=("machine", "update"),
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.pins(lambda update: update),

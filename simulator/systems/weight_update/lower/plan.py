@@ -1,15 +1,16 @@
-"""The plan of one weight update: who owns which bytes, in which buckets, and which ranks act alike.
+"""The plan of an update by parameter servers: who owns which bytes, in which buckets, and which ranks act alike.
 
-A plan is a value; the files beside this one turn it into a Program, one pipeline each.
+A plan is a value; `pipelines` turns it into a Program. In P2P mode it also says which receiver reads which bucket from
+whose host memory. Source of those rules: MoonshotAI/checkpoint-engine, checkpoint_engine/ps.py at a291782.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
-from .buckets import Buckets, BucketSize, fill_buckets, split_by_count
-from .receivers import read_by
+from .buckets import Buckets, BucketSize, fill_buckets, sent_by, split_by_count
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,42 @@ def make_plan(
 def with_readers(plan: UpdatePlan, nics: Sequence[str], listed: int, *, single: bool = False) -> UpdatePlan:
     """The same weights in P2P mode: the first `listed` ranks read from all owners; `nics[rank]` is a rank's own NIC.
 
-    With `single`, one rank reads all (the source before commit a291782).
+    With `single`, the first rank reads all (the source before commit a291782).
     """
-    return replace(plan, buckets=read_by(plan.buckets, nics, listed, single), listed=listed, reads=True)
+    buckets = plan.buckets
+    by_owner = sorted(range(len(buckets)), key=lambda g: (buckets.owner[g], buckets.round[g]))
+    local = [(rank, nics[rank]) for rank in range(1 if single else listed)]
+    dealt = assign_receivers([nics[buckets.owner[g]] for g in by_owner], local)
+    roots = [(receiver, by_owner[i]) for receiver, i in dealt]
+    return replace(plan, buckets=sent_by(buckets, roots), listed=listed, reads=True)
+
+
+def assign_receivers(owner_nics: Sequence[str], local_nics: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
+    """Who reads what, as (receiver, bucket) in the order of dealing.
+
+    `owner_nics[bucket]` is the NIC of the bucket's owner, buckets in the order of their owners; `local_nics` are the
+    listed ranks, ascending, each with its own NIC. One rank per NIC receives, and no more than there are owner NICs.
+    Buckets are dealt one from every owner NIC in turn, to the receivers pass after pass; a pass ends early when its
+    next bucket comes from an owner NIC that it has used.
+    """
+    by_nic: dict[str, list[int]] = {}
+    for bucket, nic in enumerate(owner_nics):
+        by_nic.setdefault(nic, []).append(bucket)
+    first: dict[str, int] = {}
+    for rank, nic in local_nics:
+        first.setdefault(nic, rank)
+    receivers = list(first.values())[: len(by_nic)]
+    flat = [bucket for column in zip_longest(*by_nic.values()) for bucket in column if bucket is not None]
+    dealt: list[tuple[int, int]] = []
+    used: set[str] = set()
+    turn = 0
+    for bucket in flat:
+        if turn == len(receivers) or owner_nics[bucket] in used:
+            used, turn = set(), 0
+        dealt.append((receivers[turn], bucket))
+        used.add(owner_nics[bucket])
+        turn += 1
+    return dealt
 
 
 def unfolded(ranks: int) -> tuple[tuple[int, ...], ...]:
@@ -96,3 +130,8 @@ def alike(keys: Sequence[object]) -> tuple[tuple[int, ...], ...]:
     for rank, key in enumerate(keys):
         classes.setdefault(key, []).append(rank)
     return tuple(tuple(ranks) for ranks in classes.values())
+
+
+def class_name(ranks: Sequence[int]) -> str:
+    """What ranks that act alike are called."""
+    return f"r{ranks[0]}" if len(ranks) == 1 else f"r{ranks[0]}..r{ranks[-1]} ({len(ranks)})"

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....program import Program, ProgramBuilder
-from .plan import UpdatePlan
+from .plan import UpdatePlan, class_name
 
 HOST_LANES = ("ps", "worker", "trainer", "meet")
-Pools = Sequence[int]
 Ops = list[int]  # one op per class of ranks, unless the text says otherwise
 
 
@@ -23,7 +22,7 @@ class UpdateWriter:
     def __init__(self, plan: UpdatePlan):
         self.plan, self.builder = plan, ProgramBuilder()
         self.world = tuple(range(plan.listed))
-        places = {ranks: self.builder.place(_class_name(ranks), ranks) for ranks in plan.classes}
+        places = {ranks: self.builder.place(class_name(ranks), ranks) for ranks in plan.classes}
         self.classes = [place for ranks, place in places.items() if ranks[0] < plan.listed]
         self._others = [place for ranks, place in places.items() if ranks[0] >= plan.listed]
         self._class_of = {rank: place for ranks, place in places.items() for rank in ranks}
@@ -35,32 +34,27 @@ class UpdateWriter:
         self._owned_bytes = plan.buckets.owned_bytes(plan.ranks)
         self._host_buffers: dict[int, int] = {}
 
-    def build(self) -> Program:
-        """The Program written so far."""
-        return self.builder.build()
-
     def prepare(self) -> Ops:
         """Gather the metadata of all ranks, create the process group, plan the buckets and allocate the buffers."""
         plan = self.plan
         tensors = int(plan.buckets.tensors.sum())
         everyone = [self.builder.lane(place, "ps") for place in (*self.classes, *self._others)]
-        gathered = self.builder.op(
+        last = self.builder.op(
             "gather_metas", everyone, name="gather_metas", group=tuple(range(plan.ranks)), shape=(tensors, plan.ranks)
         )
-        joined = self._gang("init_group", "ps", [gathered], shape=(plan.ranks,)) if plan.new_group else gathered
+        if plan.new_group:
+            last = self._gang("init_group", "ps", [last], shape=(plan.ranks,))
+        buffers = [access for place in self.classes for access in self._buffers_of(place)]
         size = plan.size.bytes * plan.size.buffers
-        allocated = self._gang(
-            "allocate", "ps", [joined], shape=(tensors,), size_bytes=size, writes=self._every_buffer()
-        )
-        ready = [allocated] * len(self.classes)
-        return self._registered("register", ready) if plan.reads else ready
+        last = self._gang("allocate", "ps", [last], shape=(tensors,), size_bytes=size, writes=buffers)
+        return self._register("register", self.each(last)) if plan.reads else self.each(last)
 
-    def _registered(self, kind: str, after: Ops) -> Ops:
+    def _register(self, kind: str, after: Ops) -> Ops:
         """The buffers into which ranks read become known to the NICs, or are forgotten."""
         landing = self.plan.size.bytes * (1 if self.plan.size.buffers == 3 else 2)
         return self._each(kind, "ps", after, size_bytes=landing)
 
-    def handle(self, after: Ops) -> Ops:
+    def open_handle(self, after: Ops) -> Ops:
         """The worker opens the IPC handle of its parameter server's buffer."""
         return self._each("open_handle", "worker", after)
 
@@ -72,79 +66,64 @@ class UpdateWriter:
         """Of one op per class, the one on the bucket's root."""
         return ops[self.classes.index(self._class_of[self._root(bucket)])]
 
-    def h2d(self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, acquires: Pools = ()) -> int:
+    def h2d(
+        self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, acquires: Sequence[int] = ()
+    ) -> int:
         """The root takes a bucket from pinned host memory into its H2D buffer, or into an IPC half.
 
         From its own by a copy; in P2P mode from the owner's by an RDMA read, in which the owner has no part. With
         `blocks_host` its host thread issues the copy and waits for it, as a device synchronise does.
         """
         root, owner, size = self._root(bucket), int(self.plan.buckets.owner[bucket]), self._size(bucket)
-        half = self._halves[bucket % 2][self._class_of[root]]
-        target = self._h2d_buffers[self._class_of[root]] if into == "h2d" else half
-        place = self._place_of(root)
+        table = self._h2d_buffers if into == "h2d" else self._halves[bucket % 2]
+        self._place_of(root)  # places are numbered on first use: the root's before the owner's
         kind = "read" if self.plan.reads else "h2d"
-        return self.builder.op(
-            kind,
-            [self.builder.lane(place, lane) for lane in (("h2d", "ps") if blocks_host else ("h2d",))],
-            after,
+        return self._of_root(
+            kind, ("h2d", "ps") if blocks_host else ("h2d",), bucket, after, shape=(owner,), acquires=acquires,
             name=f"{kind} b{bucket} on r{root}" + f" from r{owner}" * self.plan.reads,
-            size_bytes=size,
-            shape=(owner,),
-            root=root,
             reads=[(self._host_buffer(owner), int(self.plan.buckets.offset_bytes[bucket]), size)],
-            writes=[(target, 0, size)],
-            acquires=acquires,
-            tags=self._tags(bucket),
-        )
+            writes=[(table[self._class_of[root]], 0, size)],
+        )  # fmt: skip
 
-    def copy(self, bucket: int, after: Ops, acquires: Pools = (), releases: Pools = ()) -> int:
+    def copy(self, bucket: int, after: Ops, **slots: Sequence[int]) -> int:
         """On the root, from the H2D buffer to the IPC half."""
         root, size = self._root(bucket), self._size(bucket)
         place = self._class_of[root]
-        return self.builder.op(
-            "copy",
-            [self.builder.lane(self._place_of(root), "copy")],
-            after,
-            name=f"copy b{bucket} on r{root}",
-            size_bytes=size,
-            root=root,
-            reads=[(self._h2d_buffers[place], 0, size)],
-            writes=[(self._halves[bucket % 2][place], 0, size)],
-            acquires=acquires,
-            releases=releases,
-            tags=self._tags(bucket),
-        )
+        return self._of_root(
+            "copy", ("copy",), bucket, after, name=f"copy b{bucket} on r{root}",
+            reads=[(self._h2d_buffers[place], 0, size)], writes=[(self._halves[bucket % 2][place], 0, size)], **slots,
+        )  # fmt: skip
 
-    def broadcast(
-        self, bucket: int, after: Ops, *, out_of: str = "ipc", acquires: Pools = (), releases: Pools = ()
-    ) -> int:
+    def _of_root(self, kind: str, lanes: Sequence[str], bucket: int, after: Ops, **fields: Any) -> int:
+        root = self._root(bucket)
+        place = self._place_of(root)
+        return self.builder.op(
+            kind, [self.builder.lane(place, lane) for lane in lanes], after, size_bytes=self._size(bucket), root=root,
+            tags=self._tags(bucket), **fields,
+        )  # fmt: skip
+
+    def broadcast(self, bucket: int, after: Ops, *, out_of: str = "ipc", **slots: Sequence[int]) -> int:
         """The bucket's bytes into the IPC half of every rank, out of the root's own half or its H2D buffer."""
-        size, root = self._size(bucket), self._class_of[self._root(bucket)]
-        source = self._halves[bucket % 2][root] if out_of == "ipc" else self._h2d_buffers[root]
+        size, root = self._size(bucket), self._root(bucket)
+        halves = self._halves[bucket % 2]
+        source = (halves if out_of == "ipc" else self._h2d_buffers)[self._class_of[root]]
         return self._gang(
-            "broadcast",
-            "comm",
-            after,
-            name=f"broadcast b{bucket} from r{self._root(bucket)}",
-            size_bytes=size,
-            root=self._root(bucket),
-            reads=[(source, 0, size)],
-            writes=[(half, 0, size) for half in self._halves[bucket % 2].values()],
-            acquires=acquires,
-            releases=releases,
-            tags=self._tags(bucket),
-        )
+            "broadcast", "comm", after, name=f"broadcast b{bucket} from r{root}", size_bytes=size, root=root,
+            reads=[(source, 0, size)], writes=[(half, 0, size) for half in halves.values()],
+            tags=self._tags(bucket), **slots,
+        )  # fmt: skip
 
     def wait(self, bucket: int, loaded: Ops, copied: Mapping[int, int]) -> Ops:
         """The parameter server hears from its worker that the previous bucket is loaded (ZMQ reply).
 
         `copied` are the H2D ops of the round by bucket: each server's host waits for its own first.
         """
-        own = {place: [op for g, op in copied.items() if self._class_of[self._root(g)] == place]
-               for place in (self.classes if copied else ())}  # fmt: skip
+        own: dict[int, list[int]] = {}
+        for number, op in copied.items():
+            own.setdefault(self._class_of[self._root(number)], []).append(op)
         return [
-            self._one("wait_worker", "ps", place, [loaded[i], *own.get(place, ())], bucket)
-            for i, place in enumerate(self.classes)
+            self._one("wait_worker", "ps", place, [op, *own.get(place, ())], bucket)
+            for place, op in zip(self.classes, loaded, strict=True)
         ]
 
     def agree(self, bucket: int, after: Ops) -> int:
@@ -159,32 +138,34 @@ class UpdateWriter:
         """The bucket's tensor metadata goes to the worker (ZMQ request); shape is (tensors,)."""
         return self._each("send_meta", "ps", after, bucket=bucket, shape=(int(self.plan.buckets.tensors[bucket]),))
 
-    def reload(self, bucket: int, told: Ops, before: Ops, pools: Pools = ()) -> Ops:
+    def reload(self, bucket: int, sent: Ops, before: Ops, pools: Sequence[int] = ()) -> Ops:
         """Each worker walks all tensors of the bucket and keeps its share; shape is (tensors, bytes kept).
 
         `before` are its previous reloads; `pools`, one per class, get back the slot of the IPC half that was read.
         """
-        size, tensors = self._size(bucket), int(self.plan.buckets.tensors[bucket])
-        shape = (tensors, round(size * self.plan.kept_fraction))
-        half = self._halves[bucket % 2]
+        size, half = self._size(bucket), self._halves[bucket % 2]
+        shape = (int(self.plan.buckets.tensors[bucket]), round(size * self.plan.kept_fraction))
         return [
-            self._one("reload", "worker", place, (told[i], before[i]), bucket, shape=shape, size_bytes=size,
-                      reads=((half[place], 0, size),), releases=pools[i : i + 1])
+            self._one(
+                "reload", "worker", place, (sent[i], before[i]), bucket, shape=shape, size_bytes=size,
+                reads=((half[place], 0, size),), releases=pools[i : i + 1],
+            )
             for i, place in enumerate(self.classes)
         ]  # fmt: skip
 
-    def release(self, after: Ops) -> int:
+    def finish(self, after: Ops) -> Program:
         """Workers drop the handle and empty their cache, servers free the buffers, post-hook, barrier, group gone."""
-        dropped = self._each("drop_handle", "worker", after)
+        last = self._each("drop_handle", "worker", after)
         if self.plan.reads:
-            dropped = self._registered("unregister", dropped)
-        freed = [
-            self._one("free_buffers", "ps", place, [dropped[i]], reads=self._buffers_of(place))
-            for i, place in enumerate(self.classes)
+            last = self._register("unregister", last)
+        last = [
+            self._one("free_buffers", "ps", place, [op], reads=self._buffers_of(place))
+            for place, op in zip(self.classes, last, strict=True)
         ]
-        hooked = self._each("post_hook", "worker", freed, dtype=self.plan.dtype)
-        barrier = self._gang("barrier", "comm", hooked)
-        return self._gang("destroy_group", "ps", [barrier])
+        last = self._each("post_hook", "worker", last, dtype=self.plan.dtype)
+        barrier = self._gang("barrier", "comm", last)
+        self._gang("destroy_group", "ps", [barrier])
+        return self.builder.build()
 
     def ipc_pools(self) -> Ops:
         """A pool of two halves per class."""
@@ -198,11 +179,9 @@ class UpdateWriter:
         lanes = [self.builder.lane(place, lane) for place in self.classes]
         return self.builder.op(kind, lanes, after, group=self.world, **{"name": kind} | fields)
 
-    def _each(self, kind: str, lane: str, *after: Ops, bucket: int = -1, **fields: Any) -> Ops:
-        return [
-            self._one(kind, lane, place, [ops[i] for ops in after], bucket, **fields)
-            for i, place in enumerate(self.classes)
-        ]
+    def _each(self, kind: str, lane: str, after: Ops, bucket: int = -1, **fields: Any) -> Ops:
+        pairs = zip(self.classes, after, strict=True)
+        return [self._one(kind, lane, place, [op], bucket, **fields) for place, op in pairs]
 
     def _one(self, kind: str, lane: str, place: int, after: Sequence[int], bucket: int = -1, **fields: Any) -> int:
         where = self.builder.place_name(place)
@@ -227,9 +206,6 @@ class UpdateWriter:
         tables = (*self._halves, self._h2d_buffers)
         return [(table[place], 0, self.plan.size.bytes) for table in tables if place in table]
 
-    def _every_buffer(self) -> list[tuple[int, int, int]]:
-        return [access for place in self.classes for access in self._buffers_of(place)]
-
     def _tags(self, bucket: int) -> dict[str, int]:
         return {"bucket": bucket, "round": int(self.plan.buckets.round[bucket])} if bucket >= 0 else {}
 
@@ -238,7 +214,3 @@ class UpdateWriter:
 
     def _size(self, bucket: int) -> int:
         return int(self.plan.buckets.bytes[bucket])
-
-
-def _class_name(ranks: tuple[int, ...]) -> str:
-    return f"r{ranks[0]}" if len(ranks) == 1 else f"r{ranks[0]}..r{ranks[-1]} ({len(ranks)})"

@@ -1,24 +1,77 @@
-"""The plan of an update from trainers to engines: who holds what, in which buckets, and what a receiver keeps."""
+"""The plan of an update from trainers to engines: who holds what, in which buckets, and what a receiver keeps.
+
+A tensor is split over tensor-parallel ranks and sharded over further ones (FSDP); what remains of a stage holds
+replicas (HSDP). Experts lie on expert-parallel ranks first: each expert's tensors are sharded over ranks `ep` apart.
+Pure arithmetic.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from heapq import heapreplace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..buckets import Buckets, fill_buckets
-from .meshes import EVERY, Layout, Mesh, deal, join, owner_of
+
+Counts = NDArray[np.int64]
+EVERY = -1
+"""In place of the number of a mesh: every mesh of the stage."""
 
 
 @dataclass(frozen=True)
-class Payload:
-    """What crosses the wire: per byte that trainers hold, and what is done to it.
+class Mesh:
+    """`size` ranks, `stride` apart, that hold a tensor between them."""
+
+    size: int
+    stride: int = 1
+
+    def split(self, ranks: Sequence[int]) -> list[tuple[int, ...]]:
+        """All meshes of a stage, each as its ranks."""
+        block = self.size * self.stride
+        starts = range(0, len(ranks), block)
+        return [tuple(ranks[i + k : i + block : self.stride]) for i in starts for k in range(self.stride)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model is spread over ranks: tensor, pipeline and expert parallel sizes.
+
+    Beside tp a tensor is sharded over `shard` ranks; beside ep an expert's tensor is sharded over `expert_shard`.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    shard: int = 1
+    expert_shard: int = 1
+
+    @property
+    def engine_ranks(self) -> int:
+        """Ranks of one engine: its expert-parallel group may span several tensor-parallel ones."""
+        return max(self.tp, self.ep)
+
+    def mesh(self, expert: bool) -> Mesh:
+        """The ranks that hold one tensor between them."""
+        return Mesh(self.expert_shard, self.ep) if expert else Mesh(self.tp * self.shard)
+
+    def copy(self, expert: bool) -> Mesh:
+        """The consecutive ranks that hold all tensors of a stage between them: a mesh, or one for each rank of ep."""
+        return Mesh(self.ep * self.expert_shard) if expert else self.mesh(expert)
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How tensors cross the wire, and what is done to them.
 
     `share` is the bytes sent per byte of a bucket (delta: changed values and their indices), `gathered` the bytes that
     trainers gather per byte of a bucket (2 where BF16 weights are quantised to FP8 first). `quantize` says where that
     happens, `delta` that changes are encoded before and applied after the wire, `messages` whether each tensor is a
-    message (and a handle) of its own, and `load` whether receivers load what they got.
+    message (and a handle) of its own, and `load` whether receivers load what they got, in precision `dtype`. `slots` is
+    how many buckets may be in flight, `new_group` whether the update creates its process group, and `registers` whether
+    engines first make their tensors known to the NICs.
     """
 
     share: float = 1.0
@@ -27,17 +80,21 @@ class Payload:
     delta: bool = False
     messages: str = "bucket"
     load: bool = True
+    dtype: str = "bf16"
+    slots: int = 2
+    new_group: bool = False
+    registers: bool = False
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The trainer ranks of a pipeline stage; the first one is its head."""
+    """The trainer ranks of a pipeline stage; the first one is its head, which sends where only one does."""
 
     ranks: tuple[int, ...]
 
     @property
     def head(self) -> int:
-        """The rank that sends for the stage where only one does."""
+        """The first rank."""
         return self.ranks[0]
 
 
@@ -57,43 +114,77 @@ class Phase:
     mesh: Mesh
     apart: bool
     buckets: Buckets
-    order: NDArray[np.int64]
-    part: NDArray[np.int64]
-    groups: NDArray[np.int64]
-    most_bytes: NDArray[np.int64]
-    most_tensors: NDArray[np.int64]
+    order: Counts
+    part: Counts
+    groups: Counts
+    most_bytes: Counts
+    most_tensors: Counts
     kept_bytes: float
     kept_tensors: float
     local_tensors: float
 
-    def at_work(self, stage: Stage, bucket: int) -> list[tuple[int, ...]]:
-        """The groups that gather a bucket or their parts of it."""
-        first, groups = int(self.buckets.first_tensor[bucket]), self.mesh.split(stage.ranks)
-        if self.part[first] == EVERY:
-            return groups
-        return [groups[part] for part in np.unique(self.part[first:][: self.buckets.tensors[bucket]])]
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """One bucket on its way: `number` counts all of them, `turn` those of its stage; `index` is that in its phase.
+
+    Of its `bytes` and `tensors` a receiver keeps `kept` bytes, and something of `kept_tensors`. One of the groups of
+    trainers that gather it, or their parts of it, gathers at most `part` bytes in `part_tensors`; of `local_tensors` a
+    trainer holds a part: what one of its gathers is called for.
+    """
+
+    number: int
+    turn: int
+    round: int
+    phase: Phase
+    stage: Stage
+    index: int
+    bytes: int
+    tensors: int
+    kept: int
+    kept_tensors: int
+    part: int
+    part_tensors: int
+    local_tensors: int
+
+    @cached_property
+    def parts(self) -> Counts:
+        """Of each tensor the mesh that gathers it, or EVERY."""
+        return self.phase.part[self.phase.buckets.first_tensor[self.index] :][: self.tensors]
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether every group gathers all of it, to send it to some of the receivers."""
+        return bool(self.parts[0] == EVERY)
+
+    @cached_property
+    def groups(self) -> list[tuple[int, ...]]:
+        """The groups of trainers that gather it, or their parts of it, at the same time."""
+        groups = self.phase.mesh.split(self.stage.ranks)
+        return groups if self.is_everywhere else [groups[part] for part in np.unique(self.parts)]
+
+    @property
+    def gatherers(self) -> tuple[int, ...]:
+        """Their ranks, group after group."""
+        return tuple(chain.from_iterable(self.groups))
 
 
 @dataclass(frozen=True, eq=False)
 class TransferPlan:
     """One update of all `receivers`, in engines of `engine_ranks` consecutive ones.
 
-    `classes` partitions all ranks into those that act alike; `slots` is how many buckets may be in flight.
+    No bucket has more than `bucket_bytes`. `classes` partitions all ranks into those that act alike.
     """
 
     stages: tuple[Stage, ...]
     receivers: tuple[int, ...]
     engine_ranks: int
     phases: tuple[Phase, ...]
-    payload: Payload
+    transport: Transport
     bucket_bytes: int
     classes: tuple[tuple[int, ...], ...]
-    dtype: str
-    slots: int = 2
-    new_group: bool = False
-    registers: bool = False
 
-    @property
+    @cached_property
     def trainers(self) -> tuple[int, ...]:
         """All trainer ranks, stage by stage."""
         return tuple(rank for stage in self.stages for rank in stage.ranks)
@@ -103,7 +194,7 @@ class TransferPlan:
         """Number of engines."""
         return -(-len(self.receivers) // self.engine_ranks)
 
-    @cached_property
+    @property
     def total_bytes(self) -> int:
         """Bytes of all buckets."""
         return sum(int(phase.buckets.bytes.sum()) for phase in self.phases)
@@ -118,16 +209,49 @@ class TransferPlan:
         """The largest number of buckets of a stage."""
         return sum(phase.buckets.rounds for phase in self.phases)
 
-    @cached_property
+    @property
     def kept_bytes(self) -> float:
         """What one receiver keeps in all."""
         return sum(float(phase.buckets.bytes.sum()) * phase.kept_bytes for phase in self.phases)
 
+    @cached_property
+    def buckets(self) -> list[Bucket]:
+        """All buckets in the order in which they go out: phase by phase, round by round, stage by stage."""
+        found: list[Bucket] = []
+        turns = dict.fromkeys(self.stages, -1)
+        rounds = 0
+        for phase in self.phases:
+            own = phase.buckets
+            columns = own.owner, own.round, own.bytes, own.tensors, phase.most_bytes, phase.most_tensors
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            for index, (owner, round_, size, tensors, part, part_tensors) in enumerate(rows):
+                stage = self.stages[owner]
+                turns[stage] += 1
+                found.append(
+                    Bucket(
+                        number=len(found),
+                        turn=turns[stage],
+                        round=rounds + round_,
+                        phase=phase,
+                        stage=stage,
+                        index=index,
+                        bytes=size,
+                        tensors=tensors,
+                        kept=round(size * phase.kept_bytes),
+                        kept_tensors=max(round(tensors * phase.kept_tensors), 1),
+                        part=part,
+                        part_tensors=part_tensors,
+                        local_tensors=max(round(part_tensors * phase.local_tensors), 1),
+                    )
+                )
+            rounds += own.rounds
+        return found
+
 
 def make_transfer(
-    sizes_bytes: NDArray[np.int64],
+    sizes_bytes: Counts,
     expert: NDArray[np.bool_],
-    layer: NDArray[np.int64],
+    layer: Counts,
     *,
     trainers: Sequence[int],
     receivers: Sequence[int],
@@ -135,12 +259,8 @@ def make_transfer(
     inference: Layout,
     bucket_bytes: int,
     classes: Sequence[Sequence[int]],
-    payload: Payload,
-    dtype: str,
-    slots: int = 2,
-    new_group: bool = False,
-    registers: bool = False,
-    unit: NDArray[np.int64] | None = None,
+    transport: Transport = Transport(),
+    unit: Counts | None = None,
     apart: bool = False,
 ) -> TransferPlan:
     """Tensors of `sizes_bytes` (checkpoint order; their experts and layers beside) over stages, then into buckets.
@@ -149,35 +269,46 @@ def make_transfer(
     than `bucket_bytes` has a bucket of its own. With `apart`, each mesh of a stage gathers tensors of its own, in
     buckets of that size; without, all ranks that hold a copy gather it together.
     """
+    ranks = len(trainers) // train.pp
     stage = _stage_of(layer, train.pp)
-    units = np.arange(len(sizes_bytes)) if unit is None else unit
-    masks = ((~expert, False), (expert, True))
-    stages = _stages(trainers, train)
-    ranks = len(stages[0].ranks)
-    phases = [_phase(sizes_bytes, stage, units, mask, of_experts, train, ranks, apart, inference, bucket_bytes)
-              for mask, of_experts in masks if mask.any()]  # fmt: skip
-    largest = max(int(phase.most_bytes.max()) for phase in phases)
+    unit = np.arange(len(sizes_bytes)) if unit is None else unit
+    phases = []
+    for of_experts in np.unique(expert).tolist():
+        chosen = np.flatnonzero(expert == of_experts)
+        mesh = train.mesh(of_experts) if apart else train.copy(of_experts)
+        meshes = ranks // mesh.size if apart else 1
+        # a number for each mesh of each stage, and for all of them together, in this order
+        owner = stage[chosen] * (meshes + 1) + deal(sizes_bytes[chosen], stage[chosen], meshes) + 1
+        sort = np.lexsort((unit[chosen], owner))
+        order = chosen[sort]
+        buckets = _fill(sizes_bytes[order], owner[sort], unit[order], bucket_bytes)
+        phase = Phase(
+            expert=of_experts,
+            mesh=mesh,
+            apart=apart,
+            buckets=buckets,
+            order=order,
+            part=owner[sort] % (meshes + 1) - 1,
+            groups=np.ones(len(buckets), np.int64),
+            most_bytes=buckets.bytes,
+            most_tensors=buckets.tensors,
+            kept_bytes=1 / (inference.engine_ranks if of_experts else inference.tp),
+            kept_tensors=1 / inference.ep if of_experts else 1.0,
+            local_tensors=1 / train.ep if of_experts and not apart else 1.0,
+        )
+        phases.append(_side_by_side(phase, meshes))
     return TransferPlan(
-        stages=stages,
+        stages=tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks])) for i in range(train.pp)),
         receivers=tuple(receivers),
         engine_ranks=inference.engine_ranks,
         phases=tuple(phases),
-        payload=payload,
-        bucket_bytes=max(bucket_bytes, largest),
+        transport=transport,
+        bucket_bytes=max(bucket_bytes, *(int(phase.most_bytes.max()) for phase in phases)),
         classes=tuple(tuple(ranks) for ranks in classes),
-        dtype=dtype,
-        slots=slots,
-        new_group=new_group,
-        registers=registers,
     )
 
 
-def _stages(trainers: Sequence[int], train: Layout) -> tuple[Stage, ...]:
-    ranks = len(trainers) // train.pp
-    return tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks])) for i in range(train.pp))
-
-
-def _stage_of(layer: NDArray[np.int64], pp: int) -> NDArray[np.int64]:
+def _stage_of(layer: Counts, pp: int) -> Counts:
     """Layers split evenly; what stands before them goes to the first stage, what comes after to the last."""
     inside = layer >= 0
     if not inside.any():
@@ -188,40 +319,64 @@ def _stage_of(layer: NDArray[np.int64], pp: int) -> NDArray[np.int64]:
     return stage.astype(np.int64)
 
 
-def _phase(
-    sizes: NDArray[np.int64],
-    stage: NDArray[np.int64],
-    unit: NDArray[np.int64],
-    mask: NDArray[np.bool_],
-    of_experts: bool,
-    train: Layout,
-    stage_ranks: int,
-    apart: bool,
-    inference: Layout,
-    bucket_bytes: int,
-) -> Phase:
-    chosen = np.flatnonzero(mask)
-    mesh = train.mesh(of_experts) if apart else train.copy(of_experts)
-    meshes = stage_ranks // mesh.size if apart else 1
-    owner = owner_of(stage[chosen], deal(sizes[chosen], stage[chosen], meshes), meshes)
-    sort = np.lexsort((unit[chosen], owner))
-    order = chosen[sort]
-    joined = join(_filled(sizes[order], owner[sort], unit[order], bucket_bytes), order, meshes)
-    return Phase(
-        expert=of_experts,
-        mesh=mesh,
-        apart=apart,
-        **joined._asdict(),
-        kept_bytes=1 / (inference.engine_ranks if of_experts else inference.tp),
-        kept_tensors=1 / inference.ep if of_experts else 1.0,
-        local_tensors=1 / train.ep if of_experts and not apart else 1.0,
-    )
+def deal(sizes_bytes: Counts, stage: Counts, meshes: int) -> Counts:
+    """The mesh that gathers each tensor: in order, the one of the tensor's stage that has the fewest bytes so far.
+
+    A tensor that has more bytes than is even is gathered by every mesh, so that all can send it.
+    """
+    dealt = np.zeros(len(sizes_bytes), np.int64)
+    for owner in np.unique(stage) if meshes > 1 else ():
+        own = np.flatnonzero(stage == owner)
+        even = sizes_bytes[own].sum() / meshes
+        dealt[own[sizes_bytes[own] > even]] = EVERY
+        loads = [(0, mesh) for mesh in range(meshes)]
+        for tensor in own[sizes_bytes[own] <= even].tolist():
+            load, mesh = loads[0]
+            dealt[tensor] = mesh
+            heapreplace(loads, (load + int(sizes_bytes[tensor]), mesh))
+    return dealt
 
 
-def _filled(sizes: NDArray[np.int64], owner: NDArray[np.int64], unit: NDArray[np.int64], bucket_bytes: int) -> Buckets:
+def _fill(sizes: Counts, owner: Counts, unit: Counts, bucket_bytes: int) -> Buckets:
     """Buckets of whole units, which then count tensors."""
     first = np.flatnonzero(np.concatenate(([True], (unit[1:] != unit[:-1]) | (owner[1:] != owner[:-1]))))
     start = np.append(first, len(sizes))
     buckets = fill_buckets(np.add.reduceat(sizes, first), owner[first], bucket_bytes, oversized=True)
     begins, ends = start[buckets.first_tensor], start[buckets.first_tensor + buckets.tensors]
     return replace(buckets, first_tensor=begins, tensors=ends - begins)
+
+
+def _side_by_side(phase: Phase, meshes: int) -> Phase:
+    """Buckets of several meshes of a stage, filled and sent at the same time, as one bucket.
+
+    Of a stage and round they are joined, behind those of every mesh, which have rounds of their own.
+    """
+    buckets = phase.buckets
+    stage, mesh = np.divmod(buckets.owner, meshes + 1)
+    everywhere = mesh - 1 == EVERY
+    turn = buckets.round + np.where(everywhere, 0, (buckets.round + 1).max(initial=0, where=everywhere))
+    sort = np.lexsort((mesh, stage, turn))
+    stage, turn, tensors, size = (each[sort] for each in (stage, turn, buckets.tensors, buckets.bytes))
+    first = np.flatnonzero((np.diff(turn, prepend=-1) != 0) | (np.diff(stage, prepend=-1) != 0))
+    counts = np.add.reduceat(tensors, first)
+    begins = buckets.first_tensor[sort]
+    walk = np.concatenate([np.arange(a, a + n) for a, n in zip(begins, tensors, strict=True)])
+    joined = replace(
+        buckets,
+        owner=stage[first],
+        root=stage[first],
+        round=turn[first],
+        first_tensor=np.cumsum(counts) - counts,
+        tensors=counts,
+        bytes=np.add.reduceat(size, first),
+        offset_bytes=buckets.offset_bytes[sort][first],
+    )
+    return replace(
+        phase,
+        buckets=joined,
+        order=phase.order[walk],
+        part=phase.part[walk],
+        groups=np.diff(first, append=len(stage)),
+        most_bytes=np.maximum.reduceat(size, first),
+        most_tensors=np.maximum.reduceat(tensors, first),
+    )
