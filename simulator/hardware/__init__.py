@@ -13,27 +13,7 @@ from .limits import Limits, limits
 from .node import Node, NodeShape, build
 
 __all__ = [
-    "DTYPES",
-    "Cluster",
-    "Device",
-    "Fabric",
-    "Limits",
-    "Link",
-    "Node",
-    "NodeShape",
-    "Wire",
-    "attached",
-    "build",
-    "cluster",
-    "cluster_names",
-    "described",
-    "described_device",
-    "device",
-    "device_names",
-    "duplex",
-    "half_duplex",
-    "limits",
-    "networks",
-    "oneway",
-    "resolved",
-]
+    "DTYPES", "Cluster", "Device", "Fabric", "Limits", "Link", "Node", "NodeShape", "Wire", "attached", "build",
+    "cluster", "cluster_names", "described", "described_device", "device", "device_names", "duplex", "half_duplex",
+    "limits", "networks", "oneway", "resolved",
+]  # fmt: skip

@@ -1,7 +1,7 @@
 """Reading profile and stack files: shipped ones by name, a user's by path, laid over the base that they name."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -108,11 +108,7 @@ def stack_chain(name: str) -> list[str]:
 @cache
 def fitted_parameters(folder: str = "stacks") -> Mapping[str, Mapping[str, Parameter]]:
     """By shipped stack (or profile), the parameters that were fitted to the ledgers of data/validation."""
-    found: dict[str, dict[str, Parameter]] = {}
-    for file, content in _fits():
-        for of, entries in content.get(folder, {}).items():
-            found.setdefault(of, {}).update(parameters(file, entries))
-    return found
+    return {of: parameters("validation", entries) for of, entries in _fits(folder).items()}
 
 
 def stated_by(folder: str, name: str) -> dict[str, float]:
@@ -120,29 +116,25 @@ def stated_by(folder: str, name: str) -> dict[str, float]:
     return {key: entry["value"] for key, entry in _content(folder, name).get("parameters", {}).items()}
 
 
-@cache
-def _stated_at_fit(folder: str) -> Mapping[str, Mapping[str, float]]:
-    """The same as it was when the ledgers were fitted, of parameters that some fit moves."""
-    found: dict[str, dict[str, float]] = {}
-    for _, content in _fits():
-        for of, values in content.get("stated", {}).get(folder, {}).items():
-            found.setdefault(of, {}).update(values)
-    return found
-
-
 def _fitted_over(folder: str, of: str) -> dict[str, Parameter]:
     """What the ledgers say of one of them, but for what its own file states and did not when they were fitted."""
     known = fitted_parameters(folder).get(of, {})
-    now, then = stated_by(folder, of), _stated_at_fit(folder).get(of, {})
+    now, then = stated_by(folder, of), _fits("stated", folder).get(of, {})
     return {name: fit for name, fit in known.items() if now.get(name) == then.get(name)}
 
 
-def _fits() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The files of fitted parameters that there are, those of training steps last."""
+@cache
+def _fits(*keys: str) -> dict[str, dict[str, Any]]:
+    """A table of the files of fitted parameters that there are, by owner; training steps win."""
+    found: dict[str, dict[str, Any]] = {}
     for name in ("weight_update_fit.json", "training_fit.json"):
         file = files("runcast.data") / "validation" / name
-        if file.is_file():
-            yield str(file), _read(file)
+        table = _read(file) if file.is_file() else {}
+        for key in keys:
+            table = table.get(key, {})
+        for of, entries in table.items():
+            found.setdefault(of, {}).update(entries)
+    return found
 
 
 def check_complete(profile: Profile, where: str) -> None:
@@ -224,19 +216,15 @@ def _over(base: Profile, said: ProfileFile, content: Mapping[str, Any], name: st
     limits = said.limits or base.limits
     models = {**base.models, **read_models(said.models, file, limits)}
     _check_ratios(models, file)
+    network = {"network": base.about["network"]} if "network" in base.about else {}  # measured on the same one
     return Profile(
         name=said.name or name,
         parameters={**base.parameters, **parameters(file, said.parameters)},
         models=models,
         devices=base.devices if said.devices is None else said.devices,
         limits=limits,
-        about=_measured_on(base) | {key: content[key] for key in _ABOUT if key in content},
+        about=network | {key: content[key] for key in _ABOUT if key in content},
     )
-
-
-def _measured_on(base: Profile) -> dict[str, Any]:
-    """What a file rests on was measured on the same network, unless it says otherwise."""
-    return {"network": base.about["network"]} if "network" in base.about else {}
 
 
 def _check_ratios(models: Models, file: str) -> None:

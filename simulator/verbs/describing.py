@@ -30,11 +30,11 @@ def import_cluster_file(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a Cluster file from the topology that a machine reports."""
-    from ..formats.topology import Given, import_cluster
+    from ..formats.topology import Additions, import_cluster
 
     named = [name.strip() for name in nics.split(",")] if nics is not None else None
-    given = Given(device, nic, named, network, not no_nvlink)
-    _print_cluster(import_cluster(file, out, given, form, force), out)
+    additions = Additions(device, nic, named, network, not no_nvlink)
+    _print_cluster(import_cluster(file, out, additions, form, force), out)
 
 
 def _print_cluster(description: "Description", out: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from runcast.simulator import UserError
 from runcast.simulator.cli import main
-from runcast.simulator.formats.topology import Given, import_cluster
+from runcast.simulator.formats.topology import Additions, import_cluster
 from runcast.simulator.hardware import cluster, device_names
 
 # Two GPUs with a NIC each on one socket, as a container of an HGX H100 shows them.
@@ -32,7 +32,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_what_is_written_loads(topo, nodes):
-    import_cluster("topo.txt", "mine.toml", Given(device="h100"))
+    import_cluster("topo.txt", "mine.toml", Additions(device="h100"))
     made = cluster("mine.toml", nodes)
     assert (made.n_gpus, made.device(0).name) == (2 * nodes, "H100 SXM")
 
@@ -40,7 +40,7 @@ def test_what_is_written_loads(topo, nodes):
 @pytest.mark.parametrize("device", device_names())
 def test_every_device_has_a_node(topo, device):
     (topo / "topo.txt").write_text(LONE)
-    import_cluster("topo.txt", "mine.toml", Given(device=device, nvlink=False))
+    import_cluster("topo.txt", "mine.toml", Additions(device=device, nvlink=False))
     assert cluster("mine.toml", 2).n_gpus == 4
 
 
@@ -51,7 +51,7 @@ def test_four_superchips_in_one_node(topo):
         for g in range(4)
     ]
     (topo / "topo.txt").write_text("\n".join(["\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity", *rows]))
-    import_cluster("topo.txt", "mine.toml", Given(device="gh200"))
+    import_cluster("topo.txt", "mine.toml", Additions(device="gh200"))
     assert cluster("mine.toml", 2).n_gpus == 8
 
 
@@ -112,5 +112,5 @@ def test_force_replaces(topo):
 def test_a_file_that_is_neither_format(topo, text, why):
     (topo / "topo.txt").write_text(text)
     with pytest.raises(UserError) as error:
-        import_cluster("topo.txt", "mine.toml", Given(device="h100"))
+        import_cluster("topo.txt", "mine.toml", Additions(device="h100"))
     assert str(error.value).startswith(f"topo.txt: {why}")

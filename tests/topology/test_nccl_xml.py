@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.formats.topology import Given, cluster_text, describe, read_layout
+from runcast.simulator.formats.topology import Additions, cluster_text, describe, read_layout
 
 SWITCH = '<nvlink target="0000:07:00.0" count="9" tclass="0x068000"/>'
 
@@ -39,7 +39,7 @@ def system(*cpus: str) -> str:
 def imported(tmp_path, text, **given):
     path = tmp_path / "topo.xml"
     path.write_text(text)
-    description = describe(read_layout(path), Given(**given), "topo.xml")
+    description = describe(read_layout(path), Additions(**given), "topo.xml")
     table = tomllib.loads(cluster_text(description))
     return {key: x["value"] for key, x in table.items() if key != "about"}, description
 

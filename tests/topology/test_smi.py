@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.formats.topology import Given, cluster_text, describe, read_layout
+from runcast.simulator.formats.topology import Additions, cluster_text, describe, read_layout
 from runcast.simulator.hardware import resolved
 
 TOP, BOTTOM = "0-47", "48-95"
@@ -35,7 +35,7 @@ def only(gpus: int, near: list[int], cell: str, far: str = "SYS") -> str:
 def imported(tmp_path, text, **given):
     path = tmp_path / "topo.txt"
     path.write_text(text)
-    description = describe(read_layout(path), Given(**given), "topo.txt")
+    description = describe(read_layout(path), Additions(**given), "topo.txt")
     table = tomllib.loads(cluster_text(description))
     return {key: x["value"] for key, x in table.items() if key != "about"}, description
 

@@ -4,14 +4,6 @@ from .read import own_samples, read_samples, read_table
 from .table import KEYS, Samples, checked, features_of, joined, summed, to_csv
 
 __all__ = [
-    "KEYS",
-    "Samples",
-    "checked",
-    "features_of",
-    "joined",
-    "own_samples",
-    "read_samples",
-    "read_table",
-    "summed",
+    "KEYS", "Samples", "checked", "features_of", "joined", "own_samples", "read_samples", "read_table", "summed",
     "to_csv",
-]
+]  # fmt: skip

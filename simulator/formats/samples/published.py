@@ -5,8 +5,10 @@ figures of transfers. Rows that are known to mislead are left out with a reason,
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,29 +20,42 @@ from .table import Samples, checked, summed
 _OPS = {"alltoall": "all_to_all"}
 _DTYPES = {"bfloat16": "bf16", "half": "fp16"}
 
+Reader = Callable[[pd.DataFrame, pd.DataFrame], Mapping[str, Any]]
+"""What a table says: of its cells as texts, and of the same as numbers (NaN where a cell is none)."""
+
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table that is known by its header; `rows` makes samples of it, `misleading` says why rows are left out."""
+    """A table that is known by its header; `columns` makes samples of it, `misleading` says why rows are left out.
+
+    `device` is the text by which the table calls a GPU.
+    """
 
     header: frozenset[str]
-    rows: Callable[[pd.DataFrame], pd.DataFrame]
+    columns: Reader
     device: Callable[[pd.DataFrame], pd.Series]
-    misleading: Callable[[pd.DataFrame], pd.Series]
+    misleading: Reader
 
     def samples(self, table: pd.DataFrame, file: str) -> Samples:
         """The samples of a table whose cells are text."""
         called = self.device(table)
-        named = table.assign(device_name=called.map({name: _device(name) for name in called.unique()}))
-        why = self.misleading(named).where(named["device_name"] != "", "device is not in the catalogue")
-        kept = named[why == ""]
-        out = named[why != ""]
-        places = zip(out["line"], called[why != ""], why[why != ""], strict=True)
+        table = table.assign(device_name=called.map({name: _device(name) for name in called.unique()}))
+        why = pd.Series("", index=table.index)
+        reasons = self.misleading(table, _numbers(table))
+        for reason, holds in {"device is not in the catalogue": table["device_name"] == "", **reasons}.items():
+            why = why.where((why != "") | ~holds, reason)
+        places = zip(table["line"][why != ""], called[why != ""], why[why != ""], strict=True)
         dropped = [f"{file}:{line}: {of}: {reason}" for line, of, reason in places]
+        kept = table[why == ""]
         if kept.empty:
             raise UserError(*(summed(dropped) or [f"{file}: holds no rows"]))
-        made = self.rows(kept).assign(device=kept["device_name"], source=f"{file}:" + kept["line"].astype(str))
-        return checked(made, file, dropped)
+        made = pd.DataFrame(self.columns(kept, _numbers(kept)))
+        source = f"{file}:" + kept["line"].astype(str)
+        return checked(made.assign(device=kept["device_name"], source=source), file, dropped)
+
+
+def _numbers(table: pd.DataFrame) -> pd.DataFrame:
+    return table.apply(pd.to_numeric, errors="coerce")
 
 
 def _device(name: str) -> str:
@@ -54,59 +69,43 @@ def _device(name: str) -> str:
     return ""
 
 
-def _column(name: str) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda table: table[name]
+TABLES: list[PublishedTable] = []
+"""Every published table that can be read."""
 
 
-def _nothing(table: pd.DataFrame) -> pd.Series:
-    return pd.Series("", index=table.index)
+def _table(
+    header: str,
+    device: Callable[[pd.DataFrame], pd.Series] = itemgetter("system"),
+    misleading: Reader = lambda texts, numbers: {},
+) -> Callable[[Reader], Reader]:
+    """Its reader follows."""
+
+    def add(columns: Reader) -> Reader:
+        TABLES.append(PublishedTable(frozenset(header.split()), columns, device, misleading))
+        return columns
+
+    return add
 
 
-def _numbers(table: pd.DataFrame, **of: str) -> dict[str, pd.Series]:
-    """Features by the columns that hold them."""
-    return {feature: pd.to_numeric(table[column], errors="coerce") for feature, column in of.items()}
-
-
-def _microseconds(table: pd.DataFrame, column: str = "us") -> pd.Series:
-    return pd.to_numeric(table[column], errors="coerce") * 1e-6
-
-
-def _aic_nccl(table: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "cost_class": table["op"].replace(_OPS),
-            "library": "nccl " + table["version"].where(table["version"] != "", "unknown"),
-            "group": table["src_file"] + " " + table["dtype"],
-            "seconds": _microseconds(table, "time_us"),
-            **_numbers(table, bytes="bytes", gpus="num_gpus"),
-            "nodes": 1.0,
-        }
-    )
-
-
-def _aic_nccl_misleading(table: pd.DataFrame) -> pd.Series:
-    reducing = table["op"].isin(["all_reduce", "reduce_scatter"])
-    reasons = {
-        "2 GB/s bus bandwidth: peer-to-peer was off": table["device_name"] == device("l40s").name,
-        "8-bit sums, 5 % slower than 16-bit ones: no step reduces them": reducing & (table["dtype"] == "int8"),
+def _misleading_nccl(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, pd.Series]:
+    reducing = t["op"].isin(["all_reduce", "reduce_scatter"])
+    return {
+        "2 GB/s bus bandwidth: peer-to-peer was off": t["device_name"] == device("l40s").name,
+        "8-bit sums, 5 % slower than 16-bit ones: no step reduces them": reducing & (t["dtype"] == "int8"),
     }
-    return _first(reasons, table.index)
 
 
-def _multinode(table: pd.DataFrame) -> pd.DataFrame:
-    nodes = _numbers(table, nodes="n_nodes")["nodes"]
-    rate = table["network"].map(_network_bytes_per_s)
-    return pd.DataFrame(
-        {
-            "cost_class": table["op"].replace(_OPS) + np.where(nodes <= 1, "", ".network"),
-            "library": "nccl",
-            "group": table["system"] + " x" + table["n_gpus"],
-            "seconds": _microseconds(table, "time_us"),
-            **_numbers(table, bytes="bytes", gpus="n_gpus"),
-            "nodes": nodes,
-            "network_bytes_per_s": rate.where(nodes > 1),
-        }
-    )
+@_table("system src_file version op dtype num_gpus bytes time_us", misleading=_misleading_nccl)
+def _aic_nccl(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
+    return {
+        "cost_class": t["op"].replace(_OPS),
+        "library": "nccl " + t["version"].where(t["version"] != "", "unknown"),
+        "group": t["src_file"] + " " + t["dtype"],
+        "seconds": n["time_us"] * 1e-6,
+        "bytes": n["bytes"],
+        "gpus": n["num_gpus"],
+        "nodes": 1.0,
+    }
 
 
 def _network_bytes_per_s(network: str) -> float:
@@ -115,63 +114,73 @@ def _network_bytes_per_s(network: str) -> float:
     return float(found[1]) * float(found[2]) * 1e9 / 8 if found else float("nan")
 
 
-def _multinode_misleading(table: pd.DataFrame) -> pd.Series:
-    reasons = {
-        "a peak as quoted, not a row of a log": ~table["column"].str.startswith("in-place"),
-        "degraded network, as its source says": table["network"].str.contains("degraded|wrong HCA", regex=True),
-        "rate of the NICs not known": table["network"].map(_network_bytes_per_s).isna() & (table["n_nodes"] != "1"),
+def _misleading_nodes(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, pd.Series]:
+    return {
+        "a peak as quoted, not a row of a log": ~t["column"].str.startswith("in-place"),
+        "degraded network, as its source says": t["network"].str.contains("degraded|wrong HCA", regex=True),
+        "rate of the NICs not known": t["network"].map(_network_bytes_per_s).isna() & (t["n_nodes"] != "1"),
     }
-    return _first(reasons, table.index)
 
 
-def _first(reasons: dict[str, pd.Series], index: pd.Index) -> pd.Series:
-    """The first reason that holds of each row, or nothing."""
-    why = pd.Series("", index=index)
-    for reason, holds in reasons.items():
-        why = why.where((why != "") | ~holds, reason)
-    return why
+@_table("system gpu op n_gpus n_nodes network bytes time_us column", itemgetter("gpu"), _misleading_nodes)
+def _multinode(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
+    nodes = n["n_nodes"]
+    return {
+        "cost_class": t["op"].replace(_OPS) + np.where(nodes <= 1, "", ".network"),
+        "library": "nccl",
+        "group": t["system"] + " x" + t["n_gpus"],
+        "seconds": n["time_us"] * 1e-6,
+        "bytes": n["bytes"],
+        "gpus": n["n_gpus"],
+        "nodes": nodes,
+        "network_bytes_per_s": t["network"].map(_network_bytes_per_s).where(nodes > 1),
+    }
 
 
-def _aic_gemm(table: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "cost_class": "gemm." + table["dtype"].replace(_DTYPES),
-            "library": table["src"],
-            "group": table["n"] + "x" + table["k"],
-            "seconds": _microseconds(table),
-            **_numbers(table, m="m", n="n", k="k"),
-        }
-    )
+@_table("system src dtype m n k us")
+def _aic_gemm(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
+    return {
+        "cost_class": "gemm." + t["dtype"].replace(_DTYPES),
+        "library": t["src"],
+        "group": t["n"] + "x" + t["k"],
+        "seconds": n["us"] * 1e-6,
+        **n[["m", "n", "k"]],
+    }
 
 
-def _aic_attention(table: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "cost_class": "attention.forward",
-            "library": table["src"],
-            "group": table["num_heads"] + "/" + table["num_key_value_heads"] + "/" + table["head_dim"],
-            "seconds": _microseconds(table),
-            **_numbers(table, batch="batch_size", seq="isl", heads="num_heads", kv_heads="num_key_value_heads"),
-            **_numbers(table, head_dim="head_dim"),
-            "causal": 1.0,
-        }
-    )
+@_table("batch_size isl num_heads num_key_value_heads head_dim system src us")
+def _aic_attention(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
+    return {
+        "cost_class": "attention.forward",
+        "library": t["src"],
+        "group": t["num_heads"] + "/" + t["num_key_value_heads"] + "/" + t["head_dim"],
+        "seconds": n["us"] * 1e-6,
+        "batch": n["batch_size"],
+        "seq": n["isl"],
+        "heads": n["num_heads"],
+        "kv_heads": n["num_key_value_heads"],
+        "head_dim": n["head_dim"],
+        "causal": 1.0,
+    }
 
 
-def _aic_moe(table: pd.DataFrame) -> pd.DataFrame:
-    features = {"tokens": "num_tokens", "hidden": "hidden_size", "inter": "inter_size", "topk": "topk"}
-    sharded = {"experts": "num_experts", "tp": "moe_tp_size", "ep": "moe_ep_size"}
-    return pd.DataFrame(
-        {
-            "cost_class": "grouped_gemm." + table["moe_dtype"].replace(_DTYPES),
-            "library": table["src"] + "/" + table["kernel_source"],
-            "group": table[["hidden_size", "inter_size", "topk", "num_experts"]].agg("x".join, axis=1),
-            "seconds": _microseconds(table),
-            **_numbers(table, **features, **sharded),
-            "skew": pd.to_numeric(table["distribution"].str.extract(r"power_law_([\d.]+)")[0]).fillna(0.0),
-            "matrices": np.where(table["kernel_source"].str.contains("nongated"), 2.0, 3.0),
-        }
-    )
+@_table("system src kernel_source moe_dtype num_tokens distribution us")
+def _aic_moe(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
+    return {
+        "cost_class": "grouped_gemm." + t["moe_dtype"].replace(_DTYPES),
+        "library": t["src"] + "/" + t["kernel_source"],
+        "group": t[["hidden_size", "inter_size", "topk", "num_experts"]].agg("x".join, axis=1),
+        "seconds": n["us"] * 1e-6,
+        "tokens": n["num_tokens"],
+        "hidden": n["hidden_size"],
+        "inter": n["inter_size"],
+        "topk": n["topk"],
+        "experts": n["num_experts"],
+        "tp": n["moe_tp_size"],
+        "ep": n["moe_ep_size"],
+        "skew": pd.to_numeric(t["distribution"].str.extract(r"power_law_([\d.]+)")[0]).fillna(0.0),
+        "matrices": np.where(t["kernel_source"].str.contains("nongated"), 2.0, 3.0),
+    }
 
 
 _VIDUR_KERNELS = {
@@ -182,46 +191,43 @@ _VIDUR_KERNELS = {
 }
 
 
-def _vidur_membound(table: pd.DataFrame) -> pd.DataFrame:
+@_table("hw model op tokens bytes us", itemgetter("hw"))
+def _vidur_membound(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
     """Bytes are 4 per element for the norms, which read and write, and 6 for the others, which read twice."""
-    moved, tokens = _numbers(table, bytes="bytes", tokens="tokens").values()
-    each = np.where(table["op"].str.endswith("layernorm"), 4.0, 6.0)
-    return pd.DataFrame(
-        {
-            "cost_class": "memory." + table["op"].map(_VIDUR_KERNELS),
-            "library": "pytorch",
-            "group": table["model"],
-            "seconds": _microseconds(table),
-            "bytes": moved,
-            "width": moved / (tokens * each),
-        }
-    )
-
-
-def _vidur_network(table: pd.DataFrame) -> pd.DataFrame:
-    gpus, local = _numbers(table, gpus="num_workers", local="devices_per_node").values()
-    nodes = gpus / local
-    return pd.DataFrame(
-        {
-            "cost_class": table["collective"] + np.where(nodes <= 1, "", ".network"),
-            "library": "nccl (vidur)",
-            "group": table["file"] + " x" + table["num_workers"] + "/" + table["devices_per_node"],
-            "seconds": _microseconds(table, "us_median"),
-            **_numbers(table, bytes="bytes"),
-            "gpus": gpus,
-            "nodes": nodes,
-        }
-    )
-
-
-def _vidur_network_misleading(table: pd.DataFrame) -> pd.Series:
-    gpus, local = _numbers(table, gpus="num_workers", local="devices_per_node").values()
-    a100 = table["file"].str.startswith("a100")
-    reasons = {
-        "NVLink joins pairs only: another machine": table["file"].str.contains("pairwise"),
-        "7.8 GB/s between nodes: not a tuned network": a100 & (gpus > local),
+    return {
+        "cost_class": "memory." + t["op"].map(_VIDUR_KERNELS),
+        "library": "pytorch",
+        "group": t["model"],
+        "seconds": n["us"] * 1e-6,
+        "bytes": n["bytes"],
+        "width": n["bytes"] / (n["tokens"] * np.where(t["op"].str.endswith("layernorm"), 4.0, 6.0)),
     }
-    return _first(reasons, table.index)
+
+
+def _misleading_vidur(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, pd.Series]:
+    between_nodes = n["num_workers"] > n["devices_per_node"]
+    return {
+        "NVLink joins pairs only: another machine": t["file"].str.contains("pairwise"),
+        "7.8 GB/s between nodes: not a tuned network": t["file"].str.startswith("a100") & between_nodes,
+    }
+
+
+@_table(
+    "file collective num_workers devices_per_node bytes us_median",
+    lambda table: table["file"].str.split("_").str[0],
+    _misleading_vidur,
+)
+def _vidur_network(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
+    nodes = n["num_workers"] / n["devices_per_node"]
+    return {
+        "cost_class": t["collective"] + np.where(nodes <= 1, "", ".network"),
+        "library": "nccl (vidur)",
+        "group": t["file"] + " x" + t["num_workers"] + "/" + t["devices_per_node"],
+        "seconds": n["us_median"] * 1e-6,
+        "bytes": n["bytes"],
+        "gpus": n["num_workers"],
+        "nodes": nodes,
+    }
 
 
 _TRANSFERS = {
@@ -247,62 +253,17 @@ _OLD_COPY_BYTES = 64 * 2**20
 """Size of the buffer that nvbandwidth copies by default, since 0.7 and before (its release notes)."""
 
 
-def _transfers(table: pd.DataFrame) -> pd.DataFrame:
-    rate = pd.to_numeric(table["value"], errors="coerce") * 1e9
-    size = np.where(table["method"].str.contains(r"nvbandwidth 0\.[0-6]"), _OLD_COPY_BYTES, _COPY_BYTES).astype(float)
-    return pd.DataFrame(
-        {
-            "cost_class": table["metric"].map(_TRANSFERS),
-            "library": "copy engine",
-            "group": table["device"],
-            "seconds": size / rate,
-            "bytes": size,
-        }
-    )
+def _misleading_transfers(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, pd.Series]:
+    return {"no rate of a copy engine": ~t["metric"].isin(_TRANSFERS)}
 
 
-def _transfers_misleading(table: pd.DataFrame) -> pd.Series:
-    return pd.Series(np.where(table["metric"].isin(_TRANSFERS), "", "no rate of a copy engine"), index=table.index)
-
-
-TABLES = (
-    PublishedTable(
-        frozenset({"system", "src_file", "version", "op", "dtype", "num_gpus", "bytes", "time_us"}),
-        _aic_nccl,
-        _column("system"),
-        _aic_nccl_misleading,
-    ),
-    PublishedTable(
-        frozenset({"system", "gpu", "op", "n_gpus", "n_nodes", "network", "bytes", "time_us", "column"}),
-        _multinode,
-        _column("gpu"),
-        _multinode_misleading,
-    ),
-    PublishedTable(frozenset({"system", "src", "dtype", "m", "n", "k", "us"}), _aic_gemm, _column("system"), _nothing),
-    PublishedTable(
-        frozenset({"batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "system", "src", "us"}),
-        _aic_attention,
-        _column("system"),
-        _nothing,
-    ),
-    PublishedTable(
-        frozenset({"system", "src", "kernel_source", "moe_dtype", "num_tokens", "distribution", "us"}),
-        _aic_moe,
-        _column("system"),
-        _nothing,
-    ),
-    PublishedTable(frozenset({"hw", "model", "op", "tokens", "bytes", "us"}), _vidur_membound, _column("hw"), _nothing),
-    PublishedTable(
-        frozenset({"file", "collective", "num_workers", "devices_per_node", "bytes", "us_median"}),
-        _vidur_network,
-        lambda table: table["file"].str.split("_").str[0],
-        _vidur_network_misleading,
-    ),
-    PublishedTable(
-        frozenset({"metric", "device", "value", "unit", "method"}),
-        _transfers,
-        _column("device"),
-        _transfers_misleading,
-    ),
-)
-"""Every published table that can be read."""
+@_table("metric device value unit method", itemgetter("device"), _misleading_transfers)
+def _transfers(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
+    size = np.where(t["method"].str.contains(r"nvbandwidth 0\.[0-6]"), _OLD_COPY_BYTES, _COPY_BYTES).astype(float)
+    return {
+        "cost_class": t["metric"].map(_TRANSFERS),
+        "library": "copy engine",
+        "group": t["device"],
+        "seconds": size / (n["value"] * 1e9),
+        "bytes": size,
+    }

@@ -3,7 +3,7 @@
 A value that the file does not hold is absent or None; filling gaps from the catalogue is `description`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -66,10 +66,6 @@ class Layout:
     devices_from: str = ""
     compute_capability: int | None = None
 
-    def near(self, gpu: int) -> Distance | None:
-        """The distance to what is nearest to a GPU."""
-        return min((d for _, d in self._around(gpu)), default=None)
-
     def nearest_nics(self, gpu: int) -> tuple[Distance | None, tuple[int, ...]]:
         """The NICs nearest to a GPU, and how near they are."""
         mine = {nic: d for (g, nic), d in self.nic_distance.items() if g == gpu}
@@ -82,34 +78,26 @@ class Layout:
         A GPU belongs with what is nearest to it. In one of the formats NVLinks hide the PCIe distance between GPUs:
         then a GPU without a NIC beside it may share a switch that does not show.
         """
-        switched = [g for g in range(self.gpus) if (d := self.near(g)) is not None and d.by_switch]
+        around = [self._around(gpu) for gpu in range(self.gpus)]
+        nearest = [min(devices.values(), default=Distance.SYS) for devices in around]
+        switched = [gpu for gpu in range(self.gpus) if nearest[gpu].by_switch]
         hidden = len(self.gpu_distance) < self.gpus * (self.gpus - 1) // 2
         if hidden and len(switched) < self.gpus:
             return None
-        return _components(self.gpus, self._joins(switched)) if switched else ()
-
-    def _joins(self, switched: Iterable[int]) -> Iterable[tuple[str, str]]:
+        if not switched:
+            return ()
+        group = {device: {device} for device in range(self.gpus + len(self.nics))}
         for gpu in switched:
-            best = self.near(gpu)
-            yield from ((f"gpu{gpu}", other) for other, d in self._around(gpu) if d == best)
+            for other, distance in around[gpu].items():
+                if distance == nearest[gpu]:
+                    merged = group[gpu] | group[other]
+                    group |= dict.fromkeys(merged, merged)
+        return tuple(dict.fromkeys(tuple(sorted(group[gpu] & set(range(self.gpus)))) for gpu in range(self.gpus)))
 
-    def _around(self, gpu: int) -> Iterable[tuple[str, Distance]]:
-        for (a, b), d in self.gpu_distance.items():
-            if gpu in (a, b):
-                yield f"gpu{b if gpu == a else a}", d
-        for (g, nic), d in self.nic_distance.items():
-            if g == gpu:
-                yield f"nic{nic}", d
-
-
-def _components(gpus: int, joins: Iterable[tuple[str, str]]) -> tuple[tuple[int, ...], ...]:
-    """GPUs that are joined, in the order of their first member."""
-    group = {f"gpu{g}": {f"gpu{g}"} for g in range(gpus)}
-    for a, b in joins:
-        merged = group.setdefault(a, {a}) | group.setdefault(b, {b})
-        group |= dict.fromkeys(merged, merged)
-    members = [tuple(h for h in range(gpus) if f"gpu{h}" in group[f"gpu{g}"]) for g in range(gpus)]
-    return tuple(dict.fromkeys(members))
+    def _around(self, gpu: int) -> dict[int, Distance]:
+        """The distance of a GPU to each other GPU and, counted on, to each NIC."""
+        gpus = {b if gpu == a else a: distance for (a, b), distance in self.gpu_distance.items() if gpu in (a, b)}
+        return gpus | {self.gpus + nic: distance for (g, nic), distance in self.nic_distance.items() if g == gpu}
 
 
 def evenly(things: int, places: int) -> tuple[tuple[int, ...], ...]:

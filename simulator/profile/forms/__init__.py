@@ -11,35 +11,18 @@ from .classes import (
     CostClass,
     across_nodes,
     at_equal_bus_bytes,
+    band_name,
     cost_class,
     known_classes,
+    quantity,
 )
 from .collective import BUS_FACTOR
 from .curve import Curve
 from .form import Coefficient, Coefficients, Columns, Floats, Form
-from .link import LINK
-from .stream import WIDE_ROW
-from .words import band_name, quantity
+from .simple import LINK, WIDE_ROW
 
 __all__ = [
-    "BUS_FACTOR",
-    "FEATURES",
-    "HOLD_ALTERNATE",
-    "HOLD_GROUPS",
-    "LINK",
-    "WIDE_ROW",
-    "ZERO_BASED",
-    "Coefficient",
-    "Coefficients",
-    "Columns",
-    "CostClass",
-    "Curve",
-    "Floats",
-    "Form",
-    "across_nodes",
-    "at_equal_bus_bytes",
-    "band_name",
-    "cost_class",
-    "known_classes",
-    "quantity",
-]
+    "BUS_FACTOR", "FEATURES", "HOLD_ALTERNATE", "HOLD_GROUPS", "LINK", "WIDE_ROW", "ZERO_BASED", "Coefficient",
+    "Coefficients", "Columns", "CostClass", "Curve", "Floats", "Form", "across_nodes", "at_equal_bus_bytes",
+    "band_name", "cost_class", "known_classes", "quantity",
+]  # fmt: skip

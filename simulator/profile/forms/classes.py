@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import UserError, fault
+from ...base.units import format_bytes, format_rate
 from ...hardware import DTYPES, Limits
-from . import attention, gemm, grouped_gemm
+from . import attention, gemm
 from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, ring_network
-from .constant import CONSTANT
 from .form import Columns, Floats, Form
-from .link import LINK
-from .stream import STREAM, WIDE_ROW
+from .simple import CONSTANT, LINK, STREAM, WIDE_ROW
 
 FEATURES = {
     "bytes": "message or traffic, as the class counts it",
@@ -216,8 +215,8 @@ def _attention(direction: str) -> CostClass:
 
 def _grouped(dtype: str) -> CostClass:
     features = ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "skew", "matrices")
-    axes = {"flop": grouped_gemm.flop, **_columns(*features)}
-    form = grouped_gemm.grouped_gemm_form(dtype)
+    axes = {"flop": gemm.experts_flop, **_columns(*features)}
+    form = gemm.grouped_gemm_form(dtype)
     return CostClass(f"experts' feed-forward in {dtype}", features, form, axes, rates=_chip(dtype))
 
 
@@ -261,3 +260,23 @@ _FAMILIES: dict[str, Callable[[str], CostClass]] = {
     "nic": lambda verb: _link(f"RDMA {verb}", lambda limits: limits.nic_bytes_per_s),
     "host": lambda call: CostClass(f"host, {call}", ("count",), CONSTANT, _columns("count")),
 }
+
+_SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def band_name(axis: str, low: float, high: float | None) -> str:
+    """A band of sizes from `low` up to `high`, or without an end."""
+    if high is None:
+        return f"from {quantity(axis, low)}" if low else "all sizes"
+    return f"{quantity(axis, low)} to {quantity(axis, high)}" if low else f"below {quantity(axis, high)}"
+
+
+def quantity(axis: str, value: float) -> str:
+    """A value of an axis as a reader says it."""
+    if axis == "bytes":
+        return format_bytes(value)
+    if axis.endswith("bytes_per_s"):
+        return format_rate(value)
+    if axis != "flop":
+        return f"{value:,g}" if value < 1e6 else f"{value:,.0f}"
+    return next((f"{value / scale:.3g} {unit}FLOP" for scale, unit in _SI if value >= scale), f"{value:.3g} FLOP")

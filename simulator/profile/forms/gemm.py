@@ -1,4 +1,4 @@
-"""Dense matrix products, C[m, n] = A[m, k] B[k, n]: 2 m n k FLOP, warm, one call after another.
+"""GEMMs, and the feed-forward of experts. C[m, n] = A[m, k] B[k, n]: 2 m n k FLOP, warm, one call after another.
 
 A library picks the tile, and the split of k, that finish first. Tiles run in waves over the SMs: the last wave may be
 nearly empty, small tiles reach less of the peak, each tile has a prologue, a split writes and adds partial results.
@@ -102,3 +102,53 @@ def _by_split(x: Columns, limits: Limits, fastest: float, c: Coefficients) -> It
         seconds: Floats = (per_k * (x["k"] / split + c["k0"]) * counted).min(axis=0)
         partial = c["sk"] * split * 8 * x["m"] * x["n"] / limits.memory_bytes_per_s if split > 1 else 0.0
         yield seconds + partial
+
+
+def expert_rows(x: Columns) -> Floats:
+    """Rows that a rank computes when the load is even."""
+    total: Floats = x["tokens"] * x["topk"] / x["ep"]
+    return total
+
+
+def experts_flop(x: Columns) -> Floats:
+    """Floating-point operations of a rank when the load is even: 2 per row and weight of an expert's matrices."""
+    total: Floats = 2 * expert_rows(x) * _expert_weights(x)
+    return total
+
+
+def grouped_gemm_form(dtype: str) -> Form:
+    """Feed-forward of a mixture of experts on one rank, the most loaded one if skewed.
+
+    T = t0 + (F/(peak e r/(r + r0)) + A/(BW e_a)) ep^q (1 + s skew) + W/(BW e_w); ep^q only where skewed. r is rows per
+    expert, A the activations moved and W the weights of the experts that have rows. Weak on model shapes that it has
+    not seen (docs/profiles.md): measure the shapes in use.
+    """
+    wide = 1 if dtype == "fp8" else 2
+
+    def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+        per_expert = expert_rows(x) * x["ep"] / x["experts"]
+        work = experts_flop(x) / (peak(limits, dtype) * c["e"] * per_expert / (per_expert + c["r0"]))
+        moved = 2 * expert_rows(x) * (2 * x["hidden"] + 3 * x["inter"] / x["tp"])
+        weights = wide * np.minimum(x["experts"] / x["ep"], expert_rows(x)) * _expert_weights(x)
+        crowded = np.where(x["skew"] > 0, x["ep"] ** c["q"] * (1 + c["s"] * x["skew"]), 1.0)
+        memory = limits.memory_bytes_per_s
+        return c["t0_s"] + (work + moved / (memory * c["e_a"])) * crowded + weights / (memory * c["e_w"])
+
+    return Form(
+        "grouped gemm",
+        (
+            Coefficient("t0_s", 1e-6, 1e-3, 4e-5, "call"),
+            Coefficient("e", 0.05, 1.5, 0.8, "share of the peak with endless rows per expert"),
+            Coefficient("r0", 0.5, 1000, 20, "rows per expert at which half of that is reached"),
+            Coefficient("e_a", 0.02, 2.0, 0.3, "share of the memory bandwidth for activations"),
+            Coefficient("e_w", 0.05, 2.0, 0.9, "share of the memory bandwidth for weights"),
+            Coefficient("q", 0.01, 1.0, 0.3, "power of the ranks by which the most loaded one has more"),
+            Coefficient("s", 0.001, 3.0, 0.05, "the same, more per unit of skew"),
+        ),
+        seconds,
+    )
+
+
+def _expert_weights(x: Columns) -> Floats:
+    total: Floats = x["matrices"] * x["hidden"] * x["inter"] / x["tp"]
+    return total

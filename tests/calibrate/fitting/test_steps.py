@@ -124,7 +124,7 @@ def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
     tables = _entries(Found(design, Rows(u, rows.seconds, rows.phase_s), {}), design.moved(rows))
     entries = {folder: {of: parameters(of, table) for of, table in tables[folder].items()} for folder in tables}
     monkeypatch.setattr(load, "fitted_parameters", lambda folder="stacks": entries[folder])
-    monkeypatch.setattr(load, "_stated_at_fit", lambda folder: statements(tables).get(folder, {}))
+    monkeypatch.setattr(load, "_fits", lambda stated, folder: statements(tables).get(folder, {}))
     for row, case in enumerate(cases):
         kind = NETWORK.of_case(case)
         loaded = load_profile(case.resolved.profile_name).joined(load_network(kind)).joined(load_stack(case.stack))

@@ -1,4 +1,4 @@
-"""Memory-bound kernels: norms, activations, residual adds, copies on the device, optimizer steps."""
+"""Forms of one line: point-to-point transfers, memory-bound kernels, calls that always cost the same."""
 
 import numpy as np
 
@@ -9,7 +9,23 @@ WIDE_ROW = 8192.0
 """Elements of a row from which its width no longer matters; what a kernel without rows counts as."""
 
 
-def _seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+def _transfer(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
+    """T = a + S/B (Hockney); a power term adds nothing to send/recv (docs/profiles.md)."""
+    start = np.maximum(c["a_s"] + x["hop_s"], 0.0) if "hop_s" in x else c["a_s"]
+    return start + x["bytes"] / (c["e"] * x["link_bytes_per_s"])
+
+
+LINK = Form(
+    "link",
+    (
+        Coefficient("a_s", 1e-8, 1e-2, 1e-5, "start of a transfer"),
+        Coefficient("e", 0.02, 1.25, 0.8, "rate of a long transfer over the line rate"),
+    ),
+    _transfer,
+)
+
+
+def _rows(x: Columns, limits: Limits, c: Coefficients) -> Floats:
     """T = p-norm(a, Y/(BW e)), faster where data fit the L2 cache; narrow rows take less to start and run slower."""
     width = np.minimum(1.0, x["width"] / WIDE_ROW)
     cached = 1 + c["g"] / (1 + (x["bytes"] / (c["y0"] * limits.l2_bytes)) ** 4)
@@ -28,5 +44,16 @@ STREAM = Form(
         Coefficient("start", 0.001, 1, 0.3, "power of the width in the call"),
         Coefficient("narrow", 0.001, 1, 0.1, "power of the width in the rate"),
     ),
-    _seconds,
+    _rows,
 )
+"""Norms, activations, residual adds, copies on the device, optimizer steps."""
+
+
+def _calls(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
+    return c["item_s"] * x["count"]
+
+
+CONSTANT = Form(
+    "constant", (Coefficient("item_s", 1e-9, 1e3, 1e-5, "one call, or one of the items of a call"),), _calls
+)
+"""Launches, synchronisations, barriers; per item where a sample says how many."""
