@@ -142,18 +142,16 @@ class Found:
         Raises:
             UserError: there are none; one line, with the first place and its reason.
         """
+        if not self.rows and not self.left:
+            raise UserError(f"{self.file}: holds no results")
         if not self.rows:
-            raise UserError(self._nothing())
+            reason, places = next(iter(self.left.items()))
+            count = sum(map(len, self.left.values()))
+            none_of = f"; none of {count} rows can be used" if count > 1 else ""
+            raise UserError(f"{self.file}:{places[0]}: {reason}{none_of}")
         dropped = [f"{self.file}: {len(places)} left out: {reason} ({_places(places)})"
                    for reason, places in self.left.items()]  # fmt: skip
         return checked(pd.DataFrame(self.rows), self.file, [*dropped, *(f"{self.file}: {n}" for n in self.notes)])
-
-    def _nothing(self) -> str:
-        if not self.left:
-            return f"{self.file}: holds no results"
-        reason, places = next(iter(self.left.items()))
-        count = sum(map(len, self.left.values()))
-        return f"{self.file}:{places[0]}: {reason}" + (f"; none of {count} rows can be used" if count > 1 else "")
 
 
 def _places(places: list[Place]) -> str:

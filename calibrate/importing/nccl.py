@@ -12,7 +12,7 @@ the whole environment of rank 0 and is never looked at.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...simulator.base.errors import UserError
@@ -44,15 +44,8 @@ def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
     Raises:
         UserError: what the log does not say and the options neither.
     """
-    for run in runs(lines, found):
-        run.add_to(found, options)
-
-
-def runs(lines: Sequence[Line], found: Found) -> list[Run]:
-    """What ran, in order; rows that cannot be read are left out and counted."""
-    done = [Run()]
-    columns = _USUAL
-    command = ""
+    done = [Run()]  # what ran, in order
+    columns, command = _USUAL, ""
     for line in lines:
         if header := _HEADER.search(line.text):
             columns = header[1].split()
@@ -61,9 +54,11 @@ def runs(lines: Sequence[Line], found: Found) -> list[Run]:
             _add_row(done[-1], line.number, row, columns, found)
         else:
             command = f"{command} {line.text}" if command else line.text
-            _tell(done, command)
+            _note(done, command)
             command = command[:-1] if command.endswith("\\") else ""
-    return [run for run in done if run.rows]
+    for run in done:
+        if run.rows:
+            run.add_to(found, options)
 
 
 def _next(done: list[Run]) -> Run:
@@ -74,14 +69,12 @@ def _next(done: list[Run]) -> Run:
 
 
 def _add_row(run: Run, number: int, row: re.Match[str], columns: list[str], found: Found) -> None:
-    tail = [name for name in columns[_first_time(columns) :] if name != "timestamp"]
-    tokens = row[5].split()
+    first = next((i for i, name in enumerate(columns) if name in ("time", "cputime")), 0)
+    tail, tokens = [name for name in columns[first:] if name != "timestamp"], row[5].split()
+    half = len(tail) // 2
     if columns[-1] == "timestamp":
         tokens = tokens[:-2]
-    if len(tokens) == len(tail) + 1:  # the root
-        tokens = tokens[1:]
-    half = len(tail) // 2
-    if len(tokens) == half + 1 and len(tokens) != len(tail):
+    if len(tokens) == len(tail) + 1 or len(tokens) == half + 1 != len(tail):  # the root
         tokens = tokens[1:]
     if len(tokens) not in (half, len(tail)):
         return found.leave(number, f"row has {len(tokens)} values; expected {len(tail)}")
@@ -92,10 +85,6 @@ def _add_row(run: Run, number: int, row: re.Match[str], columns: list[str], foun
     except ValueError:
         return found.leave(number, "row holds what is no number")
     run.rows.append(Row(number, int(row[1]), row[3], out, within))
-
-
-def _first_time(columns: list[str]) -> int:
-    return next((i for i, name in enumerate(columns) if name in ("time", "cputime")), 0)
 
 
 def _timing_of_text(names: list[str], tokens: list[str], dtype: str) -> Timing | None:
@@ -121,71 +110,45 @@ def _number(token: str) -> Printed | None:
     return value
 
 
-def _tell(done: list[Run], text: str) -> None:
+def _note(done: list[Run], text: str) -> None:
     """What a line that is no row says of the run."""
-    for pattern, tell in _TELLING:
-        if match := pattern.search(text):
-            tell(done, match)
-            return
-
-
-def _banner(done: list[Run], match: re.Match[str]) -> None:
-    run = _next(done)
-    run.library = run.library or f"{match[1]} {decoded(int(match[2]))}"
-
-
-def _starting(done: list[Run], match: re.Match[str]) -> None:
-    run = _next(done)
-    run.op = match[1]
-
-
-def _threads(done: list[Run], match: re.Match[str]) -> None:
-    _next(done).per_process = int(match[1]) * int(match[2])
-
-
-def _rank(done: list[Run], match: re.Match[str]) -> None:
-    run = _next(done)
-    run.listed[int(match[1])] = Listed(match[2], int(match[3]), match[4])
-    if not match[5].endswith("..."):
-        run.devices.add(match[5])
-
-
-def _version(done: list[Run], match: re.Match[str]) -> None:
-    """What the library says of itself wins over the number of the banner."""
-    if not done[-1].rows:
-        done[-1].library = f"{match[1].lower()} {match[2]}"
-
-
-def _command(done: list[Run], match: re.Match[str]) -> None:
-    """A launcher's command line: how many processes and nodes, and the test."""
-    run = _next(done)
-    run.op = match[2]
-    if processes := re.search(r"\s(?:-np|--np|-n|--ntasks)[ =]\s*(\d{1,9})\s", match[1]):
-        run.processes = int(processes[1])
-    if nodes := re.search(r"\bsrun\b.*\s(?:-N|--nodes)[ =]?\s*(\d{1,9})\s", match[1]):
-        run.stated_nodes = int(nodes[1])
-
-
-def _concluded(done: list[Run], match: re.Match[str]) -> None:
-    done[-1].op = done[-1].op or match[1]
-    done[-1].ended = True
-
-
-def _ended(done: list[Run], match: re.Match[str]) -> None:
-    done[-1].ended = bool(done[-1].rows)
+    if match := _BANNER.search(text):
+        run = _next(done)
+        run.library = run.library or f"{match[1]} {decoded(int(match[2]))}"
+    elif match := _STARTING.search(text):
+        _next(done).op = match[1]
+    elif match := _CONCLUDED.search(text):
+        done[-1].op, done[-1].ended = done[-1].op or match[1], True
+    elif match := _THREADS.search(text):
+        _next(done).per_process = int(match[1]) * int(match[2])
+    elif match := _RANK.search(text):
+        run = _next(done)
+        run.listed[int(match[1])] = Listed(match[2], int(match[3]), match[4])
+        if not match[5].endswith("..."):
+            run.devices.add(match[5])
+    elif match := _VERSION.search(text):  # what the library says of itself wins over the number of the banner
+        if not done[-1].rows:
+            done[-1].library = f"{match[1].lower()} {match[2]}"
+    elif _AVERAGE.search(text):
+        done[-1].ended = bool(done[-1].rows)
+    elif match := _COMMAND.search(text):
+        run = _next(done)
+        run.op = match[2]
+        if processes := re.search(r"\s(?:-np|--np|-n|--ntasks)[ =]\s*(\d{1,9})\s", match[1]):
+            run.processes = int(processes[1])
+        if nodes := re.search(r"\bsrun\b.*\s(?:-N|--nodes)[ =]?\s*(\d{1,9})\s", match[1]):
+            run.stated_nodes = int(nodes[1])
 
 
 _BANNER = re.compile(r"#\s*[nr]ccl-tests version\b.*?\b([nr]ccl)-library=(\d{1,9})")
-_TELLING: list[tuple[re.Pattern[str], Callable[[list[Run], re.Match[str]], None]]] = [
-    (_BANNER, _banner),
-    (re.compile(r"#\s*Collective test starting:\s*(\w+)"), _starting),
-    (re.compile(r"#\s*Collective test concluded:\s*(\w+)"), _concluded),
-    (re.compile(r"#\s*nThreads?:?\s+(\d{1,4})\s+nGpus:?\s+(\d{1,4})"), _threads),
-    (re.compile(r"#\s*Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device\s+(\d{1,9})\s+\[([^\]]*)\]\s+(.*\S)"), _rank),
-    (re.compile(r"\b(NCCL|RCCL) version\s*:?\s*(\d+\.\d+(?:\.\d+)?)"), _version),
-    (re.compile(r"#\s*Avg bus bandwidth"), _ended),
-    (re.compile(rf"^(?!#)(.*?\s|)\S*?\b(({_TESTS})_perf)\b"), _command),
-]
+_STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)")
+_CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\w+)")
+_THREADS = re.compile(r"#\s*nThreads?:?\s+(\d{1,4})\s+nGpus:?\s+(\d{1,4})")
+_RANK = re.compile(r"#\s*Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device\s+(\d{1,9})\s+\[([^\]]*)\]\s+(.*\S)")
+_VERSION = re.compile(r"\b(NCCL|RCCL) version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+_AVERAGE = re.compile(r"#\s*Avg bus bandwidth")
+_COMMAND = re.compile(rf"^(?!#)(.*?\s|)\S*?\b(({_TESTS})_perf)\b")
+"""A launcher's command line: how many processes and nodes, and the test."""
 
 
 def holds_json(root: object) -> bool:
@@ -201,18 +164,21 @@ def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
     """
     run = _run_of_json(root, found.file)
     for index, result in enumerate(root["results"]):
-        place = f"results[{index}]"
-        row = _row_of_json(result, place)
-        if row is None:
+        place, row = f"results[{index}]", table(result)
+        size = row.get("size")
+        if not isinstance(size, int) or not 0 <= size < 1 << 62 or not {"out_of_place", "in_place"} & set(row):
             found.leave(place, "not a result of schema 3")
-        else:
-            run.rows.append(row)
+            continue
+        out, within = _timing_of_json(table(row.get("out_of_place"))), _timing_of_json(table(row.get("in_place")))
+        run.rows.append(Row(place, size, str(row.get("type", "")), out, within))
     run.add_to(found, options)
 
 
 def _run_of_json(root: Mapping[str, Any], file: str) -> Run:
-    config = table(root.get("config"))
-    run = Run(op=_op(root.get("args")), per_process=_count(config, "nthreads") * _count(config, "ngpus"))
+    config, args = table(root.get("config")), root.get("args")
+    path = args[0] if isinstance(args, list) and args and isinstance(args[0], str) else ""  # of the test
+    test = re.search(r"(\w+_perf)\w*$", path)
+    run = Run(op=test[1] if test else None, per_process=_count(config, "nthreads") * _count(config, "ngpus"))
     if isinstance(version := root.get("nccl_version"), int) and version > 0:
         run.library = f"nccl {decoded(version)}"
     devices = config.get("devices", root.get("devices", []))
@@ -227,28 +193,12 @@ def _run_of_json(root: Mapping[str, Any], file: str) -> Run:
     return run
 
 
-def _row_of_json(result: object, place: str) -> Row | None:
-    row = table(result)
-    size = row.get("size")
-    if not isinstance(size, int) or not 0 <= size < 1 << 62 or not {"out_of_place", "in_place"} & set(row):
-        return None
-    out, within = _timing_of_json(table(row.get("out_of_place"))), _timing_of_json(table(row.get("in_place")))
-    return Row(place, size, str(row.get("type", "")), out, within)
-
-
 def _timing_of_json(half: Mapping[str, Any]) -> Timing | None:
     time, algbw, busbw = (from_json(half.get(key)) for key in ("time", "alg_bw", "bus_bw"))
     wrong = from_json(half.get("nwrong"))
     if time is None or algbw is None or busbw is None:
         return None
     return Timing(time, algbw, busbw, bool(wrong and wrong.value > 0))
-
-
-def _op(args: object) -> str | None:
-    """The test that `args[0]` is a path of."""
-    first = args[0] if isinstance(args, list) and args and isinstance(args[0], str) else ""
-    match = re.search(r"(\w+_perf)\w*$", first)
-    return match[1] if match else None
 
 
 def _count(config: Mapping[str, Any], key: str) -> int:

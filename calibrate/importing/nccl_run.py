@@ -72,127 +72,98 @@ class Run:
         Raises:
             UserError: what the features need is neither in the log nor in the options; one line.
         """
-        cost_op = self._cost_op(found, options)
-        if self.cpu_time or cost_op is None:
+        op = self._cost_op(found.file, options)
+        if self.cpu_time or op is None:
             reason = "times of the CPU (-C)" if self.cpu_time else f"{self.op} has no cost class"
             for row in self.rows:
                 found.leave(row.place, reason)
             return
-        good = [(row, timing) for row in self.rows if (timing := self._usable(row, found, options)) is not None]
-        if good:
-            place = _Place.of(self, cost_op, [timing for _, timing in good], options, found.file)
-            for row, timing in good:
-                place.add(found, row, timing)
+        good = [(row, timing) for row in self.rows if (timing := _usable(row, found, options)) is not None]
+        if not good:
+            return
+        pairs = [(timing.algbw, timing.busbw) for _, timing in good]
+        gpus = _checked_ranks(op, options.gpus or self._ranks(), pairs, found.file)
+        nodes = self._nodes(gpus, options.nodes, found.file)
+        device = device_of(self.devices, options, found.file)
+        library, network = options.library or self.library or "nccl", options.network if nodes > 1 else None
+        if op == "send_recv":
+            features = {"link_bytes_per_s": network.nic_bytes_per_s} if network and network.nic_bytes_per_s else {}
+        else:
+            rate = {"network_bytes_per_s": network.node_bytes_per_s} if network else {}
+            features = {"gpus": float(gpus), "nodes": float(nodes), **rate}
+        cost_class, s = (f"{op}.network", "s") if nodes > 1 else (op, "")
+        for row, timing in good:
+            seconds, group = timing.time_us.value * 1e-6, f"{gpus} GPUs on {nodes} node{s}, {row.dtype}"
+            found.add(row.place, cost_class, seconds, device, library, group, {"bytes": float(row.size), **features})
 
-    def _cost_op(self, found: Found, options: Options) -> str | None:
+    def _cost_op(self, file: str, options: Options) -> str | None:
         """The cost class without `.network`; None for a test that has none."""
         asked = OPS[options.op] if options.op else None
         if self.op is None and asked is None:
-            raise UserError(f"{found.file}: does not name the test that ran; give --op, such as --op all_reduce")
+            raise UserError(f"{file}: does not name the test that ran; give --op, such as --op all_reduce")
         stated = OPS.get(self.op.removesuffix("_perf")) if self.op else asked
         if asked and stated != asked:
-            raise UserError(fault("--op", "", options.op, f"{found.file} says {self.op}"))
+            raise UserError(fault("--op", "", options.op, f"{file} says {self.op}"))
         return stated
 
-    def _usable(self, row: Row, found: Found, options: Options) -> Timing | None:
-        """The time to use of a row that can be a sample."""
-        first, second = (row.out, row.within) if options.column == "out-of-place" else (row.within, row.out)
-        timing = first or second
-        if timing is None:
-            found.leave(row.place, "time is N/A")
-        elif row.size == 0:
-            found.leave(row.place, "size is zero")
-        elif timing.bad:
-            found.leave(row.place, "wrong results")
-        elif timing.time_us.value <= 0:
-            found.leave(row.place, "time is zero")
-        elif not _consistent(row.size, timing):
-            found.leave(row.place, "time x algbw is not the size")
-        else:
-            if first is None:
-                other = "in-place" if options.column == "out-of-place" else "out-of-place"
-                found.note(f"{options.column} times are N/A in some rows: {other} is used there")
-            return timing
-        return None
+    def _ranks(self) -> int | None:
+        """As the command or JSON states it, else as the `# Rank` lines number them; posts often cut lines out there."""
+        if self.processes is not None:
+            return self.processes * self.per_process
+        return max(self.listed) + 1 if self.listed else None
+
+    def _nodes(self, gpus: int, asked: int | None, file: str) -> int:
+        """As --nodes says, else the list of ranks, else the command.
+
+        Raises:
+            UserError: neither the log nor --nodes says it.
+        """
+        nodes = asked or self._listed_nodes(gpus) or self.stated_nodes or (1 if gpus == 1 else None)
+        if nodes is None:
+            raise UserError(f"{file}: does not say on how many nodes its {gpus} ranks ran; give --nodes")
+        if nodes > gpus:
+            raise UserError(f"{file}: {nodes} nodes cannot hold {gpus} ranks; give --gpus and --nodes")
+        return nodes
+
+    def _listed_nodes(self, gpus: int) -> int | None:
+        """Distinct hosts, where the list of ranks is whole or its gaps leave no doubt.
+
+        None too where one host would hold a GPU twice: containers of several nodes may share a name.
+        """
+        listed = self.listed.values()
+        hosts = {rank.host for rank in listed}
+        per_node = max((rank.device for rank in listed), default=-1) + 1
+        whole = self.whole_list or len(listed) == gpus
+        distinct = len({(rank.host, rank.bus) for rank in listed}) == len(listed)
+        return len(hosts) if hosts and distinct and (whole or len(hosts) * per_node == gpus) else None
+
+
+def _usable(row: Row, found: Found, options: Options) -> Timing | None:
+    """The time to use of a row that can be a sample; else the row is left out."""
+    first, second = (row.out, row.within) if options.column == "out-of-place" else (row.within, row.out)
+    timing = first or second
+    if timing is None:
+        found.leave(row.place, "time is N/A")
+    elif row.size == 0:
+        found.leave(row.place, "size is zero")
+    elif timing.bad:
+        found.leave(row.place, "wrong results")
+    elif timing.time_us.value <= 0:
+        found.leave(row.place, "time is zero")
+    elif not _consistent(row.size, timing):
+        found.leave(row.place, "time x algbw is not the size")
+    else:
+        if first is None:
+            other = "in-place" if options.column == "out-of-place" else "out-of-place"
+            found.note(f"{options.column} times are N/A in some rows: {other} is used there")
+        return timing
+    return None
 
 
 def _consistent(size: int, timing: Timing) -> bool:
     low = timing.time_us.low * timing.algbw.low * 1e3
     high = timing.time_us.high * timing.algbw.high * 1e3
     return low * (1 - _SLACK) <= size <= high * (1 + _SLACK)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a run ran, in the terms of samples."""
-
-    cost_op: str
-    gpus: int
-    nodes: int
-    device: str
-    library: str
-    options: Options
-
-    @classmethod
-    def of(cls, run: Run, cost_op: str, timings: list[Timing], options: Options, file: str) -> "_Place":
-        pairs = [(timing.algbw, timing.busbw) for timing in timings]
-        gpus = options.gpus or _ranks(run)
-        if gpus is None:
-            gpus = inferred_ranks(cost_op, pairs, file)
-        else:
-            check_ranks(cost_op, gpus, pairs, file)
-        library = options.library or run.library or "nccl"
-        return cls(cost_op, gpus, _nodes(run, gpus, options, file), device_of(run.devices, options, file), library,
-                   options)  # fmt: skip
-
-    def add(self, found: Found, row: Row, timing: Timing) -> None:
-        """A row as a sample."""
-        spans = self.nodes > 1
-        on = f"{self.gpus} GPUs on {self.nodes} node{'s' if spans else ''}"
-        cost_class = self.cost_op + (".network" if spans else "")
-        features = {"bytes": float(row.size), **self._features()}
-        group = f"{on}, {row.dtype}"
-        found.add(row.place, cost_class, timing.time_us.value * 1e-6, self.device, self.library, group, features)
-
-    def _features(self) -> dict[str, float]:
-        network = self.options.network if self.nodes > 1 else None
-        if self.cost_op == "send_recv":
-            return {"link_bytes_per_s": network.nic_bytes_per_s} if network and network.nic_bytes_per_s else {}
-        rate = {"network_bytes_per_s": network.node_bytes_per_s} if network else {}
-        return {"gpus": float(self.gpus), "nodes": float(self.nodes), **rate}
-
-
-def _ranks(run: Run) -> int | None:
-    """As the command or JSON states it, else as the `# Rank` lines number them; posts often cut lines out there."""
-    if run.processes is not None:
-        return run.processes * run.per_process
-    return max(run.listed) + 1 if run.listed else None
-
-
-def _nodes(run: Run, gpus: int, options: Options, file: str) -> int:
-    """As --nodes says, else the list of ranks, else the command.
-
-    Raises:
-        UserError: neither the log nor --nodes says it.
-    """
-    nodes = options.nodes or _listed_nodes(run, gpus) or run.stated_nodes or (1 if gpus == 1 else None)
-    if nodes is None:
-        raise UserError(f"{file}: does not say on how many nodes its {gpus} ranks ran; give --nodes")
-    if nodes > gpus:
-        raise UserError(f"{file}: {nodes} nodes cannot hold {gpus} ranks; give --gpus and --nodes")
-    return nodes
-
-
-def _listed_nodes(run: Run, gpus: int) -> int | None:
-    """Distinct hosts, where the list of ranks is whole or its gaps leave no doubt.
-
-    None too where one host would hold a GPU twice: containers of several nodes may share a name.
-    """
-    hosts = {rank.host for rank in run.listed.values()}
-    per_node = max((rank.device for rank in run.listed.values()), default=-1) + 1
-    whole = run.whole_list or len(run.listed) == gpus
-    distinct = len({(rank.host, rank.bus) for rank in run.listed.values()}) == len(run.listed)
-    return len(hosts) if hosts and distinct and (whole or len(hosts) * per_node == gpus) else None
 
 
 Pairs = list[tuple[Printed, Printed]]
@@ -204,34 +175,28 @@ _AGREE = 0.5
 """Share of the rows that must allow a stated count; one odd row is no contradiction."""
 
 
-def inferred_ranks(op: str, pairs: Pairs, file: str) -> int:
-    """The one count that all rows allow.
+def _checked_ranks(op: str, stated: int | None, pairs: Pairs, file: str) -> int:
+    """The stated count of ranks if most rows allow it; without one, the only count that all rows allow.
 
     Raises:
-        UserError: the ratio says nothing for this op, or several counts or none agree with all rows.
+        UserError: they contradict it, or allow several counts or none; the line says which.
     """
     counts = np.arange(1, _MOST + 1)
-    telling = op in BUS_FACTOR and op not in _SAYS_NOTHING
-    fit = counts[_allowed(op, counts, pairs).all(axis=0)] if telling else counts
-    if len(fit) == 1:
-        return int(fit[0])
-    raise UserError(f"{file}: does not say how many ranks ran{_candidates(fit)}; give --gpus")
-
-
-def check_ranks(op: str, gpus: int, pairs: Pairs, file: str) -> None:
-    """Whether most rows allow this count.
-
-    Raises:
-        UserError: they do not; the line says what they allow.
-    """
-    if op not in BUS_FACTOR:
-        return
-    allowed = _allowed(op, np.array([gpus]), pairs)[:, 0]
-    if not len(allowed) or allowed.mean() >= _AGREE:
-        return
-    counts = np.arange(1, _MOST + 1)
-    fit = counts[_allowed(op, counts, pairs).mean(axis=0) > _AGREE]
-    raise UserError(f"{file}: {gpus} ranks contradict busbw / algbw{_candidates(fit)}; give --gpus")
+    if stated is None:
+        telling = op in BUS_FACTOR and op not in _SAYS_NOTHING
+        fit = counts[_allowed(op, counts, pairs).all(axis=0)] if telling else counts
+        if len(fit) == 1:
+            return int(fit[0])
+        problem = "does not say how many ranks ran"
+    else:
+        allowed = _allowed(op, np.array([stated]), pairs) if op in BUS_FACTOR else np.ones((0, 1))
+        if not len(allowed) or allowed.mean() >= _AGREE:
+            return stated
+        fit = counts[_allowed(op, counts, pairs).mean(axis=0) > _AGREE]
+        problem = f"{stated} ranks contradict busbw / algbw"
+    several = f" to {fit[-1]}" if len(fit) > 1 else ""
+    which = f", which fits {fit[0]}{several}" if 0 < len(fit) < _MOST else ""
+    raise UserError(f"{file}: {problem}{which}; give --gpus")
 
 
 def _allowed(op: str, counts: npt.NDArray[np.int_], pairs: Pairs) -> npt.NDArray[np.bool_]:
@@ -241,9 +206,3 @@ def _allowed(op: str, counts: npt.NDArray[np.int_], pairs: Pairs) -> npt.NDArray
     high = np.array([busbw.high / algbw.low for algbw, busbw in telling]).reshape(-1, 1)
     factor = np.asarray(BUS_FACTOR[op](counts.astype(float)))
     return (low <= factor) & (factor <= high)
-
-
-def _candidates(fit: npt.NDArray[np.int_]) -> str:
-    if not len(fit) or len(fit) == _MOST:
-        return ""
-    return f", which fits {fit[0]}" if len(fit) == 1 else f", which fits {fit[0]} to {fit[-1]}"

@@ -15,7 +15,7 @@ releases do not list the GPUs; where a list of names is there, whatever its key,
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...simulator.base.errors import UserError
@@ -38,11 +38,11 @@ class Matrix:
     cells: Sequence[tuple[Place, str]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Setup:
     """What a log says of the run as a whole; versions such as `v0.8` or `0.8`."""
 
-    devices: frozenset[str]
+    devices: set[str] = field(default_factory=set)
     version: str | None = None
     buffer_bytes: float | None = None
 
@@ -67,18 +67,14 @@ def add_copies(matrices: Sequence[Matrix], setup: Setup, waived: int, found: Fou
             else:
                 good.append((place, matrix, rate.value * 1e9))
     if good:
-        _add(good, setup, found, options)
+        size = _buffer_bytes(setup, found.file, options)
+        device = device_of(setup.devices, options, found.file)
+    for place, matrix, bytes_per_s in good:
+        library = options.library or ("copy kernel" if re.search(r"_sm(_|$)", matrix.test) else "copy engine")
+        cost_class = _cost_class(matrix.test)
+        found.add(place, cost_class, size / bytes_per_s, device, library, matrix.test, {"bytes": size})
     if waived:
         found.note(f"{waived} test{'s were' if waived > 1 else ' was'} waived")
-
-
-def _add(cells: Sequence[tuple[Place, Matrix, float]], setup: Setup, found: Found, options: Options) -> None:
-    """Cells with their rates in bytes/s."""
-    size = _buffer_bytes(setup, found.file, options)
-    device = device_of(set(setup.devices), options, found.file)
-    for place, matrix, rate in cells:
-        library = options.library or _library(matrix.test)
-        found.add(place, _cost_class(matrix.test), size / rate, device, library, matrix.test, {"bytes": size})
 
 
 def _cost_class(test: str) -> str:
@@ -87,10 +83,6 @@ def _cost_class(test: str) -> str:
     concurrent = match[1] in _CONCURRENT
     direction = _CONCURRENT[match[1]] if concurrent else _DIRECTIONS[match[1]]
     return f"copy.{direction}{'.bidirectional' if match[2] else ''}{'.concurrent' if concurrent else ''}"
-
-
-def _library(test: str) -> str:
-    return "copy kernel" if re.search(r"_sm(_|$)", test) else "copy engine"
 
 
 def _no_sample(matrix: Matrix) -> str | None:
@@ -142,20 +134,16 @@ def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
     Raises:
         UserError: what the log does not say and the options neither.
     """
-    waived = sum(bool(_WAIVED.match(text)) for _, text in lines)
-    add_copies(_matrices(lines, found), _setup_of_text(lines), waived, found, options)
-
-
-def _setup_of_text(lines: Sequence[Line]) -> Setup:
-    version, buffer_bytes, devices = None, None, set()
+    setup = Setup()
     for _, text in lines:
         if match := _VERSION.search(text):
-            version = match[1]
+            setup.version = match[1]
         elif match := _DEVICE.search(text):
-            devices.add(match[1].strip())
+            setup.devices.add(match[1].strip())
         elif match := _BUFFER.search(text):
-            buffer_bytes = float(match[1]) * (1 << 20)
-    return Setup(frozenset(devices), version, buffer_bytes)
+            setup.buffer_bytes = float(match[1]) * _MIB
+    waived = sum(bool(_WAIVED.match(text)) for _, text in lines)
+    add_copies(_matrices(lines, found), setup, waived, found, options)
 
 
 def _matrices(lines: Sequence[Line], found: Found) -> list[Matrix]:
@@ -215,14 +203,10 @@ def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
         else:
             cells = [(place, str(cell)) for row in rows if isinstance(row, list) for cell in row]
             matrices.append(Matrix(name, str(case.get("bandwidth_description", "")), cells))
-    add_copies(matrices, _setup_of_json(body), waived, found, options)
-
-
-def _setup_of_json(body: Mapping[str, Any]) -> Setup:
-    size = body.get("bufferSize")
-    version = body.get("version") or body.get("git_version")
-    known = float(size) * (1 << 20) if isinstance(size, int) and 0 < size < 1 << 40 else None
-    return Setup(frozenset(_devices(body)), str(version) if version else None, known)
+    size, version = body.get("bufferSize"), body.get("version") or body.get("git_version")
+    known = size * _MIB if isinstance(size, int) and 0 < size < 1 << 40 else None
+    setup = Setup(_devices(body), str(version) if version else None, known)
+    add_copies(matrices, setup, waived, found, options)
 
 
 def _devices(body: Mapping[str, Any]) -> set[str]:

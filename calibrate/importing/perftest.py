@@ -25,7 +25,10 @@ _SLACK = 0.01
 
 @dataclass(frozen=True)
 class Test:
-    """Which verb was tested, how, and on what; `gpus` are names where GPU memory was used."""
+    """Which verb was tested, how, and on what; `gpus` are names where GPU memory was used.
+
+    Its cost class is called `nic.write`, `nic.write_latency`, `nic.write.bidirectional`.
+    """
 
     verb: str
     latency: bool
@@ -34,13 +37,8 @@ class Test:
     mtu: str = ""
     gpus: frozenset[str] = frozenset()
 
-    @property
-    def cost_class(self) -> str:
-        """`nic.write`, `nic.write_latency`, `nic.write.bidirectional`."""
-        return f"nic.{self.verb}{'_latency' if self.latency else ''}{'.bidirectional' if self.both_ways else ''}"
 
-
-def titled(title: str) -> Test | None:
+def _test_of(title: str) -> Test | None:
     """The test of a title such as `RDMA_Write BW Test`; None for one that has no cost class."""
     match = _TITLE.search(title)
     if match is None:
@@ -48,8 +46,8 @@ def titled(title: str) -> Test | None:
     return Test(match[1].lower().removeprefix("rdma_"), match[3].lower() == "latency", bool(match[2]))
 
 
-def add_rate(test: Test, place: Place, size: int, bytes_per_s: Printed, messages_per_s: Printed | None, found: Found,
-             options: Options) -> None:  # fmt: skip
+def _add_rate(test: Test, place: Place, size: int, bytes_per_s: Printed, messages_per_s: Printed | None, found: Found,
+              options: Options) -> None:  # fmt: skip
     """A row of a bandwidth test; left out where its two rates contradict each other."""
     if bytes_per_s.value <= 0 or size <= 0:
         return found.leave(place, "rate is zero")
@@ -57,18 +55,31 @@ def add_rate(test: Test, place: Place, size: int, bytes_per_s: Printed, messages
         low, high = size * messages_per_s.low * (1 - _SLACK), size * messages_per_s.high * (1 + _SLACK)
         if bytes_per_s.high < low or bytes_per_s.low > high:
             return found.leave(place, "average rate is not bytes x MsgRate")
-    add(test, place, size, (2 if test.both_ways else 1) * size / bytes_per_s.value, found, options)
+    _add(test, place, size, (2 if test.both_ways else 1) * size / bytes_per_s.value, found, options)
 
 
-def add(test: Test, place: Place, size: int, seconds: float, found: Found, options: Options) -> None:
+def _add_latency(
+    test: Test, place: Place, size: int, typical: Printed | None, mean: Printed | None, found: Found, options: Options
+) -> None:
+    """A row of a latency test; tests of a duration (-D) know the mean alone."""
+    time = typical or mean
+    if time is None:
+        return found.leave(place, "no t_typical")
+    if typical is None:
+        found.note("t_typical is not given (-D): t_avg is used")
+    _add(test, place, size, time.value * 1e-6, found, options)
+
+
+def _add(test: Test, place: Place, size: int, seconds: float, found: Found, options: Options) -> None:
     """A sample of one message."""
     if seconds <= 0 or size <= 0:
         return found.leave(place, "time is zero")
     link = options.network.nic_bytes_per_s or options.network.node_bytes_per_s if options.network else None
     features = {"bytes": float(size), **({"link_bytes_per_s": link} if link else {})}
-    group = f"{test.cost_class}{f' mtu {test.mtu}' if test.mtu else ''}"
+    kind = f"nic.{test.verb}{'_latency' if test.latency else ''}{'.bidirectional' if test.both_ways else ''}"
+    group = f"{kind}{f' mtu {test.mtu}' if test.mtu else ''}"
     device = device_of(set(test.gpus), options, found.file)
-    found.add(place, test.cost_class, seconds, device, options.library or f"perftest qps={test.qps}", group, features)
+    found.add(place, kind, seconds, device, options.library or f"perftest qps={test.qps}", group, features)
 
 
 _HEADER = re.compile(r"#bytes\s+#")
@@ -95,7 +106,7 @@ def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
     gpus: frozenset[str] = frozenset()
     for number, text in lines:
         if re.search(r"\b(?:BW|Latency) Test\b", text):
-            test, columns = titled(text), []
+            test, columns = _test_of(text), []
             test = replace(test, gpus=gpus) if test else None
         elif match := _GPU.search(text):
             gpus |= {match[1]}
@@ -105,16 +116,10 @@ def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
             _add_row(test, number, text.replace("#", " ").split(), columns, found, options)
         elif text.lstrip("# ").startswith("-----"):
             columns = []
-        elif test is not None:
-            test = _setting(test, text)
-
-
-def _setting(test: Test, text: str) -> Test:
-    if match := _QPS.search(text):
-        return replace(test, qps=int(match[1]))
-    if match := _MTU.search(text):
-        return replace(test, mtu=match[1])
-    return test
+        elif test is not None and (match := _QPS.search(text)):
+            test = replace(test, qps=int(match[1]))
+        elif test is not None and (match := _MTU.search(text)):
+            test = replace(test, mtu=match[1])
 
 
 def _add_row(
@@ -126,32 +131,16 @@ def _add_row(
     if len(values) != len(columns) or None in values:
         return found.leave(number, f"row has {len(tokens)} values; expected {len(columns)} numbers")
     row = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+    size = int(row["#bytes"].value)
     if test.latency:
-        times = row.get("t_typical[usec]"), row.get("t_avg[usec]")
-        return _add_latency(test, number, int(row["#bytes"].value), *times, found, options)
-    _add_bandwidth(test, number, row, found, options)
-
-
-def _add_latency(
-    test: Test, place: Place, size: int, typical: Printed | None, mean: Printed | None, found: Found, options: Options
-) -> None:
-    """A row of a latency test; tests of a duration (-D) know the mean alone."""
-    time = typical or mean
-    if time is None:
-        return found.leave(place, "no t_typical")
-    if typical is None:
-        found.note("t_typical is not given (-D): t_avg is used")
-    add(test, place, size, time.value * 1e-6, found, options)
-
-
-def _add_bandwidth(test: Test, number: int, row: dict[str, Printed], found: Found, options: Options) -> None:
+        return _add_latency(test, number, size, row.get("t_typical[usec]"), row.get("t_avg[usec]"), found, options)
     name = next((column for column in row if column.lower().startswith("bw average[")), "")
     unit = _UNIT.search(name)
     if unit is None or unit[1] not in RATES:
         return found.leave(number, "no average rate in MiB/sec, MB/sec or Gb/sec")
-    rate = _scaled(row[name], RATES[unit[1]])
     messages = row.get("MsgRate[Mpps]")
-    add_rate(test, number, int(row["#bytes"].value), rate, _scaled(messages, 1e6) if messages else None, found, options)
+    messages_per_s = _scaled(messages, 1e6) if messages else None
+    _add_rate(test, number, size, _scaled(row[name], RATES[unit[1]]), messages_per_s, found, options)
 
 
 def _scaled(number: Printed, unit: float) -> Printed:
@@ -173,8 +162,10 @@ def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
     Raises:
         UserError: no --device.
     """
-    test = _test_of_json(table(root["test_info"]))
-    results = root["results"]
+    info, results = table(root["test_info"]), root["results"]
+    qps, mtu = info.get("Number_of_qps"), info.get("Mtu")
+    test = _test_of(str(info.get("test", "")))
+    test = replace(test, qps=qps if isinstance(qps, int) else 1, mtu=str(mtu or "")) if test else None
     rows = results if isinstance(results, list) else [results]
     for index, row in enumerate(rows):
         place = f"results[{index}]" if isinstance(results, list) else "results"
@@ -182,12 +173,6 @@ def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
             found.leave(place, "the test has no cost class" if test is None else "not a table")
         else:
             _add_json(test, place, row, found, options)
-
-
-def _test_of_json(info: Mapping[str, Any]) -> Test | None:
-    test = titled(str(info.get("test", "")))
-    qps, mtu = info.get("Number_of_qps"), info.get("Mtu")
-    return replace(test, qps=qps if isinstance(qps, int) else 1, mtu=str(mtu or "")) if test else None
 
 
 def _add_json(test: Test, place: str, row: Mapping[str, Any], found: Found, options: Options) -> None:
@@ -200,13 +185,8 @@ def _add_json(test: Test, place: str, row: Mapping[str, Any], found: Found, opti
     rate, messages = from_json(row.get("BW_average")), from_json(row.get("MsgRate"))
     if rate is None or messages is None:
         return found.leave(place, "no BW_average or MsgRate")
-    bytes_per_s = _agreeing(rate.value, size.value * messages.value * 1e6)
-    if bytes_per_s is None:
+    expected = size.value * messages.value * 1e6
+    bytes_per_s = min((rate.value * unit for unit in RATES.values()), key=lambda value: abs(value - expected))
+    if expected <= 0 or abs(bytes_per_s / expected - 1) > _AGREE:
         return found.leave(place, "BW_average in no unit is MsgSize x MsgRate")
-    add_rate(test, place, int(size.value), Printed(bytes_per_s, 0.0), None, found, options)
-
-
-def _agreeing(rate: float, bytes_per_s: float) -> float | None:
-    """The rate in bytes/s, in the unit that comes nearest to bytes/s; None where none is near."""
-    best = min((rate * unit for unit in RATES.values()), key=lambda value: abs(value - bytes_per_s))
-    return best if bytes_per_s > 0 and abs(best / bytes_per_s - 1) <= _AGREE else None
+    _add_rate(test, place, int(size.value), Printed(bytes_per_s, 0.0), None, found, options)
