@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from runcast.calibrate.fitting.command import Flags, fit_files
 from runcast.calibrate.report import sections, write_report
-from runcast.calibrate.report.tables import assumed, errors, facts, files, parameters
+from runcast.simulator.figures import Section
 from runcast.simulator.figures.profile_lines import FAMILIES, bands_of, family, lines, models_of
 from runcast.simulator.formats.samples import read_samples
 from runcast.simulator.profile import Profile, load_profile
@@ -70,8 +70,13 @@ def test_the_page_has_its_sections_and_needs_no_network(page: Callable[..., str]
     )  # fmt: skip
 
 
+def section(profile: Profile, heading: str) -> Section:
+    (found,) = (part for part in sections(profile, None) if part.heading == heading)
+    return found
+
+
 def test_the_head_says_where_the_profile_comes_from(mine: Profile) -> None:
-    told = dict(facts(mine))
+    told = dict(section(mine, "Origin").facts)
     assert told == {
         "Devices": "H100 SXM",
         "Date": mine.about["date"],
@@ -82,12 +87,12 @@ def test_the_head_says_where_the_profile_comes_from(mine: Profile) -> None:
 
 
 def test_the_files_of_a_fit_are_listed(mine: Profile) -> None:
-    (table,) = files(mine)
+    (table,) = section(mine, "Origin").tables
     assert [tuple(row) for row in table.rows] == [("seen.csv", mine.about["samples"][0]["sha256"][:12], 64)]
 
 
 def test_a_sibling_names_its_base_and_what_carrying_over_adds(sibling: Profile) -> None:
-    told = dict(facts(sibling))["Rests on"].split("; ")
+    told = dict(section(sibling, "Origin").facts)["Rests on"].split("; ")
     assert told == [
         "mine.json",
         "carrying over adds 25% to its spreads, in squares",
@@ -96,12 +101,12 @@ def test_a_sibling_names_its_base_and_what_carrying_over_adds(sibling: Profile) 
 
 
 def test_what_is_told_of_the_machine_stands_in_the_head() -> None:
-    told = facts(Profile("p", {}, about={"environment": {"driver": "550.1"}}))
+    told = section(Profile("p", {}, about={"environment": {"driver": "550.1"}}), "Origin").facts
     assert told == [("Devices", "any"), ("driver", "550.1")]
 
 
 def test_weak_models_are_marked(mine: Profile) -> None:
-    (table,) = errors(mine)
+    table, _ = section(mine, "Errors").tables
     assert [(row[0], row[1], row[-1]) for row in table.rows] == [
         ("all_reduce", "nccl", ""),
         ("memory.add", "good", "default library"),
@@ -181,7 +186,7 @@ def test_a_profile_without_models_has_its_assumptions_alone(page: Callable[..., 
 
 
 def test_stated_classes_say_what_they_are_taken_as() -> None:
-    (table,) = assumed(load_profile("generic"))
+    table, _ = section(load_profile("generic"), "Extrapolated and assumed").tables
     taken = {row[0]: row[1] for row in table.rows}
     per_item = taken["host.launch"].endswith(" per item")
     assert (taken["all_gather.network"], per_item) == ("1 × all_reduce.network", True)
@@ -189,7 +194,7 @@ def test_stated_classes_say_what_they_are_taken_as() -> None:
 
 def test_parameters_come_with_the_least_sure_first() -> None:
     profile = load_profile("generic")
-    (table,) = parameters(profile)
+    _, table = section(profile, "Extrapolated and assumed").tables
     kinds = list(dict.fromkeys(row[0] for row in table.rows))
     order = ["assumed", "extrapolated", "datasheet", "fitted", "interpolated", "measured", "exact"]
     assert (len(table.rows), kinds) == (len(profile.parameters), sorted(kinds, key=order.index))
