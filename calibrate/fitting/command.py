@@ -15,7 +15,7 @@ from ...simulator.answers.validate import predict_samples
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest, read_json, read_toml, write_atomic
 from ...simulator.formats.samples import Samples, read_samples
-from ...simulator.hardware import Cluster, cluster, cluster_names, limits
+from ...simulator.hardware import cluster, cluster_names, limits
 from ...simulator.hardware import device as find_device
 from ...simulator.profile import Profile, load_profile, read_profile
 from ...simulator.profile.forms import cost_class
@@ -56,22 +56,37 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     base = load_profile(flags.base, "--base")
     samples = read_samples(paths)
     device = _device(samples, flags.device)
-    machine = flags.cluster or _cluster_of(device)
+    with_device = (name for name in cluster_names() if cluster(name, 1).device(0).name == device)
+    machine = flags.cluster or next(with_device, None)
+    if machine is None:
+        raise UserError(f"--cluster: the catalogue has no cluster of {device}; name a cluster file")
     hardware = cluster(machine, 1, "--cluster")
     if hardware.device(0).name != device:
         raise UserError(f"--cluster = {machine!r}: has {hardware.device(0).name}, not {device}")
+    stated: dict[str, Any] = {}
+    if flags.also:
+        load_profile(str(flags.also), "--also")  # raises what is wrong with it
+        read = read_json if flags.also.suffix == ".json" else read_toml
+        stated = read(flags.also).get("parameters", {})
+    wider = flags.wider
+    if wider is None:  # as between generations, unless the base is of this device or of any
+        wider = _OTHER_DEVICE if base.devices and device not in base.devices else 0.0
+    used = samples.table[samples.table["device"] == device]
     origin = Origin(
         name=flags.name or out.stem,
         device=device,
         cluster=machine,
-        host_link=_host_link(hardware),
+        host_link=min((hardware.links[link] for link in hardware.h2d_route(0)), key=lambda link: link.bytes_per_s).kind,
         date=datetime.date.today().isoformat(),
         source=flags.source,
         command=_command(paths, flags, device, machine),
-        files=[_file(path, samples, device) for path in paths],
+        files=[
+            {"file": path.name, "sha256": digest(path), "rows": int((used["file"] == str(path)).sum())}
+            for path in paths
+        ],
         base=flags.base,
-        wider=_wider(flags.wider, base, device),
-        stated=_stated(flags.also) if flags.also else {},
+        wider=wider,
+        stated=stated,
     )
     content = fit_profile(samples, limits(hardware), origin, flags.prefer)
     read_profile(content, str(out))  # what cannot be read back is not written
@@ -94,8 +109,11 @@ def _doubtful(content: dict[str, Any]) -> list[str]:
     models = [(kind, model) for kind, entry in content["models"].items() for model in entry["variants"].values()]
     weak = [kind for kind, model in models if model["held_out"]["rows"] and model["held_out"]["p90"] > WEAK]
     bound = [kind for kind, model in models if _at_bounds(kind, model["coefficients"]) > _BOUNDS]
-    lines = [f"off by more than {WEAK:.0%} on a tenth of the rows left out: {_counted(weak)}"] if weak else []
-    return lines + ([f"{_BOUNDS + 1} or more coefficients at a bound: {_counted(bound)}"] if bound else [])
+    doubts = {
+        f"off by more than {WEAK:.0%} on a tenth of the rows left out": weak,
+        f"{_BOUNDS + 1} or more coefficients at a bound": bound,
+    }
+    return [f"{text}: {len(of)} models, of {', '.join(dict.fromkeys(of))}" for text, of in doubts.items() if of]
 
 
 _BOUNDS = 2
@@ -105,37 +123,8 @@ _BOUNDS = 2
 def _at_bounds(kind: str, coefficients: dict[str, float]) -> int:
     found = cost_class(kind)
     assert found is not None, kind
-    limits_of = {c.name: (c.low, c.high) for c in found.form.coefficients}
-    return sum(
-        any(isclose(value, end, rel_tol=0.01) for end in limits_of[name]) for name, value in coefficients.items()
-    )
-
-
-def _counted(kinds: Sequence[str]) -> str:
-    return f"{len(kinds)} models, of {', '.join(dict.fromkeys(kinds))}"
-
-
-def _wider(asked: float | None, base: Profile, device: str) -> float:
-    """What carrying over adds where nobody says: as between generations, unless the base is of this device or any."""
-    if asked is not None:
-        return asked
-    return _OTHER_DEVICE if base.devices and device not in base.devices else 0.0
-
-
-def _host_link(hardware: Cluster) -> str:
-    """Kind of the narrowest link between host memory and the first GPU."""
-    return min((hardware.links[link] for link in hardware.h2d_route(0)), key=lambda link: link.bytes_per_s).kind
-
-
-def _stated(path: Path) -> dict[str, Any]:
-    """The parameters of a file, as they stand there.
-
-    Raises:
-        UserError: the file cannot be read, or an entry is not allowed.
-    """
-    load_profile(str(path), "--also")
-    found: dict[str, Any] = (read_json if path.suffix == ".json" else read_toml)(path).get("parameters", {})
-    return found
+    ends = {c.name: (c.low, c.high) for c in found.form.coefficients}
+    return sum(any(isclose(value, end, rel_tol=0.01) for end in ends[name]) for name, value in coefficients.items())
 
 
 def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> str:
@@ -154,26 +143,14 @@ def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> 
 def _device(samples: Samples, asked: str | None) -> str:
     if asked is not None:
         return find_device(asked, "--device").name
-    found = samples.devices
-    if not found:
+    if not samples.devices:
         raise UserError("--device: missing; without samples a profile of this device is derived from --base")
-    if len(found) != 1:
-        raise UserError(f"--device: the samples are of {', '.join(found)}; name one")
-    return find_device(found[0], "samples").name
+    if len(samples.devices) != 1:
+        raise UserError(f"--device: the samples are of {', '.join(samples.devices)}; name one")
+    return find_device(samples.devices[0], "samples").name
 
 
-def _cluster_of(device: str) -> str:
-    """The first catalogue cluster of this device."""
-    fitting = [name for name in cluster_names() if cluster(name, 1).device(0).name == device]
-    if not fitting:
-        raise UserError(f"--cluster: the catalogue has no cluster of {device}; name a cluster file")
-    return fitting[0]
-
-
-def _file(path: Path, samples: Samples, device: str) -> dict[str, Any]:
-    """Which bytes were read, and how many rows of them were used."""
-    used = (samples.table["file"] == str(path)) & (samples.table["device"] == device)
-    return {"file": path.name, "sha256": digest(path), "rows": int(used.sum())}
+_SCORES = ("median", "p90", "bias")
 
 
 def _errors(content: dict[str, Any]) -> pd.DataFrame:
@@ -181,10 +158,9 @@ def _errors(content: dict[str, Any]) -> pd.DataFrame:
     rows = []
     for kind, entry in content["models"].items():
         for library, model in entry["variants"].items():
-            held = model["held_out"]
-            told = held["rows"] > 0
-            percent = {f"{key} %": round(100 * held[key], 1) if told else "-" for key in ("median", "p90", "bias")}
+            scored = model["held_out"]
+            percent = {f"{name} %": round(100 * scored[name], 1) if scored["rows"] else "-" for name in _SCORES}
             marked = "*" if library == entry["default"] and len(entry["variants"]) > 1 else ""
-            how = {"left out": model["left_out"], "scored rows": held["rows"]}
+            how = {"left out": model["left_out"], "scored rows": scored["rows"]}
             rows.append({"class": kind, "library": library + marked, **how, **percent})
     return pd.DataFrame(rows)
