@@ -7,8 +7,6 @@ from typing import Any
 
 from ...simulator.answers.validate.steps import StepCase
 from ...simulator.profile import (
-    SIBLING_WIDER,
-    Parameter,
     Profile,
     load_architecture,
     load_network,
@@ -16,6 +14,7 @@ from ...simulator.profile import (
     load_stack,
     stated_by,
 )
+from ...simulator.systems.train_step.errors import Chain, chain_of
 
 
 @dataclass(frozen=True)
@@ -32,28 +31,22 @@ class Owner:
 
     def chain(self, of: str, name: str) -> list[str]:
         """Those whose factors make a parameter of one of them: itself and what it rests on."""
-        every = self.bases(of)
-        stating = [place for place, one in enumerate(every) if self.states(one, name)] if self.own else []
-        return every[: stating[0] + 1] if stating else every
+        links = self.links(of)
+        last = next((place for place, link in enumerate(links) if self.own and name in link.own), len(links))
+        return [link.of for link in links[: last + 1]]
 
-    def bases(self, of: str) -> list[str]:
+    def links(self, of: str) -> Chain:
         """One of them and those that it rests on, itself first."""
-        base = self.about(of).get("base")
-        return [of, *(self.bases(base) if base else [])]
+        return _links(self, of)
 
-    def about(self, of: str) -> Mapping[str, Any]:
-        """What its file tells of itself, such as its base."""
-        return _unfitted(self, of).about
-
-    def stated(self, of: str) -> Mapping[str, Parameter]:
+    def unfitted(self, of: str) -> Profile:
         """What its file and those below say, without what a fit has found."""
-        return _unfitted(self, of).parameters
+        return _unfitted(self, of)
 
-    def states(self, of: str, name: str) -> bool:
-        """Whether its own file has this parameter, not only what it rests on."""
-        below = self.bases(of)[1:2]
-        own, theirs = self.stated(of).get(name), self.stated(below[0]).get(name) if below else None
-        return own is not None and (theirs is None or (own.value, own.source) != (theirs.value, theirs.source))
+
+@cache
+def _links(owner: Owner, of: str) -> Chain:
+    return chain_of(lambda name, _where: _unfitted(owner, name), of, "")
 
 
 @cache
@@ -66,11 +59,6 @@ DEVICE = Owner("profiles", lambda case: case.resolved.profile_name, load_profile
 NETWORK = Owner("networks", lambda case: case.resolved.cluster.fabric.network, load_network)
 ARCHITECTURE = Owner("architectures", lambda case: case.resolved.spec.architecture, load_architecture)
 OWNERS = (SOFTWARE, DEVICE, NETWORK, ARCHITECTURE)
-
-
-def siblings(device: str) -> list[str]:
-    """Of a device and those that it rests on, the ones of the generation of what they rest on."""
-    return [of for of in DEVICE.bases(device) if DEVICE.about(of).get("wider", 1.0) <= SIBLING_WIDER]
 
 
 def owner_of(name: str) -> Owner:

@@ -26,10 +26,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...simulator.answers.validate.steps import StepCase
-from ...simulator.costs import OF_LAYERS, PHASES, PRODUCT_TYPE
-from ...simulator.profile import FACTORS, Parameter
+from ...simulator.costs import PHASES
+from ...simulator.systems.train_step.errors import (
+    BLOCKED,
+    CLOCK,
+    EXCHANGE,
+    FAR,
+    FLASH2,
+    GROUPED,
+    MESSAGE,
+    RATE,
+    STEP,
+    fitted_terms,
+)
 from .ledger import deviations, least_squares, student_weights
-from .owners import ARCHITECTURE, DEVICE, NETWORK, OWNERS, SOFTWARE, owner_of, siblings
+from .owners import DEVICE, OWNERS, SOFTWARE, owner_of
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -40,18 +51,12 @@ SIGMA = 0.05
 SOURCE_POWER = -0.35
 """Of the number of rows of a source, its rows' weight."""
 
-_BLOCKED = "layer.tp_s"
-_FAR = "time_factor.tp.network"
-_EXCHANGE = "exchange.s"
-_MESSAGE = "network.message_s"
-_STEP = "network.step_s"
-_GROUPED = "grouped_gemm.training_rate"
-_OF_EXCHANGES = (_EXCHANGE, _FAR, *(f"time_factor.{phase}" for phase in ("tp", "cp", "ep", "dp", "fsdp", "pipeline")))
+_OF_EXCHANGES = (EXCHANGE, FAR, *(f"time_factor.{phase}" for phase in ("tp", "cp", "ep", "dp", "fsdp", "pipeline")))
 
 SPREADS = {
     "gemm": 0.07, "attention": 0.2, "experts": 0.2, "memory": 0.2, "loss": 0.25, "optimizer": 0.35, "tp": 0.2,
     "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6,
-    _BLOCKED: 0.6, _FAR: 0.4, _EXCHANGE: 0.6, _MESSAGE: 0.35, _STEP: 0.35, _GROUPED: 0.05,
+    BLOCKED: 0.6, FAR: 0.4, EXCHANGE: 0.6, MESSAGE: 0.35, STEP: 0.35, GROUPED: 0.05,
 }  # fmt: skip
 """How far software is from its base, by phase or parameter: of three floors, 1.7 times as far from what is stated.
 
@@ -67,14 +72,6 @@ SMALL = 0.02
 
 _MOVES = 0.01
 """The least slope with which a row counts as one that a parameter moves."""
-
-_RATE = "gemm.training_rate"
-_OWN_RATE = ("fp8", "fp4")
-"""Types whose GEMMs have a rate of their own."""
-_FLASH2 = "attention.flash2_factor"
-_ARCHITECTURE = "architecture.factor"
-_CLOCK = "gemm.clock"
-"""What a device's GEMMs of all types have in common beside its sibling's: clocks and power. No file has it alone."""
 
 
 @dataclass(frozen=True)
@@ -116,48 +113,14 @@ class Design:
         return (many / np.median(many)) ** SOURCE_POWER
 
     def _terms(self, row: int, case: StepCase) -> Iterator[Term]:
-        chain = SOFTWARE.bases(case.stack)
-        for phase in FACTORS:
-            name = f"time_factor.{phase}"
-            yield from ((row, PHASES.index(phase), self._at(of, name), 1.0) for of in chain)
-        if case.resolved.tp_in_far_pipeline:
-            stating = [of for of in chain if _BLOCKED in SOFTWARE.stated(of)]
-            yield from ((row, PHASES.index("host"), self._at(of, _BLOCKED), 1.0) for of in stating)
-        if case.resolved.tp_between_nodes:
-            yield from ((row, PHASES.index("tp"), self._at(of, _FAR), 1.0) for of in chain)
-        far = ("tp", "dp", "fsdp") if case.resolved.tp_between_nodes else ("dp", "fsdp")
-        stating = [of for of in chain if _EXCHANGE in SOFTWARE.stated(of)]
-        yield from ((row, PHASES.index(phase), self._at(of, _EXCHANGE), 0.5) for phase in far for of in stating)
-        yield from self._of_network(row, case, (*far, "pipeline"))
-        yield from self._of_device(row, case)
-        if of := ARCHITECTURE.of_case(case):
-            yield from ((row, PHASES.index(phase), self._at(of, _ARCHITECTURE), 1.0) for phase in OF_LAYERS)
-
-    def _of_device(self, row: int, case: StepCase) -> Iterator[Term]:
-        own = self._type(case)
-        moved = [("gemm", _RATE + own, -1.0), ("experts", _RATE + own, -1.0), ("experts", _GROUPED, -1.0)]
-        if own:
-            moved.append(("gemm", _RATE, 0.0))
-        if case.resolved.scenario.attention == "flash-2":
-            moved.append(("attention", _FLASH2, 1.0))
-        for phase, name, power in moved:
-            for device in DEVICE.chain(case.resolved.profile_name, name):
-                yield row, PHASES.index(phase), self._at(device, name), power
-        for device in siblings(case.resolved.profile_name):
-            yield from ((row, PHASES.index(phase), self._at(device, _CLOCK), -1.0) for phase in ("gemm", "experts"))
-
-    def _of_network(self, row: int, case: StepCase, far: Sequence[str]) -> Iterator[Term]:
-        """What a message takes, on other networks than the profile was measured on."""
-        for name in (_MESSAGE, _STEP):
-            if name in case.resolved.networks.differing:
-                for kind in NETWORK.chain(NETWORK.of_case(case), name):
-                    yield from ((row, PHASES.index(phase), self._at(kind, name), 0.2) for phase in far)
-
-    @staticmethod
-    def _type(case: StepCase) -> str:
-        computed = case.resolved.scenario.precision.compute
-        kept = PRODUCT_TYPE.get(computed, computed)
-        return f".{kept}" if kept in _OWN_RATE else ""
+        """Those of the row; of 16-bit GEMMs too where its own are of another type, whose share `weigh` tells."""
+        names = set()
+        for term in fitted_terms(case.resolved):
+            yield row, term.phase, self._at(term.of, term.name), term.power
+            names.add(term.name)
+        if RATE not in names:
+            for device in DEVICE.chain(case.resolved.profile_name, RATE):
+                yield row, PHASES.index("gemm"), self._at(device, RATE), 0.0
 
     def _at(self, of: str, name: str) -> int:
         key = (of, name)
@@ -174,17 +137,17 @@ class Design:
     def values(self, row: int, u: Floats) -> dict[str, float]:
         """The parameters of a row's profile, stack and network."""
         names = dict.fromkeys(self.free[at].name for at in self.at[self.row == row].tolist())
-        names.pop(_CLOCK, None)
+        names.pop(CLOCK, None)
         return {name: self.value(str(self._of[owner_of(name)][row]), name, u) for name in names}
 
     def value(self, of: str, name: str, u: Floats) -> float:
         """A parameter as the file of its owner would have it: with all that it rests on."""
         owner = owner_of(name)
         places = self._places(owner.chain(of, name), name)
-        if name.startswith(f"{_RATE}.") and name not in owner.stated(of) and not u[places].any():
-            return self.value(of, _RATE, u)  # a type of which nothing is known trains as 16-bit GEMMs do
-        clocks = self._places(siblings(of), _CLOCK) if name.startswith(_RATE) else []
-        return _value(owner.stated(of), name) * float(np.exp(u[places].sum() + u[clocks].sum()))
+        if name.startswith(f"{RATE}.") and name not in owner.unfitted(of).parameters and not u[places].any():
+            return self.value(of, RATE, u)  # a type of which nothing is known trains as 16-bit GEMMs do
+        clocks = self._places(_siblings(of), CLOCK) if name.startswith(RATE) else []
+        return owner.unfitted(of).given(name, 1.0) * float(np.exp(u[places].sum() + u[clocks].sum()))
 
     def _places(self, owners: Sequence[str], name: str) -> list[int]:
         return [self._index[of, name] for of in owners if (of, name) in self._index]
@@ -192,11 +155,11 @@ class Design:
     def adds(self, at: int, u: Floats) -> bool:
         """Whether a file must tell a parameter: it moved, or its own file's number hides what moved below it."""
         of, name = self.free[at].of, self.free[at].name
-        if name == _CLOCK or name.startswith(_RATE):
-            return name != _CLOCK and bool(u[[at, *self._places(siblings(of), _CLOCK)]].any())
-        if u[at] or owner_of(name) is not SOFTWARE or not SOFTWARE.states(of, name):
+        if name == CLOCK or name.startswith(RATE):
+            return name != CLOCK and bool(u[[at, *self._places(_siblings(of), CLOCK)]].any())
+        if u[at] or owner_of(name) is not SOFTWARE or name not in SOFTWARE.links(of)[0].own:
             return bool(u[at])
-        return self.value(of, name, u) != SOFTWARE.stated(of)[name].value
+        return self.value(of, name, u) != SOFTWARE.unfitted(of).value(name)
 
     def predicted(self, rows: Rows, u: Floats) -> tuple[Floats, Floats]:
         """Seconds of each row and phase, and by phase, with other parameters than those of the simulation."""
@@ -208,9 +171,7 @@ class Design:
     def partial(self, rows: Rows) -> dict[str, list[int]]:
         """Parameters that move a part of a phase, and the rows where those phases take time."""
         every = dict.fromkeys(free.name for free in self.free)
-        names = [
-            name for name in every if name in (_BLOCKED, _MESSAGE, _STEP, *_OF_EXCHANGES) or "training_rate" in name
-        ]
+        names = [name for name in every if name in (BLOCKED, MESSAGE, STEP, *_OF_EXCHANGES) or "training_rate" in name]
         share = {name: self._share(name, rows) for name in names}
         return {name: np.flatnonzero(share[name] > _MOVES).tolist() for name in names}
 
@@ -251,7 +212,7 @@ class Design:
     @cached_property
     def _differs(self) -> Bools:
         """Devices whose own kernels are FlashAttention-2's have no factor for it."""
-        own = [(free.name != _FLASH2 or _value(DEVICE.stated(free.of), _FLASH2) != 1.0) for free in self.free]
+        own = [(free.name != FLASH2 or DEVICE.unfitted(free.of).given(FLASH2, 1.0) != 1.0) for free in self.free]
         return np.array(own)
 
     def solved(self, rows: Rows, kept: Bools, start: Floats, steps: int = 20) -> Floats:
@@ -300,9 +261,10 @@ def spread_of(of: str, name: str) -> float:
     spread = SPREADS.get(name, SPREADS.get(name.removeprefix("time_factor.")))
     if spread is not None:
         return spread
-    wider = DEVICE.about(of).get("wider", OTHER_SPREAD) if owner_of(name) is DEVICE else OTHER_SPREAD
+    wider = DEVICE.unfitted(of).about.get("wider", OTHER_SPREAD) if owner_of(name) is DEVICE else OTHER_SPREAD
     return min(float(wider), OTHER_SPREAD)
 
 
-def _value(stated: Mapping[str, Parameter], name: str) -> float:
-    return stated[name].value if name in stated else 1.0
+def _siblings(device: str) -> list[str]:
+    """Of a device and those that it rests on, the ones of the generation of what they rest on."""
+    return [link.of for link in DEVICE.links(device) if link.sibling]

@@ -1,12 +1,13 @@
 """What the prediction of a training step may be off by (`uncertainty`): what its phases rest on, and with what power.
 
-Parameters of software and device are those of the fit of training steps (calibrate/fitting/steps): a stack's factor of
-a phase is its base's times its own, and so for devices. An error in one of them is one error wherever that software, or
-device, is.
+A step's seconds of a phase go with a power of each parameter. A stack's factor of a phase is its base's times its own,
+and so for devices and networks. The fit of training steps (calibrate/fitting/steps) moves these parameters; an error in
+one of them is one error wherever that software, or device, is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import hypot, log2
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from ...base.files import beside
 from ...costs import EXCHANGES, OF_LAYERS, PHASES, PRODUCT_TYPE, phase_of_op
 from ...hardware import Device, Limits
-from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_profile, load_stack
+from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
 from ...uncertainty import Errors, Fit, Term, factor_covariance, of_spreads, shipped_fit, size_error
 from .resolve import ResolvedTrain
 
@@ -96,13 +97,18 @@ def _between_nodes(resolved: ResolvedTrain) -> NDArray[np.bool_]:
     return np.array([*several, False])[program.group] & program.of_kind(*EXCHANGES)  # no group is -1
 
 
-_RATE = "gemm.training_rate"
+RATE = "gemm.training_rate"
+GROUPED = "grouped_gemm.training_rate"
+FLASH2 = "attention.flash2_factor"
+CLOCK = "gemm.clock"
+"""What a device's GEMMs of all types have in common beside its sibling's: clocks and power. No file has it alone."""
+
+BLOCKED, EXCHANGE = "layer.tp_s", "exchange.s"
+FAR = "time_factor.tp.network"
+MESSAGE, STEP = "network.message_s", "network.step_s"
+ARCHITECTURE = "architecture.factor"
 _OWN_RATE = ("fp8", "fp4")
-_GROUPED = "grouped_gemm.training_rate"
-_FLASH2 = "attention.flash2_factor"
-_MESSAGE, _STEP = "network.message_s", "network.step_s"
-_BETWEEN = ("dp", "fsdp", "pipeline")
-_CLOCK = "gemm.clock"
+"""Types whose GEMMs have a rate of their own."""
 
 _SIBLING, _PER_DOUBLING = 0.08, 0.17
 """How far kernels of a device are from those of the one whose profile serves it: a sibling of its generation, and more
@@ -112,8 +118,11 @@ and A100, 1.2 and 1.7 doublings away, 0.25 (docs/profiles.md, borrowed models).
 
 
 @dataclass(frozen=True)
-class _Link:
-    """A file of a chain, and the parameters that it states itself."""
+class Link:
+    """A file of a chain of files that rest on each other, and the parameters that it states itself.
+
+    A `sibling` is of the generation of the device that it rests on.
+    """
 
     of: str
     own: dict[str, Parameter]
@@ -121,66 +130,89 @@ class _Link:
     sibling: bool
 
 
+Chain = tuple[Link, ...]
+
+
 def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
     """What the phases of a training step rest on.
+
+    Of networks those of which the ledger tells; messages of others count with the ops that they are part of.
 
     Raises:
         UserError: the scenario's stack or profile cannot be read.
     """
-    where = resolved.where
-    stacks = resolved.memo.get("stacks", (resolved.scenario.stack, where), lambda: tuple(
-        _chain(resolved.scenario.stack, where, "stack")))  # fmt: skip
-    devices = resolved.memo.get("devices", (resolved.profile_name, where), lambda: tuple(
-        _chain(resolved.profile_name, where, "profile")))  # fmt: skip
+    numbers, network = resolved.networks.parameters, resolved.cluster.fabric.network
+    told = [name for name in (MESSAGE, STEP) if name in numbers and numbers[name].provenance == "fitted"]
     return (
-        *_of_software(resolved, stacks), *_of_device(resolved, devices), *_of_network(resolved),
-        *_of_architecture(resolved), *_of_size(resolved),
+        *(term for term in fitted_terms(resolved) if term.name not in (MESSAGE, STEP)
+          or (term.of == network and term.name in told)),
+        *_of_exposed(resolved),
+        *_of_size(resolved),
     )  # fmt: skip
 
 
-def _of_software(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
+def fitted_terms(resolved: ResolvedTrain) -> Iterator[Term]:
+    """The terms of parameters that a fit of training steps moves."""
+    where = resolved.where
+    yield from _of_software(resolved, resolved.memo.get("stacks", (resolved.scenario.stack, where), lambda: chain_of(
+        partial(load_stack, fitted=False), resolved.scenario.stack, where)))  # fmt: skip
+    yield from _of_device(resolved, resolved.memo.get("devices", (resolved.profile_name, where), lambda: chain_of(
+        partial(load_profile, fitted=False), resolved.profile_name, where)))  # fmt: skip
+    yield from _of_network(resolved)
+    if resolved.spec.architecture:
+        yield from (Term(PHASES.index(p), resolved.spec.architecture, ARCHITECTURE, 1.0) for p in OF_LAYERS)
+
+
+def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
     for phase in FACTORS:
         yield from _down(chain, f"time_factor.{phase}", phase, 1.0)
     if resolved.tp_in_far_pipeline:
-        yield from _stating(chain, "layer.tp_s", "host", 1.0)
+        yield from _stating(chain, BLOCKED, "host", 1.0)
     if resolved.tp_between_nodes:
-        yield from _down(chain, "time_factor.tp.network", "tp", 1.0)
-        yield from _stating(chain, "exchange.s", "tp", 0.5)
-    if resolved.scenario.overlap.tp and resolved.scenario.overlap.tp_exposed is None:
-        yield Term(PHASES.index("tp"), chain[0].of, TP_EXPOSED, 1.0, resolved.profile[TP_EXPOSED].spread)
-    for phase in ("dp", "fsdp"):
-        yield from _stating(chain, "exchange.s", phase, 0.5)
+        yield from _down(chain, FAR, "tp", 1.0)
+    for phase in _far(resolved):
+        yield from _stating(chain, EXCHANGE, phase, 0.5)
+
+
+def _far(resolved: ResolvedTrain) -> tuple[str, ...]:
+    """Phases of collectives between nodes."""
+    return ("tp", "dp", "fsdp") if resolved.tp_between_nodes else ("dp", "fsdp")
+
+
+def _of_device(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
+    kept = _type_of_gemms(resolved)
+    own = f"{RATE}.{kept}" if kept in _OWN_RATE else RATE
+    for phase, name in (("gemm", own), ("experts", own), ("experts", GROUPED)):
+        yield from _to_first_stated(chain, name, phase, -1.0)
+    for phase in ("gemm", "experts"):
+        yield from (Term(PHASES.index(phase), link.of, CLOCK, -1.0) for link in chain if link.sibling and link.shipped)
+    if resolved.scenario.attention == "flash-2":
+        yield from _to_first_stated(chain, FLASH2, "attention", 1.0)
 
 
 def _of_network(resolved: ResolvedTrain) -> Iterator[Term]:
-    """Messages of a network that the ledger tells of; those of others count with the ops that they are part of."""
-    networks, far = resolved.networks, ("tp", "dp", "fsdp", "pipeline") if resolved.tp_between_nodes else _BETWEEN
-    for name in (_MESSAGE, _STEP):
-        if name in networks.differing and networks.parameters[name].provenance == "fitted":
-            yield from (Term(PHASES.index(phase), resolved.cluster.fabric.network, name, 0.2) for phase in far)
+    """What a message takes, on other networks than the profile was measured on."""
+    network = resolved.cluster.fabric.network
+    for name in (MESSAGE, STEP):
+        if name in resolved.networks.differing:
+            chain = resolved.memo.get("networks", network, lambda: chain_of(_load_network, network, ""))
+            for phase in (*_far(resolved), "pipeline"):
+                yield from _to_first_stated(chain, name, phase, 0.2)
 
 
-def _of_architecture(resolved: ResolvedTrain) -> Iterator[Term]:
-    if resolved.spec.architecture:
-        for phase in OF_LAYERS:
-            yield Term(PHASES.index(phase), resolved.spec.architecture, "architecture.factor", 1.0)
+def _load_network(kind: str, _where: str) -> Profile:
+    return load_network(kind, fitted=False)
+
+
+def _of_exposed(resolved: ResolvedTrain) -> Iterator[Term]:
+    if resolved.scenario.overlap.tp and resolved.scenario.overlap.tp_exposed is None:
+        yield Term(PHASES.index("tp"), resolved.scenario.stack, TP_EXPOSED, 1.0, resolved.profile[TP_EXPOSED].spread)
 
 
 def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
     """One error of all phases, which grows with the number of GPUs."""
     if error := size_error(resolved.profile, resolved.dims.world_size):
         yield from (Term(PHASES.index(phase), "all", "scale.doubling_fraction", 1.0, error) for phase in FACTORS)
-
-
-def _of_device(resolved: ResolvedTrain, chain: tuple[_Link, ...]) -> Iterator[Term]:
-    kept = _type_of_gemms(resolved)
-    own = f"{_RATE}.{kept}" if kept in _OWN_RATE else _RATE
-    for phase, name in (("gemm", own), ("experts", own), ("experts", _GROUPED)):
-        yield from _to_first_stated(chain, name, phase, -1.0)
-    for phase in ("gemm", "experts"):
-        yield from (Term(PHASES.index(phase), link.of, _CLOCK, -1.0) for link in chain if link.sibling and link.shipped)
-    if resolved.scenario.attention == "flash-2":
-        yield from _to_first_stated(chain, _FLASH2, "attention", 1.0)
 
 
 def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
@@ -209,7 +241,7 @@ def _type_of_gemms(resolved: ResolvedTrain) -> str:
     return PRODUCT_TYPE.get(computed, computed)
 
 
-def _down(chain: tuple[_Link, ...], name: str, phase: str, power: float) -> Iterator[Term]:
+def _down(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:
     """A factor of each stack down to the root, or to a user's file that says it itself."""
     for link in chain:
         stated = link.own.get(name) if not link.shipped else None
@@ -218,14 +250,15 @@ def _down(chain: tuple[_Link, ...], name: str, phase: str, power: float) -> Iter
             return
 
 
-def _stating(chain: tuple[_Link, ...], name: str, phase: str, power: float) -> Iterator[Term]:
-    """Host work and exchanges are free only where a stack says a number."""
-    if any(name in link.own for link in chain):
-        yield from (term for term in _down(chain, name, phase, power) if any(
-            link.of == term.of and name in link.own for link in chain))  # fmt: skip
+def _stating(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:
+    """Host work and exchanges are free only where a stack, or one that it rests on, says a number."""
+    last = max((place for place, link in enumerate(chain) if name in link.own), default=-1)
+    for term, link in zip(_down(chain, name, phase, power), chain[: last + 1], strict=False):
+        if link.shipped or name in link.own:
+            yield term
 
 
-def _to_first_stated(chain: tuple[_Link, ...], name: str, phase: str, power: float) -> Iterator[Term]:
+def _to_first_stated(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:
     """A factor of each device down to the first one whose file has a number."""
     for link in chain:
         stated = link.own.get(name)
@@ -235,17 +268,21 @@ def _to_first_stated(chain: tuple[_Link, ...], name: str, phase: str, power: flo
             return
 
 
-def _chain(name: str, where: str, kind: str) -> Iterator[_Link]:
-    """A stack or profile and those that it rests on, itself first."""
-    load = load_stack if kind == "stack" else load_profile
-    here: Profile | None = load(name, where, fitted=False)
+def chain_of(load: Callable[[str, str], Profile], name: str, where: str) -> Chain:
+    """A stack, profile, network or architecture and those that it rests on, itself first.
+
+    `load` reads one by its name and the file that names it, without what was fitted.
+    """
+    chain: list[Link] = []
+    here: Profile | None = load(name, where)
     while here is not None:
         shipped = not name.endswith((".json", ".toml"))
         file = where if shipped else str(beside(name, where))
         base = here.about.get("base")
-        below = load(base, file, fitted=False) if base else None
-        yield _Link(name, _own(here, below), shipped, here.about.get("wider", 1.0) <= SIBLING_WIDER)
+        below = load(base, file) if base else None
+        chain.append(Link(name, _own(here, below), shipped, here.about.get("wider", 1.0) <= SIBLING_WIDER))
         name, where, here = str(base), file, below
+    return tuple(chain)
 
 
 def _own(here: Profile, below: Profile | None) -> dict[str, Parameter]:

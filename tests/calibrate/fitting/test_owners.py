@@ -25,6 +25,6 @@ def test_factors_of_a_stack_are_those_of_all_that_it_rests_on():
 
 
 def test_factors_of_a_device_or_network_end_where_a_file_states_a_number():
-    assert NETWORK.bases("efa-1") == ["efa-1", "efa", "infiniband"]
+    assert [link.of for link in NETWORK.links("efa-1")] == ["efa-1", "efa", "infiniband"]
     assert NETWORK.chain("efa-1", "network.message_s") == ["efa-1"]
     assert NETWORK.chain("efa-1", "network.peer_s") == ["efa-1", "efa"]
