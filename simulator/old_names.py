@@ -18,17 +18,16 @@ MOVED = {
 
 
 class _OldNames(MetaPathFinder, Loader):
-    """Finds a module with the names of the one that took its place."""
+    """Finds a module by the name that another one has now."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """A spec for what moved, None for all else."""
         return ModuleSpec(fullname, self) if fullname in MOVED else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Let the module hand on what the new one has, so that classes are the same under both names."""
-        new = import_module(MOVED[module.__name__])
+        """Let both names stand for one module, so that classes are the same."""
+        new = sys.modules[module.__name__] = import_module(MOVED[module.__name__])
         warn(f"{module.__name__} is now {new.__name__}", DeprecationWarning, stacklevel=2)
-        vars(module).update({name: value for name, value in vars(new).items() if not name.startswith("__")})
 
 
 def keep_old_names() -> None:

@@ -9,39 +9,28 @@ import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .errors import UserError
 
 
 def read_toml(path: Traversable) -> dict[str, Any]:
-    """A TOML file as plain values.
-
-    Raises:
-        UserError: the file cannot be read or is not TOML; one line.
-    """
-    table: dict[str, Any] = _parsed(path, "TOML", tomllib.loads)
+    """A TOML file as plain values; a UserError of one line if it cannot be read or is not TOML."""
+    table: dict[str, Any] = _parse(path, "TOML", tomllib.loads)
     return table
 
 
 def read_json(path: Traversable) -> Any:
-    """What a JSON file holds.
-
-    Raises:
-        UserError: the file cannot be read or is not JSON; one line.
-    """
-    return _parsed(path, "JSON", json.loads)
+    """What a JSON file holds; a UserError of one line if it cannot be read or is not JSON."""
+    return _parse(path, "JSON", json.loads)
 
 
 def read_text(path: Traversable, expected: str = "a text file") -> str:
-    """A text in UTF-8, without the byte-order mark that some editors put first.
-
-    Raises:
-        UserError: no such file, a folder, not text, or not readable; one line.
-    """
+    """A text in UTF-8, less the byte-order mark that some editors put first; a UserError of one line if it is none."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -71,13 +60,33 @@ def digest(path: Path) -> str:
 def write_atomic(path: Path | str, data: bytes) -> None:
     """Write a file under a temporary name beside its place, then move it there; devices and pipes are written to.
 
-    Raises:
-        UserError: the folder does not exist, the path is a folder, or it cannot be written.
+    A UserError if the folder does not exist, the path is a folder, or it cannot be written.
     """
     try:
-        _write(Path(path).resolve(), data)
+        place = Path(path).resolve()
+        if place.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if not place.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {place.parent}")
+        if place.exists() and not place.is_file():
+            place.write_bytes(data)
+            return
+        with replacing(place) as file:
+            file.write(data)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def replacing(place: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes its place when it is whole."""
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_by_suffix(path: Path | str, data: bytes) -> None:
@@ -85,7 +94,7 @@ def write_by_suffix(path: Path | str, data: bytes) -> None:
     write_atomic(path, gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
 
 
-def _parsed(path: Traversable, language: str, parse: Callable[[str], Any]) -> Any:
+def _parse(path: Traversable, language: str, parse: Callable[[str], Any]) -> Any:
     text = read_text(path, f"a {language} file")
     try:
         return parse(text)
@@ -96,21 +105,3 @@ def _parsed(path: Traversable, language: str, parse: Callable[[str], Any]) -> An
 def _one_line(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:100]
-
-
-def _write(place: Path, data: bytes) -> None:
-    if place.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a folder")
-    if not place.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, f"there is no folder {place.parent}")
-    write = _replace if place.is_file() or not place.exists() else Path.write_bytes
-    write(place, data)
-
-
-def _replace(place: Path, data: bytes) -> None:
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, place)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -8,7 +8,6 @@ Cooling and losses of the building (PUE), switches outside servers and storage a
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..base.units import format_energy, format_usd
 from ..hardware import Cluster, Node
@@ -31,11 +30,6 @@ class Spending:
     def per(self, count: float) -> "Spending":
         """The share of one of so many, such as tokens."""
         return Spending(None if self.cost_usd is None else self.cost_usd / count, self.energy_j / count)
-
-    def to_json(self, of: str = "") -> dict[str, Any]:
-        """Money in USD, energy in joules and kilowatt-hours; the keys end in `of`."""
-        amounts = {"cost_usd": self.cost_usd, "energy_j": self.energy_j, "energy_kwh": self.energy_kwh}
-        return {f"{name}{of}": amount for name, amount in amounts.items()}
 
 
 @dataclass(frozen=True)
@@ -105,32 +99,17 @@ def _summed(held: Sequence[tuple[Node, int]]) -> Rates:
     return Rates(
         gpus=sum(count for _, count in held),
         usd_per_hour=None if unpriced else sum((node.device.price_usd_per_hour or 0.0) * count for node, count in held),
-        power_w=sum(_gpu_power_w(node) * count for node, count in held),
+        # a GPU's board and its part of the rest of the server
+        power_w=sum(
+            (node.device.power_w + (node.host_power_w or 0.0) / len(node.gpus)) * count for node, count in held
+        ),
         unpriced=unpriced,
         boards_only=boards_only,
     )
 
 
-def _gpu_power_w(node: Node) -> float:
-    """A GPU's board and its part of the rest of the server."""
-    return node.device.power_w + (node.host_power_w or 0.0) / len(node.gpus)
-
-
-def told(held: Rates, step: Spending, each: Spending) -> list[tuple[str, str]]:
-    """A step in words: money, if its price is known, and energy; `each` is per million tokens."""
-    most, per_million = format_energy(step.energy_j), format_energy(each.energy_j)
-    energy = f"at most {most} per step, {per_million} per million tokens{held.scope}"
-    if step.cost_usd is None or each.cost_usd is None:
-        return [("energy", energy)]
-    cost = f"{format_usd(step.cost_usd)} per step, {format_usd(each.cost_usd)} per million tokens, {held.price}"
-    return [("cost", cost), ("energy", energy)]
-
-
-def told_of_pause(held: Rates, update: Spending, pause: Spending) -> list[tuple[str, str]]:
-    """A weight update in words: money, if its price is known, and energy; and what of it passes while engines stand."""
-    most, paused = format_energy(update.energy_j), format_energy(pause.energy_j)
-    energy = f"at most {most} of all GPUs, {paused} of paused engines{held.scope}"
-    if update.cost_usd is None or pause.cost_usd is None:
-        return [("energy", energy)]
-    cost = f"{format_usd(update.cost_usd)} of all GPUs, {format_usd(pause.cost_usd)} of paused engines, {held.price}"
-    return [("cost", cost), ("energy", energy)]
+def spending_rows(held: Rates, *amounts: tuple[Spending, str]) -> list[tuple[str, str]]:
+    """Money, if its price is known, and energy in words: amounts such as `(step, "per step")`."""
+    energy = ", ".join(f"{format_energy(one.energy_j)} {words}" for one, words in amounts)
+    cost = ", ".join(f"{format_usd(one.cost_usd)} {words}" for one, words in amounts if one.cost_usd is not None)
+    return [*([("cost", f"{cost}, {held.price}")] if cost else []), ("energy", f"at most {energy}{held.scope}")]

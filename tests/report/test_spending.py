@@ -11,7 +11,7 @@ from runcast.simulator import UserError
 from runcast.simulator.base.units import format_energy, format_usd
 from runcast.simulator.hardware import Cluster, Fabric, Node, cluster, device
 from runcast.simulator.predict import simulate
-from runcast.simulator.report.spending import Rates, rates, told, told_of_pause
+from runcast.simulator.report.spending import Rates, rates, spending_rows
 
 from ..lowering.steps import resolved
 
@@ -183,9 +183,9 @@ def test_words_have_a_cost_only_where_a_price_is_known():
     free = replace(held, usd_per_hour=None, unpriced=("H20",))
 
     assert (
-        told(held, held.over(3600), held.over(36)),
-        told(free, free.over(3600), free.over(36)),
-        told_of_pause(held, held.over(3600), held.over(36)),
+        spending_rows(held, (held.over(3600), "per step"), (held.over(36), "per million tokens")),
+        spending_rows(free, (free.over(3600), "per step"), (free.over(36), "per million tokens")),
+        spending_rows(held, (held.over(3600), "of all GPUs"), (held.over(36), "of paused engines")),
     ) == (
         [
             ("cost", "$80.00 per step, $0.80 per million tokens, at $10.00 per GPU-hour"),

@@ -103,8 +103,8 @@ def test_tables_on_an_axis_are_printed_as_toml_and_not_too_long():
 
     assert list(table_lines([("recompute", "step_time_s", "status"), *rows])) == [
         "recompute                                 step_time_s  status",
-        '{ mode = "full" }                               1.5 s  ok',
-        '{ mode = "selective", modules = ["lay...               infeasible',
+        '{mode = "full"}                                 1.5 s  ok',
+        '{mode = "selective", modules = ["laye...               infeasible',
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_list_on_an_axis_is_printed_as_toml(sweep_file, tmp_path):
     points = 'points = [{ "slow" = [{ node = 0, factor = 2 }] }]\n'
     results = run_sweep(load_sweep(sweep_file(points)), tmp_path / "out", InProcess()).results
 
-    assert list(best_lines(results))[1].endswith("point 0: slow = [{ node = 0, factor = 2 }]")
+    assert list(best_lines(results))[1].endswith("point 0: slow = [{node = 0, factor = 2}]")
 
 
 def test_our_own_fault_is_a_row_too(sweep_file, tmp_path, monkeypatch):

@@ -1,17 +1,15 @@
 """A search in words: what `runcast search` prints."""
 
 from collections.abc import Iterator, Mapping
-from math import log10
 from typing import Any
 
 from ...base.tables import aligned
-from ...base.units import format_bytes, format_seconds, format_usd
+from ...base.units import digits_apart, format_bytes, format_seconds, format_usd
 from ...scenario import Changes
 from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured, SearchResult
 
 _SHORT = {"parallel.tp": "tp", "parallel.pp": "pp", "parallel.cp": "cp", "parallel.ep": "ep", "parallel.etp": "etp",
           "batch.micro": "micro"}  # fmt: skip
-_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 _MOST_ROWS = 12
 _MOST_TERMS = 3
 _SMALL = 0.05  # of the whole difference: a term below this share is not told
@@ -166,12 +164,5 @@ def differences(
 
 def distinct_texts(one: float, other: float) -> tuple[str, str]:
     """Two durations in words, with as many digits more as it takes to see which is longer."""
-    words = format_seconds(one), format_seconds(other)
-    largest = max(one, other)
-    unit, scale = next(((unit, scale) for unit, scale in _UNITS if largest >= scale), _UNITS[-1])
-    for digits in range(1, 7):
-        if words[0] != words[1] or one == other:
-            break
-        places = max(digits + 2 - int(log10(largest / scale)), 0) if largest else 0
-        words = f"{one / scale:,.{places}f} {unit}", f"{other / scale:,.{places}f} {unit}"
-    return words
+    digits = digits_apart(one, [other], 0.0)
+    return format_seconds(one, digits), format_seconds(other, digits)

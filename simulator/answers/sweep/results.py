@@ -8,14 +8,13 @@ import csv
 import heapq
 import io
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from ...base.files import replacing
 from ...base.tables import aligned
 from ...base.units import format_named
 from ...scenario import toml_value
@@ -62,7 +61,7 @@ def write_results(sweep: Sweep, store: Store, most: int = 5) -> Results:
     columns, best = _survey(sweep, store, most)
     report = store.folder / "report.csv"
     with disk_faults(store.folder, OSError):
-        with _replacing(report) as file:
+        with replacing(report) as file:
             _write_csv(file, columns, _records(sweep, store))
         _write_parquet(store.folder / "rows", columns, _records(sweep, store))
     table: tuple[tuple[Any, ...], ...] = ()
@@ -121,7 +120,7 @@ def _write_parquet(folder: Path, columns: _Types, records: Iterator[Mapping[str,
     while part := list(islice(records, PART)):
         rows = [{**one, **{name: str(one[name]) for name in texts if one.get(name) is not None}} for one in part]
         place = folder / f"part-{len(written):05d}.parquet"
-        with _replacing(place) as file:
+        with replacing(place) as file:
             pq.write_table(pa.Table.from_pylist(rows, schema), file)
         written.add(place)
     for other in set(folder.glob("part-*.parquet")) - written:
@@ -134,18 +133,6 @@ def _arrow_type(types: set[type]) -> "pa.DataType":
     if types and types <= {int, float}:
         return pa.float64() if float in types else pa.int64()
     return pa.bool_() if types == {bool} else pa.string()
-
-
-@contextmanager
-def _replacing(place: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its place when it is whole. The folder is locked: nobody else uses the temporary name."""
-    temporary = place.with_name(f".{place.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        os.replace(temporary, place)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # In words: points by status, then a table of chosen columns, or the best points.

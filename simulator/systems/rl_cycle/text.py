@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...base.units import format_bytes, format_seconds
 from ...report.report import Table, Words, page_tables
-from ...report.spending import told
+from ...report.spending import spending_rows
 from ..weight_update.report import Report as Update
 from ..weight_update.text import words as update_words
 from .report import CycleReport
@@ -32,7 +32,9 @@ def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
     yield "pause", f"{format_seconds(report.pause_s)} per step in which engines cannot decode"
     yield "staleness", f"{report.mean_staleness:.2f} versions on average ({_ages(report)})"
     yield "idle", _idle(report)
-    yield from told(report.rates, report.spent, report.spent_per_million_tokens)
+    yield from spending_rows(
+        report.rates, (report.spent, "per step"), (report.spent_per_million_tokens, "per million tokens")
+    )
     if report.lost_share:
         yield "lost", f"{report.lost_share:.1%} of the tokens, by updates that abort"
     share = report.exposed[report.bound_by] / report.makespan_s

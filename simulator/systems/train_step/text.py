@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...base.units import format_bytes, format_seconds
 from ...report.report import Table, Words
-from ...report.spending import told
+from ...report.spending import spending_rows
 from .report import TrainReport
 from .run import told_of_run
 
@@ -55,7 +55,9 @@ def _rows(report: TrainReport) -> Iterator[tuple[str, str]]:
     yield "MFU", f"{report.mfu:.1%} of the dense {report.peak_type} peak, causal attention ({full})"
     yield "bubble", f"{report.bubble_fraction:.1%} of the step waits for other stages"
     yield "memory", _memory(report)
-    yield from told(report.rates, report.spent, report.spent_per_million_tokens)
+    yield from spending_rows(
+        report.rates, (report.spent, "per step"), (report.spent_per_million_tokens, "per million tokens")
+    )
     yield from told_of_run(report.run) if report.run is not None else ()
     share = report.exposed[report.bound_by] / report.step_time_s
     yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"

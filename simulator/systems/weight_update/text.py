@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...base.units import format_bytes, format_rate, format_seconds
 from ...report.report import Table, Words
-from ...report.spending import told_of_pause
+from ...report.spending import spending_rows
 from .report import PHASES, Report
 
 _COLUMNS = ("phase", "busy", "critical path", "share", "what")
@@ -29,7 +29,7 @@ def _rows(report: Report) -> Iterator[tuple[str, str]]:
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
     yield "update time", f"{format_seconds(report.update_time_s)}   (90 % interval {low} to {high})"
     yield "pause", f"{format_seconds(report.pause_s)} as rollouts see it"
-    yield from told_of_pause(report.rates, report.spent, report.paused)
+    yield from spending_rows(report.rates, (report.spent, "of all GPUs"), (report.paused, "of paused engines"))
     size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to {report.gpus:,} GPUs"
     yield "throughput", f"{format_rate(report.effective_bytes_per_s)} ({size})"
     filled = f"{report.buckets:,} of at most {format_bytes(report.bucket_bytes)}"
