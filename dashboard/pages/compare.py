@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...simulator.answers.compare import Comparison, Side, compare, side_of
-from ...simulator.answers.compare.page import timelines, waterfall
-from ...simulator.answers.compare.text import input_rows, inputs_title, metric_rows, sentences, signed, term_rows
+from ...simulator.answers.compare.text import (
+    input_rows,
+    inputs_title,
+    metric_rows,
+    sentences,
+    signed,
+    term_rows,
+    timelines,
+    waterfall,
+)
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from .. import downloads, parts, typed_form, zoom

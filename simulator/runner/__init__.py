@@ -9,7 +9,6 @@ that kills several workers gets a `Died` in place of a result.
 """
 
 from .cluster import Dask
-from .local import InProcess, Processes, cores, end_with_parent
-from .workers import Died, Runner, Task, keep_memo
+from .local import Died, InProcess, Processes, Runner, Task, cores, end_with_parent, keep_memo
 
 __all__ = ["Dask", "Died", "InProcess", "Processes", "Runner", "Task", "cores", "end_with_parent", "keep_memo"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from ..base.errors import UserError, fault
-from .workers import Died, Future, Item, Result, Results, Task, Workers, keep_memo
+from .local import Died, Item, Result, Results, Task, Workers, keep_memo
 
 if TYPE_CHECKING:
     pass
@@ -58,12 +58,9 @@ class Dask(Workers):
         """Two chunks for each thread of each worker that is there now."""
         return 2 * max(1, sum(self._client.nthreads().values()))
 
-    def submit(self, task: Task[Item, Result], chunk: Sequence[Item]) -> Future[Sequence[Result]]:
+    def submit(self, task: Task[Item, Result], chunk: Sequence[Item]) -> Any:
         """Start a chunk, under a key that no other run has left there."""
-        future: Future[Sequence[Result]] = self._client.submit(
-            keep_memo, self._run, task, chunk, key=f"chunk-{uuid4().hex}"
-        )
-        return future
+        return self._client.submit(keep_memo, self._run, task, chunk, key=f"chunk-{uuid4().hex}")
 
     def run(self, task: Task[Item, Result], chunks: Iterator[Sequence[Item]]) -> Results[Item, Result]:
         """Run all chunks; items that workers may have died of come last."""

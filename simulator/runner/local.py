@@ -1,24 +1,55 @@
-"""Runners of this machine: this process, or several."""
+"""The interface of runners, and those of this machine: this process, or several."""
 
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, Self, TypeVar
 
 from ..base.memo import Memo, collect_seldom
-from .workers import Died, Future, Item, Result, Results, Runner, Task, Workers, keep_memo
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Task = Callable[[Sequence[Item], Memo], Sequence[Result]]
 DEATHS = 3
 """An item that kills this many processes, alone in each, is given up."""
 
 
-def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+@dataclass(frozen=True)
+class Died:
+    """In place of a result: this many workers, one after the other, did not survive the item."""
+
+    workers: int
+
+    @property
+    def reason(self) -> str:
+        """What happened, for the user."""
+        return f"its worker process died {self.workers} times, perhaps for lack of memory"
+
+
+Results = Generator[list[tuple[Item, Result | Died]], None, None]
+"""Items with their results, a chunk at a time; closing it ends the work."""
+
+
+class Runner(ABC):
+    """Runs tasks; leaving it as a context manager ends what it started."""
+
+    @abstractmethod
+    def run(self, task: Task[Item, Result], chunks: Iterator[Sequence[Item]]) -> Results[Item, Result]:
+        """Run the task on all chunks."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
 
 
 class InProcess(Runner):
@@ -33,6 +64,45 @@ class InProcess(Runner):
     def run(self, task: Task[Item, Result], chunks: Iterator[Sequence[Item]]) -> Results[Item, Result]:
         """Run the chunks in order."""
         return (list(zip(chunk, task(chunk, self._memo), strict=True)) for chunk in chunks)
+
+
+class Workers(Runner):
+    """A runner whose workers may die, which raises `death` for what was under way."""
+
+    death: type[Exception]
+
+    @abstractmethod
+    def capacity(self) -> int:
+        """How many chunks may be under way."""
+
+    @abstractmethod
+    def submit(self, task: Task[Item, Result], chunk: Sequence[Item]) -> Any:
+        """Start a chunk; its Future."""
+
+    @abstractmethod
+    def run_one_by_one(self, task: Task[Item, Result], items: Sequence[Item]) -> Results[Item, Result]:
+        """Run each item while nothing else is under way, so that a death is its own."""
+
+    def run(self, task: Task[Item, Result], chunks: Iterator[Sequence[Item]]) -> Results[Item, Result]:
+        """Run all chunks, then the items of those during which a worker died."""
+        under_way, suspects = dict[Any, Sequence[Item]](), list[Item]()
+        done: SimpleQueue[Any] = SimpleQueue()
+        while True:
+            while len(under_way) < self.capacity() and (chunk := next(chunks, None)) is not None:
+                future = self.submit(task, chunk)
+                under_way[future] = chunk
+                future.add_done_callback(done.put)
+            if not under_way:
+                break
+            future = done.get()
+            chunk = under_way.pop(future)
+            try:
+                results = future.result()
+            except self.death:
+                suspects.extend(chunk)
+            else:
+                yield list(zip(chunk, results, strict=True))
+        yield from self.run_one_by_one(task, suspects)
 
 
 class Processes(Workers):
@@ -55,13 +125,13 @@ class Processes(Workers):
         """Two chunks per process: one at work, one that waits."""
         return 2 * self.workers
 
-    def submit(self, task: Task[Item, Result], chunk: Sequence[Item]) -> Future[Sequence[Result]]:
+    def submit(self, task: Task[Item, Result], chunk: Sequence[Item]) -> Any:
         """Start a chunk, with new processes if the last ones died."""
         try:
-            return self._started().submit(keep_memo, "", task, chunk)
+            return self._start().submit(keep_memo, "", task, chunk)
         except BrokenProcessPool:
             self.__exit__()
-            return self._started().submit(keep_memo, "", task, chunk)
+            return self._start().submit(keep_memo, "", task, chunk)
 
     def run_one_by_one(self, task: Task[Item, Result], items: Sequence[Item]) -> Results[Item, Result]:
         """Run each item in the only process there is."""
@@ -69,22 +139,41 @@ class Processes(Workers):
             self.__exit__()
             with Processes(1) as alone:
                 for item in items:
-                    yield [(item, alone._result(task, item))]
+                    yield [(item, alone._try(task, item))]
 
-    def _result(self, task: Task[Item, Result], item: Item) -> Result | Died:
+    def _try(self, task: Task[Item, Result], item: Item) -> Result | Died:
         for _ in range(DEATHS):
             try:
-                return self.submit(task, [item]).result()[0]
+                result: Result = self.submit(task, [item]).result()[0]
+                return result
             except BrokenProcessPool:
                 pass
         return Died(DEATHS)
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _start(self) -> ProcessPoolExecutor:
+        """The pool, started if it is not there."""
         if self._pool is None:
             spawn = multiprocessing.get_context("spawn")
             self._alive, self._held = spawn.Pipe(duplex=False)
             self._pool = ProcessPoolExecutor(self.workers, spawn, initializer=_begin, initargs=(self._alive,))
         return self._pool
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# In a worker.
+
+
+def keep_memo(run: str, task: Task[Item, Result], items: Sequence[Item]) -> Sequence[Result]:
+    """Run a task with the memo of this run, which the worker's thread keeps from chunk to chunk.
+
+    Another run must have another name where workers outlive it: files may have changed since.
+    """
+    memos: Memo = vars(threading.current_thread()).setdefault("runcast_memos", Memo(most=2))
+    return task(items, memos.get("memo", run, Memo))
 
 
 def _begin(alive: Connection) -> None:
@@ -93,11 +182,11 @@ def _begin(alive: Connection) -> None:
 
 
 def end_with_parent(alive: Connection) -> None:
-    """In a process that was started: leave ^C to its parent, and end when that closes its end of the pipe or dies."""
+    """Leave ^C to the parent, and end when that closes its end of the pipe or dies."""
+
+    def end_when_closed() -> None:
+        alive.poll(None)  # nothing is ever sent: the other end was closed
+        os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_when_closed, args=(alive,), daemon=True).start()
-
-
-def _end_when_closed(alive: Connection) -> None:
-    alive.poll(None)  # nothing is ever sent: the other end was closed
-    os._exit(1)
+    threading.Thread(target=end_when_closed, daemon=True).start()

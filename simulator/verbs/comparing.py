@@ -79,8 +79,7 @@ def _pair(
 def _compare_terms(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
     from ..answers.compare import compare as hold
     from ..answers.compare import open_side
-    from ..answers.compare.page import write_page
-    from ..answers.compare.text import lines
+    from ..answers.compare.text import lines, write_page
     from ..answers.outputs import json_text
     from ..base.memo import Memo
 

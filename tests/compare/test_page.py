@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.answers.compare import Operand, compare, open_side
-from runcast.simulator.answers.compare.page import sections
+from runcast.simulator.answers.compare.text import sections
 from runcast.simulator.figures import compare_steps, difference
 from runcast.simulator.figures.breakdown import OTHERS, moves_of, reach
 from runcast.simulator.timeline import spans_of_ranks
