@@ -1,5 +1,6 @@
-"""What every system that runs on machines resolves alike: the cluster, its devices, their profiles, slow nodes."""
+"""What systems resolve alike: the model, the cluster, its devices, their profiles, slow nodes; and hashes."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,23 +10,50 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..base.errors import UserError, fault
+from ..base.files import beside
 from ..base.memo import Memo
 from ..costs import Costs
 from ..hardware import Cluster, Device, cluster
+from ..models import ModelSpec, from_hf_config, load_hf_config, preset
 from ..models.awkward import Awkward
 from ..profile import Names, Profile, choose_profiles, devices_of
 from ..program import Program
 from ..timeline import Timeline
 from ..timeline.insight import CriticalPath
+from .tables import Model
 
 
 @dataclass(frozen=True)
-class OnMachines:
-    """A scenario with the machines that its names stand for; the parts are made when first asked for."""
+class ResolvedScenario:
+    """A scenario with what its names stand for; the parts are made when first asked for."""
 
     scenario: Any
     where: str = "scenario"
     memo: Memo = field(default_factory=Memo, compare=False)
+
+    @property
+    def derived(self) -> dict[str, object]:
+        """Keys that the scenario need not say, as its other keys decide them."""
+        return {}
+
+    @property
+    def machines(self) -> tuple[str, int, str]:
+        """What the cluster depends on."""
+        return repr(self.scenario.cluster), self.scenario.nodes, self.where
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The machines."""
+        given = self.scenario
+        return self.memo.get("cluster", self.machines, lambda: cluster(given.cluster, given.nodes, self.where))
+
+    def _fault(self, key: str, value: object, allowed: str) -> UserError:
+        return UserError(fault(self.where, key, value, allowed))
+
+
+@dataclass(frozen=True)
+class OnMachines(ResolvedScenario):
+    """A scenario of what runs on GPUs, with their devices, profiles and speeds."""
 
     _of_profile: ClassVar[tuple[str, ...]]
     """The parts that rest on the profile, beside it."""
@@ -79,22 +107,6 @@ class OnMachines:
         vars(other).update(kept | {"program": self.program, "profile": profile})
         return other
 
-    @property
-    def derived(self) -> dict[str, object]:
-        """Keys that the scenario need not say, as its other keys decide them."""
-        return {}
-
-    @property
-    def machines(self) -> tuple[str, int, str]:
-        """What the cluster depends on."""
-        return repr(self.scenario.cluster), self.scenario.nodes, self.where
-
-    @cached_property
-    def cluster(self) -> Cluster:
-        """The machines."""
-        given = self.scenario
-        return self.memo.get("cluster", self.machines, lambda: cluster(given.cluster, given.nodes, self.where))
-
     @cached_property
     def devices(self) -> tuple[Device, ...]:
         """The kinds of GPU in the cluster, the slowest first."""
@@ -117,7 +129,7 @@ class OnMachines:
         for i, one in enumerate(self.scenario.slow):
             if one.node >= self.cluster.n_nodes:
                 allowed = f"there are {self.cluster.n_nodes} nodes, numbered from 0"
-                raise UserError(fault(self.where, f"slow.{i}.node", one.node, allowed))
+                raise self._fault(f"slow.{i}.node", one.node, allowed)
             factors[list(self.cluster.gpus_of(one.node))] *= one.factor
         return factors
 
@@ -130,6 +142,22 @@ def lost_to_shapes_s(resolved: OnMachines, path: CriticalPath) -> float:
     return float((path.seconds * (1 - np.divide(neat, now, out=np.ones_like(now), where=now > 0))).sum())
 
 
-def canonical(content: Any) -> str:
-    """Plain values as the text of which hashes are taken: one text for equal values."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+def content_hash(content: Any) -> str:
+    """The hash of plain values, in hex: one for equal values."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def shape_of(model: Model, where: str) -> ModelSpec:
+    """The model of a scenario file; a path in it is relative to that file.
+
+    Raises:
+        UserError: no such preset or file, a key that is missing or out of range, or totals without a shape.
+    """
+    if model.preset is not None:
+        return preset(model.preset, f"{where}: model", model.overrides or None)
+    if isinstance(model.config, str):
+        return load_hf_config(beside(model.config, where))
+    if model.config is not None:
+        return from_hf_config(model.config, f"{where}: model.config", strict=set(model.config) - {"model_type"})
+    raise UserError(f"{where}: model.bytes: a model known by totals alone has no shape; give preset or config")

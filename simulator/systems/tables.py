@@ -45,6 +45,18 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class OnCluster(Table):
+    """What a scenario of every kind says first; the content hash names its results."""
+
+    name: str = Field("unnamed", description="a title for people; not part of the hash")
+    notes: tuple[str, ...] = Field((), description="lines that the report repeats; not part of the hash")
+    kind: str = Field(description="what is simulated")
+    cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
+    nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
+    profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
+    stack: str = Field(description="software stack")
+
+
 class Model(Table):
     """The weights: a preset, a Hugging Face config, or totals alone."""
 

@@ -1,5 +1,6 @@
 """Step times against formulas, exactly, and what holds for any lengths."""
 
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from runcast.simulator.systems.rl_cycle.processes import (
     Pace,
     Rollouts,
     Switch,
-    rollout_s,
     run_cycle,
 )
 from runcast.simulator.timeline.insight import critical_path
+
+from .batch import rollout_s
 
 INTERRUPTS = ("drain", "abort", "keep")
 ROLLOUT_S = 8.0
@@ -55,7 +57,7 @@ def test_synchronous_and_colocated_all_adds_up():
     switch = Switch(release_s=0.5, onload_s=1.0, offload_s=1.5, kv_alloc_s=2.0)
     run = run_cycle(plan(switch=switch, trainer_gpus=0))
 
-    assert periods(run) == [ROLLOUT_S + 4 + 2 + switch.total_s] * 6
+    assert periods(run) == [ROLLOUT_S + 4 + 2 + sum(astuple(switch))] * 6
 
 
 def test_the_order_of_the_switch():

@@ -5,7 +5,9 @@ from heapq import heapify, heapreplace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.rl_cycle.processes import Pace, Pool, rollout_s
+from runcast.simulator.systems.rl_cycle.processes import Pace, Pool
+
+from .batch import rollout_s
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 SLOTS = st.integers(1, 6)

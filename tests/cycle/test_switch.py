@@ -4,8 +4,7 @@ import pytest
 from runcast.simulator.costs import cost
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
-from runcast.simulator.systems.rl_cycle.processes import move_s
-from runcast.simulator.systems.rl_cycle.processes.switch import state_move
+from runcast.simulator.systems.rl_cycle.resolve import move_s, state_move
 
 GB = 10**9
 

@@ -2,7 +2,6 @@
 by which a folder knows it again.
 """
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from ...base.memo import Memo
 from ...base.units import format_bytes
 from ...predict import simulate
 from ...scenario import Changes, change, check_question, resolve
-from ...systems.machines import canonical
+from ...systems.machines import content_hash
 from ...systems.tables import FOR_PEOPLE
 from .columns import flat_columns
 from .constraints import Constraint, values_in_row, values_in_scenario
@@ -166,7 +165,7 @@ class Sweep:
 
 
 def _digest(content: Any) -> str:
-    return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
+    return content_hash(content)[:16]
 
 
 def _refusal(error: UserError, where: str) -> str:

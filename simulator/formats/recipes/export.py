@@ -7,7 +7,7 @@ from ...base.errors import UserError, fault
 from ...hardware import cluster
 from ...models import ModelSpec
 from ...program.parallel import ORDER
-from ...systems.shape import shape_of
+from ...systems.machines import shape_of
 from ...systems.train_step.scenario import TrainScenario
 from .megatron import CP_TYPES, MODULES, OF_EXPERTS, ORDER_PP_INSIDE, SHARDING
 from .shapes import PADDING, Flag, flags_of

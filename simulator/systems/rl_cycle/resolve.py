@@ -1,42 +1,33 @@
 """From a checked scenario of kind rl_cycle to the plan of the cycle: GPUs, their switch, lengths, the hash."""
 
-import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from typing import NamedTuple
 
-from ...base.errors import UserError, fault
-from ...base.memo import Memo
+from ...base.errors import UserError
 from ...base.units import format_bytes
-from ...hardware import Cluster, cluster, resolved
+from ...costs import cost
+from ...engine import simulate
+from ...hardware import Cluster, resolved
 from ...models import ModelSpec
 from ...profile import Profile
-from ..machines import canonical
+from ...program import Program, ProgramBuilder
+from ..machines import ResolvedScenario, content_hash
 from ..tables import Model
+from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
 from ..weight_update.scenario import Scenario
 from ..weight_update.system import resolve
 from ..weight_update.transfers import TransferUpdate
-from .processes import CyclePlan, Lengths, Pace, Rollouts, Switch, move_s
+from .processes import CyclePlan, Lengths, Pace, Rollouts, Switch
 from .scenario import CycleScenario
 
 
-class Updated(NamedTuple):
-    """What the cycle must know of its update: how long it takes and pauses rollouts, and how many GPUs it reaches."""
-
-    update_s: float
-    pause_s: float
-    gpus: int
-
-
 @dataclass(frozen=True)
-class ResolvedCycle:
+class ResolvedCycle(ResolvedScenario):
     """A cycle with everything that its names stand for; the parts are made when first asked for."""
 
     scenario: CycleScenario
-    where: str = "scenario"
-    memo: Memo = field(default_factory=Memo, compare=False)
 
     @cached_property
     def update(self) -> Resolved | None:
@@ -50,16 +41,6 @@ class ResolvedCycle:
         """The shape of the model that is updated, where that is known."""
         return None if self.update is None else self.update.spec
 
-    @property
-    def derived(self) -> dict[str, object]:
-        """Keys that the scenario need not say: none."""
-        return {}
-
-    @cached_property
-    def cluster(self) -> Cluster:
-        """The machines."""
-        return cluster(self.scenario.cluster, self.scenario.nodes, self.where)
-
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters, of which the switch reads those of copies."""
@@ -71,13 +52,6 @@ class ResolvedCycle:
             profile=given.profile, stack=given.stack,
         )  # fmt: skip
         return resolve(alone, self.where, self.memo).profile
-
-    @property
-    def given_update(self) -> Updated:
-        """The update as the scenario gives it."""
-        update_s, pause_s = self.scenario.cycle.update_time, self.scenario.cycle.pause
-        assert update_s is not None
-        return Updated(update_s, update_s if pause_s is None else pause_s, self.cluster.n_gpus)
 
     def switch(self) -> Switch | None:
         """How long colocated GPUs take to change over."""
@@ -155,19 +129,28 @@ class ResolvedCycle:
             raise self._fault("cycle.trainer_gpus", cycle.trainer_gpus, f"{train} GPUs train, as the update has it")
         return cycle.trainer_gpus or train
 
-    def plan(self, update: Updated) -> CyclePlan:
-        """The cycle around an update."""
+    def plan(self, update: UpdateReport | None) -> CyclePlan:
+        """The cycle around an update: the one of this report where it is simulated, else as the scenario gives it.
+
+        What comes before the update proper, such as a drain, the cycle has itself.
+        """
         cycle = self.scenario.cycle
+        if update is not None:
+            update_s, pause_s, gpus = update.update_time_s, min(update.pause_s, update.update_time_s), update.gpus
+        else:
+            assert cycle.update_time is not None
+            update_s, gpus = cycle.update_time, self.cluster.n_gpus
+            pause_s = update_s if cycle.pause is None else cycle.pause
         return CyclePlan(
             steps=cycle.uncounted + cycle.steps,
             warmup=cycle.uncounted,
             staleness=cycle.bound,
             train_s=cycle.train_time,
-            update_s=update.update_s,
-            pause_s=update.pause_s,
-            rollouts=self.rollouts(update.gpus),
-            rollout_gpus=update.gpus,
-            trainer_gpus=self.trainer_gpus(update.gpus),
+            update_s=update_s,
+            pause_s=pause_s,
+            rollouts=self.rollouts(gpus),
+            rollout_gpus=gpus,
+            trainer_gpus=self.trainer_gpus(gpus),
             switch=self.switch(),
         )
 
@@ -197,7 +180,30 @@ class ResolvedCycle:
             "profile": self.profile.to_json() if reads_profile else None,
             "version": version("runcast"),
         }
-        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
+        return content_hash(content)[:16]
 
-    def _fault(self, key: str, value: object, allowed: str) -> UserError:
-        return UserError(fault(self.where, key, value, allowed))
+
+# When its GPUs change over, a colocated cycle moves every GPU's trainer state to host memory, or back from there. All
+# GPUs of a node copy at once, so that what they share (an uplink, a socket's memory) is shared fairly, by the engine.
+
+
+def move_s(kind: str, gpus: int, state_bytes: int, cluster: Cluster, profile: Profile) -> float:
+    """Seconds until the first `gpus` GPUs have moved `state_bytes` each: "offload" to the host or "onload" from it.
+
+    Raises:
+        UserError: a GPU has no host memory.
+    """
+    if state_bytes == 0:
+        return 0.0
+    program = state_move(kind, gpus, state_bytes)
+    return simulate(program, cost(program, cluster, profile, "ring")).makespan_s
+
+
+def state_move(kind: str, gpus: int, state_bytes: int) -> Program:
+    """One op per GPU: all at once."""
+    builder = ProgramBuilder()
+    for gpu in range(gpus):
+        copy = "d2h" if kind == "offload" else "h2d"
+        lane = builder.lane(builder.place(f"rank {gpu}", [gpu]), copy)
+        builder.op(copy, [lane], name=f"{kind} of rank {gpu}", size_bytes=state_bytes, root=gpu)
+    return builder.build()

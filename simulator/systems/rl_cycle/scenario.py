@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from ..tables import Model, Seconds, Size, SlowNodes, Table
+from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table
 from ..weight_update.methods import FROM_TRAINERS
 from ..weight_update.scenario import Scenario, Trainer, Update
 from .processes import LARGEST_TAIL
@@ -123,15 +123,10 @@ class Rollout(Table):
     )
 
 
-class CycleScenario(Table):
-    """One question about an RL cycle. The content hash names its results."""
+class CycleScenario(OnCluster):
+    """One RL cycle."""
 
-    name: str = Field("unnamed", description="a title for people; not part of the hash")
-    notes: tuple[str, ...] = Field((), description="lines that the report repeats; not part of the hash")
     kind: Literal["rl_cycle"] = Field(description="what is simulated")
-    cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
-    nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
-    profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
     stack: str = Field("checkpoint-engine", description="software stack")
     model: Model | None = Field(None, description="the weights")
     update: Update = Field(default=Update(), description="how they travel")
@@ -161,16 +156,5 @@ class CycleScenario(Table):
 
     def weight_update(self) -> Scenario:
         """The update alone: the same scenario with kind weight_update."""
-        assert self.model is not None
-        return Scenario(
-            name=self.name,
-            kind="weight_update",
-            cluster=self.cluster,
-            nodes=self.nodes,
-            profile=self.profile,
-            stack=self.stack,
-            model=self.model,
-            update=self._update,
-            slow=self.slow,
-            fold=self.fold,
-        )
+        same = {key: getattr(self, key) for key in Scenario.model_fields if key not in ("notes", "kind", "seed")}
+        return Scenario(kind="weight_update", **same | {"update": self._update})

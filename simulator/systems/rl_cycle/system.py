@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 from ...timeline import Timeline
 from ..system import System
-from ..weight_update.report import Report
 from ..weight_update.system import Prediction
 from ..weight_update.system import predict as predict_update
 from . import keys
 from .processes import CycleRun, run_cycle
 from .report import TOTAL_NEEDS, CycleReport, make_cycle_report, total
-from .resolve import ResolvedCycle, Updated
+from .resolve import ResolvedCycle
 from .scenario import CycleScenario
 from .text import words
 
@@ -53,13 +52,8 @@ def predict(resolved: ResolvedCycle) -> CyclePrediction:
     """Run a cycle around its update and report on it."""
     update = predict_update(resolved.update) if resolved.update is not None else None
     report = update.report if update is not None else None
-    run = run_cycle(resolved.plan(resolved.given_update if report is None else _updated(report)))
+    run = run_cycle(resolved.plan(report))
     return CyclePrediction(resolved, run, make_cycle_report(resolved, run, report), update)
-
-
-def _updated(report: Report) -> Updated:
-    """An update as the cycle sees it; what comes before the update proper, such as a drain, the cycle has itself."""
-    return Updated(report.update_time_s, min(report.pause_s, report.update_time_s), report.gpus)
 
 
 SYSTEM = System(

@@ -1,6 +1,5 @@
 """From a checked scenario of kind train_step to its plan, Program, costs and hash; what does not fit is found here."""
 
-import hashlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,8 +21,7 @@ from ...profile import FACTORS, TP_EXPOSED, Profile, load_numbers, profile_notes
 from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build
-from ..machines import OnMachines, canonical
-from ..shape import shape_of
+from ..machines import OnMachines, content_hash, shape_of
 from ..tables import FOR_PEOPLE
 from .checks import ignored, ignored_on, unfit, unfit_batch, unfit_run
 from .lower import Again, Coarse, Fragments, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
@@ -379,7 +377,7 @@ class ResolvedTrain(OnMachines):
             "model": repr(self.spec),
             "given": self.memo.get("digest", (*self.machines, *self._numbers), self._digest),
         }
-        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
+        return content_hash(content)[:16]
 
     def _digest(self) -> str:
         """Of machines, numbers and the engine's version."""
@@ -388,4 +386,4 @@ class ResolvedTrain(OnMachines):
             "profile": self.profile.to_json(),
             "version": version("runcast"),
         }
-        return hashlib.sha256(canonical(content).encode()).hexdigest()
+        return content_hash(content)

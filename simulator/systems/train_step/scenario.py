@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from ..tables import Model, Seconds, Size, SlowNodes, Table
+from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table
 
 
 def _whole(of: str, such_as: int, word: str = "") -> BeforeValidator:
@@ -218,15 +218,10 @@ class Run(Table):
         return self
 
 
-class TrainScenario(Table):
-    """One training step. The content hash names its results."""
+class TrainScenario(OnCluster):
+    """One training step."""
 
-    name: str = Field("unnamed", description="a title for people; not part of the hash")
-    notes: tuple[str, ...] = Field((), description="lines that the report repeats; not part of the hash")
     kind: Literal["train_step"] = Field(description="what is simulated")
-    cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
-    nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
-    profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
     stack: str = Field("generic", description="software stack")
     model: Model = Field(description="what is trained")
     parallel: Parallel = Field(default=Parallel(), description="how it lies on the GPUs")

@@ -12,15 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...base.errors import UserError, fault
+from ...base.errors import UserError
 from ...collectives import networks_of
 from ...costs import Costs, Store, cost
 from ...hardware import resolved
 from ...models import ModelSpec, Weights, weights
 from ...profile import Profile, check_complete, load_numbers, profile_notes
 from ...timeline import Timeline
-from ..machines import OnMachines, canonical
-from ..shape import shape_of
+from ..machines import OnMachines, content_hash, shape_of
 from ..tables import FOR_PEOPLE
 from .lower import TransferPlan, UpdatePlan, alike, unfolded
 from .methods import METHODS, Method
@@ -126,7 +125,7 @@ class Resolved(OnMachines):
         held = self.resident_bytes if share is None else int(self.memory_bytes * share)
         if held < self.resident_bytes:
             allowed = f"the weights alone need {self.resident_bytes / self.memory_bytes:.2f}"
-            raise self._fault("inference.memory_utilization", share, allowed)
+            raise self._fault("update.inference.memory_utilization", share, allowed)
         return held
 
     @cached_property
@@ -134,7 +133,7 @@ class Resolved(OnMachines):
         """Free device memory before the update: as given, or by the engine's utilisation, or all but the weights."""
         update, memory = self.update, self.memory_bytes
         if update.free_memory is not None and update.free_memory > memory:
-            raise self._fault("free_memory", update.free_memory, f"a device has {memory} bytes")
+            raise self._fault("update.free_memory", update.free_memory, f"a device has {memory} bytes")
         if update.free_memory is not None:
             return update.free_memory
         if update.inference.memory_utilization is not None:
@@ -202,7 +201,4 @@ class Resolved(OnMachines):
             "profile": self.profile.to_json(),
             "version": version("runcast"),
         }
-        return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
-
-    def _fault(self, key: str, value: object, allowed: str) -> UserError:
-        return UserError(fault(self.where, f"update.{key}", value, allowed))
+        return content_hash(content)[:16]

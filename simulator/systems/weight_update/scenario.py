@@ -1,10 +1,10 @@
 """What a scenario file may say: one pydantic model per table, a description per field. No defaults live elsewhere."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from ..tables import Model, Rate, Seconds, Size, SlowNodes, Table
+from ..tables import Model, OnCluster, Rate, Seconds, Size, SlowNodes, Table
 from .methods import MethodName
 
 
@@ -97,15 +97,10 @@ class Update(Table):
     drain: Seconds | None = Field(None, description="from trainers: time until running requests have stopped")
 
 
-class Scenario(Table):
-    """One question to the simulator. The content hash names its results."""
+class Scenario(OnCluster):
+    """One weight update."""
 
-    name: str = Field("unnamed", description="a title for people; not part of the hash")
-    notes: tuple[str, ...] = Field((), description="lines that the report repeats; not part of the hash")
     kind: Literal["weight_update"] = Field(description="what is simulated")
-    cluster: str | dict[str, Any] = Field(description="a cluster by name, a file, or a table of changes to one")
-    nodes: Annotated[int, Field(gt=0, le=100_000)] = Field(1, description="number of nodes")
-    profile: str | None = Field(None, description="device profile (default: the device's own, else generic)")
     stack: str = Field("checkpoint-engine", description="software stack")
     model: Model = Field(description="the weights")
     update: Update = Field(default=Update(), description="how they travel")

@@ -46,7 +46,7 @@ class ServedUpdate(Resolved):
         """How many ranks are updated: the first ones."""
         gpus, ranks = self.cluster.n_gpus, self.update.ranks
         if ranks is not None and ranks > gpus:
-            raise self._fault("ranks", ranks, f"there are {gpus} GPUs")
+            raise self._fault("update.ranks", ranks, f"there are {gpus} GPUs")
         return ranks or gpus
 
     @cached_property
@@ -81,7 +81,7 @@ class ServedUpdate(Resolved):
         try:
             return three_stage(plan, self.update.h2d_freed)
         except ValueError as error:
-            raise self._fault("pipeline", pipeline, str(error)) from None
+            raise self._fault("update.pipeline", pipeline, str(error)) from None
 
     @property
     def _way(self) -> str:
@@ -102,9 +102,9 @@ class ServedUpdate(Resolved):
     def _check_parallel(self) -> None:
         tp, gpus = self.update.inference.tp, self.listed
         if gpus % tp:
-            raise self._fault("inference.tp", tp, f"must divide the {gpus} GPUs")
+            raise self._fault("update.inference.tp", tp, f"must divide the {gpus} GPUs")
         if self.spec is not None and self.spec.num_attention_heads % tp:
-            raise self._fault("inference.tp", tp, f"must divide the {self.spec.num_attention_heads} heads")
+            raise self._fault("update.inference.tp", tp, f"must divide the {self.spec.num_attention_heads} heads")
 
     def _check_host_memory(self, plan: UpdatePlan) -> None:
         """The weights that the ranks of a node own lie pinned in its memory; 0 bytes of it means not stated."""
@@ -130,4 +130,4 @@ class ServedUpdate(Resolved):
             if most == format_bytes(asked):  # too close to tell them apart
                 most = f"{fitting.bytes} bytes"
             allowed = f"at most {most} fit: {buffers} such buffers in {share} of {free} free"
-        return self._fault("bucket", format_bytes(asked), allowed)
+        return self._fault("update.bucket", format_bytes(asked), allowed)

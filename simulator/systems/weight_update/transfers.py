@@ -76,7 +76,7 @@ class TransferUpdate(Resolved):
         group = trainer.pp * max(trainer.tp * trainer.cp, trainer.ep)
         trainers = f"trainers in groups of {group}" if group > 1 else "trainers"
         split = f"{self.cluster.n_gpus} GPUs do not split into engines of {engine} and {trainers}"
-        return self._fault(key, engine, f"{split}: more nodes, or smaller ones")
+        return self._fault(f"update.{key}", engine, f"{split}: more nodes, or smaller ones")
 
     @property
     def _notes(self) -> list[str]:
@@ -110,7 +110,7 @@ class TransferUpdate(Resolved):
         update, method = self.update, self.method
         if update.quantize != "none" and self.spec is None:
             allowed = "none: which tensors become FP8 needs model.preset or model.config"
-            raise self._fault("quantize", update.quantize, allowed)
+            raise self._fault("update.quantize", update.quantize, allowed)
         if self.free_bytes <= 0:
             text = "engines need more memory than a device has: raise inference.tp or lower what the engine holds"
             raise UserError(f"{self.where}: update.inference: {text}")
@@ -135,7 +135,7 @@ class TransferUpdate(Resolved):
         if buffers * plan.bucket_bytes > self.free_bytes:
             free = format_bytes(max(self.free_bytes, 0))
             allowed = f"{buffers} in flight do not fit beside what engines hold, which leaves {free}"
-            raise self._fault("bucket", format_bytes(plan.bucket_bytes), allowed)
+            raise self._fault("update.bucket", format_bytes(plan.bucket_bytes), allowed)
         return plan
 
     @cached_property
@@ -246,13 +246,13 @@ class TransferUpdate(Resolved):
             (ranks % trainer.ep, "trainer.ep", trainer.ep, f"must divide the {ranks} GPUs of a pipeline stage"),
         ):  # fmt: skip
             if wrong:
-                raise self._fault(key, value, allowed)
+                raise self._fault(f"update.{key}", value, allowed)
         layout = self._layout
         for key, size, beside in (("shard", layout.shard, "tp"), ("expert_shard", layout.expert_shard, "ep")):
             split = getattr(layout, beside)
             if ranks // split % size:
                 allowed = f"must divide {ranks // split}: the {ranks} GPUs of a pipeline stage / {beside} {split}"
-                raise self._fault(f"trainer.{key}", size, allowed)
+                raise self._fault(f"update.trainer.{key}", size, allowed)
 
 
 def _unit(name: str, layer: int, per_trainer: int) -> tuple[int, int, bool] | None:

@@ -173,15 +173,3 @@ class Pool:
     def _offer(self, engine: int) -> None:
         if (running := len(self.engines[engine].running)) < self.slots:
             heappush(self._spare, (running, engine))
-
-
-def rollout_s(tokens: Sequence[int], engines: int, slots: int, pace: Pace) -> float:
-    """How long the pool takes for one batch alone."""
-    pool, now_s = Pool(engines, slots, pace), 0.0
-    pool.add(0, tokens)
-    pool.deal(now_s)
-    while pool.running:
-        now_s = pool.next_end_s()
-        pool.finish(now_s)
-        pool.deal(now_s)
-    return now_s
