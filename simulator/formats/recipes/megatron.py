@@ -169,15 +169,13 @@ def _precision(args: Arguments, zero: int) -> dict[str, Any]:
     if args.has("fp4_format"):
         args.choice("fp4_format", "e2m1", ("e2m1", "nvfp4"))
         compute = "nvfp4"
-    found: dict[str, Any] = {"compute": compute}
+    found: dict[str, Any] = {"compute": compute, "moments": _moments(args, zero)}
     # Megatron-LM keeps gradients of BF16 models in FP32 unless told otherwise, those of FP16 models in FP16.
     if args.switch("grad_reduce_in_bf16"):
         found["gradients"] = "bf16"
     elif fp16 and not args.switch("grad_reduce_in_fp32"):
         found["gradients"] = "bf16"
         args.assumed.append("precision.gradients = bf16: fp16 gradients, which take as many bytes")
-    if (moments := _moments(args, zero)) != "fp32":
-        found["moments"] = moments
     if args.switch("fp8_param_gather"):
         if compute in FP8.values() and zero < 3:
             found["weights"] = "fp8"
@@ -233,14 +231,11 @@ def _recomputed_layers(args: Arguments) -> dict[str, Any]:
 
 
 def _offload(args: Arguments, shape: Shape) -> dict[str, Any]:
-    found: dict[str, Any] = {"optimizer": True} if args.switch("optimizer_cpu_offload") else {}
     layers = shape.spec.num_hidden_layers
     count = args.whole("cpu_offloading_num_layers", 0, minimum=0)
     if count > layers:
         args.fault("cpu_offloading_num_layers", f"at most the {layers} layers")
-    elif count:
-        found["activations"] = count / layers
-    return found
+    return {"optimizer": args.switch("optimizer_cpu_offload"), "activations": min(count / layers, 1.0)}
 
 
 def _overlap(args: Arguments, sizes: dict[str, int], zero: int, schedule: dict[str, Any]) -> dict[str, Any]:
@@ -249,36 +244,26 @@ def _overlap(args: Arguments, sizes: dict[str, int], zero: int, schedule: dict[s
         args.fault("overlap_param_gather", "needs --use-distributed-optimizer", True)
     elif params and not gradients:
         args.fault("overlap_param_gather", "needs --overlap-grad-reduce", True)
-    found: dict[str, Any] = {"dp": gradients}
+    exchanges = args.switch("tp_comm_overlap")
+    if exchanges and not args.switch("sequence_parallel"):
+        args.fault("tp_comm_overlap", "needs --sequence-parallel", True)
+    found = {"dp": gradients, "tp": exchanges and sizes["tp"] > 1, "wgrad": args.switch("delay_wgrad_compute")}
     if zero in (1, 2):
         found["params"] = params
-    if args.switch("tp_comm_overlap"):
-        if not args.switch("sequence_parallel"):
-            args.fault("tp_comm_overlap", "needs --sequence-parallel", True)
-        found["tp"] = sizes["tp"] > 1
     if sizes["pp"] > 1:  # Megatron-LM overlaps sends of interleaved pipelines only
         found["pp"] = "vpp" in schedule and args.switch("overlap_p2p_comm", True)
-    if args.switch("delay_wgrad_compute"):
-        found["wgrad"] = True
     return found
 
 
 def _experts(args: Arguments, sizes: dict[str, int], machine: Machine) -> dict[str, Any]:
     args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
-    found: dict[str, Any] = {}
-    capacity = args.number("moe_expert_capacity_factor")
-    if capacity is not None and capacity > 0:
-        found["capacity"] = capacity
+    capacity = max(args.number("moe_expert_capacity_factor") or 0, 0) or None
     if _dispatcher(args, sizes["ep"]) != "deepep" or sizes["ep"] == 1:
-        return found
-    found["dispatcher"] = "deepep"
+        return {"capacity": capacity}
     groups, chosen = args.optional("moe_router_num_groups"), args.optional("moe_router_group_topk")
     nodes = -(-sizes["ep"] * sizes["etp"] // machine.gpus_per_node)
-    if groups and chosen and nodes > 1:
-        limit = chosen if groups >= nodes else chosen * -(-nodes // groups)
-        if limit < nodes:
-            found["nodes_per_token"] = limit
-    return found
+    limit = chosen * -(-nodes // min(groups, nodes)) if groups and chosen else nodes
+    return {"capacity": capacity, "dispatcher": "deepep", "nodes_per_token": limit if limit < nodes else None}
 
 
 def _dispatcher(args: Arguments, ep: int) -> str:
