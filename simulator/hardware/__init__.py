@@ -10,10 +10,10 @@ from .fabric import Fabric
 from .files import networks
 from .graph import Link, Wire, attached, duplex, half_duplex, oneway
 from .limits import Limits, limits
-from .node import Node, NodeShape, build
+from .node import Node
 
 __all__ = [
-    "DTYPES", "Cluster", "Device", "Fabric", "Limits", "Link", "Node", "NodeShape", "Wire", "attached", "build",
+    "DTYPES", "Cluster", "Device", "Fabric", "Limits", "Link", "Node", "Wire", "attached",
     "cluster", "cluster_names", "described", "described_device", "device", "device_names", "duplex", "half_duplex",
     "limits", "networks", "oneway", "resolved",
 ]  # fmt: skip

@@ -9,17 +9,14 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator
-
 from ..base.errors import UserError, fault
 from ..base.files import beside, read_toml
-from ..base.schema import MOST, Section, count, number, one_of, quantity, validate
-from ..base.units import parse
+from ..base.schema import MOST, count, number, validate
 from . import files
 from .cluster import Cluster
-from .device import Rate, device
+from .device import device
 from .fabric import Fabric, FabricKind
-from .node import NicAttach, Node, NodeShape, NvLinkKind, build
+from .node import Node, NodeShape, build
 
 Spec = str | Mapping[str, Any]
 
@@ -27,50 +24,10 @@ MAX_GPUS = 131_072
 """Larger clusters are refused: plans and Programs of that size have not been tried."""
 
 
-def _wires(value: Any) -> tuple[tuple[int, int, int], ...]:
-    """Pairs of GPUs and the number of links that join them."""
-    if not isinstance(value, list | tuple) or not all(map(_is_wire, value)):
-        raise ValueError("expected a list of [gpu, gpu, links] between two GPUs, with at least one link")
-    if len({frozenset(wire[:2]) for wire in value}) < len(value):
-        raise ValueError("expected a list of [gpu, gpu, links] with no pair of GPUs twice")
-    return tuple((a, b, links) for a, b, links in value)
-
-
-def _is_wire(value: Any) -> bool:
-    if not isinstance(value, list | tuple) or not all(type(x) is int and 0 <= x <= MOST for x in value):
-        return False
-    return len(value) == 3 and value[0] != value[1] and value[2] > 0
-
-
-_Generation = Annotated[int, one_of(lambda: [int(generation) for generation in files.wires()["pcie"]])]
-_RateOrNone = Annotated[float, quantity("bytes_per_s", zero=True)]
-
-
-class ClusterKeys(Section):
+class _ClusterKeys(NodeShape):
     """The keys of a Cluster file and of the node file under it."""
 
     about: str = ""
-    node: str
-    device: Any
-    gpus_per_node: Annotated[int, count(1, 1024)]
-    sockets: Annotated[int, count(1, 64)]
-    pcie_switches: Annotated[int, count(0, 256)]
-    pcie_gen: _Generation
-    upstream_pcie_gen: _Generation
-    upstream_ports: Annotated[int, count(1)]
-    nvlink: NvLinkKind
-    nvlink_bytes_per_s: _RateOrNone = 0.0
-    nvlink_wires: Annotated[tuple[tuple[int, int, int], ...], BeforeValidator(_wires)] = ()
-    nvlink_domain_nodes: Annotated[int, count(1)] = 1
-    c2c_bytes_per_s: _RateOrNone = 0.0
-    host_power: Annotated[float, quantity("watts")] | None = None
-    host_memory: Annotated[float, quantity("bytes")]
-    host_memory_bytes_per_s: Rate
-    socket_bytes_per_s: _RateOrNone = 0.0
-    nics: Annotated[int, count(0, 1024)]
-    nic: Rate
-    nic_attach: NicAttach
-    network: Annotated[str, one_of(files.networks)]
     fabric: FabricKind
     oversubscription: Annotated[float, number(1, MOST)]
     leaf_radix: Annotated[int, count(2)]
@@ -107,7 +64,7 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
         raise UserError(fault(where, "nodes", nodes, 'fabric "single" has no network; use 1 node, or another fabric'))
     if len(kinds := sorted({fabric.network for fabric in fabrics})) > 1:
         raise UserError(fault(where, "mix", kinds, "expected one kind of network: set network in each entry"))
-    if (gpus := sum(part.shape.gpus * part.nodes for part in parts)) > MAX_GPUS:
+    if (gpus := sum(part.shape.gpus_per_node * part.nodes for part in parts)) > MAX_GPUS:
         raise UserError(fault(where, "nodes", nodes, f"{gpus} GPUs; at most {MAX_GPUS} are supported yet"))
     return Cluster(_build_nodes(parts), min(fabrics, key=_reach))
 
@@ -133,11 +90,9 @@ def resolved(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, An
 
 
 def _jsonable(part: _Part) -> dict[str, Any]:
-    shape = vars(part.shape) | {
-        "device": part.shape.device.model_dump(exclude={"aliases"}),  # they change no result
-        "nvlink_wires": list(map(list, part.shape.nvlink_wires)),
-    }
-    return {"nodes": part.nodes, "shape": shape, "fabric": asdict(part.fabric)}
+    shape = part.shape.model_dump(mode="json", exclude={"device": {"aliases"}})  # they change no result
+    wires = {"nic_s": part.shape.nic_s, **files.plain(files.wires())}
+    return {"nodes": part.nodes, "shape": shape, "fabric": asdict(part.fabric), "wires": wires}
 
 
 def described(spec: Spec, where: str = "cluster") -> dict[str, Any]:
@@ -208,7 +163,7 @@ def _over_bases(table: Mapping[str, Any], where: str, prefix: str) -> dict[str, 
 
 def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Part:
     """Nodes of one kind, from a description that is checked with everything that it rests on."""
-    keys = validate(ClusterKeys, _over_bases(table, where, prefix), where, prefix)
+    keys = validate(_ClusterKeys, _over_bases(table, where, prefix), where, prefix)
     needs = (
         ("nvlink", keys.nvlink != "none" and not keys.nvlink_bytes_per_s, "nvlink_bytes_per_s above zero"),
         ("nvlink", keys.nvlink == "wires" and not keys.nvlink_wires, "nvlink_wires, a list of [gpu, gpu, links]"),
@@ -217,39 +172,7 @@ def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Par
     for key, lacks, what in needs:
         if lacks:
             raise UserError(fault(where, f"{prefix}{key}", getattr(keys, key), f"needs {what}"))
-    switch_s = files.network_value(keys.network, "network.switch_s")
-    latency = {kind: parse(x["value"], "seconds") for kind, x in files.wires()["latency"].items()}
-    shape = NodeShape(
-        name=keys.node,
-        device=device(keys.device, where, f"{prefix}device"),
-        gpus=keys.gpus_per_node,
-        sockets=keys.sockets,
-        pcie_switches=keys.pcie_switches,
-        pcie_bytes_per_s=_pcie_bytes_per_s(keys.pcie_gen),
-        upstream_bytes_per_s=_pcie_bytes_per_s(keys.upstream_pcie_gen) * keys.upstream_ports,
-        pcie_latency_s=latency["pcie"],
-        nvlink=keys.nvlink,
-        nvlink_bytes_per_s=keys.nvlink_bytes_per_s,
-        nvlink_latency_s=latency["nvlink"],
-        nvlink_wires=keys.nvlink_wires,
-        nvlink_domain_nodes=keys.nvlink_domain_nodes,
-        c2c_bytes_per_s=keys.c2c_bytes_per_s,
-        c2c_latency_s=latency["c2c"],
-        host_memory_bytes=keys.host_memory,
-        host_memory_bytes_per_s=keys.host_memory_bytes_per_s,
-        socket_bytes_per_s=keys.socket_bytes_per_s,
-        socket_latency_s=latency["socket"],
-        nics=keys.nics,
-        nic_bytes_per_s=keys.nic,
-        nic_latency_s=files.network_value(keys.network, "network.message_s") - switch_s,
-        switch_latency_s=switch_s,
-        nic_attach=keys.nic_attach,
-        host_power_w=keys.host_power,
-    )
-    fabric = Fabric(keys.fabric, keys.oversubscription, keys.leaf_radix, switch_s, keys.network)
+    own = {name: getattr(keys, name) for name in NodeShape.model_fields}
+    shape = NodeShape.model_construct(**{**own, "device": device(keys.device, where, f"{prefix}device")})
+    fabric = Fabric(keys.fabric, keys.oversubscription, keys.leaf_radix, shape.switch_s, keys.network)
     return _Part(shape, fabric, nodes)
-
-
-def _pcie_bytes_per_s(generation: int) -> float:
-    """16 lanes, one direction, after line coding."""
-    return parse(files.wires()["pcie"][str(generation)]["line"]["value"], "bytes_per_s")

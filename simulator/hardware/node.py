@@ -8,54 +8,79 @@ What lies beyond the ports is `fabric`; how many nodes there are is `cluster`.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from .device import Device
+from pydantic import BeforeValidator
+
+from ..base.schema import MOST, Section, count, one_of, quantity
+from ..base.units import parse
+from . import files
+from .device import Device, Rate
 from .graph import Graph, Wire, attached, duplex, half_duplex, oneway
 
-NvLinkKind = Literal["switch", "wires", "none"]
-NicAttach = Literal["switch", "socket"]
+
+def _links(value: Any) -> tuple[tuple[int, int, int], ...]:
+    """Pairs of GPUs and the number of links that join them."""
+    if not isinstance(value, list | tuple) or not all(map(_is_link, value)):
+        raise ValueError("expected a list of [gpu, gpu, links] between two GPUs, with at least one link")
+    if len({frozenset(link[:2]) for link in value}) < len(value):
+        raise ValueError("expected a list of [gpu, gpu, links] with no pair of GPUs twice")
+    return tuple((a, b, links) for a, b, links in value)
 
 
-@dataclass(frozen=True)
-class NodeShape:
-    """Every number that wires one server; rates are per direction.
+def _is_link(value: Any) -> bool:
+    if not isinstance(value, list | tuple) or not all(type(x) is int and 0 <= x <= MOST for x in value):
+        return False
+    return len(value) == 3 and value[0] != value[1] and value[2] > 0
+
+
+_Generation = Annotated[int, one_of(lambda: [int(generation) for generation in files.wires()["pcie"]])]
+_RateOrNone = Annotated[float, quantity("bytes_per_s", zero=True)]
+
+
+class NodeShape(Section):
+    """Every key that wires one server; rates are per direction.
 
     A GPU reaches its host over PCIe (through a switch where `pcie_switches` > 0) or, where `c2c_bytes_per_s` > 0, over
     a chip-to-chip link; then PCIe joins it to a switch only. `nvlink_wires` lists (gpu, gpu, links) for `wires`, and
     `nvlink_bytes_per_s` is then the rate of one link, otherwise of one GPU's port on the NVSwitch.
     `nvlink_domain_nodes` consecutive nodes share an NVSwitch. Without switches, NICs hang on sockets whatever
-    `nic_attach` says. GPUs, switches and NICs are spread evenly, in order. `host_power_w` is what the server draws
-    at most beside the boards of its GPUs; None: not known.
+    `nic_attach` says. GPUs, switches and NICs are spread evenly, in order. `host_power` is what the server draws
+    at most beside the boards of its GPUs; None: not known. `device` is what a file says until it is looked up.
     """
 
-    name: str
-    device: Device
-    gpus: int
-    sockets: int
-    pcie_switches: int
-    pcie_bytes_per_s: float
-    upstream_bytes_per_s: float
-    pcie_latency_s: float
-    nvlink: NvLinkKind
-    nvlink_bytes_per_s: float
-    nvlink_latency_s: float
-    nvlink_wires: tuple[tuple[int, int, int], ...]
-    nvlink_domain_nodes: int
-    c2c_bytes_per_s: float
-    c2c_latency_s: float
-    host_memory_bytes: float
-    host_memory_bytes_per_s: float
-    socket_bytes_per_s: float
-    socket_latency_s: float
-    nics: int
-    nic_bytes_per_s: float
-    nic_latency_s: float
-    switch_latency_s: float
-    nic_attach: NicAttach
-    host_power_w: float | None = None
+    node: str
+    device: Any
+    gpus_per_node: Annotated[int, count(1, 1024)]
+    sockets: Annotated[int, count(1, 64)]
+    pcie_switches: Annotated[int, count(0, 256)]
+    pcie_gen: _Generation
+    upstream_pcie_gen: _Generation
+    upstream_ports: Annotated[int, count(1)]
+    nvlink: Literal["switch", "wires", "none"]
+    nvlink_bytes_per_s: _RateOrNone = 0.0
+    nvlink_wires: Annotated[tuple[tuple[int, int, int], ...], BeforeValidator(_links)] = ()
+    nvlink_domain_nodes: Annotated[int, count(1)] = 1
+    c2c_bytes_per_s: _RateOrNone = 0.0
+    host_power: Annotated[float, quantity("watts")] | None = None
+    host_memory: Annotated[float, quantity("bytes")]
+    host_memory_bytes_per_s: Rate
+    socket_bytes_per_s: _RateOrNone = 0.0
+    nics: Annotated[int, count(0, 1024)]
+    nic: Rate
+    nic_attach: Literal["switch", "socket"]
+    network: Annotated[str, one_of(files.networks)]
+
+    @property
+    def switch_s(self) -> float:
+        """Latency of a switch of the network."""
+        return files.network_value(self.network, "network.switch_s")
+
+    @property
+    def nic_s(self) -> float:
+        """Latency from a NIC to its leaf switch."""
+        return files.network_value(self.network, "network.message_s") - self.switch_s
 
 
 class Node:
@@ -119,49 +144,61 @@ class Node:
 def build(shape: NodeShape) -> Node:
     """The node type that a shape describes."""
     wires = [*_gpus(shape), *_nvlink(shape), *_sockets(shape), *_switches(shape), *_nics(shape)]
-    return Node(shape.device, wires, shape.nvlink_domain_nodes, shape.host_memory_bytes, shape.host_power_w)
+    return Node(shape.device, wires, shape.nvlink_domain_nodes, shape.host_memory, shape.host_power)
+
+
+def _latency_s(kind: str) -> float:
+    return parse(files.wires()["latency"][kind]["value"], "seconds")
+
+
+def _pcie_bytes_per_s(generation: int) -> float:
+    """16 lanes, one direction, after line coding."""
+    return parse(files.wires()["pcie"][str(generation)]["line"]["value"], "bytes_per_s")
 
 
 def _gpus(s: NodeShape) -> Iterator[Wire]:
-    for i in range(s.gpus):
-        gpu, cpu = f"gpu{i}", f"cpu{i * s.sockets // s.gpus}"
+    pcie = _pcie_bytes_per_s(s.pcie_gen), _latency_s("pcie")
+    for i in range(s.gpus_per_node):
+        gpu, cpu = f"gpu{i}", f"cpu{i * s.sockets // s.gpus_per_node}"
         yield attached(gpu, "hbm", s.device.memory_bytes_per_s)
         if s.c2c_bytes_per_s:
-            yield from duplex(gpu, cpu, "c2c", s.c2c_bytes_per_s, s.c2c_latency_s)
+            yield from duplex(gpu, cpu, "c2c", s.c2c_bytes_per_s, _latency_s("c2c"))
         if s.pcie_switches:
-            yield from duplex(gpu, f"pcie{i * s.pcie_switches // s.gpus}", "pcie", s.pcie_bytes_per_s, s.pcie_latency_s)
+            yield from duplex(gpu, f"pcie{i * s.pcie_switches // s.gpus_per_node}", "pcie", *pcie)
         elif not s.c2c_bytes_per_s:
-            yield from duplex(gpu, cpu, "pcie", s.pcie_bytes_per_s, s.pcie_latency_s)
+            yield from duplex(gpu, cpu, "pcie", *pcie)
 
 
 def _nvlink(s: NodeShape) -> Iterator[Wire]:
+    latency_s = _latency_s("nvlink")
     if s.nvlink == "switch":
-        for i in range(s.gpus):
-            yield from duplex(f"gpu{i}", "nvswitch", "nvlink", s.nvlink_bytes_per_s, s.nvlink_latency_s)
+        for i in range(s.gpus_per_node):
+            yield from duplex(f"gpu{i}", "nvswitch", "nvlink", s.nvlink_bytes_per_s, latency_s)
     if s.nvlink == "wires":
         for a, b, links in s.nvlink_wires:
-            if max(a, b) < s.gpus:
-                yield from duplex(f"gpu{a}", f"gpu{b}", "nvlink", links * s.nvlink_bytes_per_s, s.nvlink_latency_s)
+            if max(a, b) < s.gpus_per_node:
+                yield from duplex(f"gpu{a}", f"gpu{b}", "nvlink", links * s.nvlink_bytes_per_s, latency_s)
 
 
 def _sockets(s: NodeShape) -> Iterator[Wire]:
     for i in range(s.sockets):
         yield from half_duplex(f"numa{i}", f"cpu{i}", "host_memory", s.host_memory_bytes_per_s)
         for j in range(i):
-            yield from duplex(f"cpu{j}", f"cpu{i}", "socket", s.socket_bytes_per_s, s.socket_latency_s)
+            yield from duplex(f"cpu{j}", f"cpu{i}", "socket", s.socket_bytes_per_s, _latency_s("socket"))
 
 
 def _switches(s: NodeShape) -> Iterator[Wire]:
+    upstream = _pcie_bytes_per_s(s.upstream_pcie_gen) * s.upstream_ports
     for i in range(s.pcie_switches):
-        cpu = f"cpu{i * s.sockets // s.pcie_switches}"
-        yield from duplex(f"pcie{i}", cpu, "pcie", s.upstream_bytes_per_s, s.pcie_latency_s)
+        yield from duplex(f"pcie{i}", f"cpu{i * s.sockets // s.pcie_switches}", "pcie", upstream, _latency_s("pcie"))
 
 
 def _nics(s: NodeShape) -> Iterator[Wire]:
     on_switch = s.nic_attach == "switch" and s.pcie_switches > 0
     parents, kind = (s.pcie_switches, "pcie") if on_switch else (s.sockets, "cpu")
+    pcie = _pcie_bytes_per_s(s.pcie_gen), _latency_s("pcie")
     for k in range(s.nics):
         nic, port = f"nic{k}", f"port{k}"
-        yield from duplex(nic, f"{kind}{k * parents // s.nics}", "pcie", s.pcie_bytes_per_s, s.pcie_latency_s)
-        yield oneway(nic, port, "nic", s.nic_bytes_per_s, s.nic_latency_s)
-        yield oneway(port, nic, "nic", s.nic_bytes_per_s, s.switch_latency_s)
+        yield from duplex(nic, f"{kind}{k * parents // s.nics}", "pcie", *pcie)
+        yield oneway(nic, port, "nic", s.nic, s.nic_s)
+        yield oneway(port, nic, "nic", s.nic, s.switch_s)

@@ -53,17 +53,11 @@ def read(lines: Sequence[str], file: str) -> Samples:
             rows.append({**found, "device": gpu, "source": place})
         else:
             others += [{**one, "device": gpu, "source": where} for where, one in rounds]
-    return _samples(rows, others, dropped, _environment(first), file)
-
-
-def _samples(
-    rows: list[dict[str, Any]], others: list[Record], dropped: list[str], environment: dict[str, str], file: str
-) -> Samples:
     if not rows and not others:
         raise UserError(*(dropped[:3] or [f"{file}: holds no samples of kernels, copies or calls"]))
-    if not rows:
-        return Samples(pd.DataFrame(columns=list(KEYS)), tuple(dropped), environment, tuple(others))
-    return replace(checked(pd.DataFrame(rows), file, dropped), environment=environment, others=tuple(others))
+    empty = Samples(pd.DataFrame(columns=list(KEYS)), tuple(dropped))
+    samples = checked(pd.DataFrame(rows), file, dropped) if rows else empty
+    return replace(samples, environment=_environment(first), others=tuple(others))
 
 
 def _records(lines: Sequence[str], file: str) -> tuple[list[Placed], list[str]]:
@@ -109,16 +103,14 @@ def _sound(records: Iterable[Placed], dropped: list[str]) -> list[Placed]:
     """The records with samples; those that failed or were wrong go to `dropped`."""
     sound = []
     for place, record in records:
-        if why := _fault(record):
-            dropped.append(f"{place}: {_called(record)}: {why}")
+        wrong = record.get("wrong")
+        if "error" in record:
+            dropped.append(f"{place}: {_called(record)}: {record['error']}")
+        elif wrong:
+            dropped.append(f"{place}: {_called(record)}: {wrong} elements of the result were wrong")
         elif record.get("samples"):
             sound.append((place, record))
     return sound
-
-
-def _fault(record: Record) -> str:
-    wrong = record.get("wrong")
-    return str(record["error"]) if "error" in record else f"{wrong} elements of the result were wrong" if wrong else ""
 
 
 def _called(record: Record) -> str:

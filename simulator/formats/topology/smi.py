@@ -4,8 +4,7 @@ Columns are separated by TABs or spaces, the header may carry terminal escapes, 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from ...base.errors import UserError, fault
 from .identify import named_devices, network_of
@@ -18,14 +17,9 @@ _GPU = re.compile(r"GPU\d{1,4}")
 _NIC = re.compile(r"(?=.*\d)[A-Za-z][\w.+-]{0,31}")
 _CELL = re.compile(r"X|PIX|PXB|PHB|NODE|SYS|SOC|NV[1-9]\d?")
 _LEGEND = re.compile(r"\s*(NIC\d{1,4}):\s+([A-Za-z][\w.+-]{0,31})\s*")
-_ALLOWED = "expected X, PIX, PXB, PHB, NODE, SYS or NV#"
 
-
-@dataclass(frozen=True)
-class _Row:
-    line: int
-    cells: tuple[str, ...]
-    affinity: tuple[str, ...]
+Rows = dict[str, tuple[int, list[str]]]
+"""By the device of a row, its line number and its words: a cell for each column, then CPU and NUMA affinity."""
 
 
 def holds_matrix(text: str) -> bool:
@@ -46,8 +40,25 @@ def read_smi(text: str, where: str) -> Layout:
     start, columns = header
     rows = _rows(lines, start, columns, where)
     gpus = [name for name in columns if _GPU.fullmatch(name)]
-    _check_whole(rows, gpus, f"{where}:{start + 1}")
-    return _layout(rows, columns, len(gpus), _legend(lines), named_devices(text), where)
+    if len(gpus) > MOST_GPUS:
+        raise UserError(fault(f"{where}:{start + 1}", "GPUs", len(gpus), f"expected at most {MOST_GPUS} in one node"))
+    if missing := [name for name in gpus if name not in rows]:
+        allowed = f"expected one for each of {len(gpus)} GPUs"
+        raise UserError(f"{where}:{start + 1}: the matrix has no row of {', '.join(missing)}; {allowed}")
+    legend = {found[1]: found[2] for line in lines if (found := _LEGEND.fullmatch(line))}
+    links, gpu_distance, nic_distance = _distances(rows, columns, len(gpus), where)
+    affinity = [" ".join(rows[name][1][len(columns) :][:2]) for name in gpus]
+    return Layout(
+        tool=TOOL,
+        gpus=len(gpus),
+        nics=tuple(_nic(label, legend.get(label, label)) for label in columns[len(gpus) :]),
+        gpu_distance=gpu_distance,
+        nic_distance=nic_distance,
+        links=links,
+        numa=tuple(affinity) if all(re.match(r"\d", label) for label in affinity) else (),
+        devices=named_devices(text),
+        devices_from="its name in the text around the matrix, as nvidia-smi prints it",
+    )
 
 
 def _lines(text: str) -> list[str]:
@@ -68,92 +79,52 @@ def _headers(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
             yield number, columns
 
 
-def _rows(lines: Sequence[str], start: int, columns: Sequence[str], where: str) -> dict[str, _Row]:
+def _rows(lines: Sequence[str], start: int, columns: Sequence[str], where: str) -> Rows:
     """The rows below a header, up to the first blank line or whatever is no row."""
-    rows: dict[str, _Row] = {}
+    rows: Rows = {}
     for number in range(start + 1, len(lines)):
         tokens = lines[number].split()
         at = next((i for i, token in enumerate(tokens) if token in columns), None)
-        if at is None:
-            if rows:
-                break
+        if at is None and not rows:
             continue
-        if tokens[at] in rows:
+        if at is None or tokens[at] in rows:
             break
-        rows[tokens[at]] = _row(tokens[at:], number + 1, columns, where)
+        name, *words = tokens[at:]
+        rows[name] = number + 1, words
+        _check_row(name, words, columns, f"{where}:{number + 1}")
     return rows
 
 
-def _row(tokens: Sequence[str], line: int, columns: Sequence[str], where: str) -> _Row:
-    name, cells = tokens[0], tuple(tokens[1 : len(columns) + 1])
-    for column, cell in zip(columns, cells, strict=False):
+def _check_row(name: str, words: Sequence[str], columns: Sequence[str], where: str) -> None:
+    for column, cell in zip(columns, words, strict=False):
         if not _CELL.fullmatch(cell) or (cell == "X") != (column == name):
-            raise UserError(fault(f"{where}:{line}", f"{name} to {column}", cell, _ALLOWED))
-    if len(cells) < len(columns):
+            raise UserError(fault(where, f"{name} to {column}", cell, "expected X, PIX, PXB, PHB, NODE, SYS or NV#"))
+    if len(words) < len(columns):
         allowed = f"expected {len(columns)}, as the header has; is the line cut or wrapped?"
-        raise UserError(fault(f"{where}:{line}", f"cells of {name}", len(cells), allowed))
-    return _Row(line, cells, tuple(tokens[len(columns) + 1 :]))
+        raise UserError(fault(where, f"cells of {name}", len(words), allowed))
 
 
-def _check_whole(rows: Mapping[str, _Row], gpus: Sequence[str], where: str) -> None:
-    if len(gpus) > MOST_GPUS:
-        raise UserError(fault(where, "GPUs", len(gpus), f"expected at most {MOST_GPUS} in one node"))
-    missing = [name for name in gpus if name not in rows]
-    if missing:
-        allowed = f"expected one for each of {len(gpus)} GPUs"
-        raise UserError(f"{where}: the matrix has no row of {', '.join(missing)}; {allowed}")
-
-
-def _legend(lines: Sequence[str]) -> dict[str, str]:
-    """NIC labels and the names of their devices."""
-    return {found[1]: found[2] for line in lines if (found := _LEGEND.fullmatch(line))}
-
-
-def _layout(
-    rows: Mapping[str, _Row],
-    columns: Sequence[str],
-    gpus: int,
-    legend: Mapping[str, str],
-    devices: tuple[str, ...],
-    where: str,
-) -> Layout:
+def _distances(
+    rows: Rows, columns: Sequence[str], gpus: int, where: str
+) -> tuple[dict[Pair, int], dict[Pair, Distance], dict[Pair, Distance]]:
+    """NVLinks of pairs of GPUs, other distances between GPUs, and those from GPUs to NICs."""
     links: dict[Pair, int] = {}
-    gpu_distance: dict[Pair, Distance] = {}
-    nic_distance: dict[Pair, Distance] = {}
+    between: dict[Pair, Distance] = {}
+    to_nics: dict[Pair, Distance] = {}
     for a in range(gpus):
-        row = rows[f"GPU{a}"]
-        for b, cell in enumerate(row.cells):
-            if b >= gpus:
-                nic_distance[a, b - gpus] = _distance(cell, f"{where}:{row.line}", f"GPU{a} to {columns[b]}")
-            elif a < b and cell.startswith("NV"):
+        line, words = rows[f"GPU{a}"]
+        for b, cell in enumerate(words[a + 1 : len(columns)], a + 1):
+            if b < gpus and cell.startswith("NV"):
                 links[a, b] = int(cell[2:])
-            elif a < b:
-                gpu_distance[a, b] = _distance(cell, f"{where}:{row.line}", f"GPU{a} to GPU{b}")
-    return Layout(
-        tool=TOOL,
-        gpus=gpus,
-        nics=tuple(_nic(label, legend) for label in columns[gpus:]),
-        gpu_distance=gpu_distance,
-        nic_distance=nic_distance,
-        links=links,
-        numa=_numa([rows[f"GPU{g}"].affinity for g in range(gpus)]),
-        devices=devices,
-        devices_from="its name in the text around the matrix, as nvidia-smi prints it",
-    )
+            elif cell.startswith("NV"):
+                allowed = "expected PIX, PXB, PHB, NODE or SYS between a GPU and a NIC"
+                raise UserError(fault(f"{where}:{line}", f"GPU{a} to {columns[b]}", cell, allowed))
+            elif b < gpus:
+                between[a, b] = Distance["SYS" if cell == "SOC" else cell]
+            else:
+                to_nics[a, b - gpus] = Distance["SYS" if cell == "SOC" else cell]
+    return links, between, to_nics
 
 
-def _distance(cell: str, where: str, key: str) -> Distance:
-    if cell.startswith("NV"):
-        raise UserError(fault(where, key, cell, "expected PIX, PXB, PHB, NODE or SYS between a GPU and a NIC"))
-    return Distance["SYS" if cell == "SOC" else cell]
-
-
-def _nic(label: str, legend: Mapping[str, str]) -> Nic:
-    name = legend.get(label, label)
+def _nic(label: str, name: str) -> Nic:
     return Nic(labels=tuple(dict.fromkeys((label, name))), network=network_of(name))
-
-
-def _numa(affinities: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """CPU and NUMA affinity as one label per GPU; nothing where a row has neither."""
-    labels = [" ".join(words[:2]) for words in affinities]
-    return tuple(labels) if all(re.match(r"\d", label) for label in labels) else ()
