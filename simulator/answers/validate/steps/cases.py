@@ -123,14 +123,14 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
         raise CellError(f"gpu = {gpu!r}: expected one of {', '.join(words['gpu'])}")
     known = words["gpu"][gpu]
     cluster, nodes = cluster_of(cells, known, software.get("cluster"))
-    schedule, chunks = schedule_of(cells, software)
-    parallel = parallel_of(cells, software, chunks)
+    schedule, chunks = schedule_of(cells, words, software)
+    parallel = parallel_of(cells, words, software, chunks)
     micro, replicas = cells.positive("mbs"), cells.positive("dp", 1)
     micro_batches = cells.positive("gbs") / (micro * replicas)
     ops = micro_batches * cells.positive("layers") * _KERNELS_OF_LAYER
     table: dict[str, Any] = {
         "name": cells.text("id"), "kind": "train_step", "cluster": cluster, "nodes": nodes, "stack": software["stack"],
-        "model": {"config": config_of(cells)}, "parallel": parallel, "schedule": schedule,
+        "model": {"config": config_of(cells, words)}, "parallel": parallel, "schedule": schedule,
         # in whole micro-batches of all replicas: some sources state their own rounding
         "batch": {"global": max(round(micro_batches), 1) * micro * replicas, "micro": micro,
                   "seq_len": cells.positive("seq_len")},
@@ -139,7 +139,7 @@ def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], t
         "level": "coarse" if ops > MOST_OPS and parallel["zero"] < 3 else "kernels",
     }  # fmt: skip
     table |= {"profile": known["profile"]} if "profile" in known else {}
-    if (again := recompute_of(cells, software)) is not None:
+    if (again := recompute_of(cells, words, software)) is not None:
         table["recompute"] = again
     if cells.text("task") == "lora":
         table["lora"] = words["lora"]

@@ -15,45 +15,27 @@ REQUIRED = (
 )  # fmt: skip
 """Columns without which a table is none of training steps."""
 
-GATED = ("swiglu", "geglu")
 MOST_LAYERS = 10_000
-_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "gelu": "gelu_new", "squared_relu": "relu2"}
-_EXPERTS: Mapping[str, Mapping[str, str | tuple[str, int]]] = {
-    "moe": {
-        "num_experts": "n_experts", "num_experts_per_tok": "topk", "moe_intermediate_size": "moe_ffn",
-        "shared_expert_intermediate_size": ("shared_expert_ffn", 0),
-    },
-    "moe_mla": {
-        "n_routed_experts": "n_experts", "num_experts_per_tok": "topk", "moe_intermediate_size": "moe_ffn",
-        "first_k_dense_replace": ("n_dense_layers", 0), "shared_expert_intermediate_size": ("shared_expert_ffn", 0),
-        "kv_lora_rank": "mla_kv_lora", "qk_nope_head_dim": "mla_qk_nope", "qk_rope_head_dim": "mla_qk_rope",
-        "v_head_dim": "mla_v",
-    },
-    "moe_swa": {"num_local_experts": "n_experts", "num_experts_per_tok": "topk", "intermediate_size": "moe_ffn"},
-}  # fmt: skip
-"""Keys of a model's config by architecture, and the columns that hold them, some with what a blank means."""
 
 
-def config_of(cells: Cells) -> dict[str, Any]:
+def config_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
     """Llama's keys; those of GPT where its activation says so, and of the mixture of experts that the row names.
 
     Raises:
         CellError: a size is missing, or the architecture is none that runcast knows.
     """
     arch = cells.text("arch") or "dense"
-    if arch not in ("dense", *_EXPERTS):
-        raise CellError(f"arch = {arch!r}: expected one of {', '.join(('dense', *_EXPERTS))}")
-    found = _attention(cells) | _feed_forward(cells)
-    for key, column in _EXPERTS.get(arch, {}).items():
-        found[key] = cells.whole(column) if isinstance(column, str) else cells.whole(*column)
+    if arch not in words["arch"]:
+        raise CellError(f"arch = {arch!r}: expected one of {', '.join(words['arch'])}")
+    known = words["arch"][arch]
+    found = _attention(cells) | _feed_forward(cells, words) | known.get("keys", {})
+    found |= {key: cells.whole(column) for key, column in known.get("columns", {}).items()}
+    found |= {key: cells.whole(column, 0) for key, column in known.get("columns_or_0", {}).items()}
     if arch == "moe":
-        found |= {"model_type": "qwen3_moe", "mlp_only_layers": list(range(cells.whole("n_dense_layers", 0)))}
+        found["mlp_only_layers"] = list(range(cells.whole("n_dense_layers", 0)))
     elif arch == "moe_mla":
-        found = {key: value for key, value in found.items() if key not in ("head_dim", "num_key_value_heads")}
-        queries = cells.whole("mla_q_lora", 0)
-        found |= {"model_type": "deepseek_v3"} | ({"q_lora_rank": queries} if queries else {})
-    elif arch == "moe_swa":  # GPT-OSS: every second layer sees a window of 128 tokens (its config.json)
-        found |= {"model_type": "gpt_oss", "sliding_window": 128}
+        del found["head_dim"], found["num_key_value_heads"]
+        found |= {"q_lora_rank": queries} if (queries := cells.whole("mla_q_lora", 0)) else {}
     return found
 
 
@@ -67,13 +49,13 @@ def _attention(cells: Cells) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _feed_forward(cells: Cells) -> dict[str, Any]:
+def _feed_forward(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
     """Without a gate the layers are GPT's: LayerNorm, biases, learned positions (squared ReLU: Nemotron's)."""
-    kind = cells.text("act_fn") or "swiglu"
-    if kind not in _ACTIVATIONS:
-        raise CellError(f"act_fn = {kind!r}: expected one of {', '.join(_ACTIVATIONS)}")
-    found: dict[str, Any] = {"intermediate_size": cells.whole("ffn_hidden"), "hidden_act": _ACTIVATIONS[kind]}
-    if kind not in GATED:
+    kind, known = cells.text("act_fn") or "swiglu", words["act_fn"]
+    if kind not in known:
+        raise CellError(f"act_fn = {kind!r}: expected one of {', '.join(known)}")
+    found: dict[str, Any] = {"intermediate_size": cells.whole("ffn_hidden"), "hidden_act": known[kind]}
+    if kind not in words["gated"]:
         found |= {"gated_ffn": False, "norm": "layer", "norm_bias": True}
     if kind == "gelu":
         found |= {"attention_bias": True, "mlp_bias": True, "positions": "learned",
@@ -109,25 +91,12 @@ def cluster_of(cells: Cells, known: Mapping[str, Any], base: str | None = None) 
     return ({"base": name, **stated} if stated else name), max(nodes, 1)
 
 
-SCHEDULES = {"zb-1p": "zb-h1", "zb-2p": "zb-h2", "zb-v": "zb-v", "1f1b": "1f1b", "1f1b-i": "interleaved",
-             "interleaved": "interleaved"}  # fmt: skip
-"""Names of schedules in tables, in lower case."""
-
-_NO_PIPELINE = ("", "fsdp")
-
-ZERO = {"": 1, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp_full": 3, "fsdp2": 3, "fsdp_grad_op": 3}
-"""What is sharded, by dp_mode; `fsdp_grad_op` keeps gathered weights from forward to backward."""
-
-_MODULES = {"moe_act": "activation", "act": "activation", "norm": "layernorm", "layernorm": "layernorm",
-            "moe": "moe", "core_attn": "core_attn"}  # fmt: skip
-
-
-def parallel_of(cells: Cells, software: Mapping[str, Any], vpp: int) -> dict[str, Any]:
+def parallel_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any], vpp: int) -> dict[str, Any]:
     """How ranks are laid out; `vpp` chunks per pipeline rank."""
     tp, pp, mode = cells.positive("tp", 1), cells.positive("pp", 1), cells.text("dp_mode")
-    if mode not in ZERO:
-        raise CellError(f"dp_mode = {mode!r}: expected one of {', '.join(filter(None, ZERO))}")
-    found: dict[str, Any] = {"tp": tp, "cp": cells.positive("cp", 1), "pp": pp, "zero": ZERO[mode]}
+    if mode and mode not in words["dp_mode"]:
+        raise CellError(f"dp_mode = {mode!r}: expected one of {', '.join(words['dp_mode'])}")
+    found: dict[str, Any] = {"tp": tp, "cp": cells.positive("cp", 1), "pp": pp, "zero": words["dp_mode"].get(mode, 1)}
     moe = cells.text("arch").startswith("moe")
     found["sequence_parallel"] = tp > 1 if moe else cells.flag("sp", tp > 1)
     found |= software.get("parallel", {})
@@ -141,13 +110,13 @@ def parallel_of(cells: Cells, software: Mapping[str, Any], vpp: int) -> dict[str
         found |= {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
     layers, chunks = cells.whole("layers"), pp * vpp
     if software.get("split") == "cost" and pp > 1:
-        found["layers"] = _by_cost(cells, pp)
+        found["layers"] = _by_cost(cells, words, pp)
     elif layers % chunks and (layers + 2) % chunks == 0:
         found["embedding_as_layer"] = True
     return found
 
 
-def _by_cost(cells: Cells, pp: int) -> list[int]:
+def _by_cost(cells: Cells, words: Mapping[str, Any], pp: int) -> list[int]:
     """nanotron: blocks in order, the next stage from where the cumulative cost reaches its share; the head is a block.
 
     Source: huggingface/nanotron, models/base.py, build_model, which goes on one block later where shares divide, and
@@ -155,7 +124,7 @@ def _by_cost(cells: Cells, pp: int) -> list[int]:
     of four layers' cost on four stages take the time of five. Costs: models/llama.py, get_block_compute_costs.
     """
     hidden, layers = cells.positive("hidden"), cells.positive("layers", most=MOST_LAYERS)
-    matrices = 3 if (cells.text("act_fn") or "swiglu") in GATED else 2
+    matrices = 3 if (cells.text("act_fn") or "swiglu") in words["gated"] else 2
     width = cells.positive("heads") * cells.whole("head_dim", hidden // cells.positive("heads"))
     layer = 4 * width * hidden + matrices * cells.whole("ffn_hidden") * hidden
     costs = [0, *[layer] * layers, 0, cells.whole("vocab") * hidden]  # embedding, blocks, last norm, head
@@ -166,15 +135,15 @@ def _by_cost(cells: Cells, pp: int) -> list[int]:
     return counts
 
 
-def schedule_of(cells: Cells, software: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+def schedule_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """The schedule's table, and chunks per pipeline rank."""
     pp, layers, chunks = cells.positive("pp", 1), cells.positive("layers", most=MOST_LAYERS), cells.whole("vpp", 0)
     said = cells.text("schedule").casefold()
     if pp == 1:
         return {}, 1
-    if said not in (*SCHEDULES, *_NO_PIPELINE):
-        raise CellError(f"schedule = {said!r}: expected one of {', '.join(SCHEDULES)}")
-    name = SCHEDULES.get(said, "")
+    name = words["schedule"].get(said, "")
+    if not name and said not in ("", "fsdp"):  # which say nothing of a pipeline
+        raise CellError(f"schedule = {said!r}: expected one of {', '.join(words['schedule'])}")
     if not chunks:
         one_each = software.get("vpp") == "layers" and layers % pp == 0
         chunks = layers // pp if one_each else 1
@@ -183,7 +152,7 @@ def schedule_of(cells: Cells, software: Mapping[str, Any]) -> tuple[dict[str, An
     return {"name": name}, 2 if name == "zb-v" else 1
 
 
-def recompute_of(cells: Cells, software: Mapping[str, Any]) -> dict[str, Any] | None:
+def recompute_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> dict[str, Any] | None:
     """What is computed again, None where the row does not say; `selective` alone is what the software means by it.
 
     Raises:
@@ -202,6 +171,6 @@ def recompute_of(cells: Cells, software: Mapping[str, Any]) -> dict[str, Any] | 
     if kind == "selective(op)":  # torchtitan: every second product and all that is cheap
         return {"mode": "selective", "modules": ["layernorm", "activation", "mlp"]}
     names = kind.removeprefix("selective(").removesuffix(")").split(",")
-    if not kind.startswith("selective(") or not set(names) <= set(_MODULES):
+    if not kind.startswith("selective(") or not set(names) <= set(words["recompute"]):
         raise CellError(f"recompute = {kind!r}: expected none, full, selective, or selective(norm,act,moe,…)")
-    return {"mode": "selective", "modules": [_MODULES[name] for name in names]}
+    return {"mode": "selective", "modules": [words["recompute"][name] for name in names]}

@@ -5,6 +5,7 @@ cancels. Cells are compared as they stand; an empty one is not known and makes n
 name those that ran.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -24,11 +25,15 @@ OUTCOMES = (
 )  # fmt: skip
 """Columns that say what came out or where it stands, or follow from others."""
 
-_RECOMPUTE = {"none": 0, "selective": 1, "full": 2}
+_ZERO_BUBBLE = {"1f1b": 0, "zb-1p": 1, "zb-2p": 1, "zb-v": 1}
+_GPU = ("gpu", "gpu_mem_gb", "nic_gbps", "nics_per_node")
+"""What tells a device from its sibling, and the servers that it is sold in."""
 
 
-def _recompute(cells: Cells) -> float | None:
-    return _RECOMPUTE.get(cells.text("recompute").partition("(")[0])
+def _place(column: str, *words: str) -> Callable[[Cells], float | None]:
+    """Where the word of a column stands among these, in lower case and without what follows a dash or bracket."""
+    places = {word: float(place) for place, word in enumerate(words)}
+    return lambda cells: places.get(re.split(r"[(-]", cells.text(column).casefold())[0])
 
 
 def _sequence_parallel(cells: Cells) -> float | None:
@@ -40,34 +45,21 @@ def _chunks(cells: Cells) -> float | None:
     return cells.number("vpp") if cells.has("vpp") and name in ("1f1b", "1f1b-i", "interleaved") else None
 
 
-def _zero_bubble(cells: Cells) -> float | None:
-    name = cells.text("schedule").casefold()
-    return {"1f1b": 0, "zb-1p": 1, "zb-2p": 1, "zb-v": 1}.get(name)
-
-
 def _fp8(cells: Cells) -> float | None:
     name = cells.text("precision")
     return 0 if name == "bf16" else 1 if "fp8" in name else None
 
 
-_GPU = ("gpu", "gpu_mem_gb", "nic_gbps", "nics_per_node")
-"""What tells a device from its sibling, and the servers that it is sold in."""
-
-
-def _sibling(first: str, second: str) -> Callable[[Cells], float | None]:
-    return lambda cells: {first: 0, second: 1}.get(cells.text("gpu").partition("-")[0])
-
-
 KINDS: Mapping[str, tuple[Callable[[Cells], float | None], tuple[str, ...]]] = {
-    "recompute": (_recompute, ("recompute",)),
+    "recompute": (_place("recompute", "none", "selective", "full"), ("recompute",)),
     "sequence parallelism": (_sequence_parallel, ("sp",)),
     "interleaving": (_chunks, ("vpp", "schedule")),
-    "zero bubble": (_zero_bubble, ("schedule", "vpp")),
+    "zero bubble": (lambda cells: _ZERO_BUBBLE.get(cells.text("schedule").casefold()), ("schedule", "vpp")),
     "fp8": (_fp8, ("precision",)),
     "overlap of dp": (lambda cells: float(cells.has("overlap_dp")), ("overlap_dp",)),
     "overlap of tp": (lambda cells: float(cells.has("overlap_tp")), ("overlap_tp",)),
-    "GB300 for GB200": (_sibling("GB200", "GB300"), _GPU),
-    "B300 for B200": (_sibling("B200", "B300"), _GPU),
+    "GB300 for GB200": (_place("gpu", "gb200", "gb300"), _GPU),
+    "B300 for B200": (_place("gpu", "b200", "b300"), _GPU),
 }
 """Kinds of pairs: how far a row has gone (None: it does not say), and the columns that may differ, the named first."""
 
@@ -93,18 +85,17 @@ def pairs_of(cases: Sequence[StepCase], seconds: Seconds) -> pd.DataFrame:
 
 def scores_of_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
     """By kind and in all: pairs, those whose effect counts, the share with the right sign, median error of the size."""
-    parts = [*((kind, pairs[pairs["kind"] == kind]) for kind in KINDS), ("all", pairs)]
-    return pd.DataFrame([{"kind": kind, **_scores(part)} for kind, part in parts])
-
-
-def _scores(pairs: pd.DataFrame) -> dict[str, Any]:
-    counted = pairs[pairs["counts"].astype(bool)]
-    return {
-        "pairs": len(pairs),
-        "counted": len(counted),
-        "right_sign": float(counted["sign_right"].astype(float).mean()),
-        "median_size_error": float((counted["effect_share"].astype(float) - 1).abs().median()),
-    }
+    rows = []
+    for kind in (*KINDS, "all"):
+        part = pairs if kind == "all" else pairs[pairs["kind"] == kind]
+        counted = part[part["counts"].astype(bool)]
+        sizes = counted["effect_share"].astype(float)
+        rows.append({
+            "kind": kind, "pairs": len(part), "counted": len(counted),
+            "right_sign": float(counted["sign_right"].astype(float).mean()),
+            "median_size_error": float((sizes - 1).abs().median()),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def _found(kind: str, cases: Sequence[StepCase]) -> Iterator[tuple[StepCase, StepCase]]:
@@ -113,14 +104,11 @@ def _found(kind: str, cases: Sequence[StepCase]) -> Iterator[tuple[StepCase, Ste
     alike: dict[tuple[tuple[str, str], ...], list[tuple[float, StepCase]]] = {}
     for case in cases:
         if (reached := far(case.cells)) is not None:
-            alike.setdefault(_rest(case.cells, free), []).append((reached, case))
+            rest = tuple((name, case.cells.text(name)) for name in case.cells if name not in (*OUTCOMES, *free))
+            alike.setdefault(rest, []).append((reached, case))
     for group in alike.values():
         ordered = sorted(group, key=lambda entry: entry[0])
         yield from ((one, two) for (low, one), (high, two) in combinations(ordered, 2) if low < high)
-
-
-def _rest(cells: Cells, free: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((column, cells.text(column)) for column in cells if column not in (*OUTCOMES, *free))
 
 
 def _pair(kind: str, before: StepCase, after: StepCase, seconds: Seconds) -> Mapping[str, Any]:
