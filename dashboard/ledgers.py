@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ..simulator.answers.validate.scores import count_held, coverage, error_scores, inside
-from ..simulator.answers.validate.steps import StepLedger, restore, shipped
+from ..simulator.answers.validate.scores import count_held, coverage, error_scores, in_interval
+from ..simulator.answers.validate.steps import StepLedger, restore, shipped_table
 from ..simulator.answers.validate.steps.ledger import ERRORS, known_reason
 from ..simulator.answers.validate.steps.ledger import FAMILIES as STEP_FAMILIES
 from ..simulator.answers.validate.updates import ERRORS as UPDATE_ERRORS
@@ -90,13 +90,13 @@ class Ledgers:
 
     @cached_property
     def _steps(self) -> StepLedger:
-        return restore(shipped().with_name("training_predictions.csv"))
+        return restore(shipped_table().with_name("training_predictions.csv"))
 
     @cached_property
     def _known(self) -> "pd.Series[str]":
         import pandas as pd
 
-        words = read_toml(shipped().with_suffix(".toml"))
+        words = read_toml(shipped_table().with_suffix(".toml"))
         rows = self._steps.scored
         told = [known_reason(row, words) for row in rows[["id", *STEP_FAMILIES]].to_dict("records")]
         return pd.Series(told, rows.index)
@@ -137,7 +137,7 @@ def step_rows(scored: "pd.DataFrame", column: str) -> "pd.DataFrame":
     """Training steps that have this error; seconds as they would have been predicted."""
     rows = scored[scored[column].notna()]
     predicted_s = rows["predicted_s"] if column == "error" else rows["measured_s"] * (1 + rows[column])
-    return rows.assign(predicted_s=predicted_s, error=rows[column], inside=inside(rows, column, "measured_s"))
+    return rows.assign(predicted_s=predicted_s, error=rows[column], inside=in_interval(rows, column, "measured_s"))
 
 
 def update_rows(ledger: UpdateLedger, column: str) -> "pd.DataFrame":

@@ -180,7 +180,7 @@ def errors(
     from ...simulator.base.files import write_atomic
     from ..fitting.step_errors import fit_errors
 
-    found = fit_errors(rows or steps.shipped(), tell=typer.echo)
+    found = fit_errors(rows or steps.shipped_table(), tell=typer.echo)
     write_atomic(str(out), (json.dumps(found) + "\n").encode())
     told = ", ".join(f"{name} {width['value']:g}" for name, width in found["widths"].items())
     typer.echo(f"{told}; wrote {out}")
@@ -193,9 +193,9 @@ def _fitted(kind: str, rows: Path | None) -> dict[str, Any]:
     from ..fitting.step_ledger import fit_steps
 
     if kind == "weight_update":
-        return fit_ledger(rows or updates.shipped())
+        return fit_ledger(rows or updates.shipped_table())
     if kind == "train_step":
-        return fit_steps(rows or steps.shipped(), tell=typer.echo)
+        return fit_steps(rows or steps.shipped_table(), tell=typer.echo)
     raise unknown("--kind", "", kind, ["weight_update", "train_step"])
 
 
@@ -206,7 +206,7 @@ def check(
     library: Annotated[str | None, typer.Option(help="Score this library's models, not each row's own.")] = None,
 ) -> None:
     """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
-    from ...simulator.answers.validate.samples import fitted_to
+    from ...simulator.answers.validate.samples import profile_fitted_to
     from ...simulator.base.errors import UserError
     from ...simulator.base.files import digest
     from ...simulator.formats.samples import read_samples
@@ -220,7 +220,7 @@ def check(
         raise UserError(f"profile {loaded.name}: none of the samples could be scored")
     _print(table)
     for path in samples:
-        if of := fitted_to(loaded, digest(path)):
+        if of := profile_fitted_to(loaded, digest(path)):
             typer.echo(f"in-sample: profile {of.name} was fitted on {path}: these errors are no check of it")
 
 

@@ -11,7 +11,7 @@ from ...simulator.answers.compare.text import (
     inputs_title,
     metric_rows,
     sentences,
-    signed,
+    signed_seconds,
     term_rows,
     timelines,
     waterfall,
@@ -216,7 +216,7 @@ def _terms(pairs: Pairs) -> "Component":
 
     def rows_of(pair: Comparison) -> Rows:
         total = format_seconds(pair.a.total_s), format_seconds(pair.b.total_s)
-        longer = "0 s" if pair.same else signed(pair.difference_s)
+        longer = "0 s" if pair.same else signed_seconds(pair.difference_s)
         return [*(row[:4] for row in term_rows(pair)), ("total", *total, longer)]
 
     return _table("Seconds by term", "term", pairs, rows_of, "{} - A")

@@ -43,7 +43,7 @@ def read_text(path: Traversable, expected: str = "a text file") -> str:
         raise UserError(f"{path}: cannot read: {_one_line(error)}") from None
 
 
-def beside(name: str, where: str) -> Path:
+def path_beside(name: str, where: str) -> Path:
     """The place of a file that a user names in `where`: beside it if that is a file, else in the working folder.
 
     What is not beside it may still be in the working folder, so that both ways of writing a path work.
@@ -71,14 +71,14 @@ def write_atomic(path: Path | str, data: bytes) -> None:
         if place.exists() and not place.is_file():
             place.write_bytes(data)
             return
-        with replacing(place) as file:
+        with replace_whole(place) as file:
             file.write(data)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager
-def replacing(place: Path) -> Iterator[IO[bytes]]:
+def replace_whole(place: Path) -> Iterator[IO[bytes]]:
     """A new file that takes its place when it is whole."""
     temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:

@@ -174,6 +174,6 @@ def op_kind(name: str) -> OpKind:
     return KINDS[name]
 
 
-def of_form(*forms: str) -> tuple[str, ...]:
+def kinds_of_form(*forms: str) -> tuple[str, ...]:
     """The kinds that are priced in one of these forms."""
     return tuple(kind.name for kind in _KINDS if kind.form in forms)

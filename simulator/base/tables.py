@@ -16,7 +16,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
 """`percent` rounds a hundredfold value, `share` the value itself: halves go other ways."""
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
+def align(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
     """Rows of equal length as lines, a head among them; columns of these numbers stand to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -27,7 +27,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Itera
 def terminal_table(rows: Iterable[Mapping[Any, Any]], columns: Columns) -> Iterator[str]:
     """Rows by column as lines below their headings."""
     numbers = [i for i, (_, written) in enumerate(columns.values()) if written != "text"]
-    yield from aligned([[heading for heading, _ in columns.values()], *_cells(rows, columns)], numbers)
+    yield from align([[heading for heading, _ in columns.values()], *_cells(rows, columns)], numbers)
 
 
 def markdown_table(rows: Iterable[Mapping[Any, Any]], columns: Columns) -> Iterator[str]:

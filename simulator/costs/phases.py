@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.op_kinds import EXCHANGE, of_form, op_kind
+from ..base.op_kinds import EXCHANGE, kinds_of_form, op_kind
 from ..program import Program
 
-EXCHANGES = of_form(EXCHANGE)
+EXCHANGES = kinds_of_form(EXCHANGE)
 """Kinds of ops between ranks."""
 
 COMPUTE = "compute"

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
 from ..base.errors import UserError, fault
-from ..base.files import beside, read_toml
+from ..base.files import path_beside, read_toml
 from ..base.schema import MOST, count, number, validate
 from . import files
 from .cluster import Cluster
@@ -138,7 +138,7 @@ def _table(spec: Spec, where: str) -> tuple[Mapping[str, Any], str, str]:
     if not isinstance(spec, str):
         raise UserError(fault(where, "cluster", spec, "expected a cluster's name, a .toml file or a table"))
     if spec.endswith(".toml"):
-        path = beside(spec, where)
+        path = path_beside(spec, where)
         return read_toml(path), str(path), ""
     return {"base": files.find("clusters", spec, where, "cluster")[0]}, where, "cluster."
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ..base.errors import UserError, fault
-from ..base.files import beside, read_toml
+from ..base.files import path_beside, read_toml
 from ..base.schema import Section, count, number, one_of, quantity, validate
 from . import files
 
@@ -59,7 +59,7 @@ def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") 
         return _build(described_device(name, where, key), where, f"{key}." if key else "")
     if isinstance(name, str) and not name.endswith(".toml"):
         return _shipped(files.find("devices", name, where, key or "name")[0])
-    return _build(described_device(name, where, key), str(beside(name, where)), "")
+    return _build(described_device(name, where, key), str(path_beside(name, where)), "")
 
 
 def described_device(name: str | Mapping[str, Any], where: str = "device", key: str = "device") -> dict[str, Any]:
@@ -73,7 +73,7 @@ def described_device(name: str | Mapping[str, Any], where: str = "device", key: 
     if not isinstance(name, str):
         raise UserError(fault(where, key, name, "expected a device's name, a .toml file or a table"))
     if name.endswith(".toml"):
-        return files.plain(read_toml(beside(name, where)))
+        return files.plain(read_toml(path_beside(name, where)))
     return files.plain(files.find("devices", name, where, key)[1])
 
 

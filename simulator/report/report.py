@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from ..base.tables import aligned
+from ..base.tables import align
 
 # A metric: one number of a report, or numbers by name, with its unit, its definition, and which way is better.
 #
@@ -174,7 +174,7 @@ def lines(report: Report, words: Words) -> Iterator[str]:
     yield from (f"  {what:<14}{amount}" for what, amount in words.rows)
     yield ""
     phases = [list(map(str, row)) for row in (words.phases.headers, *words.phases.rows)]
-    yield from aligned(phases, range(1, len(words.phases.headers) - 1))  # words at both ends, numbers between
+    yield from align(phases, range(1, len(words.phases.headers) - 1))  # words at both ends, numbers between
     yield from words.below
     shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
     yield f"the critical path rests on numbers that are {shares}"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..base.errors import UserError, fault
-from ..base.files import beside
+from ..base.files import path_beside
 from ..base.memo import Memo
 from ..costs import Costs
 from ..hardware import Cluster, Device, cluster
@@ -157,7 +157,7 @@ def shape_of(model: Model, where: str) -> ModelSpec:
     if model.preset is not None:
         return preset(model.preset, f"{where}: model", model.overrides or None)
     if isinstance(model.config, str):
-        return load_hf_config(beside(model.config, where))
+        return load_hf_config(path_beside(model.config, where))
     if model.config is not None:
         return from_hf_config(model.config, f"{where}: model.config", strict=set(model.config) - {"model_type"})
     raise UserError(f"{where}: model.bytes: a model known by totals alone has no shape; give preset or config")

@@ -64,7 +64,7 @@ class Errors:
         return found
 
 
-def of_spreads(costs: Costs) -> Errors:
+def spread_errors(costs: Costs) -> Errors:
     """Of costs alone: ops of a class share one error, each as far as its own spread says."""
     ops = len(costs.spread)
     return Errors(
@@ -87,7 +87,7 @@ class Interval:
     high_s: float
 
 
-def of_path(path: CriticalPath, errors: Errors, answer_s: float) -> Interval:
+def path_interval(path: CriticalPath, errors: Errors, answer_s: float) -> Interval:
     """The interval of a path that takes `answer_s`.
 
     Spreads are relative standard deviations about a mean, factors of phases are so about a median: the sum of the

@@ -16,7 +16,7 @@ from runcast.simulator.systems.train_step.errors import step_errors
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.weight_update.system import resolve
 from runcast.simulator.timeline.insight import critical_path
-from runcast.simulator.uncertainty import of_path
+from runcast.simulator.uncertainty import path_interval
 
 KINDS = ["infiniband", "roce", "efa", "efa-1", "ethernet"]
 H100 = limits(cluster("dgx-h100", 1))
@@ -170,7 +170,7 @@ def test_steps_are_slower_less_sure_and_say_so_on_other_networks():
 def simulate_train(resolved):
     """Seconds, and the width of ln of the interval."""
     timeline = engine.simulate(resolved.program, resolved.costs)
-    sure = of_path(critical_path(timeline), step_errors(resolved), timeline.makespan_s)
+    sure = path_interval(critical_path(timeline), step_errors(resolved), timeline.makespan_s)
     return timeline.makespan_s, np.log(sure.high_s / sure.low_s)
 
 

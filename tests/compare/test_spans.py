@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.answers.compare.spans import by_kind, compare, left_over, read_spans, unfold
+from runcast.simulator.answers.compare.spans import by_kind, compare, one_sided, read_spans, unfold
 from runcast.simulator.base.errors import UserError
 
 TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
@@ -44,7 +44,7 @@ def test_a_row_per_op_and_rank_without_the_wait_for_others():
 
 
 def test_what_only_one_side_has_is_said():
-    assert left_over(compare(MEASURED, SIMULATED)) == {
+    assert one_sided(compare(MEASURED, SIMULATED)) == {
         "simulated_s": ["agree (rank 0)"],
         "measured_s": ["sync (rank 0)"],
     }

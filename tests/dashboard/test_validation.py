@@ -21,14 +21,14 @@ from runcast.dashboard.ledgers import (
 from runcast.dashboard.pages.validation import Shown, draw, records
 from runcast.dashboard.question import choices_of
 from runcast.simulator.answers.validate import UpdateLedger
-from runcast.simulator.answers.validate.steps import restore, shipped
-from runcast.simulator.answers.validate.updates import shipped as shipped_updates
+from runcast.simulator.answers.validate.steps import restore, shipped_table
+from runcast.simulator.answers.validate.updates import shipped_table as shipped_updates
 from runcast.simulator.base.errors import UserError
 
 
 @pytest.fixture(scope="module")
 def steps():
-    return restore(shipped().with_name("training_predictions.csv"))
+    return restore(shipped_table().with_name("training_predictions.csv"))
 
 
 @pytest.fixture(scope="module")

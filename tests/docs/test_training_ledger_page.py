@@ -1,7 +1,7 @@
 """The page of the ledger of training steps is what its predictions say."""
 
 import pytest
-from runcast.simulator.answers.validate.steps import read_cases, restore, shipped
+from runcast.simulator.answers.validate.steps import read_cases, restore, shipped_table
 from runcast.simulator.answers.validate.steps.ledger import known_reason, scores_by_family
 from runcast.simulator.base.files import digest, read_json, read_toml
 
@@ -13,7 +13,7 @@ NAMED = {"id": "a", "stack": "nanotron", "pattern": "dp"}
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory):
     """Every row predicted 10 % too slow, but for the first, which is not predicted."""
-    first, *others = read_cases(shipped())
+    first, *others = read_cases(shipped_table())
     seconds = ((case.key, 1.1 * (case.seconds or 1)) for case in others)
     lines = [f"{key},{value},{value / 2},{2 * value},10," for key, value in seconds]
     path = tmp_path_factory.mktemp("page") / "predictions.csv"
@@ -81,7 +81,7 @@ def test_a_row_that_contradicts_its_neighbours_says_how():
 
 def test_what_is_known_is_of_rows_and_families_that_exist(ledger):
     ids = {case.key for case in ledger.cases}
-    keys = read_toml(shipped().with_suffix(".toml"))["known"]
+    keys = read_toml(shipped_table().with_suffix(".toml"))["known"]
     families = [part.partition("=") for key in keys if "=" in key for part in key.split(", ")]
 
     unknown = [key for key in keys if "=" not in key and key not in ids]
@@ -101,5 +101,5 @@ def test_the_figure_is_an_svg(ledger, chromium):
 
 
 def test_what_was_left_out_was_left_out_of_this_table():
-    fit = read_json(shipped().with_name("training_fit.json"))
-    assert fit["about"]["sha256"] == digest(shipped())
+    fit = read_json(shipped_table().with_name("training_fit.json"))
+    assert fit["about"]["sha256"] == digest(shipped_table())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from runcast.simulator.answers.validate.steps import StepLedger, restore, shipped, text
+from runcast.simulator.answers.validate.steps import StepLedger, restore, shipped_table, text
 from runcast.simulator.answers.validate.steps.ledger import FAMILIES, known_reason
 from runcast.simulator.answers.validate.steps.pairs import scores_of_pairs
 from runcast.simulator.base.files import read_toml, write_atomic
@@ -94,7 +94,7 @@ def _guides(table: "pd.DataFrame") -> "list[go.Scatter]":
 
 ROOT = Path(__file__).parents[2]
 PAGE, FIGURE = ROOT / "docs/training-ledger.md", ROOT / "docs/training-ledger.svg"
-GOLDEN = shipped().with_name("training_predictions.csv")
+GOLDEN = shipped_table().with_name("training_predictions.csv")
 
 HEAD = """# The ledger of training steps
 
@@ -151,7 +151,7 @@ CONTRADICTS: text.Columns = {
 
 def page(ledger: StepLedger) -> str:
     """The page as text."""
-    words = read_toml(shipped().with_suffix(".toml"))
+    words = read_toml(shipped_table().with_suffix(".toml"))
     parts = (
         [HEAD], _scored(ledger), _errors(ledger), _goals(ledger, words["known"]), _pairs(ledger), _memory(ledger),
         _worst(ledger, words), _contradicting(ledger, words["contradicts"]), _not_predicted(ledger),
@@ -184,7 +184,7 @@ def _errors(ledger: StepLedger) -> Iterator[str]:
 
 
 def _family(summary: pd.DataFrame, family: str) -> Iterator[str]:
-    yield from (*text.markdown(text.wide(summary, family), text.family_columns(family)), "")
+    yield from (*text.markdown(text.wide_scores(summary, family), text.family_columns(family)), "")
 
 
 def _goals(ledger: StepLedger, known: Mapping[str, str]) -> Iterator[str]:

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from runcast.simulator.answers.validate.steps import restore, shipped, text
+from runcast.simulator.answers.validate.steps import restore, shipped_table, text
 from runcast.simulator.answers.validate.updates import read_ledger
 from runcast.simulator.base.files import write_atomic
 from runcast.simulator.uncertainty import shipped_fit
 
 PAGE = Path(__file__).parents[2] / "docs/uncertainty.md"
-GOLDEN = shipped().with_name("training_predictions.csv")
+GOLDEN = shipped_table().with_name("training_predictions.csv")
 
 
 def widths() -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.base.files import beside, read_json, read_toml
+from runcast.simulator.base.files import path_beside, read_json, read_toml
 from runcast.simulator.hardware import cluster, device
 from runcast.simulator.models import load_hf_config
 from runcast.simulator.profile import load_profile, load_stack
@@ -91,8 +91,8 @@ def test_a_name_is_beside_the_file_it_stands_in(tmp_path: Path, monkeypatch: pyt
     (here / "mine").touch()
     monkeypatch.chdir(here)
 
-    assert beside("both", str(scenario)) == scenario.parent / "both"
-    assert beside("neither", str(scenario)) == scenario.parent / "neither"
-    assert beside("mine", str(scenario)) == Path("mine")
-    assert beside("both", "scenario") == Path("both")
-    assert beside("/both", str(scenario)) == Path("/both")
+    assert path_beside("both", str(scenario)) == scenario.parent / "both"
+    assert path_beside("neither", str(scenario)) == scenario.parent / "neither"
+    assert path_beside("mine", str(scenario)) == Path("mine")
+    assert path_beside("both", "scenario") == Path("both")
+    assert path_beside("/both", str(scenario)) == Path("/both")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.base.op_kinds import ATTENTION, EXPERTS, PRODUCT, of_form
+from runcast.simulator.base.op_kinds import ATTENTION, EXPERTS, PRODUCT, kinds_of_form
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
 from runcast.simulator.models.kernels import Kernel, flop
@@ -95,7 +95,7 @@ def test_all_ranks_together_do_what_the_model_and_recomputation_need(step):
     program, plan = step.program, step.plan
     place = np.array([lane.place for lane in program.lanes])
     done = 0.0
-    for op in np.flatnonzero(program.of_kind(*of_form(PRODUCT, ATTENTION, EXPERTS))).tolist():
+    for op in np.flatnonzero(program.of_kind(*kinds_of_form(PRODUCT, ATTENTION, EXPERTS))).tolist():
         kernel = Kernel(program.kind_of(op), "", "", tuple(program.shape[op].tolist()), "bf16")
         done += flop(kernel) * len(program.places[place[program.lanes_of[op][0]]].ranks)
     mode = "full" if plan.again.full else "selective"

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.base.op_kinds import ATTENTION, PRODUCT, of_form
+from runcast.simulator.base.op_kinds import ATTENTION, PRODUCT, kinds_of_form
 from runcast.simulator.models.kernels import Kernel, flop
 from runcast.simulator.profile import PROVENANCE
 from runcast.simulator.program import Place
@@ -80,7 +80,7 @@ def test_embedding_and_loss():
 @pytest.mark.parametrize("q", [2, 4])
 def test_ranks_together_compute_what_one_would(q):
     def total(made):
-        kinds = of_form(PRODUCT, ATTENTION)
+        kinds = kinds_of_form(PRODUCT, ATTENTION)
         found = [op for op in range(len(made)) if made.kind_of(op) in kinds]
         return sum(flop(Kernel(made.kind_of(op), "", "", tuple(made.shape[op].tolist()), "")) for op in found)
 

@@ -7,9 +7,9 @@ from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.sweep import flat_columns
 from runcast.simulator.answers.sweep.columns import _columns, columns_of
 from runcast.simulator.answers.sweep.constraints import (
-    of_column,
-    of_key,
-    of_product,
+    column_dimension,
+    key_dimension,
+    product_dimension,
     read_constraint,
     values_in_row,
 )  # fmt: skip
@@ -105,7 +105,7 @@ def test_no_column_comes_twice():
     ],
 )
 def test_a_key_is_of_a_dimension(kind, key, of):
-    assert of_key(kind, key, {"cluster": "dgx-h100"}, "here") == of
+    assert key_dimension(kind, key, {"cluster": "dgx-h100"}, "here") == of
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_key_is_of_a_dimension(kind, key, of):
     ],
 )
 def test_a_product_of_columns_is_of_a_dimension(names, of):
-    assert of_product([of_column(name) for name in names]) == of
+    assert product_dimension([column_dimension(name) for name in names]) == of
 
 
 def test_sizes_in_a_reason_are_readable():

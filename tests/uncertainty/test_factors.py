@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.answers.validate.steps import shipped
+from runcast.simulator.answers.validate.steps import shipped_table
 from runcast.simulator.base.files import digest
 from runcast.simulator.costs import PHASES
 from runcast.simulator.predict import TrainPrediction
@@ -106,7 +106,7 @@ def test_a_device_that_rows_ran_on_is_no_data_sheet():
 def test_the_shipped_errors_are_of_the_shipped_ledger():
     fit = shipped_fit()
     least = np.linalg.eigvalsh(fit.covariance).min()
-    assert (fit.about["sha256"], bool(least > -1e-6)) == (digest(shipped()), True)
+    assert (fit.about["sha256"], bool(least > -1e-6)) == (digest(shipped_table()), True)
 
 
 def test_a_configuration_differs_by_more_than_a_repeated_run():

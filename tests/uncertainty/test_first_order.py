@@ -9,7 +9,7 @@ from runcast.simulator.costs import PHASES, by_kind
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.train_step.errors import step_errors
 from runcast.simulator.timeline.insight import CriticalPath
-from runcast.simulator.uncertainty import of_path, of_spreads
+from runcast.simulator.uncertainty import path_interval, spread_errors
 
 from ..lowering.steps import labels, resolved
 
@@ -21,7 +21,7 @@ PATH = CriticalPath(np.array([0, 1, 2]), np.array([10.0, 20.0, 40.0]))
 def errors():
     """Of three ops, two of one class; nothing is off yet."""
     return replace(
-        of_spreads(by_kind(three_ops(), {})), cost_class=np.array([0, 0, 1]), of_class=np.zeros(3), of_op=np.zeros(3)
+        spread_errors(by_kind(three_ops(), {})), cost_class=np.array([0, 0, 1]), of_class=np.zeros(3), of_op=np.zeros(3)
     )
 
 
@@ -35,12 +35,12 @@ def three_ops():
 
 def deviation(errors) -> float:
     """Of ln(seconds)."""
-    found = of_path(PATH, errors, 70.0)
+    found = path_interval(PATH, errors, 70.0)
     return log(found.high_s / found.low_s) / 2 / Z
 
 
 def test_without_errors_the_interval_is_a_point(errors):
-    found = of_path(PATH, errors, 70.0)
+    found = path_interval(PATH, errors, 70.0)
     assert (found.low_s, found.high_s) == (70.0, 70.0)
 
 
@@ -76,7 +76,7 @@ def test_the_floor_is_of_the_whole(errors):
 
 
 def test_spreads_are_about_the_mean_so_the_middle_lies_below_it(errors):
-    found = of_path(PATH, replace(errors, of_class=np.full(3, 1.0)), 70.0)
+    found = path_interval(PATH, replace(errors, of_class=np.full(3, 1.0)), 70.0)
     variance = log(1 + (50 / 70) ** 2)
     assert sqrt(found.low_s * found.high_s) == pytest.approx(70 * exp(-variance / 2))
 

@@ -7,7 +7,7 @@ from runcast.simulator.predict import simulate
 from runcast.simulator.profile import Z90, load_stack
 from runcast.simulator.systems.train_step.errors import step_errors, terms_of
 from runcast.simulator.timeline.insight import critical_path
-from runcast.simulator.uncertainty import of_path, size_error, size_notes
+from runcast.simulator.uncertainty import path_interval, size_error, size_notes
 
 from ..lowering.steps import resolved
 
@@ -40,6 +40,6 @@ def test_the_interval_contains_it():
     large = resolved(1024, 1, parallel={"zero": 1})
     timeline = simulate(large.scenario).timeline
     path, stated = critical_path(timeline), large.restated({"scale.doubling_fraction": 0.0})
-    with_it, without = (of_path(path, step_errors(of), timeline.makespan_s) for of in (large, stated))
+    with_it, without = (path_interval(path, step_errors(of), timeline.makespan_s) for of in (large, stated))
     grown = [(log(of.high_s / of.low_s) / 2 / Z90) ** 2 for of in (with_it, without)]
     assert grown[0] - grown[1] == pytest.approx(size_error(STACK, 1024) ** 2, rel=0.05)

@@ -5,7 +5,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 from runcast.simulator.answers.validate import read_ledger
-from runcast.simulator.answers.validate.updates import free_in_ledger, read_cases, shipped
+from runcast.simulator.answers.validate.updates import free_in_ledger, read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_json
 
@@ -19,7 +19,7 @@ def ledger():
 
 @pytest.fixture(scope="module")
 def cases():
-    return {case.line: case for case in read_cases(shipped())}
+    return {case.line: case for case in read_cases(shipped_table())}
 
 
 def test_every_row_is_predicted_or_has_a_reason(ledger, cases):

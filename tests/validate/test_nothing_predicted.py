@@ -6,7 +6,7 @@ import pytest
 from runcast.simulator.answers.validate import steps, updates
 from runcast.simulator.cli import main
 
-SHIPPED = {"train_step": (steps.shipped, "framework"), "weight_update": (updates.shipped, "system")}
+SHIPPED = {"train_step": (steps.shipped_table, "framework"), "weight_update": (updates.shipped_table, "system")}
 
 
 @pytest.fixture(params=SHIPPED)

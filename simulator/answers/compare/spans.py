@@ -14,7 +14,7 @@ import pandas as pd
 from ... import engine
 from ...base.errors import UserError
 from ...base.files import read_json
-from ...base.tables import aligned
+from ...base.tables import align
 from ...scenario import load_scenario
 from ...systems.weight_update.resolve import Resolved
 from ...systems.weight_update.system import resolve
@@ -37,7 +37,7 @@ class Joined:
     @property
     def only_in(self) -> dict[str, list[str]]:
         """Ops that only one side has, by side."""
-        return {side.removesuffix("_s"): ops for side, ops in left_over(self.table).items()}
+        return {side.removesuffix("_s"): ops for side, ops in one_sided(self.table).items()}
 
     def to_json(self) -> dict[str, Any]:
         """Sums by kind and what only one side has, as plain values."""
@@ -71,7 +71,7 @@ def lines(found: Joined) -> Iterator[str]:
     kinds = by_kind(found.table)
     rows = kinds.astype(object).to_numpy().tolist()
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
-    yield from aligned([[str(name) for name in kinds.columns], *cells], range(1, len(kinds.columns)))
+    yield from align([[str(name) for name in kinds.columns], *cells], range(1, len(kinds.columns)))
     for side, ops in found.only_in.items():
         some = f": {', '.join(ops[:3])}{', ...' if len(ops) > 3 else ''}" if ops else ""
         yield f"only in {side}: {len(ops)} spans{some}"
@@ -108,7 +108,7 @@ def by_kind(compared: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def left_over(compared: pd.DataFrame) -> dict[str, list[str]]:
+def one_sided(compared: pd.DataFrame) -> dict[str, list[str]]:
     """Per side, the ops (`name on rank r`) that only this side has."""
     column = compared.columns[len(KEYS)]
     label = compared["name"] + " (rank " + compared["rank"].astype(str) + ")"

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...base.tables import aligned
+from ...base.tables import align
 from ...base.units import digits_apart, format_named, format_seconds
 from ...figures import Section, Window, compare_steps, difference, gantt, pipeline, write_html
 from ...report.report import Table
@@ -91,7 +91,7 @@ def term_rows(found: Comparison) -> list[Row]:
 def total_row(found: Comparison) -> Row:
     """The sums."""
     error = () if found.error is None else (_percent(found.error),)
-    difference = "0 s" if found.same else signed(found.difference_s)
+    difference = "0 s" if found.same else signed_seconds(found.difference_s)
     times = format_seconds(found.a.total_s), format_seconds(found.b.total_s), difference
     return ("total", *times, "-" if found.same else "100%", *error)
 
@@ -112,7 +112,7 @@ def metrics_of_one(found: Comparison) -> list[str]:
     return [f"only {side} tells of {', '.join(names)}" for side, names in only.items() if names]
 
 
-def signed(seconds: float) -> str:
+def signed_seconds(seconds: float) -> str:
     """A difference, with its sign."""
     return f"{'+' if seconds > 0 else ''}{format_seconds(seconds)}"
 
@@ -120,7 +120,7 @@ def signed(seconds: float) -> str:
 def _term_row(found: Comparison, term: Term) -> Row:
     share, error = found.share(term), found.error_of(term)
     errors = () if found.error is None else ("-" if error is None else _percent(error),)
-    difference = "0 s" if found.is_nothing(term) else signed(term.difference_s)
+    difference = "0 s" if found.is_nothing(term) else signed_seconds(term.difference_s)
     times = format_seconds(term.a_s), format_seconds(term.b_s), difference
     return (term.name, *times, "-" if share is None else f"{round(share, 2) + 0.0:.0%}", *errors)
 
@@ -141,11 +141,11 @@ def _headline(found: Comparison) -> str:
 
 
 def _parts(found: Comparison) -> str:
-    largest = " and ".join(f"{term.name} ({signed(term.difference_s)})" for term in found.largest)
+    largest = " and ".join(f"{term.name} ({signed_seconds(term.difference_s)})" for term in found.largest)
     text = f"most of it is {largest}"
     against = [term for term in found.opposed if abs(term.difference_s) > _SMALL * abs(found.difference_s)]
     if against:
-        text += f"; {', '.join(f'{term.name} ({signed(term.difference_s)})' for term in against)} the other way"
+        text += f"; {', '.join(f'{term.name} ({signed_seconds(term.difference_s)})' for term in against)} the other way"
     return text
 
 
@@ -192,7 +192,7 @@ def _titled(title: str, head: Row, rows: Sequence[Row], right: bool = False) -> 
     if title:
         yield title
     if rows:
-        yield from aligned([head, *rows], range(1, len(head)) if right else ())
+        yield from align([head, *rows], range(1, len(head)) if right else ())
 
 
 # As a page: what it comes to, a waterfall, terms, inputs, metrics, both timelines.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ...base.tables import aligned
+from ...base.tables import align
 from ...base.units import digits_apart, format_bytes, format_seconds
 from ...figures import Section, tornado, waterfall, write_html
 from ...report.report import Table
@@ -169,7 +169,7 @@ def knob_label(knob: Knob) -> str:
 
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table: words to the left at both ends, numbers to the right between."""
-    yield from aligned([columns, *rows], range(1, len(columns) - 1))
+    yield from align([columns, *rows], range(1, len(columns) - 1))
 
 
 # As a page: a tornado of its numbers, a waterfall of its phases, and tables.

@@ -34,7 +34,7 @@ from ...systems.train_step.lower.script import Fragments, Pass
 from ...systems.train_step.memory import static_bytes
 from ...systems.train_step.prices import laid_out
 from ...systems.train_step.resolve import ResolvedTrain
-from .brief import in_flight
+from .shorten import in_flight
 
 Floats = NDArray[np.float64]
 _STATES = ("weights", "gradients", "master weights", "optimizer moments")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
-from ...base.files import beside, write_atomic
+from ...base.files import path_beside, write_atomic
 from ...scenario import change, check_question, to_toml
 from .records import SearchResult
 from .text import join, plan_text
@@ -91,7 +91,7 @@ def _move(table: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
         for part in path:
             inner = inner.get(part) if isinstance(inner, dict) else None
         name = inner.get(last) if isinstance(inner, dict) else None
-        if isinstance(name, str) and (place := beside(name, where)).exists():
+        if isinstance(name, str) and (place := path_beside(name, where)).exists():
             inner[last] = os.path.relpath(place.resolve(), folder.resolve())
     return table
 

@@ -13,9 +13,9 @@ from ...schedules import SCHEDULES
 from ...systems.train_step.report import TrainReport
 from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
-from .brief import brief
 from .floors import activation_bytes, floor_bytes, floor_s, states_bytes
 from .records import LEFT, MEMORY, Amounts, Measured, Question, Row, Subject
+from .shorten import shorten
 from .space import NO_ZERO_3, Axis, Rule, Space, Values, Wanted, add_wanted, divisors
 
 MEGATRON = ("1f1b", "interleaved")
@@ -110,7 +110,7 @@ def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
     def least() -> float:
         scenario = {**changes, "schedule": {"name": "1f1b"}}
         try:
-            return states_bytes(brief(ResolvedTrain(question.scenario(scenario), question.where, memo)))
+            return states_bytes(shorten(ResolvedTrain(question.scenario(scenario), question.where, memo)))
         except UserError:
             return 0.0
 
@@ -119,7 +119,7 @@ def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
 
 
 def _screen(question: Question, changes: Changes, scenario: TrainScenario, states: float, memo: Memo) -> Row:
-    resolved = brief(ResolvedTrain(scenario, question.where, memo))
+    resolved = shorten(ResolvedTrain(scenario, question.where, memo))
     for bound in (lambda: states + activation_bytes(resolved), lambda: floor_bytes(resolved)):  # the quick one first
         if (needed := bound()) > question.memory_bytes:
             return Row(changes, MEMORY, floor=Amounts(0.0, needed, None))

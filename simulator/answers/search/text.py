@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...base.tables import aligned
+from ...base.tables import align
 from ...base.units import digits_apart, format_bytes, format_seconds, format_usd
 from ...scenario import Changes
 from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured, SearchResult
@@ -84,7 +84,7 @@ def _pareto(found: SearchResult) -> Iterator[str]:
         assert row.measured is not None
         mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
         cells.append([*_amounts(found, row.measured), mark, plan_text(row.changes)])
-    yield from (f"  {line}" for line in aligned(cells, range(4)))
+    yield from (f"  {line}" for line in align(cells, range(4)))
     if len(found.pareto) > len(shown):
         yield f"  and {len(found.pareto) - len(shown)} more that need less memory"
 

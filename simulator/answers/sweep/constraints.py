@@ -136,7 +136,7 @@ _QUANTITIES: Mapping[Dimension, str] = {
 
 def check_unit(constraint: Constraint, factors: Sequence[Of], where: str) -> None:
     """Raises a UserError where the limit has a unit that the product of such factors does not have."""
-    of, (_, dimension) = of_product(factors), quantity(constraint.said)
+    of, (_, dimension) = product_dimension(factors), quantity(constraint.said)
     if of == "unknown" or dimension is None:
         return
     try:
@@ -148,7 +148,7 @@ def check_unit(constraint: Constraint, factors: Sequence[Of], where: str) -> Non
         raise UserError(fault(where, "constraints", constraint.text, said)) from None
 
 
-def of_column(name: str) -> Of:
+def column_dimension(name: str) -> Of:
     """By the end of its name; a column of another unit, such as `cost_usd`, is a number."""
     if name == "bytes" or name.endswith("_bytes"):
         return "bytes"
@@ -157,7 +157,7 @@ def of_column(name: str) -> Of:
     return "seconds" if name.endswith("_s") and not name.endswith("_per_s") else "number"
 
 
-def of_key(kind: str, key: str, base: Mapping[str, Any], where: str) -> Of:
+def key_dimension(kind: str, key: str, base: Mapping[str, Any], where: str) -> Of:
     """By what the schema takes for a key; of a machine, whose keys are free, by what the base says now."""
     field, _ = _look_up(kind, key)
     if field is not None:
@@ -166,7 +166,7 @@ def of_key(kind: str, key: str, base: Mapping[str, Any], where: str) -> Of:
     return _of_machine(base.get("cluster"), path, where) if first == "cluster" else "unknown"
 
 
-def of_product(factors: Sequence[Of]) -> Of:
+def product_dimension(factors: Sequence[Of]) -> Of:
     """Of a product; one for which there is no unit is a number."""
     if "unknown" in factors:
         return "unknown"
@@ -196,6 +196,6 @@ def _of_machine(cluster: Any, path: Sequence[str], where: str) -> Of:
         return "unknown"
     value = table.get(path[0]) if len(path) == 1 else None
     try:
-        return quantity(value)[1] or of_column(path[0])
+        return quantity(value)[1] or column_dimension(path[0])
     except ValueError:  # text that is no quantity, or nothing
         return "unknown"

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from ...base.errors import UserError, fault, unknown
-from ...base.files import beside, read_toml
+from ...base.files import path_beside, read_toml
 from ...base.schema import validate
 from ...scenario import SYSTEMS, WhatIf, change, parse_changes, what_ifs
 from ...scenario.load import read_what_if
 from ...systems.tables import FOR_PEOPLE, Table
 from .columns import columns_of, nearest_columns
-from .constraints import Constraint, check_key, check_unit, is_key, of_column, of_key, read_constraint
+from .constraints import Constraint, check_key, check_unit, column_dimension, is_key, key_dimension, read_constraint
 from .grid import Axis, Grid, Step, find_replaced, spread
 from .plan import Sweep
 
@@ -89,7 +89,7 @@ def load_sweep(path: str | Path, changes: Sequence[str] = ()) -> Sweep:
     """
     where = str(path)
     said = validate(SweepTable, read_toml(Path(path)), where)
-    base_where = where if isinstance(said.base, dict) else str(beside(said.base, where))
+    base_where = where if isinstance(said.base, dict) else str(path_beside(said.base, where))
     table = said.base if isinstance(said.base, dict) else read_toml(Path(base_where))
     base = change(table, parse_changes(changes), base_where)
     kind = base.get("kind", "weight_update")
@@ -100,7 +100,7 @@ def load_sweep(path: str | Path, changes: Sequence[str] = ()) -> Sweep:
     demands = tuple(one for one in constraints if one not in limits)
     grid = _grid(said, kind, where)
     for limit in limits:
-        check_unit(limit, [of_key(kind, name, base, base_where) for name in limit.names], where)
+        check_unit(limit, [key_dimension(kind, name, base, base_where) for name in limit.names], where)
     for demand in demands:
         _check_demand(demand, kind, where)
     others = ("point", *grid.columns, "reason", "scenario_hash")
@@ -131,7 +131,7 @@ def _check_demand(demand: Constraint, kind: str, where: str) -> None:
             raise UserError(fault(where, "constraints", demand.text, f"{name} is no key and no column; {nearest}"))
         if not columns[name].unit:
             raise UserError(fault(where, "constraints", demand.text, f"{name} is text, no number"))
-    check_unit(demand, [of_column(name) for name in demand.names], where)
+    check_unit(demand, [column_dimension(name) for name in demand.names], where)
 
 
 def _grid(said: SweepTable, kind: str, where: str) -> Grid:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...base.errors import UserError
-from ...base.files import beside, digest, read_json, read_toml
+from ...base.files import digest, path_beside, read_json, read_toml
 from ...base.memo import Memo
 from ...base.units import format_bytes
 from ...predict import simulate
@@ -194,7 +194,7 @@ def _find_files(tables: Any, where: str, found: dict[tuple[str, Path], str]) -> 
     for key, text in _texts(tables, ""):
         if Path(text).suffix not in _READERS and key.rpartition(".")[2] != _FOLDERS:
             continue
-        place = beside(text, where)
+        place = path_beside(text, where)
         place = place / "config.json" if place.is_dir() else place
         if (text, place) in found:
             continue

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ...base.files import replacing
-from ...base.tables import aligned
+from ...base.files import replace_whole
+from ...base.tables import align
 from ...base.units import format_named
 from ...scenario import toml_value
 from ...systems.registry import SYSTEMS
@@ -61,7 +61,7 @@ def write_results(sweep: Sweep, store: Store, most: int = 5) -> Results:
     columns, best = _survey(sweep, store, most)
     report = store.folder / "report.csv"
     with disk_faults(store.folder, OSError):
-        with replacing(report) as file:
+        with replace_whole(report) as file:
             _write_csv(file, columns, _records(sweep, store))
         _write_parquet(store.folder / "rows", columns, _records(sweep, store))
     table: tuple[tuple[Any, ...], ...] = ()
@@ -120,7 +120,7 @@ def _write_parquet(folder: Path, columns: _Types, records: Iterator[Mapping[str,
     while part := list(islice(records, PART)):
         rows = [{**one, **{name: str(one[name]) for name in texts if one.get(name) is not None}} for one in part]
         place = folder / f"part-{len(written):05d}.parquet"
-        with replacing(place) as file:
+        with replace_whole(place) as file:
             pq.write_table(pa.Table.from_pylist(rows, schema), file)
         written.add(place)
     for other in set(folder.glob("part-*.parquet")) - written:
@@ -165,7 +165,7 @@ def table_lines(table: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     """Points a line each, columns below their names: seconds, bytes and shares as people read them."""
     head, *rows = table
     numbers = [i for i in range(len(head)) if all(isinstance(row[i], int | float | None) for row in rows)]
-    yield from aligned([head, *([*map(_cell, head, row)] for row in rows)], numbers)
+    yield from align([head, *([*map(_cell, head, row)] for row in rows)], numbers)
 
 
 def _cell(name: str, value: Any) -> str:

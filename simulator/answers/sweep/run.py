@@ -85,7 +85,7 @@ def _run(
             pace.see(outcomes)
             watch(Progress(counts.total(), len(sweep), counts["infeasible"], began))
     for number in store.open_numbers(len(sweep)):
-        copied = store.copied(number, sweep.point(number).asked)
+        copied = store.copy_result(number, sweep.point(number).asked)
         assert copied, "only points that ask what another asked are left"
     counts = Counter(store.counts())
     watch(Progress(counts.total(), len(sweep), counts["infeasible"], began))
@@ -102,7 +102,7 @@ def _chunks(sweep: Sweep, store: Store, pace: _Pace) -> Iterator[list[Point]]:
     chunk: list[Point] = []
     for number in store.open_numbers(len(sweep)):
         point = sweep.point(number)
-        if not store.copied(number, point.asked) and not store.claimed(point.asked):
+        if not store.copy_result(number, point.asked) and not store.claim(point.asked):
             chunk.append(point)
         if len(chunk) >= pace.points:
             yield chunk

@@ -79,14 +79,14 @@ class Store:
             done = {number for (number,) in self._database.execute(query, (block[0], block[-1]))}
             yield from (number for number in block if number not in done)
 
-    def copied(self, number: int, asked: str) -> bool:
+    def copy_result(self, number: int, asked: str) -> bool:
         """Whether another point asked the same and is done; this one is then done too."""
         query = (
             "INSERT INTO points SELECT ?, asked, status, reason, hash, 0, report FROM points WHERE asked = ? LIMIT 1"
         )
         return self._database.execute(query, (number, asked)).rowcount == 1
 
-    def claimed(self, asked: str) -> bool:
+    def claim(self, asked: str) -> bool:
         """Whether this process has asked for this already; it has now."""
         return self._database.execute("INSERT OR IGNORE INTO claimed VALUES (?)", (asked,)).rowcount == 0
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ...base.errors import UserError
 from ...base.files import digest
-from ...base.op_kinds import EXCHANGE, of_form
+from ...base.op_kinds import EXCHANGE, kinds_of_form
 from ...base.units import format_seconds
 from ...formats.samples import Samples, features_of, own_samples, read_samples, read_table
 from ...formats.samples.published import TABLES
@@ -21,7 +21,7 @@ _TIMES = {"us", "time_us", "us_median", "value"}
 """Columns of published tables that hold what was measured."""
 ADDED = ("predicted_s", "signed_error", "interval_low_s", "interval_high_s", "provenance", "reason")
 KINDS: dict[str, tuple[str, ...]] = {
-    "collective": of_form(EXCHANGE),
+    "collective": kinds_of_form(EXCHANGE),
     "gemm": ("gemm",),
     "attention": ("attention",),
     "grouped_gemm": ("grouped_gemm",),
@@ -174,7 +174,7 @@ def _of_device(profile: Profile, device: str, rows: pd.DataFrame) -> pd.DataFram
     return found.assign(profile=profile.name)
 
 
-def fitted_to(profile: Profile, sha256: str) -> Profile | None:
+def profile_fitted_to(profile: Profile, sha256: str) -> Profile | None:
     """The profile, or a shipped one of the same device that it rests on, if it was fitted to this file."""
     files = profile.about.get("samples")
     for entry in files if isinstance(files, list) else ():  # a file of which the fit used no row was not seen
@@ -184,7 +184,7 @@ def fitted_to(profile: Profile, sha256: str) -> Profile | None:
     if base not in profile_names():
         return None
     below = load_profile(base)
-    return fitted_to(below, sha256) if set(below.devices) & set(profile.devices) else None
+    return profile_fitted_to(below, sha256) if set(below.devices) & set(profile.devices) else None
 
 
 def score_samples(profile: Profile, samples: Samples) -> pd.DataFrame:
@@ -196,7 +196,7 @@ def score_samples(profile: Profile, samples: Samples) -> pd.DataFrame:
     known = predict_samples(profile, samples.table[mine])
     known = known[known["reason"] == ""]
     files = known["file"].unique()
-    seen = {file: IN_SAMPLE if fitted_to(profile, digest(Path(file))) else NOT_FITTED for file in files}
+    seen = {file: IN_SAMPLE if profile_fitted_to(profile, digest(Path(file))) else NOT_FITTED for file in files}
     return pd.DataFrame(
         {
             "kind": known["cost_class"],

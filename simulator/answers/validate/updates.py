@@ -45,7 +45,7 @@ from .scores import score_parts, share_or_count, warn
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
 
 
-def shipped() -> Path:
+def shipped_table() -> Path:
     """The ledger that ships with runcast."""
     return shipped_file("weight_update.csv")
 
@@ -139,7 +139,7 @@ def free_in_ledger() -> Mapping[str, list[str]]:
 
 
 def _words() -> dict[str, Any]:
-    return read_toml(shipped().with_suffix(".toml"))
+    return read_toml(shipped_table().with_suffix(".toml"))
 
 
 def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> UpdateCase:
@@ -289,7 +289,7 @@ def read_ledger(
 
     A UserError if the file cannot be read, or lacks a column.
     """
-    path = path or shipped()
+    path = path or shipped_table()
     cases = read_cases(path)
     left_out, parameters = read_left_out("weight_update_fit.json")
     answers = predict_cases(cases, _predict, runner, watch)

@@ -15,7 +15,7 @@ from ...base.tables import Columns, terminal_table
 from ...formats.samples import summed
 from ...profile import Errors, Model, Profile, load_profile
 from .ledger import csv_bytes
-from .samples import ADDED, KINDS, Rows, fitted_to, profiles_of, read_rows, validate_samples
+from .samples import ADDED, KINDS, Rows, profile_fitted_to, profiles_of, read_rows, validate_samples
 from .scores import median_over_devices, scores, scores_by, share_or_count, shares, warn
 
 KEYS = ("device", "cost_class", "predicted_as")
@@ -129,7 +129,7 @@ def validate(path: Path, kind: str, profile: str | None = None, to_csv: bool = F
     profiles = profiles_of(rows.table, given)
     table = validate_samples(rows.table, kind, profiles, str(path))
     sha256 = digest(path)
-    seen = {device: found.name for device, of in profiles.items() if (found := fitted_to(of, sha256))}
+    seen = {device: found.name for device, of in profiles.items() if (found := profile_fitted_to(of, sha256))}
     return Validation(rows, kind, table, profiles, sha256, seen)
 
 

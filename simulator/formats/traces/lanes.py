@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...base.op_kinds import ATTENTION, COPY, EXPERTS, PRODUCT, of_form
+from ...base.op_kinds import ATTENTION, COPY, EXPERTS, PRODUCT, kinds_of_form
 from ...costs.phases import COMPUTE, phase_of_lane
 from .kineto import GpuOp, RankTrace, Window
 from .names import (
@@ -31,8 +31,8 @@ ITEM_BYTES = {
     "BFloat16": 2, "Half": 2, "Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1, "Char": 1, "Short": 2, "Bool": 1,
     "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1, "Float8_e5m2fnuz": 1,
 }  # fmt: skip
-_COPIES = of_form(COPY)
-_PRODUCTS = of_form(PRODUCT, EXPERTS, ATTENTION)
+_COPIES = kinds_of_form(COPY)
+_PRODUCTS = kinds_of_form(PRODUCT, EXPERTS, ATTENTION)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from math import hypot, log2
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.files import beside
+from ...base.files import path_beside
 from ...costs import EXCHANGES, OF_LAYERS, PHASES, PRODUCT_TYPE, phase_of_op
 from ...hardware import Device, Limits
 from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
-from ...uncertainty import Errors, Fit, Term, factor_covariance, of_spreads, shipped_fit, size_error
+from ...uncertainty import Errors, Fit, Term, factor_covariance, shipped_fit, size_error, spread_errors
 from .resolve import ResolvedTrain
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None) -> Errors:
     phase = phase_of_op(resolved.program)
     shared = _shared(resolved, phase, fit)
     return replace(
-        of_spreads(costs),
+        spread_errors(costs),
         by_phase=phase_covariance(resolved, fit),
         phase=phase,
         part=_parts(resolved, phase),
@@ -277,7 +277,7 @@ def chain_of(load: Callable[[str, str], Profile], name: str, where: str) -> Chai
     here: Profile | None = load(name, where)
     while here is not None:
         shipped = not name.endswith((".json", ".toml"))
-        file = where if shipped else str(beside(name, where))
+        file = where if shipped else str(path_beside(name, where))
         base = here.about.get("base")
         below = load(base, file) if base else None
         chain.append(Link(name, _own(here, below), shipped, here.about.get("wider", 1.0) <= SIBLING_WIDER))

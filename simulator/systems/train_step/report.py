@@ -24,7 +24,7 @@ from ...timeline.insight import (
     slowed_s,
     split_by_place,
 )
-from ...uncertainty import of_path, size_notes
+from ...uncertainty import path_interval, size_notes
 from ..machines import lost_to_shapes_s
 from .errors import step_errors
 from .flop import model_flop
@@ -196,7 +196,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     costs, plan, batch = resolved.costs, resolved.plan, resolved.scenario.batch
     path, held = critical_path(timeline), rates(resolved.cluster)
     step = timeline.makespan_s
-    sure = of_path(path, step_errors(resolved), step)
+    sure = path_interval(path, step_errors(resolved), step)
     split = split_by_place(timeline, mix=resolved.mix)
     peak_type = resolved.peak_type
     tokens, run = batch.global_ * batch.seq_len, resolved.scenario.run

@@ -19,7 +19,7 @@ from ...report.report import Report as Base
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Peak, Timeline, peak_bytes
 from ...timeline.insight import CriticalPath, by_group, critical_path, provenance
-from ...uncertainty import of_path, of_spreads
+from ...uncertainty import path_interval, spread_errors
 from .lower import HOST_LANES
 from .resolve import Resolved
 
@@ -144,7 +144,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     resumed = timeline.span_of(resolved.resuming)[1]
     path = critical_path(timeline)
     update_s = timeline.makespan_s - began
-    sure = of_path(critical_path(timeline, began), of_spreads(costs), update_s)
+    sure = path_interval(critical_path(timeline, began), spread_errors(costs), update_s)
     phase_of = phase_of_op(program)
     share = costs.link_bytes / costs.capacity_bytes_per_s / timeline.makespan_s
     busiest = int(share.argmax())

@@ -6,7 +6,7 @@ from ... import engine
 from ...base.memo import Memo
 from ...costs import Costs
 from ...timeline import Timeline
-from ...uncertainty import Errors, of_spreads
+from ...uncertainty import Errors, spread_errors
 from ..system import System
 from . import keys
 from .methods import METHODS
@@ -49,7 +49,7 @@ class Prediction:
     @property
     def errors(self) -> Errors:
         """What the seconds of ops may be off by."""
-        return of_spreads(self.costs)
+        return spread_errors(self.costs)
 
     def answer_s(self, timeline: Timeline) -> float:
         """Seconds of an update proper, which begins once it is prepared for."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ...base.op_kinds import COPY, of_form
+from ...base.op_kinds import COPY, kinds_of_form
 from ...costs import EXCHANGES, Costs
 from ...program import Program
 from .critical_path import CriticalPath
@@ -27,7 +27,7 @@ SLOWED: Mapping[str, str] = {
 def slowed_s(path: CriticalPath, program: Program, costs: Costs) -> dict[str, float]:
     """Seconds that ops of a whole critical path take longer than alone, by what they are (SLOWED)."""
     longer = np.maximum(path.seconds - costs.uncontended_s[path.ops], 0.0)
-    exchange, copy = program.of_kind(*EXCHANGES)[path.ops], program.of_kind(*of_form(COPY))[path.ops]
+    exchange, copy = program.of_kind(*EXCHANGES)[path.ops], program.of_kind(*kinds_of_form(COPY))[path.ops]
     parts = {"kernels": ~exchange & ~copy, "exchanges": exchange, "copies": copy}
     return {name: float(longer[of].sum()) for name, of in parts.items()}
 

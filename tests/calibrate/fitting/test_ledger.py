@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from runcast.calibrate.fitting.ledger import fit, fit_ledger, free_parameters, left_out
 from runcast.simulator.answers.validate.ledger import Cells
-from runcast.simulator.answers.validate.updates import read_cases, shipped
+from runcast.simulator.answers.validate.updates import read_cases, shipped_table
 from runcast.simulator.profile import fitted_parameters, load_stack, stack_chain
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ def cases():
     """Rows of the new table as a machine would give them whose loader takes twice as long as the prior says."""
     priors = load_stack(STACK, fitted=False)
     truth = {"reload.tensor_s": 2 * priors.value("reload.tensor_s"), "gather.tensor_s": priors.value("gather.tensor_s")}
-    rows = [case for case in read_cases(shipped()) if case.line in (2, 3, 8, 9, 14, 15)]
+    rows = [case for case in read_cases(shipped_table()) if case.line in (2, 3, 8, 9, 14, 15)]
     return [measured(case, case.answer(truth).seconds) for case in rows]
 
 
@@ -82,7 +82,7 @@ def test_a_system_left_out_is_predicted_by_priors_alone(cases, found):
 def test_of_a_chain_the_nearest_stacks_word_counts():
     """The same parameter free in both: a row of the older revision moves that one's alone."""
     older = f"{STACK}-7185b55"
-    (row,) = (case for case in read_cases(shipped()) if case.line == 7)
+    (row,) = (case for case in read_cases(shipped_table()) if case.line == 7)
     found = fit([row], {older: stack_chain(older)}, {of: ["reload.tensor_s"] for of in (STACK, older)})
 
     assert (found.slopes[0] > 0).tolist() == [False, True]
@@ -119,6 +119,6 @@ def test_free_parameters_are_those_of_their_stacks():
 def test_the_shipped_fit_is_what_the_ledger_gives():
     kept = json.loads((ROOT / "data/validation/weight_update_fit.json").read_text())
 
-    again = fit_ledger(shipped())
+    again = fit_ledger(shipped_table())
 
     assert json.loads(json.dumps(again)) == kept

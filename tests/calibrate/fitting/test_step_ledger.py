@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from runcast.calibrate.fitting.step_ledger import fit_steps, usable
 from runcast.calibrate.fitting.steps import Design, Rows
-from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES
 
@@ -18,7 +18,7 @@ SOURCES = ("simumax_b200", "mlperf_other")
 def few(tmp_path_factory, unfitted):
     """Eight small steps of two stacks, whose times are those of products that take longer than the profile says."""
     path = tmp_path_factory.mktemp("rows") / "rows.csv"
-    with shipped().open(newline="") as file:
+    with shipped_table().open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["source"] in SOURCES]
     dense = [row for row in rows if row["arch"] == "dense"]
     dense.sort(key=lambda row: float(row["gbs"]) / float(row["dp"]) * float(row["layers"]))

@@ -5,7 +5,7 @@ import pytest
 from runcast.calibrate.fitting.owners import ARCHITECTURE, NETWORK, owner_of, statements
 from runcast.calibrate.fitting.step_ledger import Crew, Found, _entries, _simulated, _watch
 from runcast.calibrate.fitting.steps import SMALL, Design, Rows
-from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.profile import load, load_architecture, load_network, load_profile, load_stack
 from runcast.simulator.profile.parameters import parameters
 
@@ -33,7 +33,7 @@ class Here(Crew):
 
 @pytest.fixture(scope="module")
 def cases():
-    return [case for case in read_cases(shipped()) if case.key in KEYS]
+    return [case for case in read_cases(shipped_table()) if case.key in KEYS]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Rows of the ledger of training steps become scenarios; what does not says why, in the words of the table."""
 
 import pytest
-from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 
 HEADER = (
@@ -23,7 +23,7 @@ def case(tmp_path):
 
 
 def test_every_core_row_is_a_scenario():
-    assert [(case.line, case.reason) for case in read_cases(shipped()) if case.scenario is None] == []
+    assert [(case.line, case.reason) for case in read_cases(shipped_table()) if case.scenario is None] == []
 
 
 def test_what_a_row_says_is_what_its_scenario_says(case):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from runcast.simulator.answers.validate.steps import StepCase, read_cases, shipped
+from runcast.simulator.answers.validate.steps import StepCase, read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.hardware import described_device
 
@@ -14,7 +14,7 @@ HIDDEN = {"H100 SXM": "A100 SXM 80GB", "B200 SXM": "H100 SXM", "A100 SXM 80GB": 
 
 @pytest.fixture(scope="module")
 def cases() -> list[StepCase]:
-    return [case for case in read_cases(shipped()) if case.scenario and case.seconds]
+    return [case for case in read_cases(shipped_table()) if case.scenario and case.seconds]
 
 
 def behind_data_sheet(case: StepCase, like: str) -> StepCase:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, shipped
+from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, shipped_table
 from runcast.simulator.answers.validate.steps.gate import Comparison, read_gate
 from runcast.simulator.base.errors import UserError
 
-GOLDEN = shipped().with_name("training_predictions.csv")
+GOLDEN = shipped_table().with_name("training_predictions.csv")
 CHEAP = [
     "narayanan21-991938f6ac", "mosaic_llmfoundry-fa52e3acc8", "mosaic_llmfoundry-565cfee8bc",
     "mosaic_llmfoundry-b41fbcafcf", "nvidia_dgxc-dcabd3bfff", "nvidia_megatron_bridge-9afbe1e1c2",
@@ -127,8 +127,8 @@ def kept():
 def test_cheap_rows_are_predicted_as_they_were(tmp_path):
     gate = kept()
     gate = replace(gate, before={key: gate.before[key] for key in CHEAP})
-    lines = shipped().read_text().splitlines(keepends=True)
-    some = [lines[case.line - 1] for case in read_cases(shipped()) if case.key in CHEAP]
+    lines = shipped_table().read_text().splitlines(keepends=True)
+    some = [lines[case.line - 1] for case in read_cases(shipped_table()) if case.key in CHEAP]
     (tmp_path / "rows.csv").write_text(lines[0] + "".join(some))
 
     now = read_step_ledger(tmp_path / "rows.csv")

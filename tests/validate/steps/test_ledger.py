@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from runcast.simulator.answers.outputs import json_text
 from runcast.simulator.answers.validate.steps import ledger as ledgers
-from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restore, shipped
+from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restore, shipped_table
 from runcast.simulator.answers.validate.steps.ledger import over_sources, scores_by_family, scores_of_memory
-from runcast.simulator.answers.validate.steps.text import lines, markdown, wide
+from runcast.simulator.answers.validate.steps.text import lines, markdown, wide_scores
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_toml
 from runcast.simulator.runner import InProcess, Processes
@@ -117,13 +117,13 @@ def test_what_was_left_out_is_shown_as_it_was_fitted(ledger, monkeypatch):
 
 
 def test_errors_with_rows_left_out_are_those_of_the_shipped_table_alone(ledger):
-    known = read_cases(shipped())[0].key
+    known = read_cases(shipped_table())[0].key
     assert ledger({"id": known}).table["group_left_out"].isna().all()
 
 
 def test_rows_that_contradict_their_neighbours_are_rows_of_the_ledger():
-    words = read_toml(shipped().with_suffix(".toml"))
-    assert set(words["contradicts"]) - {case.key for case in read_cases(shipped())} == set()
+    words = read_toml(shipped_table().with_suffix(".toml"))
+    assert set(words["contradicts"]) - {case.key for case in read_cases(shipped_table())} == set()
 
 
 @pytest.mark.parametrize("write", ["predictions", "to_csv"])
@@ -207,5 +207,6 @@ def test_the_terminal_says_errors_rows_and_reasons(ledger):
 
 def test_columns_that_say_nothing_are_left_out(ledger):
     found = ledger({})
-    table = list(markdown(wide(found.summary, "all"), {"name": ("rows", "text"), "group left out": ("left", "text")}))
+    columns = {"name": ("rows", "text"), "group left out": ("left", "text")}
+    table = list(markdown(wide_scores(found.summary, "all"), columns))
     assert table == ["| rows |", "|---|", "| all |", "| dense |"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.answers.validate.steps.pairs import pairs_of, scores_of_pairs
 
 STEP = Path(__file__).parents[3] / "data/scenarios/train-llama3-70b-64xh100.toml"
@@ -83,8 +83,8 @@ SIBLINGS = {  # published steps of equal configuration, the device that came fir
 @pytest.fixture(scope="module")
 def siblings():
     """Of the shipped ledger, with the predictions that are kept beside it."""
-    kept = pd.read_csv(shipped().with_name("training_predictions.csv")).set_index("id")["predicted_s"]
-    cases = [case for case in read_cases(shipped()) if case.seconds and case.key in kept.index]
+    kept = pd.read_csv(shipped_table().with_name("training_predictions.csv")).set_index("id")["predicted_s"]
+    cases = [case for case in read_cases(shipped_table()) if case.seconds and case.key in kept.index]
     pairs = pairs_of(cases, {case.line: (case.cells.number("iter_time_s"), kept[case.key]) for case in cases})
     return pairs[pairs["kind"].isin(["GB300 for GB200", "B300 for B200"])]
 

@@ -4,7 +4,7 @@ import json
 from statistics import median
 
 import pytest
-from runcast.simulator.answers.validate.steps import read_cases, shipped
+from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 
 TOKENS = (0, 8192, 16384, 32768, 1 << 30)
 
@@ -12,9 +12,9 @@ TOKENS = (0, 8192, 16384, 32768, 1 << 30)
 @pytest.fixture(scope="module")
 def errors():
     """(GPU, bin of tokens) and error with the row's group out of the fit, of llm-foundry's rows."""
-    left_out = json.loads(shipped().with_name("training_fit.json").read_text())["left_out"]
+    left_out = json.loads(shipped_table().with_name("training_fit.json").read_text())["left_out"]
     found = {}
-    for case in read_cases(shipped()):
+    for case in read_cases(shipped_table()):
         if case.cells.text("framework").startswith("llm-foundry"):
             tokens = case.cells.positive("mbs") * case.cells.positive("seq_len")
             key = case.cells.text("gpu"), sum(tokens > bound for bound in TOKENS)

@@ -20,7 +20,7 @@ from ....systems.train_step.errors import step_errors
 from ....systems.train_step.memory import rank_memory
 from ....systems.train_step.resolve import ResolvedTrain
 from ....timeline.insight import critical_path, path_by_phase
-from ....uncertainty import of_path
+from ....uncertainty import path_interval
 from ..ledger import Case, CellError, Cells, read_cells, shipped_file
 from .columns import REQUIRED, cluster_of, config_of, parallel_of, recompute_of, schedule_of
 
@@ -30,7 +30,7 @@ MOST_OPS = 150_000
 _KERNELS_OF_LAYER = 75
 
 
-def shipped() -> Path:
+def shipped_table() -> Path:
     """The ledger that ships with runcast."""
     return shipped_file("training.csv")
 
@@ -77,7 +77,7 @@ class StepCase(Case):
         resolved = self.resolved.restated(values) if values else self.resolved
         timeline = engine.simulate(resolved.program, resolved.costs)
         path, seconds = critical_path(timeline), timeline.makespan_s
-        sure = of_path(path, step_errors(resolved), seconds)
+        sure = path_interval(path, step_errors(resolved), seconds)
         held = tuple(rank.peak_bytes for rank in rank_memory(resolved, timeline)) if memory else ()
         phases = path_by_phase(path, resolved.program, resolved.mix)
         own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
@@ -86,7 +86,7 @@ class StepCase(Case):
 
 def read_cases(path: Path) -> list[StepCase]:
     """The rows of a file; a UserError if it cannot be read, holds no rows, lacks a column, or names a row twice."""
-    words = read_toml(shipped().with_suffix(".toml"))
+    words = read_toml(shipped_table().with_suffix(".toml"))
     rows = read_cells(path, REQUIRED, "those of data/validation/training.csv")
     return [_case(words, line, where, cells) for line, where, cells in rows]
 

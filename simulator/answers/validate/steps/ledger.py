@@ -24,7 +24,7 @@ from ..ledger import (
     split_rows,
 )  # fmt: skip
 from ..scores import SCORES, Part, error_scores, score_parts
-from .cases import StepCase, read_cases, shipped
+from .cases import StepCase, read_cases, shipped_table
 from .pairs import pairs_of, scores_of_pairs
 
 ERRORS = {
@@ -128,7 +128,7 @@ def read_step_ledger(
 
     A UserError if the file cannot be read, or lacks a column.
     """
-    path = path or shipped()
+    path = path or shipped_table()
     cases = read_cases(path)
     return _ledger(path, cases, predict_cases(cases, _predict, runner, watch))
 
@@ -138,7 +138,7 @@ def restore(predictions: Path, path: Path | None = None) -> StepLedger:
 
     A UserError if a file cannot be read, or lacks a column.
     """
-    path = path or shipped()
+    path = path or shipped_table()
     cases, found = read_cases(path), read_predictions(predictions)
     lost = {"reason": f"not in {predictions.name}"}
     return _ledger(path, cases, [found.get(case.key, lost) for case in cases])
@@ -176,7 +176,7 @@ def _predict(case: StepCase) -> dict[str, float]:
 @cache
 def _meaning(convention: str) -> Mapping[str, str]:
     """Of which rank memory was measured, and what it counts."""
-    known: Mapping[str, Mapping[str, str]] = read_toml(shipped().with_suffix(".toml"))["memory"]
+    known: Mapping[str, Mapping[str, str]] = read_toml(shipped_table().with_suffix(".toml"))["memory"]
     return next((said for start, said in known.items() if convention.startswith(start)), _DEVICE)
 
 
@@ -196,7 +196,7 @@ _TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys((*ERRORS, *DEVIATION
 def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str, Any]]) -> StepLedger:
     left_out, parameters = read_left_out("training_fit.json", path)
     sure = shipped_fit().left_out if shipped_fit().about.get("sha256") == digest(path) else {}
-    contradicts = read_toml(shipped().with_suffix(".toml"))["contradicts"]
+    contradicts = read_toml(shipped_table().with_suffix(".toml"))["contradicts"]
 
     def row(case: StepCase, found: Mapping[str, float]) -> dict[str, Any]:
         cells = case.cells

@@ -42,10 +42,10 @@ def lines(ledger: StepLedger) -> Iterator[str]:
     """Errors by family, of memory and of pairs; the worst rows; how many parameters; what was not predicted."""
     if len(ledger.scored):
         for family in ("all", *FAMILIES):
-            yield from _terminal(wide(ledger.summary, family), family_columns(family))
+            yield from _terminal(wide_scores(ledger.summary, family), family_columns(family))
         if many := int(ledger.scored["contradicts"].sum()):
             yield f"without {many} rows that contradict their neighbours:"
-            yield from _terminal(wide(ledger.summary_without, "all"), family_columns("all"))
+            yield from _terminal(wide_scores(ledger.summary_without, "all"), family_columns("all"))
         yield from (over_sources(ledger), "")
         yield "rows in the 90 % interval:"
         yield from _terminal(coverages(ledger.summary), COVERAGE)
@@ -63,7 +63,7 @@ def family_columns(family: str) -> Columns:
     return {"name": (FAMILIES.get(family, "rows"), "text"), **_SCORES}
 
 
-def wide(summary: pd.DataFrame, family: str) -> pd.DataFrame:
+def wide_scores(summary: pd.DataFrame, family: str) -> pd.DataFrame:
     """A row per name of a family, with the scores of each way of leaving out as one text; `all` has dense and MoE."""
     rows = summary[summary["family"].isin(["all", "kind"] if family == "all" else [family])]
     return pd.DataFrame([

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.answers.search.brief import enough, in_flight
+from runcast.simulator.answers.search.shorten import enough_microbatches, in_flight
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.schedules import build
 
@@ -19,7 +19,7 @@ def test_a_short_schedule_holds_as_much_as_a_long_one(name, ranks, groups, wider
     many, chunks = groups * (group or ranks), chunks if group else 1
     many += rest if not group or ranks <= rest < group else 0
     options = {"group": group} if group else {}
-    few, of_stage = enough(name, ranks, many, chunks, group), np.array(kept)
+    few, of_stage = enough_microbatches(name, ranks, many, chunks, group), np.array(kept)
 
     held = [
         [

@@ -18,21 +18,21 @@ Floats = NDArray[np.float64]
 InFlight = tuple[tuple[tuple[int, ...], Floats], ...]  # of each rank: its stages, and counts [moments, stages]
 
 
-def brief(resolved: ResolvedTrain) -> ResolvedTrain:
+def shorten(resolved: ResolvedTrain) -> ResolvedTrain:
     """The same step on a grid of fewer micro-batches, where its schedule repeats itself; `microbatches` stays.
 
     Raises:
         UserError: the step itself is not allowed.
     """
     ranks, given = resolved.dims.pp, resolved.scenario.schedule
-    most = enough(given.name, ranks, resolved.microbatches, given.vpp or 1, given.group)
+    most = enough_microbatches(given.name, ranks, resolved.microbatches, given.vpp or 1, given.group)
     if most >= resolved.microbatches:
         return resolved
     # Schedules of both numbers of micro-batches are refused for the same reasons, or neither is.
     return resolved.on(resolved.shorter_grid(most))
 
 
-def enough(name: str, ranks: int, microbatches: int, chunks: int, group: int | None) -> int:
+def enough_microbatches(name: str, ranks: int, microbatches: int, chunks: int, group: int | None) -> int:
     """Micro-batches of a shorter schedule in which every rank holds as much; all of them where none is known."""
     if name == "1f1b":
         return min(ranks, microbatches)
