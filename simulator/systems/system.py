@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.memo import Memo
+from ..costs import Costs
 from ..program import Program
 from ..report.report import Parts, Report, Total, Words
+from ..schedules import Grid
+from ..timeline import Timeline
 from ..timeline.insight import CriticalPath
+from ..uncertainty import Errors
 from .keys import Need, Pin, Rivals
 from .tables import Table
 
@@ -18,6 +22,40 @@ from .tables import Table
 def as_given(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The table of a scenario to which nothing is added."""
     return table
+
+
+@dataclass(frozen=True)
+class SystemPrediction:
+    """What a scenario resolves to, what happens when, and the report."""
+
+    resolved: Any
+    timeline: Timeline
+    report: Any
+
+    @property
+    def shown_ranks(self) -> tuple[int, ...] | None:
+        """The ranks that a chart or trace shows; None: those that it chooses itself."""
+        return None
+
+    @property
+    def grid(self) -> Grid | None:
+        """The pipeline that it runs, if any."""
+        return None
+
+    @property
+    def errors(self) -> Errors | None:
+        """What the seconds of ops may be off by, where that is known."""
+        return None
+
+    @property
+    def costs(self) -> Costs:
+        """How long each op takes alone."""
+        costs: Costs = self.resolved.costs
+        return costs
+
+    def answer_s(self, timeline: Timeline) -> float:
+        """Seconds of what is asked for, which may begin after the first op."""
+        return timeline.makespan_s - float(self.resolved.began_s(timeline))
 
 
 @dataclass(frozen=True)

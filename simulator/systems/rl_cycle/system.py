@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...timeline import Timeline
-from ..system import System
+from ..system import System, SystemPrediction
 from ..weight_update.system import Prediction
 from ..weight_update.system import predict as predict_update
 from . import keys
@@ -15,26 +14,16 @@ from .text import words
 
 
 @dataclass(frozen=True)
-class CyclePrediction:
+class CyclePrediction(SystemPrediction):
     """What an RL cycle resolves to, what happens when, and the report.
 
     `run` holds its requests too, and `update` its weight update if that is simulated.
     """
 
     resolved: ResolvedCycle
-    run: CycleRun
     report: CycleReport
+    run: CycleRun
     update: Prediction | None
-
-    @property
-    def timeline(self) -> Timeline:
-        """What happens when, on engines and trainer."""
-        return self.run.timeline
-
-    @property
-    def grid(self) -> None:
-        """It has no pipeline."""
-        return None
 
     @property
     def errors(self) -> None:
@@ -53,7 +42,7 @@ def predict(resolved: ResolvedCycle) -> CyclePrediction:
     update = predict_update(resolved.update) if resolved.update is not None else None
     report = update.report if update is not None else None
     run = run_cycle(resolved.plan(report))
-    return CyclePrediction(resolved, run, make_cycle_report(resolved, run, report), update)
+    return CyclePrediction(resolved, run.timeline, make_cycle_report(resolved, run, report), run, update)
 
 
 SYSTEM = System(

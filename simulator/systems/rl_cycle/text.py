@@ -14,23 +14,29 @@ _COLUMNS = ("phase", "per step", "share of the step", "critical path", "what")
 
 def words(report: CycleReport) -> Words:
     """All that is said of it; a page has the tables of its update too."""
+    total = sum(report.staleness.values())
+    ages = [(f"{age}", f"{count:,} ({count / total:.1%})") for age, count in report.staleness.items()]
     return Words(
         answer=f"{format_seconds(report.step_time_s)} per step",
         rows=list(_rows(report)),
         phases=Table("Phases", _COLUMNS, _phases(report)),
         below=[] if report.update is None else [_updated(report.update)],
-        tables=[Table("Staleness", ("versions behind", "requests"), _staleness(report)), *_of_update(report.update)],
+        tables=[Table("Staleness", ("versions behind", "requests"), ages), *_of_update(report.update)],
     )
 
 
 def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
     p50, p99 = format_seconds(report.step_p50_s), format_seconds(report.step_p99_s)
-    yield "step time", f"{format_seconds(report.step_time_s)} on average   (p50 {p50}, p99 {p99}; {_steps(report)})"
+    steps = f"{report.steps} step{'s' * (report.steps > 1)}"
+    steps += f" after {report.warmup} of warm-up" if report.warmup else ""
+    yield "step time", f"{format_seconds(report.step_time_s)} on average   (p50 {p50}, p99 {p99}; {steps})"
     yield "throughput", f"{report.requests_per_s:.3g} rollouts/s, {report.tokens_per_s:,.0f} tokens/s"
     length = f"{report.mean_tokens:,.0f} tokens on average, at most {report.longest_tokens:,}"
     yield "rollouts", f"{length}; {report.slots_busy:.0%} of the slots busy while any is"
     yield "pause", f"{format_seconds(report.pause_s)} per step in which engines cannot decode"
-    yield "staleness", f"{report.mean_staleness:.2f} versions on average ({_ages(report)})"
+    total = sum(report.staleness.values())
+    ages = ", ".join(f"{count / total:.0%} at {age}" for age, count in report.staleness.items())
+    yield "staleness", f"{report.mean_staleness:.2f} versions on average ({ages})"
     yield "idle", _idle(report)
     yield from spending_rows(
         report.rates, (report.spent, "per step"), (report.spent_per_million_tokens, "per million tokens")
@@ -64,12 +70,14 @@ def _phases(report: CycleReport) -> list[tuple[str, ...]]:
         "update": (report.update_s, "as given" if report.update is None else "simulated"),
         "switch": (report.switch_s, "GPUs change over"),
     }
+    critical = {phase: f"{exposed_s / report.makespan_s:.1%}" for phase, exposed_s in report.exposed.items()}
     rows = [
-        (name, format_seconds(value), f"{value / report.step_time_s:.1%}", _critical(report, name), what)
+        (name, format_seconds(value), f"{value / report.step_time_s:.1%}", critical.get(name, ""), what)
         for name, (value, what) in seconds.items()
         if value
     ]
-    return [*rows, ("step", format_seconds(report.step_time_s), "100.0%", "", _together(report))]
+    together = "one after another" if report.mode == "synchronous" else "rollout and train at once"
+    return [*rows, ("step", format_seconds(report.step_time_s), "100.0%", "", together)]
 
 
 def _idle(report: CycleReport) -> str:
@@ -79,27 +87,3 @@ def _idle(report: CycleReport) -> str:
     rollout, trainer = report.gpus
     others = f"{report.rollout_idle:.0%} of the {rollout:,} that roll out"
     return f"{report.trainer_idle:.0%} of the {trainer:,} GPUs that train, {others}"
-
-
-def _staleness(report: CycleReport) -> list[tuple[str, str]]:
-    """How many requests were how old."""
-    total = sum(report.staleness.values())
-    return [(f"{age}", f"{count:,} ({count / total:.1%})") for age, count in report.staleness.items()]
-
-
-def _critical(report: CycleReport, phase: str) -> str:
-    return f"{report.exposed[phase] / report.makespan_s:.1%}" if phase in report.exposed else ""
-
-
-def _together(report: CycleReport) -> str:
-    return "one after another" if report.mode == "synchronous" else "rollout and train at once"
-
-
-def _steps(report: CycleReport) -> str:
-    after = f" after {report.warmup} of warm-up" if report.warmup else ""
-    return f"{report.steps} step{'s' * (report.steps > 1)}{after}"
-
-
-def _ages(report: CycleReport) -> str:
-    total = sum(report.staleness.values())
-    return ", ".join(f"{count / total:.0%} at {age}" for age, count in report.staleness.items())

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 from ... import engine
-from ...costs import Costs
 from ...schedules import Grid
-from ...timeline import Timeline
 from ...uncertainty import Errors
-from ..system import System
+from ..system import System, SystemPrediction
 from . import keys
 from .defaults import with_defaults
 from .errors import step_errors
@@ -18,11 +16,10 @@ from .text import words
 
 
 @dataclass(frozen=True)
-class TrainPrediction:
+class TrainPrediction(SystemPrediction):
     """What a training step resolves to, what happens when, and the report."""
 
     resolved: ResolvedTrain
-    timeline: Timeline
     report: TrainReport
 
     @property
@@ -41,18 +38,9 @@ class TrainPrediction:
         return round(self.report.peak.peak_bytes), self.report.memory_bytes
 
     @property
-    def costs(self) -> Costs:
-        """How long each op takes alone."""
-        return self.resolved.costs
-
-    @property
     def errors(self) -> Errors:
-        """What the seconds of ops may be off by."""
+        """Those of the factors that were fitted to measured steps."""
         return step_errors(self.resolved)
-
-    def answer_s(self, timeline: Timeline) -> float:
-        """Seconds of the step."""
-        return timeline.makespan_s
 
 
 def predict(resolved: ResolvedTrain) -> TrainPrediction:

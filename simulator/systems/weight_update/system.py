@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 from ... import engine
 from ...base.memo import Memo
-from ...costs import Costs
-from ...timeline import Timeline
 from ...uncertainty import Errors, spread_errors
-from ..system import System
+from ..system import System, SystemPrediction
 from . import keys
 from .methods import METHODS
 from .report import TOTAL_NEEDS, Report, make_report, parts, total
@@ -19,22 +17,11 @@ from .transfers import TransferUpdate
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What a scenario resolves to, what happens when, and the report."""
+class Prediction(SystemPrediction):
+    """What an update resolves to, what happens when, and the report."""
 
     resolved: Resolved
-    timeline: Timeline
     report: Report
-
-    @property
-    def shown_ranks(self) -> None:
-        """The ranks that a chart or trace shows: those that it chooses itself."""
-        return None
-
-    @property
-    def grid(self) -> None:
-        """It has no pipeline."""
-        return None
 
     @property
     def memory(self) -> tuple[int, int]:
@@ -42,18 +29,9 @@ class Prediction:
         return round(self.report.peak.bytes), self.resolved.memory_bytes
 
     @property
-    def costs(self) -> Costs:
-        """How long each op takes alone."""
-        return self.resolved.costs
-
-    @property
     def errors(self) -> Errors:
-        """What the seconds of ops may be off by."""
+        """Those of the numbers that ops are priced with."""
         return spread_errors(self.costs)
-
-    def answer_s(self, timeline: Timeline) -> float:
-        """Seconds of an update proper, which begins once it is prepared for."""
-        return timeline.makespan_s - self.resolved.began_s(timeline)
 
 
 def resolve(scenario: Scenario, where: str = "scenario", memo: Memo | None = None) -> Resolved:

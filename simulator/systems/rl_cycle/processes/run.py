@@ -8,17 +8,17 @@ run at once. Batches are trained on in order, and batch b starts at version b - 
 is trained on is older than the bound.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from simpy import Environment, Event, Interrupt
 
+from ....program import ProgramBuilder
 from ....timeline import Timeline
 from .plan import CyclePlan
 from .pool import Pool
-from .record import Record
 
 Process = Generator[Event, object, None]
 
@@ -68,7 +68,7 @@ class _Cycle:
     """One run. State lives here and nowhere else."""
 
     def __init__(self, plan: CyclePlan):
-        self.plan, self.env, self.record = plan, Environment(), Record(plan)
+        self.plan, self.env, self.record = plan, Environment(), _Record(plan)
         rollouts = plan.rollouts
         self.pool = Pool(rollouts.engines, rollouts.slots, rollouts.pace)
         self.version = 0
@@ -246,3 +246,69 @@ class _Cycle:
         busy = 0 if self.pool.halted else self.pool.running
         if busy != self.busy[-1][1]:
             self.busy.append((self.env.now, busy))
+
+
+class _Record:
+    """What happens, written down as ops of a Program with their times: charts and traces like those of an update.
+
+    Lanes: one for each engine, and after them one for the trainer if it has GPUs of its own.
+    """
+
+    def __init__(self, plan: CyclePlan):
+        self.engines = tuple(range(plan.rollouts.engines))
+        self.trainer = self.engines if plan.switch is not None else (len(self.engines),)
+        self._builder = builder = ProgramBuilder()
+        each, gpus = plan.rollout_gpus // plan.rollouts.engines, plan.rollout_gpus
+        places = [(f"engine {engine}", range(engine * each, (engine + 1) * each)) for engine in self.engines]
+        places += [("trainer", range(gpus, gpus + plan.trainer_gpus))] if plan.switch is None else []
+        self._lanes = [builder.lane(builder.place(name, ranks), "gpu") for name, ranks in places]
+        self._start_s, self._end_s, self._cause = list[float](), list[float](), list[int]()
+        self._last: dict[int, int] = {}  # by lane, its last span
+        self._open: dict[int, tuple[str, int, float, tuple[int, ...]]] = {}  # by engine: kind, step, start, after
+
+    def add(
+        self, kind: str, name: str, lanes: Sequence[int], start_s: float, end_s: float, after: Sequence[int], step: int
+    ) -> int:
+        """Write down a span that ended, and give its number; `after` are the spans whose end let it start."""
+        span = self._builder.op(kind, [self._lanes[lane] for lane in lanes], after, name=name, tags={"step": step})
+        self._start_s.append(start_s)
+        self._end_s.append(end_s)
+        self._cause.append(max(after, key=lambda before: self._end_s[before], default=-1))
+        self._last.update(dict.fromkeys(lanes, span))
+        return span
+
+    def watch(self, engine: int, kind: str, step: int, now_s: float, opening: tuple[int, ...]) -> None:
+        """What an engine does from now on, if that is new; `opening` let it start, unless it did something until now.
+
+        An empty kind is nothing.
+        """
+        if self._open.get(engine, ("",))[0] == kind:
+            return
+        self.close([engine], now_s)
+        if kind:
+            last = self._last.get(engine, -1)
+            goes_on = last >= 0 and self._end_s[last] == now_s
+            self._open[engine] = kind, step, now_s, (last,) if goes_on else opening
+
+    def close(self, engines: Iterable[int], now_s: float) -> tuple[int, ...]:
+        """Write down what runs on these engines, until now; the numbers of the spans that end."""
+        closed = list[int]()
+        for engine in engines:
+            kind, step, start_s, after = self._open.pop(engine, ("", 0, 0.0, ()))
+            if kind and start_s < now_s:
+                closed.append(self.add(kind, f"{kind} {step}", [engine], start_s, now_s, after, step))
+        return tuple(closed)
+
+    def last_of_engines(self) -> tuple[int, ...]:
+        """The last span of every engine that has one."""
+        return tuple(self._last[engine] for engine in self.engines if engine in self._last)
+
+    def timeline(self) -> Timeline:
+        """All spans."""
+        return Timeline(
+            program=self._builder.build(),
+            start_s=np.array(self._start_s),
+            end_s=np.array(self._end_s),
+            cause=np.array(self._cause, np.int64),
+            cancelled=np.zeros(len(self._cause), bool),
+        )
