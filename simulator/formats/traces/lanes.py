@@ -25,7 +25,7 @@ from .names import (
     kind_of_kernel,
     short_name,
 )
-from .work import Item
+from .run import Item
 
 ITEM_BYTES = {
     "BFloat16": 2, "Half": 2, "Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1, "Char": 1, "Short": 2, "Bool": 1,

@@ -20,11 +20,20 @@ _SIGNED = rf"-?{_NUMBER}"
 _THOUSANDS = r"\d[\d,]*(?:\.\d+)?"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ITERATION = re.compile(rf"iteration\s+(\d+)\s*/\s*\d+.*?elapsed time per iteration \(ms\):\s*({_SIGNED})(.*)")
-_RATE = re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\):|\|)\s*({_NUMBER})\s*(?:\||$|MODEL_TFLOP/s/GPU)")
-_BATCH = re.compile(r"global batch size:\s*(\d+)")
-_BRIDGE = re.compile(rf"Step Time\s*:\s*({_SIGNED})\s*s\b.*?GPU utilization:\s*({_NUMBER})\s*MODEL_TFLOP/s/GPU")
-_TITAN = re.compile(rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*({_NUMBER})GiB.*?tps:\s*({_THOUSANDS})")
-_TITAN_RATE = re.compile(rf"tflops:\s*({_THOUSANDS})")
+_RATE = re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\):|\|)\s*(?P<tflops>{_NUMBER})\s*(?:\||$|MODEL_TFLOP/s/GPU)")
+_BATCH = re.compile(r"global batch size:\s*(?P<batch>\d+)")
+_BRIDGE = re.compile(
+    rf"Step Time\s*:\s*({_SIGNED})\s*s\b.*?GPU utilization:\s*(?P<tflops>{_NUMBER})\s*MODEL_TFLOP/s/GPU"
+)
+_TITAN = re.compile(
+    rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*(?P<gib>{_NUMBER})GiB.*?tps:\s*(?P<tps>{_THOUSANDS})"
+    rf"(?:.*?tflops:\s*(?P<tflops>{_THOUSANDS}))?"
+)
+_SAYS: dict[str, tuple[str, float]] = {
+    "tflops": ("flop_per_s_per_gpu", 1e12), "batch": ("global_batch", 1), "tps": ("tokens_per_s_per_gpu", 1.0),
+    "gib": ("memory_bytes", 2.0**30),
+}  # fmt: skip
+"""What the named groups of a line say, and their units."""
 _CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[,.](\d{1,6})")
 _BLOCK = re.compile(r"-+ arguments -+\n(.*?)-+ end of arguments -+", re.DOTALL)
 _ARGUMENT = re.compile(r"^(?:\S*:)?[ \t]*([a-z]\w*) [.]* ?(.*?)[ \t\r]*$", re.MULTILINE)
@@ -87,7 +96,7 @@ def _run(path: Path, form: str, lines: Mapping[int, Line], text: str, step: int 
         step_s=median(steps[number].seconds for number in counted),
         facts=_facts(arguments, text) | _said([steps[number].says for number in counted]) | _tokens(arguments, steps),
         notes=tuple(_notes(form, numbers, warm_up, step, len(lines) - len(steps))),
-        arguments=as_recipe(arguments) if arguments else None,
+        arguments=_as_recipe(arguments) if arguments else None,
     )
 
 
@@ -106,18 +115,13 @@ def _megatron(text: str) -> dict[int, Line]:
     found = {}
     for line in text.splitlines():
         if match := _ITERATION.search(line):
-            rate, batch = _RATE.search(match[3]), _BATCH.search(line)
-            says = {"flop_per_s_per_gpu": float(rate[1]) * 1e12} if rate else {}
-            says |= {"global_batch": int(batch[1])} if batch else {}
+            says = _says(_RATE.search(match[3]), _BATCH.search(line))
             found[int(match[1])] = Line(float(match[2]) / 1e3, says)
     return dict(sorted(found.items()))
 
 
 def _bridge(text: str) -> dict[int, Line]:
-    return {
-        number: Line(float(match[1]), {"flop_per_s_per_gpu": float(match[2]) * 1e12})
-        for number, match in enumerate(_BRIDGE.finditer(text), 1)
-    }
+    return {number: Line(float(match[1]), _says(match)) for number, match in enumerate(_BRIDGE.finditer(text), 1)}
 
 
 def _titan(text: str) -> dict[int, Line]:
@@ -130,12 +134,16 @@ def _titan(text: str) -> dict[int, Line]:
             continue
         number, now = int(match[1]), datetime.fromisoformat(f"{clock[1]} {clock[2]}.{clock[3]:0<6}")
         if before and number > before[0]:
-            rate = _TITAN_RATE.search(line)
-            says = {"tokens_per_s_per_gpu": float(match[3].replace(",", "")), "memory_bytes": float(match[2]) * 2**30}
-            says |= {"flop_per_s_per_gpu": float(rate[1].replace(",", "")) * 1e12} if rate else {}
-            found[number] = Line((now - before[1]).total_seconds() / (number - before[0]), says)
+            found[number] = Line((now - before[1]).total_seconds() / (number - before[0]), _says(match))
         before = (number, now) if before is None or number > before[0] else before
     return found
+
+
+def _says(*matches: re.Match[str] | None) -> dict[str, float]:
+    """What the named groups of a line hold, in SI units."""
+    texts = {name: text for match in matches if match for name, text in match.groupdict().items() if text}
+    units = {name: _SAYS[name] for name in texts}
+    return {fact: type(unit)(texts[name].replace(",", "")) * unit for name, (fact, unit) in units.items()}
 
 
 def _said(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -152,7 +160,9 @@ def _tokens(arguments: Mapping[str, str], steps: Mapping[int, Line]) -> dict[str
 
 
 def _facts(arguments: Mapping[str, str], text: str) -> dict[str, Any]:
-    found: dict[str, Any] = _header(text)
+    line = _HEADER.search(text)
+    sizes = {fact: pattern.search(line[0]) for fact, pattern in _OF_HEADER.items()} if line else {}
+    found: dict[str, Any] = {fact: int(match[1]) for fact, match in sizes.items() if match}
     found |= {fact: int(arguments[name]) for name, fact in _SIZES.items() if arguments.get(name, "").isdigit()}
     if arguments.get("virtual_pipeline_model_parallel_size") == "None":
         found["vpp"] = 1
@@ -163,12 +173,6 @@ def _facts(arguments: Mapping[str, str], text: str) -> dict[str, Any]:
     if timers := _timers(text):
         found["timers_s"] = timers
     return found
-
-
-def _header(text: str) -> dict[str, int]:
-    line = _HEADER.search(text)
-    found = {fact: pattern.search(line[0]) for fact, pattern in _OF_HEADER.items()} if line else {}
-    return {fact: int(match[1]) for fact, match in found.items() if match}
 
 
 def _timers(text: str) -> dict[str, float]:
@@ -202,7 +206,7 @@ _OF_EXPERTS = ("moe_", "expert_model_", "expert_tensor_")
 _OF_LATENTS = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
 
 
-def as_recipe(arguments: Mapping[str, str]) -> str:
+def _as_recipe(arguments: Mapping[str, str]) -> str:
     """Printed arguments as lines of `key: value`, which `recipes.read_recipe` reads."""
     given = {name: _TYPES.get(value, value) for name, value in arguments.items() if value not in _NOTHING}
     unused = set(_unused(given))

@@ -8,8 +8,7 @@ from typing import Any
 from ...base.errors import UserError
 from ...costs.phases import COMPUTE
 from .document import Document, Event
-from .run import Run, exposed_of, split_of
-from .work import Item, timeline_of
+from .run import Item, Run, exposed_of, split_of, timeline_of
 
 Track = tuple[int, int]
 

@@ -10,8 +10,7 @@ from .kineto import RankTrace, read_ranks
 from .lanes import RankStep, step_of_rank
 from .logs import read_log
 from .own import is_own, read_own
-from .run import Run, exposed_of, listed, split_of, typical_step
-from .work import timeline_of
+from .run import Run, exposed_of, listed, split_of, timeline_of, typical_step
 
 SUFFIXES = (".json", ".json.gz", ".trace", ".trace.gz")
 """How the names of traces in a folder end."""
