@@ -126,7 +126,7 @@ _WORDS = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "multiple_of"), "expected a whole number"),
     **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "expected a number"),
     "bool_type": "expected true or false",
-    "string_type": "expected text",
+    **dict.fromkeys(("string_type", "string_too_short"), "expected text"),
     **dict.fromkeys(("tuple_type", "list_type"), "expected a list"),
     **dict.fromkeys(("model_type", "dict_type", "model_attributes_type", "dataclass_type"), "expected a table"),
 }

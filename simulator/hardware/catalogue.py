@@ -86,13 +86,16 @@ def _build_nodes(parts: Sequence[_Part]) -> list[Node]:
 
 def resolved(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, Any]:
     """Everything that a description resolves to, as plain JSON-able values, for hashing and printing."""
-    return {"parts": [_jsonable(part) for part in _parts(spec, nodes, where)]}
-
-
-def _jsonable(part: _Part) -> dict[str, Any]:
-    shape = part.shape.model_dump(mode="json", exclude={"device": {"aliases"}})  # they change no result
-    wires = {"nic_s": part.shape.nic_s, **files.plain(files.wires())}
-    return {"nodes": part.nodes, "shape": shape, "fabric": asdict(part.fabric), "wires": wires}
+    parts = [
+        {
+            "nodes": part.nodes,
+            "shape": part.shape.model_dump(mode="json", exclude={"device": {"aliases"}}),  # they change no result
+            "fabric": asdict(part.fabric),
+            "wires": {"nic_s": part.shape.nic_s, **files.plain(files.wires())},
+        }
+        for part in _parts(spec, nodes, where)
+    ]
+    return {"parts": parts}
 
 
 def described(spec: Spec, where: str = "cluster") -> dict[str, Any]:

@@ -6,7 +6,6 @@ through host memory, so those vertices only begin and end routes.
 
 import heapq
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -68,15 +67,11 @@ class Graph:
         self.wires = tuple(wires)
         self.links = tuple(dict.fromkeys(wire.link for wire in self.wires))
         self.vertices = tuple(dict.fromkeys(v for wire in self.wires for v in (wire.src, wire.dst)))
-        self.out = self._adjacency()
+        self.out: dict[str, list[tuple[str, int]]] = {}
         self._found: dict[tuple[str, str], Route | None] = {}
-
-    def _adjacency(self) -> dict[str, list[tuple[str, int]]]:
         index = {link: i for i, link in enumerate(self.links)}
-        out: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for wire in self.wires:
-            out[wire.src].append((wire.dst, index[wire.link]))
-        return dict(out)
+            self.out.setdefault(wire.src, []).append((wire.dst, index[wire.link]))
 
     def route(self, src: str, dst: str) -> Route | None:
         """Link indices of the fastest route, or None; between GPUs a pure NVLink route goes before any other."""

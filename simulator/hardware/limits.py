@@ -6,7 +6,6 @@ from typing import Annotated
 
 from ..base.schema import HUGE, count, number
 from .cluster import Cluster
-from .graph import Link
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def limits(cluster: Cluster, gpu: int = 0) -> Limits:
         sms=device.sms,
         l2_bytes=device.l2_bytes,
         link_bytes_per_s=_link(cluster, gpu),
-        host_bytes_per_s=min((link.bytes_per_s for link in _links(cluster, cluster.h2d_route(gpu))), default=0.0),
+        host_bytes_per_s=_narrowest(cluster, cluster.h2d_route(gpu)),
         nic_bytes_per_s=max((cluster.links[cluster.nic_tx(nic)].bytes_per_s for nic in nics), default=0.0),
         nics=len(nics),
     )
@@ -52,13 +51,12 @@ def _link(cluster: Cluster, gpu: int) -> float:
     """All that leaves a GPU over NVLink, or the narrowest link to its neighbour where there is none."""
     node = cluster.node_of(gpu)
     near, local = cluster.gpus_of(node), cluster.gpu(gpu).partition(".")[2]
-    own = cluster.nodes[node].graph.links
-    leaving = [link for link in own if link.kind == "nvlink" and link.name.startswith(f"{local}>")]
+    wires = (wire for wire in cluster.nodes[node].graph.wires if wire.src == local)
+    leaving = [wire.link.bytes_per_s for wire in wires if wire.link.kind == "nvlink"]
     if leaving or len(near) < 2:
-        return sum(link.bytes_per_s for link in leaving)
-    neighbour = near[1] if gpu == near[0] else near[0]
-    return min(link.bytes_per_s for link in _links(cluster, cluster.route(cluster.gpu(gpu), cluster.gpu(neighbour))))
+        return sum(leaving)
+    return _narrowest(cluster, cluster.route(cluster.gpu(gpu), cluster.gpu(near[1] if gpu == near[0] else near[0])))
 
 
-def _links(cluster: Cluster, route: tuple[int, ...]) -> list[Link]:
-    return [cluster.links[link] for link in route]
+def _narrowest(cluster: Cluster, route: tuple[int, ...]) -> float:
+    return min((cluster.links[link].bytes_per_s for link in route), default=0.0)

@@ -62,12 +62,10 @@ def load_architecture(name: str, *, fitted: bool = True) -> Profile:
     return _load("architectures", name, "architectures.toml", "architecture", fitted=fitted)
 
 
-@cache
-def _architectures() -> dict[str, Any]:
-    return read_toml(files("runcast.data") / "architectures.toml")
-
-
-_TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {"networks": networks, "architectures": _architectures}
+_TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
+    "networks": networks,
+    "architectures": lambda: read_toml(files("runcast.data") / "architectures.toml"),
+}
 """Owners of parameters that are tables of one file."""
 
 

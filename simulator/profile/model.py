@@ -115,17 +115,15 @@ class Model:
         growth = self.growth_beyond(x)
         elsewhere = max(self.wider, self._foreign(here))
         outside = (growth > 0) | (elsewhere > 0)
-        inside = np.where(self._on_curve(x), PROVENANCE.index("interpolated"), self._inside)
+        # a model with no more rows than coefficients only repeats what was measured
+        label = PROVENANCE.index("measured" if self.fitted.rows <= len(self.coefficients) else "fitted")
+        on_curve = np.isin(x["gpus"], list(self.curves)) if self.curves else np.False_
+        inside = np.where(on_curve, PROVENANCE.index("interpolated"), label)
         return Estimate(
             seconds=self.seconds(x, here),
             spread=np.hypot(self._spread(x) + growth, elsewhere),
             provenance=np.where(outside, PROVENANCE.index("extrapolated"), inside),
         )
-
-    @property
-    def _inside(self) -> int:
-        """The label in range: a model with no more rows than coefficients only repeats what was measured."""
-        return PROVENANCE.index("measured" if self.fitted.rows <= len(self.coefficients) else "fitted")
 
     def seconds(self, x: Columns, limits: Limits) -> Floats:
         """The formula, drawn onto the measured curves where there are some."""
@@ -189,9 +187,6 @@ class Model:
         size = self.cost_class.axes[self.cost_class.size](x)
         band = np.searchsorted([band.size for band in self.bands], size, side="right") - 1
         return np.array([band.spread for band in self.bands])[np.maximum(band, 0)]
-
-    def _on_curve(self, x: Columns) -> NDArray[np.bool_]:
-        return np.isin(x["gpus"], list(self.curves)) if self.curves else np.zeros(len(x[next(iter(x))]), bool)
 
     def _curve_over_form(self, x: Columns) -> Floats:
         """How much longer than by the formula the measured curves are, at equal bytes through the busiest link.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import StringConstraints
 
 from ..base.errors import UserError, fault, unknown
 from ..base.schema import HUGE, number, one_of, validate
@@ -135,12 +135,6 @@ _INTERFERENCE = re.compile(r"interference\.[a-z]\w*\.[a-z]\w*")
 _SPEED_KEPT = (0.01, 1.0, "speed an op of the first kind keeps beside one of the second on its GPU")
 
 
-def _source(text: str) -> str:
-    if not text.strip():
-        raise ValueError("expected where the number comes from")
-    return text
-
-
 @dataclass(frozen=True)
 class Parameter:
     """A number in SI units with its relative standard deviation and where it comes from."""
@@ -148,7 +142,7 @@ class Parameter:
     value: Annotated[float, number(-HUGE, HUGE)]
     spread: Annotated[float, number(0, 5)]
     provenance: Annotated[str, one_of(lambda: PROVENANCE)]
-    source: Annotated[str, AfterValidator(_source)]
+    source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:

@@ -109,7 +109,7 @@ def test_a_value_out_of_bounds(name: str, value: Any, write: Callable[..., str])
         ({"parameters": {"reload.s": 3}}, "reload.s = 3: expected a table"),
         ({"parameters": {"reload.s": entry(1) | {"spread": 9}}}, "reload.s.spread = 9: expected at most 5"),
         ({"parameters": {"reload.s": entry(1) | {"provenance": []}}}, "reload.s.provenance = []: expected one of"),
-        ({"parameters": {"reload.s": entry(1) | {"source": " "}}}, "reload.s.source = ' ': expected where"),
+        ({"parameters": {"reload.s": entry(1) | {"source": " "}}}, "reload.s.source = ' ': expected text"),
     ],
 )
 def test_a_mistake_is_one_line(content: dict[str, Any], message: str, write: Callable[..., str]) -> None:

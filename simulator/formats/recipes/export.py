@@ -49,7 +49,9 @@ def export_megatron(scenario: TrainScenario, where: str = "scenario", *, nearest
     Raises:
         UserError: no arguments say this model, schedule or order, or what a key of the scenario says; one line each.
     """
-    spec, gpus = _spec(scenario, where), cluster(scenario.cluster, scenario.nodes, where).n_gpus
+    spec, gpus = shape_of(scenario.model, where), cluster(scenario.cluster, scenario.nodes, where).n_gpus
+    if not scenario.model.mtp:
+        spec = replace(spec, num_nextn_predict_layers=0)
     faults, unsaid = list(_impossible(scenario, where, gpus)), tuple(_unsaid(scenario, spec))
     if not nearest and unsaid:
         faults += [f"{where}: {line}" for line in unsaid]
@@ -73,11 +75,6 @@ def export_megatron(scenario: TrainScenario, where: str = "scenario", *, nearest
         name if value is True else f"{name} {value}" for name, value in flags.items() if value not in (None, False)
     ]
     return Exported(tuple(lines), unsaid, tuple(_undecided(scenario)))
-
-
-def _spec(scenario: TrainScenario, where: str) -> ModelSpec:
-    spec = shape_of(scenario.model, where)
-    return spec if scenario.model.mtp else replace(spec, num_nextn_predict_layers=0)
 
 
 def _impossible(scenario: TrainScenario, where: str, gpus: int) -> Iterator[str]:

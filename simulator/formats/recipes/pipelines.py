@@ -17,7 +17,9 @@ def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any]
     vpp = len(counts) // pp if counts else _chunks(args, pp, layers)
     combined = args.switch("overlap_moe_expert_parallel_comm")
     if vpp > 1 and pp == 1:
-        args.fault(_vpp_name(args), "chunks need a pipeline, with --pipeline-model-parallel-size above 1")
+        ways = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
+        way = next((name for name in ways if args.has(name)), "pipeline_model_parallel_layout")
+        args.fault(way, "chunks need a pipeline, with --pipeline-model-parallel-size above 1")
     if combined and vpp == 1:
         line = "--overlap-moe-expert-parallel-comm: only with chunks of an interleaved pipeline"
         args.not_modelled.append(line)
@@ -30,11 +32,6 @@ def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any]
     if group != pp:
         schedule["group"] = group
     return schedule, _split(args, pp, vpp, layers, counts)
-
-
-def _vpp_name(args: Arguments) -> str:
-    names = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    return next((name for name in names if args.has(name)), "pipeline_model_parallel_layout")
 
 
 def _chunks(args: Arguments, pp: int, layers: int) -> int:

@@ -67,11 +67,14 @@ def _config(args: Arguments) -> dict[str, Any]:
     hidden, heads = args.needed("hidden_size", "the width of the model"), args.needed("num_attention_heads", "heads")
     layers = args.needed("num_layers", "the number of layers")
     gated = args.switch("swiglu") or args.switch("geglu")
-    ffn = args.whole("ffn_hidden_size", _default_ffn(hidden, gated))
+    ffn = args.whole("ffn_hidden_size", hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden)
     bias = args.switch("add_bias_linear", True)
     layer_norm = args.choice("normalization", "layernorm", ("layernorm", "rmsnorm")) == "layernorm"
-    positions = POSITIONS[args.choice("position_embedding_type", _positions_by_default(args), POSITIONS)]
+    by_default = "rope" if args.switch("rotary") else "learned_absolute"
+    positions = POSITIONS[args.choice("position_embedding_type", by_default, POSITIONS)]
+    longest = args.optional("max_position_embeddings")
     config = {
+        "model_type": _model_type(args),
         "hidden_size": hidden,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
@@ -86,59 +89,49 @@ def _config(args: Arguments) -> dict[str, Any]:
         "tie_word_embeddings": not args.switch("untie_embeddings_and_output_weights"),
         "positions": positions,
         "torch_dtype": "bfloat16",
+        **(_latents(args) if args.switch("multi_latent_attention") else _attention(args, heads)),
+        **_experts(args, layers, ffn),
+        "max_position_embeddings": longest,
+        "position_embeddings": (longest or args.whole("seq_length")) if positions == "learned" else None,
+        _MTP: args.whole("mtp_num_layers", 0, minimum=0) or None,
+        _UNSAID: _vocabulary(args),
     }
-    config |= _attention(args, heads) | _experts(args, layers, ffn)
-    if longest := args.optional("max_position_embeddings"):
-        config["max_position_embeddings"] = longest
-    if positions == "learned":
-        config["position_embeddings"] = longest or args.whole("seq_length")
-    if mtp := args.whole("mtp_num_layers", 0, minimum=0):
-        config[_MTP] = mtp
-    if vocabulary := _vocabulary(args):
-        config[_UNSAID] = vocabulary
-    config["model_type"] = _model_type(args)
-    return config
+    return {key: value for key, value in config.items() if value is not None}
 
 
-def _positions_by_default(args: Arguments) -> str:
-    return "rope" if args.switch("rotary") else "learned_absolute"
-
-
-def _default_ffn(hidden: int, gated: bool) -> int:
-    return hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden
+def _latents(args: Arguments) -> dict[str, Any]:
+    return {
+        "q_lora_rank": args.optional("q_lora_rank"),
+        "kv_lora_rank": args.whole("kv_lora_rank", 32),
+        "qk_nope_head_dim": args.whole("qk_head_dim", 128),
+        "qk_rope_head_dim": args.whole("qk_pos_emb_head_dim", 64),
+        "v_head_dim": args.whole("v_head_dim", 128),
+    }
 
 
 def _attention(args: Arguments, heads: int) -> dict[str, Any]:
-    if args.switch("multi_latent_attention"):
-        query = {"q_lora_rank": rank} if (rank := args.optional("q_lora_rank")) else {}
-        return query | {
-            "kv_lora_rank": args.whole("kv_lora_rank", 32),
-            "qk_nope_head_dim": args.whole("qk_head_dim", 128),
-            "qk_rope_head_dim": args.whole("qk_pos_emb_head_dim", 64),
-            "v_head_dim": args.whole("v_head_dim", 128),
-        }
-    flags = args.has("num_query_groups") and args.spelled("num_query_groups").startswith("--")
-    grouped = args.switch("group_query_attention", args.has("num_query_groups") and not flags)
+    given = args.has("num_query_groups")
+    flags = given and args.spelled("num_query_groups").startswith("--")
+    grouped = args.switch("group_query_attention", given and not flags)
     if flags and not grouped and args.whole("num_query_groups") != heads:
         args.fault("num_query_groups", "means nothing without --group-query-attention")
-    keys: dict[str, Any] = {"num_key_value_heads": args.whole("num_query_groups", heads) if grouped else heads}
-    if width := args.optional("kv_channels"):
-        keys["head_dim"] = width
-    return keys | {"use_qk_norm": args.switch("qk_layernorm")}
+    return {
+        "num_key_value_heads": args.whole("num_query_groups", heads) if grouped else heads,
+        "head_dim": args.optional("kv_channels"),
+        "use_qk_norm": args.switch("qk_layernorm"),
+    }
 
 
 def _experts(args: Arguments, layers: int, ffn: int) -> dict[str, Any]:
     if not (experts := args.optional("num_experts")):
         return {}
-    width = args.whole("moe_ffn_hidden_size", ffn)
-    keys: dict[str, Any] = {
+    return {
         "num_experts_per_tok": args.whole("moe_router_topk", 2),
-        "moe_intermediate_size": width,
-        _experts_key(args): experts,
+        "moe_intermediate_size": args.whole("moe_ffn_hidden_size", ffn),
+        "num_experts" if _model_type(args).startswith("qwen") else "n_routed_experts": experts,
+        "shared_expert_intermediate_size": args.optional("moe_shared_expert_intermediate_size"),
+        **_which_layers(args, layers),
     }
-    if shared := args.optional("moe_shared_expert_intermediate_size"):
-        keys["shared_expert_intermediate_size"] = shared
-    return keys | _which_layers(args, layers)
 
 
 def _which_layers(args: Arguments, layers: int) -> dict[str, Any]:
@@ -148,9 +141,8 @@ def _which_layers(args: Arguments, layers: int) -> dict[str, Any]:
         return {"moe_layer_freq": int(text)} if int(text) > 1 else {}
     pattern = _pattern(text)
     if len(pattern) != layers:
-        args.fault(
-            "moe_layer_freq", f"expected a number, or a list for {layers} layers such as ([0]*1+[1]*{layers - 1})"
-        )
+        allowed = f"expected a number, or a list for {layers} layers such as ([0]*1+[1]*{layers - 1})"
+        args.fault("moe_layer_freq", allowed)
         return {}
     dense = [number for number, moe in enumerate(pattern) if not moe]
     if dense == list(range(len(dense))):
@@ -181,24 +173,12 @@ def _model_type(args: Arguments) -> str:
     return "qwen2_moe" if args.switch("moe_shared_expert_gate") else "glm4_moe" if balanced else "qwen3_moe"
 
 
-def _experts_key(args: Arguments) -> str:
-    return "num_experts" if _model_type(args).startswith("qwen") else "n_routed_experts"
-
-
 def _vocabulary(args: Arguments) -> int | None:
-    if padded := args.optional("padded_vocab_size"):
-        return padded
-    if said := args.optional("vocab_size"):
-        return said
-    if args.text("tokenizer_type").startswith("GPT2BPE"):
+    found = args.optional("padded_vocab_size") or args.optional("vocab_size")
+    if found is None and args.text("tokenizer_type").startswith("GPT2BPE"):
         args.assumed.append(f"vocab_size = {_GPT2_VOCABULARY}: that of the GPT-2 tokenizer")
         return _GPT2_VOCABULARY
-    return None
-
-
-def _multiple(args: Arguments, vocabulary: int, tp: int) -> int:
-    multiple = padding(args) * tp
-    return -(-vocabulary // multiple) * multiple
+    return found
 
 
 def padding(args: Arguments) -> int:
@@ -214,8 +194,9 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
     except UserError:
         return None  # said again, with its reason, by whoever reads the keys next
     same = [name for name in preset_names() if _outline(preset(name)) == _outline(spec)]
+    padded = padding(args) * tp
     found = [name for name in same if unsaid or preset(name).vocab_size == spec.vocab_size]
-    found = found or [name for name in same if _padded_alike(args, preset(name).vocab_size, spec.vocab_size, tp)]
+    found = found or [n for n in same if -(-preset(n).vocab_size // padded) == -(-spec.vocab_size // padded)]
     if not found:
         return None
     tokenizer = _loose(args.text("tokenizer_model"))
@@ -224,13 +205,9 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
     best = (named or context or found)[0]
     if unsaid:
         size = preset(best).vocab_size
-        others = f", as might {' and '.join(set(found) - {best})}" if len(found) > 1 else ""
+        others = f", as might {' and '.join(name for name in found if name != best)}" if len(found) > 1 else ""
         args.assumed.append(f"vocab_size = {size}: that of preset {best}, which has this shape{others}")
     return best
-
-
-def _padded_alike(args: Arguments, one: int, other: int, tp: int) -> bool:
-    return _multiple(args, one, tp) == _multiple(args, other, tp)
 
 
 _OF_ALL = attrgetter(

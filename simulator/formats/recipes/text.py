@@ -29,22 +29,17 @@ def read_arguments(text: str, where: str) -> list[Argument]:
         UserError: the text is none of the three forms; one line.
     """
     if text.lstrip().startswith("{"):
-        return list(_leaves(_json(text, where), names_of("megatron")))
+        try:
+            table = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: is not JSON: {' '.join(str(error).split())[:100]}") from None
+        return list(_leaves(table, names_of("megatron")))
     if re.search(r"(?:^|[\s\"'(=])--[A-Za-z][\w-]*(?![\w-]*:)", text, re.MULTILINE):
         return list(_flags(_tokens(text, where)))
     if found := list(_pairs(text)):
         return found
     wanted = "expected arguments (--num-layers 80), lines of key: value, or a JSON object"
     raise UserError(f"{where}: holds no arguments; {wanted}")
-
-
-def _json(text: str, where: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: is not JSON: {' '.join(str(error).split())[:100]}") from None
-    assert isinstance(found, Mapping)
-    return found
 
 
 def read_keys(text: str) -> list[Argument] | None:

@@ -31,12 +31,8 @@ def read_samples(paths: Iterable[Path | str]) -> Samples:
     Raises:
         UserError: a file cannot be read, is no table of samples, or has no good row; with the line where one is known.
     """
-    return joined([_in_file(_read(Path(path)), str(path)) for path in paths])
-
-
-def _in_file(samples: Samples, path: str) -> Samples:
-    """With the file that was read in `file`: a source may name another one."""
-    return replace(samples, table=samples.table.assign(file=path))
+    parts = [(str(path), _read(Path(path))) for path in paths]  # a source may name another file
+    return joined([replace(samples, table=samples.table.assign(file=path)) for path, samples in parts])
 
 
 def read_table(path: Path) -> pd.DataFrame:

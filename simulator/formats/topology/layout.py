@@ -48,7 +48,7 @@ class Layout:
 
     `gpu_distance` is by pairs (a, b) with a < b, `nic_distance` by (gpu, nic). `links` counts the NVLinks between two
     GPUs, directly or through switches (`direct` says which, None: unknown); `switch_links` counts those of each GPU to
-    NVSwitches. `numa` labels the host memory nearest to each GPU.
+    NVSwitches. `numa` labels the host memory nearest to each GPU; a PCIe generation of 0 is not known.
     """
 
     tool: str
@@ -60,8 +60,8 @@ class Layout:
     direct: bool | None = None
     switch_links: tuple[int, ...] = ()
     numa: tuple[str, ...] = ()
-    pcie_gen: int | None = None
-    upstream_gen: int | None = None
+    pcie_gen: int = 0
+    upstream_gen: int = 0
     devices: tuple[str, ...] = ()
     devices_from: str = ""
     compute_capability: int | None = None

@@ -62,7 +62,9 @@ def read_xml(text: str, where: str) -> Layout:
         allowed = f"expected 1 to {MOST_GPUS} <pci> elements with <gpu>, or of class 0x0302"
         raise UserError(fault(f"{where}: system", "GPUs of the first host", len(gpus), allowed))
     for gpu in gpus:
-        _check_maker(gpu.element, where)
+        if (vendor := gpu.element.get("vendor", "0x10de")).lower() != "0x10de":
+            allowed = "expected 0x10de, a GPU of NVIDIA"
+            raise UserError(fault(f"{where}: {_busid(gpu.element)}", "vendor", vendor, allowed))
     ports = [(port, nic) for port in places for nic in _nics(port, where)]
     direct, switched = _nvlinks([g.element for g in gpus], where)
     return Layout(
@@ -122,12 +124,6 @@ def _dev(element: Element, where: str) -> int:
     return 0 if gpu is None or gpu.get("dev") is None else _whole(gpu, "dev", where, _busid(element))
 
 
-def _check_maker(element: Element, where: str) -> None:
-    vendor = element.get("vendor", "0x10de")
-    if vendor.lower() != "0x10de":
-        raise UserError(fault(f"{where}: {_busid(element)}", "vendor", vendor, "expected 0x10de, a GPU of NVIDIA"))
-
-
 def _nics(place: _Place, where: str) -> Iterator[Nic]:
     """The ports of an adapter: its `net` elements, or the adapter itself in files that people write by hand."""
     element = place.element
@@ -164,17 +160,14 @@ def _nvlinks(gpus: Sequence[Element], where: str) -> tuple[Mapping[Pair, int], l
     return direct, switched
 
 
-def _slowest(elements: Iterator[Element]) -> int | None:
-    """The PCIe generation whose 16 lanes carry what these links carry; None where one of them does not say."""
-    found = [_generation(e) for e in elements]
-    known = [gen for gen in found if gen is not None]
-    return min(known) if found and len(known) == len(found) else None
-
-
-def _generation(element: Element) -> int | None:
-    speed = re.match(r"(\d{1,3}(?:\.\d+)?) GT/s", element.get("link_speed", ""))
-    width = re.fullmatch(r"\d{1,2}", element.get("link_width", ""))
-    return _LANE_RATE.get(round(float(speed[1]) * int(width[0]) / 16)) if speed and width else None
+def _slowest(elements: Iterator[Element]) -> int:
+    """The PCIe generation whose 16 lanes carry what these links carry; 0 where one of them does not say."""
+    found = []
+    for element in elements:
+        speed = re.match(r"(\d{1,3}(?:\.\d+)?) GT/s", element.get("link_speed", ""))
+        width = re.fullmatch(r"\d{1,2}", element.get("link_width", ""))
+        found.append(_LANE_RATE.get(round(float(speed[1]) * int(width[0]) / 16), 0) if speed and width else 0)
+    return min(found, default=0)
 
 
 def _capability(gpus: Sequence[Element], where: str) -> int | None:

@@ -46,12 +46,13 @@ def read_smi(text: str, where: str) -> Layout:
         allowed = f"expected one for each of {len(gpus)} GPUs"
         raise UserError(f"{where}:{start + 1}: the matrix has no row of {', '.join(missing)}; {allowed}")
     legend = {found[1]: found[2] for line in lines if (found := _LEGEND.fullmatch(line))}
+    nics = [(label, legend.get(label, label)) for label in columns[len(gpus) :]]
     links, gpu_distance, nic_distance = _distances(rows, columns, len(gpus), where)
     affinity = [" ".join(rows[name][1][len(columns) :][:2]) for name in gpus]
     return Layout(
         tool=TOOL,
         gpus=len(gpus),
-        nics=tuple(_nic(label, legend.get(label, label)) for label in columns[len(gpus) :]),
+        nics=tuple(Nic(tuple(dict.fromkeys((label, name))), network=network_of(name)) for label, name in nics),
         gpu_distance=gpu_distance,
         nic_distance=nic_distance,
         links=links,
@@ -124,7 +125,3 @@ def _distances(
             else:
                 to_nics[a, b - gpus] = Distance["SYS" if cell == "SOC" else cell]
     return links, between, to_nics
-
-
-def _nic(label: str, name: str) -> Nic:
-    return Nic(labels=tuple(dict.fromkeys((label, name))), network=network_of(name))

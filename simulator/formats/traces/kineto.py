@@ -8,7 +8,7 @@ the device, or else by when the host launched them.
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,9 +53,11 @@ def read_ranks(document: Document) -> list[RankTrace]:
     """
     ops = _gpu_ops(document)
     if not ops:
-        held = _found(document)
-        lacks = f"kernels of a GPU, only {held}" if held else "events at all"
-        raise UserError(f"{document.path}: holds no {lacks}; {_PROFILE}")
+        host = [f"{count:,} {category}" for category, count in sorted(document.dropped.items())]
+        kinds = sorted({str(event.get("cat")) for event in document.events if "cat" in event})
+        lacks = f"kernels of a GPU, only {', '.join([*host, *kinds])}" if host or kinds else "events at all"
+        wanted = "profile with ProfilerActivity.CUDA, in a process that may read CUPTI"
+        raise UserError(f"{document.path}: holds no {lacks}; {wanted}")
     facts = _facts(document)
     rank = facts.get("rank")
     groups = {str(group.get("pg_name")): str(group.get("pg_desc", "")) for group in _groups(document)}
@@ -69,18 +71,10 @@ def read_ranks(document: Document) -> list[RankTrace]:
     return found
 
 
-_PROFILE = "profile with ProfilerActivity.CUDA, in a process that may read CUPTI"
-
-
-def _found(document: Document) -> str:
-    host = [f"{count:,} {category}" for category, count in sorted(document.dropped.items())]
-    kinds = {str(event.get("cat")) for event in document.events if "cat" in event}
-    return ", ".join([*host, *sorted(kinds)])
-
-
 def _gpu_ops(document: Document) -> dict[int, list[GpuOp]]:
     """Ops by device, sorted by start; exchanges with what the host recorded about them, where the kernel lacks it."""
-    comms = _comms(document.events)
+    recorded = [_args(event) for event in document.events if event.get("name") == COMMS]
+    comms = {_id(args, "External id"): args for args in recorded if "External id" in args}
     ops: dict[int, list[GpuOp]] = defaultdict(list)
     for event in document.events:
         source = GPU.get(str(event.get("cat")))
@@ -95,11 +89,6 @@ def _gpu_ops(document: Document) -> dict[int, list[GpuOp]]:
         name = str(event.get("name", ""))
         ops[_whole(device)].append(GpuOp(name, source, _whole(stream), start, end, args))
     return {device: sorted(own, key=lambda op: (op.start_ns, op.end_ns)) for device, own in ops.items()}
-
-
-def _comms(events: Iterable[Event]) -> dict[str, dict[str, Any]]:
-    recorded = [_args(event) for event in events if event.get("name") == COMMS]
-    return {_id(args, "External id"): args for args in recorded if "External id" in args}
 
 
 def _id(args: Mapping[str, Any], name: str) -> str:

@@ -22,32 +22,29 @@ def read_run(path: Path | str, step: int | None = None) -> Run:
     Raises:
         UserError: no such file or step, not a trace or log that is known, or nothing to be learnt from it; one line.
     """
-    run = _read(Path(path), step)
+    path = Path(path)
+    if path.is_dir():
+        run = _of_traces(path, _documents(path), step)
+    else:
+        text = read_bytes(path)
+        document = parse(path, text)
+        run = read_log(path, text, step) if document is None else _of_traces(path, [document], step)
     if not run.step_s > 0:
         raise UserError(f"{path}: says that a step takes no time")
     return run
 
 
-def _read(path: Path, step: int | None) -> Run:
-    if path.is_dir():
-        return _of_traces(path, [_trace(file) for file in _traces_in(path)], step)
-    text = read_bytes(path)
-    document = parse(path, text)
-    return read_log(path, text, step) if document is None else _of_traces(path, [document], step)
-
-
-def _traces_in(folder: Path) -> list[Path]:
-    found = sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIXES) and not file.name.startswith("."))
+def _documents(folder: Path) -> list[Document]:
+    """A trace per rank."""
+    found = []
+    for file in sorted(folder.iterdir()):
+        if file.name.endswith(SUFFIXES) and not file.name.startswith("."):
+            found.append(parse(file, read_bytes(file)))
+            if found[-1] is None:
+                raise UserError(f"{file}: is not JSON; a folder is read as a trace per rank")
     if not found:
         raise UserError(f"{folder}: holds no traces: expected a .json or .json.gz file per rank")
-    return found
-
-
-def _trace(path: Path) -> Document:
-    document = parse(path, read_bytes(path))
-    if document is None:
-        raise UserError(f"{path}: is not JSON; a folder is read as a trace per rank")
-    return document
+    return [document for document in found if document is not None]
 
 
 def _of_traces(path: Path, documents: Sequence[Document], step: int | None) -> Run:
@@ -59,12 +56,9 @@ def _of_traces(path: Path, documents: Sequence[Document], step: int | None) -> R
             other = traces.setdefault(trace.rank, trace)
             if other is not trace:
                 raise UserError(f"{trace.path}: is of rank {trace.rank}, as {other.path} is")
-    return _of_ranks(path, dict(sorted(traces.items())), _form(documents[0]), step)
-
-
-def _form(document: Document) -> str:
     kineto = {"schemaVersion", "deviceProperties", "distributedInfo", "traceName", "trace_id"}
-    return "kineto" if kineto & set(document.beside) else "chrome"
+    form = "kineto" if kineto & set(documents[0].beside) else "chrome"
+    return _of_ranks(path, dict(sorted(traces.items())), form, step)
 
 
 def _of_ranks(path: Path, traces: Mapping[int, RankTrace], form: str, step: int | None) -> Run:
