@@ -12,7 +12,7 @@ from typing import Any
 from ..base.errors import UserError, fault
 from ..base.units import times
 from ..hardware import described, described_device
-from ..systems.keys import silence
+from ..systems.keys import schema_defaults
 from ..systems.registry import system_of
 from .adapt import adapt
 
@@ -51,7 +51,7 @@ def change(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where
 
 def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
     *path, last = key.split(".")
-    known = silence(system_of(table).schema)
+    known = schema_defaults(system_of(table).schema)
     for depth, part in enumerate(path):
         known = _open(tuple(path[: depth + 1]), table, known, where)
         inner = table.setdefault(part, {})

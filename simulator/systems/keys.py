@@ -22,14 +22,14 @@ class Values:
 
     def __init__(self, table: Mapping[str, Any], schema: type[BaseModel]):
         self.given = dict(_flat(table))
-        self._silence = _flat_silence(schema)
+        self._defaults = _flat_defaults(schema)
 
     def gives(self, key: str) -> bool:
         """Whether the table itself has a value for the key."""
         return key in self.given
 
     def __getitem__(self, key: str) -> Any:
-        return self.given[key] if key in self.given else self._silence.get(key)
+        return self.given[key] if key in self.given else self._defaults.get(key)
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -50,17 +50,17 @@ def value_at(table: Mapping[str, Any], key: str) -> Any:
 
 
 @cache
-def _flat_silence(schema: type[BaseModel]) -> Mapping[str, Any]:
-    return dict(_flat(silence(schema)))
+def _flat_defaults(schema: type[BaseModel]) -> Mapping[str, Any]:
+    return dict(_flat(schema_defaults(schema)))
 
 
 @cache
-def silence(table: type[BaseModel]) -> Mapping[str, Any]:
+def schema_defaults(table: type[BaseModel]) -> Mapping[str, Any]:
     """What keys mean where a scenario does not give them, for those that have one meaning."""
     found: dict[str, Any] = {}
     for name, field in table.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found[field.alias or name] = silence(field.annotation)
+            found[field.alias or name] = schema_defaults(field.annotation)
         elif not field.is_required():
             found[field.alias or name] = field.get_default(call_default_factory=True)
     return found
@@ -87,7 +87,7 @@ class Need:
         return values.gives(self.key) and self.applies(values[self.key]) and not self.met(values)
 
 
-def unmet(values: Values, needs: tuple[Need, ...]) -> Iterator[Need]:
+def unmet_needs(values: Values, needs: tuple[Need, ...]) -> Iterator[Need]:
     """The needs that a scenario does not meet, the first one of each key."""
     found: dict[str, Need] = {}
     for need in needs:
@@ -101,7 +101,8 @@ Rivals = tuple[tuple[str, ...], ...]
 
 def faults(values: Values, needs: tuple[Need, ...], rivals: Rivals, where: str) -> list[str]:
     """A line for each key that says nothing beside the others."""
-    lines: list[str] = [fault(where, need.key, values[need.key], need.words(values)) for need in unmet(values, needs)]
+    unmet = unmet_needs(values, needs)
+    lines: list[str] = [fault(where, need.key, values[need.key], need.words(values)) for need in unmet]
     for keys in rivals:
         first, *others = [key for key in keys if values[key] and values.gives(key)] or [""]
         lines += [fault(where, key, values[key], f"{first} is given: leave one of the two out") for key in others]
@@ -124,7 +125,7 @@ def goes_with(key: str, other: str, *allowed: Any, applies: Callable[[Any], bool
     )
 
 
-def not_with(key: str, other: str, *refused: Any, why: str, applies: Callable[[Any], bool] = _any) -> Need:
+def excludes(key: str, other: str, *refused: Any, why: str, applies: Callable[[Any], bool] = _any) -> Need:
     """A key that does not go with some values of another one."""
     return Need(
         key,
@@ -139,7 +140,7 @@ def goes_beside(key: str, other: str) -> Need:
     return Need(key, lambda values: values.gives(other), lambda _: f"goes with {other}")
 
 
-def if_split(key: str, other: str, applies: Callable[[Any], bool] = _any) -> Need:
+def needs_split(key: str, other: str, applies: Callable[[Any], bool] = _any) -> Need:
     """A key of an axis that is split."""
     return Need(key, lambda values: values[other] != 1, lambda _: f"goes with {other} above 1", applies)
 

@@ -88,15 +88,15 @@ class OnMachines(ResolvedScenario):
         """Parameters that are 1 where neither profile nor stack states them."""
         return ()
 
-    def began_s(self, timeline: Timeline) -> float:
+    def opening_s(self, timeline: Timeline) -> float:
         """When the time that is asked for begins."""
         return 0.0
 
-    def restated(self, values: Mapping[str, float]) -> Self:
+    def restate(self, values: Mapping[str, float]) -> Self:
         """The same scenario with parameters of its profile stated anew, for all devices alike."""
         return self._with(self.profile.stated(values, "stated"))
 
-    def scaled(self, factors: Mapping[str, float]) -> Self:
+    def scale(self, factors: Mapping[str, float]) -> Self:
         """The same scenario with parameters of its profile times a factor, those of each device its own."""
         return self._with(self.profile.scaled(factors, "stated"))
 
@@ -134,7 +134,7 @@ class OnMachines(ResolvedScenario):
         return factors
 
 
-def lost_to_shapes_s(resolved: OnMachines, path: CriticalPath) -> float:
+def shape_loss_s(resolved: OnMachines, path: CriticalPath) -> float:
     """Seconds of the critical path that ops take longer because no kernel is made for their sizes."""
     if not resolved.awkward:
         return 0.0

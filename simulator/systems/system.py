@@ -19,7 +19,7 @@ from .keys import Need, Pin, Rivals
 from .tables import Table
 
 
-def as_given(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def keep_table(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The table of a scenario to which nothing is added."""
     return table
 
@@ -55,7 +55,7 @@ class SystemPrediction:
 
     def answer_s(self, timeline: Timeline) -> float:
         """Seconds of what is asked for, which may begin after the first op."""
-        return timeline.makespan_s - float(self.resolved.began_s(timeline))
+        return timeline.makespan_s - float(self.resolved.opening_s(timeline))
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class System:
     needs: tuple[Need, ...]
     rivals: Rivals
     pins: tuple[Pin, ...]
-    fill: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = as_given
+    fill: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = keep_table
 
     @property
     def dependent(self) -> frozenset[str]:

@@ -156,7 +156,7 @@ def test_host_work_around_the_optimizer_is_added():
 )
 def test_pipelines_over_nodes_hold_up_the_host_by_tensor_parallel_rank_and_node(gpus, parallel, more_s):
     step = resolved(gpus, 2, parallel=parallel)
-    slower = step.restated({"layer.tp_s": 0.01})
+    slower = step.restate({"layer.tp_s": 0.01})
     issue = step.program.of_kind("issue")
     assert slower.costs.work_s[issue] - step.costs.work_s[issue] == pytest.approx(more_s)
 
@@ -164,15 +164,15 @@ def test_pipelines_over_nodes_hold_up_the_host_by_tensor_parallel_rank_and_node(
 @pytest.mark.parametrize(("order", "factor"), [("tp-cp-ep-dp-pp", 2.0), ("dp-cp-ep-tp-pp", 2.0 * 3.0)])
 def test_tensor_parallel_groups_over_nodes_have_a_factor_more(order, factor):
     step = resolved(16, 1, parallel={"tp": 2, "order": order})
-    slower = step.restated({"time_factor.tp": 2.0, "time_factor.tp.network": 3.0})
+    slower = step.restate({"time_factor.tp": 2.0, "time_factor.tp.network": 3.0})
     exchanges = ops(step.program, label="tp all_gather")
     assert slower.costs.work_s[exchanges] == pytest.approx(factor * step.costs.work_s[exchanges])
 
 
 def test_exchanges_between_nodes_take_longer_and_a_far_pipeline_waits_for_them():
     step = resolved(32, 1, parallel={"tp": 2, "pp": 2, "order": "dp-cp-ep-tp-pp"})
-    slower = step.restated({"exchange.s": 0.01, "time_factor.host": 5.0})
-    host = step.restated({"time_factor.host": 5.0})
+    slower = step.restate({"exchange.s": 0.01, "time_factor.host": 5.0})
+    host = step.restate({"time_factor.host": 5.0})
     exchanges, issue = ops(step.program, label="tp all_gather"), step.program.of_kind("issue")
     assert slower.costs.work_s[exchanges] - step.costs.work_s[exchanges] == pytest.approx(0.01)
     assert slower.costs.work_s[issue] - host.costs.work_s[issue] == pytest.approx(4 * 0.01)

@@ -25,7 +25,7 @@ from runcast.simulator.systems.weight_update.lower import (
     Transport,
     UpdatePlan,
     make_transfer,
-    unfolded,
+    single_ranks,
 )
 from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, METHODS
 from runcast.simulator.systems.weight_update.resolve import Resolved
@@ -402,7 +402,7 @@ def ideal(
     plan = make_transfer(
         np.full(buckets, GB), np.full(buckets, expert), np.full(buckets, -1), trainers=range(trainers),
         receivers=range(last - receivers, last), train=train or Layout(shard=trainers, expert_shard=trainers),
-        inference=inference, bucket_bytes=GB, classes=unfolded(last), transport=transport,
+        inference=inference, bucket_bytes=GB, classes=single_ranks(last), transport=transport,
         apart=method == "static_writes",
     )  # fmt: skip
     program = METHODS[method].program(plan)
@@ -554,7 +554,7 @@ def test_passes_before_and_after_the_wire_launch_for_each_tensor():
     profile = Profile("p", IDEAL.parameters | {"elementwise.tensor_s": Parameter(0.25, 0.0, "exact", "-")})
     plan = make_transfer(
         np.full(4, 256), np.zeros(4, bool), np.full(4, -1), trainers=[0], receivers=[1], train=Layout(),
-        inference=Layout(), bucket_bytes=4 * 256, classes=unfolded(2),
+        inference=Layout(), bucket_bytes=4 * 256, classes=single_ranks(2),
         transport=Transport(quantize="before", delta=True),
     )  # fmt: skip
     program = METHODS["single_sender"].program(plan)
@@ -592,7 +592,7 @@ def test_further_messages_of_an_exchange_take_their_time():
     profile = Profile("p", IDEAL.parameters | {"broadcast.message_s": Parameter(0.25, 0.0, "exact", "-")})
     plan = make_transfer(
         np.full(4, GB), np.zeros(4, bool), np.full(4, -1), trainers=[0], receivers=[1], train=Layout(),
-        inference=Layout(), bucket_bytes=4 * GB, classes=unfolded(2), transport=Transport(messages="tensor"),
+        inference=Layout(), bucket_bytes=4 * GB, classes=single_ranks(2), transport=Transport(messages="tensor"),
     )  # fmt: skip
     program = METHODS["reshard"].program(plan)
     costs = cost(program, cluster("dgx-h100", 1), profile, "ring")

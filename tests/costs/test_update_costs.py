@@ -9,7 +9,7 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster, cluster_names
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
-from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, three_stage, two_stage, with_readers
+from runcast.simulator.systems.weight_update.lower import BucketSize, assign_readers, make_plan, three_stage, two_stage
 
 GB = 10**9
 BUCKETS = np.array([3, 1, 4, 1, 5, 9, 2, 6]) * GB
@@ -211,7 +211,7 @@ def test_landing_buffers_are_registered_and_forgotten_at_prices_of_their_own():
     values = {"register.s": 1.0, "register.byte_s": 2 / GB, "unregister.s": 4.0, "unregister.byte_s": 8 / GB}
     machine = cluster(SMALL, 1)
     plan = make_plan(np.full(2, GB), 2, BucketSize(GB, 3))
-    program = two_stage(with_readers(plan, [machine.nic_of(rank) for rank in range(2)], 2))
+    program = two_stage(assign_readers(plan, [machine.nic_of(rank) for rank in range(2)], 2))
     seconds = cost(program, machine, priced_at(**values, **{"rdma.nic_fraction": 1.0}), "ring").uncontended_s
     size = plan.size.bytes / GB
     assert set(seconds[program.of_kind("register")].round(6)) == {round(1 + 2 * size, 6)}
@@ -220,7 +220,8 @@ def test_landing_buffers_are_registered_and_forgotten_at_prices_of_their_own():
 
 def test_a_read_leaves_the_owners_host_and_enters_the_readers_device():
     machine = cluster(SMALL, 2)
-    plan = with_readers(make_plan(np.full(4, GB), 4, BucketSize(GB, 3)), [machine.nic_of(rank) for rank in range(4)], 2)
+    nics = [machine.nic_of(rank) for rank in range(4)]
+    plan = assign_readers(make_plan(np.full(4, GB), 4, BucketSize(GB, 3)), nics, 2)
     program = two_stage(plan)
     costs = cost(program, machine, priced_at(**{"rdma.nic_fraction": 1.0}), "ring")
     for op in np.flatnonzero(program.of_kind("read")):

@@ -60,7 +60,7 @@ def test_at_a_pace_that_falls_with_load_it_is_the_loop_over_tokens(lengths, slot
     while queue or running:
         while queue and len(running) < slots:
             running.append(queue.pop(0))
-        seconds += pace.of(len(running))
+        seconds += pace.seconds(len(running))
         running = [left - 1 for left in running if left > 1]
 
     assert rollout_s(lengths, 1, slots, pace) == pytest.approx(seconds)

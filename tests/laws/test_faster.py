@@ -28,7 +28,7 @@ LATENCIES = ("latency_s", "hop_s", "message_s")
 
 def halved_latencies(now):
     """The same scenario with software and wires that take half as long to start a message."""
-    return now.scaled({name: 0.5 for name in now.profile.parameters if name.endswith(LATENCIES)})
+    return now.scale({name: 0.5 for name in now.profile.parameters if name.endswith(LATENCIES)})
 
 
 def check_faster(now, faster, at_most):

@@ -37,7 +37,7 @@ def test_a_factor_leaves_each_device_its_own_number():
     """`explain` turned the rates of all devices to one value."""
     name, mixed = "gemm.training_rate", step(H100, A100)
     own = {device: one.given(name, 1.0) for device, one in mixed.profile.others.items()}
-    found = mixed.scaled({name: 1.1}).profile
+    found = mixed.scale({name: 1.1}).profile
 
     assert own
     assert set(own.values()) != {mixed.profile.given(name, 1.0)}

@@ -39,7 +39,7 @@ def test_the_interval_contains_it():
     """Variances of ln(seconds) add up."""
     large = resolved(1024, 1, parallel={"zero": 1})
     timeline = simulate(large.scenario).timeline
-    path, stated = critical_path(timeline), large.restated({"scale.doubling_fraction": 0.0})
+    path, stated = critical_path(timeline), large.restate({"scale.doubling_fraction": 0.0})
     with_it, without = (path_interval(path, step_errors(of), timeline.makespan_s) for of in (large, stated))
     grown = [(log(of.high_s / of.low_s) / 2 / Z90) ** 2 for of in (with_it, without)]
     assert grown[0] - grown[1] == pytest.approx(size_error(STACK, 1024) ** 2, rel=0.05)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runcast.simulator.systems.weight_update.lower import Layout, TransferPlan, make_transfer, unfolded
+from runcast.simulator.systems.weight_update.lower import Layout, TransferPlan, make_transfer, single_ranks
 from runcast.simulator.systems.weight_update.lower.transfer.plan import EVERY, Mesh, deal
 
 MANY = settings(max_examples=100)
@@ -71,8 +71,8 @@ def made(sizes: list[int], train: Layout, *, trainers: int, limit: int, expert: 
     """Tensors of 256 bytes times `sizes`, each mesh on its own, in buckets of `limit` such units."""
     return make_transfer(
         256 * np.array(sizes), np.full(len(sizes), expert), np.full(len(sizes), -1), trainers=range(trainers),
-        receivers=[trainers], train=train, inference=Layout(), bucket_bytes=256 * limit, classes=unfolded(trainers + 1),
-        apart=True,
+        receivers=[trainers], train=train, inference=Layout(), bucket_bytes=256 * limit,
+        classes=single_ranks(trainers + 1), apart=True,
     )  # fmt: skip
 
 

@@ -11,13 +11,13 @@ from runcast.simulator.systems.weight_update.lower import (
     Layout,
     TransferPlan,
     Transport,
+    assign_readers,
     make_plan,
     make_transfer,
     serial,
+    single_ranks,
     three_stage,
     two_stage,
-    unfolded,
-    with_readers,
 )
 from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, METHODS
 
@@ -27,7 +27,7 @@ def transfer(expert: list[bool], *, train: Layout, ep: int = 1, limit: int = 1, 
     count = len(expert)
     return make_transfer(
         np.full(count, 256), np.array(expert), np.full(count, -1), trainers=range(4), receivers=range(4, 6),
-        train=train, inference=Layout(ep=ep), bucket_bytes=256 * limit, classes=unfolded(6),
+        train=train, inference=Layout(ep=ep), bucket_bytes=256 * limit, classes=single_ranks(6),
         transport=Transport(**payload),
     )  # fmt: skip
 
@@ -108,7 +108,7 @@ def test_what_ends_an_update_adds_up(pipeline):
     plan = make_plan(np.full(4, 256), 2, BucketSize(256, 3))
     times = [
         simulate(program, by_kind(program, ENDS)).makespan_s
-        for program in (pipeline(plan), pipeline(with_readers(plan, "AB", 2)))
+        for program in (pipeline(plan), pipeline(assign_readers(plan, "AB", 2)))
     ]
 
     assert times == [61.0, 63.0]
@@ -124,6 +124,6 @@ def test_all_meet_after_the_hook_and_before_engines_resume(method):
 
 @pytest.mark.parametrize(("buffers", "registered"), [(3, 1), (2, 2)])
 def test_reads_land_in_the_h2d_buffer_or_else_in_both_halves(buffers, registered):
-    program = two_stage(with_readers(make_plan(np.full(4, 256), 2, BucketSize(256, buffers)), "AB", 2))
+    program = two_stage(assign_readers(make_plan(np.full(4, 256), 2, BucketSize(256, buffers)), "AB", 2))
 
     assert set(program.bytes[program.of_kind("register", "unregister")].tolist()) == {registered * 256}

@@ -15,13 +15,13 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.systems.weight_update.lower import (
     BucketSize,
     UpdatePlan,
+    assign_readers,
     assign_receivers,
     fill_buckets,
     make_plan,
     serial,
     three_stage,
     two_stage,
-    with_readers,
 )
 
 MANY = settings(max_examples=200)
@@ -58,7 +58,7 @@ EXAMPLES = {  # name: (NIC of each rank, buckets of each rank, listed, who reads
 
 @pytest.mark.parametrize(("nics", "owned", "listed", "expected"), EXAMPLES.values(), ids=EXAMPLES.keys())
 def test_examples(nics, owned, listed, expected):
-    assert reads(with_readers(plan(owned), nics, listed)) == expected
+    assert reads(assign_readers(plan(owned), nics, listed)) == expected
     buckets = [(owner, nth) for owner, count in enumerate(owned) for nth in range(count)]
     dealt = assign_receivers([nics[owner] for owner, _ in buckets], list(enumerate(nics[:listed])))
     assert [(receiver, *buckets[bucket]) for receiver, bucket in dealt] == expected
@@ -76,12 +76,12 @@ def test_the_examples_in_the_words_of_the_source():
 
 
 def test_one_reader_takes_from_every_nic_in_turn():
-    single = with_readers(plan([2, 1, 2, 1]), "AABB", 4, single=True)
+    single = assign_readers(plan([2, 1, 2, 1]), "AABB", 4, single=True)
     assert reads(single) == [(0, 0, 0), (0, 2, 0), (0, 0, 1), (0, 2, 1), (0, 1, 0), (0, 3, 0)]
 
 
 def test_nothing_but_roots_rounds_and_order_changes():
-    before, after = plan([2, 1, 2, 1]), with_readers(plan([2, 1, 2, 1]), "AABB", 2)
+    before, after = plan([2, 1, 2, 1]), assign_readers(plan([2, 1, 2, 1]), "AABB", 2)
     kept = ("owner", "first_tensor", "tensors", "bytes", "offset_bytes")
     rows = [sorted(zip(*(getattr(p.buckets, name).tolist() for name in kept), strict=True)) for p in (before, after)]
     assert rows[0] == rows[1]
@@ -152,7 +152,7 @@ def test_a_pass_takes_no_owner_nic_twice_and_ends_only_where_it_must(question):
 @given(questions(), st.booleans())
 def test_rounds_are_counted_per_receiver_without_a_gap(question, single):
     nics, owned, listed = question
-    update = with_readers(plan(owned), nics, listed, single=single)
+    update = assign_readers(plan(owned), nics, listed, single=single)
     buckets = update.buckets
     assert sorted(row[1:] for row in reads(update)) == [(r, i) for r, n in enumerate(owned) for i in range(n)]
     order = list(zip(buckets.round.tolist(), buckets.root.tolist(), strict=True))
@@ -168,7 +168,7 @@ def test_a_receiver_takes_its_rounds_in_the_order_of_dealing(question):
     nics, owned, listed = question
     deal, _, receivers = dealt(question)
     owners = list(chain.from_iterable([(owner, nth) for nth in range(count)] for owner, count in enumerate(owned)))
-    update = with_readers(plan(owned), nics, listed)
+    update = assign_readers(plan(owned), nics, listed)
     for receiver in receivers:
         mine = [(owner, nth) for root, owner, nth in reads(update) if root == receiver]
         assert mine == [owners[bucket] for to, bucket in deal if to == receiver]
@@ -184,14 +184,14 @@ def makespan(program, h=4.0, beta=1.0, load=1.0, copy=0.0):
 @pytest.mark.parametrize(("rounds", "expected"), [(1, 9), (2, 17), (3, 25)])
 def test_two_stage_unit_case(rounds, expected):
     """All ranks listed, a NIC each: every rank reads as much as it would have copied."""
-    assert makespan(two_stage(with_readers(plan([rounds] * 4), "ABCD", 4))) == expected
+    assert makespan(two_stage(assign_readers(plan([rounds] * 4), "ABCD", 4))) == expected
 
 
 @FEW
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), seconds, seconds, seconds, seconds)
 def test_two_stage_closed_form(n, times, owned, h, copy, cast, load):
     """N receivers of N k ranks, a NIC each and r buckets each: R = k r rounds of N reads."""
-    update = with_readers(plan([owned] * (n * times)), "ABCDEFGHIJKL", n)
+    update = assign_readers(plan([owned] * (n * times)), "ABCDEFGHIJKL", n)
     r, beta = times * owned, copy + cast
     closed = (h + beta) + (r - 1) * max(h + beta, load) + r * (n - 1) * max(beta, load) + load
     assert makespan(two_stage(update), h, cast, load, copy) == closed
@@ -202,7 +202,7 @@ def test_two_stage_closed_form(n, times, owned, h, copy, cast, load):
 def test_two_stage_for_any_assignment(question, single, h, copy, cast, load):
     """The same sum where rounds are uneven: a read is waited for once a round, all else once a bucket."""
     nics, owned, listed = question
-    update = with_readers(plan(owned), nics, listed, single=single)
+    update = assign_readers(plan(owned), nics, listed, single=single)
     n_b, r, beta = sum(owned), update.buckets.rounds, copy + cast
     closed = (h + beta) + (r - 1) * max(h + beta, load) + (n_b - r) * max(beta, load) + load
     assert makespan(two_stage(update), h, cast, load, copy) == closed
@@ -214,21 +214,21 @@ def test_one_reader_reads_one_after_another(question, h, beta, load):
     """H + beta + (N_b - 1) max(H + beta, L) + L, whatever the NICs: as without an H2D buffer."""
     nics, owned, listed = question
     closed = h + beta + (sum(owned) - 1) * max(h + beta, load) + load
-    assert makespan(two_stage(with_readers(plan(owned), nics, listed, single=True)), h, beta, load) == closed
-    assert makespan(two_stage(with_readers(plan(owned, buffers=2), nics, listed)), h, beta, load) == closed
+    assert makespan(two_stage(assign_readers(plan(owned), nics, listed, single=True)), h, beta, load) == closed
+    assert makespan(two_stage(assign_readers(plan(owned, buffers=2), nics, listed)), h, beta, load) == closed
 
 
 @FEW
 @given(questions(), seconds, seconds, seconds)
 def test_serial(question, h, beta, load):
     nics, owned, listed = question
-    update = with_readers(plan(owned), nics, listed)
+    update = assign_readers(plan(owned), nics, listed)
     assert makespan(serial(update), h, beta, load) == update.buckets.rounds * h + sum(owned) * (beta + load)
 
 
 @pytest.mark.parametrize(("freed", "expected"), [("start", 13), ("end", 14)])
 def test_three_stage_unit_case(freed, expected):
-    assert makespan(three_stage(with_readers(plan([2] * 4), "ABCD", 4), freed)) == expected
+    assert makespan(three_stage(assign_readers(plan([2] * 4), "ABCD", 4), freed)) == expected
 
 
 # -- The Program ------------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ PIPELINES = [two_stage, serial, three_stage]
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_unlisted_ranks_tell_what_they_own_and_no_more(pipeline):
-    program = pipeline(with_readers(plan([2, 1, 2, 1]), "AABB", 2))
+    program = pipeline(assign_readers(plan([2, 1, 2, 1]), "AABB", 2))
     kinds = {rank: set() for rank in range(4)}
     for op in range(len(program)):
         for rank in program.ranks_of(op):
@@ -249,7 +249,7 @@ def test_unlisted_ranks_tell_what_they_own_and_no_more(pipeline):
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_a_read_takes_the_owners_range_into_the_receivers_buffer(pipeline):
-    update = with_readers(plan([2, 1, 2, 1]), "AABB", 4)
+    update = assign_readers(plan([2, 1, 2, 1]), "AABB", 4)
     program = pipeline(update)
     found = {}
     for op in np.flatnonzero(program.of_kind("read")).tolist():
@@ -267,7 +267,7 @@ def test_a_read_takes_the_owners_range_into_the_receivers_buffer(pipeline):
 @given(questions(), seconds, seconds, seconds)
 def test_folded_is_unfolded(pipeline, question, h, beta, load):
     nics, owned, listed = question
-    update = with_readers(plan(owned), nics, listed)
+    update = assign_readers(plan(owned), nics, listed)
     halves = (tuple(range(listed)), tuple(range(listed, len(nics))))
     folded = replace(update, classes=tuple(ranks for ranks in halves if ranks))
     assert makespan(pipeline(folded), h, beta, load) == makespan(pipeline(update), h, beta, load)

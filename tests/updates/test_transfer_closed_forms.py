@@ -18,7 +18,7 @@ from runcast.simulator.systems.weight_update.lower import (
     TransferPlan,
     Transport,
     make_transfer,
-    unfolded,
+    single_ranks,
 )
 from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, METHODS
 
@@ -57,7 +57,7 @@ def plan(
         train=train or Layout(pp=pp),
         inference=Layout(tp=tp),
         bucket_bytes=256 * tensors,
-        classes=unfolded(last),
+        classes=single_ranks(last),
         transport=replace(transport, slots=slots),
         apart=apart and train is not None,
     )

@@ -8,7 +8,7 @@ from runcast.simulator.systems.weight_update.lower import (
     Layout,
     TransferPlan,
     make_transfer,
-    unfolded,
+    single_ranks,
 )
 from runcast.simulator.systems.weight_update.lower.transfer.programs import assign_targets
 from runcast.simulator.systems.weight_update.methods import METHODS
@@ -37,7 +37,7 @@ def transfer(
         train=Layout(pp=pp, shard=shard),
         inference=inference,
         bucket_bytes=256 * limit,
-        classes=unfolded(trainers + inference.engine_ranks),
+        classes=single_ranks(trainers + inference.engine_ranks),
         apart=apart,
     )
 
@@ -164,7 +164,7 @@ def test_a_receiver_keeps_its_share(layout, others, experts, walked):
 def test_a_stage_gathers_in_groups_that_hold_one_copy(trainers, layout, groups):
     plan = make_transfer(
         np.full(4, 256), np.arange(4) > 1, np.full(4, -1), trainers=range(trainers), receivers=[trainers],
-        train=layout, inference=Layout(), bucket_bytes=256, classes=unfolded(trainers + 1),
+        train=layout, inference=Layout(), bucket_bytes=256, classes=single_ranks(trainers + 1),
     )  # fmt: skip
     assert [phase.mesh.size for phase in plan.phases] == groups
     assert plan.trainers == tuple(range(trainers))
@@ -280,7 +280,7 @@ def test_tensors_of_one_unit_share_a_bucket():
     """Two experts' matrices at the same place on their trainers: 0 and 2, 1 and 3."""
     plan = make_transfer(
         256 * np.array([1, 1, 1, 1]), np.ones(4, bool), np.zeros(4, int), trainers=range(2), receivers=range(2, 4),
-        train=Layout(ep=2), inference=Layout(ep=2), bucket_bytes=3 * 256, classes=unfolded(4),
+        train=Layout(ep=2), inference=Layout(ep=2), bucket_bytes=3 * 256, classes=single_ranks(4),
         unit=np.array([0, 1, 0, 1]),
     )  # fmt: skip
     (phase,) = plan.phases
@@ -291,7 +291,7 @@ def test_meshes_of_static_writes_gather_at_the_same_time_and_write_what_they_hav
     """Four equal tensors, two meshes: each copies in, gathers and writes two of them."""
     plan = make_transfer(
         np.full(4, 256), np.zeros(4, bool), np.zeros(4, int), trainers=range(4), receivers=range(4, 6),
-        train=Layout(tp=2), inference=Layout(), bucket_bytes=2 * 256, classes=unfolded(6),
+        train=Layout(tp=2), inference=Layout(), bucket_bytes=2 * 256, classes=single_ranks(6),
         apart=True,
     )  # fmt: skip
     program = METHODS["static_writes"].program(plan)

@@ -18,7 +18,7 @@ from ...predict import Prediction, TrainPrediction, predict
 from ...program import Program
 from ...report.report import Parts
 from ...scenario import Changes, change, check_question, resolve
-from ...systems.machines import OnMachines, lost_to_shapes_s
+from ...systems.machines import OnMachines, shape_loss_s
 from ...systems.registry import SYSTEMS
 from ...timeline import Timeline
 from ...timeline.insight import CriticalPath, by_group, critical_path
@@ -61,7 +61,7 @@ class Case:
     @cached_property
     def path(self) -> CriticalPath:
         """The critical path of what is explained: the step, or the update from where its time begins."""
-        return critical_path(self.timeline, self.resolved.began_s(self.timeline))
+        return critical_path(self.timeline, self.resolved.opening_s(self.timeline))
 
     @cached_property
     def beside_s(self) -> Mapping[int, Floats]:
@@ -80,14 +80,14 @@ class Case:
     @property
     def total_s(self) -> float:
         """What is explained: the step time, or the update time."""
-        return self.timeline.makespan_s - self.resolved.began_s(self.timeline)
+        return self.timeline.makespan_s - self.resolved.opening_s(self.timeline)
 
     def awkward_s(self, simulate: bool) -> float:
         """How much shorter the total were with kernels for them: simulated, or along the critical path as it is."""
         if not self.resolved.awkward:
             return 0.0
         if not simulate:
-            return lost_to_shapes_s(self.resolved, self.path)
+            return shape_loss_s(self.resolved, self.path)
         return self.total_s - engine.simulate(self.resolved.program, self.resolved.neat_costs).makespan_s
 
     def variant(self, changes: Changes) -> "Case":
@@ -103,7 +103,7 @@ class Case:
     def simulated_s(self, resolved: OnMachines) -> float:
         """The total of the same Program with other costs."""
         timeline = engine.simulate(resolved.program, resolved.costs)
-        return timeline.makespan_s - resolved.began_s(timeline)
+        return timeline.makespan_s - resolved.opening_s(timeline)
 
 
 def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Case:

@@ -90,7 +90,7 @@ def turn_knobs(case: Case, some: Sequence[Knob], better: bool) -> OnMachines:
     if some[0].subject == "machine":
         (knob,) = some
         return case.on_machine({knob.name: {"times": knob.factor(better)}})
-    return case.resolved.scaled({knob.name: knob.value(better) / knob.now for knob in some})
+    return case.resolved.scale({knob.name: knob.value(better) / knob.now for knob in some})
 
 
 def _of_machine(cluster: Any, where: str) -> Iterator[Knob]:
@@ -283,6 +283,6 @@ def turn(case: Case, asked: Mapping[Knob, float], simulate: bool = True) -> Turn
     if machine:
         resolved = case.on_machine(machine)
     if factors:
-        resolved = resolved.scaled(factors)
+        resolved = resolved.scale(factors)
     first_s = case.total_s + first_order_s(case, resolved.costs)
     return Turned(case.total_s, first_s, case.simulated_s(resolved) if simulate else None)

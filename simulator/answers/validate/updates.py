@@ -114,7 +114,7 @@ class UpdateCase(Case):
 
     def answer(self, changes: Mapping[str, float] | None = None) -> Answer:
         """The prediction, with parameters of the stack changed."""
-        resolved = self.resolved.restated(changes) if changes else self.resolved
+        resolved = self.resolved.restate(changes) if changes else self.resolved
         timeline = engine.simulate(resolved.program, resolved.costs)
         report = make_report(resolved, timeline)
         seconds = MEASURES[self.cells.text("phase")](report, timeline)

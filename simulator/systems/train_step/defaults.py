@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...profile import stack_defaults
-from ..keys import Values, unmet
+from ..keys import Values, unmet_needs
 from .keys import NEEDS
 from .scenario import TrainScenario
 
@@ -50,7 +50,8 @@ def _filled(table: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any
 
 def _needless(values: Values) -> set[str]:
     """Keys that say nothing beside the others."""
-    return {need.key for need in unmet(values, NEEDS)} | {key for key, says in _CONDITIONS.items() if not says(values)}
+    unmet = {need.key for need in unmet_needs(values, NEEDS)}
+    return unmet | {key for key, says in _CONDITIONS.items() if not says(values)}
 
 
 _CONDITIONS: Mapping[str, Callable[[Values], bool]] = {

@@ -12,9 +12,9 @@ from ..keys import (
     Need,
     Pin,
     Values,
+    excludes,
     goes_with,
-    if_split,
-    not_with,
+    needs_split,
     refuse_overrides,
 )
 from .scenario import Activations
@@ -63,16 +63,16 @@ NEEDS: tuple[Need, ...] = (
         for key in ("shard", "prefetch", "prefetch_backward", "reshard")
     ),
     goes_with("parallel.sync_each_microbatch", "parallel.zero", 2, 3),
-    if_split("parallel.cp_type", "parallel.cp"),
+    needs_split("parallel.cp_type", "parallel.cp"),
     Need("schedule.vpp", _chunks_fit, _own_chunks),
     Need("schedule.group", _has_groups, lambda values: f"goes with interleaved, not {values['schedule.name']}"),
     Need(
         "precision.weights", _has_eight_bit_weights,
         lambda _: f"goes with precision.compute = {' or '.join(_EIGHT_BITS)}, parallel.zero below 3 and no [lora]",
     ),
-    if_split("precision.dispatch", "parallel.ep", lambda stored: stored != "bf16"),
+    needs_split("precision.dispatch", "parallel.ep", lambda stored: stored != "bf16"),
     *(
-        not_with(f"precision.activations.{module}", "precision.compute", "fp32", "tf32", why=": tokens are in 16 bits")
+        excludes(f"precision.activations.{module}", "precision.compute", "fp32", "tf32", why=": tokens are in 16 bits")
         for module in Activations.model_fields
     ),
     Need("offload.slots", lambda values: values["offload.activations"] != 0, lambda _: "goes with offload.activations"),
@@ -80,7 +80,7 @@ NEEDS: tuple[Need, ...] = (
     *(goes_with(f"recompute.{key}", "recompute.mode", "full") for key in ("layers", "early_stop")),
     goes_with("overlap.params", "parallel.zero", 1, 2),
     _over_tp("overlap.tp"),
-    not_with("overlap.tp", "parallel.tp_2d", True, why=", which has an overlap of its own", applies=bool),
+    excludes("overlap.tp", "parallel.tp_2d", True, why=", which has an overlap of its own", applies=bool),
     goes_with("overlap.tp_exposed", "overlap.tp", True),
     goes_with("overlap.fusion", "parallel.zero", 0),
     goes_with("overlap.fusion", "overlap.dp", True),
@@ -94,9 +94,9 @@ NEEDS: tuple[Need, ...] = (
     ),
     goes_with("experts.zipf", "experts.routing", "zipf"),
     goes_with("experts.histogram", "experts.routing", "histogram"),
-    if_split("experts.dispatcher", "parallel.ep", lambda name: name == "deepep"),
+    needs_split("experts.dispatcher", "parallel.ep", lambda name: name == "deepep"),
     goes_with("experts.nodes_per_token", "experts.dispatcher", "deepep"),
-    if_split("experts.nodes_per_token", "parallel.ep"),
+    needs_split("experts.nodes_per_token", "parallel.ep"),
     goes_with("attention_dropout", "attention", "unfused"),
     Need(
         "attention",

@@ -25,7 +25,7 @@ from ...timeline.insight import (
     split_by_place,
 )
 from ...uncertainty import path_interval, size_notes
-from ..machines import lost_to_shapes_s
+from ..machines import shape_loss_s
 from .errors import step_errors
 from .flop import model_flop
 from .memory import OWNERS, RankMemory, rank_memory
@@ -277,7 +277,7 @@ def _notes(resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, flo
 
 def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:
     """What awkward shapes cost on the critical path, if that is worth a line."""
-    share = lost_to_shapes_s(resolved, path) / max(float(path.seconds.sum()), 1e-30)
+    share = shape_loss_s(resolved, path) / max(float(path.seconds.sum()), 1e-30)
     if share >= _LEAST_LOST:
         yield f"awkward shapes cost {share:.1%} of the step: {'; '.join(one.text for one in resolved.awkward)}"
 

@@ -226,7 +226,7 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def neat_costs(self) -> Costs:
         """The costs of the same Program if kernels were made for every size."""
-        return self.restated(dict.fromkeys(UNALIGNED, 1.0)).costs if self.awkward else self.costs
+        return self.restate(dict.fromkeys(UNALIGNED, 1.0)).costs if self.awkward else self.costs
 
     @cached_property
     def plan(self) -> TrainPlan:

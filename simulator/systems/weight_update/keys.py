@@ -11,8 +11,8 @@ from ..keys import (
     Change,
     Need,
     Pin,
+    excludes,
     goes_with,
-    not_with,
     refuse_overrides,
     value_text,
 )
@@ -44,16 +44,16 @@ NEEDS: tuple[Need, ...] = (
         for key in _OF_TRAINERS
     ),
     *(
-        not_with(f"update.trainer.{key}", "update.trainer.sharded", False, why=": tensors are whole")
+        excludes(f"update.trainer.{key}", "update.trainer.sharded", False, why=": tensors are whole")
         for key in ("shard", "expert_shard")
     ),
-    not_with("update.inference.gpus", "update.method", "colocated", why=": engines are on the trainers' GPUs"),
-    not_with("update.delta", "update.method", *_IN_PLACE, why=_WHY),
-    not_with("update.load", "update.method", *_IN_PLACE, why=_WHY),
-    not_with("update.quantize", "update.method", *_IN_PLACE, why=_WHY, applies=lambda to: to == "after"),
-    not_with("update.load", "update.quantize", "after", why=", which is part of loading", applies=lambda on: not on),
+    excludes("update.inference.gpus", "update.method", "colocated", why=": engines are on the trainers' GPUs"),
+    excludes("update.delta", "update.method", *_IN_PLACE, why=_WHY),
+    excludes("update.load", "update.method", *_IN_PLACE, why=_WHY),
+    excludes("update.quantize", "update.method", *_IN_PLACE, why=_WHY, applies=lambda to: to == "after"),
+    excludes("update.load", "update.quantize", "after", why=", which is part of loading", applies=lambda on: not on),
     goes_with("update.h2d_freed", "update.pipeline", "three_stage"),
-    not_with("update.h2d_buffer", "update.pipeline", "three_stage", why=", which needs it", applies=lambda on: not on),
+    excludes("update.h2d_buffer", "update.pipeline", "three_stage", why=", which needs it", applies=lambda on: not on),
 )  # fmt: skip
 
 RIVALS = (MODEL_RIVALS, ("update.bucket", "update.max_bucket"))

@@ -140,7 +140,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     the draining. The interval holds 90 %, to first order, as a factor (docs/uncertainty.md).
     """
     program, costs = timeline.program, resolved.costs
-    began = resolved.began_s(timeline)
+    began = resolved.opening_s(timeline)
     resumed = timeline.span_of(resolved.resuming)[1]
     path = critical_path(timeline)
     update_s = timeline.makespan_s - began

@@ -21,7 +21,7 @@ from ...profile import Profile, check_complete, load_numbers, profile_notes
 from ...timeline import Timeline
 from ..machines import OnMachines, content_hash, shape_of
 from ..tables import FOR_PEOPLE
-from .lower import TransferPlan, UpdatePlan, alike, unfolded
+from .lower import TransferPlan, UpdatePlan, group_alike, single_ranks
 from .methods import METHODS, Method
 from .scenario import Scenario, Update
 
@@ -98,7 +98,7 @@ class Resolved(OnMachines):
             check_complete(profile, self.where)
         return joined
 
-    def began_s(self, timeline: Timeline) -> float:
+    def opening_s(self, timeline: Timeline) -> float:
         """When the time of the update begins."""
         return timeline.span_of(self.opening)[1]
 
@@ -145,10 +145,12 @@ class Resolved(OnMachines):
         """Ranks that act alike: same kind of node, same slowness."""
         machines = self.cluster
         if not self.scenario.fold:
-            return unfolded(machines.n_gpus)
-        nodes = [machines.nodes[machines.node_of(gpu)] for gpu in range(machines.n_gpus)]
-        listed = [gpu < self.listed for gpu in range(machines.n_gpus)]
-        return alike([(id(node), *rest) for node, *rest in zip(nodes, self.slowness.tolist(), listed, strict=True)])
+            return single_ranks(machines.n_gpus)
+        slowness = self.slowness.tolist()
+        return group_alike([
+            (id(machines.nodes[machines.node_of(gpu)]), slowness[gpu], gpu < self.listed)
+            for gpu in range(machines.n_gpus)
+        ])  # fmt: skip
 
     @property
     def listed(self) -> int:

@@ -6,7 +6,7 @@ from functools import cached_property
 from ...base.errors import UserError
 from ...base.units import format_bytes
 from ...program import Program
-from .lower import BucketSize, UpdatePlan, bucket_size, make_plan, serial, three_stage, two_stage, with_readers
+from .lower import BucketSize, UpdatePlan, assign_readers, bucket_size, make_plan, serial, three_stage, two_stage
 from .resolve import Resolved
 
 _CONFIRMED_RANKS = 256  # the most of any published update that the ledger of docs/weight-update.md holds
@@ -70,7 +70,7 @@ class ServedUpdate(Resolved):
             nics = [self.cluster.nic_of(gpu) for gpu in range(gpus)]
         except UserError as error:
             raise UserError(f"{self.where}: update.method: p2p reads through NICs: {error}") from None
-        return with_readers(plan, nics, self.listed, single=update.readers == "one")
+        return assign_readers(plan, nics, self.listed, single=update.readers == "one")
 
     @cached_property
     def program(self) -> Program:

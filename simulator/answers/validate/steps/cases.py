@@ -74,7 +74,7 @@ class StepCase(Case):
 
     def answer(self, values: Mapping[str, float] | None = None, memory: bool = True) -> Answer:
         """The prediction with parameters of its profile and stack changed; `memory` by pipeline rank, or not at all."""
-        resolved = self.resolved.restated(values) if values else self.resolved
+        resolved = self.resolved.restate(values) if values else self.resolved
         timeline = engine.simulate(resolved.program, resolved.costs)
         path, seconds = critical_path(timeline), timeline.makespan_s
         sure = path_interval(path, step_errors(resolved), seconds)

@@ -25,7 +25,7 @@ class Pace:
     request_s: float = 0.0
     recompute_s: float = 0.0
 
-    def of(self, running: int) -> float:
+    def seconds(self, running: int) -> float:
         """Seconds in which every running request gets one token."""
         return self.token_s + self.request_s * running
 
@@ -44,12 +44,12 @@ class _Engine:
         """Count what was made until now."""
         if now_s > self.since_s:
             if self.running:
-                self.made += (now_s - self.since_s) / pace.of(len(self.running))
+                self.made += (now_s - self.since_s) / pace.seconds(len(self.running))
             self.since_s = now_s
 
     def end_s(self, pace: Pace) -> float:
         """When the first of the running requests ends."""
-        return self.since_s + max(self.running[0][0] - self.made, 0.0) * pace.of(len(self.running))
+        return self.since_s + max(self.running[0][0] - self.made, 0.0) * pace.seconds(len(self.running))
 
     def tokens(self) -> float:
         """The tokens that the running requests have."""

@@ -8,12 +8,12 @@ pipelines    one function per pipeline
 
 from .buckets import ALIGNMENT_BYTES, Buckets, BucketSize, bucket_size, fill_buckets, split_by_count
 from .pipelines import serial, three_stage, two_stage
-from .plan import UpdatePlan, alike, assign_receivers, make_plan, unfolded, with_readers
+from .plan import UpdatePlan, assign_readers, assign_receivers, group_alike, make_plan, single_ranks
 from .transfer import Layout, TransferPlan, Transport, make_transfer
 from .writer import HOST_LANES
 
 __all__ = [
-    "ALIGNMENT_BYTES", "HOST_LANES", "BucketSize", "Buckets", "Layout", "TransferPlan", "Transport",
-    "UpdatePlan", "alike", "assign_receivers", "bucket_size", "fill_buckets", "make_plan", "make_transfer", "serial",
-    "split_by_count", "three_stage", "two_stage", "unfolded", "with_readers",
+    "ALIGNMENT_BYTES", "HOST_LANES", "BucketSize", "Buckets", "Layout", "TransferPlan", "Transport", "UpdatePlan",
+    "assign_readers", "assign_receivers", "bucket_size", "fill_buckets", "group_alike", "make_plan", "make_transfer",
+    "serial", "single_ranks", "split_by_count", "three_stage", "two_stage",
 ]  # fmt: skip

@@ -106,7 +106,7 @@ def fill_buckets(
     return _by_rounds(np.array(rows, np.int64).reshape(-1, 7))
 
 
-def sent_by(buckets: Buckets, roots: Sequence[tuple[int, int]]) -> Buckets:
+def set_roots(buckets: Buckets, roots: Sequence[tuple[int, int]]) -> Buckets:
     """The same buckets with other roots, given as (root, bucket) in the order in which each root takes them."""
     taken: dict[int, int] = {}
     columns = np.array([getattr(buckets, name) for name in _COLUMNS], np.int64).T

@@ -47,10 +47,10 @@ def _update(plan: UpdatePlan, *, overlap: bool) -> Program:
         before = [] if overlap else loaded
         staged = {}
         if plan.size.buffers == 3:
-            staged = {g: writer.h2d(g, [writer.of_root(g, sent), *before]) for g in buckets}
+            staged = {g: writer.h2d(g, [writer.root_op(g, sent), *before]) for g in buckets}
         for bucket in buckets:
             before = [] if overlap else loaded
-            ready = writer.of_root(bucket, sent)
+            ready = writer.root_op(bucket, sent)
             copied = staged if bucket == buckets[0] else {}  # the first bucket waits for all copies of the round
             if staged:
                 filled = writer.copy(bucket, [ready, *(copied.values() or [staged[bucket]]), *before])
@@ -61,7 +61,7 @@ def _update(plan: UpdatePlan, *, overlap: bool) -> Program:
                 copied = {bucket: filled}
             # the ranks agree to go on only after the reload of the bucket before
             agreed = writer.agree(bucket, [cast, *writer.wait(bucket, loaded, copied)])
-            sent = writer.send_meta(bucket, writer.sync(bucket, writer.each(agreed)))
+            sent = writer.send_meta(bucket, writer.sync(bucket, writer.repeat(agreed)))
             loaded = writer.reload(bucket, sent, loaded)
     return writer.finish(loaded)
 
@@ -81,16 +81,16 @@ def three_stage(plan: UpdatePlan, freed: Literal["start", "end"] = "start") -> P
     h2d_slot = {root: [writer.h2d_pool(root)] for root in roots}
     halves = writer.ipc_pools()
     staged = [
-        writer.h2d(bucket, [writer.of_root(bucket, ready)], blocks_host=False, acquires=h2d_slot[root])
+        writer.h2d(bucket, [writer.root_op(bucket, ready)], blocks_host=False, acquires=h2d_slot[root])
         for bucket, root in enumerate(plan.buckets.root.tolist())
     ]
-    cast = writer.of_root(0, ready)
+    cast = writer.root_op(0, ready)
     for bucket, root in enumerate(plan.buckets.root.tolist()):
         if freed == "start":
             filled = writer.copy(bucket, [staged[bucket], cast], acquires=halves, releases=h2d_slot[root])
             cast = writer.broadcast(bucket, [filled])
         else:
             cast = writer.broadcast(bucket, [staged[bucket]], out_of="h2d", acquires=halves, releases=h2d_slot[root])
-        sent = writer.send_meta(bucket, writer.each(cast))
+        sent = writer.send_meta(bucket, writer.repeat(cast))
         loaded = writer.reload(bucket, sent, loaded, pools=halves)
     return writer.finish(loaded)

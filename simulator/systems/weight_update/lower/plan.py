@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from .buckets import Buckets, BucketSize, fill_buckets, sent_by, split_by_count
+from .buckets import Buckets, BucketSize, fill_buckets, set_roots, split_by_count
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ def make_plan(
 ) -> UpdatePlan:
     """Split tensors of `sizes_bytes` (aligned, checkpoint order) over `ranks` owners by count, then into buckets."""
     buckets = fill_buckets(sizes_bytes, split_by_count(len(sizes_bytes), ranks), size.bytes)
-    folded = tuple(tuple(ranks_) for ranks_ in classes) if classes is not None else unfolded(ranks)
+    folded = tuple(tuple(ranks_) for ranks_ in classes) if classes is not None else single_ranks(ranks)
     return UpdatePlan(ranks, buckets, size, 1 / tensor_parallel, folded, dtype, new_group, ranks, False)
 
 
-def with_readers(plan: UpdatePlan, nics: Sequence[str], listed: int, *, single: bool = False) -> UpdatePlan:
+def assign_readers(plan: UpdatePlan, nics: Sequence[str], listed: int, *, single: bool = False) -> UpdatePlan:
     """The same weights in P2P mode: the first `listed` ranks read from all owners; `nics[rank]` is a rank's own NIC.
 
     With `single`, the first rank reads all (the source before commit a291782).
@@ -88,7 +88,7 @@ def with_readers(plan: UpdatePlan, nics: Sequence[str], listed: int, *, single: 
     local = [(rank, nics[rank]) for rank in range(1 if single else listed)]
     dealt = assign_receivers([nics[buckets.owner[g]] for g in by_owner], local)
     roots = [(receiver, by_owner[i]) for receiver, i in dealt]
-    return replace(plan, buckets=sent_by(buckets, roots), listed=listed, reads=True)
+    return replace(plan, buckets=set_roots(buckets, roots), listed=listed, reads=True)
 
 
 def assign_receivers(owner_nics: Sequence[str], local_nics: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
@@ -119,12 +119,12 @@ def assign_receivers(owner_nics: Sequence[str], local_nics: Sequence[tuple[int, 
     return dealt
 
 
-def unfolded(ranks: int) -> tuple[tuple[int, ...], ...]:
+def single_ranks(ranks: int) -> tuple[tuple[int, ...], ...]:
     """Every rank for itself."""
     return tuple((rank,) for rank in range(ranks))
 
 
-def alike(keys: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+def group_alike(keys: Sequence[object]) -> tuple[tuple[int, ...], ...]:
     """Classes of the ranks whose keys are equal: same device, same node type, same speed."""
     classes: dict[object, list[int]] = {}
     for rank, key in enumerate(keys):

@@ -47,7 +47,7 @@ class UpdateWriter:
         buffers = [access for place in self.classes for access in self._buffers_of(place)]
         size = plan.size.bytes * plan.size.buffers
         last = self._gang("allocate", "ps", [last], shape=(tensors,), size_bytes=size, writes=buffers)
-        return self._register("register", self.each(last)) if plan.reads else self.each(last)
+        return self._register("register", self.repeat(last)) if plan.reads else self.repeat(last)
 
     def _register(self, kind: str, after: Ops) -> Ops:
         """The buffers into which ranks read become known to the NICs, or are forgotten."""
@@ -58,11 +58,11 @@ class UpdateWriter:
         """The worker opens the IPC handle of its parameter server's buffer."""
         return self._each("open_handle", "worker", after)
 
-    def each(self, op: int) -> Ops:
+    def repeat(self, op: int) -> Ops:
         """The same op for every class, where each of them waits for it."""
         return [op] * len(self.classes)
 
-    def of_root(self, bucket: int, ops: Ops) -> int:
+    def root_op(self, bucket: int, ops: Ops) -> int:
         """Of one op per class, the one on the bucket's root."""
         return ops[self.classes.index(self._class_of[self._root(bucket)])]
 
