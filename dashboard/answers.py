@@ -5,17 +5,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from ..simulator.answers.explain import (
-    Case,
-    Explanation,
-    Knob,
-    Turned,
-    explain_case,
-    first_look,
-    knobs,
-    make_case,
-    turn,
-)
+from ..simulator.answers.explain import Case, Explanation, Knob, Turned, explain_case, first_look, knobs, make_case
+from ..simulator.answers.explain import turn as turn_knobs
 from ..simulator.answers.sweep.plan import named_files
 from ..simulator.base.memo import Kept, Memo
 from ..simulator.predict import AnyPrediction, CyclePrediction, predict
@@ -50,7 +41,7 @@ class Look:
         """
         by_knob = {self.knobs[name]: factor for name, factor in factors.items() if name in self.knobs and factor != 1}
         with self._turning:
-            return turn(self.case, by_knob, simulate=self.ops <= MOST_OPS)
+            return turn_knobs(self.case, by_knob, simulate=self.ops <= MOST_OPS)
 
 
 class Answers:

@@ -51,7 +51,8 @@ def make_app(folder: Path | None = None, background: Spawning | None = None, ope
     """
     from .pages import PAGES
 
-    here = Here(Library(folder))
+    background = background or Spawning()
+    here = Here(Library(folder), background.handle)
     app = Dash(
         __name__,
         use_pages=True,
@@ -62,7 +63,7 @@ def make_app(folder: Path | None = None, background: Spawning | None = None, ope
         title="runcast",
         routing_callback_inputs={"address": State("_pages_location", "search")},
         index_string=_INDEX,
-        background_callback_manager=background or Spawning(),
+        background_callback_manager=background,
     )
     for page in PAGES:
         _register(page, here)

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 class Here:
-    """What pages are made with: what may be opened, and what was answered. One of each in a process."""
+    """What pages are made with: what may be opened, what was answered, and a cache that other processes
+    write to. One of each in a process.
+    """
 
-    def __init__(self, library: Library):
-        self.library = library
+    def __init__(self, library: Library, results: Any = None):
+        self.library, self.results = library, results
         self.answers = Answers(library)
 
 

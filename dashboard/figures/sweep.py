@@ -159,16 +159,10 @@ def front(frame: "pd.DataFrame", x: str, y: str) -> "pd.DataFrame":
     Of points with the same two values all are kept. Which way is better is the columns' own (`more_is_better`).
     """
     points = runnable(frame).dropna(subset=[x, y])
-    ways = [not more_is_better(x), not more_is_better(y)]
-    best = float("inf")
-    kept: list[Any] = []
-    sign = 1 if ways[1] else -1
-    for _, group in points.sort_values([x, y], ascending=ways).groupby(x, sort=False):
-        lowest = sign * group[y].iloc[0]
-        if lowest < best:
-            best = lowest
-            kept.extend(group.index[group[y] == group[y].iloc[0]])
-    return points.loc[kept].sort_values([x, y], kind="stable")
+    cost_x, cost_y = (-points[name] if more_is_better(name) else points[name] for name in (x, y))
+    least = cost_y.groupby(cost_x).min()
+    best = least[least < least.cummin().shift(fill_value=float("inf"))]
+    return points[cost_y == cost_x.map(best)].sort_values([x, y], kind="stable")
 
 
 def scatter(frame: "pd.DataFrame", x: str, y: str, colour: str, all_points: bool = True) -> "go.Figure":
@@ -229,18 +223,15 @@ MOST_TICKS = 32
 """Values that an axis names; of more, one in so many."""
 
 
-def cells(frame: "pd.DataFrame", across: str, up: str, value: str) -> "pd.DataFrame":
+def best_cells(frame: "pd.DataFrame", across: str, up: str, value: str) -> "pd.DataFrame":
     """For each pair of values of two columns the point with the best value among those that can be run.
 
     Columns `across`, `up`, `point`, `value`, and `of`: how many points that can be run share the cell.
     """
     points = runnable(frame).dropna(subset=[across, up, value])
     table = points.assign(across=points[across], up=points[up], value=points[value])
-    best = table.sort_values("value", ascending=not more_is_better(value), kind="stable")
-    first = best.groupby(["across", "up"], sort=False).first().reset_index()
-    counts = table.groupby(["across", "up"], sort=False).size().to_dict()
-    of = [counts[row.across, row.up] for row in first.itertuples()]
-    return first.assign(of=of)[["across", "up", "point", "value", "of"]]
+    cells = table.sort_values("value", ascending=not more_is_better(value), kind="stable").groupby(["across", "up"])
+    return cells.first().assign(of=cells.size()).reset_index()[["across", "up", "point", "value", "of"]]
 
 
 def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure":
@@ -248,7 +239,7 @@ def heat(frame: "pd.DataFrame", across: str, up: str, value: str) -> "go.Figure"
     import plotly.graph_objects as go
 
     columns, rows = _distinct(frame[across]), _distinct(frame[up])
-    best = cells(frame, across, up, value)
+    best = best_cells(frame, across, up, value)
     shades, title = _drawn(value, best["value"])
     found = {(row.across, row.up): row for row in best.assign(shade=shades).itertuples()}
     grid = [[found.get((column, row)) for column in columns] for row in rows]

@@ -1,18 +1,17 @@
 """Validation: predictions beside what was published, row by row; how far off, and how often intervals hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, dcc, html, no_update
 
-from ...simulator.base.errors import UserError
 from ...simulator.figures.theme import digits
 from .. import parts, tables
 from ..figures.validation import coverage_bars, scatter
-from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, Ledgers, Progress, scores, scores_by
-from ..page import Here, Page, inputs, keep_in_address, outputs
+from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, UPDATES, Ledgers, scores, scores_by, simulate_updates
+from ..page import Here, Page, inputs, keep_in_address, outputs, states
 from ..question import choices_of
 from ..tables import column
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 ABOUT = "Published training steps and weight updates beside predictions: how far off, and how often intervals hold."
 NAME, PATH = "validation", "/validation"
 _EVERY = "all"
-_POLL_MS = 1000
 _HIDDEN, _VISIBLE = {"display": "none"}, {"display": "block"}
 _COLUMNS = (
     column("Row", "id", 190),
@@ -62,8 +60,11 @@ class Shown:
         return "?" + urlencode(vars(self))
 
 
-def layout(_: Here, query: str) -> "Component":
-    """The choices, and the places of what they show; the other ledger is a link, as it has other choices."""
+def layout(here: Here, query: str) -> "Component":
+    """The choices, and the places of what they show; the other ledger is a link, as it has other choices.
+
+    A Store that only pages of updates have begins to simulate these.
+    """
     now = Shown.read(choices_of(query))
     links = [
         html.A(name, href=f"{PATH}?kind={kind}", **{"aria-current": str(kind == now.kind).lower()})
@@ -80,6 +81,8 @@ def layout(_: Here, query: str) -> "Component":
         html.Progress(id=f"{NAME}-bar", className="progress", **{"aria-label": "Updates simulated"}),
         parts.button("Cancel", f"{NAME}-cancel"),
     ]
+    begin = now.kind == UPDATES and UPDATES not in here.results
+    wanted = [dcc.Store(id=f"{NAME}-wanted", data=True)] if begin else []
     return html.Div(
         [
             html.Nav(links, className="ledgers", **{"aria-label": "Ledgers"}),
@@ -89,7 +92,8 @@ def layout(_: Here, query: str) -> "Component":
             dcc.Loading(html.Div(id=f"{NAME}-drawn"), type="circle", delay_show=500),
             dcc.Store(id=f"{NAME}-kind", data=now.kind),
             dcc.Store(id=f"{NAME}-query"),
-            dcc.Interval(id=f"{NAME}-wait", interval=_POLL_MS, disabled=True),
+            dcc.Store(id=f"{NAME}-done"),
+            *wanted,
         ]
     )
 
@@ -128,50 +132,47 @@ def records(rows: "pd.DataFrame") -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
-def connect(app: Dash, _: Here) -> None:
-    """A choice draws the rows anew, and stands in the address."""
-    ledgers = Ledgers()
+def connect(app: Dash, here: Here) -> None:
+    """A choice draws the rows anew, and stands in the address; weight updates are simulated before."""
+    ledgers, place = Ledgers(here.results), here.results.directory
     keep_in_address(app, f"{NAME}-query")
     tables.connect(app, NAME)
 
-    # the answer to Cancel stands only if no tick is sent before it comes
-    app.clientside_callback(
-        "() => true",
-        Output(f"{NAME}-wait", "disabled", allow_duplicate=True),
-        Input(f"{NAME}-cancel", "n_clicks"),
-        prevent_initial_call=True,
-    )
-
     @app.callback(
-        *outputs(NAME, "numbers.children", "drawn.children", "source.data", "query.data", "wait.disabled"),
-        *outputs(NAME, "waiting.style", "far.children", "bar.value", "bar.max"),
-        *inputs(NAME, "errors.value", "source.value", "by.value", "wait.n_intervals", "cancel.n_clicks"),
-        State(f"{NAME}-kind", "data"),
+        *outputs(NAME, "numbers.children", "drawn.children", "source.data", "query.data"),
+        *inputs(NAME, "errors.value", "source.value", "by.value", "done.data"),
+        *states(NAME, "kind.data"),
     )
-    def show(errors: str, source: str, by: str, _: Any, __: Any, kind: str) -> tuple[Any, ...]:
+    def show(errors: str, source: str, by: str, _: Any, kind: str) -> tuple[Any, ...]:
         now = Shown.read({"kind": kind, "errors": errors, "source": source, "by": by})
-        done = True, _HIDDEN, "", "0", "1"
-        if ctx.triggered_id == f"{NAME}-cancel":
-            ledgers.stop()
-            return _not_simulated(now), [], no_update, now.query(), *done
-        try:
-            rows = ledgers.rows(now.kind, now.errors)
-        except UserError as error:
-            return _not_simulated(now, error.faults), [], no_update, now.query(), *done
-        if isinstance(rows, Progress):
-            words = f"Simulating weight updates, some seconds in all: {rows.done} of {rows.total or '...'}."
-            return None, [], no_update, now.query(), False, _VISIBLE, words, str(rows.done), str(rows.total or 1)
+        rows = ledgers.rows(now.kind, now.errors)
+        if rows is None:
+            again = html.A("Simulate them", href=PATH + now.query())
+            drawn = parts.alert("The weight updates were not simulated", [again], "yellow")
+            return drawn, [], no_update, now.query()
         sources = [_EVERY, *sorted(rows["source"].unique())]
         mine = rows if now.source == _EVERY else rows[rows["source"] == now.source]
         if mine.empty:
             line = f"No row of the source {now.source}: choose another."
-            return parts.alert("Nothing to show", [line], "yellow"), [], sources, now.query(), *done
-        return numbers(mine), draw(mine, now), sources, now.query(), *done
+            return parts.alert("Nothing to show", [line], "yellow"), [], sources, now.query()
+        return numbers(mine), draw(mine, now), sources, now.query()
 
-
-def _not_simulated(now: Shown, why: Sequence[str] = ()) -> "Component":
-    again = html.A("Simulate them", href=PATH + now.query())
-    return parts.alert("The weight updates were not simulated", [*why, again], "yellow")
+    @app.callback(
+        output=Output(f"{NAME}-done", "data"),
+        inputs=Input(f"{NAME}-wanted", "data"),
+        background=True,
+        progress=outputs(NAME, "far.children", "bar.value", "bar.max"),
+        progress_default=("Simulating weight updates, some seconds in all ...", "0", "1"),
+        running=[
+            (Output(f"{NAME}-waiting", "style"), _VISIBLE, _HIDDEN),
+            (Output(f"{NAME}-numbers", "style"), _HIDDEN, _VISIBLE),
+        ],
+        cancel=inputs(NAME, "cancel.n_clicks"),
+    )
+    def simulate(tell: Callable[[Any], None], wanted: bool) -> bool:
+        words = "Simulating weight updates, some seconds in all: {} of {}."
+        simulate_updates(place, lambda done, total: tell((words.format(done, total), str(done), str(total))))
+        return wanted
 
 
 PAGE = Page(PATH, "Validation", "predicted beside measured", ABOUT, layout, connect)

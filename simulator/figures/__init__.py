@@ -9,21 +9,6 @@ from .rank_memory import memory_by_owner, memory_by_rank
 from .spans import Window
 
 __all__ = [
-    "Marked",
-    "Section",
-    "Window",
-    "breakdown",
-    "compare_steps",
-    "difference",
-    "gantt",
-    "layer_view",
-    "memory_by_owner",
-    "memory_by_rank",
-    "page",
-    "pipeline",
-    "png",
-    "png_browser",
-    "tornado",
-    "waterfall",
-    "write_html",
+    "Marked", "Section", "Window", "breakdown", "compare_steps", "difference", "gantt", "layer_view",
+    "memory_by_owner", "memory_by_rank", "page", "pipeline", "png", "png_browser", "tornado", "waterfall", "write_html",
 ]  # fmt: skip

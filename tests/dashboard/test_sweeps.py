@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import TimeoutError, expect
 from runcast.dashboard import sweep_points, sweep_run
-from runcast.dashboard.figures.sweep import INK, SCALE, cells, front, heat, parallel, scatter
+from runcast.dashboard.figures.sweep import INK, SCALE, best_cells, front, heat, parallel, scatter
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.sweeps import SweepFolders, choices_for, read_upload
@@ -77,7 +77,7 @@ def test_a_refused_point_without_values_is_not_drawn():
 
 def test_a_cell_holds_the_best_of_its_points():
     points = frame([1.0, 2.0, 3.0, 4.0], [5.0, 3.0, 4.0, 1.0], ["ok", "ok", "ok", "memory"], [1, 1, 2, 2])
-    found = cells(points.assign(pp=1), "tp", "pp", "step_time_s")
+    found = best_cells(points.assign(pp=1), "tp", "pp", "step_time_s")
 
     assert sorted(found.itertuples(index=False, name=None)) == [(1, 1, 1, 3.0, 2), (2, 1, 2, 4.0, 1)]
 

@@ -6,16 +6,16 @@ import re
 import pandas as pd
 import pytest
 from playwright.sync_api import expect
+from runcast.dashboard import ledgers
 from runcast.dashboard.figures.validation import WRONG, coverage_bars, scatter
 from runcast.dashboard.ledgers import (
     LEFT_OUT,
     STEPS,
     UPDATES,
-    LedgerProcess,
     Ledgers,
-    Progress,
     scores,
     scores_by,
+    simulate_updates,
     update_rows,
 )
 from runcast.dashboard.pages.validation import Shown, draw, records
@@ -23,7 +23,6 @@ from runcast.dashboard.question import choices_of
 from runcast.simulator.answers.validate import UpdateLedger
 from runcast.simulator.answers.validate.steps import restore, shipped_table
 from runcast.simulator.answers.validate.updates import shipped_table as shipped_updates
-from runcast.simulator.base.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def steps():
 
 @pytest.fixture(scope="module")
 def both():
-    return Ledgers()
+    return Ledgers({})
 
 
 @pytest.fixture
@@ -84,80 +83,23 @@ def test_intervals_of_updates_are_not_known_with_rows_left_out(updates):
     assert (found["rows"], found["held_of"], found["bias"]) == (1, 0, 0.2)
 
 
-class Simulated:
-    """What another process would say, one after the other."""
+def test_updates_are_there_once_they_were_simulated(updates):
+    cache = {}
+    both = Ledgers(cache)
+    before = both.rows(UPDATES, "error")
+    cache[UPDATES] = updates
 
-    def __init__(self, *said):
-        self.said, self.stopped = list(said), False
-
-    def latest(self):
-        said = self.said.pop(0) if len(self.said) > 1 else self.said[0]
-        if isinstance(said, Exception):
-            raise said
-        return said
-
-    def stop(self):
-        self.stopped = True
+    assert (before, list(both.rows(UPDATES, "error")["error"])) == (None, [-0.5, 0.1])
 
 
-def test_updates_are_simulated_once_and_say_how_far_they_are(updates):
-    started = []
-    both = Ledgers(lambda: started.append(Simulated(Progress(), Progress(1, 2), updates)) or started[-1])
-    found = [both.rows(UPDATES, "error") for _ in range(4)]
+def test_updates_are_simulated_once_for_all(tmp_path, updates, monkeypatch):
+    monkeypatch.setattr(ledgers, "read_ledger", lambda runner, watch: watch(1, 2) or updates)
+    monkeypatch.setattr(ledgers.os, "nice", lambda by: None)
+    heard = []
+    for _ in range(2):
+        simulate_updates(str(tmp_path), lambda *far: heard.append(far))
 
-    assert (found[:2], [list(rows["error"]) for rows in found[2:]], len(started)) == (
-        [Progress(), Progress(1, 2)], [[-0.5, 0.1]] * 2, 1,
-    )  # fmt: skip
-
-
-def test_a_simulation_that_was_stopped_starts_anew_when_it_is_asked_for(updates):
-    started = []
-    both = Ledgers(lambda: started.append(Simulated(Progress(1, 2))) or started[-1])
-    both.rows(UPDATES, "error")
-    both.stop()
-    both.rows(UPDATES, "error")
-
-    assert [one.stopped for one in started] == [True, False]
-
-
-@pytest.mark.parametrize("death", [EOFError(), OSError("got end of file during message")])
-def test_a_simulation_that_died_is_told_once_and_starts_anew(death):
-    started = []
-    both = Ledgers(lambda: started.append(Simulated(Progress(1, 2), death)) or started[-1])
-    both.rows(UPDATES, "error")
-    with pytest.raises(UserError, match="ended before it was done"):
-        both.rows(UPDATES, "error")
-
-    assert (both.rows(UPDATES, "error"), len(started)) == (Progress(1, 2), 2)
-
-
-def test_a_simulation_that_died_can_be_stopped():
-    started = []
-    both = Ledgers(lambda: started.append(Simulated(Progress(1, 2), EOFError())) or started[-1])
-    both.rows(UPDATES, "error")
-    both.stop()
-
-    assert (both.rows(UPDATES, "error"), len(started)) == (Progress(1, 2), 2)
-
-
-def test_a_process_that_is_killed_is_told_of():
-    simulating = LedgerProcess()
-    both = Ledgers(lambda: simulating)
-    both.rows(UPDATES, "error")
-    simulating.stop()
-
-    with pytest.raises(UserError, match="ended before it was done"):
-        both.rows(UPDATES, "error")
-
-
-def test_what_is_simulated_is_not_thrown_away(updates):
-    started = []
-    both = Ledgers(lambda: started.append(Simulated(updates)) or started[-1])
-    both.rows(UPDATES, "error")
-    both.stop()
-    both.rows(UPDATES, "error")
-
-    assert [one.stopped for one in started] == [False]
+    assert heard == [(1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -232,20 +174,13 @@ def test_numbers_are_plain_json(both):
     assert json.loads(json.dumps(records(rows)))[0] == records(rows)[0]
 
 
-def test_a_simulation_is_cancelled_before_another_tick_and_begins_again(page):
-    def cancels(request):
-        return "validation-cancel.n_clicks" in (request.post_data or "")
-
-    held = []
-    page.route("**/_dash-update-component*", lambda to: held.append(to) if cancels(to.request) else to.continue_())
+def test_a_simulation_is_cancelled_and_begins_again(page):
     page.goto("/validation?kind=weight_update")
-    with page.expect_request(cancels):
-        page.get_by_role("button", name="Cancel").click()
-    page.wait_for_function("() => dash_component_api.getLayout('validation-wait').props.disabled")
-    held[0].continue_()
+    page.get_by_role("button", name="Cancel").click()
     page.get_by_role("link", name="Simulate them").click()
 
-    expect(page.locator("#validation-far")).to_contain_text("LedgerProcess weight updates")
+    expect(page.locator("#validation-far")).to_contain_text("Simulating weight updates")
+    expect(page.locator("#validation-waiting")).to_be_visible()
 
 
 @pytest.mark.slow
