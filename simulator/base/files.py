@@ -6,9 +6,11 @@ What stands in a file is its reader's business, what goes into one its writer's.
 import errno
 import gzip
 import hashlib
+import io
 import json
 import os
 import tomllib
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
@@ -16,6 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from .errors import UserError
+
+MOST_BYTES = 2**30
+"""Larger files are refused, packed or not."""
 
 
 def read_toml(path: Traversable) -> dict[str, Any]:
@@ -29,17 +34,29 @@ def read_json(path: Traversable) -> Any:
     return _parse(path, "JSON", json.loads)
 
 
-def read_text(path: Traversable, expected: str = "a text file") -> str:
-    """A text in UTF-8, less the byte-order mark that some editors put first; a UserError of one line if it is none."""
+def read_text(path: Traversable, expected: str = "a text file", most_bytes: int = MOST_BYTES) -> str:
+    """A text in UTF-8, unpacked if it is a gzip file, less the byte-order mark that some editors put first.
+
+    A UserError of one line if it is none, or holds more than `most_bytes`.
+    """
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+        if data[:2] == b"\x1f\x8b":
+            with gzip.open(io.BytesIO(data)) as packed:
+                data = packed.read(most_bytes + 1)
+        if len(data) > most_bytes:
+            raise UserError(f"{path}: holds more than {most_bytes / 2**30:g} GiB, the most that is read")
+        return data.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; expected {expected}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: is not text; expected {expected}") from None
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+    except UserError:
+        raise
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # ValueError: a name that no file can have
         raise UserError(f"{path}: cannot read: {_one_line(error)}") from None
 
 

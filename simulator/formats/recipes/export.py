@@ -212,86 +212,71 @@ def _experts(scenario: TrainScenario, spec: ModelSpec, gpus_per_node: int) -> di
 
 def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> list[str]:
     """What the scenario says and no argument does, so that Megatron-LM does otherwise."""
-    p, overlap, precision, recompute = scenario.parallel, scenario.overlap, scenario.precision, scenario.recompute
-    offloaded = scenario.offload.activations * spec.num_hidden_layers
+    p, overlap, recompute, said = scenario.parallel, scenario.overlap, scenario.recompute, scenario.precision
+    of_experts = recompute.mode == "selective" and "activation" in recompute.modules and spec.moe is None
+    fsdp, back, share = p.zero == 3, p.prefetch_backward, scenario.offload.activations
+    split = not (share * spec.num_hidden_layers).is_integer()
     lines = {
-        "overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only": (
-            _overlaps_plain_sends(scenario) and "pp" in overlap.model_fields_set
-        ),
-        "overlap.params = true: needs overlap.dp = true": (
-            _gathers_alone(scenario) and "params" in overlap.model_fields_set
-        ),
+        "overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only": _plain_sends(scenario, True),
+        "overlap.params = true: needs overlap.dp = true": _gathers_alone(scenario, True),
         "parallel.shard_embedding = true: data-parallel ranks have copies": p.shard_embedding,
         "overlap.fusion: buckets of gradients wait for no tick": overlap.fusion is not None,
         "bucket = 'tensor': gradients travel in buckets of elements": scenario.bucket == "tensor",
-        "recompute.modules activation: moe_act is of experts, and this model has none": (
-            recompute.mode == "selective" and "activation" in recompute.modules and spec.moe is None
-        ),
-        "parallel.reshard = false: weights are dropped after the forward": p.zero == 3 and not p.reshard,
-        f"parallel.prefetch = {p.prefetch}: how far ahead weights are gathered": p.zero == 3 and p.prefetch != 1,
-        f"parallel.prefetch_backward = {p.prefetch_backward}: how far ahead weights are gathered": (
-            p.zero == 3 and p.prefetch_backward not in (None, p.prefetch)
-        ),
+        "recompute.modules activation: moe_act is of experts, and this model has none": of_experts,
+        "parallel.reshard = false: weights are dropped after the forward": fsdp and not p.reshard,
+        f"parallel.prefetch = {p.prefetch}: how far ahead weights are gathered": fsdp and p.prefetch != 1,
+        f"parallel.prefetch_backward = {back}: how far ahead weights are gathered": fsdp
+        and back not in (None, p.prefetch),
         "recompute.early_stop = true: checkpoints are reentrant, and run whole layers": recompute.early_stop,
         "parallel.sync_each_microbatch = false: gradients are reduced each micro-batch": (
             p.zero >= 2 and not p.sync_each_microbatch
         ),
-        f"precision.reduce = '{precision.reduce}': gradients travel as they are kept": (
-            precision.reduce not in (None, precision.gradients)
-        ),
+        f"precision.reduce = '{said.reduce}': gradients travel as they are kept": said.reduce
+        not in (None, said.gradients),
         "precision.gradients = 'bf16': gradients of FP32 models are FP32": (
-            precision.compute == "fp32" and precision.gradients == "bf16"
+            said.compute == "fp32" and said.gradients == "bf16"
         ),
-        "precision.master = false: the optimizer keeps weights in FP32": not precision.master,
-        f"precision.dispatch = '{precision.dispatch}': in which type tokens travel is the dispatcher's": (
-            precision.dispatch != "bf16"
-        ),
+        "precision.master = false: the optimizer keeps weights in FP32": not said.master,
+        f"precision.dispatch = '{said.dispatch}': in which type tokens travel is the dispatcher's": said.dispatch
+        != "bf16",
         **{
             f"precision.activations.{module} = '{stored}': inputs are kept as the software has it": True
-            for module, stored in precision.activations.model_dump(exclude_none=True).items()
+            for module, stored in said.activations.model_dump(exclude_none=True).items()
         },
-        f"precision.moments = '{precision.moments}': needs parallel.zero = 1": (
-            precision.moments != "fp32" and not p.zero
-        ),
-        f"offload.activations = {scenario.offload.activations:g}: whole layers are offloaded": (
-            offloaded != round(offloaded)
-        ),
+        f"precision.moments = '{said.moments}': needs parallel.zero = 1": said.moments != "fp32" and not p.zero,
+        f"offload.activations = {share:g}: whole layers are offloaded": split,
     }
     return [line for line, holds in lines.items() if holds]
 
 
 def _undecided(scenario: TrainScenario) -> list[str]:
     """What is the installation's or the data's, and what a silent scenario leaves to Megatron-LM."""
-    overlap, memory, slots = scenario.overlap, scenario.memory, scenario.offload.slots
+    attention, memory, slots = scenario.attention, scenario.memory, scenario.offload.slots
+    routing, exposed = scenario.experts.routing, scenario.overlap.tp_exposed
+    kept = memory.gathered or memory.gate or memory.gradients or memory.buckets
+    silent = "on which the scenario is silent"
     lines = {
-        "overlap.pp, on which the scenario is silent: sends of interleaved pipelines alone are overlapped": (
-            _overlaps_plain_sends(scenario) and "pp" not in overlap.model_fields_set
-        ),
-        "overlap.params, on which the scenario is silent: it needs overlap.dp = true": (
-            _gathers_alone(scenario) and "params" not in overlap.model_fields_set
-        ),
+        f"overlap.pp, {silent}: sends of interleaved pipelines alone are overlapped": _plain_sends(scenario, False),
+        f"overlap.params, {silent}: it needs overlap.dp = true": _gathers_alone(scenario, False),
         "loss = 'passes': leave out --cross-entropy-loss-fusion": scenario.loss == "passes",
-        "attention = 'flash-2': which kernels run is the installation's": scenario.attention == "flash-2",
-        "attention = 'unfused': --attention-backend and dropout of scores are not written": (
-            scenario.attention == "unfused"
-        ),
-        "memory: what is kept is the software's": (
-            memory.gathered or memory.gate or memory.gradients or memory.buckets
-        ),
-        f"overlap.tp_exposed = {overlap.tp_exposed or 0:g}: how much of it is exposed is measured, not set": (
-            overlap.tp_exposed is not None
-        ),
+        "attention = 'flash-2': which kernels run is the installation's": attention == "flash-2",
+        "attention = 'unfused': --attention-backend and dropout of scores are not written": attention == "unfused",
+        "memory: what is kept is the software's": kept,
+        f"overlap.tp_exposed = {exposed or 0:g}: how much of it is exposed is measured, not set": exposed is not None,
         f"offload.slots = {slots}: how much is staged is the software's": "slots" in scenario.offload.model_fields_set,
-        f"experts.routing = '{scenario.experts.routing}': the router does": scenario.experts.routing != "balanced",
+        f"experts.routing = '{routing}': the router does": routing != "balanced",
     }
     return [line for line, holds in lines.items() if holds]
 
 
-def _overlaps_plain_sends(scenario: TrainScenario) -> bool:
-    return scenario.parallel.pp > 1 and scenario.schedule.name == "1f1b" and scenario.overlap.pp
+def _plain_sends(scenario: TrainScenario, said: bool) -> bool:
+    """Whether sends of a pipeline without chunks would be overlapped, because the scenario says so or by default."""
+    plain = scenario.parallel.pp > 1 and scenario.schedule.name == "1f1b" and scenario.overlap.pp
+    return plain and ("pp" in scenario.overlap.model_fields_set) == said
 
 
-def _gathers_alone(scenario: TrainScenario) -> bool:
+def _gathers_alone(scenario: TrainScenario, said: bool) -> bool:
     """Whether weights would be gathered beside the forward, but gradients not reduced beside the backward."""
     overlap = scenario.overlap
-    return scenario.parallel.zero in (1, 2) and overlap.params and not overlap.dp
+    alone = scenario.parallel.zero in (1, 2) and overlap.params and not overlap.dp
+    return alone and ("params" in overlap.model_fields_set) == said

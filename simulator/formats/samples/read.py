@@ -5,9 +5,7 @@ turned into tables first (`runcast calibrate import`).
 """
 
 import csv
-import gzip
 import io
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -64,7 +62,8 @@ def _rows(reader: Any, path: Path) -> Iterator[list[str]]:
 
 def _read(path: Path) -> Samples:
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        return records.read(_lines(path), str(path))
+        lines = read_text(path).splitlines(keepends=True)  # ends tell a last line that was cut short
+        return records.read(lines, str(path))
     table = read_table(path)
     if {"cost_class", "seconds"} <= set(table):
         return own_samples(table, path)
@@ -102,13 +101,3 @@ def _device(name: str) -> str:
         return device(name).name
     except UserError:
         return name
-
-
-def _lines(path: Path) -> list[str]:
-    """With their ends, by which a last line that was cut short is known."""
-    if path.suffix != ".gz":
-        return read_text(path).splitlines(keepends=True)
-    try:
-        return gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise UserError(f"{path}: cannot read: {error}") from None

@@ -1,9 +1,7 @@
-"""A trace file as plain events: unpacked, parsed, and rid of the many events that say nothing about the GPU."""
+"""A trace file as plain events: parsed, and rid of the many events that say nothing about the GPU."""
 
-import gzip
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from typing import Any
 from ...base.errors import UserError
 
 Event = dict[str, Any]
-LARGEST_BYTES = 2**30
 GPU = {
     "kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "copy", "Kernel": "kernel", "Memcpy": "copy",
     "Memset": "copy",
@@ -35,32 +32,6 @@ class Document:
     events: Sequence[Event]
     beside: Mapping[str, Any]
     dropped: Mapping[str, int]
-
-
-def read_bytes(path: Path, limit_bytes: int = LARGEST_BYTES) -> str:
-    """The text of a file, unpacked if it is a gzip file.
-
-    Raises:
-        UserError: it cannot be read, is no text, or is larger than the limit.
-    """
-    try:
-        raw = path.read_bytes() if path.stat().st_size <= limit_bytes else b""
-        too_large = path.stat().st_size > limit_bytes
-        if raw[:2] == b"\x1f\x8b":
-            with gzip.open(path) as packed:
-                raw = packed.read(limit_bytes + 1)
-            too_large = len(raw) > limit_bytes
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise UserError(f"{path}: cannot read: {' '.join(str(error).split())[:100]}") from None
-    if too_large:
-        limit = f"{limit_bytes / 2**30:g} GiB"
-        raise UserError(f"{path}: holds more than {limit}, the most that is read; profile fewer steps or ranks")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: is not text; expected a trace or a log of a run") from None
 
 
 def parse(path: Path, text: str) -> Document | None:

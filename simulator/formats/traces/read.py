@@ -5,7 +5,8 @@ from pathlib import Path
 from statistics import fmean
 
 from ...base.errors import UserError
-from .document import Document, parse, read_bytes
+from ...base.files import read_text
+from .document import Document, parse
 from .kineto import RankTrace, read_ranks
 from .lanes import RankStep, step_of_rank
 from .logs import read_log
@@ -14,6 +15,7 @@ from .run import Run, exposed_of, listed, split_of, timeline_of, typical_step
 
 SUFFIXES = (".json", ".json.gz", ".trace", ".trace.gz")
 """How the names of traces in a folder end."""
+_EXPECTED = "a trace or a log of a run"
 
 
 def read_run(path: Path | str, step: int | None = None) -> Run:
@@ -26,7 +28,7 @@ def read_run(path: Path | str, step: int | None = None) -> Run:
     if path.is_dir():
         run = _of_traces(path, _documents(path), step)
     else:
-        text = read_bytes(path)
+        text = read_text(path, _EXPECTED)
         document = parse(path, text)
         run = read_log(path, text, step) if document is None else _of_traces(path, [document], step)
     if not run.step_s > 0:
@@ -39,7 +41,7 @@ def _documents(folder: Path) -> list[Document]:
     found = []
     for file in sorted(folder.iterdir()):
         if file.name.endswith(SUFFIXES) and not file.name.startswith("."):
-            found.append(parse(file, read_bytes(file)))
+            found.append(parse(file, read_text(file, _EXPECTED)))
             if found[-1] is None:
                 raise UserError(f"{file}: is not JSON; a folder is read as a trace per rank")
     if not found:
