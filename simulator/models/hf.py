@@ -197,13 +197,8 @@ def _dtype(keys: Keys) -> str:
 
 
 def _mla(keys: Keys) -> Mla:
-    return Mla(
-        q_lora_rank=keys.optional("q_lora_rank"),
-        kv_lora_rank=keys.whole("kv_lora_rank"),
-        qk_nope_head_dim=keys.whole("qk_nope_head_dim"),
-        qk_rope_head_dim=keys.whole("qk_rope_head_dim"),
-        v_head_dim=keys.whole("v_head_dim"),
-    )
+    sizes = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return Mla(keys.optional("q_lora_rank"), *map(keys.whole, sizes))
 
 
 def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
@@ -294,9 +289,8 @@ def _quantization(keys: Keys) -> Fp8 | None:
     given = keys.get("quantization_config")
     if given is None:
         return None
-    block = (
-        given.get("weight_block_size") if isinstance(given, Mapping) and given.get("quant_method") == "fp8" else None
-    )
+    known = isinstance(given, Mapping) and given.get("quant_method") == "fp8"
+    block = given.get("weight_block_size") if known else None
     if isinstance(block, list | tuple) and len(block) == 2 and all(type(n) is int and n > 0 for n in block):
         return Fp8((block[0], block[1]))
     keys.fault("quantization_config", 'quant_method "fp8" with a weight_block_size such as [128, 128], or none at all')

@@ -130,8 +130,3 @@ def group_alike(keys: Sequence[object]) -> tuple[tuple[int, ...], ...]:
     for rank, key in enumerate(keys):
         classes.setdefault(key, []).append(rank)
     return tuple(tuple(ranks) for ranks in classes.values())
-
-
-def class_name(ranks: Sequence[int]) -> str:
-    """What ranks that act alike are called."""
-    return f"r{ranks[0]}" if len(ranks) == 1 else f"r{ranks[0]}..r{ranks[-1]} ({len(ranks)})"

@@ -6,31 +6,46 @@ server process (`ps`) of a rank copies and broadcasts; its inference `worker` re
 An op of every rank is written once per class of ranks that act alike; the methods that do so return one op per class.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ....program import Program, ProgramBuilder
-from .plan import UpdatePlan, class_name
+from .plan import UpdatePlan
 
 HOST_LANES = ("ps", "worker", "trainer", "meet")
 Ops = list[int]  # one op per class of ranks, unless the text says otherwise
 
 
-class UpdateWriter:
+class ClassWriter:
+    """Writes ops of classes of ranks that act alike: each class is a place of the Program."""
+
+    def __init__(self, classes: Iterable[Sequence[int]]):
+        self.builder = ProgramBuilder()
+        self.place: dict[int, int] = {}
+        for ranks in classes:
+            name = f"r{ranks[0]}" if len(ranks) == 1 else f"r{ranks[0]}..r{ranks[-1]} ({len(ranks)})"
+            self.place |= dict.fromkeys(ranks, self.builder.place(name, ranks))
+
+    def lanes(self, places: Iterable[int], *names: str) -> list[int]:
+        """These lanes of all places."""
+        return [self.builder.lane(place, name) for place in dict.fromkeys(places) for name in names]
+
+    def buffers(self, name: str, places: Iterable[int], size_bytes: int) -> dict[int, int]:
+        """A buffer at each of these places."""
+        return {place: self.builder.buffer(name, place, size_bytes) for place in places}
+
+
+class UpdateWriter(ClassWriter):
     """Writes the ops of one plan into a Program."""
 
     def __init__(self, plan: UpdatePlan):
-        self.plan, self.builder = plan, ProgramBuilder()
-        self.world = tuple(range(plan.listed))
-        places = {ranks: self.builder.place(class_name(ranks), ranks) for ranks in plan.classes}
-        self.classes = [place for ranks, place in places.items() if ranks[0] < plan.listed]
-        self._others = [place for ranks, place in places.items() if ranks[0] >= plan.listed]
-        self._class_of = {rank: place for ranks, place in places.items() for rank in ranks}
-        self._alone = {ranks[0]: self._class_of[ranks[0]] for ranks in plan.classes if len(ranks) == 1}
+        super().__init__(plan.classes)
+        self.plan, self.world = plan, tuple(range(plan.listed))
+        self.classes = [self.place[ranks[0]] for ranks in plan.classes if ranks[0] < plan.listed]
+        self._alone = {ranks[0]: self.place[ranks[0]] for ranks in plan.classes if len(ranks) == 1}
         size = plan.size.bytes
-        self._halves = [{place: self.builder.buffer(f"ipc{i}", place, size) for place in self.classes} for i in (0, 1)]
-        staged = self.classes if plan.size.buffers == 3 else []
-        self._h2d_buffers = {place: self.builder.buffer("h2d", place, size) for place in staged}
+        self._halves = [self.buffers(f"ipc{i}", self.classes, size) for i in (0, 1)]
+        self._h2d_buffers = self.buffers("h2d", self.classes if plan.size.buffers == 3 else (), size)
         self._owned_bytes = plan.buckets.owned_bytes(plan.ranks)
         self._host_buffers: dict[int, int] = {}
 
@@ -38,7 +53,7 @@ class UpdateWriter:
         """Gather the metadata of all ranks, create the process group, plan the buckets and allocate the buffers."""
         plan = self.plan
         tensors = int(plan.buckets.tensors.sum())
-        everyone = [self.builder.lane(place, "ps") for place in (*self.classes, *self._others)]
+        everyone = self.lanes([*self.classes, *self.place.values()], "ps")
         last = self.builder.op(
             "gather_metas", everyone, name="gather_metas", group=tuple(range(plan.ranks)), shape=(tensors, plan.ranks)
         )
@@ -64,7 +79,7 @@ class UpdateWriter:
 
     def root_op(self, bucket: int, ops: Ops) -> int:
         """Of one op per class, the one on the bucket's root."""
-        return ops[self.classes.index(self._class_of[self._root(bucket)])]
+        return ops[self.classes.index(self.place[self._root(bucket)])]
 
     def h2d(
         self, bucket: int, after: Ops, *, into: str = "h2d", blocks_host: bool = True, acquires: Sequence[int] = ()
@@ -82,13 +97,13 @@ class UpdateWriter:
             kind, ("h2d", "ps") if blocks_host else ("h2d",), bucket, after, shape=(owner,), acquires=acquires,
             name=f"{kind} b{bucket} on r{root}" + f" from r{owner}" * self.plan.reads,
             reads=[(self._host_buffer(owner), int(self.plan.buckets.offset_bytes[bucket]), size)],
-            writes=[(table[self._class_of[root]], 0, size)],
+            writes=[(table[self.place[root]], 0, size)],
         )  # fmt: skip
 
     def copy(self, bucket: int, after: Ops, **slots: Sequence[int]) -> int:
         """On the root, from the H2D buffer to the IPC half."""
         root, size = self._root(bucket), self._size(bucket)
-        place = self._class_of[root]
+        place = self.place[root]
         return self._of_root(
             "copy", ("copy",), bucket, after, name=f"copy b{bucket} on r{root}",
             reads=[(self._h2d_buffers[place], 0, size)], writes=[(self._halves[bucket % 2][place], 0, size)], **slots,
@@ -98,7 +113,7 @@ class UpdateWriter:
         root = self._root(bucket)
         place = self._place_of(root)
         return self.builder.op(
-            kind, [self.builder.lane(place, lane) for lane in lanes], after, size_bytes=self._size(bucket), root=root,
+            kind, self.lanes([place], *lanes), after, size_bytes=self._size(bucket), root=root,
             tags=self._tags(bucket), **fields,
         )  # fmt: skip
 
@@ -106,7 +121,7 @@ class UpdateWriter:
         """The bucket's bytes into the IPC half of every rank, out of the root's own half or its H2D buffer."""
         size, root = self._size(bucket), self._root(bucket)
         halves = self._halves[bucket % 2]
-        source = (halves if out_of == "ipc" else self._h2d_buffers)[self._class_of[root]]
+        source = (halves if out_of == "ipc" else self._h2d_buffers)[self.place[root]]
         return self._gang(
             "broadcast", "comm", after, name=f"broadcast b{bucket} from r{root}", size_bytes=size, root=root,
             reads=[(source, 0, size)], writes=[(half, 0, size) for half in halves.values()],
@@ -120,7 +135,7 @@ class UpdateWriter:
         """
         own: dict[int, list[int]] = {}
         for number, op in copied.items():
-            own.setdefault(self._class_of[self._root(number)], []).append(op)
+            own.setdefault(self.place[self._root(number)], []).append(op)
         return [
             self._one("wait_worker", "ps", place, [op, *own.get(place, ())], bucket)
             for place, op in zip(self.classes, loaded, strict=True)
@@ -176,8 +191,7 @@ class UpdateWriter:
         return self.builder.pool(f"h2d of r{owner}", self._place_of(owner), 1)
 
     def _gang(self, kind: str, lane: str, after: Sequence[int], **fields: Any) -> int:
-        lanes = [self.builder.lane(place, lane) for place in self.classes]
-        return self.builder.op(kind, lanes, after, group=self.world, **{"name": kind} | fields)
+        return self.builder.op(kind, self.lanes(self.classes, lane), after, group=self.world, **{"name": kind} | fields)
 
     def _each(self, kind: str, lane: str, after: Ops, bucket: int = -1, **fields: Any) -> Ops:
         pairs = zip(self.classes, after, strict=True)
@@ -186,8 +200,7 @@ class UpdateWriter:
     def _one(self, kind: str, lane: str, place: int, after: Sequence[int], bucket: int = -1, **fields: Any) -> int:
         where = self.builder.place_name(place)
         name = f"{kind} b{bucket} on {where}" if bucket >= 0 else f"{kind} on {where}"
-        lanes = [self.builder.lane(place, lane)]
-        return self.builder.op(kind, lanes, after, name=name, tags=self._tags(bucket), **fields)
+        return self.builder.op(kind, self.lanes([place], lane), after, name=name, tags=self._tags(bucket), **fields)
 
     def _place_of(self, rank: int) -> int:
         """The place of one rank: its class if it is alone there, else one of its own, made on first use."""

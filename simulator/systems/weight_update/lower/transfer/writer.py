@@ -7,8 +7,8 @@ carries collectives and copies of one process. Ops of ranks that act alike are w
 from collections.abc import Sequence
 from typing import Any
 
-from .....program import Program, ProgramBuilder
-from ..plan import class_name
+from .....program import Program
+from ..writer import ClassWriter
 from .plan import Bucket, TransferPlan
 
 Pairs = Sequence[tuple[int, int]]
@@ -16,7 +16,7 @@ Slots = Sequence[int]
 Range = tuple[int, int, int]  # buffer, offset, bytes
 
 
-class TransferWriter:
+class TransferWriter(ClassWriter):
     """Writes the ops of one plan into a Program; `trainers` and `receivers` are their places.
 
     With `striped`, the ranks of a stage send its buckets in turn, all trainers at once, and receivers have a buffer for
@@ -25,36 +25,28 @@ class TransferWriter:
     """
 
     def __init__(self, plan: TransferPlan, *, striped: bool = False, lands: bool = True, flattens: bool = False):
-        self.plan, self.transport, self.builder = plan, plan.transport, ProgramBuilder()
-        self._place: dict[int, int] = {}
-        for ranks in _classes_by_role(plan):
-            self._place |= dict.fromkeys(ranks, self.builder.place(class_name(ranks), ranks))
+        super().__init__(_classes_by_role(plan))
+        self.plan, self.transport, size = plan, plan.transport, plan.bucket_bytes
         self.trainers, self.receivers = self.places(plan.trainers), self.places(plan.receivers)
         self._senders = len(plan.stages[0].ranks) if striped else 1
         slots = self.transport.slots
         sent, landed = (len(plan.stages), len(plan.trainers)) if striped else (0, 0)
-        self._send = [self._buffer(f"send{i}", self.trainers) for i in range(max(sent, slots))]
-        self._receive = [self._buffer(f"receive{i}", self.receivers) for i in range(lands * max(landed, slots))]
-        self._flat = self._buffer("flat", self.trainers) if flattens else {}
-
-    def _buffer(self, name: str, places: Sequence[int]) -> dict[int, int]:
-        return {place: self.builder.buffer(name, place, self.plan.bucket_bytes) for place in places}
+        self._send = [self.buffers(f"send{i}", self.trainers, size) for i in range(max(sent, slots))]
+        landings = range(lands * max(landed, slots))
+        self._receive = [self.buffers(f"receive{i}", self.receivers, size) for i in landings]
+        self._flat = self.buffers("flat", self.trainers, size) if flattens else {}
 
     def places(self, ranks: Sequence[int]) -> list[int]:
         """The places of these ranks, each once."""
-        return sorted({self._place[rank] for rank in ranks})
-
-    def lanes(self, places: Sequence[int], *names: str) -> list[int]:
-        """These lanes of all places."""
-        return [self.builder.lane(place, name) for place in dict.fromkeys(places) for name in names]
+        return sorted({self.place[rank] for rank in ranks})
 
     def lanes_of_rank(self, rank: int, name: str) -> list[int]:
         """A lane at the place of one rank."""
-        return [self.builder.lane(self._place[rank], name)]
+        return [self.builder.lane(self.place[rank], name)]
 
     def pool(self, name: str, rank: int, slots: int) -> int:
         """Slots at the place of a rank."""
-        return self.builder.pool(name, self._place[rank], slots)
+        return self.builder.pool(name, self.place[rank], slots)
 
     def gang(self, kind: str, lane: str, places: Sequence[int], after: Sequence[int], **fields: Any) -> int:
         """One op at all these places."""
