@@ -22,8 +22,9 @@ Values are medians over cases. Spreads join the scatter over cases and that of t
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import PurePath
 from typing import Any
 
@@ -51,16 +52,24 @@ _LEAST_S, _FIRST_S = 5.0, 1.0
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Speed that `victim` kept beside `noise` in one record, with the scatter of its repeats (relative)."""
+class Reading:
+    """What a record tells as a ratio, with the scatter of its repeats (relative)."""
 
-    victim: str
-    noise: str
     value: float
     scatter: float
     case: str
     file: str
-    programs: int = 0
+
+    @classmethod
+    def of(cls, record: Record, value: float, samples: Sequence[float] | None = None) -> "Reading":
+        """The case leaves out how often the noise ran; `samples` are those that repeat, by default all."""
+        params = {name: value for name, value in record.get("params", {}).items() if name != "noise_passes"}
+        case = f"{record['case']} {sorted(params.items())}"
+        return cls(value, _scatter(samples or record["samples"]), case, _file(record))
+
+
+Pair = tuple[str, str]
+"""A victim and the noise beside it."""
 
 
 def observed(records: Iterable[Record]) -> Entries:
@@ -70,9 +79,9 @@ def observed(records: Iterable[Record]) -> Entries:
     """
     known = [record for record in records if _usable(record)]
     interference = [record for record in known if record["group"] == "interference"]
-    kept = [*_stated(interference), *_probed(interference)]
     shapes = [record for record in known if record["group"] == "shapes"]
-    return dict(sorted({**_interference(kept), **_sustained(known), **_misaligned(shapes), **_heads(shapes)}.items()))
+    entries = {**_interference(interference), **_sustained(known), **_misaligned(shapes), **_heads(shapes)}
+    return dict(sorted(entries.items()))
 
 
 def _usable(record: Record) -> bool:
@@ -86,7 +95,7 @@ def _possible(seconds: object) -> bool:
     return isinstance(seconds, int | float) and math.isfinite(seconds) and seconds > 0
 
 
-def _stated(records: Iterable[Record]) -> Iterator[Kept]:
+def _stated(records: Iterable[Record]) -> Iterator[tuple[Pair, int, Reading]]:
     """From records that tell the times alone themselves, in seconds."""
     for record in records:
         params, more = record.get("params", {}), record.get("more", {})
@@ -94,13 +103,11 @@ def _stated(records: Iterable[Record]) -> Iterator[Kept]:
         if not _KIND.fullmatch(victim) or not _KIND.fullmatch(noise) or "victim" not in params or noise == "none":
             continue
         victim, noise = _OPS.get(victim, victim), _OPS.get(noise, noise)
-        scatter, case, file = _scatter(record["samples"]), _case(record), _file(record)
-        programs = params.get("programs")
-        held = programs if isinstance(programs, int) else 0
+        programs = params["programs"] if isinstance(params.get("programs"), int) else 0
         if (speed := _ratio(more.get("alone_s"), _seconds(record))) is not None:
-            yield Kept(victim, noise, speed, scatter, case, file, held)
+            yield (victim, noise), programs, Reading.of(record, speed)
         if (speed := _ratio(more.get("noise_alone_s"), more.get("noise_beside_s"))) is not None:
-            yield Kept(noise, victim, speed, scatter, case, file, held)
+            yield (noise, victim), programs, Reading.of(record, speed)
 
 
 _OPS = {"d2d": "copy"}
@@ -113,7 +120,7 @@ _PROBED = {"gemm": "gemm", "attention": "attention", "membound": "memory"}
 """Kinds of the one-call probe's victims, by how their cases begin."""
 
 
-def _probed(records: Sequence[Record]) -> Iterator[Kept]:
+def _probed(records: Sequence[Record]) -> Iterator[tuple[Pair, int, Reading]]:
     """From records of the one-call probe, where the victim alone is a record of its own, beside `none`.
 
     Its noises last longer than the victims beside them, so what they lose themselves cannot be read off.
@@ -127,120 +134,103 @@ def _probed(records: Sequence[Record]) -> Iterator[Kept]:
         if victim is None or speed is None or noise in ("", "none"):
             continue
         kind, _, programs = noise.removesuffix("_ctas").partition("_")
-        known = int(programs) if programs.isdecimal() else 0
-        kind = _OPS.get(kind, kind)
-        yield Kept(victim, kind, speed, _scatter(record["samples"]), _case(record), _file(record), known)
+        number = int(programs) if programs.isdecimal() else 0
+        yield (victim, _OPS.get(kind, kind)), number, Reading.of(record, speed)
 
 
-def _interference(kept: Sequence[Kept]) -> Entries:
-    found: dict[tuple[str, str], list[Kept]] = {}
-    for one in kept:
-        found.setdefault((one.victim, one.noise), []).append(one)
+def _interference(records: Sequence[Record]) -> Entries:
+    found: dict[Pair, list[tuple[int, Reading]]] = {}
+    for pair, programs, reading in [*_stated(records), *_probed(records)]:
+        found.setdefault(pair, []).append((programs, reading))
     entries: Entries = {}
     for (victim, noise), seen in found.items():
         if "occupy" not in (victim, noise):
-            entries[f"interference.{victim}.{noise}"] = _entry(seen, f"speed of {victim} beside {noise} over alone")
+            how = f"speed of {victim} beside {noise} over alone"
+            entries[f"interference.{victim}.{noise}"] = _speed([reading for _, reading in seen], how)
     for victim in {victim for victim, noise in found if noise in ("occupy", "all_reduce")}:
         stand_in = _stand_in(victim, found)
         entries = {f"interference.{victim}.{noise}": stand_in for noise in COLLECTIVES} | entries
     return entries
 
 
-def _stand_in(victim: str, found: Mapping[tuple[str, str], Sequence[Kept]]) -> dict[str, Any]:
+def _stand_in(victim: str, found: Mapping[Pair, Sequence[tuple[int, Reading]]]) -> dict[str, Any]:
     """For a victim beside collectives that were not measured."""
     if real := found.get((victim, "all_reduce")):
         how = f"speed of {victim} beside all_reduce over alone, for another collective"
-        return _entry(real, how, _OTHER_COLLECTIVE_SPREAD)
+        return _speed([reading for _, reading in real], how, _OTHER_COLLECTIVE_SPREAD)
     seen = found[victim, "occupy"]
-    nearest = min({one.programs for one in seen}, key=lambda k: (abs(k - _PROGRAMS), k))
+    nearest = min({programs for programs, _ in seen}, key=lambda k: (abs(k - _PROGRAMS), k))
     how = f"speed of {victim} beside {nearest} programs that hold SMs, in place of a collective's"
-    return _entry([one for one in seen if one.programs == nearest], how, _OCCUPY_SPREAD)
+    return _speed([reading for programs, reading in seen if programs == nearest], how, _OCCUPY_SPREAD)
 
 
-def _entry(seen: Sequence[Kept], how: str, carried: float = 0.0) -> dict[str, Any]:
-    """`carried` is the spread that standing in for another noise adds; then the number is no measurement of it."""
+def _speed(seen: Sequence[Reading], how: str, carried: float = 0.0) -> dict[str, Any]:
     cases: dict[str, list[float]] = {}
     for one in seen:
         cases.setdefault(one.case, []).append(one.value)
     by_case = [statistics.median(values) for values in cases.values()]
+    return _entry(min(max(statistics.median(by_case), 0.01), 1.0), by_case, seen, how, carried)
+
+
+def _entry(
+    value: float, values: Sequence[float], seen: Sequence[Reading], how: str, carried: float = 0.0,
+    of_one: float = _ONE_CASE,
+) -> dict[str, Any]:  # fmt: skip
+    """A parameter; its spread is the standard deviation of the logarithm: over `values`, over repeats, and `carried`.
+
+    `of_one` stands for the first where there is one value alone. `carried` is what standing in for another noise adds;
+    then the number is no measurement.
+    """
+    between = statistics.stdev(map(math.log, values)) if len(values) > 1 else of_one
     scatter = statistics.median(one.scatter for one in seen)
-    value = min(max(statistics.median(by_case), 0.01), 1.0)
-    label = "extrapolated" if carried else "measured"
-    return _written(value, _spread(by_case, scatter, carried), label, f"{how}; {_told(seen, cases)}")
-
-
-def _told(seen: Sequence[Kept], cases: Mapping[str, Any]) -> str:
-    files = sorted({one.file for one in seen})
-    return (
-        f"{len(seen)} record{'s' * (len(seen) > 1)} of {len(cases)} case{'s' * (len(cases) > 1)} in {', '.join(files)}"
-    )
-
-
-def _spread(by_case: Sequence[float], scatter: float, carried: float = 0.0) -> float:
-    """Standard deviation of the logarithm: over cases, over repeats, and of what the number is carried over to."""
-    between = statistics.stdev(map(math.log, by_case)) if len(by_case) > 1 else _ONE_CASE
-    return min(max(math.hypot(between, scatter, carried), _LEAST_SPREAD), _MOST_SPREAD)
-
-
-def _written(value: float, spread: float, provenance: str, source: str) -> dict[str, Any]:
+    spread = min(max(math.hypot(between, scatter, carried), _LEAST_SPREAD), _MOST_SPREAD)
+    cases, files = len({one.case for one in seen}), sorted({one.file for one in seen})
+    count = f"{len(seen)} record{'s' * (len(seen) > 1)} of {cases} case{'s' * (cases > 1)} in {', '.join(files)}"
     rounded = {"value": float(f"{value:.4g}"), "spread": float(f"{spread:.3g}")}
-    return {**rounded, "provenance": provenance, "source": source}
+    return {**rounded, "provenance": "extrapolated" if carried else "measured", "source": f"{how}; {count}"}
 
 
 def _sustained(records: Iterable[Record]) -> Entries:
-    """The parameter of settled clocks, from runs that are long enough."""
-    runs = [record for record in records if (record["group"], record["case"]) == ("sustained", "gemm")]
-    kept = [one for record in runs if (one := _settled(record)) is not None]
-    if not kept:
-        return {}
-    value, scatter = statistics.median(one.value for one in kept), statistics.median(one.scatter for one in kept)
-    if not 0.1 <= value <= 1.2:
-        return {}  # not clocks: another program ran beside
-    seconds = f"rate of the last third of a run over that of its first {_FIRST_S:g} s"
-    source = f"{seconds}; {_told(kept, {one.case: one for one in kept})}"
-    between = statistics.stdev(math.log(one.value) for one in kept) if len(kept) > 1 else 0.0
-    spread = max(math.hypot(between, scatter), _LEAST_SPREAD)
-    return {"gemm.training_rate": _written(value, spread, "measured", source)}
+    """The parameter of settled clocks: how fast runs that are long enough end, over how they began.
 
-
-def _settled(record: Record) -> Kept | None:
-    """How fast a long run ends, over how it began; time is that of the products themselves."""
-    params, more = record.get("params", {}), record.get("more", {})
-    acts = float(params.get("per_sample") or more.get("acts_per_sample") or 1)
-    seconds = [us * 1e-6 * acts for us in record["samples"]]
-    if sum(seconds) < _LEAST_S:
-        return None
-    fresh = _while(seconds, lambda before, _total: before < _FIRST_S)
-    settled = _while(seconds, lambda before, total: before >= total * 2 / 3)
-    value = statistics.median(fresh) / statistics.median(settled)
-    return Kept("gemm", "sustained", value, _scatter(settled), _case(record), _file(record))
-
-
-def _while(seconds: Sequence[float], holds: Callable[[float, float], bool]) -> list[float]:
-    """The samples that began while this held of the time before them and of the whole time, else the last one."""
-    total, before, found = sum(seconds), 0.0, []
-    for one in seconds:
-        found += [one] if holds(before, total) else []
-        before += one
-    return found or [seconds[-1]]
+    Time is that of the products themselves.
+    """
+    seen = []
+    for record in records:
+        if (record["group"], record["case"]) != ("sustained", "gemm"):
+            continue
+        per_sample = record.get("params", {}).get("per_sample") or record.get("more", {}).get("acts_per_sample") or 1
+        seconds = [us * 1e-6 * float(per_sample) for us in record["samples"]]
+        total, begins = sum(seconds), [0.0, *accumulate(seconds)]
+        if total < _LEAST_S:
+            continue
+        fresh = [one for one, begin in zip(seconds, begins, strict=False) if begin < _FIRST_S]
+        settled = [one for one, begin in zip(seconds, begins, strict=False) if begin >= total * 2 / 3] or seconds[-1:]
+        seen.append(Reading.of(record, statistics.median(fresh) / statistics.median(settled), settled))
+    values = [one.value for one in seen]
+    if not seen or not 0.1 <= statistics.median(values) <= 1.2:
+        return {}  # no such run, or not clocks: another program ran beside
+    how = f"rate of the last third of a run over that of its first {_FIRST_S:g} s"
+    return {"gemm.training_rate": _entry(statistics.median(values), values, seen, how, of_one=0.0)}
 
 
 def _misaligned(records: Iterable[Record]) -> Entries:
     """The factors of products whose rows are not aligned."""
-    kept: dict[str, list[Kept]] = {}
+    seen: dict[str, list[Reading]] = {}
     for record in records:
         widths = _sizes(record, "n", "k")
         name = misaligned(widths, "bf16") if widths else None
         if name is not None and (longer := _longer(record)) is not None:
-            kept.setdefault(name, []).append(longer)
+            seen.setdefault(name, []).append(longer)
+    values = {name: [one.value for one in readings] for name, readings in seen.items()}
     how = "time of products over that of padded ones"
-    return {name: _factor(seen, how, max(statistics.median(one.value for one in seen), 1.0))
-            for name, seen in kept.items()}  # fmt: skip
+    return {name: _entry(max(statistics.median(values[name]), 1.0), values[name], readings, how)
+            for name, readings in seen.items()}  # fmt: skip
 
 
 def _heads(records: Iterable[Record]) -> Entries:
     """What fused attention pads heads of whole vectors to."""
-    seen, fewer = list[Kept](), list[float]()
+    seen, fewer = list[Reading](), list[float]()
     for record in records:
         sizes = _sizes(record, "head_dim", "padded_head_dim")
         whole = bool(sizes) and sizes[0] % 8 == 0 and str(record["case"]).startswith("attention")
@@ -249,12 +239,13 @@ def _heads(records: Iterable[Record]) -> Entries:
             fewer.append(sizes[0] / sizes[1])
     if not seen:
         return {}
+    values = [one.value for one in seen]
     apart = {
-        32.0: [abs(math.log(one.value)) for one in seen],
-        8.0: [abs(math.log(one.value / share)) for one, share in zip(seen, fewer, strict=True)],
+        32.0: [abs(math.log(value)) for value in values],
+        8.0: [abs(math.log(value / share)) for value, share in zip(values, fewer, strict=True)],
     }
     multiple = min(apart, key=lambda value: statistics.median(apart[value]))
-    return {HEAD_MULTIPLE: _factor(seen, "time of fused attention over that with padded heads", multiple)}
+    return {HEAD_MULTIPLE: _entry(multiple, values, seen, "time of fused attention over that with padded heads")}
 
 
 def _sizes(record: Record, *names: str) -> list[int]:
@@ -264,20 +255,10 @@ def _sizes(record: Record, *names: str) -> list[int]:
     return sizes if len(sizes) == len(names) else []
 
 
-def _longer(record: Record) -> Kept | None:
+def _longer(record: Record) -> Reading | None:
     """How many times as long a record's kernel takes as its padded twin."""
     padded = record.get("more", {}).get("padded_s")
-    if not _possible(padded):
-        return None
-    value = _seconds(record) / padded
-    return Kept(record["case"], "padded", value, _scatter(record["samples"]), _case(record), _file(record))
-
-
-def _factor(seen: Sequence[Kept], how: str, value: float) -> dict[str, Any]:
-    """An entry with the scatter of the ratios that it rests on."""
-    cases = {one.case: one for one in seen}
-    scatter = statistics.median(one.scatter for one in seen)
-    return _written(value, _spread([one.value for one in seen], scatter), "measured", f"{how}; {_told(seen, cases)}")
+    return Reading.of(record, _seconds(record) / padded) if _possible(padded) else None
 
 
 def _ratio(alone: Any, beside: Any) -> float | None:
@@ -295,11 +276,6 @@ def _scatter(samples: Sequence[float]) -> float:
         return 0.0
     low, *_, high = statistics.quantiles(samples, n=20, method="inclusive")
     return (high - low) / (2 * Z90 * statistics.median(samples))
-
-
-def _case(record: Record) -> str:
-    params = {name: value for name, value in record.get("params", {}).items() if name != "noise_passes"}
-    return f"{record['case']} {sorted(params.items())}"
 
 
 def _file(record: Record) -> str:
