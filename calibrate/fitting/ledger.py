@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ...simulator.answers.validate.updates import UpdateCase, free_in_ledger, read_cases
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
-from ...simulator.profile import Parameter, load_stack, stack_chain
-from .owners import statements
+from ...simulator.profile import load_stack, stack_chain
+from .owners import Tables, statements
 
 SIGMA = 0.08
 """Relative scatter of rows about a good model: published times are single runs, to two or three digits."""
@@ -33,97 +33,6 @@ _STEP = 0.05
 _STEPS = 4
 
 Floats = NDArray[np.float64]
-Free = tuple[tuple[str, str], ...]
-"""(stack, parameter) of each free parameter."""
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What came out: `u` by free parameter, its standard deviations, the log error of each row, and its
-    slopes `[row, parameter]`."""
-
-    free: Free
-    priors: tuple[Parameter, ...]
-    u: Floats
-    deviation: Floats
-    log_error: Floats
-    slopes: Floats
-
-
-def free_parameters(wanted: Mapping[str, Sequence[str]]) -> tuple[Free, tuple[Parameter, ...]]:
-    """The free parameters and their priors."""
-    free = tuple((stack, name) for stack, names in wanted.items() for name in names)
-    priors = {stack: load_stack(stack, fitted=False) for stack in wanted}
-    return free, tuple(priors[stack][name] for stack, name in free)
-
-
-def fit(
-    cases: Sequence[UpdateCase], chains: Mapping[str, Sequence[str]], wanted: Mapping[str, Sequence[str]]
-) -> Fitted:
-    """Fit all free parameters to all cases; `chains` are the stacks that each stack rests on, itself first."""
-    free, priors = free_parameters(wanted)
-    spread = np.array([prior.spread for prior in priors])
-    u = np.zeros(len(free))
-    for _ in range(_STEPS):
-        error, slopes = _linear(cases, chains, free, priors, u)
-        u = _solved(error, slopes, u, spread)
-    error, slopes = _linear(cases, chains, free, priors, u)
-    return Fitted(free, priors, u, deviations(slopes, student_weights(error, SIGMA), spread), error, slopes)
-
-
-def left_out(
-    cases: Sequence[UpdateCase], chains: Mapping[str, Sequence[str]], found: Fitted, groups: Sequence[str]
-) -> Floats:
-    """Predicted over measured, less one, of each row with all rows of its group out of the fit.
-
-    The other rows are taken as linear in u about the full fit; the rows left out are simulated.
-    """
-    spread = np.array([prior.spread for prior in found.priors])
-    errors = np.zeros(len(cases))
-    for group in dict.fromkeys(groups):
-        kept = np.array([of != group for of in groups])
-        u = found.u
-        for _ in range(20):
-            error = found.log_error + found.slopes @ (u - found.u)
-            u = _solved(error[kept], found.slopes[kept], u, spread)
-        for row in np.flatnonzero(~kept).tolist():
-            errors[row] = np.exp(_log_error(cases[row], chains, found.free, found.priors, u)) - 1
-    return errors
-
-
-def _linear(
-    cases: Sequence[UpdateCase], chains: Mapping[str, Sequence[str]], free: Free, priors: Sequence[Parameter], u: Floats
-) -> tuple[Floats, Floats]:
-    """Log error of each row, and its derivative by each free parameter."""
-    error = np.array([_log_error(case, chains, free, priors, u) for case in cases])
-    slopes = np.zeros((len(cases), len(free)))
-    for column, (stack, name) in enumerate(free):
-        moved = u.copy()
-        moved[column] += _STEP
-        for row, case in enumerate(cases):
-            if _nearest(chains[case.stack], name, free) == stack:
-                slopes[row, column] = (_log_error(case, chains, free, priors, moved) - error[row]) / _STEP
-    return error, slopes
-
-
-def _nearest(chain: Sequence[str], name: str, free: Free) -> str | None:
-    """The stack of a chain whose free parameter of this name counts."""
-    return next((stack for stack in chain if (stack, name) in free), None)
-
-
-def _log_error(
-    case: UpdateCase, chains: Mapping[str, Sequence[str]], free: Free, priors: Sequence[Parameter], u: Floats
-) -> float:
-    answer = case.answer(_values(free, priors, u, chains[case.stack]))
-    return float(np.log(answer.seconds / case.seconds))
-
-
-def _values(free: Free, priors: Sequence[Parameter], u: Floats, chain: Sequence[str]) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for stack in reversed(chain):
-        values |= {name: prior.value * float(np.exp(x))
-                   for (of, name), prior, x in zip(free, priors, u, strict=True) if of == stack}  # fmt: skip
-    return values
 
 
 def student_weights(error: Floats, sigma: float, of_rows: Floats | float = 1.0) -> Floats:
@@ -146,9 +55,103 @@ def deviations(slopes: Floats, weight: Floats, spread: Floats) -> Floats:
     return np.sqrt(np.diag(np.linalg.inv(weighted.T @ weighted + np.diag(1 / spread**2))))
 
 
-def _solved(error: Floats, slopes: Floats, u: Floats, spread: Floats) -> Floats:
-    solved = least_squares(error, slopes, student_weights(error, SIGMA), u, spread)
-    return np.clip(solved, u - 1.0, u + 1.0)  # at most by e in one step
+def fit_content(
+    command: str, path: Path, parameters: int, sigma: float, tables: Tables, keys: Sequence[str],
+    left_out: Mapping[str, Floats],
+) -> dict[str, Any]:  # fmt: skip
+    """What a fit to the rows with these keys of a ledger is written as; `left_out` are their errors, by what was out of
+    the fit with each.
+    """
+    return {
+        "about": {
+            "command": f"runcast calibrate stacks{command}",
+            "file": path.name,
+            "sha256": digest(path),
+            "rows": len(keys),
+            "parameters": parameters,
+            "sigma": sigma,
+            "nu": NU,
+        },
+        **tables,
+        "stated": statements(tables),
+        "left_out": {
+            key: {name: round(float(errors[row]), 4) for name, errors in left_out.items()}
+            for row, key in enumerate(keys)
+        },
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What came out: `u` by free parameter, its standard deviations, the log error of each row, and its
+    slopes `[row, parameter]`."""
+
+    u: Floats
+    deviation: Floats
+    log_error: Floats
+    slopes: Floats
+
+
+class UpdateFit:
+    """Rows of weight updates, and the parameters of stacks that they may move, with their priors.
+
+    `free` are (stack, parameter), of which in a row that of the nearest stack counts that the row's own rests on.
+    """
+
+    def __init__(self, cases: Sequence[UpdateCase], wanted: Mapping[str, Sequence[str]]):
+        self.cases = cases
+        self.free = [(stack, name) for stack, names in wanted.items() for name in names]
+        stacks = {stack: load_stack(stack, fitted=False) for stack in wanted}
+        self.priors = [stacks[stack][name] for stack, name in self.free]
+        self.spread = np.array([prior.spread for prior in self.priors])
+        self._columns = [self._columns_of(stack_chain(case.stack)) for case in cases]
+
+    def _columns_of(self, chain: Sequence[str]) -> dict[str, int]:
+        """By parameter: where it stands in `free`."""
+        return {name: at for stack in reversed(chain) for at, (of, name) in enumerate(self.free) if of == stack}
+
+    def fit(self) -> Fitted:
+        """All free parameters fitted to all rows."""
+        u = np.zeros(len(self.free))
+        for _ in range(_STEPS):
+            u = self._solve(*self._linear(u), u)
+        error, slopes = self._linear(u)
+        return Fitted(u, deviations(slopes, student_weights(error, SIGMA), self.spread), error, slopes)
+
+    def left_out(self, found: Fitted, groups: Sequence[str]) -> Floats:
+        """Predicted over measured, less one, of each row with all rows of its group out of the fit.
+
+        The other rows are taken as linear in u about the full fit; the rows left out are simulated.
+        """
+        errors = np.zeros(len(self.cases))
+        for group in dict.fromkeys(groups):
+            kept = np.array([of != group for of in groups])
+            u = found.u
+            for _ in range(20):
+                error = found.log_error + found.slopes @ (u - found.u)
+                u = self._solve(error[kept], found.slopes[kept], u)
+            for row in np.flatnonzero(~kept).tolist():
+                errors[row] = np.exp(self._log_error(row, u)) - 1
+        return errors
+
+    def _linear(self, u: Floats) -> tuple[Floats, Floats]:
+        """Log error of each row, and its derivative by each free parameter."""
+        error = np.array([self._log_error(row, u) for row in range(len(self.cases))])
+        slopes = np.zeros((len(self.cases), len(self.free)))
+        for row, columns in enumerate(self._columns):
+            for column in columns.values():
+                moved = u.copy()
+                moved[column] += _STEP
+                slopes[row, column] = (self._log_error(row, moved) - error[row]) / _STEP
+        return error, slopes
+
+    def _log_error(self, row: int, u: Floats) -> float:
+        values = {name: self.priors[at].value * float(np.exp(u[at])) for name, at in self._columns[row].items()}
+        return float(np.log(self.cases[row].answer(values).seconds / self.cases[row].seconds))
+
+    def _solve(self, error: Floats, slopes: Floats, u: Floats) -> Floats:
+        solved = least_squares(error, slopes, student_weights(error, SIGMA), u, self.spread)
+        return np.clip(solved, u - 1.0, u + 1.0)  # at most by e in one step
 
 
 def fit_ledger(path: Path) -> dict[str, Any]:
@@ -160,49 +163,29 @@ def fit_ledger(path: Path) -> dict[str, Any]:
     cases = [case for case in read_cases(path) if case.scenario is not None]
     if not cases:
         raise UserError(f"{path}: no row can be predicted")
-    chains = {case.stack: stack_chain(case.stack) for case in cases}
-    found = fit(cases, chains, free_in_ledger())
-    by_model = left_out(cases, chains, found, [case.model for case in cases])
-    tables = {"stacks": _entries(cases, chains, found)}
-    by_system = left_out(cases, chains, found, [case.cells["system"] for case in cases])
-    return {
-        "about": {
-            "command": "runcast calibrate stacks",
-            "file": path.name,
-            "sha256": digest(path),
-            "rows": len(cases),
-            "parameters": len(found.free),
-            "sigma": SIGMA,
-            "nu": NU,
-        },
-        **tables,
-        "stated": statements(tables),
-        "left_out": {
-            case.key: {"model": round(float(model), 4), "system": round(float(system), 4)}
-            for case, model, system in zip(cases, by_model, by_system, strict=True)
-        },
+    fit = UpdateFit(cases, free_in_ledger())
+    found = fit.fit()
+    left_out = {
+        "model": fit.left_out(found, [case.model for case in cases]),
+        "system": fit.left_out(found, [case.cells["system"] for case in cases]),
     }
+    keys, tables = [case.key for case in cases], {"stacks": _entries(fit, found)}
+    return fit_content("", path, len(fit.free), SIGMA, tables, keys, left_out)
 
 
-def _entries(
-    cases: Sequence[UpdateCase], chains: Mapping[str, Sequence[str]], found: Fitted
-) -> dict[str, dict[str, dict[str, Any]]]:
+def _entries(fit: UpdateFit, found: Fitted) -> dict[str, dict[str, dict[str, Any]]]:
     """Each fitted parameter as a stack file has it; its source says what it was before and which rows moved it."""
     entries: dict[str, dict[str, dict[str, Any]]] = {}
-    columns = zip(found.free, found.priors, found.u, found.deviation, found.slopes.T, strict=True)
-    for (stack, name), prior, u, deviation, slopes in columns:
-        rows = int((np.abs(slopes) > 0.01).sum())
+    for (stack, name), prior, u, deviation, slopes in zip(
+        fit.free, fit.priors, found.u, found.deviation, found.slopes.T, strict=True
+    ):
+        mine = np.abs(slopes) > 0.01
+        median = f"{np.median(np.abs(np.expm1(found.log_error[mine]))):.1%}" if mine.any() else "no rows"
         entries.setdefault(stack, {})[name] = {
             "value": float(f"{prior.value * np.exp(u):.4g}"),
             "spread": float(f"{deviation:.3g}"),
             "provenance": "fitted",
-            "source": f"{rows} rows of the ledger (median error {_median(found, slopes)}) "
+            "source": f"{mine.sum()} rows of the ledger (median error {median}) "
             f"about {prior.value:g} with spread {prior.spread:g}: {prior.source}",
         }
     return entries
-
-
-def _median(found: Fitted, slopes: Floats) -> str:
-    """The median absolute error of the rows that a parameter moves."""
-    mine = np.abs(slopes) > 0.01
-    return f"{np.median(np.abs(np.expm1(found.log_error[mine]))):.1%}" if mine.any() else "no rows"

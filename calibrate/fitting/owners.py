@@ -69,15 +69,19 @@ def owner_of(name: str) -> Owner:
     return heads.get(name.partition(".")[0], SOFTWARE)
 
 
-def statements(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, dict[str, float]]]:
+Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Entries of fitted parameters, by table and owner."""
+
+
+def statements(tables: Tables) -> dict[str, dict[str, dict[str, float]]]:
     """What the files of fitted owners state of parameters that a fit of their kind moves.
 
     Whoever loads them sees by it whether a file says something else since.
     """
-    return {table: found for table, fits in tables.items() if (found := _stated(table, fits))}
-
-
-def _stated(table: str, fits: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    moved = {name for entries in fits.values() for name in entries}
-    own = {of: {name: value for name, value in stated_by(table, of).items() if name in moved} for of in fits}
-    return {of: values for of, values in own.items() if values}
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for table, fits in tables.items():
+        moved = {name for entries in fits.values() for name in entries}
+        own = {of: {name: value for name, value in stated_by(table, of).items() if name in moved} for of in fits}
+        if stating := {of: values for of, values in own.items() if values}:
+            found[table] = stating
+    return found

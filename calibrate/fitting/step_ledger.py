@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,32 +12,25 @@ import numpy as np
 
 from ...simulator.answers.validate.steps import Answer, StepCase, read_cases
 from ...simulator.base.errors import UserError
-from ...simulator.base.files import digest
-from .ledger import NU
-from .owners import OWNERS, owner_of, statements
+from .ledger import fit_content
+from .owners import OWNERS, owner_of
 from .steps import SIGMA, SMALL, Design, Floats, Rows
 
 _mine: dict[str, StepCase] = {}  # by key, of a process of the crew: a worker's only memory between two calls
 
 
-class Crew:
+class Crew(ExitStack):
     """`predict` answers for the rows with these keys of a file, in their order."""
 
     def __init__(self, path: Path, keys: Sequence[str], processes: int | None = None):
+        super().__init__()
         many = processes or os.cpu_count() or 1
         self.keys = keys
         self._parts = [list(range(first, len(keys), many)) for first in range(many)]
         self._pools = [
-            ProcessPoolExecutor(1, initializer=_start, initargs=(path, [keys[row] for row in part]))
+            self.enter_context(ProcessPoolExecutor(1, initializer=_start, initargs=(path, [keys[row] for row in part])))
             for part in self._parts
         ]
-
-    def __enter__(self) -> "Crew":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for pool in self._pools:
-            pool.shutdown(cancel_futures=True)
 
     def predict(self, values: Mapping[int, Mapping[str, float]]) -> dict[int, Answer]:
         """Predictions of the rows that have values, by row."""
@@ -165,25 +159,9 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
         UserError: the table cannot be read, or none of its rows can be predicted.
     """
     found = fit_all(path, tell=tell)
-    cases, moved = found.design.cases, found.design.moved(found.rows)
-    tables = _entries(found, moved)
-    return {
-        "about": {
-            "command": "runcast calibrate stacks --kind train_step",
-            "file": path.name,
-            "sha256": digest(path),
-            "rows": len(cases),
-            "parameters": sum(rows > 0 for rows, _, _ in moved),
-            "sigma": SIGMA,
-            "nu": NU,
-        },
-        **tables,
-        "stated": statements(tables),
-        "left_out": {
-            case.key: {name: round(float(error[row]), 4) for name, error in found.left_out.items()}
-            for row, case in enumerate(cases)
-        },
-    }
+    keys, moved = [case.key for case in found.design.cases], found.design.moved(found.rows)
+    parameters, command = sum(rows > 0 for rows, _, _ in moved), " --kind train_step"
+    return fit_content(command, path, parameters, SIGMA, _entries(found, moved), keys, found.left_out)
 
 
 def _entries(found: Found, moved: Sequence[tuple[int, float, float]]) -> dict[str, dict[str, dict[str, Any]]]:

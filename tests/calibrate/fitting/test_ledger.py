@@ -6,15 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runcast.calibrate.fitting.ledger import fit, fit_ledger, free_parameters, left_out
+from runcast.calibrate.fitting.ledger import UpdateFit, fit_ledger
 from runcast.simulator.answers.validate.ledger import Cells
 from runcast.simulator.answers.validate.updates import read_cases, shipped_table
-from runcast.simulator.profile import fitted_parameters, load_stack, stack_chain
+from runcast.simulator.profile import fitted_parameters, load_stack
 
 ROOT = Path(__file__).parents[3]
 STACK = "checkpoint-engine"
 WANTED = {STACK: ["reload.tensor_s", "gather.tensor_s"]}
-CHAINS = {STACK: stack_chain(STACK)}
 
 
 def measured(case, seconds):
@@ -31,8 +30,13 @@ def cases():
 
 
 @pytest.fixture(scope="module")
-def found(cases):
-    return fit(cases, CHAINS, WANTED)
+def rows(cases):
+    return UpdateFit(cases, WANTED)
+
+
+@pytest.fixture(scope="module")
+def found(rows):
+    return rows.fit()
 
 
 def test_rows_move_what_they_tell_of(found):
@@ -42,37 +46,38 @@ def test_rows_move_what_they_tell_of(found):
     assert gathering == pytest.approx(0, abs=0.05)
 
 
-def test_a_parameter_that_rows_tell_is_surer_than_its_prior(found):
-    assert all(found.deviation < [prior.spread for prior in found.priors])
+def test_a_parameter_that_rows_tell_is_surer_than_its_prior(rows, found):
+    assert all(found.deviation < rows.spread)
 
 
 def test_without_rows_that_tell_of_it_a_parameter_stays(cases):
     gathers = [case for case in cases if case.cells["phase"] == "gather_metas"]
-    found = fit(gathers, CHAINS, WANTED)
+    rows = UpdateFit(gathers, WANTED)
+    found = rows.fit()
 
-    assert (found.u[0], found.deviation[0]) == pytest.approx((0, found.priors[0].spread))
+    assert (found.u[0], found.deviation[0]) == pytest.approx((0, rows.spread[0]))
 
 
 def test_a_row_far_off_counts_little(cases, found):
     wild = [measured(cases[1], 10 * cases[1].seconds), *cases[:1], *cases[2:]]
 
-    assert fit(wild, CHAINS, WANTED).u[0] == pytest.approx(found.u[0], abs=0.25)
+    assert UpdateFit(wild, WANTED).fit().u[0] == pytest.approx(found.u[0], abs=0.25)
 
 
-def test_what_is_left_out_is_not_seen(cases, found):
+def test_what_is_left_out_is_not_seen(cases, rows, found):
     """A row that is changed after the fit changes its own error, in proportion, and nothing else."""
     models = [case.model for case in cases]
-    before = left_out(cases, CHAINS, found, models)
+    before = rows.left_out(found, models)
     doubled = [measured(cases[0], 2 * cases[0].seconds), *cases[1:]]
-    after = left_out(doubled, CHAINS, found, models)
+    after = UpdateFit(doubled, WANTED).left_out(found, models)
 
     assert (1 + after[0]) * 2 == pytest.approx(1 + before[0])
     assert after[1:] == pytest.approx(before[1:])
 
 
-def test_a_system_left_out_is_predicted_by_priors_alone(cases, found):
-    alone = left_out(cases, CHAINS, found, [STACK] * len(cases))
-    priors = {name: prior.value for (_, name), prior in zip(found.free, found.priors, strict=True)}
+def test_a_system_left_out_is_predicted_by_priors_alone(cases, rows, found):
+    alone = rows.left_out(found, [STACK] * len(cases))
+    priors = {name: prior.value for (_, name), prior in zip(rows.free, rows.priors, strict=True)}
 
     blind = [case.answer(priors).seconds / case.seconds - 1 for case in cases]
 
@@ -83,7 +88,7 @@ def test_of_a_chain_the_nearest_stacks_word_counts():
     """The same parameter free in both: a row of the older revision moves that one's alone."""
     older = f"{STACK}-7185b55"
     (row,) = (case for case in read_cases(shipped_table()) if case.line == 7)
-    found = fit([row], {older: stack_chain(older)}, {of: ["reload.tensor_s"] for of in (STACK, older)})
+    found = UpdateFit([row], {of: ["reload.tensor_s"] for of in (STACK, older)}).fit()
 
     assert (found.slopes[0] > 0).tolist() == [False, True]
 
@@ -108,11 +113,9 @@ def test_a_users_stack_that_rests_on_one_takes_it_too_and_its_own_word_wins(tmp_
     assert mine.value("reload.tensor_s") == 5e-5
 
 
-def test_free_parameters_are_those_of_their_stacks():
-    free, priors = free_parameters(WANTED)
-
-    assert free == ((STACK, "reload.tensor_s"), (STACK, "gather.tensor_s"))
-    assert all(prior.provenance != "fitted" for prior in priors)
+def test_free_parameters_are_those_of_their_stacks(rows):
+    assert rows.free == [(STACK, "reload.tensor_s"), (STACK, "gather.tensor_s")]
+    assert all(prior.provenance != "fitted" for prior in rows.priors)
 
 
 @pytest.mark.slow
