@@ -125,9 +125,8 @@ class Actor(Generic[ContentT]):
 
     def resident(self) -> dict[int, torch.Tensor]:
         """The inference engine's own copy of its share of every tensor, still without content."""
-        received, sizes = self.content.received(self.rank), self.content.kept_sizes(self.rank).tolist()
-        return {tensor: torch.zeros(size, dtype=torch.uint8, device=self.backend.device)
-                for tensor, size in zip(received, sizes, strict=True)}  # fmt: skip
+        sizes = self.content.kept_sizes(self.rank).tolist()
+        return {i: torch.zeros(size, dtype=torch.uint8, device=self.backend.device) for i, size in enumerate(sizes)}
 
     def device_memory(self, buffer: int, size_bytes: int) -> torch.Tensor:
         """Memory for a buffer, without content."""

@@ -1,11 +1,10 @@
 """What travels: pseudo-random bytes for every tensor, made again where they are compared; who has and gets which."""
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,15 +54,25 @@ def content_of(resolved: Resolved) -> "ServedContent | TransferContent":
     if keys := [key for key, asked in refused.items() if asked]:
         text = "bytes are sent and loaded as they are"
         raise UserError(*(f"{resolved.where}: update.{key}: is simulated only: where it runs, {text}" for key in keys))
-    plan = resolved.plan
-    return TransferContent(resolved, plan) if isinstance(plan, TransferPlan) else ServedContent(resolved, plan)
+    plan, weights, tp = resolved.plan, resolved.weights, update.inference.tp
+    if isinstance(plan, TransferPlan):
+        parts = np.where(weights.expert, plan.engine_ranks, tp)
+        return TransferContent(resolved, plan.receivers, plan.engine_ranks, parts, plan)
+    return ServedContent(resolved, range(plan.listed), tp, np.full(len(weights), tp), plan)
 
 
-@dataclass(frozen=True)
-class Content(ABC):
-    """The tensors of a scenario: their bytes, and what every rank must hold in the end."""
+@dataclass(frozen=True, eq=False)
+class Content:
+    """The tensors of a scenario: their bytes, and what every rank must hold in the end.
+
+    `receivers` are the ranks that receive all tensors; `engine` of them, one after the other, are an engine. `parts` is
+    into how many parts engines split each tensor: a rank keeps the part that goes by its place in its engine.
+    """
 
     resolved: Resolved
+    receivers: Sequence[int]
+    engine: int
+    parts: Counts
 
     def of(self, tensor: int) -> Bytes:
         """The bytes of a tensor."""
@@ -74,40 +83,24 @@ class Content(ABC):
         """Its number of bytes, without padding."""
         return int(self.resolved.weights.nbytes[tensor])
 
-    @abstractmethod
-    def metas(self, bucket: int) -> list[Meta]:
-        """The tensors of a bucket and where they lie in it."""
-
-    @abstractmethod
     def shard_bytes(self, rank: int) -> int:
         """What a rank holds of the new weights beside the buffers of the Program."""
-
-    @abstractmethod
-    def received(self, rank: int) -> range:
-        """The tensors that a rank receives: all of them, or none."""
-
-    @property
-    @abstractmethod
-    def parts(self) -> Counts:
-        """Into how many parts engines split each tensor."""
-
-    @abstractmethod
-    def position(self, rank: int) -> int:
-        """Where a rank stands in its engine: of n parts it keeps number position modulo n."""
+        return 0
 
     def kept(self, rank: int, tensor: int) -> slice:
         """The bytes of a tensor that an inference rank keeps."""
-        parts = int(self.parts[tensor])
-        return share(self.size(tensor), self.position(rank) % parts, parts)
+        return self._share_of(rank, self.size(tensor), int(self.parts[tensor]))
 
     def kept_sizes(self, rank: int) -> Counts:
-        """Bytes of each tensor that a rank keeps."""
-        if not (received := len(self.received(rank))):
+        """Bytes of each tensor that a rank keeps; of ranks that receive none, nothing."""
+        if rank not in self.receivers:
             return np.zeros(0, np.int64)
-        parts = self.parts[:received]
-        kept = share(self.resolved.weights.nbytes[:received], self.position(rank) % parts, parts)
+        kept = self._share_of(rank, self.resolved.weights.nbytes, self.parts)
         sizes: Counts = kept.stop - kept.start
         return sizes
+
+    def _share_of(self, rank: int, size: Any, parts: Any) -> slice:
+        return share(size, self.receivers.index(rank) % self.engine % parts, parts)
 
     def kept_bytes(self, rank: int) -> int:
         """Bytes of all tensors that a rank keeps."""
@@ -123,7 +116,7 @@ class Content(ABC):
         ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ServedContent(Content):
     """Parameter servers own whole tensors, beside engines of which every listed rank keeps 1/tp."""
 
@@ -146,25 +139,8 @@ class ServedContent(Content):
             for meta in self.metas(bucket):
                 host[base + meta.offset :][: meta.size] = self.of(meta.tensor)
 
-    def shard_bytes(self, rank: int) -> int:
-        """Owned weights are a buffer of the Program."""
-        return 0
 
-    def received(self, rank: int) -> range:
-        """Listed ranks receive all."""
-        return range(len(self.resolved.weights) if rank < self.plan.listed else 0)
-
-    @cached_property
-    def parts(self) -> Counts:
-        """By tensor parallelism."""
-        return np.full(len(self.resolved.weights), self.resolved.scenario.update.inference.tp)
-
-    def position(self, rank: int) -> int:
-        """Engines are consecutive ranks from the first one on."""
-        return rank
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TransferContent(Content):
     """Each trainer holds a slice of the bytes of its stage's tensors; an engine keeps 1/tp of a tensor on each rank.
 
@@ -223,24 +199,10 @@ class TransferContent(Content):
         shards = (self.shard(rank, tensor) for tensor in self.trained(rank).tolist())
         return replica + sum(shard.stop - shard.start for shard in shards)
 
-    def received(self, rank: int) -> range:
-        """Receivers receive all."""
-        return range(len(self.resolved.weights) if rank in self.plan.receivers else 0)
-
-    @cached_property
-    def parts(self) -> Counts:
-        """By tensor parallelism, and experts over all ranks of an engine."""
-        engine, parallel = self.plan.engine_ranks, self.resolved.scenario.update.inference.tp
-        return np.where(self.resolved.weights.expert, engine, parallel)
-
-    def position(self, rank: int) -> int:
-        """Engines are consecutive receivers."""
-        return self.plan.receivers.index(rank) % self.plan.engine_ranks
-
     def places(self, rank: int) -> dict[int, slice]:
         """Where a receiver holds what it keeps of each tensor: one after the other."""
-        ends = [0, *np.cumsum(self.kept_sizes(rank)).tolist()]
-        return {tensor: slice(*ends[tensor : tensor + 2]) for tensor in self.received(rank)}
+        ends = np.cumsum(self.kept_sizes(rank)).tolist()
+        return {tensor: slice(*place) for tensor, place in enumerate(pairwise([0, *ends]))}
 
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of the container that this process is in

@@ -11,6 +11,7 @@ configuration is from its stack's factors. They minimise the mean interval score
 a proper score of 90 % intervals, of all rows with their groups left out.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from ...simulator.uncertainty.factors import split_covariance
 from .ledger import NU
 from .owners import OWNERS, owner_of
 from .step_ledger import Crew, groups_of, usable
-from .steps import SIGMA, Bools, Design, Floats, spread_of
+from .steps import SIGMA, Bools, Floats, source_weights, spread_of
 
 _MOVES = 0.01
 """The least slope with which a row tells of a parameter."""
@@ -66,17 +67,17 @@ def slopes_of(path: Path) -> Slopes:
     with Crew(path, [case.key for case in cases]) as crew:
         answers = crew.predict({row: {} for row in range(len(cases))})
     found = [answers[row] for row in range(len(cases))]
-    seconds = np.array([answer.seconds for answer in found])
+    seconds, measured = (np.array([one.seconds for one in every]) for every in (found, cases))
     by_phase = np.array([answer.phase_s for answer in found]) / seconds[:, None]
     terms = [terms_of(case.resolved) for case in cases]
-    keys = list(dict.fromkeys((term.of, term.name) for row in terms for term in row if term.stated is None))
+    free = [(row, term) for row, its in enumerate(terms) for term in its if term.stated is None]
+    keys = list(dict.fromkeys((term.of, term.name) for _, term in free))
     at = {key: place for place, key in enumerate(keys)}
     by_parameter = np.zeros((len(cases), len(keys)))
-    for row, its in enumerate(terms):
-        for term in (term for term in its if term.stated is None):
-            by_parameter[row, at[term.of, term.name]] += term.power * by_phase[row, term.phase]
-    error = np.log(seconds / np.array([case.cells.number("iter_time_s") for case in cases]))
-    weight = Design(cases).weight * (NU + 1) / (NU + (error / SIGMA) ** 2) / SIGMA**2
+    for row, term in free:
+        by_parameter[row, at[term.of, term.name]] += term.power * by_phase[row, term.phase]
+    error = np.log(seconds / measured)
+    weight = source_weights(cases) * (NU + 1) / (NU + (error / SIGMA) ** 2) / SIGMA**2
     others = np.array([answer.own_variance for answer in found])
     return Slopes(cases, terms, keys, by_phase, by_parameter, error, others, weight)
 
@@ -89,20 +90,10 @@ def fit_of(slopes: Slopes, kept: Bools, apart: Mapping[str, float]) -> Fit:
     prior = np.diag([1 / apart[name] ** 2 for _, name in keys])
     told_of = (moved * slopes.weight[kept][:, None]).T @ moved
     covariance = np.asarray(np.linalg.inv(told_of + prior), np.float64)
-    heard = {of for row in np.flatnonzero(kept).tolist() for of in _heads(slopes.cases[row])}
+    heard: set[str] = set()
+    for case in itertools.compress(slopes.cases, kept.tolist()):
+        heard |= {owner.of_case(case) for owner in OWNERS} | {device.name for device in case.resolved.devices}
     return Fit(covariance, {key: at for at, key in enumerate(keys)}, apart, frozenset(heard))
-
-
-def _heads(case: StepCase) -> tuple[str, ...]:
-    return (*(owner.of_case(case) for owner in OWNERS), *(device.name for device in case.resolved.devices))
-
-
-def priors(slopes: Slopes) -> dict[str, float]:
-    """How far the fit lets parameters be from what they rest on; of devices, the farthest."""
-    found: dict[str, float] = {}
-    for of, name in slopes.keys:
-        found[name] = max(found.get(name, 0.0), spread_of(of, name))
-    return found
 
 
 def apart_of(slopes: Slopes) -> dict[str, float]:
@@ -110,23 +101,22 @@ def apart_of(slopes: Slopes) -> dict[str, float]:
 
     That is one step of expectation maximisation from the fit's priors, which stand where no row tells.
     """
-    found = priors(slopes)
+    found: dict[str, float] = {}  # how far the fit lets them be; of devices, the farthest
+    for of, name in slopes.keys:
+        found[name] = max(found.get(name, 0.0), spread_of(of, name))
     first = fit_of(slopes, np.ones(len(slopes.cases), bool), found)
     seen: dict[str, list[float]] = {}
     for (of, name), at in first.index.items():
-        seen.setdefault(name, []).append(_moved(of, name) ** 2 + float(first.covariance[at, at]))
+        seen.setdefault(name, []).append(_own_factor(of, name) ** 2 + float(first.covariance[at, at]))
     return found | {name: float(np.sqrt(np.mean(squares))) for name, squares in seen.items()}
 
 
-def _moved(of: str, name: str) -> float:
+def _own_factor(of: str, name: str) -> float:
     """ln of a stack's, device's or network's own factor: what the fit found of it over what it found of its base."""
-    load = owner_of(name).load
-    base = load(of).about.get("base")
-    return _found(load, of, name) - (_found(load, base, name) if base else 0.0)
-
-
-def _found(load: Callable[..., Any], of: str, name: str) -> float:
-    return float(np.log(load(of).given(name, 1.0) / load(of, fitted=False).given(name, 1.0)))
+    owner = owner_of(name)
+    of_both = [link.of for link in owner.links(of)[:2]]
+    logs = [np.log(owner.load(one).given(name, 1.0) / owner.unfitted(one).given(name, 1.0)) for one in of_both]
+    return float(logs[0] - sum(logs[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +170,9 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
         raise UserError(f"{path}: is not the table that training_fit.json beside it was fitted to")
     slopes = slopes_of(path)
     apart = apart_of(slopes)
+    stored = [shipped["left_out"][case.key] for case in slopes.cases]
     without = {
-        name: left_out(slopes, groups, _errors(slopes, shipped["left_out"], name), apart)
+        name: left_out(slopes, groups, np.log1p([errors[name] for errors in stored]), apart)
         for name, groups in groups_of(slopes.cases).items()
     }
     scale, routing, floor = widths(slopes, without["group"])
@@ -194,10 +185,6 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
     for name, seen in without.items():
         tell(f"{name} left out: {np.mean(np.abs(seen.error) <= Z90 * deviation[name]):.1%} in the 90 % interval")
     return _content(path, slopes, whole, deviation, (repeated, rows))
-
-
-def _errors(slopes: Slopes, stored: Mapping[str, Mapping[str, float]], name: str) -> Floats:
-    return np.array([np.log1p(stored[case.key][name]) for case in slopes.cases])
 
 
 def _content(

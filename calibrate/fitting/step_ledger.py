@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ _mine: dict[str, StepCase] = {}  # by key, of a process of the crew: a worker's 
 class Crew(ExitStack):
     """`predict` answers for the rows with these keys of a file, in their order."""
 
-    def __init__(self, path: Path, keys: Sequence[str], processes: int | None = None):
+    def __init__(self, path: Path, keys: Sequence[str]):
         super().__init__()
-        many = processes or os.cpu_count() or 1
+        many = os.cpu_count() or 1
         self.keys = keys
         self._parts = [list(range(first, len(keys), many)) for first in range(many)]
         self._pools = [
@@ -51,8 +51,8 @@ def _predict(rows: Sequence[tuple[str, Mapping[str, float]]]) -> list[Answer]:
     return [_mine[key].answer(values, memory=False) for key, values in rows]
 
 
-PASSES = 5
-FOLDS = 8
+_PASSES = 5
+_FOLDS = 8
 _MOST_CHANGE = 1.0
 """Of ln(parameter) between two passes."""
 
@@ -65,17 +65,14 @@ def usable(path: Path) -> list[StepCase]:
     Raises:
         UserError: the table cannot be read, or there is no such row.
     """
-    found = [case for case in read_cases(path) if case.scenario is not None and case.seconds and _fits(case)]
+    found = []
+    for case in read_cases(path):
+        if case.scenario is not None and case.seconds:
+            with suppress(UserError):  # a scenario that does not fit
+                found += [case] if case.resolved.plan else []
     if not found:
         raise UserError(f"{path}: no row can be predicted")
     return found
-
-
-def _fits(case: StepCase) -> bool:
-    try:
-        return bool(case.resolved.plan)
-    except UserError:
-        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,24 +84,24 @@ class Found:
     left_out: Mapping[str, Floats]
 
 
-def fit_all(path: Path, passes: int = PASSES, tell: Callable[[str], None] = print) -> Found:
+def fit_all(path: Path, tell: Callable[[str], None] = print) -> Found:
     """Fit, then leave out whole (model, GPU, stack) groups, whole frameworks and whole sources."""
     cases = usable(path)
     design = Design(cases)
     with Crew(path, [case.key for case in cases]) as crew:
         rows = _simulated(design, crew, np.zeros(len(design.free)))
         _watch(design, crew, rows)
-        for turn in range(passes):
-            tell(f"pass {turn}: {_told(rows.seconds / design.measured - 1)}")
+        for turn in range(_PASSES):
+            tell(f"pass {turn}: {_summary(rows.seconds / design.measured - 1)}")
             change = design.solved(rows, np.ones(len(cases), bool), rows.u) - rows.u
             rows = _simulated(design, crew, rows.u + np.clip(change, -_MOST_CHANGE, _MOST_CHANGE))
-            if turn == passes // 2:
+            if turn == _PASSES // 2:
                 _watch(design, crew, rows)
-        tell(f"fitted: {_told(rows.seconds / design.measured - 1)}")
+        tell(f"fitted: {_summary(rows.seconds / design.measured - 1)}")
         left_out = {}
         for name, groups in groups_of(cases).items():
             left_out[name] = _without(design, crew, rows, groups)
-            tell(f"{name} left out: {_told(left_out[name])}")
+            tell(f"{name} left out: {_summary(left_out[name])}")
     return Found(design, rows, left_out)
 
 
@@ -139,7 +136,7 @@ def groups_of(cases: Sequence[StepCase]) -> dict[str, list[object]]:
     keys = [(case.cells.text("model"), case.cells.text("gpu"), case.stack) for case in cases]
     distinct = list(dict.fromkeys(keys))
     np.random.default_rng(0).shuffle(distinct)  # folds that do not go by the order of the table
-    fold = {key: place % FOLDS for place, key in enumerate(distinct)}
+    fold = {key: place % _FOLDS for place, key in enumerate(distinct)}
     return {
         "group": [fold[key] for key in keys],
         "stack": [case.cells.text("framework") for case in cases],
@@ -147,7 +144,7 @@ def groups_of(cases: Sequence[StepCase]) -> dict[str, list[object]]:
     }
 
 
-def _told(error: Floats) -> str:
+def _summary(error: Floats) -> str:
     size = np.abs(error)
     return f"median {np.median(size):.1%}, p90 {np.quantile(size, 0.9):.1%}, bias {np.median(error):+.1%}"
 

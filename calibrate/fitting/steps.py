@@ -100,17 +100,12 @@ class Design:
         self.measured = np.array([case.cells.number("iter_time_s") for case in cases])
         self._index: dict[tuple[str, str], int] = {}
         self.free: list[Free] = []
-        self.weight = self._weights()
+        self.weight = source_weights(cases)
         self._of = {owner: np.array([owner.of_case(case) for case in cases]) for owner in OWNERS}
         terms = [term for row, case in enumerate(cases) for term in self._terms(row, case)]
         self.row, self.phase, self.at = np.array([term[:3] for term in terms], np.int64).T
         self.power = np.array([term[3] for term in terms])  # of parts of a phase, until they are weighed
         self._moves = np.ones((len(cases), len(self.free)), bool)  # until a simulation says which rows move what
-
-    def _weights(self) -> Floats:
-        sources = [case.cells.text("source") for case in self.cases]
-        many = np.array([sources.count(source) for source in sources], np.float64)
-        return (many / np.median(many)) ** SOURCE_POWER
 
     def _terms(self, row: int, case: StepCase) -> Iterator[Term]:
         """Those of the row; of 16-bit GEMMs too where its own are of another type, whose share `weigh` tells."""
@@ -251,6 +246,13 @@ class Design:
         """Weighted least squares about u, with the priors as further rows."""
         error, slopes, weight = self._linear(rows, u)
         return np.where(known, least_squares(error, slopes * known, weight * kept, u, self.spread), 0.0)
+
+
+def source_weights(cases: Sequence[StepCase]) -> Floats:
+    """Of each row, by the number of rows of its source."""
+    sources = [case.cells.text("source") for case in cases]
+    many = np.array([sources.count(source) for source in sources], np.float64)
+    return (many / np.median(many)) ** SOURCE_POWER
 
 
 def spread_of(of: str, name: str) -> float:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...simulator.base.errors import UserError, fault
+from ...simulator.base.errors import UserError, fault, unknown
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Sequence
 
-    from ...simulator.formats.samples import Samples
+    import pandas as pd
 
 calibrate = typer.Typer(no_args_is_help=True, help="Measure; make, check and explain Profiles from samples.")
 
@@ -73,8 +73,18 @@ def import_(
     and a test that is not the log's are refused. Hosts, addresses and environment variables are never written.
     """
     from ...simulator.base.files import write_atomic
+    from ...simulator.base.units import parse
     from ...simulator.formats.samples import to_csv
     from ..importing import Network, Options, import_logs
+
+    buffer_bytes: float | None = None
+    if buffer is not None:
+        try:
+            buffer_bytes = parse(buffer, "bytes")
+        except ValueError as error:
+            raise UserError(fault("--buffer", "", buffer, str(error))) from None
+        if buffer_bytes <= 0:
+            raise UserError(fault("--buffer", "", buffer, "expected a size greater than zero"))
 
     if output.exists() and any(log.exists() and log.samefile(output) for log in logs):
         raise UserError(f"--out = {str(output)!r}: is one of the logs")
@@ -86,27 +96,10 @@ def import_(
         network=None if network is None else Network.parsed(network),
         library=library,
         column=column.value,
-        buffer_bytes=None if buffer is None else _bytes(buffer),
+        buffer_bytes=buffer_bytes,
     )
     samples = import_logs(logs, options)
     write_atomic(output, to_csv(samples.table))
-    _report(samples, output)
-
-
-def _bytes(text: str) -> float:
-    from ...simulator.base.units import parse
-
-    try:
-        value = parse(text, "bytes")
-    except ValueError as error:
-        raise UserError(fault("--buffer", "", text, str(error))) from None
-    if value <= 0:
-        raise UserError(fault("--buffer", "", text, "expected a size greater than zero"))
-    return value
-
-
-def _report(samples: "Samples", output: Path) -> None:
-    """How many samples of which class, and what was left out."""
     for name, count in samples.table["cost_class"].value_counts(sort=False).items():
         typer.echo(f"{name}: {count} sample{'s' if count != 1 else ''}")
     for line in samples.dropped:
@@ -144,8 +137,7 @@ def fit(
 
     flags = Flags(out, device, cluster, name, prefer or (), base, wider, source, also)
     errors, read, odd = fit_files(samples or (), flags)
-    _print_dropped(read.dropped)
-    _print(errors)
+    _print(read.dropped, errors)
     for line in odd:
         typer.echo(f"check: {line}")
     typer.echo(f"wrote {out}")
@@ -160,9 +152,17 @@ def stacks(
     """Fit the parameters of software stacks to a ledger, and leave models, systems or whole stacks out."""
     import json
 
+    from ...simulator.answers.validate import steps, updates
     from ...simulator.base.files import write_atomic
+    from ..fitting.ledger import fit_ledger
+    from ..fitting.step_ledger import fit_steps
 
-    found = _fitted(kind, rows)
+    if kind == "weight_update":
+        found = fit_ledger(rows or updates.shipped_table())
+    elif kind == "train_step":
+        found = fit_steps(rows or steps.shipped_table(), tell=typer.echo)
+    else:
+        raise unknown("--kind", "", kind, ["weight_update", "train_step"])
     write_atomic(str(out), (json.dumps(found, indent=1) + "\n").encode())
     about = found["about"]
     typer.echo(f"{about['parameters']} parameters from {about['rows']} rows; wrote {out}")
@@ -182,21 +182,8 @@ def errors(
 
     found = fit_errors(rows or steps.shipped_table(), tell=typer.echo)
     write_atomic(str(out), (json.dumps(found) + "\n").encode())
-    told = ", ".join(f"{name} {width['value']:g}" for name, width in found["widths"].items())
-    typer.echo(f"{told}; wrote {out}")
-
-
-def _fitted(kind: str, rows: Path | None) -> dict[str, Any]:
-    from ...simulator.answers.validate import steps, updates
-    from ...simulator.base.errors import unknown
-    from ..fitting.ledger import fit_ledger
-    from ..fitting.step_ledger import fit_steps
-
-    if kind == "weight_update":
-        return fit_ledger(rows or updates.shipped_table())
-    if kind == "train_step":
-        return fit_steps(rows or steps.shipped_table(), tell=typer.echo)
-    raise unknown("--kind", "", kind, ["weight_update", "train_step"])
+    widths = ", ".join(f"{name} {width['value']:g}" for name, width in found["widths"].items())
+    typer.echo(f"{widths}; wrote {out}")
 
 
 @calibrate.command()
@@ -207,7 +194,6 @@ def check(
 ) -> None:
     """Print median, p90 and bias of a Profile's errors on samples, per class and size band."""
     from ...simulator.answers.validate.samples import profile_fitted_to
-    from ...simulator.base.errors import UserError
     from ...simulator.base.files import digest
     from ...simulator.formats.samples import read_samples
     from ...simulator.profile import load_profile
@@ -215,10 +201,9 @@ def check(
 
     loaded, read = load_profile(profile), read_samples(samples)
     table, unscored = check_profile(loaded, read, library)
-    _print_dropped([*read.dropped, *unscored])
+    _print([*read.dropped, *unscored], table)
     if table.empty:
         raise UserError(f"profile {loaded.name}: none of the samples could be scored")
-    _print(table)
     for path in samples:
         if of := profile_fitted_to(loaded, digest(path)):
             typer.echo(f"in-sample: profile {of.name} was fitted on {path}: these errors are no check of it")
@@ -242,13 +227,11 @@ def report(
     typer.echo(f"wrote {out}")
 
 
-def _print_dropped(dropped: "list[str] | tuple[str, ...]") -> None:
+def _print(dropped: "Sequence[str]", table: "pd.DataFrame") -> None:
+    """What was left out, then the table if it has rows."""
     from ...simulator.formats.samples import summed
 
     for line in summed(dropped):
         typer.echo(f"left out: {line}")
-
-
-def _print(table: "pd.DataFrame") -> None:
     if len(table):
         typer.echo(table.to_string(index=False))
