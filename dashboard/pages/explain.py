@@ -155,11 +155,13 @@ def _connect_sliders(app: Dash, here: Here) -> None:
         texts = [_knob_text(found.knobs[name], by) if name in found.knobs else "" for name, by in factors.items()]
         return drawn, {name: factor for name, factor in factors.items() if factor != 1}, texts
 
-    @app.callback(
-        Output(sliders, "value"), Input("explain-reset", "n_clicks"), State(sliders, "value"), prevent_initial_call=True
+    app.clientside_callback(
+        "(clicks, values) => values.map(() => 1)",
+        Output(sliders, "value"),
+        Input("explain-reset", "n_clicks"),
+        State(sliders, "value"),
+        prevent_initial_call=True,
     )
-    def reset(_: int, values: list[float]) -> list[float]:
-        return [1.0] * len(values)
 
 
 def _connect_background(app: Dash, folder: Path | None) -> None:
@@ -194,16 +196,21 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
         except UserError as error:
             return [typed_form.refusal(typed_form.faults(error))]
 
-    for name in ("worth", "help"):
-        _connect_cancel(app, name)
-
-    @app.callback(
+    app.clientside_callback(
+        "() => []",
         Output("explain-help", "children", allow_duplicate=True),
         Input("explain-query", "data"),
         prevent_initial_call=True,
     )
-    def forget(_: str | None) -> list[Any]:
-        return []
+    for name in ("worth", "help"):
+
+        @app.callback(
+            Output(f"explain-{name}", "children", allow_duplicate=True),
+            Input(f"explain-{name}-cancel", "n_clicks"),
+            prevent_initial_call=True,
+        )
+        def tell_stopped(_: int) -> "Component":
+            return parts.notes(["Stopped before the end."])
 
 
 def _in_background(name: str, begins: str, *cancel: Input, running: Iterable[Any] = ()) -> dict[str, Any]:
@@ -218,16 +225,6 @@ def _in_background(name: str, begins: str, *cancel: Input, running: Iterable[Any
         "cancel": [Input(button, "n_clicks"), *cancel],
         "prevent_initial_call": True,
     }
-
-
-def _connect_cancel(app: Dash, name: str) -> None:
-    @app.callback(
-        Output(f"explain-{name}", "children", allow_duplicate=True),
-        Input(f"explain-{name}-cancel", "n_clicks"),
-        prevent_initial_call=True,
-    )
-    def stopped(_: int) -> "Component":
-        return parts.notes(["Stopped before the end."])
 
 
 def draw_look(found: Look) -> "list[Component]":

@@ -1,7 +1,6 @@
 """A training step: model, machines, plan, schedule; its pipeline, memory, breakdown, and what they add up to."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dash import Dash
 
@@ -25,10 +24,6 @@ GRAPH = "training-pipeline"
 TYPES = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "tf32", "fp32")
 
 
-def _is_named(given: Mapping[str, Any]) -> bool:
-    return not given.get("model.config")
-
-
 FORM = Form(
     "training",
     "train_step",
@@ -36,7 +31,7 @@ FORM = Form(
     GRAPH,
     {
         "Model and machines": (
-            Field("model.preset", "Model", options=preset_names(), applies=_is_named),
+            Field("model.preset", "Model", options=preset_names(), applies=lambda given: not given.get("model.config")),
             Field("cluster", "Cluster", options=cluster_names()),
             Field("nodes", "Nodes", whole=True),
             Field("stack", "Software", options=stack_names()),

@@ -1,6 +1,6 @@
 """A weight update: its timeline, memory and phases by model, machines and method, and what the size of buckets does."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update
@@ -27,30 +27,14 @@ ABOUT = "How long new weights take to reach the engines, how long rollouts pause
 GANTT = "update-gantt"
 
 
-Given = Mapping[str, Any]
+def _methods(*names: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether the method that is given is one of these."""
+    return lambda given: given.get("update.method") in names
 
 
-def _from_trainers(given: Given) -> bool:
-    """Whether the method starts at trainers, not at parameter servers beside the engines."""
-    return given.get("update.method") in FROM_TRAINERS
-
-
-def _served(given: Given) -> bool:
-    return not _from_trainers(given)
-
-
-def _by_p2p(given: Given) -> bool:
-    return given.get("update.method") == "p2p"
-
-
-def _by_files(given: Given) -> bool:
-    return given.get("update.method") == "file_system"
-
-
-def _apart(given: Given) -> bool:
-    """Whether engines have GPUs of their own beside the trainers'."""
-    return _from_trainers(given) and given.get("update.method") != "colocated"
-
+FROM_TRAINER, OF_SERVERS = _methods(*FROM_TRAINERS), _methods(*SERVED)
+APART = _methods(*(name for name in FROM_TRAINERS if name != "colocated"))
+"""Of methods by which engines have GPUs of their own beside the trainers'."""
 
 FORM = Form(
     "update",
@@ -66,23 +50,23 @@ FORM = Form(
         ),
         "Method": (
             Field("update.method", "Method", options=(*SERVED, *FROM_TRAINERS)),
-            Field("update.pipeline", "Pipeline", options=("two_stage", "three_stage", "serial"), applies=_served),
-            Field("update.ranks", "Ranks updated", whole=True, applies=_by_p2p),
-            Field("update.quantize", "To FP8", options=("none", "before", "after"), applies=_from_trainers),
-            Field("update.storage.write", "File system takes", "empty: 20 GB/s", applies=_by_files),
-            Field("update.storage.read", "File system gives", "empty: 40 GB/s", applies=_by_files),
+            Field("update.pipeline", "Pipeline", options=("two_stage", "three_stage", "serial"), applies=OF_SERVERS),
+            Field("update.ranks", "Ranks updated", whole=True, applies=_methods("p2p")),
+            Field("update.quantize", "To FP8", options=("none", "before", "after"), applies=FROM_TRAINER),
+            Field("update.storage.write", "File system takes", "empty: 20 GB/s", applies=_methods("file_system")),
+            Field("update.storage.read", "File system gives", "empty: 40 GB/s", applies=_methods("file_system")),
         ),
         "Bucket": (Field(buckets.KEY, "Bucket size", size=True),),
         "Engines": (
             Field("update.inference.tp", "Tensor", whole=True),
-            Field("update.inference.ep", "Expert", whole=True, applies=_from_trainers),
-            Field("update.inference.gpus", "GPUs", "empty: all others", whole=True, applies=_apart),
+            Field("update.inference.ep", "Expert", whole=True, applies=FROM_TRAINER),
+            Field("update.inference.gpus", "GPUs", "empty: all others", whole=True, applies=APART),
         ),
         "Trainers": (
-            Field("update.trainer.gpus", "GPUs", "empty: half of all", whole=True, applies=_apart),
-            Field("update.trainer.tp", "Tensor", whole=True, applies=_from_trainers),
-            Field("update.trainer.pp", "Pipeline", whole=True, applies=_from_trainers),
-            Field("update.trainer.ep", "Expert", whole=True, applies=_from_trainers),
+            Field("update.trainer.gpus", "GPUs", "empty: half of all", whole=True, applies=APART),
+            Field("update.trainer.tp", "Tensor", whole=True, applies=FROM_TRAINER),
+            Field("update.trainer.pp", "Pipeline", whole=True, applies=FROM_TRAINER),
+            Field("update.trainer.ep", "Expert", whole=True, applies=FROM_TRAINER),
         ),
     },
 )
