@@ -75,17 +75,13 @@ def write_results(sweep: Sweep, store: Store, most: int = 5) -> Results:
 def _survey(sweep: Sweep, store: Store, most: int) -> tuple[_Types, tuple[tuple[int, tuple[Any, ...], float], ...]]:
     """All columns with the types of their values, in order of first appearance, and the best points."""
     columns: _Types = {name: set() for name in ("point", *sweep.grid.columns, "status", "reason", "scenario_hash")}
-    metric, sign = MAIN[sweep.kind]
-    best: list[tuple[float, int]] = []
     for record in _records(sweep, store):
         for name, value in record.items():
             columns.setdefault(name, set()).update({type(value)} - {type(None)})
-        if record["status"] == "ok" and record.get(metric) is not None:
-            heapq.heappush(best, (sign * record[metric], -record["point"]))
-            if len(best) > most:
-                heapq.heappop(best)
-    ranked = sorted(best, reverse=True)
-    return columns, tuple((-number, sweep.grid.shown(-number), sign * value) for value, number in ranked)
+    metric, sign = MAIN[sweep.kind]
+    usable = (one for one in _records(sweep, store) if one["status"] == "ok" and one.get(metric) is not None)
+    best = heapq.nlargest(most, ((sign * one[metric], -one["point"]) for one in usable))
+    return columns, tuple((-number, sweep.grid.shown(-number), sign * value) for value, number in best)
 
 
 def _records(sweep: Sweep, store: Store) -> Iterator[dict[str, Any]]:

@@ -34,7 +34,7 @@ _BLOCK = 1024  # numbers that are looked up at once
 
 
 class Store:
-    """The folder of a sweep while one process works on it."""
+    """The folder of a sweep while one process works on it; `with` its database, changes are made all or not at all."""
 
     def __init__(self, folder: Path, database: sqlite3.Connection):
         self.folder, self._database = folder, database
@@ -68,7 +68,7 @@ class Store:
             (one.number, one.asked, one.status, one.reason, one.hash, one.spent_s, json.dumps(dict(one.row)))
             for one in outcomes
         ]
-        with self._transaction():
+        with self._database:
             self._database.executemany("INSERT OR IGNORE INTO points VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def open_numbers(self, total: int) -> Iterator[int]:
@@ -84,15 +84,18 @@ class Store:
         query = (
             "INSERT INTO points SELECT ?, asked, status, reason, hash, 0, report FROM points WHERE asked = ? LIMIT 1"
         )
-        return self._database.execute(query, (number, asked)).rowcount == 1
+        with self._database:
+            return self._database.execute(query, (number, asked)).rowcount == 1
 
     def claim(self, asked: str) -> bool:
         """Whether this process has asked for this already; it has now."""
-        return self._database.execute("INSERT OR IGNORE INTO claimed VALUES (?)", (asked,)).rowcount == 0
+        with self._database:
+            return self._database.execute("INSERT OR IGNORE INTO claimed VALUES (?)", (asked,)).rowcount == 0
 
     def reopen(self, status: Status) -> None:
         """Forget the outcomes of this status: their points are to be computed again."""
-        self._database.execute("DELETE FROM points WHERE status = ?", (status,))
+        with self._database:
+            self._database.execute("DELETE FROM points WHERE status = ?", (status,))
 
     def counts(self) -> dict[str, int]:
         """How many points are done, by status."""
@@ -119,23 +122,12 @@ class Store:
             )
         if not held:
             said = {"digest": sweep.digest, "name": sweep.name, "file": sweep.where, "points": str(len(sweep))}
-            with self._transaction():
+            with self._database:
                 self._database.executemany("INSERT INTO sweep VALUES (?, ?)", said.items())
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            if self._database.in_transaction:  # a full disk has rolled back by itself
-                self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
 
 
 def _connect(folder: Path) -> sqlite3.Connection:
-    return sqlite3.connect(folder / "state.sqlite", isolation_level=None, timeout=10)
+    return sqlite3.connect(folder / "state.sqlite", isolation_level="IMMEDIATE", timeout=10)
 
 
 def _check_free(folder: Path, sweep_file: Path) -> None:
