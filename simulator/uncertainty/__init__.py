@@ -1,6 +1,6 @@
 """How sure a prediction is: what it may be off by, to first order and by many draws (docs/uncertainty.md)."""
 
-from .draws import Draws, draw, monte_carlo
+from .draws import Draws, draw
 from .errors import Errors, Interval, path_interval, size_error, size_notes, spread_errors
 from .factors import Fit, Term, factor_covariance, shipped_fit
 
@@ -12,7 +12,6 @@ __all__ = [
            "Term",
            "draw",
            "factor_covariance",
-           "monte_carlo",
            "path_interval",
            "shipped_fit",
            "size_error",

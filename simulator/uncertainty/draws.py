@@ -6,7 +6,6 @@ than either.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -40,39 +39,15 @@ class Draws:
         return Interval(self.quantile_s(0.05), self.quantile_s(0.95))
 
 
-class Predicted(Protocol):
-    """What draws need of a prediction: its Program with its costs, what these may be off by, and what it answers."""
-
-    @property
-    def timeline(self) -> Timeline:
-        """What happens when; its Program is simulated again."""
-
-    @property
-    def costs(self) -> Costs:
-        """How long each op takes alone."""
-
-    @property
-    def errors(self) -> Errors:
-        """What the seconds of ops may be off by."""
-
-    def answer_s(self, timeline: Timeline) -> float:
-        """Seconds that the report leads with."""
-
-
-def monte_carlo(predicted: Predicted, draws: int = 200, seed: int = 0) -> Draws:
-    """Simulate a prediction so many times, each with other errors; equal seeds give equal draws.
-
-    Seconds are those that its report leads with: of a step, or of an update proper. A UserError for fewer than 2 draws,
-    or more than 100,000, or a seed below 0.
-    """
-    return draw(predicted.timeline.program, predicted.costs, predicted.errors, draws, seed, predicted.answer_s)
-
-
 def draw(
     program: Program, costs: Costs, errors: Errors, draws: int, seed: int,
     answer: Callable[[Timeline], float] = lambda run: run.makespan_s,
 ) -> Draws:  # fmt: skip
-    """The same of a Program with its costs; `answer` are the seconds that a Timeline stands for."""
+    """Simulate a Program so many times, each with other errors; equal seeds give equal draws.
+
+    `answer` are the seconds that a Timeline stands for: those that a report leads with. A UserError for fewer than 2
+    draws, or more than 100,000, or a seed below 0.
+    """
     if not 2 <= draws <= MOST:
         raise UserError(fault("--draws", "", draws, f"expected a number of simulations, 2 to {MOST:,}"))
     if seed < 0:

@@ -48,11 +48,12 @@ def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str]
     """Both intervals in words, and that of the draws as plain values."""
     from ..base.errors import UserError
     from ..base.units import format_seconds
-    from ..uncertainty import monte_carlo
+    from ..uncertainty import draw
 
     if prediction.errors is None:
         raise UserError("--draws: a cycle has no interval; simulate its update by itself")
-    report, found = prediction.report, monte_carlo(prediction, draws, seed)
+    program, report = prediction.timeline.program, prediction.report
+    found = draw(program, prediction.costs, prediction.errors, draws, seed, prediction.answer_s)
     low_s, high_s, median_s = found.interval.low_s, found.interval.high_s, found.quantile_s(0.5)
     seconds = (report.interval_low_s, report.interval_high_s, low_s, high_s, median_s)
     first_low, first_high, low, high, median = map(format_seconds, seconds)

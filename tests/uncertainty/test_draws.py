@@ -13,7 +13,7 @@ from runcast.simulator.costs.costs import bytes_by_link
 from runcast.simulator.predict import Prediction, TrainPrediction
 from runcast.simulator.program import Program, ProgramBuilder
 from runcast.simulator.timeline.insight import critical_path
-from runcast.simulator.uncertainty import Draws, Interval, draw, monte_carlo, path_interval, spread_errors
+from runcast.simulator.uncertainty import Draws, Interval, draw, path_interval, spread_errors
 from runcast.simulator.uncertainty.draws import slow_down
 from runcast.simulator.verbs.simulating import simulate as verb
 
@@ -44,7 +44,8 @@ def both(name: str, changes: tuple[str, ...], draws: int = 500) -> list[tuple[fl
     found = simulate(SCENARIOS / f"{name}.toml", changes)
     assert isinstance(found, Prediction | TrainPrediction)
     first_order = Interval(found.report.interval_low_s, found.report.interval_high_s)
-    intervals = first_order, monte_carlo(found, draws, seed=1).interval
+    program = found.timeline.program
+    intervals = first_order, draw(program, found.costs, found.errors, draws, 1, found.answer_s).interval
     return [(log(one.high_s / one.low_s), sqrt(one.high_s * one.low_s)) for one in intervals]
 
 
