@@ -32,7 +32,7 @@ def output(spec: ModelSpec) -> Parameters:
 
 
 def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
-    """Everything from the projection of q, k, v to that of the output, on the tokens of a tensor-parallel group."""
+    """From the projection of q, k, v to the output projection, on the tokens of a tensor-parallel group."""
     table = parameters(spec)
     heads, kv_heads = split(spec.num_attention_heads, shard.tp), split(spec.num_key_value_heads, shard.tp)
     dim, tokens = spec.head_dim, shard.tokens
@@ -55,11 +55,10 @@ def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
 def scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: int) -> Kernels:
     """Attention of a rank's heads over whole sequences, in as many kernels as a ring has steps.
 
-    Log-sum-exps are kept in fp32, and the output: once where the backward of attention and the next product read the
-    same one, as they do where it is stated how the product's input is kept. A ring has no windows (nor has Transformer
-    Engine's): a layer with one gathers keys and values.
-    Its first step is causal over the rank's own tokens, which lie at both ends of a sequence; of each other block it
-    sees half without a mask: all keys for the later half of its queries, or the earlier half of keys for all of them.
+    The backward keeps log-sum-exps in fp32 and the output, once if attention's backward and the next GEMM read the same
+    copy. A ring has no windows (nor has Transformer Engine's): a layer with a window gathers keys and values instead.
+    A ring's first step is causal over the rank's own tokens, which lie at both ends of a sequence; each further step
+    sees half of a block without a mask.
     """
     if shard.unfused:
         return _unfused(spec, shard, heads)
@@ -84,10 +83,10 @@ def scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: int
 
 
 def _unfused(spec: ModelSpec, shard: Shard, heads: int) -> Kernels:
-    """Attention without a flash kernel: two products of whole squares, whatever is masked, and passes over scores.
+    """Attention without a flash kernel: two GEMMs over all pairs of tokens, masked or not, and passes over the scores.
 
-    The products of all heads and sequences are priced as one, of all their rows. Scale and mask, softmax and dropout
-    each read and write a score; softmax's result is kept, and with dropout its mask in a byte and what it left.
+    The GEMMs of all heads and sequences are priced as one. Scale and mask, softmax and dropout each read and write
+    every score. The backward keeps softmax's output; with dropout also its mask (1 byte) and its output.
     """
     rows, seq, wide, plain = shard.tokens * heads, shard.seq, shard.wide, shard.plain
     scores, out = rows * seq, rows * spec.v_head_dim

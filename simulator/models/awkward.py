@@ -1,8 +1,8 @@
 """Awkward shapes: sizes of a model on one rank that no kernel is made for, and what to pad them to.
 
-Rows of matrices should start at whole 32 bytes, heads have a size for which fused attention has a kernel; what it costs
-where they do not is said in `costs/kernels`. Widths are padded to multiples of 64, 128 bytes of 16 bits, as NVIDIA's
-guide "Matrix Multiplication Background" advises for A100, and arXiv 2401.14489.
+Rows of matrices should start at multiples of 32 bytes, and fused attention needs a kernel for the head size
+(`costs/kernels` prices what happens otherwise). Widths are padded to multiples of 64 elements, 128 bytes in 16 bits, as
+NVIDIA's guide "Matrix Multiplication Background" advises for A100, and arXiv 2401.14489.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ PADDED, _PADDED_HEAD = 64, 32
 
 @dataclass(frozen=True)
 class Awkward:
-    """A size of one rank, what it is of, and the next size that kernels are made for.
+    """A size on one rank and the next larger one that kernels are made for.
 
-    `key` is the key of a Hugging Face config that says the size of the whole model, and `value` what it says padded.
+    `key` is the Hugging Face key of the whole model's size, and `value` its padded value.
     """
 
     of: str
@@ -36,7 +36,7 @@ class Awkward:
 
 
 def awkward_shapes(spec: ModelSpec, shard: Shard, head_multiple: int) -> tuple[Awkward, ...]:
-    """Those of a model on one rank whose fused attention takes heads of a multiple of so many elements."""
+    """Awkward sizes of a model on one rank; fused attention takes head sizes that are a multiple of `head_multiple`."""
     spec, shard = rank_view(spec, shard)
     return (*_heads(spec, shard, head_multiple), *_widths(spec, shard))
 

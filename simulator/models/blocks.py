@@ -1,11 +1,8 @@
-"""What is in a layer: its parameters, and its kernels on one rank, in order, under a given sharding.
+"""What a layer consists of: its parameters, and its kernels on one rank in forward order; also embedding, head and MTP.
 
-Both are put together here from what each part lists: `attention`, `mla` or `linear_attention`, then `mlp`.
-What is before and behind the layers (embedding, head, MTP) is here too.
-
-A layer is cut where ranks exchange something: before and after what tensor-parallel ranks compute together, and around
-the experts. What is exchanged there is `lowering`'s; what a kernel costs is `costs`'. Every kernel says what of its
-output the backward needs (`keeps`), for tokens in 16 or 32 bits; dropout is off but for that of scores, if so asked.
+A layer is put together from `attention`, `mla` or `linear_attention`, then `mlp`. It is cut where ranks exchange data:
+around what tensor-parallel ranks compute together, and around the experts. Lowering adds the exchanges, `costs` the
+seconds. Every kernel says what the backward keeps of its output (`keeps`). No dropout, except of scores if asked for.
 """
 
 from dataclasses import dataclass, replace
@@ -20,12 +17,12 @@ from .shard import Shard, gemm, memory_bound, rank_view
 
 
 def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
-    """One decoder layer of a kind that the model has."""
+    """One decoder layer of this kind."""
     return _layer_norms(spec) + _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind.moe)
 
 
 def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
-    """What mixes tokens; a new attention is one more line here, and one in `_mixer`."""
+    """Attention of any kind; a new one is a line here and a line in `_mixer`."""
     if spec.linear_attention and kind.linear:
         return linear_attention.parameters(spec, spec.linear_attention)
     if spec.mla:
@@ -47,7 +44,7 @@ def _layer_norms(spec: ModelSpec) -> Parameters:
 
 
 def embedding_parameters(spec: ModelSpec) -> Parameters:
-    """What comes before the layers; ranks split the words, and each has all learned positions."""
+    """Before the layers: token embeddings, split over the vocabulary, and learned positions, which every rank has."""
     tokens = Parameter(f"{spec.trunk}.embed_tokens.weight", (spec.vocab_size, spec.hidden_size), cut=0)
     positions = Parameter(f"{spec.trunk}.embed_positions.weight", (spec.position_embeddings, spec.hidden_size))
     beside = norm(spec, f"{spec.trunk}.embed_layernorm") if spec.embedding_norm else []
@@ -55,13 +52,13 @@ def embedding_parameters(spec: ModelSpec) -> Parameters:
 
 
 def head_parameters(spec: ModelSpec, tied: bool = False) -> Parameters:
-    """What comes after the layers: a norm and the output matrix, which is the embedding's own where it is `tied`."""
+    """After the layers: a norm and the output matrix, which is the embedding's if `tied`."""
     output = Parameter("lm_head.weight", (spec.vocab_size, spec.hidden_size), 0, gemm="logits")
     return norm(spec, f"{spec.trunk}.norm") + [output] * (not tied)
 
 
 def mtp_parameters(spec: ModelSpec) -> Parameters:
-    """What MTP holds beside a decoder layer: an unquantized projection, norms, and copies of embedding and head."""
+    """MTP beyond its decoder layer: an unquantized projection, norms, and copies of embedding and head."""
     hidden, copies = spec.hidden_size, spec.mtp_copies
     names = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
     apart = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
@@ -87,9 +84,8 @@ def mtp_parameters(spec: ModelSpec) -> Parameters:
 class Layer:
     """The kernels of one layer, cut where ranks exchange something.
 
-    `before` attention and `mlp_in` work on a rank's own tokens, `attention` and `mlp` on those of its tensor-parallel
-    group (`mlp` holds the shared experts of a MoE layer), `experts` on what was dispatched to this rank, `after` on
-    what came back.
+    `before`, `mlp_in` and `after` work on a rank's own tokens, `attention` and `mlp` (in MoE layers: the shared
+    experts) on those of its tensor-parallel group, `experts` on the tokens that were dispatched to this rank.
     """
 
     before: Kernels
@@ -106,7 +102,7 @@ class Layer:
 
 
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
-    """The kernels of layer `number`, MTP layers counted on behind the stack."""
+    """The kernels of layer `number`; MTP layers are numbered after the stack."""
     spec, shard = rank_view(spec, shard)
     moe = spec.moe if spec.is_moe(number) else None
     own, group = _mixer(spec, number, shard)
@@ -136,7 +132,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
 
 
 def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels]:
-    """What mixes tokens: kernels on a rank's own tokens, then those on the tokens of its tensor-parallel group."""
+    """Attention of any kind: kernels on a rank's own tokens, and on the tokens of its tensor-parallel group."""
     if spec.linear_attention and spec.kind(number).linear:
         return (), linear_attention.kernels(spec, spec.linear_attention, shard)
     if spec.mla:
@@ -145,7 +141,7 @@ def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels
 
 
 def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
-    """Looking up the tokens; each rank of a tensor-parallel group has a part of the vocabulary."""
+    """The token lookup; each rank of a tensor-parallel group has a part of the vocabulary."""
     spec, shard = rank_view(spec, shard)
     size = 2 * shard.wide * shard.tokens * spec.hidden_size
     kept = (Kept("embedding", shard.wide * shard.own_tokens * spec.hidden_size),)
@@ -156,8 +152,8 @@ def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
 def head(spec: ModelSpec, shard: Shard) -> Kernels:
     """The last norm, the logits (never in 8 bits) and the loss.
 
-    Pass by pass as in Megatron-LM (core/tensor_parallel/cross_entropy.py), a logit moves 38 bytes forward: cast 6,
-    maximum 4, subtract 8, exponential 8, sum 4, divide 8, and 14 backward (of logits in 16 bits).
+    In separate passes as in Megatron-LM (core/tensor_parallel/cross_entropy.py) the forward moves 38 bytes per logit:
+    cast 6, maximum 4, subtract 8, exponential 8, sum 4, divide 8; the backward 14 (logits in 16 bits).
     """
     spec, shard = rank_view(spec, shard)
     table = head_parameters(spec)
@@ -170,22 +166,22 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
 
 
 def mtp_in(spec: ModelSpec, shard: Shard) -> Kernels:
-    """What a multi-token-prediction layer has before its decoder layer: two norms and a projection of both."""
+    """Before the decoder layer of MTP: two norms and a projection of both."""
     spec, shard = rank_view(spec, shard)
     norms = (_norm(spec, shard, "enorm"), _norm(spec, shard, "hnorm"))
     return (*norms, *gemm(shard, mtp_parameters(spec), "eh_proj", "mlp", shard.own_tokens, "mtp", keeps=shard.wide))
 
 
 def _norm(spec: ModelSpec, shard: Shard, name: str, width: float = 0, part: str = "layernorm") -> Kernel:
-    """A norm of a rank's own tokens; its output is kept in `width` bytes, those that a product reads if 0."""
+    """A norm of a rank's own tokens; the backward keeps `width` bytes per element (0: as GEMMs read them)."""
     elements, bytes_each = shard.own_tokens * spec.hidden_size, width or shard.narrow
     return memory_bound("rms_norm", name, part, spec.hidden_size, elements, 2, shard, elements * bytes_each)
 
 
 def _first_norm(spec: ModelSpec, shard: Shard, name: str, *, router: bool, gathers: bool) -> Kernel:
-    """The norm before attention or FFN; a router reads its output in 16 bits, other products in theirs.
+    """The norm before attention or FFN; a router reads its output in 16 bits.
 
-    Its result is gathered over tp where it `gathers`, and may stay so in place of the rank's own part.
+    Where the result is gathered over tp (`gathers`), the gathered tensor may be kept instead of the rank's part.
     """
     norm = _norm(spec, shard, name, shard.wide if router else shard.narrow)
     if not gathers or not shard.keeps_gathered or shard.side > 1:

@@ -1,7 +1,4 @@
-"""Model families: what a `model_type` fixes in code and its config.json does not say, and what is refused.
-
-Configs are read in `hf`.
-"""
+"""Model families: what a `model_type` fixes that its config.json does not say, and which models are refused."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +11,7 @@ _EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts")
 
 
 def _built(**design: Any) -> ModelSpec:
-    """A model as Llama is built, but for these fields; it has no sizes."""
+    """A model without sizes that is built like Llama, except for these fields."""
     return ModelSpec("", 0, 0, 0, 0, 0, 0, 0, **design)
 
 
@@ -22,14 +19,13 @@ def _built(**design: Any) -> ModelSpec:
 class Family:
     """One `model_type`, as its Hugging Face implementation builds it.
 
-    `design` is a model without sizes: what such models have beside what their configs say, and defaults of keys.
-    `own` is what its config calls the keys of Llama's, and `only` the values of keys beside which it is another model.
-    `out_bias` says whether `attention_bias` also covers the output projection. `ffn_ratio`: the width of the FFN may be
-    left out, for 4 times the hidden size. `mla`, `indexer` and `linear_attention` say that the config has the keys of
-    those, `experts` is the key that counts experts (None: a dense family) and `expert_width` that of their width; see
-    `Moe` for the rest. `window_needs_flag` is Qwen's `use_sliding_window`; `alternating_window` has every other layer
-    slide. `position_offset` is OPT's, which learns two positions more than it can use. `multi_query` is Falcon's key
-    for one head of k and v, `no_bias` MPT's against all biases.
+    `design` is a model without sizes: what its code fixes, and the defaults of keys. `own` maps Llama's keys to those
+    of its configs; with a value outside of `only` the model is not the one we know. `out_bias`: `attention_bias` also
+    covers the output projection. `ffn_ratio`: a missing FFN width means 4 times the hidden size. `mla`, `indexer` and
+    `linear_attention`: its configs have those keys. `experts` is the key of the number of experts (None: dense) and
+    `expert_width` of their width; see `Moe` for the rest. `window_needs_flag`: Qwen's `use_sliding_window`;
+    `alternating_window`: every other layer has a window. `position_offset`: OPT learns two positions more than it uses.
+    `multi_query`: Falcon's key for one head of k and v. `no_bias`: MPT's key against all biases.
     """
 
     design: ModelSpec = _built()  # noqa: RUF009
@@ -186,8 +182,8 @@ def _llama_like(config: Mapping[str, Any]) -> Family:
     return Family(mla="kv_lora_rank" in given, experts=experts, expert_width=width)
 
 
-# What we cannot size, and what in a config gives it away: one line says why and what is known instead. A `model_type`
-# that is neither a family nor here is read as llama-like, unless a key tells of layers that Llama lacks.
+# Models that we cannot size, by `model_type` or by a key of layers that Llama lacks. A `model_type` that is neither a
+# family nor here is read as llama-like.
 
 _ENCODERS = "an encoder"
 _ENCODER_DECODERS = "encoder and decoder"

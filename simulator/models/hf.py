@@ -1,7 +1,7 @@
 """From a Hugging Face config.json, or a preset's, to a ModelSpec, by model family.
 
 An unknown `model_type` is read as llama-like, which the spec's `assumptions` say; layers we cannot size are refused.
-What a family fixes beside its config and what cannot be sized lives in `families`, typed reading of keys in `keys`.
+See `families` for what a family fixes and what is refused, and `keys` for typed reading of keys.
 """
 
 import os
@@ -42,9 +42,9 @@ def from_hf_config(
 ) -> ModelSpec:
     """The model that the keys of a Hugging Face config describe.
 
-    Keys go by Llama's names or by the family's own, such as `n_embd` of GPT-2. Beside them, `gated_ffn`,
-    `norm`, `norm_bias`, `attention_out_bias`, `mlp_bias`, `qk_norm`, `parallel_residual`, `shared_norm`,
-    `embedding_norm`, `positions` and `position_embeddings` are read, for models that have no such config.
+    Keys have Llama's names or the family's own, such as `n_embd` of GPT-2. For models without a config of their own,
+    `gated_ffn`, `norm`, `norm_bias`, `attention_out_bias`, `mlp_bias`, `qk_norm`, `parallel_residual`, `shared_norm`,
+    `embedding_norm`, `positions` and `position_embeddings` are read too.
 
     Args:
         config: the keys; those that do not concern sizes are ignored.
@@ -135,7 +135,7 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
 
 
 def _flags(keys: Keys, family: Family) -> dict[str, Any]:
-    """How the model is built, as its family is unless a key says otherwise."""
+    """How the model is built: as its family, unless a key says otherwise."""
     design, biased = family.design, not (family.no_bias and keys.flag("no_bias", False))
     biases = ("attention_bias", "mlp_bias", "norm_bias")
     others = ("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings")
@@ -149,7 +149,7 @@ def _flags(keys: Keys, family: Family) -> dict[str, Any]:
 
 
 def _positions(keys: Keys, family: Family) -> tuple[str, int]:
-    """How a token knows its place, and how many positions are learned: the key says so, or ALiBi's, or RoPE's."""
+    """The kind of positions and how many are learned, by the keys `positions`, `alibi` and `rope`."""
     bias_or_rotary = "alibi" * keys.flag("alibi", False) or "rotary" * keys.flag("rope", False)
     kind = keys.one_of("positions", POSITIONS, bias_or_rotary or family.design.positions)
     if kind == "learned":
@@ -161,7 +161,7 @@ def _positions(keys: Keys, family: Family) -> tuple[str, int]:
 
 
 def _shared_norm(keys: Keys, family: Family, parallel: bool) -> bool:
-    """Falcon's later layers have a norm each for attention and FFN, which its earlier ones share."""
+    """Attention and FFN share a norm in Falcon's first architecture, not in its later one."""
     later = family.design.shared_norm and keys.flag("new_decoder_architecture", False)
     shared = keys.flag("shared_norm", family.design.shared_norm and parallel and not later)
     keys.expect(parallel or not shared, "shared_norm", "false without parallel_residual")
@@ -202,7 +202,7 @@ def _mla(keys: Keys) -> Mla:
 
 
 def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
-    """The keys that say which layers have an indexer are a list, or else a step and where it starts."""
+    """Which layers have an indexer is a list, or a step and an offset."""
     keys.expect(keys.has("q_lora_rank"), "q_lora_rank", "a whole number: the indexer reads the compressed query")
     keys.whole(KEY_OF_INDEXER, default=1)  # how many tokens it picks: no matter of size
     types = keys.sequence("indexer_types")
@@ -256,7 +256,7 @@ def _shared_width(keys: Keys, width: int) -> int:
 
 
 def _moe_layers(keys: Keys, layers: int) -> tuple[int, ...]:
-    """DeepSeek counts from the first MoE layer on, Qwen steps through all and names dense exceptions."""
+    """DeepSeek gives the first MoE layer and a step, Qwen a step and the dense exceptions."""
     first = keys.whole("first_k_dense_replace", default=0, minimum=0)
     frequency, step = keys.whole("moe_layer_freq", default=1), keys.whole("decoder_sparse_step", default=1)
     dense = keys.sequence("mlp_only_layers")
@@ -264,7 +264,7 @@ def _moe_layers(keys: Keys, layers: int) -> tuple[int, ...]:
 
 
 def _sliding_layers(keys: Keys, family: Family, layers: int, kinds: list[str]) -> tuple[int, ...]:
-    """Qwen switches the window on and starts it at a layer, GPT-OSS slides every other layer, Mistral all."""
+    """Qwen turns the window on from some layer on; GPT-OSS has it in every other layer, Mistral in all."""
     on = keys.flag("use_sliding_window", not family.window_needs_flag) and keys.has("sliding_window")
     first = keys.whole("max_window_layers", default=0, minimum=0) if family.window_needs_flag else 0
     if kinds:
@@ -327,7 +327,7 @@ def preset_config(name: str, where: str = "model") -> dict[str, Any]:
 
 
 def preset(name: str, where: str = "model", overrides: Mapping[str, Any] | None = None) -> ModelSpec:
-    """A preset by name; case, spaces, dashes and underscores do not matter, nor dots unless they tell presets apart.
+    """A preset by name, whatever its case, spaces, dashes and underscores; dots count only where names differ in them.
 
     `overrides` replaces Hugging Face keys, such as `{"num_hidden_layers": 4}` for a cut-down model.
 
@@ -345,7 +345,7 @@ def _files() -> dict[str, Any]:
 
 
 def _resolve(name: str, where: str) -> str:
-    """The preset that is meant; dots count where they alone tell two presets apart, such as GPT-3 1.3B and 13B."""
+    """The preset of this name; dots count if names differ in nothing else, such as GPT-3 1.3B and 13B."""
     if not isinstance(name, str):
         raise UserError(fault(where, "preset", name, f"a text, one of {', '.join(preset_names())}"))
     for loose in (_without_separators, lambda text: _without_separators(text).replace(".", "")):

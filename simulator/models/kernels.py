@@ -1,7 +1,6 @@
-"""Kernels: what one GPU computes, one by one, with floating-point operations, and the gradients of each.
+"""Kernels of one GPU: their floating-point operations and their gradients.
 
-Which kernels a layer has, and what of their output is kept for the backward, lives in `blocks`; how long they take in
-`costs`.
+See `blocks` for the kernels of a layer, `costs` for how long they take.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ SUM_BYTES = 8  # bytes of an element that a weight gradient adds to in 32 bits: 
 
 
 class Kept(NamedTuple):
-    """What the forward keeps for the backward: bytes, and the part of the layer that could make it again."""
+    """Bytes that the forward keeps for the backward, and the part of the layer that could recompute them."""
 
     part: str
     bytes: int
@@ -24,11 +23,10 @@ class Kept(NamedTuple):
 class Kernel:
     """One kernel on one rank.
 
-    `kind` says what `shape` means: (m, n, k) of a product with m rows and k summed; (batch, seq, heads, kv_heads,
-    qk_dim, v_dim, causal, window, parts) of attention, of which this rank does one of `parts`, window 0 for none;
-    (rows, hidden, inter, topk, experts, etp, ep, matrices) of the experts of one rank, all their products; and
-    (width,) of a memory-bound kernel, which moves `bytes`. `dtype` is what it computes in, `part` what of a layer it
-    belongs to.
+    `kind` says what `shape` means: (m, n, k) of a GEMM that sums over k; (batch, seq, heads, kv_heads, qk_dim, v_dim,
+    causal, window, parts) of attention, of which this rank does one of `parts` (window 0: none); (rows, hidden, inter,
+    topk, experts, etp, ep, matrices) of all GEMMs of one rank's experts; and (width,) of a memory-bound kernel, which
+    moves `bytes`. `part` is the part of the layer that it belongs to.
     """
 
     kind: str
@@ -45,7 +43,7 @@ Kernels = tuple[Kernel, ...]
 
 
 def flop(kernel: Kernel) -> float:
-    """Floating-point operations; attention counts what its mask leaves, memory-bound kernels count nothing."""
+    """Floating-point operations; attention counts unmasked pairs only, memory-bound kernels count 0."""
     form = op_kind(kernel.kind).form
     if form == PRODUCT:
         m, n, k = kernel.shape
@@ -61,7 +59,7 @@ def flop(kernel: Kernel) -> float:
 
 
 def visible(seq: int, causal: bool, window: int) -> float:
-    """Pairs of tokens that attend, of `seq` squared: half where causal, a band where a window slides."""
+    """Pairs of tokens that attend to each other: half of `seq` squared if causal, a band with a window."""
     if not causal:
         return float(seq * seq)
     near = min(window, seq) if window else seq
@@ -98,11 +96,11 @@ def weight_gradient(kernel: Kernel) -> Kernel | None:
 
 
 def element_bytes(dtype: str) -> float:
-    """Bytes of one element of a type that is computed in."""
+    """Bytes of one element in this precision."""
     return {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8-block": 1, "mxfp8": 1, "nvfp4": 0.5}[dtype]
 
 
 def aligned_bytes(width: int, dtype: str) -> float:
-    """The largest power of two of bytes of which rows of `width` elements are a whole number."""
+    """The largest power of two that divides the bytes of a row of `width` elements."""
     bits = width * round(8 * element_bytes(dtype))
     return (bits & -bits) / 8

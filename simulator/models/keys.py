@@ -1,7 +1,4 @@
-"""Keys: typed reading of one config's keys, every fault collected so that the user sees them all at once.
-
-What the keys mean lives in `hf`.
-"""
+"""Keys: typed reading of a config; faults are collected, so that the user sees all of them at once."""
 
 from collections.abc import Collection, Iterable, Mapping
 from types import UnionType
@@ -15,9 +12,8 @@ _MAX_DIM = 2**31
 class Keys:
     """A config and the faults found in it so far.
 
-    A method that meets a fault notes it and returns a harmless value; `check` raises if there was any.
-    `None` counts as missing, as Hugging Face configs use it. `own` is how this config may call a key instead, `a.b`
-    for the key b inside of a; faults then name what the config has, or should have had.
+    A method that meets a fault notes it and returns a harmless value; `check` raises if there was any. `None` counts as
+    missing, as in Hugging Face configs. `own` maps keys to other names in this config (`a.b`: key b in table a).
     """
 
     def __init__(self, config: Mapping[str, Any], where: str, own: Mapping[str, str] | None = None):
@@ -56,7 +52,7 @@ class Keys:
         self.faults.append(fault(self.where, name, self._at(name), allowed))
 
     def expect(self, ok: bool, key: str, allowed: str) -> None:
-        """Note a fault of how this key fits others, unless there was a fault before, from which it may follow."""
+        """Note that this key does not fit others, unless an earlier fault may be the cause."""
         if not ok and not self.faults:
             self.fault(key, allowed)
 
@@ -101,7 +97,7 @@ class Keys:
         return value if isinstance(value, kind) else default
 
     def refuse_unread(self, names: Iterable[str]) -> None:
-        """Note a fault for each of these keys that nobody asked for; a near miss is suggested."""
+        """Note a fault for each of these keys that was not read; a near miss is suggested."""
         for key in sorted(set(names) - self.asked):
             near = did_you_mean(key, sorted(self.asked), most=1)
             self.fault(key, "means nothing for this model" + (f"; {near}" if near else ""))

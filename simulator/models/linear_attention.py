@@ -9,7 +9,7 @@ _SCAN_CHUNK = 64  # tokens that are treated together (flash-linear-attention's c
 
 
 def parameters(spec: ModelSpec, of: LinearAttention) -> Parameters:
-    """One GEMM reads all projections of the input. Decay and norm are in FP32, the two gates are not quantized."""
+    """One GEMM computes all projections of the input. Decay and norm are in FP32; the two gates are not quantized."""
     hidden, heads, name = spec.hidden_size, of.num_value_heads, "linear_attn"
     return [
         Parameter(f"{name}.dt_bias", (heads,), cut=0),

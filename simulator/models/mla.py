@@ -1,6 +1,6 @@
 """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), and the indexer of its sparse form (DeepSeek-V3.2).
 
-Its parameters, and its kernels on one rank. An indexer has parameters, but no kernels: attention is priced dense.
+Its parameters, and its kernels on one rank. The indexer has no kernels: attention is priced as dense.
 """
 
 from .attention import output, scores
@@ -11,7 +11,7 @@ from .shard import Shard, gemm, memory_bound
 
 
 def parameters(spec: ModelSpec, mla: Mla, indexer: Indexer | None) -> Parameters:
-    """Every rank has what makes the latents; heads, which read them, are cut."""
+    """Projections to the latents are on every rank; those from latents to heads are cut by heads."""
     heads, hidden, latent, bias = spec.num_attention_heads, spec.hidden_size, mla.kv_lora_rank, spec.attention_bias
     up = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
     down = latent + mla.qk_rope_head_dim
@@ -38,7 +38,7 @@ def _query(spec: ModelSpec, rank: int | None) -> Parameters:
 
 
 def _indexer(spec: ModelSpec, indexer: Indexer, rank: int) -> Parameters:
-    """Reads the compressed query and the layer's input; its norm is a layer norm, with a bias."""
+    """The indexer reads the compressed query and the layer's input; its norm has a bias."""
     name, dim = "self_attn.indexer", indexer.head_dim
     return [
         *linear(f"{name}.wq_b", indexer.num_heads * dim, rank),
@@ -50,7 +50,7 @@ def _indexer(spec: ModelSpec, indexer: Indexer, rank: int) -> Parameters:
 
 
 def latents(spec: ModelSpec, mla: Mla, shard: Shard) -> Kernels:
-    """The latents of queries and keys, which tensor parallelism does not cut: each rank has those of its tokens."""
+    """Latents of queries and keys: tensor parallelism does not cut them, each rank computes those of its tokens."""
     table, tokens, wide = parameters(spec, mla, None), shard.own_tokens, shard.wide
     norms = [
         memory_bound("rms_norm", f"{name}_norm", "qkv", rank, tokens * rank, 2, shard, tokens * rank * shard.narrow)
@@ -65,7 +65,7 @@ def latents(spec: ModelSpec, mla: Mla, shard: Shard) -> Kernels:
 
 
 def kernels(spec: ModelSpec, mla: Mla, number: int, shard: Shard) -> Kernels:
-    """From latents to the output, on the tokens of a tensor-parallel group; keys are kept with their rotary part."""
+    """From latents to the output, on the tokens of a tensor-parallel group; kept keys include their rotary part."""
     table, heads, tokens = parameters(spec, mla, None), split(spec.num_attention_heads, shard.tp), shard.tokens
     up, wide, keys = "mla_up_proj", shard.wide, heads * (spec.qk_head_dim + mla.v_head_dim)
     turned = tokens * (heads + 1) * mla.qk_rope_head_dim

@@ -15,7 +15,7 @@ from .shard import Shard, gemm, memory_bound
 def parameters(spec: ModelSpec, prefix: str, width: int, experts: int = 0, stacked: bool = False) -> Parameters:
     """Matrices into and out of `width`, of one expert if there are `experts`.
 
-    The last bias is added to a sum over ranks, so every rank has all of it. `stacked` names have no suffix.
+    Every rank has the whole last bias, as it is added to a sum over ranks. `stacked` names have no suffix.
     """
     gate, up, down = spec.matrix_names
     fused = spec.fused_gate_up or stacked
@@ -54,7 +54,7 @@ def _shared(spec: ModelSpec, moe: Moe) -> Parameters:
 
 
 def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kernels:
-    """A network on the tokens of a tensor-parallel group; none where the table has none."""
+    """A network on the tokens of a tensor-parallel group; no kernels if the table has no network."""
     _, inter = matrix(table, "down", shard.tp)
     if not inter:
         return ()
@@ -71,7 +71,7 @@ def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kern
 
 
 def routing(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kernels:
-    """The router on a rank's own tokens, and laying them out by expert."""
+    """The router on a rank's own tokens, and their permutation by expert."""
     tokens, hidden, experts, chosen = shard.own_tokens, spec.hidden_size, moe.n_routed_experts, moe.num_experts_per_tok
     plain, moved = shard.plain, tokens * (1 + chosen) * hidden
     return (
@@ -83,12 +83,12 @@ def routing(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
 
 
 def _rows(moe: Moe, shard: Shard) -> int:
-    """Rows that the experts of one rank compute: what its peers' tokens choose, and those of its expert-tp group."""
+    """Rows that the experts of one rank compute, those of its expert-tensor-parallel group included."""
     return round(split(shard.tokens, shard.tp) * moe.num_experts_per_tok * shard.etp * shard.load)
 
 
 def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kernels:
-    """All products of the experts of one rank, with the activation between them."""
+    """All GEMMs of the experts of one rank, with the activation between them."""
     rows, hidden, inter, count = _rows(moe, shard), spec.hidden_size, moe.moe_intermediate_size, moe.n_routed_experts
     matrices = n_elements(each for each in table if each.gemm == "experts") // (count * hidden * inter)
     shape = (rows, hidden, inter, moe.num_experts_per_tok, count, shard.etp, shard.ep, matrices)
@@ -106,10 +106,9 @@ def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
 
 
 def combine(spec: ModelSpec, moe: Moe, shard: Shard) -> Kernels:
-    """Adding up what the experts of each token gave, the shared ones too.
+    """The sum of each token's experts, shared ones included.
 
-    The router's weights were multiplied in before the last product of the experts, as Megatron-Core does it, so nothing
-    of what came back is kept.
+    As in Megatron-Core the router's weights are applied before the experts' last GEMM, so the backward keeps nothing.
     """
     hidden, own = spec.hidden_size, shard.own_tokens * spec.hidden_size
     moved = own * (1 + moe.num_experts_per_tok)

@@ -1,7 +1,6 @@
 """ModelSpec: the shape of a decoder-only transformer.
 
-Field names follow the Hugging Face config.json. Reading such a file lives in `hf`, presets in `presets`; what is in a
-layer of such a model, parameters and kernels, in `blocks`.
+Field names follow the Hugging Face config.json, which `hf` reads; `blocks` has the parameters and kernels of a layer.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ POSITIONS = ("rotary", "learned", "alibi", "none")
 
 @dataclass(frozen=True)
 class Mla:
-    """Multi-head latent attention; `q_lora_rank` is None where the query is projected in one step."""
+    """Multi-head latent attention; `q_lora_rank` is None if the query is projected in one step."""
 
     q_lora_rank: int | None
     kv_lora_rank: int
@@ -30,7 +29,7 @@ class Mla:
 class Indexer:
     """DeepSeek sparse attention: a small attention beside MLA that picks the tokens MLA attends to.
 
-    `layers` have an indexer of their own, the MTP layers counted on; the others reuse what the last of them picked.
+    `layers` have an indexer (MTP layers are numbered after the stack); others reuse what the last of them picked.
     """
 
     num_heads: int
@@ -40,7 +39,7 @@ class Indexer:
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """Gated DeltaNet, which takes the place of attention in `layers`."""
+    """Gated DeltaNet, which replaces attention in `layers`."""
 
     num_key_heads: int
     num_value_heads: int
@@ -51,12 +50,12 @@ class LinearAttention:
 
     @property
     def value_width(self) -> int:
-        """All heads of v, hence of what the output projection reads."""
+        """Width of all heads of v, which the output projection reads."""
         return self.num_value_heads * self.value_head_dim
 
     @property
     def qkv_width(self) -> int:
-        """All heads of q, k and v, over which the convolution runs."""
+        """Width of all heads of q, k and v, over which the convolution runs."""
         return 2 * self.num_key_heads * self.key_head_dim + self.value_width
 
 
@@ -65,8 +64,8 @@ class Moe:
     """Mixture of experts: what one MoE layer holds, and which layers are MoE.
 
     `shared_intermediate_size` is the width of all shared experts together, which checkpoints store as one FFN;
-    `shared_gate` is Qwen2-MoE's gate on it, `correction_bias` DeepSeek's bias for balancing without a loss,
-    `router_bias` and `stacked_experts` (one tensor for all experts of a layer) are GPT-OSS'.
+    `shared_gate` is Qwen2-MoE's gate on it, `correction_bias` DeepSeek's bias for balancing without a loss. GPT-OSS has
+    `router_bias` and `stacked_experts`: one tensor for all experts of a layer.
     """
 
     n_routed_experts: int
@@ -82,14 +81,14 @@ class Moe:
 
 @dataclass(frozen=True)
 class Fp8:
-    """Block quantization: one byte per element, and one scale per block of a matrix, ragged blocks counted whole."""
+    """Block quantization: one byte per element and one scale per block of a matrix, partial blocks included."""
 
     weight_block_size: tuple[int, int] = (128, 128)
     scale_dtype: str = "float32"
 
 
 class LayerKind(NamedTuple):
-    """What sets layers of one model apart; layers of one kind hold the same tensors."""
+    """How layers of a model differ; layers of one kind hold the same tensors."""
 
     moe: bool = False
     indexer: bool = False
@@ -168,12 +167,12 @@ class ModelSpec:
 
     @property
     def v_head_dim(self) -> int:
-        """Width of one head of v, hence of what each head gives to the output projection."""
+        """Width of one head of v, and of each head's output."""
         return self.mla.v_head_dim if self.mla else self.head_dim
 
     @property
     def architecture(self) -> str:
-        """Its kernels' entry in data/architectures.toml; empty where they are those of every transformer."""
+        """Its entry in data/architectures.toml; empty if its kernels are those of every transformer."""
         return "sinks" if self.attention_sinks else "mla" if self.mla else ""
 
     def is_moe(self, layer: int) -> bool:
@@ -181,7 +180,7 @@ class ModelSpec:
         return self.moe is not None and min(layer, self.num_hidden_layers - 1) in self.moe.layers
 
     def kind(self, layer: int) -> LayerKind:
-        """What a layer holds beside what all layers hold; an MTP layer has plain attention."""
+        """The kind of a layer; an MTP layer has plain attention."""
         return LayerKind(
             moe=self.is_moe(layer),
             indexer=self.indexer is not None and layer in self.indexer.layers,
@@ -194,5 +193,5 @@ class ModelSpec:
 
     @property
     def norms_per_layer(self) -> int:
-        """Norms over the hidden dimension in one layer; those of heads are part of attention."""
+        """Norms over the hidden dimension in one layer, without those of heads."""
         return (1 if self.shared_norm else 2) + (2 if self.sandwich_norms else 0)

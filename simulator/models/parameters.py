@@ -1,8 +1,8 @@
-"""The table of parameters: one record per parameter, from which all else is derived.
+"""The table of parameters: one record per parameter, from which everything else follows.
 
-A part lists its parameters beside its kernels, in `attention`, `mla`, `linear_attention` and `mlp`; `blocks` puts a
-layer together. From the table follow published counts and the checkpoint (`tensors`), what a rank holds and which
-gradients it adds up (`states`), and the shapes of GEMMs (`gemm` of `shard`).
+Each part lists its parameters beside its kernels (`attention`, `mla`, `linear_attention`, `mlp`), and `blocks` puts a
+layer together. Published counts and the checkpoint (`tensors`), what a rank holds and which gradients it reduces
+(`states`), and the shapes of GEMMs (`gemm` in `shard`) follow from the table.
 """
 
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ from .model import ModelSpec
 
 
 class Parameter(NamedTuple):
-    """One parameter of a layer, or of what is before and behind the layers.
+    """One parameter of a layer, or of embedding, head or MTP.
 
-    `name` is that of the Hugging Face checkpoint, without the layer's prefix; `{}` stands for an expert's number.
-    Parameters of one name (q, k, v, or gate and up) are stored as one tensor, joined along dimension 0.
-    `shape` is (out, in) of a matrix, whole, and that of one expert where each of `experts` experts has one.
-    `cut` is the dimension that tensor parallelism splits, in `units` that stay whole (heads; 0: elements); with None
-    every rank has a copy. Experts' parameters are cut over etp and spread over ep, all others are cut over tp.
-    `gemm` names the GEMM that reads it. `quantized`: FP8 checkpoints store it so. `dtype` overrides the model's.
-    `learned` is False without a gradient. A `copy` is stored again, but it is a parameter of another part.
+    `name` is that in the Hugging Face checkpoint, without the layer's prefix; `{}` is an expert's number. Parameters of
+    one name (q, k, v, or gate and up) are stored as one tensor, joined along dimension 0. `shape` is (out, in) of the
+    whole matrix, or of one expert's if there are `experts`. `cut` is the dimension that tensor parallelism splits, in
+    `units` that stay whole (heads; 0: elements); None: every rank has a copy. Experts' parameters are cut over etp and
+    spread over ep, all others cut over tp. `gemm` is the name of the GEMM that reads it. `quantized`: stored in FP8 by
+    FP8 checkpoints. `dtype` overrides the model's. `learned`: has a gradient. A `copy` is stored in addition to the
+    parameter itself, which belongs to another part.
     """
 
     name: str
@@ -37,11 +37,11 @@ class Parameter(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Elements in a layer, those of all experts together."""
+        """Elements in a layer, over all experts."""
         return prod(self.shape) * (self.experts or 1)
 
     def rank_shape(self, ranks: int) -> tuple[int, ...]:
-        """Shape on one of so many ranks of tp, or of etp for one expert; where units are fewer, ranks share one."""
+        """Shape on one of `ranks` ranks of tp (one expert: of etp); with fewer units than ranks, ranks share a unit."""
         if self.cut is None:
             return self.shape
         whole = self.shape[self.cut]
@@ -49,7 +49,7 @@ class Parameter(NamedTuple):
         return (*self.shape[: self.cut], split(whole // unit, ranks) * unit, *self.shape[self.cut + 1 :])
 
     def is_replicated(self, ranks: int) -> bool:
-        """Whether ranks of tp (etp) have copies, which see different tokens under sequence parallelism."""
+        """Whether ranks of tp (etp) hold copies, which see different tokens under sequence parallelism."""
         return self.cut is None or 0 < self.units < ranks
 
 
@@ -68,7 +68,7 @@ def linear(
     experts: int = 0,
     suffixes: tuple[str, str] = (".weight", ".bias"),
 ) -> Parameters:
-    """A matrix that FP8 checkpoints quantize, and its bias, which is cut where the output is."""
+    """A matrix that FP8 checkpoints quantize, and its bias, which is cut like the output."""
     weight = Parameter(name + suffixes[0], (out, into), cut, units, gemm, quantized=True, experts=experts)
     beside = Parameter(name + suffixes[1], (out,), cut if cut == 0 else None, units if cut == 0 else 0, experts=experts)
     return [weight] + [beside] * bias
@@ -81,16 +81,16 @@ def norm(spec: ModelSpec, name: str) -> Parameters:
 
 
 def n_elements(table: Iterable[Parameter]) -> int:
-    """Elements of all parameters of a table that are its own."""
+    """Elements of all parameters of a table, without copies."""
     return sum(each.size for each in table if not each.copy)
 
 
 def matrix(table: Iterable[Parameter], gemm: str, ranks: int) -> tuple[int, int]:
-    """(n, k) of a GEMM on one of so many ranks: outputs of all that it reads together; (0, 0) where there is none."""
+    """(n, k) of a GEMM on one of `ranks` ranks, over all parameters that it reads; (0, 0) if there are none."""
     shapes = [each.rank_shape(ranks) for each in table if each.gemm == gemm]
     return sum(shape[0] for shape in shapes), shapes[0][1] if shapes else 0
 
 
 def split(elements: int, ranks: int) -> int:
-    """The most that one of so many ranks has."""
+    """Elements of the rank that has most of them."""
     return -(-elements // ranks)

@@ -1,7 +1,4 @@
-"""Shards: what one rank computes of a micro-batch, and of a model on a grid; and builders of kernels on one rank.
-
-Which kernels that are is `blocks`'.
-"""
+"""Shards: the share of one rank in a micro-batch and a model, and builders of its kernels."""
 
 from dataclasses import dataclass, replace
 
@@ -18,15 +15,14 @@ STORED = {"bf16": 2.0, "fp8": 1 + _SCALE, "e5m6": 1.5 + _SCALE}
 class Shard:
     """What one rank computes of a micro-batch of `batch` sequences of `seq` tokens.
 
-    `linear` is the type of matrix products, `dtype` that of all else. `load` is how many times its even share of
-    tokens the most loaded rank's experts get. `lora_rank` adds adapters to the products named in `adapted`.
-    `unfused` attention has kernels of its own for scores and softmax, with `dropout` between them and values if so.
-    `loss_passes`: the loss is made by one pass over the logits after another, in fp32.
-    `keeps_gathered` keeps what is gathered over tp whole, in place of a rank's own part; `keeps_gate` keeps a gate's
-    activation beside its product. `stored` are types in which the inputs of modules lie until the backward: of the
-    product behind attention (attn_proj), of an activation (mlp_act, moe_act), of experts' first product (expert_fc1).
-    `dispatch` is the type in which tokens go to experts, that of all else if none is given.
-    `side` is that of a grid of tp = side x side ranks, which split sequences and widths; 1 where tp splits widths.
+    `linear` is the precision of GEMMs, `dtype` of everything else. `load` is the tokens of the most loaded rank's
+    experts over their even share. `lora_rank` adds adapters to the GEMMs in `adapted`. `unfused` attention has separate
+    kernels for scores and softmax, with `dropout` of the scores. `loss_passes`: the loss takes separate passes over the
+    logits, in fp32. `keeps_gathered`: the backward keeps what is gathered over tp, not the rank's own part;
+    `keeps_gate`: also the gate's activation. `stored` has the type in which a module's input is kept: of the output
+    projection (attn_proj), of an activation (mlp_act, moe_act), of the experts' first GEMM (expert_fc1). `dispatch` is
+    the type of tokens on their way to experts (default: `dtype`). `side`: tp = side x side ranks are a grid that splits
+    sequences and widths.
     """
 
     batch: int
@@ -58,7 +54,7 @@ class Shard:
 
     @property
     def own_tokens(self) -> int:
-        """Tokens of which this rank computes norms and residuals; on a grid, the whole ones that its parts make up."""
+        """Tokens of which this rank computes norms and residuals; on a grid, its parts of tokens, added up."""
         return -(-self.tokens // self.tp) if self.sequence_parallel or self.side > 1 else self.tokens
 
     @property
@@ -68,11 +64,11 @@ class Shard:
 
     @property
     def narrow(self) -> float:
-        """Bytes of an element of what a matrix product reads."""
+        """Bytes of an element of the input of a GEMM."""
         return min(element_bytes(self.linear), self.wide)
 
     def stored_bytes(self, module: str, otherwise: float) -> float:
-        """Bytes of an element of a module's input until the backward, where none is stated `otherwise`."""
+        """Bytes per element of a module's input that is kept for the backward; `otherwise` unless stated."""
         stored = dict(self.stored).get(module)
         return otherwise if stored is None else STORED[stored]
 
@@ -83,12 +79,12 @@ class Shard:
 
     @property
     def plain(self) -> str:
-        """The type of products that stay out of 8 bits."""
+        """The precision of GEMMs that are never in 8 bits."""
         return self.linear if element_bytes(self.linear) >= 2 else self.dtype
 
 
 def block(spec: ModelSpec, side: int) -> ModelSpec:
-    """What one rank of a grid holds: a model so many times narrower, whose matrices are blocks of the whole one's."""
+    """One rank's block of a model on a grid: a model `side` times narrower."""
     return replace(
         spec, hidden_size=spec.hidden_size // side, num_attention_heads=spec.num_attention_heads // side,
         num_key_value_heads=max(spec.num_key_value_heads // side, 1), vocab_size=-(-spec.vocab_size // side),
@@ -97,7 +93,7 @@ def block(spec: ModelSpec, side: int) -> ModelSpec:
 
 
 def rank_view(spec: ModelSpec, shard: Shard) -> tuple[ModelSpec, Shard]:
-    """The model and its sharding as one rank sees them: on a grid, its block and its share of the sequences alone."""
+    """The model and the shard as one rank sees them: on a grid, its block and its share of the sequences."""
     if shard.side == 1:
         return spec, shard
     return block(spec, shard.side), replace(shard, batch=shard.batch // shard.side, tp=1)
@@ -115,10 +111,10 @@ def gemm(
     kept_width: int = 0,
     dtype: str = "",
 ) -> Kernels:
-    """The GEMM of this name on so many tokens, with its adapter's two where it has one; none without parameters.
+    """The GEMM of this name on `tokens` tokens, and the two GEMMs of its adapter; none without parameters.
 
-    `role` is what adapters are asked for by. For the backward it keeps `keeps` bytes of each output, or of `kept_width`
-    values per token. On a grid it is as many equal steps as the grid is wide, which all add to one result.
+    `role` is the name under which it may have an adapter. The backward keeps `keeps` bytes of each output, or of
+    `kept_width` values per token. On a grid there are `side` equal steps, which add to one result.
     """
     n, k = matrix(table, name, shard.tp)
     if not n:
@@ -137,6 +133,6 @@ def gemm(
 def memory_bound(
     kind: str, name: str, part: str, width: int, elements: float, per_element: float, shard: Shard, keeps: float = 0
 ) -> Kernel:
-    """A kernel that moves `per_element` values of the activations' type for each element, and keeps `keeps` bytes."""
+    """A kernel that moves `per_element` activations for each element; the backward keeps `keeps` bytes."""
     kept = (Kept(part, round(keeps)),) if keeps else ()
     return Kernel(kind, name, part, (width,), shard.dtype, round(elements * per_element * shard.wide), kept)

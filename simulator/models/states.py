@@ -1,4 +1,4 @@
-"""What one rank holds: parameters, what training keeps of each, and activations from the forward to the backward."""
+"""What one rank holds: parameters, their training states, and activations kept for the backward."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _STATE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 class Count(NamedTuple):
     """Parameters of one rank: dense ones have replicas over dp x cp, those of experts over ranks of their own.
 
-    What is held `once` has no replica: nothing of it is reduced, gathered or sharded further.
+    Parameters held `once` have no replica: they are not reduced, gathered or sharded further.
     """
 
     dense: int
@@ -32,7 +32,7 @@ class Count(NamedTuple):
 
 
 def sum_counts(parts: Iterable[Count]) -> Count:
-    """All of them together."""
+    """Their sum."""
     dense, expert, once = 0, 0, 0
     for part in parts:
         dense, expert, once = dense + part.dense, expert + part.expert, once + part.once
@@ -51,23 +51,23 @@ def rank_count(table: Iterable[Parameter], *, tp: int, ep: int = 1, etp: int = 1
 
 
 def layer_count(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> Count:
-    """One layer on one rank; an MTP layer has its norms and the projection before it with it."""
+    """One layer on one rank; an MTP layer includes its norms and projection."""
     return rank_count(_layer(spec, number), tp=tp, ep=ep, etp=etp)
 
 
 def layer_copies(spec: ModelSpec, number: int, *, tp: int) -> int:
-    """What of a layer every rank of tp has a copy of, and learns from its own tokens alone under sequence parallelism.
+    """Parameters of a layer of which every rank of tp has a copy, which learns from its own tokens only.
 
-    Keys and values of which there are fewer than ranks too; not the experts', which see what was sent to them.
+    That includes heads of k and v if there are fewer than ranks, but no experts: these see all tokens sent to them.
     """
     table = [each for each in _layer(spec, number) if each.learned and not each.experts]
     return rank_count([each for each in table if each.is_replicated(tp)], tp=tp).dense
 
 
 def embedding_count(spec: ModelSpec, *, tp: int, owners: int = 1) -> Count:
-    """Token embeddings, split by words, and learned positions and a norm on every rank.
+    """Token embeddings, split over the vocabulary, and learned positions and a norm, which every rank has.
 
-    With `owners` above 1 the words of a rank are split once more, over so many ranks that would else be replicas.
+    With `owners` above 1 a rank's part of the vocabulary is split once more, over ranks that would be replicas.
     """
     words, *beside = embedding_parameters(spec)
     if owners == 1:
@@ -89,13 +89,13 @@ def head_copies(spec: ModelSpec) -> int:
 def adapter_count(
     spec: ModelSpec, number: int, rank: int, targets: Collection[str], *, tp: int, ep: int = 1, etp: int = 1
 ) -> Count:
-    """Adapters of one layer, which are held beside it: two factors of each product that has one; experts have none."""
+    """LoRA adapters of one layer: two factors of each adapted GEMM; experts have none."""
     shard = Shard(1, 1, tp=tp, ep=ep, etp=etp, lora_rank=rank, adapted=tuple(targets))
     return Count(sum(k.shape[1] * k.shape[2] for k in layer(spec, number, shard).all if k.part == "lora"))
 
 
 def _layer(spec: ModelSpec, number: int) -> Parameters:
-    """A layer, with what is before and behind an MTP layer, once if layers share it; copies are held elsewhere."""
+    """A layer; the first MTP layer (each, if not shared) with the rest of MTP, without copies."""
     index = number - spec.num_hidden_layers
     own = index == 0 or (index > 0 and not spec.mtp_apart)
     mtp = [each for each in mtp_parameters(spec) if not each.copy] if own else []
@@ -116,7 +116,7 @@ class StateBytes:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Their sum."""
         return self.weights + self.gradients + self.master + self.moments
 
 
@@ -134,9 +134,9 @@ def state_bytes(
 ) -> StateBytes:
     """What training with Adam keeps of the parameters of one rank.
 
-    `zero` 1 shards moments and master weights over so many ranks, 2 gradients too, 3 weights too. Of `held`,
-    `trained` have gradients (default: all). Weights in 32 bits are their own master; what products read in 8 or 4 bits
-    is a copy (`copy_bytes`) of weights in 16. Source: ZeRO, arXiv 1910.02054.
+    `zero` 1 shards moments and master weights, 2 also gradients, 3 also weights. Of `held`, `trained` have gradients
+    (default: all). Weights in 32 bits are their own master weights; GEMMs in 8 or 4 bits read copies (`copy_bytes`) of
+    weights in 16 bits. Source: ZeRO, arXiv 1910.02054.
     """
     learned = held if trained is None else trained
 
@@ -155,10 +155,10 @@ def state_bytes(
 
 
 def copy_bytes(compute: str, zero: int) -> float:
-    """Bytes of the quantized copies of a weight, which stay beside it; embedding and head are never quantized.
+    """Bytes of the quantized copies of a weight of a layer; embedding and head are never quantized.
 
-    Products in 8 or 4 bits read two, along its rows and its columns; zero 3 makes them of what it gathers. Scales of
-    blocks (at most 6 % of a copy) are left out. Source: Transformer Engine 2.
+    GEMMs in 8 or 4 bits read two, along rows and along columns; zero 3 quantizes what it gathers and keeps none. Scales
+    (at most 6 % of a copy) are left out. Source: Transformer Engine 2.
     """
     each = element_bytes(compute)
     return 2 * each if each < 2 and zero < 3 else 0
@@ -168,11 +168,11 @@ def copy_bytes(compute: str, zero: int) -> float:
 
 
 def activations(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> dict[str, int]:
-    """Bytes that one layer keeps of one micro-batch, by part, when `parts` are recomputed ("full": all).
+    """Bytes that one layer keeps of one micro-batch, by part, if `parts` are recomputed (mode "full": all).
 
-    What enters the layer counts where it was made: in the layer before, or the embedding. So a layer that is recomputed
-    in full keeps its result. A part that is recomputed as a whole (mlp, moe, shared_experts) keeps nothing inside; of
-    others only what they name goes: attention's output stays, as the next product reads it.
+    A layer's input counts in the layer before, so a fully recomputed layer keeps its output. A part that is recomputed
+    as a whole (mlp, moe, shared_experts) keeps nothing inside; attention's output is always kept, as the next GEMM
+    reads it.
     """
     assert mode in MODES, mode
     if mode == "full":
@@ -193,7 +193,7 @@ def activation_bytes(layer: Layer, mode: str = "none", parts: Collection[str] = 
 def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> Kernels:
     """The kernels of a layer that run once more before its backward, in forward order.
 
-    Of experts whose activation alone is recomputed it is a kernel of its own, over all their rows.
+    If only the activation of experts is recomputed, it is a kernel over all their rows.
     """
     assert mode in MODES, mode
     if mode == "none":
@@ -208,7 +208,7 @@ def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ())
 
 
 def _placed(layer: Layer) -> Iterator[tuple[Kernel, set[str]]]:
-    """Every kernel with the parts that hold it as a whole, so that nothing inside is kept when they are recomputed."""
+    """Every kernel with the parts whose recomputation includes it."""
     network = {kernel.part for kernel in layer.mlp} - {"activation", "lora"}
     for kernel in layer.all:
         wholes = set(network) if kernel in layer.mlp else {kernel.part} & {"moe", "router", "shared_experts"}

@@ -1,8 +1,7 @@
 """Whole models: parameter counts as they are published, and every tensor of a checkpoint as columns.
 
-The parameters of each part are listed in `blocks`. For a checkpoint they are joined as they are stored, quantized,
-turned into bytes and tiled over the layers, which takes a few tens of milliseconds for 140,000 of them. Splitting
-weights over ranks or buckets lives with the updates.
+The parameters of `blocks` are joined as checkpoints store them, quantized, and repeated for every layer; 140,000
+tensors take some tens of milliseconds.
 """
 
 from collections import Counter
@@ -24,12 +23,12 @@ _MAX_TENSORS = 2_000_000
 
 
 def total_params(spec: ModelSpec, mtp: bool = False) -> int:
-    """All parameters, counted as published totals are: a tied matrix once, and without the MTP layers unless `mtp`."""
+    """All parameters as published totals count them: a tied matrix once, no MTP layers unless `mtp`."""
     return _params(spec, mtp, active=False)
 
 
 def active_params(spec: ModelSpec, mtp: bool = False) -> int:
-    """Parameters on one token's path: its experts only, embedding and head counted whole.
+    """Parameters that one token passes through: its experts only, embedding and head whole.
 
     Published figures differ in whether they count the embedding; `vocab_size * hidden_size` is its size.
     """
@@ -163,7 +162,7 @@ def _blocks(spec: ModelSpec, mtp: bool, fp8: Fp8 | None) -> Iterator[tuple[int, 
 
 
 def _columns(table: Sequence[Parameter], spec: ModelSpec, fp8: Fp8 | None) -> Weights:
-    """A template: names still lack their layer's prefix, and `layer` is set when it is placed."""
+    """A template of a layer: names without its prefix, `layer` -1."""
     stored = [piece for tensor in _tensors(table) for piece in _stored(tensor, fp8)]
     dtypes = [piece.dtype or spec.dtype for piece in stored]
     return Weights(
@@ -179,7 +178,7 @@ def _columns(table: Sequence[Parameter], spec: ModelSpec, fp8: Fp8 | None) -> We
 def _tensors(table: Sequence[Parameter]) -> Iterator[Parameter]:
     """Tensors as they are named: parameters of one name joined, and those of experts one by one or stacked.
 
-    Stacked ones, whose name has no place for an expert's number, are stored (experts, in, out).
+    Names without a place for an expert's number are of stacked tensors: (experts, in, out).
     """
     joined: dict[str, Parameter] = {}
     for each in table:
@@ -197,7 +196,7 @@ def _tensors(table: Sequence[Parameter]) -> Iterator[Parameter]:
 
 
 def _stored(tensor: Parameter, fp8: Fp8 | None) -> list[Parameter]:
-    """A tensor as the checkpoint has it: a quantized matrix and its scales are two."""
+    """A tensor as it is stored: a quantized matrix has a tensor of scales."""
     if fp8 is None or not tensor.quantized:
         return [tensor]
     (rows, columns), (block_rows, block_columns) = tensor.shape[-2:], fp8.weight_block_size
