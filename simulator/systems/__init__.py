@@ -1,1 +1,1 @@
-"""What can be predicted, a folder each: what its file may say, its plan, its Program, its report."""
+"""The systems that can be predicted, a folder each: scenario file, plan, Program, report."""

@@ -1,9 +1,8 @@
-"""How keys of a scenario depend on each other: those that say something only beside others, those of which a scenario
-gives one, and values that are chosen for a machine, a model or a plan. Which keys these are, each system says.
+"""How keys of a scenario depend on each other; each system lists its own.
 
-One list of needs for three uses: a file that gives such a key alone is refused; a change that takes away what a key of
-the file goes with leaves the key out, with a note; a stack's default is left out. A change of what a value is pinned to
-leaves the value out if checks then refuse it.
+A Need is a key that goes with others. A file that gives it without them is refused; a change that removes them removes
+the key too, with a note; a stack's default for it is ignored. Of rivals a scenario gives one. A Pin is a value that is
+chosen for a machine, a model or a plan: when these change and the checks refuse the value, it is removed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,14 +17,14 @@ from ..base.toml import toml_value
 
 
 class Values:
-    """What a scenario says of keys with dots: what its table gives, or what silence means by its schema."""
+    """The values of a scenario by keys with dots: from its table, else the defaults of its schema."""
 
     def __init__(self, table: Mapping[str, Any], schema: type[BaseModel]):
         self.given = dict(_flat(table))
         self._defaults = _flat_defaults(schema)
 
     def gives(self, key: str) -> bool:
-        """Whether the table itself has a value for the key."""
+        """Whether the table itself has the key."""
         return key in self.given
 
     def __getitem__(self, key: str) -> Any:
@@ -33,7 +32,7 @@ class Values:
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key of a table and of those in it, with dots."""
+    """Every key of a table and of its inner tables, with dots."""
     for name, value in table.items():
         if value is not None:
             yield f"{before}{name}", value
@@ -42,7 +41,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 
 def value_at(table: Mapping[str, Any], key: str) -> Any:
-    """The value that a table has for a key with dots; None if none."""
+    """The value of a key with dots in a table, or None."""
     value: Any = table
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -56,7 +55,7 @@ def _flat_defaults(schema: type[BaseModel]) -> Mapping[str, Any]:
 
 @cache
 def schema_defaults(table: type[BaseModel]) -> Mapping[str, Any]:
-    """What keys mean where a scenario does not give them, for those that have one meaning."""
+    """The defaults of a schema, as nested tables."""
     found: dict[str, Any] = {}
     for name, field in table.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
@@ -72,7 +71,7 @@ def _any(_: Any) -> bool:
 
 @dataclass(frozen=True)
 class Need:
-    """What a key goes with: `met` says whether a scenario has it, `words` what it is.
+    """A key that goes with others: `met` tells whether a scenario has them, `words` which they are.
 
     Values for which `applies` is false need nothing.
     """
@@ -83,12 +82,12 @@ class Need:
     applies: Callable[[Any], bool] = _any
 
     def fails(self, values: Values) -> bool:
-        """Whether the scenario gives the key without what it goes with."""
+        """Whether the scenario has the key without what it goes with."""
         return values.gives(self.key) and self.applies(values[self.key]) and not self.met(values)
 
 
 def unmet_needs(values: Values, needs: tuple[Need, ...]) -> Iterator[Need]:
-    """The needs that a scenario does not meet, the first one of each key."""
+    """The needs that a scenario does not meet, at most one for each key."""
     found: dict[str, Need] = {}
     for need in needs:
         if need.key in values.given and need.key not in found and need.fails(values):
@@ -100,7 +99,7 @@ Rivals = tuple[tuple[str, ...], ...]
 
 
 def faults(values: Values, needs: tuple[Need, ...], rivals: Rivals, where: str) -> list[str]:
-    """A line for each key that says nothing beside the others."""
+    """A line for each key that does not go with the others."""
     unmet = unmet_needs(values, needs)
     lines: list[str] = [fault(where, need.key, values[need.key], need.words(values)) for need in unmet]
     for keys in rivals:
@@ -110,7 +109,7 @@ def faults(values: Values, needs: tuple[Need, ...], rivals: Rivals, where: str) 
 
 
 def value_text(value: Any) -> str:
-    """A value as messages show it: words as Python does, all else as TOML."""
+    """A value as messages show it: text as in Python, everything else as in TOML."""
     return repr(value) if isinstance(value, str) else toml_value(value)
 
 
@@ -141,13 +140,13 @@ def goes_beside(key: str, other: str) -> Need:
 
 
 def needs_split(key: str, other: str, applies: Callable[[Any], bool] = _any) -> Need:
-    """A key of an axis that is split."""
+    """A key that needs a parallel size above 1."""
     return Need(key, lambda values: values[other] != 1, lambda _: f"goes with {other} above 1", applies)
 
 
 @dataclass(frozen=True)
 class Change:
-    """A scenario before and after a change as tables, and what it stands for now."""
+    """A scenario before and after a change, as tables, and the resolved scenario now."""
 
     before: Mapping[str, Any]
     after: Mapping[str, Any]
@@ -156,14 +155,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Pin:
-    """A key, those that its value is chosen for, and the check that refuses it where it does not fit them."""
+    """A key, the keys that its value is chosen for, and the check that refuses a value that does not fit them."""
 
     key: str
     of: tuple[str, ...]
     check: Callable[[Change], object]
 
     def faults(self, change: Change) -> list[Fault]:
-        """What the check says against the value."""
+        """The faults that the check finds with the value."""
         try:
             self.check(change)
         except UserError as error:
@@ -176,7 +175,7 @@ OF_MODEL = (
     goes_beside("model.largest", "model.bytes"),
     goes_beside("model.overrides", "model.preset"),
 )
-"""What keys of the model go with, whatever is simulated."""
+"""Needs of keys of the model, in every system."""
 
 MODEL_RIVALS = ("model.preset", "model.config", "model.bytes")
 
@@ -191,4 +190,4 @@ DEVICE = (
     "cluster.base", "cluster.node", "cluster.mix", "cluster.device.base", "cluster.device.like", "cluster.device.memory"
 )  # fmt: skip
 GPUS = ("cluster.base", "cluster.node", "cluster.mix", "cluster.gpus_per_node", "nodes")
-"""Keys that a change of the GPUs' kind, or of their number, changes."""
+"""Keys that decide the kind of GPUs, and their number."""

@@ -1,4 +1,4 @@
-"""What systems resolve alike: the model, the cluster, its devices, their profiles, slow nodes; and hashes."""
+"""What all systems resolve in the same way: model, cluster, devices, profiles, slow nodes, hashes."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ from .tables import Model
 
 @dataclass(frozen=True)
 class ResolvedScenario:
-    """A scenario with what its names stand for; the parts are made when first asked for."""
+    """A scenario with what its names stand for; parts are made on first use."""
 
     scenario: Any
     where: str = "scenario"
@@ -33,7 +33,7 @@ class ResolvedScenario:
 
     @property
     def derived(self) -> dict[str, object]:
-        """Keys that the scenario need not say, as its other keys decide them."""
+        """Values that follow from other keys of the scenario."""
         return {}
 
     @property
@@ -53,10 +53,10 @@ class ResolvedScenario:
 
 @dataclass(frozen=True)
 class OnMachines(ResolvedScenario):
-    """A scenario of what runs on GPUs, with their devices, profiles and speeds."""
+    """A scenario of a Program that runs on GPUs, with their devices, profiles and speeds."""
 
     _of_profile: ClassVar[tuple[str, ...]]
-    """The parts that rest on the profile, beside it."""
+    """The parts that depend on the profile, and the profile."""
 
     @property
     def profile(self) -> Profile:
@@ -65,7 +65,7 @@ class OnMachines(ResolvedScenario):
 
     @property
     def program(self) -> Program:
-        """What happens."""
+        """The ops of what is simulated."""
         raise NotImplementedError
 
     @property
@@ -75,7 +75,7 @@ class OnMachines(ResolvedScenario):
 
     @property
     def neat_costs(self) -> Costs:
-        """The same if kernels were made for every size."""
+        """The same if every size had a kernel made for it."""
         return self.costs
 
     @property
@@ -85,23 +85,23 @@ class OnMachines(ResolvedScenario):
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """Parameters that are 1 where neither profile nor stack states them."""
+        """Parameters whose default is 1."""
         return ()
 
     def opening_s(self, timeline: Timeline) -> float:
-        """When the time that is asked for begins."""
+        """When the reported time begins."""
         return 0.0
 
     def restate(self, values: Mapping[str, float]) -> Self:
-        """The same scenario with parameters of its profile stated anew, for all devices alike."""
+        """The same scenario with new values of parameters of its profile, equal for all devices."""
         return self._with(self.profile.stated(values, "stated"))
 
     def scale(self, factors: Mapping[str, float]) -> Self:
-        """The same scenario with parameters of its profile times a factor, those of each device its own."""
+        """The same scenario with parameters of its profile times a factor, for each device."""
         return self._with(self.profile.scaled(factors, "stated"))
 
     def _with(self, profile: Profile) -> Self:
-        """With another profile; all that does not rest on it is shared."""
+        """The same with another profile; parts that do not depend on it are shared."""
         other = type(self)(self.scenario, self.where)
         kept = {name: value for name, value in vars(self).items() if name not in ("memo", *self._of_profile)}
         vars(other).update(kept | {"program": self.program, "profile": profile})
@@ -114,7 +114,7 @@ class OnMachines(ResolvedScenario):
 
     @cached_property
     def memory_bytes(self) -> int:
-        """Device memory of the smallest GPU: what is one size everywhere has to fit there."""
+        """Device memory of the smallest GPU, which must hold what every GPU holds."""
         return int(min(device.memory_bytes for device in self.devices))
 
     @cached_property
@@ -124,7 +124,7 @@ class OnMachines(ResolvedScenario):
 
     @cached_property
     def slowness(self) -> np.ndarray:
-        """Per rank, how many times longer its own work takes where nodes are said to be slow."""
+        """Per rank, how many times longer its own work takes (see `slow`)."""
         factors = np.ones(self.cluster.n_gpus)
         for i, one in enumerate(self.scenario.slow):
             if one.node >= self.cluster.n_nodes:
@@ -135,7 +135,7 @@ class OnMachines(ResolvedScenario):
 
 
 def shape_loss_s(resolved: OnMachines, path: CriticalPath) -> float:
-    """Seconds of the critical path that ops take longer because no kernel is made for their sizes."""
+    """Seconds that awkward sizes add to the critical path."""
     if not resolved.awkward:
         return 0.0
     now, neat = (costs.uncontended_s[path.ops] for costs in (resolved.costs, resolved.neat_costs))
@@ -143,7 +143,7 @@ def shape_loss_s(resolved: OnMachines, path: CriticalPath) -> float:
 
 
 def content_hash(content: Any) -> str:
-    """The hash of plain values, in hex: one for equal values."""
+    """The SHA-256 of plain values, in hex; equal values have equal hashes."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The systems by the kind that scenario files give: a line for each."""
+"""The systems by the `kind` of scenario files: a line for each."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,18 +24,18 @@ AnyScenario = Scenario | CycleScenario | TrainScenario
 """A checked scenario of any kind."""
 
 AnyResolved = Resolved | ResolvedCycle | ResolvedTrain
-"""A scenario of any kind with what its names stand for."""
+"""A resolved scenario of any kind."""
 
 AnyPrediction = Prediction | CyclePrediction | TrainPrediction
 
 
 def resolve(scenario: AnyScenario, where: str = "scenario", memo: Memo | None = None) -> AnyResolved:
-    """The scenario resolved; what does not fit is found when its parts are first asked for, such as its `hash`."""
+    """The resolved scenario; what does not fit is found when its parts, such as `hash`, are first used."""
     found: AnyResolved = SYSTEMS[scenario.kind].resolve(scenario, where, memo or Memo())
     return found
 
 
 def system_of(table: Mapping[str, Any]) -> System:
-    """The system of a scenario's table; that of weight updates where it names none that there is."""
+    """The system of a scenario's table; weight updates if its kind is not known."""
     kind = table.get("kind")
     return SYSTEMS.get(kind, WEIGHT_UPDATE) if isinstance(kind, str) else WEIGHT_UPDATE

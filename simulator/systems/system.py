@@ -1,7 +1,4 @@
-"""What a system is: one kind of scenario, what it stands for, and how it is predicted.
-
-Each folder beside this file has one, and `registry` lists them; nothing else need know which kinds there are.
-"""
+"""A system: one kind of scenario, and how it is resolved and predicted. `registry` lists all."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,13 +17,13 @@ from .tables import Table
 
 
 def keep_table(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The table of a scenario to which nothing is added."""
+    """The table as it is."""
     return table
 
 
 @dataclass(frozen=True)
 class SystemPrediction:
-    """What a scenario resolves to, what happens when, and the report."""
+    """A resolved scenario, its timeline and its report."""
 
     resolved: Any
     timeline: Timeline
@@ -34,17 +31,17 @@ class SystemPrediction:
 
     @property
     def shown_ranks(self) -> tuple[int, ...] | None:
-        """The ranks that a chart or trace shows; None: those that it chooses itself."""
+        """The ranks that charts and traces show; None: they choose."""
         return None
 
     @property
     def grid(self) -> Grid | None:
-        """The pipeline that it runs, if any."""
+        """The pipeline schedule, if any."""
         return None
 
     @property
     def errors(self) -> Errors | None:
-        """What the seconds of ops may be off by, where that is known."""
+        """The errors of the seconds of ops, if known."""
         return None
 
     @property
@@ -54,21 +51,20 @@ class SystemPrediction:
         return costs
 
     def answer_s(self, timeline: Timeline) -> float:
-        """Seconds of what is asked for, which may begin after the first op."""
+        """The reported seconds, which may begin after the first op."""
         return timeline.makespan_s - float(self.resolved.opening_s(timeline))
 
 
 @dataclass(frozen=True)
 class System:
-    """A kind of scenario; `best` is the metric by which one of many predictions is.
+    """A kind of scenario; `best` is the metric that ranks predictions.
 
-    `schema` is what its file may say, `needs`, `rivals` and `pins` how its keys depend on each other (`keys`), and
-    `fill` adds what the file leaves to others, such as its software stack. `resolve` takes a checked scenario, where it
-    is from, and a Memo, and finds what its names stand for; `predict` makes a prediction of that, whose report is a
-    `report`, and `words` says it in words. `total` takes from such a report as JSON, which has `total_needs`, the time
-    that it is compared by. `parts` says what a report's total is made of, given its Program, the critical path of the
-    total and that path's seconds by kind of op, or is None where nothing is explained; `what_ifs` are the subjects of
-    shipped what-ifs that may help.
+    `schema` is that of its file; `needs`, `rivals` and `pins` say how keys depend on each other (`keys`), `fill` adds
+    defaults of, say, the software stack. `resolve(scenario, where, memo)` resolves a checked scenario, `predict`
+    simulates it, `report` is the class of its report and `words` puts one in words. `total` takes the time that reports
+    are compared by from a report as JSON that has the keys `total_needs`. `parts(report, program, path, class_s)`
+    splits the total, given its critical path and that path's seconds by kind of op (None: `explain` does not know it).
+    `what_ifs` are the subjects of shipped what-ifs that apply.
     """
 
     kind: str
@@ -91,6 +87,6 @@ class System:
 
     @property
     def dependent(self) -> frozenset[str]:
-        """The keys that may lose their meaning when others change."""
+        """The keys that depend on others."""
         of_rivals = {key for rivals in self.rivals for key in rivals}
         return frozenset({need.key for need in self.needs} | {pin.key for pin in self.pins} | of_rivals)

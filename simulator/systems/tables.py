@@ -1,4 +1,4 @@
-"""What scenario files of several kinds may say: sizes, rates and durations, the model, slow nodes."""
+"""Tables and values that scenario files of several kinds share: sizes, rates, durations, model, slow nodes."""
 
 from typing import Annotated, Any
 
@@ -36,17 +36,17 @@ Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 FOR_PEOPLE = ("name", "notes")
-"""Keys that no prediction rests on."""
+"""Keys that no prediction depends on."""
 
 
 class Table(BaseModel):
-    """A table of a scenario file: no key but those named here, each of exactly its type."""
+    """A table of a scenario file: only these keys, each of exactly its type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class OnCluster(Table):
-    """What a scenario of every kind says first; the content hash names its results."""
+    """The first keys of every scenario; its content hash names the results."""
 
     name: str = Field("unnamed", description="a title for people; not part of the hash")
     notes: tuple[str, ...] = Field((), description="lines that the report repeats; not part of the hash")
@@ -81,7 +81,7 @@ class Model(Table):
 
 
 class Slow(Table):
-    """A node that runs slower than its like."""
+    """A slow node."""
 
     node: Annotated[int, Field(ge=0)] = Field(description="which node")
     factor: Annotated[float, Field(ge=1, le=1000)] = Field(description="how many times longer its own work takes")

@@ -1,4 +1,4 @@
-"""Keys of an RL cycle that say something only beside others; those of its update are the update's own."""
+"""How keys of an RL cycle depend on each other; those of its update are in `weight_update.keys`."""
 
 from ..keys import Need, Values, goes_beside, goes_with
 from ..weight_update import keys as of_update

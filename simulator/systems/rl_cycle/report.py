@@ -1,6 +1,6 @@
-"""The Report of an RL cycle: every headline number, derived once, here, with its definition.
+"""The Report of an RL cycle: every headline number with its definition.
 
-All are over the counted steps: from the end of the warm-up to the end of the last step. A step ends when the engines
+All are over the counted steps, from the end of the warm-up to the end of the last step. A step ends when the engines
 have its weights and the trainer may go on.
 """
 
@@ -34,11 +34,10 @@ Floats = NDArray[np.float64]
 class CycleReport(Report):
     """What a step takes, who waits for whom, and how old the rollouts are.
 
-    Of a step on average: `rollout_s` is the time in which any slot decodes, `tail_s` that part of it in which less
-    than half of the slots that a batch can fill do, `drain_s` the trainer's wait until running requests have ended.
-    `pause_s` is how long engines stand in each step for something else than a lack of requests. `slots_busy` is the
-    mean share of all slots while any decodes. Idle are GPUs on which nothing runs; an engine with any request is not.
-    Its path rests on given times, or for a simulated update on that update's own numbers.
+    Means over steps: `rollout_s` is the time in which any slot decodes, `tail_s` the part of it in which less than half
+    of the slots that a batch can fill do, `drain_s` the trainer's wait until running requests have ended, `pause_s` how
+    long engines stand still, except for a lack of requests. `slots_busy` is the mean share of busy slots while any
+    decodes. A GPU is idle if nothing runs on it; an engine with any request is not idle.
     """
 
     mode: str
@@ -120,7 +119,7 @@ class CycleReport(Report):
 
     @property
     def spent(self) -> Spending:
-        """What all GPUs that train or roll out cost and draw at most during a step, idle or not."""
+        """Cost and energy of all GPUs during a step, idle or not."""
         return self.rates.over(self.step_time_s)
 
     @property
@@ -130,7 +129,7 @@ class CycleReport(Report):
 
 
 def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | None) -> CycleReport:
-    """Derive the report from a scenario, what happened, and the report of its update where that was simulated."""
+    """The report of a run, given that of its update if that was simulated."""
     plan, timeline, cycle = run.plan, run.timeline, resolved.scenario.cycle
     began = float(run.step_end_s[plan.warmup - 1]) if plan.warmup else 0.0
     ended = float(run.step_end_s[-1])
@@ -187,13 +186,13 @@ TOTAL_NEEDS = ("makespan_s", "steps", "warmup", "exposed")
 
 
 def total(report: Mapping[str, Any]) -> Total:
-    """Per step, the warm-up counted, so that cycles of different lengths stand beside each other."""
+    """Seconds per step, warm-up included, so that cycles of different lengths can be compared."""
     steps = report["steps"] + report["warmup"]
     return Total(report["makespan_s"] / steps, None, {name: value / steps for name, value in report["exposed"].items()})
 
 
 def _provenance(update: Update | None, share: float) -> dict[str, float]:
-    """What the critical path rests on, this share of which is updates."""
+    """The provenance of the critical path; `share` of it is updates."""
     if update is None:
         return {"given": 1.0}
     return {"given": 1 - share} | {name: share * part for name, part in update.provenance.items()}
@@ -221,7 +220,7 @@ def _idle(timeline: Timeline, began: float, ended: float) -> Floats:
 
 
 def _decoding(run: CycleRun, began: float, ended: float) -> tuple[float, float, float]:
-    """Inside the window: seconds in which any slot decodes, in which less than half do, and seconds of all slots."""
+    """In the window: seconds in which any slot decodes, in which less than half do, and slot-seconds."""
     since = np.clip(run.busy_since_s, began, ended)
     seconds, busy = np.diff(since, append=ended), run.busy
     tail = (busy > 0) & (2 * busy < run.plan.rollouts.usable)
@@ -229,7 +228,7 @@ def _decoding(run: CycleRun, began: float, ended: float) -> tuple[float, float, 
 
 
 def _question(resolved: ResolvedCycle, run: CycleRun) -> str:
-    """What was simulated, in one line; the name may say anything."""
+    """What was simulated, in one line."""
     plan, cycle = run.plan, resolved.scenario.cycle
     devices = " and ".join(dict.fromkeys(node.device.name for node in resolved.cluster.nodes))
     mode = cycle.mode if not plan.staleness else f"{cycle.mode} (staleness {plan.staleness})"

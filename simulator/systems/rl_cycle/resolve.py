@@ -25,7 +25,7 @@ from .scenario import CycleScenario
 
 @dataclass(frozen=True)
 class ResolvedCycle(ResolvedScenario):
-    """A cycle with everything that its names stand for; the parts are made when first asked for."""
+    """A cycle with what its names stand for; parts are made on first use."""
 
     scenario: CycleScenario
 
@@ -38,23 +38,23 @@ class ResolvedCycle(ResolvedScenario):
 
     @property
     def spec(self) -> ModelSpec | None:
-        """The shape of the model that is updated, where that is known."""
+        """The shape of the updated model, if known."""
         return None if self.update is None else self.update.spec
 
     @cached_property
     def profile(self) -> Profile:
-        """Device and software parameters, of which the switch reads those of copies."""
+        """Device and software parameters; the switch uses those of copies."""
         if self.update is not None:
             return self.update.profile
         given = self.scenario
-        alone = Scenario(  # an update of weights that nobody looks at, for its machines and software
+        alone = Scenario(  # for its machines and software; the weights do not matter
             kind="weight_update", model=Model(bytes=1, tensors=1), cluster=given.cluster, nodes=given.nodes,
             profile=given.profile, stack=given.stack,
         )  # fmt: skip
         return resolve(alone, self.where, self.memo).profile
 
     def switch(self) -> Switch | None:
-        """How long colocated GPUs take to change over."""
+        """The switch of colocated GPUs, None if disaggregated."""
         cycle = self.scenario.cycle
         if cycle.placement == "disaggregated":
             return None
@@ -71,7 +71,7 @@ class ResolvedCycle(ResolvedScenario):
             raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
 
     def _check_state(self, state: int) -> None:
-        """It lies on a GPU, then in the memory of its node beside that of its neighbours; 0 bytes means not stated."""
+        """A GPU must hold the state, and a node's memory those of all its GPUs (0 bytes: not stated)."""
         for node in range(self.cluster.n_nodes):
             gpus, host = self.cluster.gpus_of(node), self.cluster.host_memory_bytes(node)
             if state > (device := self.cluster.device(gpus[0]).memory_bytes):
@@ -96,7 +96,7 @@ class ResolvedCycle(ResolvedScenario):
         return Lengths.histogram(length.values, length.weights, most)
 
     def rollouts(self, gpus: int) -> Rollouts:
-        """The pool on so many GPUs, and the requests of a batch."""
+        """The pool on `gpus` GPUs, and the requests of a batch."""
         rollout = self.scenario.rollout
         if gpus % rollout.engines:
             raise self._fault("rollout.engines", rollout.engines, f"must divide the {gpus} GPUs that roll out")
@@ -115,7 +115,7 @@ class ResolvedCycle(ResolvedScenario):
         )
 
     def trainer_gpus(self, updated: int) -> int:
-        """GPUs that train and do nothing else: those that are given, or what the update leaves of the cluster."""
+        """GPUs that only train: as given, or those of the cluster that the update leaves out."""
         cycle, others = self.scenario.cycle, self.cluster.n_gpus - updated
         if cycle.placement == "colocated":
             if others:
@@ -130,9 +130,9 @@ class ResolvedCycle(ResolvedScenario):
         return cycle.trainer_gpus or train
 
     def plan(self, update: UpdateReport | None) -> CyclePlan:
-        """The cycle around an update: the one of this report where it is simulated, else as the scenario gives it.
+        """The cycle around a simulated update, or one whose time the scenario gives (None).
 
-        What comes before the update proper, such as a drain, the cycle has itself.
+        What precedes the update proper, such as a drain, is part of the cycle.
         """
         cycle = self.scenario.cycle
         if update is not None:
@@ -156,7 +156,7 @@ class ResolvedCycle(ResolvedScenario):
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed where the scenario is silent, for the report."""
+        """Assumptions, for the report."""
         notes = [*self.scenario.notes, *(self.update.notes if self.update is not None else ())]
         if self.scenario.cycle.placement == "colocated" and self.scenario.cycle.state is None:
             notes.append("no trainer state is offloaded or onloaded; see cycle.state")
@@ -168,7 +168,7 @@ class ResolvedCycle(ResolvedScenario):
 
     @cached_property
     def hash(self) -> str:
-        """Names the result: everything that the prediction rests on, and the engine's version."""
+        """The hash of everything that the prediction depends on, runcast's version included."""
         given = self.scenario
         reads_profile = self.update is None and given.cycle.state is not None
         content = {
@@ -183,12 +183,12 @@ class ResolvedCycle(ResolvedScenario):
         return content_hash(content)[:16]
 
 
-# When its GPUs change over, a colocated cycle moves every GPU's trainer state to host memory, or back from there. All
-# GPUs of a node copy at once, so that what they share (an uplink, a socket's memory) is shared fairly, by the engine.
+# The switch of a colocated cycle moves the trainer state of every GPU to host memory, or back. All GPUs of a node copy
+# at once, and the engine shares their uplinks and the host's memory fairly.
 
 
 def move_s(kind: str, gpus: int, state_bytes: int, cluster: Cluster, profile: Profile) -> float:
-    """Seconds until the first `gpus` GPUs have moved `state_bytes` each: "offload" to the host or "onload" from it.
+    """Seconds until the first `gpus` GPUs have moved `state_bytes` each to the host ("offload") or back ("onload").
 
     Raises:
         UserError: a GPU has no host memory.
@@ -200,7 +200,7 @@ def move_s(kind: str, gpus: int, state_bytes: int, cluster: Cluster, profile: Pr
 
 
 def state_move(kind: str, gpus: int, state_bytes: int) -> Program:
-    """One op per GPU: all at once."""
+    """A copy per GPU, all at once."""
     builder = ProgramBuilder()
     for gpu in range(gpus):
         copy = "d2h" if kind == "offload" else "h2d"

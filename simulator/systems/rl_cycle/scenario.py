@@ -1,4 +1,4 @@
-"""What a scenario file of kind rl_cycle may say: the tables of a weight update, and those of the cycle around it."""
+"""The scenario file of kind rl_cycle: the tables of a weight update and of the cycle around it."""
 
 from typing import Annotated, Any, Literal
 
@@ -148,13 +148,13 @@ class CycleScenario(OnCluster):
 
     @property
     def _update(self) -> Update:
-        """The update, from as many trainers as the cycle has where it does not say how many."""
+        """The update, with the cycle's number of trainers if it gives none."""
         trainer, gpus = self.update.trainer or Trainer(), self.cycle.trainer_gpus
         if self.update.method not in FROM_TRAINERS or gpus is None or trainer.gpus is not None:
             return self.update
         return self.update.model_copy(update={"trainer": trainer.model_copy(update={"gpus": gpus})})
 
     def weight_update(self) -> Scenario:
-        """The update alone: the same scenario with kind weight_update."""
+        """The same scenario with kind weight_update."""
         same = {key: getattr(self, key) for key in Scenario.model_fields if key not in ("notes", "kind", "seed")}
         return Scenario(kind="weight_update", **same | {"update": self._update})

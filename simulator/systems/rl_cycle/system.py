@@ -15,10 +15,7 @@ from .text import words
 
 @dataclass(frozen=True)
 class CyclePrediction(SystemPrediction):
-    """What an RL cycle resolves to, what happens when, and the report.
-
-    `run` holds its requests too, and `update` its weight update if that is simulated.
-    """
+    """A resolved cycle, its timeline and report; `run` has the requests, `update` the weight update if simulated."""
 
     resolved: ResolvedCycle
     report: CycleReport
@@ -27,7 +24,7 @@ class CyclePrediction(SystemPrediction):
 
     @property
     def errors(self) -> None:
-        """Nothing is known of what its times may be off by."""
+        """None: the errors of given times are not known."""
         return None
 
     @property

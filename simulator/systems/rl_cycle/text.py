@@ -1,4 +1,4 @@
-"""A CycleReport in words: the lines of its summary, and its tables; nothing is computed here."""
+"""A CycleReport in words: the lines of its summary, and its tables."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _COLUMNS = ("phase", "per step", "share of the step", "critical path", "what")
 
 
 def words(report: CycleReport) -> Words:
-    """All that is said of it; a page has the tables of its update too."""
+    """The report in words; a page also has the tables of its update."""
     total = sum(report.staleness.values())
     ages = [(f"{age}", f"{count:,} ({count / total:.1%})") for age, count in report.staleness.items()]
     return Words(
@@ -48,20 +48,20 @@ def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
 
 
 def _updated(update: Update) -> str:
-    """The update inside, in a line."""
+    """The update in one line."""
     low, high = format_seconds(update.interval_low_s), format_seconds(update.interval_high_s)
     size = f"{format_bytes(update.bytes)} to {update.gpus:,} GPUs"
     return f"update: {format_seconds(update.update_time_s)} (90 % interval {low} to {high}), {size}: {update.question}"
 
 
 def _of_update(update: Update | None) -> list[Table]:
-    """The tables of the update inside, but for its notes, which are among the cycle's."""
+    """The tables of the update, without its notes, which are among the cycle's."""
     tables = [] if update is None else page_tables(update, update_words(update))[:-1]
     return [table._replace(caption=f"Its update: {table.caption}") for table in tables]
 
 
 def _phases(report: CycleReport) -> list[tuple[str, ...]]:
-    """Rows of the columns; phases that run at once add up to more than the step."""
+    """Rows of the table; phases that run at once add up to more than the step."""
     seconds = {
         "rollout": (report.rollout_s, "any slot decodes"),
         "  tail": (report.tail_s, "under half of usable slots"),
@@ -81,7 +81,7 @@ def _phases(report: CycleReport) -> list[tuple[str, ...]]:
 
 
 def _idle(report: CycleReport) -> str:
-    """Whose GPUs do nothing."""
+    """Which GPUs are idle."""
     if report.placement == "colocated":
         return f"{report.rollout_idle:.0%} of the GPUs' time: engines that are done before the others"
     rollout, trainer = report.gpus

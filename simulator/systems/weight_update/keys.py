@@ -1,4 +1,4 @@
-"""Keys of a weight update that say something only beside others, and values that are chosen for a machine or model."""
+"""How keys of a weight update depend on each other, and values that are chosen for a machine or model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -63,8 +63,9 @@ _SPLIT = (*GPUS, "update.method", "update.inference", "update.trainer")
 
 
 def pins(update_of: Callable[[Any], Any]) -> tuple[Pin, ...]:
-    """The values that are chosen for something, in the order in which they are asked: what is wrong with the first may
-    hide what is wrong with others. `update_of` finds the weight update in what a scenario stands for; None if none.
+    """The pins, in the order in which they are checked, as a fault may hide later ones.
+
+    `update_of` finds the weight update, or None, of a resolved scenario.
     """
 
     def plan(change: Change) -> object:

@@ -1,4 +1,4 @@
-"""Update methods: of each, once, what others have to know of it, and the function that writes its Program."""
+"""Update methods: a record of each, with the function that writes its Program."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,14 +10,13 @@ from .lower.transfer import TransferPlan, programs
 
 @dataclass(frozen=True)
 class Method:
-    """One way of bytes to ranks.
+    """How bytes reach the ranks.
 
-    `program` writes an update that starts at trainers; None where it starts at parameter servers, in a pipeline of
-    `lower.pipelines`. `registers`: engines first make their tensors known to the NICs, if asked. `by_tensor`: each
-    tensor is a message or handle of its own, unless asked otherwise. `in_place`: writes end where the engine reads its
-    weights, so that nobody there does anything with them. `buffers`: receivers have room for buckets beside their
-    weights; `striped`: for one of each trainer, as all send at once. `apart`: each mesh of trainers gathers tensors of
-    its own. `by_local_tensors`: what one gather of a trainer's own tensor brings stays together.
+    `program` writes an update from trainers; None: it starts at parameter servers (`lower.pipelines`). `registers`:
+    engines may have to register their tensors with the NICs. `by_tensor`: by default each tensor is a message or
+    handle. `in_place`: bytes are written where the engine reads its weights, so it does nothing with them. `buffers`:
+    receivers have room for buckets, with `striped` for one of each trainer, as all send at once. `apart`: each mesh of
+    trainers gathers tensors of its own. `by_local_tensors`: tensors that one gather brings stay together.
     """
 
     name: str
@@ -32,11 +31,11 @@ class Method:
 
     @property
     def from_trainers(self) -> bool:
-        """Whether it starts at trainers, not at parameter servers beside the engines."""
+        """Whether it starts at trainers, not at parameter servers."""
         return self.program is not None
 
     def receive_buffers(self, plan: TransferPlan) -> int:
-        """How many buckets a receiver has room for beside its weights."""
+        """The number of buckets that a receiver has room for."""
         slots = plan.transport.slots * self.buffers
         return max(slots, len(plan.trainers)) if self.striped else slots
 
@@ -62,7 +61,7 @@ METHODS = {method.name: method for method in _METHODS}
 
 
 def methods(wanted: Callable[[Method], bool]) -> tuple[str, ...]:
-    """The names of those that are wanted."""
+    """The names of the methods for which `wanted` is true."""
     return tuple(method.name for method in _METHODS if wanted(method))
 
 

@@ -1,4 +1,4 @@
-"""The Report of a weight update: every headline number, derived once, here, with its definition.
+"""The Report of a weight update: every headline number with its definition.
 
 Phases are groups of op kinds. `*_s` of a phase is the length of time in which any of its ops runs anywhere (busy
 time); `exposed` is what it adds to the critical path, so the exposed seconds of all phases sum to the makespan.
@@ -118,12 +118,12 @@ class Report(Base):
 
     @property
     def spent(self) -> Spending:
-        """What all GPUs of the cluster cost and draw at most during the update."""
+        """Cost and energy of all GPUs of the cluster during the update."""
         return self.rates.over(self.update_time_s)
 
     @property
     def paused(self) -> Spending:
-        """What the GPUs that receive weights cost and draw at most during the pause, in which they decode nothing."""
+        """Cost and energy of the GPUs that receive weights during the pause, in which they decode nothing."""
         return self.engine_rates.over(self.pause_s)
 
     @property
@@ -135,9 +135,9 @@ class Report(Base):
 def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     """Derive the report from a scenario and its Timeline.
 
-    The update is timed from the end of the metadata gather, or where it starts at trainers from when requests have
-    stopped; the pause that rollouts see ends with the barrier after the post-hook, or when requests resume, and holds
-    the draining. The interval holds 90 %, to first order, as a factor (docs/uncertainty.md).
+    The update is timed from the end of the metadata gather, or for trainers from when requests have stopped. The pause
+    of rollouts ends with the barrier after the post-hook, or when requests resume; it includes the drain. The interval
+    holds 90 %, to first order (docs/uncertainty.md).
     """
     program, costs = timeline.program, resolved.costs
     began = resolved.opening_s(timeline)
@@ -181,7 +181,7 @@ _MOVING = ("h2d", "broadcast", "write")
 
 
 def parts(_report: Report, program: Program, path: CriticalPath, class_s: Mapping[str, float]) -> Parts:
-    """The parts of an update, whose critical path begins where its time does."""
+    """The parts of an update; its critical path begins with its time."""
     seconds = by_group(path, phase_of_op(program), tuple(PHASES))
     moved = sum_of(seconds, _MOVING)
     return Parts(
@@ -200,10 +200,9 @@ TOTAL_NEEDS = ("makespan_s", "update_time_s", "interval_low_s", "interval_high_s
 
 
 def total(report: Mapping[str, Any]) -> Total:
-    """The update proper: what lies before it is taken off the phase that its opening is of.
+    """The update proper: what precedes it is subtracted from the phase of its opening.
 
-    An update through engines opens with its metadata gathered, which nothing else gathers; one from trainers with
-    requests stopped, a call.
+    That is `gather` for parameter servers (metadata), and `calls` for trainers (requests stop).
     """
     update_s, exposed = report["update_time_s"], dict(report["exposed"])
     opening = "gather" if exposed.get("gather") else "calls"
@@ -213,14 +212,14 @@ def total(report: Mapping[str, Any]) -> Total:
 
 
 def _host_s(path: CriticalPath, program: Program) -> float:
-    """Seconds of a path in which host threads alone are at work, whatever the GPUs and links do meanwhile."""
+    """Seconds of a path in ops of host threads only."""
     on_host = np.array([lane.name in HOST_LANES for lane in program.lanes])[program.lanes_of.values]
     elsewhere = np.bincount(program.lanes_of.row_of_value()[~on_host], minlength=len(program)) > 0
     return float(path.seconds[~elsewhere[path.ops]].sum())
 
 
 def _static_bytes(resolved: Resolved) -> dict[str, int]:
-    """What a device holds all the time: the engine's weights, and what else it holds."""
+    """What a device holds all the time: the engine's weights, and the rest of the engine."""
     beside = resolved.engine_bytes - resolved.resident_bytes
     return {"resident weights": resolved.resident_bytes} | ({"engine beside its weights": beside} if beside else {})
 
@@ -229,7 +228,7 @@ _INDEX = {phase: i for i, phase in enumerate(PHASES)}
 
 
 def phase_of_op(program: Program) -> NDArray[np.int64]:
-    """Of every op, the index in PHASES."""
+    """The index in PHASES of every op."""
     return np.array([_INDEX[op_kind(kind).step] for kind in program.kinds], np.int64)[program.kind]
 
 

@@ -1,7 +1,7 @@
-"""From a checked Scenario to everything a prediction rests on: cluster, weights, plan, Program, profile, and the hash.
+"""From a checked Scenario to everything that a prediction needs: cluster, weights, profile, costs, hash.
 
-What a file says and the machine does not allow (a bucket beyond memory, heads that do not divide) is found here, in
-`served` and in `transfers`.
+The plan and Program are made by `served` and `transfers`. Here and there what the machine does not allow is refused: a
+bucket beyond memory, heads that do not divide.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from .scenario import Scenario, Update
 
 @dataclass(frozen=True)
 class Resolved(OnMachines):
-    """A scenario with everything that its names stand for; the parts are made when first asked for.
+    """An update with what its names stand for; parts are made on first use.
 
-    An update is timed from the end of its op `opening`; rollouts stand until that of `resuming`.
+    It is timed from the end of its op `opening`; rollouts are paused until that of `resuming`.
     """
 
     scenario: Scenario
@@ -41,12 +41,12 @@ class Resolved(OnMachines):
 
     @property
     def plan(self) -> UpdatePlan | TransferPlan:
-        """Who holds what, in which buckets."""
+        """Owners and buckets."""
         raise NotImplementedError
 
     @property
     def question(self) -> str:
-        """What is simulated, in one line; the name may say anything."""
+        """What is simulated, in one line."""
         model = self.spec.name if self.spec is not None else "a model by totals"
         return f"{model} {self.dtype}{self._way}"
 
@@ -104,7 +104,7 @@ class Resolved(OnMachines):
 
     @cached_property
     def dtype(self) -> str:
-        """Precision of the weights that engines hold: fp8 where the model is quantised, or the update does it."""
+        """Precision of the weights that engines hold: fp8 if the model is quantised, or the update quantises it."""
         if self.update.quantize != "none":
             return "fp8"
         return "fp8" if self.spec is not None and self.spec.quantization is not None else "bf16"
@@ -130,7 +130,7 @@ class Resolved(OnMachines):
 
     @cached_property
     def free_bytes(self) -> int:
-        """Free device memory before the update: as given, or by the engine's utilisation, or all but the weights."""
+        """Free device memory before the update: as given, by the engine's utilisation, or all but the weights."""
         update, memory = self.update, self.memory_bytes
         if update.free_memory is not None and update.free_memory > memory:
             raise self._fault("update.free_memory", update.free_memory, f"a device has {memory} bytes")
@@ -154,7 +154,7 @@ class Resolved(OnMachines):
 
     @property
     def listed(self) -> int:
-        """How many ranks an update by parameter servers is for: the first ones."""
+        """How many ranks an update by parameter servers reaches: the first ones."""
         return self.cluster.n_gpus
 
     @cached_property
@@ -178,7 +178,7 @@ class Resolved(OnMachines):
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed where the scenario is silent, for the report."""
+        """Assumptions, for the report."""
         spec = self.spec.assumptions if self.spec is not None else ()
         notes = [*self.scenario.notes, *spec, *self._notes, *profile_notes(self.profile_names, self.scenario.profile)]
         network = networks_of(self.cluster, self.profile).note(self.cluster.fabric.network)
@@ -188,12 +188,12 @@ class Resolved(OnMachines):
 
     @property
     def _notes(self) -> list[str]:
-        """What was assumed of how the weights travel."""
+        """Assumptions about how the weights travel."""
         raise NotImplementedError
 
     @cached_property
     def hash(self) -> str:
-        """Names the result: everything that the prediction rests on, and the engine's version."""
+        """The hash of everything that the prediction depends on, runcast's version included."""
         names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack", "fold"}  # what they stand for counts, not they
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),

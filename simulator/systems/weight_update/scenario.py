@@ -1,4 +1,4 @@
-"""What a scenario file may say: one pydantic model per table, a description per field. No defaults live elsewhere."""
+"""The scenario file of kind weight_update: one pydantic model per table, with all defaults and descriptions."""
 
 from typing import Annotated, Literal
 
@@ -53,7 +53,7 @@ class Delta(Table):
 
 
 class Storage(Table):
-    """A file system that all share.
+    """The shared file system.
 
     The default is the middle one of three in NVIDIA's guidelines for a unit of 32 nodes (DGX SuperPOD reference
     architecture, RA-11333-001 V11, table 6): 15 and 7, 40 and 20, or 125 and 62 GB/s out and in.

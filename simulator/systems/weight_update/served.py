@@ -1,4 +1,4 @@
-"""An update by parameter servers beside the engines: its plan and Program, from a checked scenario."""
+"""An update by parameter servers on the engines' nodes: from a checked scenario to plan and Program."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,7 @@ class ServedUpdate(Resolved):
 
     @cached_property
     def bucket(self) -> BucketSize:
-        """Size and number of buffers, by the rule of the source or as the scenario says."""
+        """Size and number of buffers, by checkpoint-engine's rule or as the scenario says."""
         update = self.update
         largest = int(self.weights.aligned().max())
         try:
@@ -107,7 +107,7 @@ class ServedUpdate(Resolved):
             raise self._fault("update.inference.tp", tp, f"must divide the {self.spec.num_attention_heads} heads")
 
     def _check_host_memory(self, plan: UpdatePlan) -> None:
-        """The weights that the ranks of a node own lie pinned in its memory; 0 bytes of it means not stated."""
+        """A node's memory holds, pinned, the weights that its ranks own (0 bytes: not stated)."""
         owned = plan.buckets.owned_bytes(plan.ranks)
         for node in range(self.cluster.n_nodes):
             pinned, memory = int(owned[list(self.cluster.gpus_of(node))].sum()), self.cluster.host_memory_bytes(node)

@@ -18,7 +18,7 @@ from .transfers import TransferUpdate
 
 @dataclass(frozen=True)
 class Prediction(SystemPrediction):
-    """What an update resolves to, what happens when, and the report."""
+    """A resolved update, its timeline and its report."""
 
     resolved: Resolved
     report: Report
@@ -30,12 +30,12 @@ class Prediction(SystemPrediction):
 
     @property
     def errors(self) -> Errors:
-        """Those of the numbers that ops are priced with."""
+        """The errors of the numbers that price the ops."""
         return spread_errors(self.costs)
 
 
 def resolve(scenario: Scenario, where: str = "scenario", memo: Memo | None = None) -> Resolved:
-    """What a scenario stands for: an update from trainers, or by parameter servers."""
+    """The resolved update, from trainers or by parameter servers."""
     kind = TransferUpdate if METHODS[scenario.update.method].from_trainers else ServedUpdate
     return kind(scenario, where, memo or Memo())
 

@@ -1,4 +1,4 @@
-"""The report of a weight update in words; nothing is computed here."""
+"""The report of a weight update in words."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _COLUMNS = ("phase", "busy", "critical path", "share", "what")
 
 
 def words(report: Report) -> Words:
-    """All that is said of it."""
+    """The report in words."""
     held = [(name, format_bytes(size)) for name, size in (*report.peak.held, ("total", report.peak.bytes))]
     return Words(
         answer=format_seconds(report.update_time_s),

@@ -1,4 +1,4 @@
-"""An update that starts at trainers: its plan and Program, from a checked scenario."""
+"""An update that starts at trainers: from a checked scenario to plan and Program."""
 
 import re
 from dataclasses import dataclass
@@ -37,9 +37,7 @@ class TransferUpdate(Resolved):
 
     @cached_property
     def trainers(self) -> range:
-        """The ranks that train: as many as are given, or as many as receive, in whole nodes if they can be.
-
-        Where engines are on the trainers' GPUs, all train.
+        """The ranks that train: as given, else half of them, in whole nodes if possible; all if colocated.
 
         Raises:
             UserError: the number is not given, and no number leaves room for an engine.
@@ -59,13 +57,13 @@ class TransferUpdate(Resolved):
         return range(min(fitting, key=lambda count: (count % each > 0, abs(2 * count - gpus))))
 
     def _divides(self, trainers: int) -> bool:
-        """Whether so many trainers have whole groups of every axis, and leave whole engines."""
+        """Whether this number of trainers has whole groups of every axis, and leaves whole engines."""
         trainer, engine = self.trainer, max(self.update.inference.tp, self.update.inference.ep)
         whole = trainers % (trainer.tp * trainer.pp * trainer.cp) == 0
         return whole and trainers // trainer.pp % trainer.ep == 0 and (self.cluster.n_gpus - trainers) % engine == 0
 
     def _has_buffers(self, trainers: int) -> bool:
-        """Whether receivers have a bucket for each trainer, where each sends on a group of its own."""
+        """Whether receivers have memory for a bucket of each trainer, if all send at once."""
         if not self.method.striped:
             return True
         return trainers * max(self._bucket_bytes, int(self.sent.aligned().max())) <= self.free_bytes
@@ -174,9 +172,9 @@ class TransferUpdate(Resolved):
         return Layout(trainer.tp, trainer.pp, trainer.ep, shard, trainer.expert_shard or beside_ep)
 
     def _units(self, sent: Weights) -> NDArray[np.int64]:
-        """What one gather of a trainer's own tensor brings: the same matrices of one expert of each of its peers.
+        """Units that one gather of a trainer's own tensor brings: the same matrices of one expert of each of its peers.
 
-        A trainer holds the input matrices of an expert as one tensor, and every `experts / ep`-th expert is at the same
+        A trainer stores the input matrices of an expert as one tensor; every `experts / ep`-th expert has the same
         place on its trainer.
         """
         ep, count = self.trainer.ep, self.spec.moe.n_routed_experts if self.spec and self.spec.moe else 0
@@ -187,21 +185,21 @@ class TransferUpdate(Resolved):
 
     @property
     def _bucket_bytes(self) -> int:
-        """Of what crosses the wire."""
+        """Bytes of a bucket on the wire."""
         update = self.update
         by_default = update.max_bucket if "max_bucket" in update.model_fields_set else DEFAULT_BUCKET_BYTES
         return round((update.bucket or by_default) / self._gathered)
 
     @cached_property
     def sent(self) -> Weights:
-        """What crosses the wire: FP8 if it is quantised before, else as the checkpoint has it."""
+        """The tensors on the wire: FP8 if quantised before, else as in the checkpoint."""
         if self.update.quantize == "none" or self.spec is None:
             return self.weights
         return weights(self.spec, mtp=self.scenario.model.mtp, fp8=self.update.quantize == "before")
 
     @cached_property
     def _gathered(self) -> float:
-        """Bytes that trainers gather per byte that is sent: more where they quantise before."""
+        """Bytes that trainers gather per byte on the wire: more than 1 if they quantise before."""
         if self.update.quantize != "before":
             return 1.0
         assert self.spec is not None  # checked
@@ -256,7 +254,7 @@ class TransferUpdate(Resolved):
 
 
 def _unit(name: str, layer: int, per_trainer: int) -> tuple[int, int, bool] | None:
-    """Layer, place among a trainer's experts, whether an output matrix; None for what is no expert's own tensor."""
+    """Layer, place among a trainer's experts, whether an output matrix; None if not a tensor of one expert."""
     found = _EXPERT.search(name)
     if found is None:
         return None

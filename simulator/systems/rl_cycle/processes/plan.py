@@ -1,4 +1,4 @@
-"""What an RL cycle does, as values: how long training, update and switch take, and what rollouts must decode."""
+"""The plan of an RL cycle: how long training, update and switch take, and what rollouts decode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ Interrupt = Literal["drain", "abort", "keep"]
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long answers are: a distribution of tokens per request, drawn batch by batch from one seed.
+    """The distribution of tokens per request, sampled batch by batch from one seed.
 
-    Lognormal with `mu` and `sigma` of the logarithm, or (with `tokens`) one of the tokens with its probability.
+    Lognormal with `mu` and `sigma` of the logarithm, or one of `tokens`, each with its probability.
     """
 
     mu: float = 0.0
@@ -30,14 +30,14 @@ class Lengths:
 
     @classmethod
     def fixed(cls, tokens: int) -> "Lengths":
-        """Every request needs as many tokens."""
+        """The same for every request."""
         return cls(tokens=(tokens,), probability=(1.0,))
 
     @classmethod
     def lognormal(cls, mean: float, p99: float, most: int | None = None) -> "Lengths":
-        """By its mean and 99th percentile, cut off at `most`.
+        """A lognormal of this mean and 99th percentile, cut off at `most`.
 
-        ln(p99 / mean) = z sigma - sigma^2 / 2, of whose two solutions the smaller one is meant.
+        sigma is the smaller solution of ln(p99 / mean) = z sigma - sigma^2 / 2.
         """
         assert mean < p99 <= mean * LARGEST_TAIL
         sigma = _Z99 - sqrt(max(_Z99**2 - 2 * log(p99 / mean), 0.0))
@@ -45,12 +45,12 @@ class Lengths:
 
     @classmethod
     def histogram(cls, tokens: Sequence[int], weights: Sequence[float], most: int | None = None) -> "Lengths":
-        """Each of the lengths as often as its weight says."""
+        """These lengths, each as often as its weight says."""
         total = float(sum(weights))
         return cls(tokens=tuple(tokens), probability=tuple(weight / total for weight in weights), most=most)
 
     def draw(self, requests: int, seed: int, batch: int) -> list[int]:
-        """The tokens of each request of a batch: the same for the same seed and batch, whatever happens when."""
+        """The tokens of each request of a batch; they depend on seed and batch only."""
         random = np.random.default_rng((seed, batch))
         if self.tokens:
             drawn = random.choice(np.array(self.tokens), requests, p=np.array(self.probability))
@@ -61,7 +61,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Switch:
-    """Seconds in which GPUs that train and roll out in turn change over: before training, and after it."""
+    """Seconds in which GPUs that train and roll out in turn change over, before and after training."""
 
     release_s: float = 0.0
     onload_s: float = 0.0
@@ -91,9 +91,9 @@ class Rollouts:
 class CyclePlan:
     """`steps` steps, the first `warmup` of which are not counted.
 
-    `switch` is None where the pools are disaggregated: ranks 0 to `rollout_gpus` - 1 roll out, the others train.
-    A batch may be started at most `staleness` versions before the one that trains on it. `pause_s`, at most
-    `update_s`, is the part of an update in which engines cannot decode.
+    `switch` is None if disaggregated: ranks 0 to `rollout_gpus` - 1 roll out, the others train. A batch may start at
+    most `staleness` versions before the one that trains on it. Engines cannot decode during `pause_s` of the
+    `update_s`.
     """
 
     steps: int

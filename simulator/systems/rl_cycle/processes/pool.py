@@ -1,9 +1,7 @@
-"""The rollout pool: engines that decode requests together, as a value that is moved from one instant to the next.
+"""The rollout pool: engines with continuous batching and one queue. It has no clock: callers pass the time.
 
-Continuous batching: an engine has a number of slots and gives each request in them one token at a time, at a pace that
-may depend on how many there are. A slot that is freed takes the next request of one queue that all engines share, in
-the order of their numbers; among engines with a free slot the one with the fewest requests takes it. The pool holds no
-clock: whoever moves it says what time it is.
+An engine gives each request in its slots one token at a time, at a pace that may depend on their number. The next
+request of the queue goes to the engine with the fewest requests, if it has a free slot.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +16,7 @@ At = tuple[int, int]  # a request by its number, and the engine that holds it
 class Pace:
     """Seconds per token of an engine with `running` requests: `token_s + request_s * running`.
 
-    `recompute_s` is what each token that a running request already has costs after a change of weights.
+    After a change of weights each token that a running request has takes `recompute_s`.
     """
 
     token_s: float
@@ -32,7 +30,7 @@ class Pace:
 
 @dataclass
 class _Engine:
-    """`made` counts the tokens that a request running since the start would have got, as of `since_s`."""
+    """`made` is the number of tokens that a request running since the start has at `since_s`."""
 
     made: float = 0.0
     since_s: float = 0.0
@@ -41,7 +39,7 @@ class _Engine:
     changes: int = 0
 
     def settle(self, now_s: float, pace: Pace) -> None:
-        """Count what was made until now."""
+        """Count tokens until now."""
         if now_s > self.since_s:
             if self.running:
                 self.made += (now_s - self.since_s) / pace.seconds(len(self.running))
@@ -57,9 +55,9 @@ class _Engine:
 
 
 class Pool:
-    """Requests come by `add`, start by `deal`, and end by `finish` at `next_end_s`.
+    """`add` queues requests, `deal` starts them, `finish` ends them at `next_end_s`.
 
-    `halt` stops decoding (running requests stay in their slots) until `go_on`; a `closed` pool starts nothing new.
+    `halt` stops decoding until `go_on`; running requests keep their slots. A `closed` pool starts nothing.
     """
 
     def __init__(self, engines: int, slots: int, pace: Pace):
@@ -78,7 +76,7 @@ class Pool:
             heappush(self._queue, number)
 
     def deal(self, now_s: float) -> list[At]:
-        """Start what can be started, and say which request went where."""
+        """Start what can start; which request is where."""
         dealt = []
         while self._queue and not (self.closed or self.halted) and (engine := self._sparest()) is not None:
             number = heappop(self._queue)
@@ -88,7 +86,7 @@ class Pool:
         return dealt
 
     def next_end_s(self) -> float:
-        """When the next request ends if nothing changes before; infinity if none runs."""
+        """When the next request ends; infinity if none runs."""
         if self.halted:
             return inf
         while self._ends and self._ends[0][2] != self.engines[self._ends[0][1]].changes:
@@ -96,7 +94,7 @@ class Pool:
         return self._ends[0][0] if self._ends else inf
 
     def finish(self, now_s: float) -> list[At]:
-        """The requests that end at the instant which `next_end_s` told, which is now."""
+        """End the requests that end now, which is `next_end_s`."""
         until, done = self.next_end_s(), list[At]()
         engines = set[int]()
         while self.next_end_s() <= until:
@@ -107,19 +105,19 @@ class Pool:
         return done
 
     def halt(self, now_s: float) -> None:
-        """Nothing is decoded from now on."""
+        """Stop decoding."""
         self._settle(now_s)
         self.halted = True
 
     def go_on(self, now_s: float, recompute: bool = False) -> None:
-        """Decode again, after the tokens of each engine's requests are recomputed if that is asked for."""
+        """Decode again, with `recompute` after the tokens of running requests are recomputed."""
         self.halted = False
         for engine in self.engines:
             engine.since_s = now_s + (engine.tokens() * self.pace.recompute_s if recompute else 0.0)
         self._changed(range(len(self.engines)))
 
     def abort(self, now_s: float) -> float:
-        """Running requests go back to the queue with nothing; the tokens that are lost by it."""
+        """Put running requests back into the queue without their tokens; how many tokens are lost."""
         self._settle(now_s)
         lost = sum(engine.tokens() for engine in self.engines)
         for engine in self.engines:
@@ -145,7 +143,7 @@ class Pool:
         self._offer(engine)
 
     def _ended(self, engine: _Engine, now_s: float) -> Iterator[int]:
-        """Take what ends now out of an engine; the count of tokens is exact here, whatever the clock rounds."""
+        """Take the requests that end now out of an engine; tokens are counted exactly, whatever the clock rounds."""
         engine.made, engine.since_s = engine.running[0][0], now_s
         while engine.running and engine.running[0][0] <= engine.made:
             number = heappop(engine.running)[1]
@@ -159,7 +157,7 @@ class Pool:
                 engine.settle(now_s, self.pace)
 
     def _changed(self, engines: Iterable[int]) -> None:
-        """What was known of these engines is out of date."""
+        """Update what is known of these engines."""
         for engine in sorted(engines):
             one = self.engines[engine]
             one.changes += 1

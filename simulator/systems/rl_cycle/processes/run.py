@@ -3,9 +3,8 @@
     trainer   batch i done? -> [release, onload] -> train i -> [offload] -> stop rollouts -> update -> [KV] -> next
     rollouts  requests of batches 0 .. version + staleness, in order; stopped while the update pauses them
 
-What stands in brackets is the switch of GPUs that do both in turn. With staleness 0 the two alternate; otherwise they
-run at once. Batches are trained on in order, and batch b starts at version b - staleness or later, so no request that
-is trained on is older than the bound.
+Brackets: the switch of colocated GPUs. With staleness 0 the two alternate; otherwise they run at once. Batches are
+trained on in order, and batch b starts at version b - staleness or later, so no request is older than the bound.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -25,7 +24,7 @@ Process = Generator[Event, object, None]
 
 @dataclass(frozen=True)
 class Request:
-    """What became of one request; `version` is the one that its first kept token came from, `end_s` NaN if it runs."""
+    """One request; `version` is that of its first kept token, `end_s` NaN if it still runs."""
 
     number: int
     batch: int
@@ -38,9 +37,9 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class CycleRun:
-    """What happened: spans, requests, and per step when it ended, how long rollouts were paused and drained before.
+    """The run: spans, requests, and for each step its end and how long rollouts were paused and drained.
 
-    `busy` slots decode from `busy_since_s` on, until the next entry.
+    `busy[i]` slots decode from `busy_since_s[i]` to the next entry.
     """
 
     plan: CyclePlan
@@ -54,18 +53,18 @@ class CycleRun:
     busy: NDArray[np.int64]
 
     def staleness(self, since_step: int = 0) -> NDArray[np.int64]:
-        """Versions between the start of each request that was trained on and that training."""
+        """Versions between the start of each request and the training on it."""
         trained = [one for one in self.requests if since_step <= one.batch < self.plan.steps]
         return np.array([one.batch - one.version for one in trained], np.int64)
 
 
 def run_cycle(plan: CyclePlan) -> CycleRun:
-    """Run all steps; what rollouts do beyond the last one is cut off."""
+    """Run all steps; rollouts are cut off at the end of the last."""
     return _Cycle(plan).run()
 
 
 class _Cycle:
-    """One run. State lives here and nowhere else."""
+    """The state of one run."""
 
     def __init__(self, plan: CyclePlan):
         self.plan, self.env, self.record = plan, Environment(), _Record(plan)
@@ -134,7 +133,7 @@ class _Cycle:
     def _phase(
         self, kind: str, seconds: float, step: int, after: tuple[int, ...]
     ) -> Generator[Event, object, tuple[int, ...]]:
-        """Something on the trainer's GPUs; the span that what follows comes after. What takes no time leaves none."""
+        """A span on the trainer's GPUs, which what follows waits for; none if it takes no time."""
         if seconds == 0:
             return after
         start_s = self.env.now
@@ -142,7 +141,7 @@ class _Cycle:
         return (self.record.add(kind, f"{kind} {step}", self.record.trainer, start_s, self.env.now, after, step),)
 
     def _pause(self, step: int, after: tuple[int, ...]) -> Process:
-        """The update as engines of their own see it: they go on with the new weights when it is over."""
+        """The update as disaggregated engines see it: afterwards they go on with the new weights."""
         start_s, pause_s = self.env.now, self.plan.pause_s
         if pause_s:
             yield self.env.timeout(pause_s)
@@ -151,7 +150,7 @@ class _Cycle:
         self._go_on(after)
 
     def _stop_rollouts(self, after: tuple[int, ...]) -> Generator[Event, object, tuple[int, ...]]:
-        """By the plan's rule: when what runs has ended, or at once; from then on nothing is decoded."""
+        """Stop decoding: when running requests have ended, or at once, as the plan says."""
         self.pool.closed = self.plan.rollouts.interrupt == "drain"
         yield self.env.timeout(0)  # what ends at this instant has ended
         if self.pool.closed:
@@ -168,7 +167,7 @@ class _Cycle:
         return after
 
     def _go_on(self, after: tuple[int, ...]) -> None:
-        """Engines have the new weights."""
+        """Engines go on with the new weights."""
         self.version += 1
         self.opening = after
         self.pool.go_on(self.env.now, recompute=self.plan.rollouts.interrupt == "keep")
@@ -204,7 +203,7 @@ class _Cycle:
             changed = self._finish()
 
     def _finish(self) -> set[int]:
-        """Requests end, and batches with them; the engines on which something changed."""
+        """End requests, and batches with them; the engines that changed."""
         done, completed = self.pool.finish(self.env.now), list[int]()
         for number, _ in done:
             self.ended[number] = self.env.now
@@ -236,7 +235,7 @@ class _Cycle:
         self._note_busy()
 
     def _kind(self, engine: int) -> str:
-        """`rollout` where an engine decodes at least half of what a batch can fill of it, `tail` where less."""
+        """`rollout` if an engine decodes in at least half of the slots that a batch can fill, else `tail`."""
         running = len(self.pool.engines[engine].running)
         if not running or self.pool.halted:
             return ""
@@ -249,9 +248,9 @@ class _Cycle:
 
 
 class _Record:
-    """What happens, written down as ops of a Program with their times: charts and traces like those of an update.
+    """Spans of a run as ops of a Program with their times.
 
-    Lanes: one for each engine, and after them one for the trainer if it has GPUs of its own.
+    A lane for each engine, then one for the trainer if it has GPUs of its own.
     """
 
     def __init__(self, plan: CyclePlan):
@@ -269,7 +268,7 @@ class _Record:
     def add(
         self, kind: str, name: str, lanes: Sequence[int], start_s: float, end_s: float, after: Sequence[int], step: int
     ) -> int:
-        """Write down a span that ended, and give its number; `after` are the spans whose end let it start."""
+        """Add a span that has ended; its number. `after`: the spans that it waited for."""
         span = self._builder.op(kind, [self._lanes[lane] for lane in lanes], after, name=name, tags={"step": step})
         self._start_s.append(start_s)
         self._end_s.append(end_s)
@@ -278,10 +277,7 @@ class _Record:
         return span
 
     def watch(self, engine: int, kind: str, step: int, now_s: float, opening: tuple[int, ...]) -> None:
-        """What an engine does from now on, if that is new; `opening` let it start, unless it did something until now.
-
-        An empty kind is nothing.
-        """
+        """Note what an engine does from now on ("" for nothing); it waited for `opening` if it was idle until now."""
         if self._open.get(engine, ("",))[0] == kind:
             return
         self.close([engine], now_s)
@@ -291,7 +287,7 @@ class _Record:
             self._open[engine] = kind, step, now_s, (last,) if goes_on else opening
 
     def close(self, engines: Iterable[int], now_s: float) -> tuple[int, ...]:
-        """Write down what runs on these engines, until now; the numbers of the spans that end."""
+        """End the open spans of these engines now; their numbers."""
         closed = list[int]()
         for engine in engines:
             kind, step, start_s, after = self._open.pop(engine, ("", 0, 0.0, ()))

@@ -1,4 +1,4 @@
-"""Buckets: how large they may be, which tensors each holds, who sends them, in which order. Pure arithmetic.
+"""Buckets: their size, the tensors in each, who sends them and in which order.
 
 Source of the rules: MoonshotAI/checkpoint-engine, checkpoint_engine/ps.py at 59a3c4f.
 """
@@ -14,7 +14,7 @@ ALIGNMENT_BYTES = 256
 
 @dataclass(frozen=True)
 class BucketSize:
-    """Bytes of one bucket and how many such buffers each device holds: 3 with an H2D buffer, 2 without."""
+    """Bytes of a bucket and the number of such buffers on each device: 3 with an H2D buffer, 2 without."""
 
     bytes: int
     buffers: int
@@ -30,8 +30,8 @@ def bucket_size(
 ) -> BucketSize:
     """The bucket that fits in `free_bytes` of the fullest device.
 
-    `limit_bytes` is PS_MAX_BUCKET_SIZE_GB and `mem_fraction` PS_MEM_FRACTION. Without room for three buffers of the
-    largest tensor, the H2D buffer is given up.
+    `limit_bytes` is PS_MAX_BUCKET_SIZE_GB and `mem_fraction` PS_MEM_FRACTION. If three buffers of the largest tensor do
+    not fit, there is no H2D buffer.
 
     Raises:
         ValueError: the largest tensor fits in no buffer.
@@ -52,11 +52,11 @@ def _aligned_share(free_bytes: int, buffers: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """One entry per bucket, in the order in which they go out (round by round, inside a round by owner).
+    """One entry per bucket, in the order in which they are sent (by round, then by owner).
 
-    Bucket g holds tensors `first_tensor[g] .. first_tensor[g] + tensors[g] - 1` of the checkpoint order;
-    `offset_bytes[g]` is where it starts in the host memory of `owner[g]`. `root[g]` brings it to its device and sends
-    it on: the owner itself, or in P2P mode a receiver.
+    Bucket g holds `tensors[g]` tensors from `first_tensor[g]` on, in checkpoint order; `offset_bytes[g]` is where it
+    starts in the host memory of `owner[g]`. `root[g]` brings it to its device and sends it on: the owner itself, or in
+    P2P mode a receiver.
     """
 
     owner: NDArray[np.int64]
@@ -81,14 +81,14 @@ class Buckets:
 
 
 def split_by_count(n_tensors: int, ranks: int) -> NDArray[np.int64]:
-    """The owner of each tensor: ceil(n / ranks) consecutive ones per rank, so bytes per rank are uneven."""
+    """The owner of each tensor: ceil(n / ranks) consecutive tensors per rank, whatever their bytes."""
     return np.arange(n_tensors) // -(-n_tensors // ranks)
 
 
 def fill_buckets(
     sizes_bytes: NDArray[np.int64], owner: NDArray[np.int64], bucket_bytes: int, *, oversized: bool = False
 ) -> Buckets:
-    """Walk each owner's tensors in order; open a new bucket when the next one would not fit. No tensor is split.
+    """Fill buckets with each owner's tensors in order; no tensor is split.
 
     `sizes_bytes` are aligned sizes in checkpoint order and `owner` is ascending. With `oversized`, a tensor that is
     larger than a bucket has one of its own.
@@ -107,7 +107,7 @@ def fill_buckets(
 
 
 def set_roots(buckets: Buckets, roots: Sequence[tuple[int, int]]) -> Buckets:
-    """The same buckets with other roots, given as (root, bucket) in the order in which each root takes them."""
+    """The same buckets with other roots, given as (root, bucket) in the order in which a root takes its buckets."""
     taken: dict[int, int] = {}
     columns = np.array([getattr(buckets, name) for name in _COLUMNS], np.int64).T
     rows = columns[[bucket for _, bucket in roots]]
@@ -121,7 +121,7 @@ _COLUMNS = tuple(Buckets.__dataclass_fields__)
 
 
 def _by_rounds(rows: NDArray[np.int64]) -> Buckets:
-    """Round by round, inside a round by root."""
+    """Buckets sorted by round, then by root."""
     return Buckets(*rows[np.lexsort((rows[:, 1], rows[:, 2]))].T)
 
 

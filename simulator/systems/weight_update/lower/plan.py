@@ -1,7 +1,6 @@
-"""The plan of an update by parameter servers: who owns which bytes, in which buckets, and which ranks act alike.
+"""The plan of an update by parameter servers: owners, buckets, P2P readers, and classes of equal ranks.
 
-A plan is a value; `pipelines` turns it into a Program. In P2P mode it also says which receiver reads which bucket from
-whose host memory. Source of those rules: MoonshotAI/checkpoint-engine, checkpoint_engine/ps.py at a291782.
+Source of the rules of P2P mode: MoonshotAI/checkpoint-engine, checkpoint_engine/ps.py at a291782.
 """
 
 from collections.abc import Sequence
@@ -18,12 +17,8 @@ class UpdatePlan:
     """One update of the first `listed` of `ranks` ranks, each of which owns a share of the weights.
 
     Every listed rank receives all weights. Owners copy their buckets to their device and broadcast them; in P2P mode
-    (`reads`) receivers among the listed ranks read them from the owners' host memory instead. A class of ranks is
-    listed as a whole or not at all.
-
-    `kept_fraction` is the share of every bucket that one inference rank keeps (1 / tensor-parallel size), `dtype` the
-    precision of the weights, `new_group` whether the update creates its process group.
-    `classes` partitions the ranks into those that are simulated as one; each rank alone is the unfolded form.
+    (`reads`) some listed ranks read them from the owners' host memory. An inference rank keeps `kept_fraction` of every
+    bucket (1 / tensor-parallel size). `classes` are ranks that are simulated as one, all of them listed or none.
     """
 
     ranks: int
@@ -79,7 +74,7 @@ def make_plan(
 
 
 def assign_readers(plan: UpdatePlan, nics: Sequence[str], listed: int, *, single: bool = False) -> UpdatePlan:
-    """The same weights in P2P mode: the first `listed` ranks read from all owners; `nics[rank]` is a rank's own NIC.
+    """The plan in P2P mode: the first `listed` ranks read from all owners; `nics[rank]` is a rank's own NIC.
 
     With `single`, the first rank reads all (the source before commit a291782).
     """
@@ -92,12 +87,12 @@ def assign_readers(plan: UpdatePlan, nics: Sequence[str], listed: int, *, single
 
 
 def assign_receivers(owner_nics: Sequence[str], local_nics: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
-    """Who reads what, as (receiver, bucket) in the order of dealing.
+    """Who reads which bucket, as (receiver, bucket) in order.
 
     `owner_nics[bucket]` is the NIC of the bucket's owner, buckets in the order of their owners; `local_nics` are the
     listed ranks, ascending, each with its own NIC. One rank per NIC receives, and no more than there are owner NICs.
-    Buckets are dealt one from every owner NIC in turn, to the receivers pass after pass; a pass ends early when its
-    next bucket comes from an owner NIC that it has used.
+    Buckets are taken from every owner NIC in turn and go to the receivers in passes; a pass ends early when its next
+    bucket comes from an owner NIC that it has used.
     """
     by_nic: dict[str, list[int]] = {}
     for bucket, nic in enumerate(owner_nics):
@@ -120,12 +115,12 @@ def assign_receivers(owner_nics: Sequence[str], local_nics: Sequence[tuple[int, 
 
 
 def single_ranks(ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Every rank for itself."""
+    """A class for each rank."""
     return tuple((rank,) for rank in range(ranks))
 
 
 def group_alike(keys: Sequence[object]) -> tuple[tuple[int, ...], ...]:
-    """Classes of the ranks whose keys are equal: same device, same node type, same speed."""
+    """Classes of the ranks whose keys are equal."""
     classes: dict[object, list[int]] = {}
     for rank, key in enumerate(keys):
         classes.setdefault(key, []).append(rank)

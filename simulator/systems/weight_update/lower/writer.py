@@ -1,9 +1,8 @@
 """The ops of a broadcast update, one method each: which lanes they hold, which buffers they touch.
 
-Pipelines decide what waits for what. Names as in the source (checkpoint-engine's ps.py and worker.py): the parameter
-server process (`ps`) of a rank copies and broadcasts; its inference `worker` reloads from the shared IPC halves.
-
-An op of every rank is written once per class of ranks that act alike; the methods that do so return one op per class.
+Pipelines decide what waits for what. As in checkpoint-engine's ps.py and worker.py, the parameter server process (`ps`)
+of a rank copies and broadcasts, and its inference `worker` reloads from the shared IPC halves. Ops of all ranks are
+written once per class of ranks that act alike; those methods return one op per class.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ Ops = list[int]  # one op per class of ranks, unless the text says otherwise
 
 
 class ClassWriter:
-    """Writes ops of classes of ranks that act alike: each class is a place of the Program."""
+    """Writes ops of classes of ranks that act alike; each class is a place of the Program."""
 
     def __init__(self, classes: Iterable[Sequence[int]]):
         self.builder = ProgramBuilder()
@@ -65,7 +64,7 @@ class UpdateWriter(ClassWriter):
         return self._register("register", self.repeat(last)) if plan.reads else self.repeat(last)
 
     def _register(self, kind: str, after: Ops) -> Ops:
-        """The buffers into which ranks read become known to the NICs, or are forgotten."""
+        """The NICs register or forget the buffers into which ranks read."""
         landing = self.plan.size.bytes * (1 if self.plan.size.buffers == 3 else 2)
         return self._each(kind, "ps", after, size_bytes=landing)
 
@@ -74,11 +73,11 @@ class UpdateWriter(ClassWriter):
         return self._each("open_handle", "worker", after)
 
     def repeat(self, op: int) -> Ops:
-        """The same op for every class, where each of them waits for it."""
+        """An op that every class waits for, once per class."""
         return [op] * len(self.classes)
 
     def root_op(self, bucket: int, ops: Ops) -> int:
-        """Of one op per class, the one on the bucket's root."""
+        """The op of the class of the bucket's root."""
         return ops[self.classes.index(self.place[self._root(bucket)])]
 
     def h2d(
@@ -86,8 +85,8 @@ class UpdateWriter(ClassWriter):
     ) -> int:
         """The root takes a bucket from pinned host memory into its H2D buffer, or into an IPC half.
 
-        From its own by a copy; in P2P mode from the owner's by an RDMA read, in which the owner has no part. With
-        `blocks_host` its host thread issues the copy and waits for it, as a device synchronise does.
+        A copy from its own memory, or in P2P mode an RDMA read of the owner's, which does not involve the owner. With
+        `blocks_host` the host thread waits for it, as in a device synchronise.
         """
         root, owner, size = self._root(bucket), int(self.plan.buckets.owner[bucket]), self._size(bucket)
         table = self._h2d_buffers if into == "h2d" else self._halves[bucket % 2]
@@ -203,7 +202,7 @@ class UpdateWriter(ClassWriter):
         return self.builder.op(kind, self.lanes([place], lane), after, name=name, tags=self._tags(bucket), **fields)
 
     def _place_of(self, rank: int) -> int:
-        """The place of one rank: its class if it is alone there, else one of its own, made on first use."""
+        """The place of one rank: its class if it is alone in it, else a new one."""
         if rank not in self._alone:
             self._alone[rank] = self.builder.place(f"r{rank}", (rank,))
         return self._alone[rank]
@@ -215,7 +214,7 @@ class UpdateWriter(ClassWriter):
         return self._host_buffers[owner]
 
     def _buffers_of(self, place: int) -> list[tuple[int, int, int]]:
-        """The whole of every device buffer of a place: what allocating and freeing touch."""
+        """All device buffers of a place, whole: what allocating and freeing touch."""
         tables = (*self._halves, self._h2d_buffers)
         return [(table[place], 0, self.plan.size.bytes) for table in tables if place in table]
 

@@ -1,4 +1,4 @@
-"""Updates from trainers to inference engines, whoever runs them.
+"""Updates from trainers to inference engines.
 
 plan         meshes, stages, buckets, what a receiver keeps
 writer       the ops, one method each

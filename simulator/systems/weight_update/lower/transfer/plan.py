@@ -1,8 +1,8 @@
-"""The plan of an update from trainers to engines: who holds what, in which buckets, and what a receiver keeps.
+"""The plan of an update from trainers to engines: which ranks hold what, buckets, and what a receiver keeps.
 
-A tensor is split over tensor-parallel ranks and sharded over further ones (FSDP); what remains of a stage holds
-replicas (HSDP). Experts lie on expert-parallel ranks first: each expert's tensors are sharded over ranks `ep` apart.
-Pure arithmetic.
+A tensor is split over tensor-parallel ranks and sharded over further ones (FSDP); other ranks of the stage hold
+replicas (HSDP). Experts are spread over expert-parallel ranks first: an expert's tensors are sharded over ranks `ep`
+apart.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Mesh:
 class Layout:
     """How a model is spread over ranks: tensor, pipeline and expert parallel sizes.
 
-    Beside tp a tensor is sharded over `shard` ranks; beside ep an expert's tensor is sharded over `expert_shard`.
+    In addition to tp a tensor is sharded over `shard` ranks, and in addition to ep an expert's over `expert_shard`.
     """
 
     tp: int = 1
@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def engine_ranks(self) -> int:
-        """Ranks of one engine: its expert-parallel group may span several tensor-parallel ones."""
+        """Ranks of one engine; its expert-parallel group may span several tensor-parallel ones."""
         return max(self.tp, self.ep)
 
     def mesh(self, expert: bool) -> Mesh:
@@ -58,7 +58,7 @@ class Layout:
         return Mesh(self.expert_shard, self.ep) if expert else Mesh(self.tp * self.shard)
 
     def copy(self, expert: bool) -> Mesh:
-        """The consecutive ranks that hold all tensors of a stage between them: a mesh, or one for each rank of ep."""
+        """The consecutive ranks that hold all tensors of a stage between them."""
         return Mesh(self.ep * self.expert_shard) if expert else self.mesh(expert)
 
 
@@ -66,12 +66,11 @@ class Layout:
 class Transport:
     """How tensors cross the wire, and what is done to them.
 
-    `share` is the bytes sent per byte of a bucket (delta: changed values and their indices), `gathered` the bytes that
-    trainers gather per byte of a bucket (2 where BF16 weights are quantised to FP8 first). `quantize` says where that
-    happens, `delta` that changes are encoded before and applied after the wire, `messages` whether each tensor is a
-    message (and a handle) of its own, and `load` whether receivers load what they got, in precision `dtype`. `slots` is
-    how many buckets may be in flight, `new_group` whether the update creates its process group, and `registers` whether
-    engines first make their tensors known to the NICs.
+    `share` is bytes sent per byte of a bucket (delta: changed values and indices), `gathered` bytes that trainers
+    gather per byte of a bucket (2 if they quantise BF16 to FP8). `quantize` says where that happens; with `delta`
+    changes are encoded before the wire and applied after it. `messages`: one per "tensor" or "bucket". `load`: engines
+    load what they receive, in precision `dtype`. `slots` buckets may be in flight. `new_group`: the update creates its
+    process group; `registers`: engines first register their tensors with the NICs.
     """
 
     share: float = 1.0
@@ -88,7 +87,7 @@ class Transport:
 
 @dataclass(frozen=True)
 class Stage:
-    """The trainer ranks of a pipeline stage; the first one is its head, which sends where only one does."""
+    """The trainer ranks of a pipeline stage; the first is the head, which sends if only one does."""
 
     ranks: tuple[int, ...]
 
@@ -100,14 +99,12 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """Tensors that are treated alike: those of experts, and all others; stages are the owners of the buckets.
+    """The tensors of experts, or all others, in buckets that stages own; `order` are the tensors as buckets count them.
 
-    The ranks of a stage split into groups by `mesh`, each of which holds what it gathers. Where they work `apart`, each
-    gathers tensors of its own, those of which `part` says its number (or EVERY), and a bucket is what `groups` of them
-    gather at the same time, none more than `most_bytes` and `most_tensors`. Else each gathers the whole bucket.
-
-    Of a bucket, a receiver keeps `kept_bytes` of its bytes and `kept_tensors` of its tensors; a trainer holds parts of
-    `local_tensors` of those that its group gathers. `order` are the tensors in the order in which buckets count them.
+    The ranks of a stage split into groups by `mesh`. If groups work `apart`, each gathers the tensors whose `part` is
+    its number (or EVERY), and `groups[i]` of them gather bucket i at the same time, at most `most_bytes` and
+    `most_tensors` each. Otherwise each gathers the whole bucket. A receiver keeps the shares `kept_bytes` and
+    `kept_tensors` of a bucket; a trainer holds parts of the share `local_tensors` of what its group gathers.
     """
 
     expert: bool
@@ -126,11 +123,10 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class Bucket:
-    """One bucket on its way: `number` counts all of them, `turn` those of its stage; `index` is that in its phase.
+    """One bucket: `number` counts all buckets, `turn` those of its stage, `index` those of its phase.
 
-    Of its `bytes` and `tensors` a receiver keeps `kept` bytes, and something of `kept_tensors`. One of the groups of
-    trainers that gather it, or their parts of it, gathers at most `part` bytes in `part_tensors`; of `local_tensors` a
-    trainer holds a part: what one of its gathers is called for.
+    Of its `bytes` a receiver keeps `kept`, in `kept_tensors` of its `tensors`. Each group that gathers it gathers at
+    most `part` bytes in `part_tensors`; a trainer holds parts of `local_tensors` of these, and gathers each by a call.
     """
 
     number: int
@@ -149,17 +145,17 @@ class Bucket:
 
     @cached_property
     def parts(self) -> Counts:
-        """Of each tensor the mesh that gathers it, or EVERY."""
+        """The mesh that gathers each tensor, or EVERY."""
         return self.phase.part[self.phase.buckets.first_tensor[self.index] :][: self.tensors]
 
     @property
     def is_everywhere(self) -> bool:
-        """Whether every group gathers all of it, to send it to some of the receivers."""
+        """Whether every group gathers all of it and sends it to some of the receivers."""
         return bool(self.parts[0] == EVERY)
 
     @cached_property
     def groups(self) -> list[tuple[int, ...]]:
-        """The groups of trainers that gather it, or their parts of it, at the same time."""
+        """The groups of trainers that gather it at the same time."""
         groups = self.phase.mesh.split(self.stage.ranks)
         return groups if self.is_everywhere else [groups[part] for part in np.unique(self.parts)]
 
@@ -173,7 +169,7 @@ class Bucket:
 class TransferPlan:
     """One update of all `receivers`, in engines of `engine_ranks` consecutive ones.
 
-    No bucket has more than `bucket_bytes`. `classes` partitions all ranks into those that act alike.
+    No bucket has more than `bucket_bytes`. `classes` are ranks that are simulated as one.
     """
 
     stages: tuple[Stage, ...]
@@ -201,7 +197,7 @@ class TransferPlan:
 
     @property
     def n_buckets(self) -> int:
-        """Number of buckets, also of those that are filled at the same time."""
+        """Number of buckets; those that meshes fill at the same time count one by one."""
         return sum(int(phase.groups.sum()) for phase in self.phases)
 
     @property
@@ -216,7 +212,7 @@ class TransferPlan:
 
     @cached_property
     def buckets(self) -> list[Bucket]:
-        """All buckets in the order in which they go out: phase by phase, round by round, stage by stage."""
+        """All buckets in the order in which they are sent: by phase, round and stage."""
         found: list[Bucket] = []
         turns = dict.fromkeys(self.stages, -1)
         rounds = 0
@@ -263,11 +259,11 @@ def make_transfer(
     unit: Counts | None = None,
     apart: bool = False,
 ) -> TransferPlan:
-    """Tensors of `sizes_bytes` (checkpoint order; their experts and layers beside) over stages, then into buckets.
+    """Split tensors (bytes, whether of experts, and layer, in checkpoint order) over stages, then into buckets.
 
-    Tensors of one `unit` are gathered together and travel together; without it each is its own. A unit that is larger
-    than `bucket_bytes` has a bucket of its own. With `apart`, each mesh of a stage gathers tensors of its own, in
-    buckets of that size; without, all ranks that hold a copy gather it together.
+    Tensors of one `unit` stay together (default: a unit each); a unit larger than `bucket_bytes` has a bucket of its
+    own. With `apart`, each mesh of a stage gathers tensors of its own, in buckets of that size; otherwise all ranks
+    that hold a copy gather it together.
     """
     ranks = len(trainers) // train.pp
     stage = _stage_of(layer, train.pp)
@@ -309,7 +305,7 @@ def make_transfer(
 
 
 def _stage_of(layer: Counts, pp: int) -> Counts:
-    """Layers split evenly; what stands before them goes to the first stage, what comes after to the last."""
+    """Layers are split evenly; tensors before them go to the first stage, tensors after them to the last."""
     inside = layer >= 0
     if not inside.any():
         return np.arange(len(layer)) * pp // len(layer)
@@ -320,9 +316,9 @@ def _stage_of(layer: Counts, pp: int) -> Counts:
 
 
 def deal(sizes_bytes: Counts, stage: Counts, meshes: int) -> Counts:
-    """The mesh that gathers each tensor: in order, the one of the tensor's stage that has the fewest bytes so far.
+    """The mesh that gathers each tensor: in order, the one of its stage with the fewest bytes so far.
 
-    A tensor that has more bytes than is even is gathered by every mesh, so that all can send it.
+    EVERY mesh gathers a tensor with more bytes than an even share, so that all can send it.
     """
     dealt = np.zeros(len(sizes_bytes), np.int64)
     for owner in np.unique(stage) if meshes > 1 else ():
@@ -338,7 +334,7 @@ def deal(sizes_bytes: Counts, stage: Counts, meshes: int) -> Counts:
 
 
 def _fill(sizes: Counts, owner: Counts, unit: Counts, bucket_bytes: int) -> Buckets:
-    """Buckets of whole units, which then count tensors."""
+    """Buckets of whole units, whose `tensors` count tensors."""
     first = np.flatnonzero(np.concatenate(([True], (unit[1:] != unit[:-1]) | (owner[1:] != owner[:-1]))))
     start = np.append(first, len(sizes))
     buckets = fill_buckets(np.add.reduceat(sizes, first), owner[first], bucket_bytes, oversized=True)
@@ -347,9 +343,9 @@ def _fill(sizes: Counts, owner: Counts, unit: Counts, bucket_bytes: int) -> Buck
 
 
 def _side_by_side(phase: Phase, meshes: int) -> Phase:
-    """Buckets of several meshes of a stage, filled and sent at the same time, as one bucket.
+    """Join the buckets of a stage and round, as meshes fill and send theirs at the same time.
 
-    Of a stage and round they are joined, behind those of every mesh, which have rounds of their own.
+    Buckets of EVERY mesh come first, in rounds of their own.
     """
     buckets = phase.buckets
     stage, mesh = np.divmod(buckets.owner, meshes + 1)

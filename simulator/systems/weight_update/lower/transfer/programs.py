@@ -23,12 +23,12 @@ from .writer import TransferWriter
 
 
 def single_sender(plan: TransferPlan) -> Program:
-    """Gather of a bucket beside the broadcast of the one before, from one rank (verl's NCCL engine)."""
+    """One rank gathers a bucket while it broadcasts the one before (verl's NCCL engine)."""
     return _pipelined(plan, lambda bucket: bucket.stage.head)
 
 
 def relays(plan: TransferPlan) -> Program:
-    """The same; the sender's peers in its stage join the group and forward through their own NICs (verl#7291)."""
+    """The same, and the sender's peers in its stage forward through their own NICs (verl#7291)."""
     return _pipelined(plan, lambda bucket: bucket.stage.head, relayed=True)
 
 
@@ -71,8 +71,8 @@ def _pipelined(
 def stage_heads(plan: TransferPlan) -> Program:
     """Each stage's head gathers and broadcasts its buckets under one lock (slime, miles).
 
-    A head waits until the engines have loaded its bucket; other heads gather meanwhile. Engines load on the host while
-    the broadcast runs. Experts go when all else has gone.
+    A head waits until the engines have loaded its bucket; other heads gather meanwhile. Engines load on the host during
+    the broadcast. Experts are sent last.
     """
     writer = TransferWriter(plan)
     began = writer.begin()
@@ -97,8 +97,8 @@ def stage_heads(plan: TransferPlan) -> Program:
 def replica_writes(plan: TransferPlan) -> Program:
     """Gather, load into a host replica shaped like a receiver's shard, write it out (miles' P2P mode).
 
-    A source serves its shapes one after another: all but the last wait until they are written, because the replicas
-    share their memory; the last one's writes run beside the next gather.
+    A source serves its shapes one after another and waits for the writes of each, as replicas share their memory; the
+    writes of the last shape overlap the next gather.
     """
     writer = TransferWriter(plan, lands=False)
     began = writer.begin()
@@ -125,11 +125,11 @@ Served = dict[int, list[list[int]]]
 
 
 def assign_targets(sources: Sequence[int], receivers: Sequence[int], engine_ranks: int) -> Served:
-    """Receivers to the sources of one pipeline stage.
+    """The receivers of each source of a pipeline stage.
 
-    Receivers at equal positions in their engines hold equal shapes. The first receivers go one to one; each further
-    one to the source that already holds its shape and serves fewest, or else to the least loaded of all. (miles,
-    p2p_transfer_utils.py: there the last case is round-robin.)
+    Receivers at equal positions in their engines hold equal shapes. The first receivers get a source each; each further
+    one gets the source that has its shape and serves fewest, or else the least loaded. (miles, p2p_transfer_utils.py:
+    there the last case is round-robin.)
     """
     targets: dict[int, dict[int, list[int]]] = {source: {} for source in sources}
     for index, receiver in enumerate(receivers):
@@ -148,7 +148,7 @@ _WRITERS = 4
 
 
 def _rounds(served: Served) -> Iterator[list[list[tuple[int, int]]]]:
-    """Shape by shape, the writes that all sources do at once: to their first few targets, then to the next ones."""
+    """For each shape, the writes that all sources do at once: to their first targets, then to the next ones."""
     for shape in range(max(map(len, served.values()))):
         targets = {source: shapes[shape] for source, shapes in served.items() if shape < len(shapes)}
         most = max(map(len, targets.values()))
@@ -159,10 +159,10 @@ def _rounds(served: Served) -> Iterator[list[list[tuple[int, int]]]]:
 
 
 def static_writes(plan: TransferPlan) -> Program:
-    """H2D, gather and quantise, write: pipelined over buckets, so many in flight on each trainer.
+    """H2D, gather and quantise, write: pipelined over buckets, `slots` in flight on each trainer.
 
-    All meshes of a stage are at work at the same time, each on tensors of its own. Where experts have other meshes, all
-    trainers meet when everything else is gathered: a barrier beside the writes, before experts are touched.
+    All meshes of a stage work at the same time, each on tensors of its own. If experts have other meshes, all trainers
+    meet at a barrier before the first expert is gathered.
     """
     writer = TransferWriter(plan, lands=False)
     start = writer.begin()
@@ -188,9 +188,9 @@ def static_writes(plan: TransferPlan) -> Program:
 
 
 def _from_groups(plan: TransferPlan, bucket: Bucket) -> Iterator[tuple[int, int]]:
-    """Every receiver from one rank of each group, which has gathered its part; the next round shifts the ranks.
+    """(source, target): every receiver gets each group's part from one of its ranks; rounds rotate the ranks.
 
-    What every group has gathered, receivers get from one group each.
+    If every group has gathered the whole bucket, a receiver gets it from one group.
     """
     groups, n = bucket.groups, len(bucket.groups)
     for i, target in enumerate(plan.receivers, bucket.round):
@@ -201,8 +201,8 @@ def _from_groups(plan: TransferPlan, bucket: Bucket) -> Iterator[tuple[int, int]
 def reshard(plan: TransferPlan) -> Program:
     """Pairwise send and receive between the two layouts, nothing gathered: bucket by bucket, all pairs at once.
 
-    Stages send beside each other; what receivers' links can take decides. Every receiver gets what it keeps from one
-    rank of the bucket's stage; the next round shifts these by one.
+    Stages send at the same time. Every receiver gets what it keeps from one rank of the bucket's stage; rounds rotate
+    the ranks.
     """
     writer = TransferWriter(plan)
     began = writer.begin()
@@ -243,10 +243,10 @@ def chain(plan: TransferPlan) -> Program:
 
 
 def colocated(plan: TransferPlan) -> Program:
-    """Weights change hands by CUDA IPC handles, one per tensor or per bucket: gather, (flatten), export handles, send
-    them, open them, load: bucket by bucket, nothing beside anything.
+    """CUDA IPC handles, one per tensor or per bucket: gather, (flatten), export, send and open handles, load.
 
-    Of several pipeline stages, each sends its shards to the others first (slime): engines load all stages' weights.
+    Nothing overlaps. Each of several pipeline stages first sends its shards to the others (slime), as engines load the
+    weights of all stages.
     """
     flattens = plan.transport.messages == "bucket"
     writer = TransferWriter(plan, lands=False, flattens=flattens)

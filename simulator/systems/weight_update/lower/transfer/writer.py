@@ -19,9 +19,9 @@ Range = tuple[int, int, int]  # buffer, offset, bytes
 class TransferWriter(ClassWriter):
     """Writes the ops of one plan into a Program; `trainers` and `receivers` are their places.
 
-    With `striped`, the ranks of a stage send its buckets in turn, all trainers at once, and receivers have a buffer for
-    each; without `lands`, bytes end where they are used, and receivers have no buffers; with `flattens`, trainers have
-    one for tensors that are put together.
+    `striped`: the ranks of a stage send its buckets in turn, all trainers at once, and receivers have a buffer for
+    each. Without `lands`, receivers have no buffers, as bytes are written where they are used. `flattens`: trainers
+    have a buffer in which they pack tensors.
     """
 
     def __init__(self, plan: TransferPlan, *, striped: bool = False, lands: bool = True, flattens: bool = False):
@@ -58,7 +58,7 @@ class TransferWriter(ClassWriter):
         return self.builder.op(kind, lanes, after, **({"name": f"{kind} b{bucket.number}", "tags": tags} | fields))
 
     def _walk(self, kind: str, bucket: Bucket, lanes: Sequence[int], after: Sequence[int], size: int) -> int:
-        """Work on every tensor that a group has of a bucket."""
+        """An op that walks the tensors of a bucket that a group has."""
         return self.op(kind, bucket, lanes, after, size_bytes=size, shape=(bucket.part_tensors,))
 
     # Around the transfer
@@ -96,9 +96,9 @@ class TransferWriter(ClassWriter):
     ) -> int:  # fmt: skip
         """The stage's ranks (or all trainers) gather full tensors, rename and convert them.
 
-        They do so into send buffers of `into`, without which all of them keep what they gather. The group of the op
-        are all that gather parts of the bucket, one after the other. Shape is (tensors, ranks of a group, tensors of
-        which a rank holds a part); quantising and encoding before the wire follow.
+        Into the send buffers of `into` (default: of all of them). The op's group are the groups that gather, one after
+        the other. Shape is (tensors, ranks of a group, tensors of which a rank holds a part). Quantising and encoding
+        before the wire follow.
         """
         ranks = self.plan.trainers if everywhere else bucket.stage.ranks
         op = self.op(
@@ -110,7 +110,7 @@ class TransferWriter(ClassWriter):
         return self.prepare(bucket, op)
 
     def prepare(self, bucket: Bucket, after: int, shares: int = 1) -> int:
-        """Quantise and encode before the wire: every rank of the stage its part, or one of so many shares of that."""
+        """Quantise and encode before the wire: every rank of the stage its part, or 1 / `shares` of it."""
         lanes = self.lanes(self.places(bucket.stage.ranks), "trainer")
         if self.transport.quantize == "before":
             size = round(bucket.part * self.transport.gathered) // shares
@@ -126,7 +126,7 @@ class TransferWriter(ClassWriter):
         )
 
     def replicate(self, bucket: Bucket, shape: int, after: Sequence[int]) -> int:
-        """Every source loads its share into a host replica shaped like a receiver's; `shape` counts several of them.
+        """Every source loads its share into a host replica shaped like a receiver's; `shape` counts these.
 
         Shape is (tensors walked, tensors kept, whether they are experts').
         """
@@ -164,7 +164,7 @@ class TransferWriter(ClassWriter):
         )  # fmt: skip
 
     def sent_bytes(self, size_bytes: int) -> int:
-        """Bytes on the wire for so many of a bucket."""
+        """Bytes on the wire for these bytes of a bucket."""
         return max(round(size_bytes * self.transport.share), 1)
 
     # At the engines
@@ -200,12 +200,12 @@ class TransferWriter(ClassWriter):
     # Where a bucket lies
 
     def sent_from(self, bucket: Bucket, ranks: Sequence[int]) -> list[Range]:
-        """On the ranks that send it, or their part of it."""
+        """On the ranks that send it."""
         table = self._send[bucket.turn // self._senders % len(self._send)]
         return [(table[place], 0, bucket.part) for place in self.places(ranks)]
 
     def flat(self, bucket: Bucket) -> list[Range]:
-        """On all trainers, once its tensors are put together."""
+        """On all trainers, after packing."""
         return [(buffer, 0, bucket.bytes) for buffer in self._flat.values()]
 
     def _landed(self, bucket: Bucket) -> list[Range]:
@@ -214,9 +214,9 @@ class TransferWriter(ClassWriter):
 
 
 def _classes_by_role(plan: TransferPlan) -> list[tuple[int, ...]]:
-    """Classes of ranks apart by what they do: the head of each stage, its other ranks, receivers; by lowest rank.
+    """Classes of ranks, split by role: the head of each stage, its other ranks, receivers.
 
-    Their order breaks ties between ops that could start at once, so it must not depend on the classes.
+    Sorted by rank: the order breaks ties between ops, so it must not depend on the classes.
     """
     role: dict[int, tuple[int, bool]] = {}
     for number, stage in enumerate(plan.stages):
