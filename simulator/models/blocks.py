@@ -18,7 +18,10 @@ from .shard import Shard, gemm, memory_bound, rank_view
 
 def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     """One decoder layer of this kind."""
-    return _layer_norms(spec) + _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind.moe)
+    names = ["input_layernorm"] + ["post_attention_layernorm"] * (not spec.shared_norm)
+    names += spec.second_norms if spec.sandwich_norms else ()
+    norms = [parameter for name in names for parameter in norm(spec, name)]
+    return norms + _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind.moe)
 
 
 def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
@@ -34,13 +37,6 @@ def _mlp_parameters(spec: ModelSpec, routed: bool) -> Parameters:
     if spec.moe and routed:
         return mlp.moe_parameters(spec, spec.moe)
     return mlp.parameters(spec, "mlp", spec.intermediate_size)
-
-
-def _layer_norms(spec: ModelSpec) -> Parameters:
-    names = ["input_layernorm"] + ["post_attention_layernorm"] * (not spec.shared_norm)
-    if spec.sandwich_norms:
-        names += spec.second_norms
-    return [parameter for name in names for parameter in norm(spec, name)]
 
 
 def embedding_parameters(spec: ModelSpec) -> Parameters:

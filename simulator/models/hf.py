@@ -98,6 +98,7 @@ def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
 def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     hidden, heads = keys.whole("hidden_size"), keys.whole("num_attention_heads")
     layers = keys.whole("num_hidden_layers", maximum=_MAX_LAYERS)
+    width = keys.whole("expansion_ratio", default=4) * hidden if family.ffn_ratio else None
     mla = _mla(keys) if family.mla else None
     positions, learned = _positions(keys, family)
     flags = _flags(keys, family)
@@ -114,7 +115,7 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         num_attention_heads=heads,
         head_dim=mla.v_head_dim if mla else _head_dim(keys, hidden, heads),
         num_key_value_heads=heads if mla else _kv_heads(keys, family, heads),
-        intermediate_size=_intermediate_size(keys, family, hidden),
+        intermediate_size=keys.whole("intermediate_size", default=width),
         vocab_size=keys.whole("vocab_size"),
         dtype=_dtype(keys),
         attention_out_bias=keys.flag("attention_out_bias", flags["attention_bias"] and family.out_bias),
@@ -166,12 +167,6 @@ def _shared_norm(keys: Keys, family: Family, parallel: bool) -> bool:
     shared = keys.flag("shared_norm", family.design.shared_norm and parallel and not later)
     keys.expect(parallel or not shared, "shared_norm", "false without parallel_residual")
     return shared
-
-
-def _intermediate_size(keys: Keys, family: Family, hidden: int) -> int:
-    if not family.ffn_ratio:
-        return keys.whole("intermediate_size")
-    return keys.whole("intermediate_size", default=keys.whole("expansion_ratio", default=4) * hidden)
 
 
 def _kv_heads(keys: Keys, family: Family, heads: int) -> int:

@@ -33,10 +33,7 @@ class Count(NamedTuple):
 
 def sum_counts(parts: Iterable[Count]) -> Count:
     """Their sum."""
-    dense, expert, once = 0, 0, 0
-    for part in parts:
-        dense, expert, once = dense + part.dense, expert + part.expert, once + part.once
-    return Count(dense, expert, once)
+    return Count(*map(sum, zip(*parts, Count(0), strict=True)))
 
 
 def rank_count(table: Iterable[Parameter], *, tp: int, ep: int = 1, etp: int = 1) -> Count:

@@ -16,11 +16,6 @@ from .keys import Need, Pin, Rivals
 from .tables import Table
 
 
-def keep_table(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The table as it is."""
-    return table
-
-
 @dataclass(frozen=True)
 class SystemPrediction:
     """A resolved scenario, its timeline and its report."""
@@ -83,7 +78,7 @@ class System:
     needs: tuple[Need, ...]
     rivals: Rivals
     pins: tuple[Pin, ...]
-    fill: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = keep_table
+    fill: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda table, _where: table
 
     @property
     def dependent(self) -> frozenset[str]:

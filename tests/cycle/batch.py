@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from runcast.simulator.systems.rl_cycle.processes import Pace, Pool
+from runcast.simulator.systems.rl_cycle.pool import Pace, Pool
 
 
 def rollout_s(tokens: Sequence[int], engines: int, slots: int, pace: Pace) -> float:

@@ -17,8 +17,8 @@ from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
 from ...timeline.insight import by_group, critical_path
 from ..weight_update.report import Report as Update
-from .processes import CycleRun
 from .resolve import ResolvedCycle
+from .run import CycleRun
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "rollout": ("rollout", "tail"),

@@ -19,7 +19,8 @@ from ..weight_update.resolve import Resolved
 from ..weight_update.scenario import Scenario
 from ..weight_update.system import resolve
 from ..weight_update.transfers import TransferUpdate
-from .processes import CyclePlan, Lengths, Pace, Rollouts, Switch
+from .plan import CyclePlan, Lengths, Rollouts, Switch
+from .pool import Pace
 from .scenario import CycleScenario
 
 

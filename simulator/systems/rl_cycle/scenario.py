@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table
 from ..weight_update.methods import FROM_TRAINERS
 from ..weight_update.scenario import Scenario, Trainer, Update
-from .processes import LARGEST_TAIL
+from .plan import LARGEST_TAIL
 
 _MOST_TOKENS = 10**9
 Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]

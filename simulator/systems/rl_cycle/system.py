@@ -6,9 +6,9 @@ from ..system import System, SystemPrediction
 from ..weight_update.system import Prediction
 from ..weight_update.system import predict as predict_update
 from . import keys
-from .processes import CycleRun, run_cycle
 from .report import TOTAL_NEEDS, CycleReport, make_cycle_report, total
 from .resolve import ResolvedCycle
+from .run import CycleRun, run_cycle
 from .scenario import CycleScenario
 from .text import words
 

@@ -164,7 +164,9 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         interval_low_s=sure.low_s,
         interval_high_s=sure.high_s,
         pause_s=resumed - (0.0 if resolved.from_trainers else began),
-        busy_s={phase: timeline.busy_s(*kinds) for phase, kinds in _kinds_by_phase(program).items()},
+        busy_s={
+            phase: timeline.busy_s(*(kind for kind in program.kinds if op_kind(kind).step == phase)) for phase in PHASES
+        },
         exposed=by_group(path, phase_of, tuple(PHASES)),
         host_share=_host_s(path, program) / timeline.makespan_s,
         provenance=provenance(path, costs),
@@ -230,7 +232,3 @@ _INDEX = {phase: i for i, phase in enumerate(PHASES)}
 def phase_of_op(program: Program) -> NDArray[np.int64]:
     """The index in PHASES of every op."""
     return np.array([_INDEX[op_kind(kind).step] for kind in program.kinds], np.int64)[program.kind]
-
-
-def _kinds_by_phase(program: Program) -> dict[str, list[str]]:
-    return {phase: [kind for kind in program.kinds if op_kind(kind).step == phase] for phase in PHASES}

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from simpy import Environment, Event, Interrupt
 
-from ....program import ProgramBuilder
-from ....timeline import Timeline
+from ...program import ProgramBuilder
+from ...timeline import Timeline
 from .plan import CyclePlan
 from .pool import Pool
 
