@@ -188,7 +188,7 @@ def profile_fitted_to(profile: Profile, sha256: str) -> Profile | None:
 
 
 def score_samples(profile: Profile, samples: Samples) -> pd.DataFrame:
-    """A row per sample of the profile's devices that can be predicted, as `figures.profile_samples` draws them."""
+    """A row per sample of the profile's devices that can be predicted, as `figures.profile` draws them."""
     from ...figures.profile import IN_SAMPLE
     from ...figures.profile_lines import family
 
