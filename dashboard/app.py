@@ -10,6 +10,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, page_container
 from flask import Response, request
 
+from ..simulator.figures.theme import FONT
 from . import downloads
 from .background import Spawning
 from .library import Library
@@ -40,7 +41,7 @@ _INDEX = """<!doctype html>
 _THEME = {
     "primaryColor": "blue",
     "primaryShade": {"light": 8, "dark": 8},
-    "fontFamily": "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif",
+    "fontFamily": FONT,
 }
 
 

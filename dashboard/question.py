@@ -14,6 +14,8 @@ from dash import html
 from ..simulator.base.errors import UserError, fault
 from ..simulator.scenario import parse_changes, toml_value
 
+BASE = "train-llama3-70b-64xh100"
+"""The training step that pages ask about where nobody says which."""
 MOST_CHARACTERS = 32_000
 """Of an address: a pasted config fits, a flood does not."""
 

@@ -10,6 +10,7 @@ from dash import dcc, html
 from ..simulator.answers.sweep.results import MAIN
 from . import parts, tables
 from .figures.sweep import STATUS, axes, number_columns
+from .question import BASE
 from .sweep_points import MOST_REPORT_BYTES, Table
 from .sweep_run import MOST_POINTS
 
@@ -22,7 +23,6 @@ NAME = "my-sweep"
 """Of a sweep that nobody named."""
 OWN = "axes of my own"
 """The choice beside shipped sweeps."""
-_BASE = "train-llama3-70b-64xh100"
 
 _KEPT = {"persistence": True, "persistence_type": "session"}
 _POLL_MS = 1000
@@ -77,7 +77,7 @@ def open_form(names: Sequence[str], value: str | None) -> "Component":
 
 def start_form(shipped: Mapping[str, str], scenarios: Sequence[str]) -> "Component":
     """A small sweep to start: a shipped one, or a scenario and one or two axes; as it was, for who comes back."""
-    first = _BASE if _BASE in scenarios else next(iter(scenarios), None)
+    first = BASE if BASE in scenarios else next(iter(scenarios), None)
     own = [
         parts.choice("sweeps-base", "Scenario", list(scenarios), first, **_KEPT),
         _axis(1, "parallel.tp", "2, 4, 8"),

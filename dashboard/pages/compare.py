@@ -20,14 +20,13 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from .. import downloads, parts, typed_form, zoom
 from ..page import Here, Page, inputs, keep_in_address, outputs
-from ..question import NAMES, Question, explain_link, from_sides_query, sides_query, value_text
+from ..question import BASE, NAMES, Question, explain_link, from_sides_query, sides_query, value_text
 from ..tables import table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "Scenarios side by side: what differs in what went in, and what that did to each term of the time."
-BASE = "train-llama3-70b-64xh100"
 KINDS = ("train_step", "weight_update", "rl_cycle")
 FORM = "compare"
 LEAST = 2

@@ -22,14 +22,13 @@ from .. import downloads, parts, typed_form
 from ..answers import Look, explain
 from ..library import Library
 from ..page import Here, Page, keep_in_address, outputs
-from ..question import Question, compare_link, from_query, pairs_of
+from ..question import BASE, Question, compare_link, from_query, pairs_of
 from ..tables import table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "What bounds a training step or a weight update, what each number is worth, and which changes help most."
-BASE = "train-llama3-70b-64xh100"
 KINDS = ("train_step", "weight_update")
 FORM = "explain"
 TIMES = "times:"

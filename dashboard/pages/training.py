@@ -15,6 +15,7 @@ from .. import parts, zoom
 from ..ask import Form
 from ..fields import Field
 from ..page import Here, Page
+from ..question import BASE
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -27,7 +28,7 @@ TYPES = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "tf32", "fp32")
 FORM = Form(
     "training",
     "train_step",
-    "train-llama3-70b-64xh100",
+    BASE,
     GRAPH,
     {
         "Model and machines": (
