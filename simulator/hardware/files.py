@@ -59,13 +59,11 @@ def network_value(kind: str, name: str) -> float:
     return float(entry["value"]) if entry is not None else network_value(table["base"], name)
 
 
-def plain(table: Table) -> dict[str, Any]:
+def plain(table: Any) -> Any:
     """The table with each `{ value, source }` in it replaced by its value."""
-    return {key: _value(x) for key, x in table.items()}
-
-
-def _value(x: Any) -> Any:
-    return (x["value"] if "value" in x else plain(x)) if isinstance(x, Mapping) else x
+    if not isinstance(table, Mapping):
+        return table
+    return table["value"] if "value" in table else {key: plain(x) for key, x in table.items()}
 
 
 def find(folder: str, name: str, where: str, key: str) -> tuple[str, Table]:

@@ -57,7 +57,9 @@ def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Ma
     }
     if bucket := args.optional("ddp_bucket_size"):
         table["bucket"] = bucket
-    _check_launch(args, machine)
+    launched = [args.text(name) for name in ("nnodes", "nproc_per_node")]
+    if all(map(str.isdigit, launched)) and int(launched[0]) * int(launched[1]) != machine.gpus:
+        args.assumed.append(f"{machine}: the file itself starts {' x '.join(launched)}")
     return table, shape.config
 
 
@@ -277,10 +279,3 @@ def _dispatcher(args: Arguments, ep: int) -> str:
     if kind == "allgather" and ep > 1:
         args.assumed.append("experts.dispatcher = alltoall: a gather of all tokens is not modelled")
     return "alltoall"
-
-
-def _check_launch(args: Arguments, machine: Machine) -> None:
-    """What the script would launch, beside what is predicted."""
-    nodes, each = (args.text(name) for name in ("nnodes", "nproc_per_node"))
-    if nodes.isdigit() and each.isdigit() and int(nodes) * int(each) != machine.gpus:
-        args.assumed.append(f"{machine}: the file itself starts {nodes} x {each}")

@@ -7,6 +7,7 @@ Some families are open: any `memory.<kernel>`, `copy.<direction>`, `nic.<verb>` 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +59,12 @@ HOLD_ALTERNATE, HOLD_GROUPS = "every second size", "whole groups"
 
 Axis = Callable[[Columns], Floats]
 Rate = Callable[[Limits], float]
+Rates = Callable[[Limits], tuple[float, ...]]
 Rows = Callable[[Columns], NDArray[np.bool_]]
 
-_LINK: tuple[str, Rate] = ("link_bytes_per_s", lambda limits: limits.link_bytes_per_s)
-_NETWORK: tuple[str, Rate] = ("network_bytes_per_s", lambda limits: limits.network_bytes_per_s)
+_LINK: tuple[str, Rate] = ("link_bytes_per_s", attrgetter("link_bytes_per_s"))
+_NETWORK: tuple[str, Rate] = ("network_bytes_per_s", attrgetter("network_bytes_per_s"))
+_NIC: Rate = attrgetter("nic_bytes_per_s")
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class CostClass:
     curves: bool = False
     core: Rows | None = None
     fit_core: bool = False
-    rates: Callable[[Limits], tuple[float, ...]] = lambda _limits: ()
+    rates: Rates = lambda _limits: ()
     asked: tuple[str, ...] = ()
 
     @property
@@ -173,11 +176,7 @@ def _columns(*names: str) -> dict[str, Axis]:
     return {name: lambda x, name=name: x[name] for name in names}  # type: ignore[misc]
 
 
-def _memory_rate(limits: Limits) -> tuple[float, ...]:
-    return (limits.memory_bytes_per_s,)
-
-
-def _chip(dtype: str) -> Callable[[Limits], tuple[float, ...]]:
+def _chip(dtype: str) -> Rates:
     return lambda limits: (gemm.peak(limits, dtype), limits.memory_bytes_per_s, limits.sms)
 
 
@@ -193,12 +192,8 @@ def _network(op: str) -> CostClass:
     form = forms[op]() if op in forms else ring_network(op)
     axes = {**_columns("bytes", "nodes", "network_bytes_per_s"), "gpus_per_node": lambda x: x["gpus"] / x["nodes"]}
     features, asked = ("bytes", "gpus", "nodes"), tuple(BEYOND_SAMPLES)
-    return CostClass(f"{op} over nodes", features, form, axes, _NETWORK, core=_not_two_nodes, asked=asked)
-
-
-def _not_two_nodes(x: Columns) -> NDArray[np.bool_]:
-    """Two nodes are not the general case."""
-    return x["nodes"] > 2
+    core: Rows = lambda x: x["nodes"] > 2  # noqa: E731, two nodes are not the general case
+    return CostClass(f"{op} over nodes", features, form, axes, _NETWORK, core=core, asked=asked)
 
 
 def _gemm(dtype: str, layout: str) -> CostClass:
@@ -228,22 +223,27 @@ def _link(meaning: str, rate: Rate, asked: tuple[str, ...] = ()) -> CostClass:
 def _memory(kernel: str) -> CostClass:
     axes = _columns("bytes", "width")
     filled: tuple[str, Rate] = ("width", lambda _limits: WIDE_ROW)
-    return CostClass(f"memory-bound kernel, {kernel}", ("bytes",), STREAM, axes, filled, rates=_memory_rate)
+    return CostClass(
+        f"memory-bound kernel, {kernel}",
+        ("bytes",),
+        STREAM,
+        axes,
+        filled,
+        rates=lambda limits: (limits.memory_bytes_per_s,),
+    )
 
 
 def _copy(direction: str) -> CostClass:
     """A copy on the device reads and writes, so its line rate is half the memory's."""
     rates: dict[str, Rate] = {"d2d": lambda limits: limits.memory_bytes_per_s / 2, "p2p": _LINK[1]}
-    return _link(f"copy, {direction}", rates.get(direction.partition(".")[0], lambda limits: limits.host_bytes_per_s))
+    return _link(f"copy, {direction}", rates.get(direction.partition(".")[0], attrgetter("host_bytes_per_s")))
 
 
 _CLASSES: dict[str, CostClass] = {
     **{op: _collective(op) for op in BUS_FACTOR},
     **{f"{op}.network": _network(op) for op in BUS_FACTOR},
     "send_recv": _link("send and receive in one node", _LINK[1]),
-    "send_recv.network": _link(
-        "send and receive between nodes", lambda limits: limits.nic_bytes_per_s, tuple(BEYOND_SAMPLES)
-    ),
+    "send_recv.network": _link("send and receive between nodes", _NIC, tuple(BEYOND_SAMPLES)),
     **{
         f"gemm.{dtype}{suffix}": _gemm(dtype, layout)
         for dtype in DTYPES
@@ -257,7 +257,7 @@ _CLASSES: dict[str, CostClass] = {
 _FAMILIES: dict[str, Callable[[str], CostClass]] = {
     "memory": _memory,
     "copy": _copy,
-    "nic": lambda verb: _link(f"RDMA {verb}", lambda limits: limits.nic_bytes_per_s),
+    "nic": lambda verb: _link(f"RDMA {verb}", _NIC),
     "host": lambda call: CostClass(f"host, {call}", ("count",), CONSTANT, _columns("count")),
 }
 
