@@ -1,7 +1,7 @@
 """What the dashboard may open: what ships, and files of the folder given by `--data`.
 
 Everything has a name from a listing: scenarios and sweeps, profiles, software stacks and samples. A name from a browser
-is looked up there and never joined to a path.
+is looked up there and never join_samples to a path.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..simulator.base.errors import UserError, fault, unknown
 from ..simulator.base.files import read_json, read_toml
-from ..simulator.formats.samples import Samples, joined, read_samples
+from ..simulator.formats.samples import Samples, join_samples, read_samples
 from ..simulator.profile import Profile, load_profile, load_stack, profile_names, stack_names
 
 REPORT = "report.csv"
@@ -85,7 +85,7 @@ class Library:
                 found.append(read_samples([path]))
             except UserError:  # a table of something else, such as the report of a sweep
                 continue
-        return joined(found) if found else None
+        return join_samples(found) if found else None
 
     def _own_profiles(self, kind: str) -> Mapping[str, Path]:
         return {path.name: path for path in self._files("*.json", "*.toml") if _profile_kind(_peek(path)) == kind}

@@ -12,7 +12,7 @@ from ...simulator.profile import (
     load_network,
     load_profile,
     load_stack,
-    stated_by,
+    own_values,
 )
 from ...simulator.systems.train_step.errors import Chain, chain_of
 
@@ -81,7 +81,7 @@ def statements(tables: Tables) -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for table, fits in tables.items():
         moved = {name for entries in fits.values() for name in entries}
-        own = {of: {name: value for name, value in stated_by(table, of).items() if name in moved} for of in fits}
+        own = {of: {name: value for name, value in own_values(table, of).items() if name in moved} for of in fits}
         if stating := {of: values for of, values in own.items() if values}:
             found[table] = stating
     return found

@@ -142,7 +142,7 @@ class Design:
         if name.startswith(f"{RATE}.") and name not in owner.unfitted(of).parameters and not u[places].any():
             return self.value(of, RATE, u)  # a type of which nothing is known trains as 16-bit GEMMs do
         clocks = self._places(_siblings(of), CLOCK) if name.startswith(RATE) else []
-        return owner.unfitted(of).given(name, 1.0) * float(np.exp(u[places].sum() + u[clocks].sum()))
+        return owner.unfitted(of).value_or(name, 1.0) * float(np.exp(u[places].sum() + u[clocks].sum()))
 
     def _places(self, owners: Sequence[str], name: str) -> list[int]:
         return [self._index[of, name] for of in owners if (of, name) in self._index]
@@ -207,7 +207,7 @@ class Design:
     @cached_property
     def _differs(self) -> Bools:
         """Devices whose own kernels are FlashAttention-2's have no factor for it."""
-        own = [(free.name != FLASH2 or DEVICE.unfitted(free.of).given(FLASH2, 1.0) != 1.0) for free in self.free]
+        own = [(free.name != FLASH2 or DEVICE.unfitted(free.of).value_or(FLASH2, 1.0) != 1.0) for free in self.free]
         return np.array(own)
 
     def solved(self, rows: Rows, kept: Bools, start: Floats, steps: int = 20) -> Floats:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import read_text
-from ...simulator.formats.samples import Samples, joined
+from ...simulator.formats.samples import Samples, join_samples
 from . import nccl, nvbandwidth, perftest
 from .log import Found, clean_lines
 from .options import Network, Options
@@ -28,7 +28,7 @@ def import_logs(paths: Iterable[Path | str], options: Options) -> Samples:
         UserError: a file cannot be read, is of no known format or holds no usable row, or something is in neither the
             log nor the options; with file, and line where one is known.
     """
-    return joined([_read(Path(path), options) for path in paths])
+    return join_samples([_read(Path(path), options) for path in paths])
 
 
 def _read(path: Path, options: Options) -> Samples:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ...simulator.base.errors import UserError
-from ...simulator.formats.samples import Samples, checked
+from ...simulator.formats.samples import Samples, sound_samples
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
@@ -151,7 +151,7 @@ class Found:
             raise UserError(f"{self.file}:{places[0]}: {reason}{none_of}")
         dropped = [f"{self.file}: {len(places)} left out: {reason} ({_places(places)})"
                    for reason, places in self.left.items()]  # fmt: skip
-        return checked(pd.DataFrame(self.rows), self.file, [*dropped, *(f"{self.file}: {n}" for n in self.notes)])
+        return sound_samples(pd.DataFrame(self.rows), self.file, [*dropped, *(f"{self.file}: {n}" for n in self.notes)])
 
 
 def _places(places: list[Place]) -> str:

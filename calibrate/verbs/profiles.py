@@ -229,9 +229,9 @@ def report(
 
 def _print(dropped: "Sequence[str]", table: "pd.DataFrame") -> None:
     """What was left out, then the table if it has rows."""
-    from ...simulator.formats.samples import summed
+    from ...simulator.formats.samples import summarize
 
-    for line in summed(dropped):
+    for line in summarize(dropped):
         typer.echo(f"left out: {line}")
     if len(table):
         typer.echo(table.to_string(index=False))

@@ -86,7 +86,7 @@ class Machines:
         node = self.cluster.node_of(rank)
         key = id(self.cluster.nodes[node])
         if key not in self._known:
-            profile = self.profile.on(self.cluster.device(rank).name)
+            profile = self.profile.of_device(self.cluster.device(rank).name)
             self._known[key] = Machine(profile, limits(self.cluster, rank), self.cluster.gpus_per_node[node])
         return self._known[key]
 

@@ -88,7 +88,7 @@ class Measured:
         """What software adds to a collective between nodes."""
         if reach.islands == 1 or kind in ("send_recv", "all_to_all"):
             return 0.0
-        return self._machines.profile.given("exchange.s", 0.0)
+        return self._machines.profile.value_or("exchange.s", 0.0)
 
     def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
         """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""

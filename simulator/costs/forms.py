@@ -149,13 +149,13 @@ def _by_software(pricing: Pricing, op: int, phase: str, found: Price) -> Price:
     carry if they are no faster.
     """
     profile = pricing.profile
-    factor = profile.given(f"time_factor.{phase}", 1.0)
+    factor = profile.value_or(f"time_factor.{phase}", 1.0)
     if phase == "tp" and pricing.machines.islands(pricing.group(op)) > 1:
-        factor *= profile.given("time_factor.tp.network", 1.0)
+        factor *= profile.value_or("time_factor.tp.network", 1.0)
     if phase in OF_LAYERS:
-        factor *= profile.given("architecture.factor", 1.0)
+        factor *= profile.value_or("architecture.factor", 1.0)
     besides = pricing.kind_of(op).besides
-    usual, least = found.seconds + (profile.given(besides, 0.0) if besides else 0.0), found.least_s
+    usual, least = found.seconds + (profile.value_or(besides, 0.0) if besides else 0.0), found.least_s
     seconds = max(usual * factor, min(usual, least))
     slower = seconds / found.seconds if found.demand else 1.0
     demand = {link: min(rate / slower, float(pricing.capacity[link])) for link, rate in found.demand.items()}

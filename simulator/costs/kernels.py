@@ -80,9 +80,9 @@ class Kernels:
         m, n, k = shape
         kept = PRODUCT_TYPE.get(dtype, dtype)
         found = self._of(f"gemm.{kept}{op_kind(kind).model}", {"m": m, "n": n, "k": k})
-        rate = self.profile.given("gemm.training_rate", 1.0)
+        rate = self.profile.value_or("gemm.training_rate", 1.0)
         return self._at_most_peak(
-            _times(found, 1 / self.profile.given(f"gemm.training_rate.{kept}", rate)), shape, dtype
+            _times(found, 1 / self.profile.value_or(f"gemm.training_rate.{kept}", rate)), shape, dtype
         )
 
     def _at_most_peak(self, found: Estimate, shape: Shape, dtype: str) -> Estimate:
@@ -96,7 +96,7 @@ class Kernels:
         Multiplication Background", arXiv 2401.14489). Tokens are never along a row.
         """
         name = misaligned(widths, dtype)
-        return found if name is None else self._awkward(_times(found, self.profile.given(name, 1.0)), name)
+        return found if name is None else self._awkward(_times(found, self.profile.value_or(name, 1.0)), name)
 
     def _awkward(self, found: Estimate, name: str) -> Estimate:
         """Less sure, by what the parameter of an awkward shape is unsure."""
@@ -113,7 +113,7 @@ class Kernels:
         """
         batch, seq, heads, kv_heads, qk_dim, v_dim, causal, window, parts = shape
         features = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": min(kv_heads, heads), "causal": causal}
-        multiple = self.profile.given(HEAD_MULTIPLE, 1.0)
+        multiple = self.profile.value_or(HEAD_MULTIPLE, 1.0)
         padded = [math.ceil(dim / multiple) * multiple for dim in (qk_dim, v_dim)]
         found = self._of(f"attention.{direction}", {**features, "head_dim": sum(padded) / 2})
         seen = visible(seq, bool(causal), window) / visible(seq, bool(causal), 0)
@@ -142,13 +142,13 @@ class Kernels:
         rows, hidden, inter, _, experts, etp, ep, matrices = shape
         rows, width = max(rows, 1), inter // etp
         filled = min(rows, experts // ep)
-        lost = filled * round(self.profile.given(_TILE_ROWS, 0.0))
+        lost = filled * round(self.profile.value_or(_TILE_ROWS, 0.0))
         tiled = rows + lost
         both = [(tiled, (matrices - 1) * width, hidden), (tiled, hidden, width)]
         kind = direction or "gemm"
         plain = [self._in_training(kind, _turned(direction, one, filled), dtype) for one in both]
         found = _sum([self._misaligned(each, one[1:], dtype) for each, one in zip(plain, both, strict=True)])
-        found = _times(found, 1 / self.profile.given("grouped_gemm.training_rate", 1.0))
+        found = _times(found, 1 / self.profile.value_or("grouped_gemm.training_rate", 1.0))
         found = self._at_most_peak(found, (rows, matrices * hidden, width), dtype)
         weights = float(matrices * hidden * width * filled)
         read_s = weights * element_bytes(dtype) / self._memory_rate

@@ -103,7 +103,7 @@ class Pricing:
     def of_link(self, link: int, **features: object) -> Parameter:
         """What a link sustains, for ops with these features."""
         kind = self.cluster.links[link].kind
-        found = self.profile.beyond(f"link_fraction.{kind}", features)
+        found = self.profile.parameter_at(f"link_fraction.{kind}", features)
         return self.networks.of_nic(found) if kind == "nic" else found
 
     @property

@@ -3,17 +3,17 @@
 `cluster("dgx-h100", nodes=8)` reads the catalogue; `Cluster.of(device, wires)` builds a small one by hand.
 """
 
-from .catalogue import cluster, cluster_names, described, resolved
+from .catalogue import cluster, cluster_inputs, cluster_keys, cluster_names
 from .cluster import Cluster
-from .device import DTYPES, Device, described_device, device, device_names
+from .device import DTYPES, Device, device, device_keys, device_names
 from .fabric import Fabric
 from .files import networks
-from .graph import Link, Wire, attached, duplex, half_duplex, oneway
+from .graph import Link, Wire, duplex, half_duplex, loop, oneway
 from .limits import Limits, limits
 from .node import Node
 
 __all__ = [
-    "DTYPES", "Cluster", "Device", "Fabric", "Limits", "Link", "Node", "Wire", "attached",
-    "cluster", "cluster_names", "described", "described_device", "device", "device_names", "duplex", "half_duplex",
-    "limits", "networks", "oneway", "resolved",
+    "DTYPES", "Cluster", "Device", "Fabric", "Limits", "Link", "Node", "Wire", "cluster", "cluster_inputs",
+    "cluster_keys", "cluster_names", "device", "device_keys", "device_names", "duplex", "half_duplex", "limits",
+    "loop", "networks", "oneway",
 ]  # fmt: skip

@@ -84,7 +84,7 @@ def _build_nodes(parts: Sequence[_Part]) -> list[Node]:
     return [kinds[shapes.index(part.shape)] for part in parts for _ in range(part.nodes)]
 
 
-def resolved(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, Any]:
+def cluster_inputs(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, Any]:
     """Everything that a description resolves to, as plain JSON-able values, for hashing and printing."""
     parts = [
         {
@@ -98,7 +98,7 @@ def resolved(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, An
     return {"parts": parts}
 
 
-def described(spec: Spec, where: str = "cluster") -> dict[str, Any]:
+def cluster_keys(spec: Spec, where: str = "cluster") -> dict[str, Any]:
     """Every key that a description may change, as it stands for this one; not for a mix of nodes.
 
     Raises:

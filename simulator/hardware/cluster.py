@@ -203,7 +203,7 @@ class Cluster:
     def hbm(self, gpu: int) -> int:
         """Index of the link that stands for a GPU's memory; reads and writes share it."""
         me = self._gpu(gpu)
-        own = self.nodes[me.node].graph.attached_to(me.local, "hbm")
+        own = self.nodes[me.node].graph.loop_at(me.local, "hbm")
         if own is None:
             raise UserError(f"no memory is attached to {me}")
         return self._first_link[me.node] + own

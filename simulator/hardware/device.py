@@ -56,13 +56,13 @@ def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") 
         UserError: no such device, or a value that is not allowed.
     """
     if isinstance(name, Mapping):
-        return _build(described_device(name, where, key), where, f"{key}." if key else "")
+        return _build(device_keys(name, where, key), where, f"{key}." if key else "")
     if isinstance(name, str) and not name.endswith(".toml"):
         return _shipped(files.find("devices", name, where, key or "name")[0])
-    return _build(described_device(name, where, key), str(path_beside(name, where)), "")
+    return _build(device_keys(name, where, key), str(path_beside(name, where)), "")
 
 
-def described_device(name: str | Mapping[str, Any], where: str = "device", key: str = "device") -> dict[str, Any]:
+def device_keys(name: str | Mapping[str, Any], where: str = "device", key: str = "device") -> dict[str, Any]:
     """Every key of a device as written, such as one may change.
 
     Raises:

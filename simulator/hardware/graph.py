@@ -55,7 +55,7 @@ def half_duplex(a: str, b: str, kind: str, bytes_per_s: float, latency_s: float 
     return [Wire(a, b, link), Wire(b, a, link)]
 
 
-def attached(vertex: str, kind: str, bytes_per_s: float, latency_s: float = 0.0) -> Wire:
+def loop(vertex: str, kind: str, bytes_per_s: float, latency_s: float = 0.0) -> Wire:
     """A link that no route crosses but that belongs to a vertex, such as a GPU's own memory."""
     return Wire(vertex, vertex, Link(f"{vertex}.{kind}", kind, bytes_per_s, latency_s))
 
@@ -79,7 +79,7 @@ class Graph:
             self._found[src, dst] = self._preferred(src, dst)
         return self._found[src, dst]
 
-    def attached_to(self, vertex: str, kind: str) -> int | None:
+    def loop_at(self, vertex: str, kind: str) -> int | None:
         """Index of the link of this kind that belongs to the vertex itself."""
         return next((i for to, i in self.out[vertex] if to == vertex and self.links[i].kind == kind), None)
 

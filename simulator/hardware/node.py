@@ -17,7 +17,7 @@ from ..base.schema import MOST, Section, count, one_of, quantity
 from ..base.units import parse
 from . import files
 from .device import Device, Rate
-from .graph import Graph, Wire, attached, duplex, half_duplex, oneway
+from .graph import Graph, Wire, duplex, half_duplex, loop, oneway
 
 
 def _links(value: Any) -> tuple[tuple[int, int, int], ...]:
@@ -160,7 +160,7 @@ def _gpus(s: NodeShape) -> Iterator[Wire]:
     pcie = _pcie_bytes_per_s(s.pcie_gen), _latency_s("pcie")
     for i in range(s.gpus_per_node):
         gpu, cpu = f"gpu{i}", f"cpu{i * s.sockets // s.gpus_per_node}"
-        yield attached(gpu, "hbm", s.device.memory_bytes_per_s)
+        yield loop(gpu, "hbm", s.device.memory_bytes_per_s)
         if s.c2c_bytes_per_s:
             yield from duplex(gpu, cpu, "c2c", s.c2c_bytes_per_s, _latency_s("c2c"))
         if s.pcie_switches:

@@ -19,6 +19,7 @@ from .load import (
     load_numbers,
     load_profile,
     load_stack,
+    own_values,
     profile_for,
     profile_names,
     profile_notes,
@@ -26,7 +27,6 @@ from .load import (
     stack_chain,
     stack_defaults,
     stack_names,
-    stated_by,
 )  # fmt: skip
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
 from .parameters import FACTORS, PARAMETERS, PROVENANCE, READ_OFF, TP_EXPOSED, Parameter, parameters
@@ -36,7 +36,7 @@ __all__ = [
     "FACTORS", "PARAMETERS", "PROVENANCE", "READ_OFF", "SCHEMA", "SIBLING_WIDER", "TP_EXPOSED", "Z90", "Band",
     "Entry", "Errors", "Estimate", "Model", "Names", "Parameter", "Profile", "Ratio", "Stated", "check_complete",
     "check_devices", "choose_profiles", "devices_of", "errors_of", "fitted_parameters", "load_architecture",
-    "load_network", "load_numbers", "load_profile", "load_stack", "parameters", "profile_for", "profile_names",
-    "profile_notes", "read_profile", "stack_chain", "stack_defaults", "stack_names", "stated_by", "write_limits",
-    "write_models",
+    "load_network", "load_numbers", "load_profile", "load_stack", "own_values", "parameters", "profile_for",
+    "profile_names", "profile_notes", "read_profile", "stack_chain", "stack_defaults", "stack_names",
+    "write_limits", "write_models",
 ]  # fmt: skip

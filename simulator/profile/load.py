@@ -109,7 +109,7 @@ def fitted_parameters(folder: str = "stacks") -> Mapping[str, Mapping[str, Param
     return {of: parameters("validation", entries) for of, entries in _fits(folder).items()}
 
 
-def stated_by(folder: str, name: str) -> dict[str, float]:
+def own_values(folder: str, name: str) -> dict[str, float]:
     """What the file, or table, of a shipped owner of parameters states itself: value by parameter."""
     return {key: entry["value"] for key, entry in _content(folder, name).get("parameters", {}).items()}
 
@@ -117,7 +117,7 @@ def stated_by(folder: str, name: str) -> dict[str, float]:
 def _fitted_over(folder: str, of: str) -> dict[str, Parameter]:
     """What the ledgers say of one of them, but for what its own file states and did not when they were fitted."""
     known = fitted_parameters(folder).get(of, {})
-    now, then = stated_by(folder, of), _fits("stated", folder).get(of, {})
+    now, then = own_values(folder, of), _fits("stated", folder).get(of, {})
     return {name: fit for name, fit in known.items() if now.get(name) == then.get(name)}
 
 
@@ -194,7 +194,7 @@ def _load(
     said = validate(ProfileFile, content, file)
     base = Profile(name, {})
     if said.base is not None:
-        base = _load(folder, said.base, file, "base", (*above, place), fitted=fitted).borrowed(said.wider)
+        base = _load(folder, said.base, file, "base", (*above, place), fitted=fitted).for_sibling(said.wider)
     found = _over(base, said, content, name, file)
     known = _fitted_over(folder, name) if fitted and name in _shipped(folder) else {}
     return replace(found, parameters={**found.parameters, **known})
@@ -288,7 +288,7 @@ def choose_profiles(devices: Sequence[Device], named: str | None, where: str) ->
 def load_numbers(names: Names, network: str, architecture: str, stack: str, where: str) -> Profile:
     """The profile of the slowest device, joined with a kind of network and an architecture, if known, and the stack.
 
-    Those of other devices are in it (`Profile.on`).
+    Those of other devices are in it (`Profile.of_device`).
 
     Raises:
         UserError: a file cannot be read, or says what is not allowed.
@@ -298,10 +298,10 @@ def load_numbers(names: Names, network: str, architecture: str, stack: str, wher
     others = {device: loaded[name] for device, name in names.items() if name != first}
     joined = replace(loaded[first], others=others)
     if network:
-        joined = joined.joined(load_network(network))
+        joined = joined.join(load_network(network))
     if architecture:
-        joined = joined.joined(load_architecture(architecture))
-    return joined.joined(load_stack(stack, where))
+        joined = joined.join(load_architecture(architecture))
+    return joined.join(load_stack(stack, where))
 
 
 def profile_notes(names: Names, named: str | None) -> list[str]:

@@ -166,11 +166,11 @@ class Model:
         far = max((abs(math.log2(here / there)) for here, there in pairs), default=0.0)
         return _OTHER_CHIP * far if far > 1e-6 else 0.0
 
-    def borrowed(self, wider: float) -> "Model":
+    def for_sibling(self, wider: float) -> "Model":
         """The same model for a sibling device: a wider spread."""
         return replace(self, wider=float(np.hypot(self.wider, wider)))
 
-    def lent(self, kind: str) -> "Model | None":
+    def as_class(self, kind: str) -> "Model | None":
         """The same coefficients in the form of another class, such as another dtype; None if the forms differ."""
         other = cost_class(kind)
         same = other is not None and other.form.name == self.cost_class.form.name
@@ -236,7 +236,7 @@ class Ratio:
     source: str
     least: Mapping[str, Number] = field(default_factory=dict)
 
-    def asked(self, features: Mapping[str, object]) -> Mapping[str, object]:
+    def features_of_like(self, features: Mapping[str, object]) -> Mapping[str, object]:
         """The features by which the other class is asked: no node without a GPU."""
         raised = {name: np.maximum(np.asarray(features[name], np.float64), low) for name, low in self.least.items()}
         asked = {**features, **raised}

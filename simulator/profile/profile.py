@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import UserError, fault, hint
 from ..hardware import Limits
-from .forms import across_nodes, at_equal_bus_bytes
+from .forms import bus_bytes_ratio, class_and_features
 from .model import Entry, Estimate, Model, Ratio, Stated
 from .parameters import READ_OFF, Parameter
 
@@ -39,7 +39,7 @@ class Profile:
     about: Mapping[str, Any] = field(default_factory=dict)
     others: Mapping[str, "Profile"] = field(default_factory=dict)
 
-    def on(self, device: str) -> "Profile":
+    def of_device(self, device: str) -> "Profile":
         """What is known of one device of a mixed cluster."""
         return self.others.get(device, self)
 
@@ -50,7 +50,7 @@ class Profile:
         """The number alone."""
         return self.parameters[name].value
 
-    def given(self, name: str, otherwise: float) -> float:
+    def value_or(self, name: str, otherwise: float) -> float:
         """The number, or another one where nothing is known: for what no profile needs to tell."""
         found = self.parameters.get(name)
         return otherwise if found is None else found.value
@@ -82,7 +82,7 @@ class Profile:
         Raises:
             UserError: the profile has no such class or library, or a feature is missing, unknown or impossible.
         """
-        kind, features = across_nodes(kind, features)
+        kind, features = class_and_features(kind, features)
         model = self.model(kind, library)
         here = limits or self.limits
         if isinstance(model, Ratio):
@@ -91,7 +91,7 @@ class Profile:
             return model.estimate(features)
         return model.estimate(features, here)
 
-    def beyond(self, name: str, features: Mapping[str, object]) -> Parameter:
+    def parameter_at(self, name: str, features: Mapping[str, object]) -> Parameter:
         """A parameter as it stands for ops with these features.
 
         Beyond the range of the model that it was read off (`READ_OFF`) it is extrapolated, and less sure by what that
@@ -119,37 +119,37 @@ class Profile:
     def _of_like(self, kind: str, ratio: Ratio, features: Mapping[str, object], limits: Limits | None) -> Estimate:
         """The estimate of the class that another one is a multiple of; equal forms lend their coefficients only."""
         lender = self.model(ratio.like)
-        if isinstance(lender, Model) and (borrower := lender.lent(kind)):
+        if isinstance(lender, Model) and (borrower := lender.as_class(kind)):
             return borrower.estimate(features, limits)
-        asked = ratio.asked(features)
+        asked = ratio.features_of_like(features)
         found = self.estimate(ratio.like, asked, limits=limits)
-        return replace(found, seconds=found.seconds * at_equal_bus_bytes(kind, ratio.like, features, asked))
+        return replace(found, seconds=found.seconds * bus_bytes_ratio(kind, ratio.like, features, asked))
 
-    def joined(self, other: "Profile") -> "Profile":
+    def join(self, other: "Profile") -> "Profile":
         """This profile and another one; where both have a name, the other's wins."""
         return replace(
             self,
             name=f"{self.name} + {other.name}",
             parameters={**self.parameters, **other.parameters},
             models={**self.models, **other.models},
-            others={device: one.joined(other) for device, one in self.others.items()},
+            others={device: one.join(other) for device, one in self.others.items()},
         )
 
-    def stated(self, values: Mapping[str, float], source: str) -> "Profile":
+    def with_values(self, values: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters that someone states: exact."""
         said = {name: Parameter(value, 0.0, "exact", source) for name, value in values.items()}
-        others = {device: one.stated(values, source) for device, one in self.others.items()}
+        others = {device: one.with_values(values, source) for device, one in self.others.items()}
         return replace(self, parameters={**self.parameters, **said}, others=others)
 
-    def scaled(self, factors: Mapping[str, float], source: str) -> "Profile":
+    def with_factors(self, factors: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters times a factor, those of each device its own; what none states counts as 1."""
         said = {
-            name: Parameter(self.given(name, 1.0) * factor, 0.0, "exact", source) for name, factor in factors.items()
+            name: Parameter(self.value_or(name, 1.0) * factor, 0.0, "exact", source) for name, factor in factors.items()
         }
-        others = {device: one.scaled(factors, source) for device, one in self.others.items()}
+        others = {device: one.with_factors(factors, source) for device, one in self.others.items()}
         return replace(self, parameters={**self.parameters, **said}, others=others)
 
-    def borrowed(self, wider: float) -> "Profile":
+    def for_sibling(self, wider: float) -> "Profile":
         """The same for a sibling device: what was measured elsewhere is extrapolated here.
 
         `wider` is the relative spread that carrying it over adds, in squares.
@@ -160,7 +160,7 @@ class Profile:
             self,
             parameters={name: _borrowed(p, wider) for name, p in self.parameters.items()},
             models={
-                kind: {name: m.borrowed(wider) if isinstance(m, Model) else m for name, m in variants.items()}
+                kind: {name: m.for_sibling(wider) if isinstance(m, Model) else m for name, m in variants.items()}
                 for kind, variants in self.models.items()
             },
         )

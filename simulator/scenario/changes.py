@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.errors import UserError, fault
 from ..base.units import times
-from ..hardware import described, described_device
+from ..hardware import cluster_keys, device_keys
 from ..systems.keys import schema_defaults
 from ..systems.registry import system_of
 from .adapt import adapt
@@ -74,8 +74,8 @@ def _open(path: tuple[str, ...], table: dict[str, Any], known: Mapping[str, Any]
 
 
 _MACHINES: Mapping[tuple[str, ...], Callable[[Any, str], Mapping[str, Any]]] = {
-    ("cluster",): described,
-    ("cluster", "device"): described_device,
+    ("cluster",): cluster_keys,
+    ("cluster", "device"): device_keys,
 }
 
 

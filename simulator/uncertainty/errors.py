@@ -117,7 +117,7 @@ _LEAST = 0.01
 
 def size_error(profile: Profile, gpus: int) -> float:
     """Relative error of a step on so many GPUs: a fraction for each doubling beyond those that stacks are fitted at."""
-    return profile.given(_DOUBLING, 0.0) * max(log2(gpus / profile.given(_GPUS, 1.0)), 0.0)
+    return profile.value_or(_DOUBLING, 0.0) * max(log2(gpus / profile.value_or(_GPUS, 1.0)), 0.0)
 
 
 def size_notes(profile: Profile, gpus: int) -> Iterator[str]:

@@ -24,8 +24,8 @@ P5 = limits(cluster("p5-h100-efa", 1))
 
 
 def on(kind, machine=H100, **stated):
-    profile = load_profile("h100-sxm").joined(load_network(kind)).joined(load_stack("generic"))
-    return Networks(profile.stated(stated, "a test"), machine)
+    profile = load_profile("h100-sxm").join(load_network(kind)).join(load_stack("generic"))
+    return Networks(profile.with_values(stated, "a test"), machine)
 
 
 def all_reduce(networks, size, nodes, nic=50e9 * 8):

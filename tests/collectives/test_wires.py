@@ -29,7 +29,7 @@ def machines(name: str, nodes: int, changes: tuple = ()) -> Cluster:
 @cache
 def profile(name: str):
     device = machines(name, 1).nodes[0].device
-    return load_profile(profile_for(device.measured_as)).joined(load_stack("generic"))
+    return load_profile(profile_for(device.measured_as)).join(load_stack("generic"))
 
 
 def priced(kind: str, name: str, nodes: int, size: int, changes: tuple = (), every: int = 1):
@@ -187,8 +187,8 @@ def test_software_shortens_a_collective_to_what_its_wires_take(factor):
     b.op("all_gather", [b.lane(b.place("stage", range(8)), "dp")], size_bytes=2**32, group=tuple(range(8)))
     program, wires_s = b.build(), 2**32 * 7 / 8 / 450e9
     usual, with_software = (
-        float(cost(program, there, profile("dgx-h100").stated({"time_factor.dp": f}, "a test"), "measured").work_s[0])
-        for f in (1.0, factor)
+        float(cost(program, there, profile("dgx-h100").with_values(values, "a test"), "measured").work_s[0])
+        for values in ({"time_factor.dp": 1.0}, {"time_factor.dp": factor})
     )
     assert 0.1 * usual < wires_s < 0.9 * usual
     assert with_software == pytest.approx(max(wires_s, factor * usual))

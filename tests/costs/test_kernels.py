@@ -55,7 +55,7 @@ def test_experts_with_a_row_each_read_all_their_weights(kind, dtype):
 def test_no_product_beats_its_device(kind, dtype):
     """Whatever a fit says of rates in training."""
     fast = dict.fromkeys(("gemm.training_rate", "gemm.training_rate.fp8", "grouped_gemm.training_rate"), 5.0)
-    profile = PROFILES["h100-sxm"].stated(fast, "a test")
+    profile = PROFILES["h100-sxm"].with_values(fast, "a test")
     shape = (2**16, 4096, 16384, 8, 8, 1, 1, 3) if kind in DIRECTIONS else (2**14, 2**13, 3 * 2**15)
     found = Kernels(profile, profile.limits).estimate(kind, shape, 0, dtype)
     flop = 2 * 3 * 2**16 * 4096 * 16384
@@ -72,7 +72,7 @@ def test_experts_without_rows_are_not_read():
 def test_well_filled_experts_lose_a_tile_each(profile, each):
     """With hundreds of rows each they take as long as one dense product over all rows, and 128 rows more per expert."""
     local, hidden, inter = 16, 4096, 1536
-    fraction = PROFILES[profile].given("grouped_gemm.training_rate", 1.0)
+    fraction = PROFILES[profile].value_or("grouped_gemm.training_rate", 1.0)
     dense = sum(
         float(kernels(profile).estimate("gemm", shape, 0, "bf16").seconds[0])
         for shape in ((each * local, 2 * inter, hidden), (each * local, hidden, inter))
@@ -127,7 +127,7 @@ def higher(size):
 @pytest.mark.parametrize("kind", PRODUCTS)
 def test_products_with_aligned_rows_take_what_the_profile_says_for_any_number_of_tokens(kind):
     """The tables that profiles are fitted to have weights of whole 64 bytes, and odd numbers of tokens."""
-    settled = PROFILES["h100-sxm"].given("gemm.training_rate", 1.0)
+    settled = PROFILES["h100-sxm"].value_or("gemm.training_rate", 1.0)
     shape = (4001, 4112, 2064) if kind != "wgrad" else (4112, 2064, 4001)
     suffix = {"gemm": "", "dgrad": ".dgrad", "wgrad": ".wgrad"}[kind]
     plain = PROFILES["h100-sxm"].estimate(f"gemm.bf16{suffix}", dict(zip("mnk", shape, strict=True)))

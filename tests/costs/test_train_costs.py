@@ -124,7 +124,7 @@ FACTORS = {
 @pytest.mark.parametrize("phase", FACTORS)
 def test_software_takes_longer_for_one_phase_alone(phase):
     step = resolved(2, parallel={"tp": 2, "zero": 0})
-    slower = step.profile.stated({f"time_factor.{phase}": 2.0}, "a test")
+    slower = step.profile.with_values({f"time_factor.{phase}": 2.0}, "a test")
     costs = cost(step.program, step.cluster, slower, "measured")
     ratio = costs.work_s / np.where(step.costs.work_s > 0, step.costs.work_s, 1)
     assert {step.program.kind_of(op) for op in np.flatnonzero(ratio > 1.5)} == FACTORS[phase]
@@ -132,21 +132,21 @@ def test_software_takes_longer_for_one_phase_alone(phase):
 
 def test_a_slower_exchange_moves_as_many_bytes():
     step = resolved(2, parallel={"tp": 2})
-    costs = cost(step.program, step.cluster, step.profile.stated({"time_factor.tp": 2.0}, "a test"), "measured")
+    costs = cost(step.program, step.cluster, step.profile.with_values({"time_factor.tp": 2.0}, "a test"), "measured")
     assert costs.link_bytes == pytest.approx(step.costs.link_bytes)
 
 
 def test_settled_clocks_slow_products_of_their_type():
     step = resolved(1)
     settled = {"gemm.training_rate": 0.8, "gemm.training_rate.fp8": 0.5}
-    costs = cost(step.program, step.cluster, step.profile.stated(settled, "a test"), "measured")
+    costs = cost(step.program, step.cluster, step.profile.with_values(settled, "a test"), "measured")
     gemm = step.program.of_kind("gemm")
     assert costs.work_s[gemm] == pytest.approx(step.costs.work_s[gemm] / 0.8)
 
 
 def test_host_work_around_the_optimizer_is_added():
     step = resolved(1)
-    costs = cost(step.program, step.cluster, step.profile.stated({"optimizer.s": 0.5}, "a test"), "measured")
+    costs = cost(step.program, step.cluster, step.profile.with_values({"optimizer.s": 0.5}, "a test"), "measured")
     assert (costs.work_s - step.costs.work_s).sum() == pytest.approx(0.5)
 
 

@@ -14,7 +14,7 @@ def seconds(kind, group, machines):
     b = ProgramBuilder()
     places = [b.place(f"rank {rank}", (rank,)) for rank in group]
     b.op(kind, [b.lane(place, "dp") for place in places], size_bytes=SIZE, group=tuple(group))
-    profile = load_profile("h100-sxm").joined(load_stack("generic"))
+    profile = load_profile("h100-sxm").join(load_stack("generic"))
     return float(cost(b.build(), machines, profile, "measured").work_s[0])
 
 
@@ -64,7 +64,7 @@ def test_a_node_without_a_switch_is_one_island(machine):
     machines = cluster(machine, 2)
     b = ProgramBuilder()
     b.op("all_reduce", [b.lane(b.place("rank 0", (0,)), "tp")], size_bytes=SIZE, group=tuple(range(8)))
-    profile = load_profile("v100" if machine == "dgx-v100" else "l40s").joined(load_stack("generic"))
+    profile = load_profile("v100" if machine == "dgx-v100" else "l40s").join(load_stack("generic"))
     inside = profile.estimate("all_reduce", {"bytes": SIZE, "gpus": 8}).seconds[0]
 
     assert cost(b.build(), machines, profile, "measured").work_s[0] == pytest.approx(inside)
@@ -75,6 +75,6 @@ def test_groups_of_one_stage_share_the_nics_of_their_node():
     machines = cluster({"base": "dgx-h100", "nics": 1}, 4)
     b = ProgramBuilder()
     b.op("reduce_scatter", [b.lane(b.place("stage", range(32)), "dp")], size_bytes=SIZE, group=(0, 8, 16, 24))
-    profile = load_profile("h100-sxm").joined(load_stack("generic"))
+    profile = load_profile("h100-sxm").join(load_stack("generic"))
 
     assert cost(b.build(), machines, profile, "measured").work_s[0] == pytest.approx(expected(machines, 4, 1 / 8))

@@ -10,7 +10,7 @@ GB = 10**9
 
 
 def machine(name: str) -> tuple[Cluster, Profile]:
-    return cluster(name, 1), load_profile("h100-sxm").joined(load_stack("checkpoint-engine"))
+    return cluster(name, 1), load_profile("h100-sxm").join(load_stack("checkpoint-engine"))
 
 
 @pytest.mark.parametrize("kind", ["offload", "onload"])

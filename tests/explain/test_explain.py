@@ -69,7 +69,7 @@ def test_what_is_called_better_makes_nothing_longer(kind):
 
 def test_twice_the_time_of_products_moves_a_step_on_one_gpu_by_their_share():
     case = read_case(ONE_GPU, {})
-    slower = case.resolved.restate({"time_factor.gemm": 2 * case.resolved.profile.given("time_factor.gemm", 1.0)})
+    slower = case.resolved.restate({"time_factor.gemm": 2 * case.resolved.profile.value_or("time_factor.gemm", 1.0)})
     share_s = case.report.exposed["gemm"]
 
     assert first_order_s(case, slower.costs) == pytest.approx(share_s, rel=1e-9)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.hardware import cluster, cluster_names, device, device_names, resolved
+from runcast.simulator.hardware import cluster, cluster_inputs, cluster_names, device, device_names
 
 DATA = Path(str(files("runcast.data") / "hardware"))
 FILES = sorted(DATA.rglob("*.toml"))
@@ -127,7 +127,7 @@ def test_equal_nodes_listed_one_by_one_share_their_rack() -> None:
     listed = {"mix": [{"base": "gb200-nvl72", "nodes": 1}, {"base": "gb200-nvl72", "nodes": 2}]}
 
     assert cluster(listed, 3).nvlink_domain(0) == tuple(range(12))
-    assert resolved(listed, 3) == resolved("gb200-nvl72", 3)
+    assert cluster_inputs(listed, 3) == cluster_inputs("gb200-nvl72", 3)
 
 
 def test_equal_nodes_are_one_kind_wherever_they_are_listed() -> None:
@@ -175,16 +175,16 @@ def test_a_node_with_fewer_gpus() -> None:
 
 
 def test_resolved_is_plain_json_and_names_the_device() -> None:
-    plain = resolved("dgx-h100", 4)
+    plain = cluster_inputs("dgx-h100", 4)
     assert json.loads(json.dumps(plain)) == plain
 
 
 def test_resolved_is_equal_for_a_name_and_the_same_mapping() -> None:
-    assert resolved("dgx-h100", 2) == resolved({"base": "DGX_H100", "nics": 8}, 2)
+    assert cluster_inputs("dgx-h100", 2) == cluster_inputs({"base": "DGX_H100", "nics": 8}, 2)
 
 
 def test_resolved_sees_an_override() -> None:
-    assert resolved("dgx-h100", 2) != resolved({"base": "dgx-h100", "oversubscription": 2}, 2)
+    assert cluster_inputs("dgx-h100", 2) != cluster_inputs({"base": "dgx-h100", "oversubscription": 2}, 2)
 
 
 def test_cluster_file_beside_the_scenario(tmp_path: Path) -> None:

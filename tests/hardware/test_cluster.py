@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError
-from runcast.simulator.hardware import Cluster, attached, cluster, device, duplex, half_duplex
+from runcast.simulator.hardware import Cluster, cluster, device, duplex, half_duplex, loop
 
 
 def kinds(machine: Cluster, route: tuple[int, ...]) -> list[str]:
@@ -33,7 +33,7 @@ def tiny(gpus: int = 4) -> Cluster:
     """GPUs with one PCIe link each way to one host, and nothing else."""
     wires = half_duplex("numa0", "cpu0", "host_memory", 100.0)
     for i in range(gpus):
-        wires += [attached(f"gpu{i}", "hbm", 1000.0), *duplex(f"gpu{i}", "cpu0", "pcie", 10.0)]
+        wires += [loop(f"gpu{i}", "hbm", 1000.0), *duplex(f"gpu{i}", "cpu0", "pcie", 10.0)]
     return Cluster.of(device("h20"), wires)
 
 
@@ -41,7 +41,7 @@ def tiny(gpus: int = 4) -> Cluster:
 
 
 def test_host_memory_that_is_not_stated_is_zero() -> None:
-    assert Cluster.of(device("h100-sxm"), [attached("gpu0", "hbm", 1.0)]).host_memory_bytes(0) == 0
+    assert Cluster.of(device("h100-sxm"), [loop("gpu0", "hbm", 1.0)]).host_memory_bytes(0) == 0
 
 
 def test_gpus_of_one_nvswitch_use_nvlink_only() -> None:

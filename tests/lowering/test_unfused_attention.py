@@ -28,7 +28,7 @@ class Plain(Profile):
 
 def seconds_of(step):
     """What each op of layer 2 takes, by name, forward."""
-    aligned = step.profile.stated(dict.fromkeys(UNALIGNED, 1.0), "heads this small are read by all kernels alike")
+    aligned = step.profile.with_values(dict.fromkeys(UNALIGNED, 1.0), "heads this small are read by all kernels alike")
     profile = Plain(**{name: getattr(aligned, name) for name in aligned.__dataclass_fields__})
     made = step.program
     work = cost(made, step.cluster, profile, "measured").work_s

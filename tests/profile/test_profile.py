@@ -155,4 +155,4 @@ def test_a_missing_parameter_is_named_with_its_meaning() -> None:
 
 @pytest.mark.parametrize("name", ["generic", "h20", "h800"])
 def test_shipped_profiles_lack_only_what_a_stack_says(name: str) -> None:
-    check_complete(load_profile(name).joined(load_stack("checkpoint-engine")), "here")
+    check_complete(load_profile(name).join(load_stack("checkpoint-engine")), "here")

@@ -2,7 +2,7 @@
 
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.samples import read_samples, summed
+from runcast.simulator.formats.samples import read_samples, summarize
 
 HEADERS = {
     "nccl": "system,src_file,version,op,dtype,num_gpus,bytes,time_us,rep",
@@ -282,4 +282,4 @@ def test_a_table_without_rows(table, read):
 
 def test_reasons_are_summed_per_file():
     lines = ["a.csv:2: slow", "a.csv:9: slow", "a.csv:3: odd", "b.csv:2: slow"]
-    assert summed(lines) == ["a.csv:2: slow (2 rows)", "a.csv:3: odd", "b.csv:2: slow"]
+    assert summarize(lines) == ["a.csv:2: slow (2 rows)", "a.csv:3: odd", "b.csv:2: slow"]

@@ -36,12 +36,12 @@ def test_the_order_of_nodes_changes_nothing(parallel, other, level):
 def test_a_factor_leaves_each_device_its_own_number():
     """`explain` turned the rates of all devices to one value."""
     name, mixed = "gemm.training_rate", step(H100, A100)
-    own = {device: one.given(name, 1.0) for device, one in mixed.profile.others.items()}
+    own = {device: one.value_or(name, 1.0) for device, one in mixed.profile.others.items()}
     found = mixed.scale({name: 1.1}).profile
 
     assert own
-    assert set(own.values()) != {mixed.profile.given(name, 1.0)}
-    assert {device: one.given(name, 1.0) / 1.1 for device, one in found.others.items()} == pytest.approx(own)
+    assert set(own.values()) != {mixed.profile.value_or(name, 1.0)}
+    assert {device: one.value_or(name, 1.0) / 1.1 for device, one in found.others.items()} == pytest.approx(own)
 
 
 TCP = {"base": "dgx-h100", "nodes": 1, "network": "ethernet"}

@@ -5,7 +5,7 @@ import tomllib
 import pytest
 from runcast.simulator import UserError
 from runcast.simulator.formats.topology import Additions, cluster_text, describe, read_layout
-from runcast.simulator.hardware import resolved
+from runcast.simulator.hardware import cluster_inputs
 
 TOP, BOTTOM = "0-47", "48-95"
 
@@ -229,4 +229,4 @@ def test_an_unknown_gpu_asks_for_the_flag(tmp_path):
 @pytest.mark.parametrize(("text", "device", "name"), [(H100, "h100", "dgx-h100"), (A100, "a100", "dgx-a100")])
 def test_a_machine_of_the_catalogue_comes_back(tmp_path, text, device, name):
     values, _ = imported(tmp_path, text, device=device)
-    assert resolved(values) == resolved(name)
+    assert cluster_inputs(values) == cluster_inputs(name)

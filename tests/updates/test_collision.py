@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind, cost
 from runcast.simulator.engine import simulate
-from runcast.simulator.hardware import Cluster, Fabric, Node, attached, device, duplex, half_duplex, oneway
+from runcast.simulator.hardware import Cluster, Fabric, Node, device, duplex, half_duplex, loop, oneway
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
 from runcast.simulator.systems.weight_update.lower import BucketSize, UpdatePlan, make_plan, three_stage, two_stage
@@ -121,7 +121,7 @@ def box(*, nvlink: bool) -> Cluster:
     """Four GPUs on one root complex with unlimited host memory; NVLink, where it is there, is as fast as PCIe."""
     wires = half_duplex("numa0", "cpu0", "host_memory", HUGE)
     for i in range(4):
-        wires += [attached(f"gpu{i}", "hbm", HUGE), *duplex(f"gpu{i}", "cpu0", "pcie", LINE)]
+        wires += [loop(f"gpu{i}", "hbm", HUGE), *duplex(f"gpu{i}", "cpu0", "pcie", LINE)]
         wires += duplex(f"gpu{i}", "nvswitch", "nvlink", LINE) if nvlink else []
     return Cluster.of(device("h20"), wires)
 
@@ -151,7 +151,7 @@ def pod(*, gpudirect: bool) -> Cluster:
     """
     wires = half_duplex("numa0", "cpu0", "host_memory", HUGE)
     for i in range(4):
-        wires += [attached(f"gpu{i}", "hbm", HUGE), *duplex(f"gpu{i}", "nvswitch", "nvlink", HUGE)]
+        wires += [loop(f"gpu{i}", "hbm", HUGE), *duplex(f"gpu{i}", "nvswitch", "nvlink", HUGE)]
         wires += [*duplex(f"gpu{i}", f"pcie{i}", "pcie", LINE), *duplex(f"pcie{i}", "cpu0", "pcie", LINE)]
         wires += duplex(f"nic{i}", f"pcie{i}" if gpudirect else f"gpu{i}", "pcie", LINE)
         wires += [oneway(f"nic{i}", f"port{i}", "nic", LINE), oneway(f"port{i}", f"nic{i}", "nic", LINE)]

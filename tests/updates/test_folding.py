@@ -36,7 +36,7 @@ MACHINES = {
     "h20, 3 nodes of 2": cluster({"base": "h20-hgx", "gpus_per_node": 2, "nics": 2, "pcie_switches": 2}, 3),
     "l40s, 2 nodes of 4": cluster({"base": "l40s-pcie", "gpus_per_node": 4}, 2),
 }
-PROFILE = load_profile("generic").joined(load_stack("checkpoint-engine"))
+PROFILE = load_profile("generic").join(load_stack("checkpoint-engine"))
 SET_UP = ("init_group", "gather", "allocate", "open_handle", "drop_handle", "free_buffers", "post_hook", "destroy")
 SCARCE = {"link_fraction.hbm": 0.05, "copy.hbm_fraction": 0.05, "reload.tensor_s": 1e-3} | {
     "interference.reload.broadcast": 0.5,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.errors import UserError, fault
 from ...base.files import read_json, read_toml
 from ...base.memo import Memo
-from ...hardware import described, resolved
+from ...hardware import cluster_inputs, cluster_keys
 from ...predict import AnyPrediction, simulate
 from ...scenario import change, check_question, parse_changes, what_if
 from ...systems.registry import SYSTEMS
@@ -137,9 +137,9 @@ def _machines(cluster: str | Mapping[str, Any], nodes: int, where: str) -> dict[
     """Every key of the machines but names that the others stand for; of several kinds of node all they resolve to."""
     name = cluster if isinstance(cluster, str) else cluster.get("base", cluster.get("node"))
     try:
-        keys = described(cluster, where)
+        keys = cluster_keys(cluster, where)
     except UserError:  # a mix, which has no one value per key
-        keys = resolved(cluster, nodes, where) if isinstance(cluster, str) else dict(cluster)
+        keys = cluster_inputs(cluster, nodes, where) if isinstance(cluster, str) else dict(cluster)
     rest = {key: value for key, value in keys.items() if key not in ("base", "node", "about")}
     return {"cluster": name} | dict(_flat(rest, "cluster."))
 

@@ -17,7 +17,7 @@ import numpy as np
 from ...base.errors import UserError
 from ...base.units import format_rate, format_seconds, parse
 from ...costs import HEAD_MULTIPLE, Costs
-from ...hardware import described, described_device
+from ...hardware import cluster_keys, device_keys
 from ...profile.parameters import allowed
 from ...systems.machines import OnMachines
 from .case import Case, Floats, same_costs
@@ -96,10 +96,10 @@ def turn_knobs(case: Case, some: Sequence[Knob], better: bool) -> OnMachines:
 def _of_machine(cluster: Any, where: str) -> Iterator[Knob]:
     """The rates of a machine and of its device; none of a mix of nodes, which have no one rate."""
     try:
-        said = described(cluster, where)
+        said = cluster_keys(cluster, where)
     except UserError:
         return
-    device = described_device(said["device"], where)
+    device = device_keys(said["device"], where)
     peaks = {dtype: f"dense {dtype} peak of the device" for dtype in device["peak_flop_per_s"]}
     rates: tuple[tuple[str, Mapping[str, Any], Mapping[str, str], _Rate], ...] = (
         ("cluster", said, _CLUSTER, "bytes_per_s"),

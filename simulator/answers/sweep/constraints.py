@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from ...base.errors import UserError, fault, unknown
 from ...base.units import Dimension, format_bytes, parse, quantity
-from ...hardware import described, described_device
+from ...hardware import cluster_keys, device_keys
 from ...scenario import SYSTEMS, value_at
 from .columns import columns_of
 
@@ -189,9 +189,9 @@ def _takes(field: FieldInfo, text: str) -> bool:
 def _of_machine(cluster: Any, path: Sequence[str], where: str) -> Of:
     """By the quantity that a cluster or its device has there."""
     try:
-        table = described(cluster, where)
+        table = cluster_keys(cluster, where)
         if len(path) > 1 and path[0] == "device":
-            table, path = described_device(table["device"], where), path[1:]
+            table, path = device_keys(table["device"], where), path[1:]
     except UserError:
         return "unknown"
     value = table.get(path[0]) if len(path) == 1 else None

@@ -13,7 +13,7 @@ import pandas as pd
 from ...base.errors import UserError
 from ...base.files import digest, read_json
 from ...base.memo import Memo
-from ...formats.samples import read_table, summed
+from ...formats.samples import read_table, summarize
 from ...runner import Died, InProcess, Processes, Runner, cores
 
 _MOST = 10**9
@@ -188,7 +188,7 @@ class Ledger:
 
     def why_not(self, before: str = "line ") -> list[str]:
         """One line per reason why rows are not predicted."""
-        return summed(f"{before}{line}: {reason}" for line, reason in self.reasons.items())
+        return summarize(f"{before}{line}: {reason}" for line, reason in self.reasons.items())
 
     def not_predicted(self) -> list[dict[str, Any]]:
         """Lines with the reasons why they have no prediction, as plain values."""

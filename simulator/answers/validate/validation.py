@@ -12,7 +12,7 @@ import pandas as pd
 from ...base.errors import UserError, unknown
 from ...base.files import digest
 from ...base.tables import Columns, terminal_table
-from ...formats.samples import summed
+from ...formats.samples import summarize
 from ...profile import Errors, Model, Profile, load_profile
 from .ledger import csv_bytes
 from .samples import ADDED, KINDS, Rows, profile_fitted_to, profiles_of, read_rows, validate_samples
@@ -167,7 +167,7 @@ def lines(validation: Validation) -> Iterator[str]:
     if basis := shares(validation.table["provenance"]):
         yield "predictions are " + ", ".join(f"{_percent(share)} % {label}" for label, share in basis.items())
     yield from _in_sample(validation)
-    reasons = summed(f"{validation.path}:{line}: {reason}" for line, reason in validation.reasons.items())
+    reasons = summarize(f"{validation.path}:{line}: {reason}" for line, reason in validation.reasons.items())
     yield from (f"not predicted: {line}" for line in reasons)
 
 

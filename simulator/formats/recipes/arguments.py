@@ -117,7 +117,7 @@ class Arguments:
         """Whether the file gives it."""
         return name in self._arguments
 
-    def spelled(self, name: str) -> str:
+    def spelling(self, name: str) -> str:
         """As the file writes it, or as it would be written."""
         if name in self._arguments:
             return self._arguments[name].spelled
@@ -126,11 +126,11 @@ class Arguments:
     def fault(self, name: str, allowed: str, value: object = None) -> None:
         """Note a fault of this argument's value."""
         shown = self._shown(name) if value is None else value
-        self.faults.append(fault(self.where, self.spelled(name), shown, allowed))
+        self.faults.append(fault(self.where, self.spelling(name), shown, allowed))
 
-    def missing(self, name: str, wanted: str) -> None:
+    def note_missing(self, name: str, wanted: str) -> None:
         """Note that an argument has to be given."""
-        self.faults.append(f"{self.where}: {self.spelled(name)}: is missing; expected {wanted}")
+        self.faults.append(f"{self.where}: {self.spelling(name)}: is missing; expected {wanted}")
 
     def switch(self, name: str, default: bool = False) -> bool:
         """Whether a switch is on."""
@@ -160,7 +160,7 @@ class Arguments:
     def needed(self, name: str, wanted: str) -> int:
         """A whole number that has to be given."""
         if not self.has(name):
-            self.missing(name, wanted)
+            self.note_missing(name, wanted)
         return self.whole(name)
 
     def number(self, name: str) -> float | None:
@@ -185,28 +185,28 @@ class Arguments:
         values = self._arguments[name].values if name in self._arguments else ()
         return tuple(part for value in values for part in re.split(r"[,\s]+", str(value).strip("[]")) if part)
 
-    def read(self) -> tuple[str, ...]:
+    def list_read(self) -> tuple[str, ...]:
         """What is read and means something, as the file writes it."""
         return tuple(map(self._line, self._named(self.names.switches | self.names.valued)))
 
-    def untimed(self) -> tuple[str, ...]:
+    def list_untimed(self) -> tuple[str, ...]:
         """What has no part in a step's time."""
         return tuple(argument.spelled for name, argument in self._arguments.items() if self.names.is_untimed(name))
 
-    def unmodelled(self) -> tuple[str, ...]:
+    def list_not_modelled(self) -> tuple[str, ...]:
         """What takes or saves time that no scenario speaks of."""
         reasons = self.names.not_modelled
         lines = (f"{self._line(name)}: {reasons[name]}" for name in self._named(reasons) if not self._is_assumed(name))
         return (*lines, *self.not_modelled)
 
-    def unknown(self) -> tuple[str, ...]:
+    def list_unknown(self) -> tuple[str, ...]:
         """What nobody here has heard of, and what it may have been meant to be."""
         names = [name for name in self._arguments if name not in self.names]
         known = sorted({*self.names.switches, *self.names.valued, *self.names.aliases, *self.names.negated})
         near = {name: did_you_mean(name, known, most=2).replace("_", "-") for name in names}
         return tuple(": ".join(filter(None, (self._line(name), near[name]))) for name in names)
 
-    def other_models(self) -> list[str]:
+    def list_other_models(self) -> list[str]:
         """Names of arguments that build a model we cannot size."""
         return [name for name in self._named(self.names.other_models) if not self._is_off(name)]
 

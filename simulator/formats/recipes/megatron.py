@@ -110,7 +110,7 @@ def _parallel(args: Arguments, sizes: dict[str, int], zero: int, stage: int, sha
     elif copies > 1 and zero == 3:
         found["shard"] = ranks // copies
     elif copies > 1:
-        args.not_modelled.append(f"{args.spelled(instances)} {copies}: the optimizer is sharded over all of dp x cp")
+        args.not_modelled.append(f"{args.spelling(instances)} {copies}: the optimizer is sharded over all of dp x cp")
     return found
 
 
@@ -213,7 +213,7 @@ def _recompute(args: Arguments, shape: Shape) -> dict[str, Any]:
         elif shape.spec.moe is None and name in OF_EXPERTS:
             args.fault("recompute_modules", "is recomputed in experts alone, and this model has none", name)
         elif reason := no_such_part(shape.spec, MODULES[name]):
-            args.not_modelled.append(f"{args.spelled('recompute_modules')} {name}: {reason}")
+            args.not_modelled.append(f"{args.spelling('recompute_modules')} {name}: {reason}")
         else:
             modules.append(MODULES[name])
     return {"mode": "selective", "modules": modules} if modules else {}
@@ -222,7 +222,7 @@ def _recompute(args: Arguments, shape: Shape) -> dict[str, Any]:
 def _recomputed_layers(args: Arguments) -> dict[str, Any]:
     method = args.choice("recompute_method", "", ("", "uniform", "block"))
     if not method:
-        args.missing("recompute_method", "uniform or block, with --recompute-granularity full")
+        args.note_missing("recompute_method", "uniform or block, with --recompute-granularity full")
     count = args.whole("recompute_num_layers")
     if method == "block":
         return {"layers": count}

@@ -37,7 +37,7 @@ def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any]
 def _chunks(args: Arguments, pp: int, layers: int) -> int:
     per_chunk, chunks = "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"
     if args.has(per_chunk) and args.has(chunks):
-        args.fault(per_chunk, f"goes not with {args.spelled(chunks)}; give one of them")
+        args.fault(per_chunk, f"goes not with {args.spelling(chunks)}; give one of them")
     if not args.has(per_chunk):
         return args.whole(chunks)
     each = args.whole(per_chunk)
@@ -107,7 +107,7 @@ def _layout(args: Arguments, pp: int, layers: int) -> list[int] | None:
         "decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split",
     )  # fmt: skip
     if clash := [other for other in clashes if args.has(other)]:
-        args.fault(name, f"goes not with {args.spelled(clash[0])}")
+        args.fault(name, f"goes not with {args.spelling(clash[0])}")
         return None
     stages = _spread(text).split("|")
     if not stages[0].startswith("E") or not stages[-1].endswith("L") or len(stages) % pp or "?" in "".join(stages):

@@ -67,11 +67,11 @@ def read_recipe(source: Path | str, cluster_name: str, nodes: int = 1, form: str
         form=form,
         table=table,
         config=config,
-        read=args.read(),
+        read=args.list_read(),
         assumed=tuple(args.assumed),
-        untimed=args.untimed(),
-        not_modelled=args.unmodelled(),
-        unknown=args.unknown(),
+        untimed=args.list_untimed(),
+        not_modelled=args.list_not_modelled(),
+        unknown=args.list_unknown(),
     )
 
 

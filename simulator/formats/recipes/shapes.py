@@ -39,13 +39,13 @@ class Shape:
 
 def read_shape(args: Arguments, tp: int) -> Shape:
     """The model that the arguments describe; faults are raised."""
-    for name in args.other_models():
+    for name in args.list_other_models():
         args.fault(name, "not modelled; only decoders with attention in every layer, dense or with experts")
     config = _config(args)
     args.check()
     known = _preset_of(config, args, tp)
     if known is None and _UNSAID not in config:
-        args.missing("vocab_size", "the number of tokens; no preset has this shape, which would tell")
+        args.note_missing("vocab_size", "the number of tokens; no preset has this shape, which would tell")
         args.check()
     if known is not None:
         config[_UNSAID] = preset(known).vocab_size
@@ -111,7 +111,7 @@ def _latents(args: Arguments) -> dict[str, Any]:
 
 def _attention(args: Arguments, heads: int) -> dict[str, Any]:
     given = args.has("num_query_groups")
-    flags = given and args.spelled("num_query_groups").startswith("--")
+    flags = given and args.spelling("num_query_groups").startswith("--")
     grouped = args.switch("group_query_attention", given and not flags)
     if flags and not grouped and args.whole("num_query_groups") != heads:
         args.fault("num_query_groups", "means nothing without --group-query-attention")

@@ -80,7 +80,7 @@ def _model(args: Arguments) -> tuple[ModelSpec, dict[str, Any]]:
     loose = _loose(name + flavor)
     found = known.get(loose) or _FLAVORS.get(loose)
     if not name + flavor:
-        args.missing("model.name", 'a model, such as "llama3" of flavor "8B"')
+        args.note_missing("model.name", 'a model, such as "llama3" of flavor "8B"')
     elif found is None:
         wanted = f"{name}-{flavor}".strip("-")
         near = did_you_mean(wanted, list(known.values())) or f"no preset has the name {wanted}"

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...base.errors import UserError
 from ...hardware import device
-from .table import Samples, checked, summed
+from .table import Samples, sound_samples, summarize
 
 _OPS = {"alltoall": "all_to_all"}
 _DTYPES = {"bfloat16": "bf16", "half": "fp16"}
@@ -48,10 +48,10 @@ class PublishedTable:
         dropped = [f"{file}:{line}: {of}: {reason}" for line, of, reason in places]
         kept = table[why == ""]
         if kept.empty:
-            raise UserError(*(summed(dropped) or [f"{file}: holds no rows"]))
+            raise UserError(*(summarize(dropped) or [f"{file}: holds no rows"]))
         made = pd.DataFrame(self.columns(kept, _numbers(kept)))
         source = f"{file}:" + kept["line"].astype(str)
-        return checked(made.assign(device=kept["device_name"], source=source), file, dropped)
+        return sound_samples(made.assign(device=kept["device_name"], source=source), file, dropped)
 
 
 def _numbers(table: pd.DataFrame) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from ...base.files import read_text
 from ...hardware import device
 from ...profile.forms import FEATURES
 from . import published, records
-from .table import KEYS, OPTIONAL, Samples, checked, joined
+from .table import KEYS, OPTIONAL, Samples, join_samples, sound_samples
 
 
 def read_samples(paths: Iterable[Path | str]) -> Samples:
@@ -30,7 +30,7 @@ def read_samples(paths: Iterable[Path | str]) -> Samples:
         UserError: a file cannot be read, is no table of samples, or has no good row; with the line where one is known.
     """
     parts = [(str(path), _read(Path(path))) for path in paths]  # a source may name another file
-    return joined([replace(samples, table=samples.table.assign(file=path)) for path, samples in parts])
+    return join_samples([replace(samples, table=samples.table.assign(file=path)) for path, samples in parts])
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -86,7 +86,7 @@ def own_samples(table: pd.DataFrame, path: Path) -> Samples:
     filled["device"] = filled["device"].map({name: _device(name) for name in filled["device"].unique()})
     for column in {"seconds", *OPTIONAL, *FEATURES} & set(filled):
         filled[column] = _numbers(filled[column])
-    return checked(filled, str(path))
+    return sound_samples(filled, str(path))
 
 
 def _numbers(cells: "pd.Series[str]") -> "pd.Series[float]":

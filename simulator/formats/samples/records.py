@@ -19,7 +19,7 @@ from ...base.errors import UserError
 from ...hardware import device
 from ...profile.forms import FEATURES
 from . import probe_cases
-from .table import KEYS, Record, Samples, checked
+from .table import KEYS, Record, Samples, sound_samples
 
 Placed = tuple[str, Record]
 """A record with its file and line."""
@@ -56,7 +56,7 @@ def read(lines: Sequence[str], file: str) -> Samples:
     if not rows and not others:
         raise UserError(*(dropped[:3] or [f"{file}: holds no samples of kernels, copies or calls"]))
     empty = Samples(pd.DataFrame(columns=list(KEYS)), tuple(dropped))
-    samples = checked(pd.DataFrame(rows), file, dropped) if rows else empty
+    samples = sound_samples(pd.DataFrame(rows), file, dropped) if rows else empty
     return replace(samples, environment=_environment(first), others=tuple(others))
 
 

@@ -54,7 +54,7 @@ class Samples:
         return sorted({*self.table["device"], *(record["device"] for record in self.others)})
 
 
-def joined(parts: Sequence[Samples]) -> Samples:
+def join_samples(parts: Sequence[Samples]) -> Samples:
     """All rows of several sets."""
     tables = [part.table for part in parts if len(part)] or [part.table for part in parts]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(KEYS))
@@ -63,7 +63,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
     return Samples(table, dropped, environment, tuple(record for part in parts for record in part.others))
 
 
-def checked(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:
+def sound_samples(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:
     """The rows that are complete and possible; `source` says where each stands.
 
     Raises:
@@ -78,7 +78,7 @@ def checked(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samp
     return Samples(table[~bad].reset_index(drop=True), (*dropped, *lines))
 
 
-def summed(dropped: Iterable[str]) -> list[str]:
+def summarize(dropped: Iterable[str]) -> list[str]:
     """One line per file and reason, with the number of rows and the line of the first one."""
     first: dict[tuple[str, str], str] = {}
     counts: Counter[tuple[str, str]] = Counter()

@@ -13,10 +13,10 @@ from ...base.toml import to_toml
 from ...hardware import cluster
 from ...hardware.files import Table, find, networks, plain, tables
 from .identify import choose_device
-from .layout import Layout, evenly
+from .layout import Layout, even_groups
 from .nccl_xml import holds_topology, read_xml
 from .smi import holds_matrix, read_smi
-from .wiring import NvLink, Rails, nvlink, rails, spread_evenly
+from .wiring import NvLink, Rails, nvlink, rails, rails_are_even
 
 Format = Literal["auto", "smi", "xml"]
 
@@ -269,13 +269,13 @@ class _Writer:
             yield "NVLinks hide which GPUs share a PCIe switch: the catalogue's node decides"
         elif not groups and self.board["pcie_switches"]:
             yield "no PCIe switch beside a GPU in the file; a virtual machine may hide them"
-        if groups and sorted(groups) != sorted(evenly(gpus, len(groups))):
+        if groups and sorted(groups) != sorted(even_groups(gpus, len(groups))):
             yield f"GPUs behind PCIe switches are {_text(groups)}; a Cluster file spreads them evenly, in order"
-        if groups and self.rails.attach == "switch" and not spread_evenly(self.layout, self.rails.nics, groups):
+        if groups and self.rails.attach == "switch" and not rails_are_even(self.layout, self.rails.nics, groups):
             yield "switches have unequal numbers of rails; a Cluster file spreads rails evenly"
         labels = self.layout.numa
         halves = [tuple(i for i, x in enumerate(labels) if x == label) for label in dict.fromkeys(labels)]
-        if 1 < len(halves) <= self._most_sockets() and sorted(halves) != sorted(evenly(gpus, len(halves))):
+        if 1 < len(halves) <= self._most_sockets() and sorted(halves) != sorted(even_groups(gpus, len(halves))):
             yield f"GPUs of the sockets are {_text(halves)}; a Cluster file spreads them evenly, in order"
 
 

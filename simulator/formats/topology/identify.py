@@ -20,7 +20,7 @@ def identities() -> dict[str, Any]:
     return read_toml(files("runcast.data") / "topology" / "devices.toml")
 
 
-def by_pci_id(device_id: str) -> str | None:
+def device_of_pci_id(device_id: str) -> str | None:
     """The device with this PCI device id, such as `0x2330`."""
     device: str | None = identities()["pci_ids"].get(device_id.lower())
     return device

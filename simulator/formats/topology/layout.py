@@ -100,7 +100,7 @@ class Layout:
         return gpus | {self.gpus + nic: distance for (g, nic), distance in self.nic_distance.items() if g == gpu}
 
 
-def evenly(things: int, places: int) -> tuple[tuple[int, ...], ...]:
+def even_groups(things: int, places: int) -> tuple[tuple[int, ...], ...]:
     """How a Cluster file spreads things over places, in order."""
     at = [i * places // things for i in range(things)]
     return tuple(tuple(i for i in range(things) if at[i] == place) for place in range(places))

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from ...base.errors import UserError, fault
-from .identify import by_pci_id, network_of
+from .identify import device_of_pci_id, network_of
 from .layout import MOST_GPUS, Distance, Layout, Nic, Pair
 
 TOOL = "NCCL topology XML"
@@ -79,7 +79,7 @@ def read_xml(text: str, where: str) -> Layout:
         numa=tuple(g.numa for g in gpus) if all(g.numa.isdigit() for g in gpus) else (),
         pcie_gen=_slowest(g.element for g in gpus),
         upstream_gen=_slowest(g.above[-3] for g in gpus if len(g.above) > 2),
-        devices=tuple(sorted({name for g in gpus if (name := by_pci_id(g.element.get("device", "")))})),
+        devices=tuple(sorted({name for g in gpus if (name := device_of_pci_id(g.element.get("device", "")))})),
         devices_from="its PCI device id in the XML",
         compute_capability=_capability([g.element for g in gpus], where),
     )

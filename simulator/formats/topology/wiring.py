@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ...base.errors import UserError, unknown
 from ...base.units import format_rate, parse
 from .identify import capability, identities
-from .layout import Layout, Pair, evenly
+from .layout import Layout, Pair, even_groups
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _remote(layout: Layout, where: str) -> tuple[int, ...]:
     return _fastest(layout, everything)
 
 
-def spread_evenly(layout: Layout, picked: Sequence[int], switches: Sequence[Sequence[int]]) -> bool:
+def rails_are_even(layout: Layout, picked: Sequence[int], switches: Sequence[Sequence[int]]) -> bool:
     """Whether each switch has as many rails as a Cluster file, which spreads them in order, gives it."""
     beside = [{n for g in group for n in layout.nearest_nics(g)[1]} & set(picked) for group in switches]
-    return sorted(map(len, beside)) == sorted(map(len, evenly(max(len(picked), 1), len(switches))))
+    return sorted(map(len, beside)) == sorted(map(len, even_groups(max(len(picked), 1), len(switches))))

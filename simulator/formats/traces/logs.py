@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ...base.errors import UserError
-from .run import Run, listed
+from .run import Run, list_steps
 
 WARM_UP = 3
 _NUMBER = r"\d+(?:\.\d+)?"
@@ -84,7 +84,7 @@ def _run(path: Path, form: str, lines: Mapping[int, Line], text: str, step: int 
         raise UserError(f"{path}: tells of {len(lines)} steps, but of none a time above zero")
     numbers = list(steps)
     if step is not None and step not in steps:
-        raise UserError(f"{path}: holds no step {step}; it has {listed(numbers)}")
+        raise UserError(f"{path}: holds no step {step}; it has {list_steps(numbers)}")
     warm_up = min(WARM_UP, len(numbers) // 2)
     counted = numbers[warm_up:] if step is None else [step]
     arguments = _arguments(text)

@@ -8,7 +8,7 @@ from typing import Any
 from ...base.errors import UserError
 from ...costs.phases import COMPUTE
 from .document import Document, Event
-from .run import Item, Run, exposed_of, split_of, timeline_of
+from .run import Item, Run, exposed_waits, split_by_phase, timeline_of
 
 Track = tuple[int, int]
 
@@ -36,7 +36,7 @@ def read_own(path: Path, document: Document, step: int | None) -> Run:
         raise UserError(f"{path}: is a trace of a simulation, but not all is as it was written") from None
     makespan = max(makespan, timeline.makespan_s)  # its events are whole nanoseconds
     computes = any(lane.name == COMPUTE for lane in timeline.program.lanes)
-    split = split_of(timeline, [makespan] * len(ranks)) if computes else None
+    split = split_by_phase(timeline, [makespan] * len(ranks)) if computes else None
     return Run(
         path=path,
         form="runcast",
@@ -45,7 +45,7 @@ def read_own(path: Path, document: Document, step: int | None) -> Run:
         step_s=makespan,
         timeline=timeline,
         split_s=split,
-        exposed_s=exposed_of(split) if split else {},
+        exposed_s=exposed_waits(split) if split else {},
         facts={"world_size": world, "ranks": tuple(sorted(ranks))},
         notes=tuple(_notes(split, document)),
     )

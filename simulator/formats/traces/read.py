@@ -11,7 +11,7 @@ from .kineto import RankTrace, read_ranks
 from .lanes import RankStep, step_of_rank
 from .logs import read_log
 from .own import is_own, read_own
-from .run import Run, exposed_of, listed, split_of, timeline_of, typical_step
+from .run import Run, exposed_waits, list_steps, split_by_phase, timeline_of, typical_step
 
 SUFFIXES = (".json", ".json.gz", ".trace", ".trace.gz")
 """How the names of traces in a folder end."""
@@ -67,10 +67,10 @@ def _of_ranks(path: Path, traces: Mapping[int, RankTrace], form: str, step: int 
     seconds = _steps_s(path, traces)
     chosen = typical_step(seconds) if step is None else step
     if chosen not in seconds:
-        raise UserError(f"{path}: holds no step {chosen}; it has {listed(list(seconds))}")
+        raise UserError(f"{path}: holds no step {chosen}; it has {list_steps(list(seconds))}")
     steps = {rank: step_of_rank(trace, trace.steps[chosen]) for rank, trace in traces.items()}
     timeline = timeline_of({rank: found.items for rank, found in steps.items()})
-    split = split_of(timeline, [found.length_ns / 1e9 for found in steps.values()])
+    split = split_by_phase(timeline, [found.length_ns / 1e9 for found in steps.values()])
     return Run(
         path=path,
         form=form,
@@ -79,7 +79,7 @@ def _of_ranks(path: Path, traces: Mapping[int, RankTrace], form: str, step: int 
         step_s=seconds[chosen],
         timeline=timeline,
         split_s=split,
-        exposed_s=exposed_of(split),
+        exposed_s=exposed_waits(split),
         facts=_facts(traces, steps, chosen),
         notes=tuple(_notes(traces, list(steps.values()), chosen)),
     )

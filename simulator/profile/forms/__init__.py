@@ -9,13 +9,13 @@ from .classes import (
     HOLD_GROUPS,
     ZERO_BASED,
     CostClass,
-    across_nodes,
-    at_equal_bus_bytes,
     band_name,
+    bus_bytes_ratio,
+    class_and_features,
     cost_class,
     known_classes,
     quantity,
-)
+)  # fmt: skip
 from .collective import BUS_FACTOR
 from .curve import Curve
 from .form import Coefficient, Coefficients, Columns, Floats, Form
@@ -23,6 +23,6 @@ from .simple import LINK, WIDE_ROW
 
 __all__ = [
     "BUS_FACTOR", "FEATURES", "HOLD_ALTERNATE", "HOLD_GROUPS", "LINK", "WIDE_ROW", "ZERO_BASED", "Coefficient",
-    "Coefficients", "Columns", "CostClass", "Curve", "Floats", "Form", "across_nodes", "at_equal_bus_bytes",
-    "band_name", "cost_class", "known_classes", "quantity",
+    "Coefficients", "Columns", "CostClass", "Curve", "Floats", "Form", "band_name", "bus_bytes_ratio",
+    "class_and_features", "cost_class", "known_classes", "quantity",
 ]  # fmt: skip

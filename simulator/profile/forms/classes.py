@@ -134,7 +134,7 @@ def cost_class(name: str) -> CostClass | None:
     return _CLASSES.get(name) or (_FAMILIES[family](rest) if family in _FAMILIES and rest else None)
 
 
-def at_equal_bus_bytes(
+def bus_bytes_ratio(
     kind: str, like: str, x: Mapping[str, object], asked: Mapping[str, object] | None = None
 ) -> float | Floats:
     """By what the seconds of one collective are to be multiplied so that they become those of another one.
@@ -149,7 +149,7 @@ def at_equal_bus_bytes(
     return mine(gpus) / theirs(theirs_gpus)
 
 
-def across_nodes(kind: str, x: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+def class_and_features(kind: str, x: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
     """The class and features that are meant: a collective over several nodes is a class of its own.
 
     Raises:

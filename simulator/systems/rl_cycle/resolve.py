@@ -8,7 +8,7 @@ from ...base.errors import UserError
 from ...base.units import format_bytes
 from ...costs import cost
 from ...engine import simulate
-from ...hardware import Cluster, resolved
+from ...hardware import Cluster, cluster_inputs
 from ...models import ModelSpec
 from ...profile import Profile
 from ...program import Program, ProgramBuilder
@@ -177,7 +177,7 @@ class ResolvedCycle(ResolvedScenario):
             "rollout": given.rollout.model_dump(mode="json"),
             "seed": given.seed,
             "update": self.update.hash if self.update is not None else None,
-            "cluster": resolved(given.cluster, given.nodes, self.where),
+            "cluster": cluster_inputs(given.cluster, given.nodes, self.where),
             "profile": self.profile.to_json() if reads_profile else None,
             "version": version("runcast"),
         }

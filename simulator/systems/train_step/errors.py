@@ -218,7 +218,7 @@ def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
 def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
     """Devices that a data sheet alone tells from the one whose profile serves them."""
     for device in resolved.devices:
-        far = _doublings(device, resolved.profile.on(device.name).limits, _type_of_gemms(resolved))
+        far = _doublings(device, resolved.profile.of_device(device.name).limits, _type_of_gemms(resolved))
         if device.like is not None and far:
             spread = hypot(_SIBLING, _PER_DOUBLING * far)
             for phase, name in (("gemm", "gemm"), ("experts", "gemm"), ("attention", "attention")):

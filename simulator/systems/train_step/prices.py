@@ -49,7 +49,7 @@ def laid_out(resolved: "ResolvedTrain") -> Profile:
 
     def make() -> Profile:
         own, *others = (
-            profile.stated(numbers, "this layout") if numbers else profile
+            profile.with_values(numbers, "this layout") if numbers else profile
             for profile, numbers in zip(every, stated, strict=True)
         )
         return replace(own, others=dict(zip(resolved.profile.others, others, strict=True)))
@@ -62,10 +62,10 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
     """The numbers of a profile that depend on the layout."""
     stated = dict[str, float]()
     if resolved.tp_in_far_pipeline:
-        stated["layer.s"] = profile.given("layer.s", 0.0) + _blocked_s(resolved)
+        stated["layer.s"] = profile.value_or("layer.s", 0.0) + _blocked_s(resolved)
     if resolved.scenario.attention == "flash-2":
-        slower = profile.given("attention.flash2_factor", 1.0)
-        stated["time_factor.attention"] = profile.given("time_factor.attention", 1.0) * slower
+        slower = profile.value_or("attention.flash2_factor", 1.0)
+        stated["time_factor.attention"] = profile.value_or("time_factor.attention", 1.0) * slower
     if (fusion := resolved.scenario.overlap.fusion) is not None:
         stated["fusion.cycle_s"] = fusion.cycle
     return stated
@@ -78,9 +78,9 @@ def _blocked_s(resolved: "ResolvedTrain") -> float:
     """
     profile = resolved.profile
     exchanges = 4 if resolved.shard.sequence_parallel else 2  # gathers and scatters, or all-reduces
-    waits = profile.given("exchange.s", 0.0) * exchanges * resolved.tp_between_nodes
-    work = profile.given("layer.tp_s", 0.0) * _slowest_of(len(resolved.cluster.nodes))
-    return work * resolved.dims.tp + waits / profile.given("time_factor.host", 1.0)
+    waits = profile.value_or("exchange.s", 0.0) * exchanges * resolved.tp_between_nodes
+    work = profile.value_or("layer.tp_s", 0.0) * _slowest_of(len(resolved.cluster.nodes))
+    return work * resolved.dims.tp + waits / profile.value_or("time_factor.host", 1.0)
 
 
 def _slowest_of(nodes: int) -> float:

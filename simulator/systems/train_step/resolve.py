@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...base.errors import UserError, fault, unknown
 from ...collectives import Networks, networks_of
 from ...costs import HEAD_MULTIPLE, UNALIGNED, Costs
-from ...hardware import resolved
+from ...hardware import cluster_inputs
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
 from ...models.shard import Shard
@@ -221,7 +221,7 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def awkward(self) -> tuple[Awkward, ...]:
         """Sizes of one rank that no kernel is made for."""
-        return awkward_shapes(self.trained, self.shard, round(self.profile.given(HEAD_MULTIPLE, 1.0)))
+        return awkward_shapes(self.trained, self.shard, round(self.profile.value_or(HEAD_MULTIPLE, 1.0)))
 
     @cached_property
     def neat_costs(self) -> Costs:
@@ -265,7 +265,7 @@ class ResolvedTrain(OnMachines):
     def _tp_exposed(self) -> float:
         """What the scenario says, or the stack: the share of an overlapped exchange that its products do not hide."""
         said = self.scenario.overlap.tp_exposed
-        return self.profile.given(TP_EXPOSED, 1.0) if said is None else said
+        return self.profile.value_or(TP_EXPOSED, 1.0) if said is None else said
 
     @property
     def _types(self) -> Types:
@@ -382,7 +382,7 @@ class ResolvedTrain(OnMachines):
     def _digest(self) -> str:
         """Of machines, numbers and the engine's version."""
         content = {
-            "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),
+            "cluster": cluster_inputs(self.scenario.cluster, self.scenario.nodes, self.where),
             "profile": self.profile.to_json(),
             "version": version("runcast"),
         }

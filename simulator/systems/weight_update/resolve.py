@@ -15,7 +15,7 @@ import numpy as np
 from ...base.errors import UserError
 from ...collectives import networks_of
 from ...costs import Costs, Store, cost
-from ...hardware import resolved
+from ...hardware import cluster_inputs
 from ...models import ModelSpec, Weights, weights
 from ...profile import Profile, check_complete, load_numbers, profile_notes
 from ...timeline import Timeline
@@ -90,7 +90,7 @@ class Resolved(OnMachines):
         numbers = self.scenario.profile, self.scenario.stack, *self.machines
         joined = self.memo.get("numbers of updates", numbers, self._joined)
         drain = self.update.drain
-        return joined if drain is None else joined.stated({"pause.s": drain}, f"{self.where}: update.drain")
+        return joined if drain is None else joined.with_values({"pause.s": drain}, f"{self.where}: update.drain")
 
     def _joined(self) -> Profile:
         joined = load_numbers(self.profile_names, self.cluster.fabric.network, "", self.scenario.stack, self.where)
@@ -197,7 +197,7 @@ class Resolved(OnMachines):
         names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack", "fold"}  # what they stand for counts, not they
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),
-            "cluster": resolved(self.scenario.cluster, self.scenario.nodes, self.where),
+            "cluster": cluster_inputs(self.scenario.cluster, self.scenario.nodes, self.where),
             "tensors": hashlib.sha256(self.weights.nbytes.tobytes()).hexdigest(),
             "dtype": self.dtype,
             "profile": self.profile.to_json(),

@@ -127,13 +127,13 @@ def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
     monkeypatch.setattr(load, "_fits", lambda stated, folder: statements(tables).get(folder, {}))
     for row, case in enumerate(cases):
         kind = NETWORK.of_case(case)
-        loaded = load_profile(case.resolved.profile_name).joined(load_network(kind)).joined(load_stack(case.stack))
+        loaded = load_profile(case.resolved.profile_name).join(load_network(kind)).join(load_stack(case.stack))
         if of := ARCHITECTURE.of_case(case):
-            loaded = loaded.joined(load_architecture(of))
+            loaded = loaded.join(load_architecture(of))
         used = design.values(row, u)
-        plain = loaded.given("gemm.training_rate", 1.0)
+        plain = loaded.value_or("gemm.training_rate", 1.0)
         otherwise = {name: plain if name.startswith("gemm.") else 1.0 for name in used}
-        assert {name: loaded.given(name, otherwise[name]) for name in used} == pytest.approx(used, rel=1e-3)
+        assert {name: loaded.value_or(name, otherwise[name]) for name in used} == pytest.approx(used, rel=1e-3)
     follows = tables["stacks"]["pytorch-fsdp"]["time_factor.host"]
     assert follows["value"] == pytest.approx(4.0 * np.exp(0.5), rel=1e-3)
     assert "no training step" in follows["source"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from runcast.simulator.answers.validate.steps import StepCase, read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.hardware import described_device
+from runcast.simulator.hardware import device_keys
 
 HIDDEN = {"H100 SXM": "A100 SXM 80GB", "B200 SXM": "H100 SXM", "A100 SXM 80GB": "H100 SXM", "GB200": "B200 SXM"}
 """Devices with rows in the ledger, each with the one whose profile takes its place."""
@@ -20,7 +20,7 @@ def cases() -> list[StepCase]:
 def behind_data_sheet(case: StepCase, like: str) -> StepCase:
     assert case.scenario is not None
     named, cluster = case.resolved.devices[0].name, case.scenario["cluster"]
-    sheet = {**described_device(named), "name": "a device nobody measured", "like": like}
+    sheet = {**device_keys(named), "name": "a device nobody measured", "like": like}
     sheet.pop("aliases", None)
     described = {**(cluster if isinstance(cluster, dict) else {"base": cluster}), "device": sheet}
     return replace(case, scenario={**case.scenario, "cluster": described, "profile": None})
