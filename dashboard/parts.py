@@ -19,8 +19,9 @@ CONFIG = {
     "responsive": True,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "toImage"],
 }
-_BY_UNIT = {"s": format_seconds, "B": format_bytes, "B/s": format_rate, "USD": format_usd, "J": format_energy}
-_NAMES = {"mfu": "MFU", "peak_memory_bytes": "Memory", "effective_bytes_per_s": "Rate", "tokens_per_s": "Tokens/s"}
+_BY_UNIT = {"s": format_seconds, "B": format_bytes, "B/s": format_rate, "USD": format_usd, "J": format_energy,
+            "1/s": "{:,.0f}".format}  # fmt: skip
+_NAMES = {"mfu": "MFU", "peak_memory_bytes": "Memory", "effective_bytes_per_s": "Rate", "tokens_per_s": "Throughput"}
 """Of metrics that people call otherwise than their columns."""
 
 

@@ -71,7 +71,7 @@ def numbers(prediction: AnyPrediction) -> "list[Component]":
     bound = report.exposed[report.bound_by] / report.step_time_s
     small = {
         "step_time_s": parts.interval(report.interval_low_s, report.interval_high_s),
-        "tokens_per_s": f"{report.tokens_per_s_per_gpu:,.0f} per GPU",
+        "tokens_per_s": f"tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU",
         "mfu": f"of the dense {report.peak_type} peak",
         "bubble_fraction": "waiting for other stages",
         "peak_memory_bytes": f"of {format_bytes(report.memory_bytes)}{'' if report.fits else ': does not fit'}",

@@ -92,8 +92,8 @@ def check_step(table):
         "Bubble": f"{report['bubble_fraction']:.1%}",
         "Memory": memory,
         "Bound by": report["bound_by"],
-        "Cost of a step": cost(report),
-        "Energy, at most": energy(report),
+        "Cost": cost(report),
+        "Energy": energy(report),
     }
 
 
