@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -qq
 SCENARIO ?= kimi-k2-256xh20
 
 .DEFAULT_GOAL := help
-.PHONY: help run test slow bench lint ruff types floors profiles ledger wheel clean
+.PHONY: help run test slow bench lint ruff types floors hooks lock profiles ledger wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,20 @@ types: $(VENV)/.lint
 
 floors: $(VENV)/.lint
 	$(VENV)/bin/lint-imports
+
+hooks: $(VENV)/.lint  ## run ruff and mypy before every commit (.pre-commit-config.yaml)
+	$(VENV)/bin/pre-commit install
+
+# Both from one resolution, for all platforms and Pythons. Pins stay unless pyproject.toml forbids them: UPGRADE=--upgrade
+# takes the newest of everything, UPGRADE='--upgrade-package NAME' of one.
+LOCK = $(VENV)/bin/uv pip compile -q pyproject.toml --all-extras --universal --python-version 3.11 --no-annotate
+UPGRADE ?=
+
+lock: $(VENV)/.made  ## constraints.txt and requirements.lock anew, from the ranges in pyproject.toml
+	$(PIP) install -c constraints.txt uv
+	$(LOCK) $(UPGRADE) --custom-compile-command "make lock" -o constraints.txt
+	$(LOCK) --custom-compile-command "make lock  (without torch and triton: CONTRIBUTING.md says why)" \
+	  -c constraints.txt --generate-hashes --no-emit-package torch --no-emit-package triton -o requirements.lock
 
 # What the ledger of weight updates says of software stacks, and the pages that show every row of both ledgers. The
 # predictions of training steps are kept beside their ledger, and a figure needs a Chromium.

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -146,6 +148,14 @@ def content_hash(content: Any) -> str:
     """The SHA-256 of plain values, in hex; equal values have equal hashes."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def release() -> str:
+    """The release of the installed runcast: 0.1.0 of version 0.1.0.post1.dev3+g4a550ed.
+
+    Hashes rest on it and not on the version, which every commit changes.
+    """
+    return re.sub(r"\.?[^\d.].*", "", version("runcast"))
 
 
 def shape_of(model: Model, where: str) -> ModelSpec:

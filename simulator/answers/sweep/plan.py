@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from ...base.memo import Memo
 from ...base.units import format_bytes
 from ...predict import simulate
 from ...scenario import Changes, change, check_question, resolve
-from ...systems.machines import content_hash
+from ...systems.machines import content_hash, release
 from ...systems.tables import FOR_PEOPLE
 from .columns import flat_columns
 from .constraints import Constraint, values_in_row, values_in_scenario
@@ -160,7 +159,7 @@ class Sweep:
                      for axis in self.grid.axes],
             "files": named_files([step.changes for step in steps], self.base_where),
             "constraints": [one.text for one in (*self.limits, *self.demands)],
-            "version": version("runcast"),
+            "version": release(),
         })  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 
 from ...base.errors import UserError
 from ...base.units import format_bytes
@@ -12,7 +11,7 @@ from ...hardware import Cluster, cluster_inputs
 from ...models import ModelSpec
 from ...profile import Profile
 from ...program import Program, ProgramBuilder
-from ..machines import ResolvedScenario, content_hash
+from ..machines import ResolvedScenario, content_hash, release
 from ..tables import Model
 from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
@@ -179,7 +178,7 @@ class ResolvedCycle(ResolvedScenario):
             "update": self.update.hash if self.update is not None else None,
             "cluster": cluster_inputs(given.cluster, given.nodes, self.where),
             "profile": self.profile.to_json() if reads_profile else None,
-            "version": version("runcast"),
+            "version": release(),
         }
         return content_hash(content)[:16]
 

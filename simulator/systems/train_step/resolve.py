@@ -3,7 +3,6 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from math import isqrt
 from typing import Any, ClassVar
 
@@ -21,7 +20,7 @@ from ...profile import FACTORS, TP_EXPOSED, Profile, load_numbers, profile_notes
 from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build
-from ..machines import OnMachines, content_hash, shape_of
+from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
 from .checks import ignored, ignored_on, unfit, unfit_batch, unfit_run
 from .lower import Again, Coarse, Fragments, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
@@ -384,6 +383,6 @@ class ResolvedTrain(OnMachines):
         content = {
             "cluster": cluster_inputs(self.scenario.cluster, self.scenario.nodes, self.where),
             "profile": self.profile.to_json(),
-            "version": version("runcast"),
+            "version": release(),
         }
         return content_hash(content)

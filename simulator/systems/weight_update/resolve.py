@@ -7,7 +7,6 @@ bucket beyond memory, heads that do not divide.
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from ...hardware import cluster_inputs
 from ...models import ModelSpec, Weights, weights
 from ...profile import Profile, check_complete, load_numbers, profile_notes
 from ...timeline import Timeline
-from ..machines import OnMachines, content_hash, shape_of
+from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
 from .lower import TransferPlan, UpdatePlan, group_alike, single_ranks
 from .methods import METHODS, Method
@@ -201,6 +200,6 @@ class Resolved(OnMachines):
             "tensors": hashlib.sha256(self.weights.nbytes.tobytes()).hexdigest(),
             "dtype": self.dtype,
             "profile": self.profile.to_json(),
-            "version": version("runcast"),
+            "version": release(),
         }
         return content_hash(content)[:16]
