@@ -31,6 +31,7 @@ lint: ruff types floors  ## ruff, mypy and the floors between packages (-k: all 
 
 ruff: $(VENV)/.lint
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check --quiet .
 
 types: $(VENV)/.lint
 	@mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/runcast
@@ -42,12 +43,12 @@ floors: $(VENV)/.lint
 hooks: $(VENV)/.lint  ## run ruff and mypy before every commit (.pre-commit-config.yaml)
 	$(VENV)/bin/pre-commit install
 
-# Both from one resolution, for all platforms and Pythons. Pins stay unless pyproject.toml forbids them: UPGRADE=--upgrade
-# takes the newest of everything, UPGRADE='--upgrade-package NAME' of one.
+# Both files come from one resolution, for all platforms and Pythons. A pin stays unless pyproject.toml forbids it.
+# UPGRADE=--upgrade takes the newest version of everything, UPGRADE='--upgrade-package NAME' that of one package.
 LOCK = $(VENV)/bin/uv pip compile -q pyproject.toml --all-extras --universal --python-version 3.11 --no-annotate
 UPGRADE ?=
 
-lock: $(VENV)/.made  ## constraints.txt and requirements.lock anew, from the ranges in pyproject.toml
+lock: $(VENV)/.made  ## write constraints.txt and requirements.lock from the ranges in pyproject.toml
 	$(PIP) install -c constraints.txt uv
 	$(LOCK) $(UPGRADE) --custom-compile-command "make lock" -o constraints.txt
 	$(LOCK) --custom-compile-command "make lock  (without torch and triton: CONTRIBUTING.md says why)" \

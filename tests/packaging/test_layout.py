@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+from runcast.simulator.systems.machines import release
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -44,14 +46,47 @@ def required():
     return [one for one in found if one.name != project["name"]]
 
 
+def pins(file):
+    """Requirement and hashes of every line of a file that `make lock` writes, by name."""
+    lines = (ROOT / file).read_text().replace("\\\n", " ").splitlines()
+    found = [line.split(" --hash=") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(Requirement(line).name): (Requirement(line), hashes) for line, *hashes in found}
+
+
 def test_every_dependency_is_pinned_within_its_range():
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-    pinned = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+    versions = {name: str(pin.specifier) for name, (pin, _) in pins("constraints.txt").items()}
 
     ranges = {canonicalize_name(one.name): one.specifier for one in required()}
 
-    assert [line for line in lines if "==" not in line] == []
-    assert [name for name, known in ranges.items() if name not in pinned or not known.contains(pinned[name])] == []
+    assert [pin for pin in versions.values() if not pin.startswith("==")] == []
+    assert ranges.keys() - versions.keys() == set()
+    assert [name for name, known in ranges.items() if not known.contains(versions[name][2:])] == []
+
+
+def test_the_lock_has_the_pins_of_the_constraints_with_hashes():
+    locked = pins("requirements.lock")
+
+    assert {name: str(pin) for name, (pin, _) in locked.items()} == {
+        name: str(pin) for name, (pin, _) in pins("constraints.txt").items() if name not in ("torch", "triton")
+    }
+    assert [name for name, (_, hashes) in locked.items() if not hashes] == []
+
+
+def test_hashes_of_scenarios_rest_on_the_release(monkeypatch):
+    versions = ["0.2.0", "0.2.0.post1.dev34+gf796c1e", "0.2.0rc1", "0.2.0.post1.dev0+gf796c1e.d20261124"]
+    for installed in versions:
+        monkeypatch.setattr("runcast.simulator.systems.machines.version", lambda name, installed=installed: installed)
+        assert release() == "0.2.0"
+
+
+def test_without_tags_the_version_is_that_of_the_last_tag():
+    """The release that hashes rest on, as a clone without tags and an archive without git have it."""
+    scm = PYPROJECT["tool"]["setuptools_scm"]
+    done = subprocess.run(["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True)
+
+    tagged = done.stdout.strip().removeprefix("v") if done.returncode == 0 else "0"
+
+    assert Version(scm["fallback_version"]) >= Version(tagged)
 
 
 def test_no_dash_that_lets_clients_end_processes():

@@ -1,6 +1,5 @@
 """What follows what where there is more than one phase: experts after all else, rounds counted on, the end in order."""
 
-
 import numpy as np
 import pytest
 from runcast.simulator.costs import by_kind
