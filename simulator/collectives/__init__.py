@@ -15,7 +15,10 @@ from .rings import RingBroadcast, ring_broadcast
 ALGORITHMS: Mapping[str, type[Algorithm]] = {"measured": Measured}
 """By name."""
 
+DEFAULT_ALGORITHM = "measured"
+"""The one that training steps exchange by."""
+
 __all__ = [
-    "ALGORITHMS", "Algorithm", "Collective", "Machine", "Machines", "Networks", "Price", "RingBroadcast", "Stages",
-    "effective_capacity", "networks_of", "ring_broadcast",
+    "ALGORITHMS", "DEFAULT_ALGORITHM", "Algorithm", "Collective", "Machine", "Machines", "Networks", "Price",
+    "RingBroadcast", "Stages", "effective_capacity", "networks_of", "ring_broadcast",
 ]  # fmt: skip

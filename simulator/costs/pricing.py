@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
-from ..collectives import ALGORITHMS, Algorithm, Collective, Machines, Networks
+from ..collectives import ALGORITHMS, DEFAULT_ALGORITHM, Algorithm, Collective, Machines, Networks
 from ..collectives.wires import Route
 from ..hardware import Cluster
 from ..profile import Parameter, Profile
@@ -41,7 +41,7 @@ class Pricing:
     memo: Memo = field(default_factory=Memo)
     actions: Prices | None = None
     places: Sequence[Place] = ()
-    algorithm: str = "measured"
+    algorithm: str = DEFAULT_ALGORITHM
 
     @cached_property
     def machines(self) -> Machines:

@@ -39,6 +39,11 @@ class ResolvedScenario:
         return {}
 
     @property
+    def spec(self) -> ModelSpec | None:
+        """The shape of its model, if it has one."""
+        return None
+
+    @property
     def machines(self) -> tuple[str, int, str]:
         """What the cluster depends on."""
         return repr(self.scenario.cluster), self.scenario.nodes, self.where

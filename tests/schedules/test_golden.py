@@ -1,5 +1,9 @@
-"""One small grid of each schedule as a file that can be read and compared by eye."""
+"""One small grid of each schedule as a file that can be read and compared by eye.
 
+The file of a new one: python tests/schedules/test_golden.py NAME > tests/schedules/NAME.txt
+"""
+
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +40,7 @@ def test_chart_of_pairs_and_longer_actions():
         "F0    F1    .     .     .     B0    -     B1    -",
         ".     F0    F1&B0 -     -     B1    -     .     .",
     ]
+
+
+if __name__ == "__main__":
+    print(golden(sys.argv[1]))

@@ -2,9 +2,11 @@
 
 `optimal.csv` says it for small sizes, F = I = W = 1 and B = 2, under the schedule's own peak memory. A pair may come
 apart in the proof and takes the sum of both, so what is proved holds for pairs of that length as well.
+The rows of a new schedule: python tests/schedules/test_optimal.py NAME
 """
 
 import csv
+import sys
 from itertools import groupby
 from pathlib import Path
 
@@ -111,3 +113,9 @@ def lead(grid, rank):
     """What must pass before a rank's first forward, and after its last backward if that is in one (helps the proof)."""
     before = min(action.stage for action in grid.actions(rank) if action.kind == "F") * SECONDS["F"]
     return before if grid.split else before + min(grid.stages_of(rank)) * SECONDS["B"]
+
+
+if __name__ == "__main__":
+    for size in sizes():
+        if size[0] == sys.argv[1]:
+            print(*row_of(*size), sep=",")

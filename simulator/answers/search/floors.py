@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...collectives import DEFAULT_ALGORITHM
 from ...costs import cost
 from ...program import Place
 from ...schedules import SCHEDULES, Action, Grid
@@ -168,7 +169,7 @@ def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int
     first = [every.stamp(piece, i, (-1, -1, "F")) for i, piece in enumerate(pieces)]
     # Of this layout: what the host is blocked in it, and which attention runs. No one else needs it from outside.
     profile, places = laid_out(resolved), [Place("pp 0", stage_ranks)]
-    seconds = cost(every.program(), resolved.cluster, profile, "measured", places=places).uncontended_s
+    seconds = cost(every.program(), resolved.cluster, profile, DEFAULT_ALGORITHM, places=places).uncontended_s
     lanes, alike = {name: tables.lanes(name) for name in (COMPUTE, HOST)}, _stages_alike(resolved)
     found: _Units = {}
     for (number, kind), piece, at in zip(passes, pieces, first, strict=True):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ... import engine
 from ...base.memo import Memo
+from ...collectives import DEFAULT_ALGORITHM
 from ...costs import EXCHANGES, PHASES, Costs, cost
 from ...costs.costs import Floats, bytes_by_link
 from ...costs.sheet import Prices
@@ -38,10 +39,10 @@ def cost_coarse(
     Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
     """
     places = coarse.program.places if places is None else places
-    found = cost(coarse.alone, cluster, profile, "measured", places=places, memo=memo)
+    found = cost(coarse.alone, cluster, profile, DEFAULT_ALGORITHM, places=places, memo=memo)
     alone = _Alone(coarse.alone, coarse.actions, found, cluster)
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
-    costs = cost(each, cluster, profile, "measured", actions=alone.prices(coarse), places=places, memo=memo)
+    costs = cost(each, cluster, profile, DEFAULT_ALGORITHM, actions=alone.prices(coarse), places=places, memo=memo)
     work = costs.work_s * coarse.times
     costs = replace(
         costs,

@@ -7,6 +7,7 @@ from math import log2, sqrt
 from typing import TYPE_CHECKING
 
 from ...base.errors import UserError
+from ...collectives import DEFAULT_ALGORITHM
 from ...costs import EXCHANGES, Costs, cost
 from ...costs.costs import Floats
 from ...profile import Profile
@@ -25,8 +26,8 @@ def price(resolved: "ResolvedTrain", program: Program) -> Costs:
         UserError: the profile has no model for something, or the cluster no route.
     """
     with _faults_of(resolved):
-        places = _whole_stages(resolved)
-        costs = cost(program, resolved.cluster, laid_out(resolved), "measured", places=places, memo=resolved.memo)
+        places, profile = _whole_stages(resolved), laid_out(resolved)
+        costs = cost(program, resolved.cluster, profile, DEFAULT_ALGORITHM, places=places, memo=resolved.memo)
     return _slowed(resolved, costs, program)
 
 
