@@ -5,6 +5,7 @@ moved to any node by adding an offset. What a node looks like inside is `node`; 
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -48,7 +49,11 @@ class Cluster:
         self._islands: dict[int, int] = {}  # those that were asked for
         self._first_gpu = [0, *accumulate(len(n.gpus) for n in self.nodes)]
         self._first_link = [0, *accumulate(len(n.graph.links) for n in self.nodes)]
-        self._outside = [_outside(leaves, switch) for leaves, switch in zip(leaf_of, _domains(self.nodes), strict=True)]
+        domains = _domains(self.nodes)
+        self._outside = [_outside(leaves, switch) for leaves, switch in zip(leaf_of, domains, strict=True)]
+        self._racks: dict[str | None, list[int]] = defaultdict(list)  # nodes by the NVLink switch that they share
+        for node, switch in enumerate(domains):
+            self._racks[switch].append(node)
 
     @classmethod
     def of(cls, device: Device, wires: Iterable[Wire]) -> "Cluster":
@@ -84,10 +89,6 @@ class Cluster:
         """The GPUs of a node."""
         return range(self._first_gpu[node], self._first_gpu[node + 1])
 
-    def host_memory_bytes(self, node: int) -> int:
-        """Host memory of a node, all sockets together; 0 where it is not stated."""
-        return int(self.nodes[node].host_memory_bytes)
-
     def device(self, gpu: int) -> Device:
         """What kind of GPU this is."""
         return self.nodes[self.node_of(gpu)].device
@@ -106,22 +107,12 @@ class Cluster:
 
     def _over_nvlink(self, gpu: int) -> Iterator[int]:
         """In ascending order."""
-        home = self.node_of(gpu)
+        home, me = self.node_of(gpu), self._gpu(gpu)
         switch = self._outside[home].get("nvswitch")
-        near = (g for n in (self._racks[switch] if switch else [home]) for g in self.gpus_of(n))
-        return (g for g in near if g == gpu or self._is_nvlink(gpu, g))
-
-    @cached_property
-    def _racks(self) -> dict[str, list[int]]:
-        """Nodes by the NVLink switch outside that they share."""
-        found: dict[str, list[int]] = {}
-        for node, near in enumerate(self._outside):
-            if "nvswitch" in near:
-                found.setdefault(near["nvswitch"], []).append(node)
-        return found
-
-    def _is_nvlink(self, a: int, b: int) -> bool:
-        return {self.links[i].kind for i in self._between(self._gpu(a), self._gpu(b)) or ()} == {"nvlink"}
+        for other in (g for node in (self._racks[switch] if switch else [home]) for g in self.gpus_of(node)):
+            route = () if other == gpu else self._between(me, self._gpu(other)) or ()
+            if other == gpu or {self.links[link].kind for link in route} == {"nvlink"}:
+                yield other
 
     def gpu(self, gpu: int) -> str:
         """Vertex of a GPU."""

@@ -11,30 +11,24 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator
 
-from ..base.schema import MOST, Section, count, one_of, quantity
+from ..base.schema import Section, count, one_of, quantity
 from ..base.units import parse
 from . import files
 from .device import Device, Rate
 from .graph import Graph, Wire, duplex, half_duplex, loop, oneway
 
 
-def _links(value: Any) -> tuple[tuple[int, int, int], ...]:
-    """Pairs of GPUs and the number of links that join them."""
-    if not isinstance(value, list | tuple) or not all(map(_is_link, value)):
-        raise ValueError("expected a list of [gpu, gpu, links] between two GPUs, with at least one link")
-    if len({frozenset(link[:2]) for link in value}) < len(value):
-        raise ValueError("expected a list of [gpu, gpu, links] with no pair of GPUs twice")
-    return tuple((a, b, links) for a, b, links in value)
+def _check_pairs(wires: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    pairs = {frozenset(wire[:2]) for wire in wires}
+    if len(pairs) < len(wires) or any(len(pair) < 2 for pair in pairs):
+        raise ValueError("expected a list of [gpu, gpu, links] between two GPUs, no pair of them twice")
+    return wires
 
 
-def _is_link(value: Any) -> bool:
-    if not isinstance(value, list | tuple) or not all(type(x) is int and 0 <= x <= MOST for x in value):
-        return False
-    return len(value) == 3 and value[0] != value[1] and value[2] > 0
-
-
+_Gpu = Annotated[int, count(0)]
+_Links = Annotated[int, count(1)]
 _Generation = Annotated[int, one_of(lambda: [int(generation) for generation in files.wires()["pcie"]])]
 _RateOrNone = Annotated[float, quantity("bytes_per_s", zero=True)]
 
@@ -60,7 +54,7 @@ class NodeShape(Section):
     upstream_ports: Annotated[int, count(1)]
     nvlink: Literal["switch", "wires", "none"]
     nvlink_bytes_per_s: _RateOrNone = 0.0
-    nvlink_wires: Annotated[tuple[tuple[int, int, int], ...], BeforeValidator(_links)] = ()
+    nvlink_wires: Annotated[tuple[tuple[_Gpu, _Gpu, _Links], ...], AfterValidator(_check_pairs)] = ()
     nvlink_domain_nodes: Annotated[int, count(1)] = 1
     c2c_bytes_per_s: _RateOrNone = 0.0
     host_power: Annotated[float, quantity("watts")] | None = None

@@ -216,7 +216,7 @@ def test_pcie_generations_say_nothing_that_nobody_reads() -> None:
 
 def test_host_memory_of_each_node() -> None:
     machine = cluster({"mix": [{"base": "dgx-v100", "nodes": 1}, {"base": "dgx-2", "nodes": 1}]}, 2)
-    assert [machine.host_memory_bytes(node) for node in range(2)] == [512 * 10**9, 1500 * 10**9]
+    assert [machine.nodes[node].host_memory_bytes for node in range(2)] == [512 * 10**9, 1500 * 10**9]
 
 
 def test_mixed_nodes_are_on_the_smallest_leaves_wherever_they_are_listed() -> None:
@@ -267,14 +267,14 @@ def test_mixed_node_types() -> None:
         ({"base": "gh200", "sockets": 2}, 1, r"cluster.sockets = 2: needs socket_bytes_per_s above zero"),
         ({"base": "dgx-h100", "nvlink": "wires"}, 1, r"nvlink = 'wires': needs nvlink_wires"),
         *(
-            ({"base": "dgx-v100", "nvlink_wires": wires}, 1, rf"nvlink_wires = .*: expected a list of .* {why}$")
+            ({"base": "dgx-v100", "nvlink_wires": wires}, 1, rf"s.toml: cluster.nvlink_wires{why}$")
             for wires, why in [
-                ([[0, 1]], "between two GPUs, with at least one link"),
-                ([[0, 0, 1]], "between two GPUs, with at least one link"),
-                ([[0, 1, 0]], "between two GPUs, with at least one link"),
-                ([[0, 1, True]], "between two GPUs, with at least one link"),
-                ([[0, 1, 5000]], "between two GPUs, with at least one link"),
-                ([[0, 1, 1], [1, 0, 2]], "no pair of GPUs twice"),
+                ([[0, 1]], ".0.2: is missing"),
+                ([[0, 0, 1]], " = .*: expected a list of .* between two GPUs, no pair of them twice"),
+                ([[0, 1, 0]], ".0.2 = 0: expected at least 1"),
+                ([[0, 1, True]], ".0.2 = True: expected a whole number"),
+                ([[0, 1, 5000]], ".0.2 = 5000: expected at most 4096"),
+                ([[0, 1, 1], [1, 0, 2]], " = .*: expected a list of .* between two GPUs, no pair of them twice"),
             ]
         ),
         ("h20-hgx", 0, r"s.toml: nodes = 0: expected a whole number, at least 1"),

@@ -41,7 +41,7 @@ def tiny(gpus: int = 4) -> Cluster:
 
 
 def test_host_memory_that_is_not_stated_is_zero() -> None:
-    assert Cluster.of(device("h100-sxm"), [loop("gpu0", "hbm", 1.0)]).host_memory_bytes(0) == 0
+    assert Cluster.of(device("h100-sxm"), [loop("gpu0", "hbm", 1.0)]).nodes[0].host_memory_bytes == 0
 
 
 def test_gpus_of_one_nvswitch_use_nvlink_only() -> None:

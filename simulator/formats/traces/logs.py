@@ -43,12 +43,9 @@ _MEMORY = re.compile(rf"memory \(MB\) \| allocated: {_NUMBER} \| max allocated: 
                      rf"(?: \| max reserved: ({_NUMBER}))?")  # fmt: skip
 _HEADER = re.compile(r"using world size:.*")
 _OF_HEADER = {
-    "world_size": re.compile(r"world size:\s*(\d+)"),
-    "dp": re.compile(r"data-parallel size:\s*(\d+)"),
-    "cp": re.compile(r"context-parallel size:\s*(\d+)"),
-    "tp": re.compile(r"(?<!encoder-)tensor-model-parallel size:\s*(\d+)"),
-    "pp": re.compile(r"(?<!encoder-)pipeline-model-parallel size:\s*(\d+)"),
-}
+    "world_size": "world size", "dp": "data-parallel size", "cp": "context-parallel size",
+    "tp": "tensor-model-parallel size", "pp": "pipeline-model-parallel size",
+}  # fmt: skip
 """The line with which Megatron-LM starts, with or without its arguments."""
 _SIZES = {
     "world_size": "world_size", "tensor_model_parallel_size": "tp", "context_parallel_size": "cp",
@@ -160,8 +157,9 @@ def _tokens(arguments: Mapping[str, str], steps: Mapping[int, Line]) -> dict[str
 
 
 def _facts(arguments: Mapping[str, str], text: str) -> dict[str, Any]:
-    line = _HEADER.search(text)
-    sizes = {fact: pattern.search(line[0]) for fact, pattern in _OF_HEADER.items()} if line else {}
+    header = _HEADER.search(text)
+    line = header[0] if header else ""
+    sizes = {fact: re.search(rf"(?<!encoder-){words}:\s*(\d+)", line) for fact, words in _OF_HEADER.items()}
     found: dict[str, Any] = {fact: int(match[1]) for fact, match in sizes.items() if match}
     found |= {fact: int(arguments[name]) for name, fact in _SIZES.items() if arguments.get(name, "").isdigit()}
     if arguments.get("virtual_pipeline_model_parallel_size") == "None":

@@ -73,7 +73,7 @@ class ResolvedCycle(ResolvedScenario):
     def _check_state(self, state: int) -> None:
         """A GPU must hold the state, and a node's memory those of all its GPUs (0 bytes: not stated)."""
         for node in range(self.cluster.n_nodes):
-            gpus, host = self.cluster.gpus_of(node), self.cluster.host_memory_bytes(node)
+            gpus, host = self.cluster.gpus_of(node), int(self.cluster.nodes[node].host_memory_bytes)
             if state > (device := self.cluster.device(gpus[0]).memory_bytes):
                 raise self._fault("cycle.state", format_bytes(state), f"a device has {format_bytes(device)}")
             if 0 < host < state * len(gpus):

@@ -110,7 +110,8 @@ class ServedUpdate(Resolved):
         """A node's memory holds, pinned, the weights that its ranks own (0 bytes: not stated)."""
         owned = plan.buckets.owned_bytes(plan.ranks)
         for node in range(self.cluster.n_nodes):
-            pinned, memory = int(owned[list(self.cluster.gpus_of(node))].sum()), self.cluster.host_memory_bytes(node)
+            pinned = int(owned[list(self.cluster.gpus_of(node))].sum())
+            memory = self.cluster.nodes[node].host_memory_bytes
             if 0 < memory < pinned:
                 text = f"its ranks own {format_bytes(pinned)} of weights, but host memory is {format_bytes(memory)}"
                 raise UserError(f"{self.where}: nodes: node {node}: {text}: more nodes, each owns less")
