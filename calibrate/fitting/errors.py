@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...simulator.profile import Z90, Band, errors_of
-from ...simulator.profile.forms import HOLD_ALTERNATE, HOLD_GROUPS, LINK, Columns, CostClass, Floats
+from ...simulator.profile.forms import HOLD_ALTERNATE, HOLD_GROUPS, Columns, CostClass, Floats, transfer
 
 Mask = NDArray[np.bool_]
 Predict = Callable[[Mask], Floats]
@@ -98,7 +98,7 @@ def _spread(log_ratio: Floats) -> float:
 def growth(kind: CostClass, x: Columns, seconds: Floats, spread: float, predict: Predict) -> dict[str, float]:
     """What a doubling beyond the range adds to the spread, by axis: measured by leaving the top out, else assumed."""
     found = {axis: _GROWTH.get(axis, _OTHER_GROWTH) for axis in kind.axes}
-    if kind.form is LINK:
+    if kind.form is transfer:
         found[kind.size] = _LEAST_GROWTH  # the rate of a long transfer no longer changes
     for axis in {kind.size, "gpus"} & set(kind.axes):
         value = kind.axes[axis](x)

@@ -8,12 +8,20 @@ read again where they do not stay in cache, so they have a bandwidth share of th
 import numpy as np
 
 from ...hardware import Limits
-from .form import Coefficient, Coefficients, Columns, Floats, Form, p_norm
+from .form import Coefficient, Coefficients, Columns, Floats, form, p_norm
 from .gemm import peak
 
 _TILE = 128
 
-_COEFFICIENTS = (
+
+def flop(x: Columns) -> Floats:
+    """Of the two products, forward: 2 b h d L^2 where causal, twice that where not."""
+    total: Floats = 2 * x["batch"] * x["heads"] * x["head_dim"] * x["seq"] ** 2 * (2 - x["causal"])
+    return total
+
+
+@form(
+    "tiled attention",
     Coefficient("a_s", 1e-6, 6e-5, 1.1e-5, "call"),
     Coefficient("e", 0.05, 1.2, 0.65, "share of the 16-bit peak on long sequences with heads of 128"),
     Coefficient("g64", 0.2, 1.5, 0.75, "what heads of 64 reach of that"),
@@ -27,15 +35,8 @@ _COEFFICIENTS = (
     Coefficient("few", 0.01, 20, 0.5, "how much longer a tile takes with one head"),
     Coefficient("h0", 1, 64, 6, "heads at which half of that is left"),
 )
-
-
-def flop(x: Columns) -> Floats:
-    """Of the two products, forward: 2 b h d L^2 where causal, twice that where not."""
-    total: Floats = 2 * x["batch"] * x["heads"] * x["head_dim"] * x["seq"] ** 2 * (2 - x["causal"])
-    return total
-
-
-def _seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+def attention(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+    """Calls, tiles, and what the memory needs, one after the other."""
     narrow = np.log2(128 / x["head_dim"])
     calls = c["s64"] ** narrow
     moved = 4 * x["batch"] * x["seq"] * x["head_dim"] * (x["heads"] / c["e_q"] + x["kv_heads"] / c["e_kv"])
@@ -60,6 +61,3 @@ def _tiles(x: Columns, pack: float) -> Floats:
     packed = x["batch"] * x["kv_heads"] * np.ceil(x["seq"] * shared / _TILE)
     tiles: Floats = alone ** (1.01 - pack) * packed ** (pack - 0.01)
     return tiles
-
-
-ATTENTION = Form("tiled attention", _COEFFICIENTS, _seconds)

@@ -18,7 +18,7 @@ from ...hardware import DTYPES, Limits
 from . import attention, gemm
 from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, ring_network
 from .form import Columns, Floats, Form
-from .simple import CONSTANT, LINK, STREAM, WIDE_ROW
+from .simple import WIDE_ROW, calls, stream, transfer
 
 FEATURES = {
     "bytes": "message or traffic, as the class counts it",
@@ -189,7 +189,7 @@ def _collective(op: str) -> CostClass:
 
 def _network(op: str) -> CostClass:
     forms = {"all_reduce": all_reduce_network, "all_to_all": all_to_all_network}
-    form = forms[op]() if op in forms else ring_network(op)
+    form = forms.get(op) or ring_network(op)
     axes = {**_columns("bytes", "nodes", "network_bytes_per_s"), "gpus_per_node": lambda x: x["gpus"] / x["nodes"]}
     features, asked = ("bytes", "gpus", "nodes"), tuple(BEYOND_SAMPLES)
     core: Rows = lambda x: x["nodes"] > 2  # noqa: E731, two nodes are not the general case
@@ -205,7 +205,7 @@ def _gemm(dtype: str, layout: str) -> CostClass:
 def _attention(direction: str) -> CostClass:
     features = ("batch", "seq", "heads", "kv_heads", "head_dim", "causal")
     axes = {"flop": attention.flop, **_columns(*features)}
-    return CostClass(f"attention, {direction}", features, attention.ATTENTION, axes, rates=_chip("bf16"))
+    return CostClass(f"attention, {direction}", features, attention.attention, axes, rates=_chip("bf16"))
 
 
 def _grouped(dtype: str) -> CostClass:
@@ -217,7 +217,7 @@ def _grouped(dtype: str) -> CostClass:
 
 def _link(meaning: str, rate: Rate, asked: tuple[str, ...] = ()) -> CostClass:
     axes, filled = _columns("bytes", "link_bytes_per_s"), ("link_bytes_per_s", rate)
-    return CostClass(meaning, ("bytes",), LINK, axes, filled, hold_out=HOLD_ALTERNATE, asked=asked)
+    return CostClass(meaning, ("bytes",), transfer, axes, filled, hold_out=HOLD_ALTERNATE, asked=asked)
 
 
 def _memory(kernel: str) -> CostClass:
@@ -226,7 +226,7 @@ def _memory(kernel: str) -> CostClass:
     return CostClass(
         f"memory-bound kernel, {kernel}",
         ("bytes",),
-        STREAM,
+        stream,
         axes,
         filled,
         rates=lambda limits: (limits.memory_bytes_per_s,),
@@ -258,7 +258,7 @@ _FAMILIES: dict[str, Callable[[str], CostClass]] = {
     "memory": _memory,
     "copy": _copy,
     "nic": lambda verb: _link(f"RDMA {verb}", _NIC),
-    "host": lambda call: CostClass(f"host, {call}", ("count",), CONSTANT, _columns("count")),
+    "host": lambda call: CostClass(f"host, {call}", ("count",), calls, _columns("count")),
 }
 
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...hardware import Limits
-from .form import Coefficient, Coefficients, Columns, Floats, Form, p_norm
+from .form import Coefficient, Coefficients, Columns, Floats, Form, form, p_norm
 
 BUS_FACTOR: dict[str, Callable[[Floats], Floats]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -43,51 +43,43 @@ def node_form(op: str) -> Form:
     most = _NVLS if op == "all_reduce" else 1.1
     rounds = 2 if op == "all_reduce" else 1
 
+    @form(
+        f"{op} in a node",
+        Coefficient("a_s", 1e-7, 1e-3, 1e-5, "call"),
+        Coefficient("h_s", 1e-9, 1e-4, 1e-6, "one step of the ring"),
+        Coefficient("c_s", 1e-9, 1e-3, 1e-6, "growing part at 1 MB through the busiest link"),
+        Coefficient("g", 0.2, 0.75, 0.5, "its power of the size"),
+        Coefficient("e", 0.05, most, 0.8, "bus bandwidth of endless messages over the link rate"),
+    )
     def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
         through = BUS_FACTOR[op](x["gpus"]) * x["bytes"]
         rate = c["e"] * x["link_bytes_per_s"]
         growing = c["c_s"] * (through / 1e6) ** c["g"]
         return c["a_s"] + c["h_s"] * rounds * (x["gpus"] - 1) + growing + through / rate
 
-    return Form(
-        f"{op} in a node",
-        (
-            Coefficient("a_s", 1e-7, 1e-3, 1e-5, "call"),
-            Coefficient("h_s", 1e-9, 1e-4, 1e-6, "one step of the ring"),
-            Coefficient("c_s", 1e-9, 1e-3, 1e-6, "growing part at 1 MB through the busiest link"),
-            Coefficient("g", 0.2, 0.75, 0.5, "its power of the size"),
-            Coefficient("e", 0.05, most, 0.8, "bus bandwidth of endless messages over the link rate"),
-        ),
-        seconds,
-    )
+    return seconds
 
 
-def all_reduce_network() -> Form:
+@form(
+    "all-reduce over nodes",
+    Coefficient("a_s", 1e-7, 1e-2, _TREE_S, "call, and the tree inside a node of eight", trust=1),
+    Coefficient("h_s", 1e-8, 1e-3, _TREE_HOP_S, "one hop between nodes", trust=1),
+    Coefficient("c", 1e-3, 1e2, 1.0, "growing part at 1 MB through the busiest link, over the latency"),
+    Coefficient("g", 0.2, 0.75, 0.4, "its power of the size"),
+    Coefficient("e", 0.05, 1.1, 0.9, "bus bandwidth over the NICs of a node, from three nodes"),
+    Coefficient("e2", 0.05, 2.0, 1.1, "the same for two nodes"),
+)
+def all_reduce_network(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
     """Over nodes: T = (a + 2 h log2 N)(1 + c x^g) + x/B, with a B of its own for two nodes.
 
     Two nodes are not the general case: NCCL's tree and NVLSTree send less over the NICs there, so that bus bandwidth
     exceeds the NIC rate (NVIDIA/nccl-tests#309).
     """
-
-    def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
-        through = BUS_FACTOR["all_reduce"](x["gpus"]) * x["bytes"]
-        nics = x["network_bytes_per_s"]
-        rate = np.where(x["nodes"] < 2.5, c["e2"], c["e"]) * nics
-        latency = c["a_s"] + 2 * np.maximum(c["h_s"] + x["hop_s"], 0.0) * np.log2(x["nodes"])
-        return latency * (1 + c["c"] * (through / 1e6) ** c["g"]) + through / rate
-
-    return Form(
-        "all-reduce over nodes",
-        (
-            Coefficient("a_s", 1e-7, 1e-2, _TREE_S, "call, and the tree inside a node of eight", trust=1),
-            Coefficient("h_s", 1e-8, 1e-3, _TREE_HOP_S, "one hop between nodes", trust=1),
-            Coefficient("c", 1e-3, 1e2, 1.0, "growing part at 1 MB through the busiest link, over the latency"),
-            Coefficient("g", 0.2, 0.75, 0.4, "its power of the size"),
-            Coefficient("e", 0.05, 1.1, 0.9, "bus bandwidth over the NICs of a node, from three nodes"),
-            Coefficient("e2", 0.05, 2.0, 1.1, "the same for two nodes"),
-        ),
-        seconds,
-    )
+    through = BUS_FACTOR["all_reduce"](x["gpus"]) * x["bytes"]
+    nics = x["network_bytes_per_s"]
+    rate = np.where(x["nodes"] < 2.5, c["e2"], c["e"]) * nics
+    latency = c["a_s"] + 2 * np.maximum(c["h_s"] + x["hop_s"], 0.0) * np.log2(x["nodes"])
+    return latency * (1 + c["c"] * (through / 1e6) ** c["g"]) + through / rate
 
 
 def ring_network(op: str) -> Form:
@@ -99,6 +91,12 @@ def ring_network(op: str) -> Form:
     of the first 16 ranks is added, and that of the others joins the transfer by the p-norm.
     """
 
+    @form(
+        f"{op} over nodes, short and long rings",
+        Coefficient("a_s", 1e-7, 1e-2, 1.5e-5, "call"),
+        Coefficient("h_s", 1e-8, 1e-3, 2e-6, "one step of the ring, in a node or between two"),
+        Coefficient("e", 0.05, 1.1, 0.9, "bus bandwidth over the NICs of a node"),
+    )
     def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
         step = np.maximum(c["h_s"] + x["hop_s"] * (x["nodes"] - 1) / (x["gpus"] - 1), 0.0)
         added = (np.minimum(x["gpus"], _SHORT_RING) - 1) * step
@@ -106,31 +104,17 @@ def ring_network(op: str) -> Form:
         transfer = BUS_FACTOR[op](x["gpus"]) * x["bytes"] / (c["e"] * x["network_bytes_per_s"])
         return c["a_s"] + added + p_norm(overlapped, transfer, _PIPELINE_NORM)
 
-    return Form(
-        f"{op} over nodes, short and long rings",
-        (
-            Coefficient("a_s", 1e-7, 1e-2, 1.5e-5, "call"),
-            Coefficient("h_s", 1e-8, 1e-3, 2e-6, "one step of the ring, in a node or between two"),
-            Coefficient("e", 0.05, 1.1, 0.9, "bus bandwidth over the NICs of a node"),
-        ),
-        seconds,
-    )
+    return seconds
 
 
-def all_to_all_network() -> Form:
+@form(
+    "all-to-all over nodes",
+    Coefficient("a_s", 1e-7, 1e-2, 3e-5, "call"),
+    Coefficient("e", 0.05, 1.1, 0.9, "rate over a GPU's share of the NICs"),
+)
+def all_to_all_network(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
     """Over nodes: T = a + S (n - n_local)/n / B, S being what a rank sends and B its share of the node's NICs."""
-
-    def seconds(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
-        local = x["gpus"] / x["nodes"]
-        nic = x["network_bytes_per_s"] / local
-        start = np.maximum(c["a_s"] + x["hop_s"], 0.0)
-        return start + x["bytes"] * (1 - local / x["gpus"]) / (c["e"] * nic)
-
-    return Form(
-        "all-to-all over nodes",
-        (
-            Coefficient("a_s", 1e-7, 1e-2, 3e-5, "call"),
-            Coefficient("e", 0.05, 1.1, 0.9, "rate over a GPU's share of the NICs"),
-        ),
-        seconds,
-    )
+    local = x["gpus"] / x["nodes"]
+    nic = x["network_bytes_per_s"] / local
+    start = np.maximum(c["a_s"] + x["hop_s"], 0.0)
+    return start + x["bytes"] * (1 - local / x["gpus"]) / (c["e"] * nic)

@@ -17,6 +17,7 @@ Columns = Mapping[str, Floats]
 """Features by name (`bytes`, `gpus`, `m`, ...), one entry per op; see `classes.FEATURES`."""
 
 Coefficients = Mapping[str, float]
+Formula = Callable[[Columns, Limits, Coefficients], Floats]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,12 @@ class Form:
 
     name: str
     coefficients: tuple[Coefficient, ...]
-    seconds: Callable[[Columns, Limits, Coefficients], Floats]
+    seconds: Formula
+
+
+def form(name: str, *coefficients: Coefficient) -> Callable[[Formula], Form]:
+    """Make the formula that follows a Form."""
+    return lambda seconds: Form(name, coefficients, seconds)
 
 
 def p_norm(a: Floats, b: Floats, p: Floats | float) -> Floats:

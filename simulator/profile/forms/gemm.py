@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...base.errors import UserError
 from ...hardware import Limits
-from .form import Coefficient, Coefficients, Columns, Floats, Form, p_norm
+from .form import Coefficient, Coefficients, Columns, Floats, Form, form, p_norm
 
 _BYTES = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
@@ -73,7 +73,9 @@ def gemm_form(dtype: str) -> Form:
     Where nothing is cast, or within another kernel, e_q runs to its bound and the term vanishes.
     """
     wide, cast = _BYTES[dtype], _BYTES[dtype] < 2
+    coefficients = (_QUANTISED_CALL, *_COEFFICIENTS[1:], _QUANTISE) if cast else _COEFFICIENTS
 
+    @form("tiled gemm with cast" if cast else "tiled gemm", *coefficients)
     def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
         fastest = peak(limits, dtype)
         moved = wide * (x["m"] * x["k"] + x["n"] * x["k"]) + max(wide, 2) * x["m"] * x["n"]
@@ -81,8 +83,7 @@ def gemm_form(dtype: str) -> Form:
         call = c["t0_s"] + p_norm(_compute(x, limits, fastest, c), memory, c["p"])
         return call + (3 * x["m"] * x["k"] / (limits.memory_bytes_per_s * c["e_q"]) if cast else 0.0)
 
-    quantised = (_QUANTISED_CALL, *_COEFFICIENTS[1:], _QUANTISE)
-    return Form("tiled gemm with cast" if cast else "tiled gemm", quantised if cast else _COEFFICIENTS, seconds)
+    return seconds
 
 
 def _compute(x: Columns, limits: Limits, fastest: float, c: Coefficients) -> Floats:
@@ -125,6 +126,16 @@ def grouped_gemm_form(dtype: str) -> Form:
     """
     wide = 1 if dtype == "fp8" else 2
 
+    @form(
+        "grouped gemm",
+        Coefficient("t0_s", 1e-6, 1e-3, 4e-5, "call"),
+        Coefficient("e", 0.05, 1.5, 0.8, "share of the peak with endless rows per expert"),
+        Coefficient("r0", 0.5, 1000, 20, "rows per expert at which half of that is reached"),
+        Coefficient("e_a", 0.02, 2.0, 0.3, "share of the memory bandwidth for activations"),
+        Coefficient("e_w", 0.05, 2.0, 0.9, "share of the memory bandwidth for weights"),
+        Coefficient("q", 0.01, 1.0, 0.3, "power of the ranks by which the most loaded one has more"),
+        Coefficient("s", 0.001, 3.0, 0.05, "the same, more per unit of skew"),
+    )
     def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
         per_expert = expert_rows(x) * x["ep"] / x["experts"]
         work = experts_flop(x) / (peak(limits, dtype) * c["e"] * per_expert / (per_expert + c["r0"]))
@@ -134,19 +145,7 @@ def grouped_gemm_form(dtype: str) -> Form:
         memory = limits.memory_bytes_per_s
         return c["t0_s"] + (work + moved / (memory * c["e_a"])) * crowded + weights / (memory * c["e_w"])
 
-    return Form(
-        "grouped gemm",
-        (
-            Coefficient("t0_s", 1e-6, 1e-3, 4e-5, "call"),
-            Coefficient("e", 0.05, 1.5, 0.8, "share of the peak with endless rows per expert"),
-            Coefficient("r0", 0.5, 1000, 20, "rows per expert at which half of that is reached"),
-            Coefficient("e_a", 0.02, 2.0, 0.3, "share of the memory bandwidth for activations"),
-            Coefficient("e_w", 0.05, 2.0, 0.9, "share of the memory bandwidth for weights"),
-            Coefficient("q", 0.01, 1.0, 0.3, "power of the ranks by which the most loaded one has more"),
-            Coefficient("s", 0.001, 3.0, 0.05, "the same, more per unit of skew"),
-        ),
-        seconds,
-    )
+    return seconds
 
 
 def _expert_weights(x: Columns) -> Floats:
