@@ -152,7 +152,7 @@ class TransferContent(Content):
 
     def metas(self, bucket: int) -> list[Meta]:
         """Buckets hold tensors in the order of their phase: stage by stage."""
-        return self._metas(self._tensors(self.plan.buckets[bucket]).tolist())
+        return self._metas(self.plan.buckets[bucket].contents.tolist())
 
     def gathered(self, bucket: int, rank: int) -> list[Meta]:
         """The tensors of a bucket that a trainer and its group gather, and where they lie in their buffers."""
@@ -168,16 +168,10 @@ class TransferContent(Content):
 
     def _gathered(self, bucket: Bucket, rank: int) -> Counts:
         """All, or where groups work apart, those of the rank's group."""
-        tensors = self._tensors(bucket)
         if bucket.is_everywhere or not bucket.phase.apart:
-            return tensors
+            return bucket.contents
         groups = self._groups(rank, bucket.phase)
-        return tensors[bucket.parts == groups.index(self.group(rank, bucket.phase))]
-
-    def _tensors(self, bucket: Bucket) -> Counts:
-        """The tensors of a bucket."""
-        first = int(bucket.phase.buckets.first_tensor[bucket.index])
-        return bucket.phase.order[first : first + bucket.tensors]
+        return bucket.contents[bucket.parts == groups.index(self.group(rank, bucket.phase))]
 
     def trained(self, rank: int) -> Counts:
         """The tensors that a trainer's group gathers, in the order of its buckets; none of any other rank."""

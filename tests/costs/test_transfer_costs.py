@@ -170,8 +170,8 @@ def copied_in(machine: Cluster, rank: int) -> float:
 def of_stages(plan: TransferPlan) -> list[tuple[int, float]]:
     """Of each stage: bytes of all its buckets, and what a receiver keeps of them."""
     found = []
-    for number in range(len(plan.stages)):
-        sizes = [(int(p.buckets.bytes[p.buckets.owner == number].sum()), p.kept_bytes) for p in plan.phases]
+    for stage in plan.stages:
+        sizes = [(bucket.bytes, bucket.phase.kept_bytes) for bucket in plan.buckets if bucket.stage == stage]
         found.append((sum(size for size, _ in sizes), sum(size * kept for size, kept in sizes)))
     return found
 
@@ -188,12 +188,12 @@ def bounds(plan: TransferPlan, machine: Cluster, method: str, store: Store | Non
 def gathered(plan: TransferPlan, machine: Cluster, method: str) -> Bounds:
     """Each rank of a group gets from the others what they hold; several groups may share the work."""
     found = {}
-    for number, stage in enumerate(plan.stages):
+    for stage in plan.stages:
         others = 0.0
-        for phase in plan.phases:
-            size = int(phase.buckets.bytes[phase.buckets.owner == number].sum()) * plan.transport.gathered
-            groups = len(stage.ranks) // phase.mesh.size if method == "static_writes" else 1
-            others += (1 - 1 / phase.mesh.size) * size / groups
+        for bucket in plan.buckets:
+            ranks, size = bucket.phase.mesh.size, bucket.bytes * plan.transport.gathered * (bucket.stage == stage)
+            groups = len(stage.ranks) // ranks if method == "static_writes" else 1
+            others += (1 - 1 / ranks) * size / groups
         found |= {f"gathered by {stage.head}": 0.999 * others / gpu(machine, stage.head, "in")}
     return {} if method == "reshard" else found
 

@@ -79,10 +79,10 @@ def made(sizes: list[int], train: Layout, *, trainers: int, limit: int, expert: 
 def test_meshes_fill_buckets_side_by_side():
     """Six tensors on two meshes, two in a bucket: both fill one, then each has one tensor left."""
     plan = made([1] * 6, Layout(tp=2), trainers=4, limit=2)
-    (phase,) = plan.phases
-    assert [phase.order.tolist(), phase.part.tolist()] == [[0, 2, 1, 3, 4, 5], [0, 0, 1, 1, 0, 1]]
-    assert [phase.buckets.tensors.tolist(), phase.buckets.bytes.tolist()] == [[4, 2], [4 * 256, 2 * 256]]
-    assert [phase.most_bytes.tolist(), phase.most_tensors.tolist()] == [[2 * 256, 256], [2, 1]]
+    assert [bucket.contents.tolist() for bucket in plan.buckets] == [[0, 2, 1, 3], [4, 5]]
+    assert [bucket.parts.tolist() for bucket in plan.buckets] == [[0, 0, 1, 1], [0, 1]]
+    assert [(bucket.tensors, bucket.bytes) for bucket in plan.buckets] == [(4, 4 * 256), (2, 2 * 256)]
+    assert [(bucket.part, bucket.part_tensors) for bucket in plan.buckets] == [(2 * 256, 2), (256, 1)]
     assert [bucket.groups for bucket in plan.buckets] == [[(0, 1), (2, 3)]] * 2
     assert (plan.n_buckets, plan.rounds, plan.bucket_bytes) == (4, 2, 2 * 256)
 
@@ -90,8 +90,8 @@ def test_meshes_fill_buckets_side_by_side():
 def test_a_tensor_above_an_even_share_is_gathered_by_every_mesh_first():
     """Seven in all for four meshes: one of five is for all, two of one go to the first two."""
     plan = made([1, 5, 1], Layout(ep=4), trainers=4, limit=5, expert=True)
-    (phase,) = plan.phases
-    assert [phase.order.tolist(), phase.part.tolist()] == [[1, 0, 2], [EVERY, 0, 1]]
+    assert [bucket.contents.tolist() for bucket in plan.buckets] == [[1], [0, 2]]
+    assert [bucket.parts.tolist() for bucket in plan.buckets] == [[EVERY], [0, 1]]
     assert [bucket.groups for bucket in plan.buckets] == [[(0,), (1,), (2,), (3,)], [(0,), (1,)]]
 
 
@@ -100,18 +100,17 @@ def test_a_tensor_above_an_even_share_is_gathered_by_every_mesh_first():
 def test_each_mesh_gathers_tensors_of_its_own_within_the_limit(sizes, layout, expert, limit, pp):
     layout = Layout(layout.tp, pp, layout.ep, layout.shard, layout.expert_shard)
     plan = made(sizes, layout, trainers=8 * pp, limit=limit, expert=expert)
-    (phase,) = plan.phases
-    buckets = phase.buckets
+    buckets = plan.buckets
     held = [
-        {part: [sizes[i] for i in phase.order[first:][:n][phase.part[first:][:n] == part]] for part in range(EVERY, 8)}
-        for first, n in zip(buckets.first_tensor, buckets.tensors, strict=True)
+        {part: [sizes[i] for i in bucket.contents[bucket.parts == part]] for part in range(EVERY, 8)}
+        for bucket in buckets
     ]
-    assert sorted(phase.order.tolist()) == list(range(len(sizes)))
+    assert sorted(i for bucket in buckets for i in bucket.contents.tolist()) == list(range(len(sizes)))
     assert [of[EVERY] == [] or sum(map(bool, of.values())) == 1 for of in held] == [True] * len(held)
-    assert buckets.bytes.tolist() == [256 * sum(map(sum, of.values())) for of in held]
-    assert phase.most_bytes.tolist() == [256 * max(map(sum, of.values())) for of in held]
-    assert phase.most_tensors.tolist() == [max(map(len, of.values())) for of in held]
-    assert phase.groups.tolist() == [sum(map(bool, of.values())) for of in held]
+    assert [bucket.bytes for bucket in buckets] == [256 * sum(map(sum, of.values())) for of in held]
+    assert [bucket.part for bucket in buckets] == [256 * max(map(sum, of.values())) for of in held]
+    assert [bucket.part_tensors for bucket in buckets] == [max(map(len, of.values())) for of in held]
+    assert plan.n_buckets == sum(sum(map(bool, of.values())) for of in held)
     assert all(sum(own) <= limit or len(own) == 1 for of in held for own in of.values())
-    turns = list(zip(buckets.round.tolist(), buckets.owner.tolist(), strict=True))
+    turns = [(bucket.round, plan.stages.index(bucket.stage)) for bucket in buckets]
     assert turns == sorted(set(turns))

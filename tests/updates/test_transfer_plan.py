@@ -44,13 +44,7 @@ def transfer(
 
 def contents(plan: TransferPlan) -> list[tuple[bool, int, list[int]]]:
     """Of each bucket: whether of experts, its stage, its tensors in checkpoint numbers."""
-    return [
-        (phase.expert, int(owner), phase.order[first : first + tensors].tolist())
-        for phase in plan.phases
-        for owner, first, tensors in zip(
-            phase.buckets.owner, phase.buckets.first_tensor, phase.buckets.tensors, strict=True
-        )
-    ]
+    return [(one.phase.expert, plan.stages.index(one.stage), one.contents.tolist()) for one in plan.buckets]
 
 
 # -- Targets ----------------------------------------------------------------------------------------------------------
@@ -188,7 +182,7 @@ def test_every_tensor_is_in_one_bucket_of_its_phase(checkpoint, pp, limit):
     assert sorted(i for _, _, tensors in found for i in tensors) == list(range(len(sizes)))
     assert all(expert[i] == of_experts for of_experts, _, tensors in found for i in tensors)
     assert [of_experts for of_experts, _, _ in found] == sorted(of_experts for of_experts, _, _ in found)
-    sent = [size for phase in plan.phases for size in phase.buckets.bytes.tolist()]
+    sent = [bucket.bytes for bucket in plan.buckets]
     assert sent == [256 * sum(sizes[i] for i in tensors) for _, _, tensors in found]
     assert (max(sent) <= 256 * limit, plan.n_buckets) == (True, len(found))
 
@@ -206,7 +200,7 @@ def test_a_layer_is_on_one_stage_and_stages_follow_layers(checkpoint, pp):
 
 def test_a_tensor_above_the_bucket_travels_alone():
     plan = transfer([1, 21, 1, 1], [False] * 4, [0] * 4)
-    assert [phase.buckets.tensors.tolist() for phase in plan.phases] == [[1, 1, 2]]
+    assert [bucket.tensors for bucket in plan.buckets] == [1, 1, 2]
     assert plan.bucket_bytes == 21 * 256
 
 
@@ -283,8 +277,8 @@ def test_tensors_of_one_unit_share_a_bucket():
         train=Layout(ep=2), inference=Layout(ep=2), bucket_bytes=3 * 256, classes=single_ranks(4),
         unit=np.array([0, 1, 0, 1]),
     )  # fmt: skip
-    (phase,) = plan.phases
-    assert (phase.order.tolist(), phase.buckets.tensors.tolist(), phase.local_tensors) == ([0, 2, 1, 3], [2, 2], 0.5)
+    assert [bucket.contents.tolist() for bucket in plan.buckets] == [[0, 2], [1, 3]]
+    assert plan.phases[0].local_tensors == 0.5
 
 
 def test_meshes_of_static_writes_gather_at_the_same_time_and_write_what_they_have():

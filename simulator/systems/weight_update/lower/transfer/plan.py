@@ -5,11 +5,13 @@ replicas (HSDP). Experts are spread over expert-parallel ranks first: an expert'
 apart.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapreplace
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,25 +99,18 @@ class Stage:
         return self.ranks[0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Phase:
-    """The tensors of experts, or all others, in buckets that stages own; `order` are the tensors as buckets count them.
+    """How the tensors of experts, or all others, are treated.
 
-    The ranks of a stage split into groups by `mesh`. If groups work `apart`, each gathers the tensors whose `part` is
-    its number (or EVERY), and `groups[i]` of them gather bucket i at the same time, at most `most_bytes` and
-    `most_tensors` each. Otherwise each gathers the whole bucket. A receiver keeps the shares `kept_bytes` and
-    `kept_tensors` of a bucket; a trainer holds parts of the share `local_tensors` of what its group gathers.
+    The ranks of a stage split into groups by `mesh`. If groups work `apart`, each gathers tensors of its own; otherwise
+    each gathers whole buckets. A receiver keeps the shares `kept_bytes` and `kept_tensors` of a bucket; a trainer holds
+    parts of the share `local_tensors` of what its group gathers.
     """
 
     expert: bool
     mesh: Mesh
     apart: bool
-    buckets: Buckets
-    order: Counts
-    part: Counts
-    groups: Counts
-    most_bytes: Counts
-    most_tensors: Counts
     kept_bytes: float
     kept_tensors: float
     local_tensors: float
@@ -123,10 +118,11 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class Bucket:
-    """One bucket: `number` counts all buckets, `turn` those of its stage, `index` those of its phase.
+    """Tensors of a phase that a stage sends together; `number` counts all buckets, `turn` those of the stage.
 
-    Of its `bytes` a receiver keeps `kept`, in `kept_tensors` of its `tensors`. Each group that gathers it gathers at
-    most `part` bytes in `part_tensors`; a trainer holds parts of `local_tensors` of these, and gathers each by a call.
+    `contents` are the numbers of its tensors in the checkpoint, and `parts` the mesh that gathers each, or EVERY. Of
+    its `bytes` a receiver keeps `kept`, in `kept_tensors` of its `tensors`. Each group that gathers it gathers at most
+    `part` bytes in `part_tensors`; a trainer holds parts of `local_tensors` of these, and gathers each by a call.
     """
 
     number: int
@@ -134,7 +130,8 @@ class Bucket:
     round: int
     phase: Phase
     stage: Stage
-    index: int
+    contents: Counts
+    parts: Counts
     bytes: int
     tensors: int
     kept: int
@@ -142,11 +139,6 @@ class Bucket:
     part: int
     part_tensors: int
     local_tensors: int
-
-    @cached_property
-    def parts(self) -> Counts:
-        """The mesh that gathers each tensor, or EVERY."""
-        return self.phase.part[self.phase.buckets.first_tensor[self.index] :][: self.tensors]
 
     @property
     def is_everywhere(self) -> bool:
@@ -169,13 +161,15 @@ class Bucket:
 class TransferPlan:
     """One update of all `receivers`, in engines of `engine_ranks` consecutive ones.
 
-    No bucket has more than `bucket_bytes`. `classes` are ranks that are simulated as one.
+    Buckets are sent in this order: by phase, round and stage; none has more than `bucket_bytes`. `classes` are ranks
+    that are simulated as one.
     """
 
     stages: tuple[Stage, ...]
     receivers: tuple[int, ...]
     engine_ranks: int
     phases: tuple[Phase, ...]
+    buckets: tuple[Bucket, ...]
     transport: Transport
     bucket_bytes: int
     classes: tuple[tuple[int, ...], ...]
@@ -193,55 +187,22 @@ class TransferPlan:
     @property
     def total_bytes(self) -> int:
         """Bytes of all buckets."""
-        return sum(int(phase.buckets.bytes.sum()) for phase in self.phases)
+        return sum(bucket.bytes for bucket in self.buckets)
 
     @property
     def n_buckets(self) -> int:
         """Number of buckets; those that meshes fill at the same time count one by one."""
-        return sum(int(phase.groups.sum()) for phase in self.phases)
+        return sum(len(np.unique(bucket.parts)) for bucket in self.buckets)
 
     @property
     def rounds(self) -> int:
         """The largest number of buckets of a stage."""
-        return sum(phase.buckets.rounds for phase in self.phases)
+        return self.buckets[-1].round + 1
 
     @property
     def kept_bytes(self) -> float:
         """What one receiver keeps in all."""
-        return sum(float(phase.buckets.bytes.sum()) * phase.kept_bytes for phase in self.phases)
-
-    @cached_property
-    def buckets(self) -> list[Bucket]:
-        """All buckets in the order in which they are sent: by phase, round and stage."""
-        found: list[Bucket] = []
-        turns = dict.fromkeys(self.stages, -1)
-        rounds = 0
-        for phase in self.phases:
-            own = phase.buckets
-            columns = own.owner, own.round, own.bytes, own.tensors, phase.most_bytes, phase.most_tensors
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            for index, (owner, round_, size, tensors, part, part_tensors) in enumerate(rows):
-                stage = self.stages[owner]
-                turns[stage] += 1
-                found.append(
-                    Bucket(
-                        number=len(found),
-                        turn=turns[stage],
-                        round=rounds + round_,
-                        phase=phase,
-                        stage=stage,
-                        index=index,
-                        bytes=size,
-                        tensors=tensors,
-                        kept=round(size * phase.kept_bytes),
-                        kept_tensors=max(round(tensors * phase.kept_tensors), 1),
-                        part=part,
-                        part_tensors=part_tensors,
-                        local_tensors=max(round(part_tensors * phase.local_tensors), 1),
-                    )
-                )
-            rounds += own.rounds
-        return found
+        return sum(bucket.bytes * bucket.phase.kept_bytes for bucket in self.buckets)
 
 
 def make_transfer(
@@ -266,40 +227,58 @@ def make_transfer(
     that hold a copy gather it together.
     """
     ranks = len(trainers) // train.pp
+    stages = tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks])) for i in range(train.pp))
     stage = _stage_of(layer, train.pp)
     unit = np.arange(len(sizes_bytes)) if unit is None else unit
-    phases = []
+    phases, buckets, turns = list[Phase](), list[Bucket](), [0] * train.pp
     for of_experts in np.unique(expert).tolist():
         chosen = np.flatnonzero(expert == of_experts)
-        mesh = train.mesh(of_experts) if apart else train.copy(of_experts)
-        meshes = ranks // mesh.size if apart else 1
-        # a number for each mesh of each stage, and for all of them together, in this order
-        owner = stage[chosen] * (meshes + 1) + deal(sizes_bytes[chosen], stage[chosen], meshes) + 1
-        sort = np.lexsort((unit[chosen], owner))
-        order = chosen[sort]
-        buckets = _fill(sizes_bytes[order], owner[sort], unit[order], bucket_bytes)
         phase = Phase(
             expert=of_experts,
-            mesh=mesh,
+            mesh=train.mesh(of_experts) if apart else train.copy(of_experts),
             apart=apart,
-            buckets=buckets,
-            order=order,
-            part=owner[sort] % (meshes + 1) - 1,
-            groups=np.ones(len(buckets), np.int64),
-            most_bytes=buckets.bytes,
-            most_tensors=buckets.tensors,
             kept_bytes=1 / (inference.engine_ranks if of_experts else inference.tp),
             kept_tensors=1 / inference.ep if of_experts else 1.0,
             local_tensors=1 / train.ep if of_experts and not apart else 1.0,
         )
-        phases.append(_side_by_side(phase, meshes))
+        meshes = ranks // phase.mesh.size if apart else 1
+        # a number for each mesh of each stage, and for all of them together, in this order
+        owner = stage[chosen] * (meshes + 1) + deal(sizes_bytes[chosen], stage[chosen], meshes) + 1
+        sort = np.lexsort((unit[chosen], owner))
+        order = chosen[sort]
+        filled = _fill(sizes_bytes[order], owner[sort], unit[order], bucket_bytes)
+        rounds = buckets[-1].round + 1 if buckets else 0
+        for round_, number, parts in _side_by_side(filled, meshes):
+            counts = [part.tensors for part in parts]
+            size, tensors, part_tensors = sum(part.bytes for part in parts), sum(counts), max(counts)
+            buckets.append(
+                Bucket(
+                    number=len(buckets),
+                    turn=turns[number],
+                    round=rounds + round_,
+                    phase=phase,
+                    stage=stages[number],
+                    contents=np.concatenate([order[part.first : part.first + part.tensors] for part in parts]),
+                    parts=np.repeat([part.mesh for part in parts], counts),
+                    bytes=size,
+                    tensors=tensors,
+                    kept=round(size * phase.kept_bytes),
+                    kept_tensors=max(round(tensors * phase.kept_tensors), 1),
+                    part=max(part.bytes for part in parts),
+                    part_tensors=part_tensors,
+                    local_tensors=max(round(part_tensors * phase.local_tensors), 1),
+                )
+            )
+            turns[number] += 1
+        phases.append(phase)
     return TransferPlan(
-        stages=tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks])) for i in range(train.pp)),
+        stages=stages,
         receivers=tuple(receivers),
         engine_ranks=inference.engine_ranks,
         phases=tuple(phases),
+        buckets=tuple(buckets),
         transport=transport,
-        bucket_bytes=max(bucket_bytes, *(int(phase.most_bytes.max()) for phase in phases)),
+        bucket_bytes=max(bucket_bytes, *(bucket.part for bucket in buckets)),
         classes=tuple(tuple(ranks) for ranks in classes),
     )
 
@@ -342,37 +321,24 @@ def _fill(sizes: Counts, owner: Counts, unit: Counts, bucket_bytes: int) -> Buck
     return replace(buckets, first_tensor=begins, tensors=ends - begins)
 
 
-def _side_by_side(phase: Phase, meshes: int) -> Phase:
-    """Join the buckets of a stage and round, as meshes fill and send theirs at the same time.
+class _Part(NamedTuple):
+    """The tensors of a bucket that one mesh gathers, or EVERY."""
+
+    mesh: int
+    first: int
+    tensors: int
+    bytes: int
+
+
+def _side_by_side(filled: Buckets, meshes: int) -> Iterator[tuple[int, int, list[_Part]]]:
+    """(round, stage, parts): the buckets that the meshes of a stage fill and send at the same time.
 
     Buckets of EVERY mesh come first, in rounds of their own.
     """
-    buckets = phase.buckets
-    stage, mesh = np.divmod(buckets.owner, meshes + 1)
+    stage, mesh = np.divmod(filled.owner, meshes + 1)
     everywhere = mesh - 1 == EVERY
-    turn = buckets.round + np.where(everywhere, 0, (buckets.round + 1).max(initial=0, where=everywhere))
-    sort = np.lexsort((mesh, stage, turn))
-    stage, turn, tensors, size = (each[sort] for each in (stage, turn, buckets.tensors, buckets.bytes))
-    first = np.flatnonzero((np.diff(turn, prepend=-1) != 0) | (np.diff(stage, prepend=-1) != 0))
-    counts = np.add.reduceat(tensors, first)
-    begins = buckets.first_tensor[sort]
-    walk = np.concatenate([np.arange(a, a + n) for a, n in zip(begins, tensors, strict=True)])
-    joined = replace(
-        buckets,
-        owner=stage[first],
-        root=stage[first],
-        round=turn[first],
-        first_tensor=np.cumsum(counts) - counts,
-        tensors=counts,
-        bytes=np.add.reduceat(size, first),
-        offset_bytes=buckets.offset_bytes[sort][first],
-    )
-    return replace(
-        phase,
-        buckets=joined,
-        order=phase.order[walk],
-        part=phase.part[walk],
-        groups=np.diff(first, append=len(stage)),
-        most_bytes=np.maximum.reduceat(size, first),
-        most_tensors=np.maximum.reduceat(tensors, first),
-    )
+    turn = filled.round + np.where(everywhere, 0, (filled.round + 1).max(initial=0, where=everywhere))
+    columns = turn, stage, mesh - 1, filled.first_tensor, filled.tensors, filled.bytes
+    rows = sorted(zip(*(column.tolist() for column in columns), strict=True))
+    for (round_, number), group in groupby(rows, key=itemgetter(0, 1)):
+        yield round_, number, [_Part(*part) for _, _, *part in group]
