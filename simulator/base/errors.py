@@ -18,6 +18,10 @@ class UserError(ValueError):
         super().__init__("\n".join(faults))
         self.faults = faults
 
+    def reasons(self, where: str) -> list[str]:
+        """The lines without the file that they begin with, where something else says it."""
+        return [line.removeprefix(f"{where}: ") for line in self.faults]
+
 
 class Fault(str):
     """The line for one fault; the key, its value and what is allowed are known apart, too."""

@@ -1,6 +1,8 @@
-"""Tables of words and numbers as text: aligned for a terminal, or in Markdown for a page."""
+"""Tables of words and numbers as text: aligned for a terminal, in Markdown for a page, or as CSV."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from csv import writer
+from io import StringIO
 from typing import Any
 
 from .units import format_seconds
@@ -36,6 +38,13 @@ def markdown_table(rows: Iterable[Mapping[Any, Any]], columns: Columns) -> Itera
     yield "|" + "---|" * len(columns)
     for cells in _cells(rows, columns):
         yield f"| {' | '.join(cells)} |"
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A head and rows as a CSV file has them."""
+    text = StringIO()
+    writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 def _cells(rows: Iterable[Mapping[Any, Any]], columns: Columns) -> Iterator[list[str]]:

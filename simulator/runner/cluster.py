@@ -5,14 +5,11 @@ What a worker that died was at, dask gives to others by itself, until several ha
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import uuid4
 
 from ..base.errors import UserError, fault
 from .local import Died, Item, Result, Results, Task, Workers, keep_memo
-
-if TYPE_CHECKING:
-    pass
 
 CONNECT_S = 15
 _JOB = {"cores": 1, "processes": 1, "memory": "4 GiB", "job_name": "runcast-sweep"}

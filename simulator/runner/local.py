@@ -17,7 +17,8 @@ from ..base.memo import Memo, collect_seldom
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Task = Callable[[Sequence[Item], Memo], Sequence[Result]]
+Task = Callable[[Item, Memo], Result]
+"""The result of an item; what many items need can be kept in the memo."""
 DEATHS = 3
 """An item that kills this many processes, alone in each, is given up."""
 
@@ -63,7 +64,7 @@ class InProcess(Runner):
 
     def run(self, task: Task[Item, Result], chunks: Iterator[Sequence[Item]]) -> Results[Item, Result]:
         """Run the chunks in order."""
-        return (list(zip(chunk, task(chunk, self._memo), strict=True)) for chunk in chunks)
+        return ([(item, task(item, self._memo)) for item in chunk] for chunk in chunks)
 
 
 class Workers(Runner):
@@ -168,12 +169,13 @@ def cores() -> int:
 
 
 def keep_memo(run: str, task: Task[Item, Result], items: Sequence[Item]) -> Sequence[Result]:
-    """Run a task with the memo of this run, which the worker's thread keeps from chunk to chunk.
+    """Results of items, with the memo of this run, which the worker's thread keeps from chunk to chunk.
 
     Another run must have another name where workers outlive it: files may have changed since.
     """
     memos: Memo = vars(threading.current_thread()).setdefault("runcast_memos", Memo(most=2))
-    return task(items, memos.get("memo", run, Memo))
+    memo = memos.get("memo", run, Memo)
+    return [task(item, memo) for item in items]
 
 
 def _begin(alive: Connection) -> None:

@@ -6,11 +6,15 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from ..base.errors import UserError, fault, unknown
+from pydantic import Field
+
+from ..base.errors import unknown
 from ..base.files import read_toml
+from ..base.schema import validate
 from ..systems.registry import AnyScenario
+from ..systems.tables import Table
 from ..systems.weight_update.scenario import Scenario
 from .changes import Changes, change, parse_changes
 from .check import check_question, check_scenario
@@ -36,13 +40,22 @@ def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:
 
 # Named what-ifs: changes that people ask for by name, shipped in data/what-ifs.toml or written in a sweep.
 
-SUBJECTS = ("machine", "plan", "update")
-"""What one has to change: the hardware, how a step lies on it, how weights travel."""
+
+class WhatIfTable(Table):
+    """A what-if as a file says it."""
+
+    subject: Literal["machine", "plan", "update"] = Field(
+        "machine", description="what one has to change: the hardware, how a step lies on it, how weights travel"
+    )
+    about: str = Field("", description="what the changes stand for and what a number in them rests on")
+    changes: dict[str, Any] = Field(
+        min_length=1, description="a table of keys of a scenario with their values", examples=[{"batch.micro": 2}]
+    )
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Changes with a name; `about` says in a sentence what they stand for and what a number in them rests on."""
+    """The changes of a `WhatIfTable` with a name."""
 
     name: str
     subject: str
@@ -54,7 +67,8 @@ class WhatIf:
 def what_ifs() -> Mapping[str, WhatIf]:
     """All that are shipped, by name, in the order of their file."""
     path = files("runcast.data") / "what-ifs.toml"
-    return MappingProxyType({name: read_what_if(str(path), name, said) for name, said in read_toml(path).items()})
+    said = validate(dict[str, WhatIfTable], read_toml(path), str(path))
+    return MappingProxyType({name: WhatIf(name, one.subject, one.about, one.changes) for name, one in said.items()})
 
 
 def what_if(name: str, where: str, key: str = "what_if") -> WhatIf:
@@ -62,19 +76,3 @@ def what_if(name: str, where: str, key: str = "what_if") -> WhatIf:
     if name not in what_ifs():
         raise unknown(where, key, name, what_ifs())
     return what_ifs()[name]
-
-
-def read_what_if(where: str, name: str, said: Any) -> WhatIf:
-    """A what-if as a file says it: `about`, `subject` (may be left out) and `changes`, a table of key = value.
-
-    A UserError if a key is unknown or missing, or the subject is not one of SUBJECTS.
-    """
-    key = f"what_if.{name}"
-    if not isinstance(said, Mapping) or not set(said) <= {"about", "subject", "changes"}:
-        raise UserError(fault(where, key, said, "expected a table of about, subject and changes"))
-    if not isinstance(said.get("changes"), Mapping) or not said["changes"]:
-        raise UserError(fault(where, f"{key}.changes", said.get("changes"), 'expected changes: { "batch.micro" = 2 }'))
-    subject = said.get("subject", SUBJECTS[0])
-    if subject not in SUBJECTS:
-        raise UserError(fault(where, f"{key}.subject", subject, f"expected one of {', '.join(SUBJECTS)}"))
-    return WhatIf(name, subject, str(said.get("about", "")), said["changes"])

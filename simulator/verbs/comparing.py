@@ -1,5 +1,6 @@
 """`runcast compare`: two results side by side."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,8 +9,8 @@ import typer
 from ..base.errors import UserError
 
 if TYPE_CHECKING:
-    from ..answers.compare import Operand
-    from ..answers.outputs import Outputs
+    from ..answers.compare import Comparison, Operand
+    from ..answers.compare.spans import Joined
 
 
 def compare(
@@ -40,16 +41,17 @@ def compare(
     html: Annotated[Path | None, typer.Option(help="Write tables, waterfall and timelines as one HTML file.")] = None,
 ) -> None:
     """Compare two results: what differs in what went in, and what that did to each term of the time."""
-    from ..answers.outputs import Outputs
+    from ..answers.outputs import Outputs, json_text
 
     outputs = Outputs(json=json, csv=csv, html=html)
     outputs.check()
     pair = _pair(a, b, changes or [], set_a or [], set_b or [], what_if or [])
     sources = [given.source for given in pair]
-    if "spans" in sources and set(sources) <= {"spans", "scenario"}:
-        _compare_spans(*pair, outputs)
-    else:
-        _compare_terms(*pair, outputs)
+    of_spans = "spans" in sources and set(sources) <= {"spans", "scenario"}
+    found, lines = _compare_spans(*pair, html) if of_spans else _compare_terms(*pair, html)
+    text = json_text(found.to_json())
+    outputs.write(text, found.to_csv().encode())
+    outputs.tell(text, lines)
 
 
 def _pair(
@@ -76,31 +78,24 @@ def _pair(
     return sides
 
 
-def _compare_terms(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
-    from ..answers.compare import compare as hold
-    from ..answers.compare import open_side
+def _compare_terms(a: "Operand", b: "Operand", html: Path | None) -> "tuple[Comparison, Iterator[str]]":
+    from ..answers import compare
     from ..answers.compare.text import lines, write_page
-    from ..answers.outputs import json_text
     from ..base.memo import Memo
 
     memo = Memo()
-    found = hold(open_side(a, memo), open_side(b, memo))
-    text = json_text(found.to_json())
-    outputs.write(text, found.to_csv().encode())
-    if outputs.html is not None:
-        write_page(found, outputs.html)
-    outputs.tell(text, lines(found))
+    found = compare.compare(compare.open_side(a, memo), compare.open_side(b, memo))
+    if html is not None:
+        write_page(found, html)
+    return found, lines(found)
 
 
-def _compare_spans(a: "Operand", b: "Operand", outputs: "Outputs") -> None:
+def _compare_spans(a: "Operand", b: "Operand", html: Path | None) -> "tuple[Joined, Iterator[str]]":
     """Op by op, as both are of the same Program; a scenario is the second."""
     from ..answers.compare.spans import join, lines
-    from ..answers.outputs import json_text
 
-    if outputs.html is not None:
-        raise UserError(f"--html {outputs.html}: shows results term by term, and the spans of a run have no terms")
+    if html is not None:
+        raise UserError(f"--html {html}: shows results term by term, and the spans of a run have no terms")
     measured, other = (b, a) if a.source == "scenario" else (a, b)
     found = join(measured.path, other.path, other.changes)
-    text = json_text(found.to_json())
-    outputs.write(text, found.table.to_csv(index=False, lineterminator="\n").encode())
-    outputs.tell(text, lines(found))
+    return found, lines(found)

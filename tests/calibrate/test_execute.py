@@ -63,7 +63,7 @@ def check_run(folder, resolved, checked):
     check_lanes(spans, program)
     check_dependencies(spans, program)
     compared = compare(spans, simulate_spans(resolved))
-    assert one_sided(compared) == {"simulated_s": [], "measured_s": []}
+    assert one_sided(compared) == {"simulated": [], "measured": []}
     assert compared["measured_s"].ge(0).all()
 
 

@@ -88,8 +88,8 @@ def brute_force(name):
     """Every point that no rule cuts, simulated: rows, without any bound."""
     _, _, objective, wanted = SPACES[name]
     question, space = make_question(table_of(name), None, objective, wanted, 0.0, name)
-    points, cuts = space.points()
-    return measure(question, [Row(point) for point in points], Memo()), cuts
+    (points, cuts), memo = space.points(), Memo()
+    return [measure(question, Row(point), memo) for point in points], cuts
 
 
 def best_value(rows, question):

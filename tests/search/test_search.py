@@ -53,7 +53,8 @@ def test_no_bound_is_above_what_is_simulated(name):
     rows, _ = brute_force(name)
     _, _, objective, wanted = SPACES[name]
     question, _ = make_question(table_of(name), None, objective, wanted, 0.0, name)
-    floors = [row.floor for row in screen(question, rows, Memo())]
+    memo = Memo()
+    floors = [screen(question, row, memo).floor for row in rows]
 
     above = [
         (row.changes, floor, row.measured.amounts)
@@ -81,7 +82,7 @@ def test_what_rules_of_division_cut_the_scenario_refuses():
     every, _ = Space(space.axes).points()
     cut = [point for point in every if (space.cut(point) or "").endswith(("the GPUs", "the batch"))]
 
-    rows = measure(question, [Row(point) for point in cut], Memo())
+    rows = [measure(question, Row(point), Memo()) for point in cut]
 
     assert (len(rows) > 50, {row.status for row in rows}) == (True, {REFUSED})
 
@@ -155,7 +156,7 @@ def finer(monkeypatch, fits):
 
     def predict(question, changes, memo, finest):
         seen.append(changes)
-        return replace(measure(question, [Row(changes)], memo)[0].measured, fits=len(seen) - 1 in fits)
+        return replace(measure(question, Row(changes), memo).measured, fits=len(seen) - 1 in fits)
 
     monkeypatch.setattr("runcast.simulator.answers.search.run.predict", predict)
     return search(DENSE, wanted=SPACES["dense"][3], check=2, workers=1)

@@ -4,12 +4,11 @@ Words are in `text`, a page in `page`.
 """
 
 from collections.abc import Mapping, Sequence
-from csv import writer
 from dataclasses import dataclass, field
-from io import StringIO
 from typing import Any, Literal, NamedTuple
 
 from ...base.errors import UserError
+from ...base.tables import csv_text
 from ...report.report import ROUNDING
 from ...schedules import Grid
 from ...systems.registry import SYSTEMS
@@ -195,13 +194,9 @@ class Comparison:
 
     def to_csv(self) -> str:
         """A row per term and one of the totals."""
-        text = StringIO()
-        out = writer(text, lineterminator="\n")
-        out.writerow(["term", "a_s", "b_s", "difference_s", "share", "error"])
-        for term in self.terms:
-            out.writerow([*term, term.difference_s, self.share(term), self.error_of(term)])
-        out.writerow(["total", self.a.total_s, self.b.total_s, self.difference_s, 1.0, self.error])
-        return text.getvalue()
+        rows = [(*term, term.difference_s, self.share(term), self.error_of(term)) for term in self.terms]
+        total = ("total", self.a.total_s, self.b.total_s, self.difference_s, 1.0, self.error)
+        return csv_text(("term", "a_s", "b_s", "difference_s", "share", "error"), [*rows, total])
 
 
 def compare(a: Side, b: Side) -> Comparison:

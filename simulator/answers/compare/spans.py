@@ -36,8 +36,12 @@ class Joined:
 
     @property
     def only_in(self) -> dict[str, list[str]]:
-        """Ops that only one side has, by side."""
-        return {side.removesuffix("_s"): ops for side, ops in one_sided(self.table).items()}
+        """Ops (`name on rank r`) that only one side has, by side."""
+        return one_sided(self.table)
+
+    def to_csv(self) -> str:
+        """A row per op and rank."""
+        return self.table.to_csv(index=False, lineterminator="\n")
 
     def to_json(self) -> dict[str, Any]:
         """Sums by kind and what only one side has, as plain values."""
@@ -113,7 +117,7 @@ def one_sided(compared: pd.DataFrame) -> dict[str, list[str]]:
     column = compared.columns[len(KEYS)]
     label = compared["name"] + " (rank " + compared["rank"].astype(str) + ")"
     return {
-        side: label[compared[missing].isna()].tolist()
+        side.removesuffix("_s"): label[compared[missing].isna()].tolist()
         for side, missing in ((column, "measured_s"), ("measured_s", column))
     }
 

@@ -11,7 +11,7 @@ budget, and all of it where Optuna is not installed, goes to the best bounds.
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -47,31 +47,24 @@ _IDLE = 320  # proposals in a row of plans that are all known, refused or beaten
 _FIRST = 0.25  # share of the budget that goes to the best bounds before anything is proposed
 
 
-def screen(question: Question, rows: Sequence[Row], memo: Memo) -> list[Row]:
-    """What is known of plans without a simulation: refused, too large, or left with lower bounds."""
-    return [_screen(question, row.changes, memo) for row in rows]
-
-
-def _screen(question: Question, changes: Changes, memo: Memo) -> Row:
+def screen(question: Question, row: Row, memo: Memo) -> Row:
+    """What is known of a plan without a simulation: refused, too large, or left with lower bounds."""
+    changes = row.changes
     try:
         states_bytes = question.subject.states_bytes(question, changes, memo)
         if states_bytes > question.memory_bytes:
             return Row(changes, MEMORY, floor=Amounts(0.0, states_bytes, None))
         return question.subject.screen(question, changes, question.scenario(changes), states_bytes, memo)
     except UserError as error:
-        return Row(changes, REFUSED, _reason(question, error))
+        return Row(changes, REFUSED, error.reasons(question.where)[0])
 
 
-def measure(question: Question, rows: Sequence[Row], memo: Memo) -> list[Row]:
-    """The rows with what a simulation says of each."""
-    return [_measure(question, row, memo) for row in rows]
-
-
-def _measure(question: Question, row: Row, memo: Memo) -> Row:
+def measure(question: Question, row: Row, memo: Memo) -> Row:
+    """The row with what a simulation says of it."""
     try:
         one = predict(question, row.changes, memo)
     except UserError as error:
-        return replace(row, status=REFUSED, reason=_reason(question, error))
+        return replace(row, status=REFUSED, reason=error.reasons(question.where)[0])
     return replace(row, status=SIMULATED if one.fits else MEMORY, measured=one)
 
 
@@ -81,15 +74,13 @@ def predict(question: Question, changes: Changes, memo: Memo, finest: bool = Fal
     return question.subject.measure(question, report)
 
 
-def _reason(question: Question, error: UserError) -> str:
-    """The first line, without the file that all rows share."""
-    return error.faults[0].removeprefix(f"{question.where}: ")
+Look = Callable[[Question, Row, Memo], Row]
+"""`screen` or `measure`."""
 
 
-def _run(task: Any, question: Question, items: Sequence[tuple[int, Row]], memo: Memo) -> list[Row]:
-    """In a worker: `screen` or `measure` of rows that know their numbers."""
-    found: list[Row] = task(question, [row for _, row in items], memo)
-    return found
+def _look_at(look: Look, question: Question, item: tuple[int, Row], memo: Memo) -> Row:
+    """In a worker: a row that comes with its number."""
+    return look(question, item[1], memo)
 
 
 def has_optuna() -> bool:
@@ -110,11 +101,8 @@ class Exploration:
 
     def screen(self, numbers: Sequence[int]) -> None:
         """Screen these rows."""
-        done = 0
         self.watch(Progress("screening", 0, len(numbers)))
-        for count in self._ask(screen, numbers):
-            done += count
-            self.watch(Progress("screening", done, len(numbers)))
+        self._look(screen, numbers, lambda done: self.watch(Progress("screening", done, len(numbers))))
 
     def simulate_left(self, most: int | None = None) -> None:
         """Each of the rows that are left becomes simulated or beaten.
@@ -131,7 +119,7 @@ class Exploration:
             now = left[: self.batch if most is None else min(self.batch, most - spent)]
             if not now:
                 return
-            self._simulate(now)
+            self._look(measure, now)
             left, spent = left[len(now) :], spent + len(now)
         self._tell("simulating", total, total)
 
@@ -182,7 +170,7 @@ class Exploration:
             self._tell("proposing and simulating", done, most)
             trials = [study.ask(choices) for _ in range(self.batch)]
             numbers = [numbers_by_place.get(tuple(trial.params[key] for key in choices), -1) for trial in trials]
-            self._look(list(dict.fromkeys(number for number in numbers if number >= 0)), most - done)
+            self._try(list(dict.fromkeys(number for number in numbers if number >= 0)), most - done)
             proposed += len(trials)
             idle = 0 if self._simulated() > done or proposed <= len(first) else idle + len(trials)
             for trial, number in zip(trials, numbers, strict=True):
@@ -191,29 +179,26 @@ class Exploration:
                 study.tell(trial, self._score(self.rows[number]) if fits else worst)
         self.settle(range(len(self.rows)))
 
-    def _look(self, numbers: Sequence[int], most: int) -> None:
+    def _try(self, numbers: Sequence[int], most: int) -> None:
         """Screen those of the rows that nobody saw, and simulate up to `most` of those that are left and not beaten."""
-        for _ in self._ask(screen, [number for number in numbers if self.rows[number].status == UNSEEN]):
-            pass
+        self._look(screen, [number for number in numbers if self.rows[number].status == UNSEEN])
         self.settle(numbers)
-        self._simulate([number for number in numbers if self.rows[number].status == LEFT][:most])
+        self._look(measure, [number for number in numbers if self.rows[number].status == LEFT][:most])
 
-    def _simulate(self, numbers: Sequence[int]) -> None:
-        for _ in self._ask(measure, numbers):
-            pass
-
-    def _ask(self, task: Any, numbers: Sequence[int]) -> Iterator[int]:
-        """Replace these rows by what `screen` or `measure` says of them; how many, as they come."""
+    def _look(self, look: Look, numbers: Sequence[int], watch: Callable[[int], None] = lambda done: None) -> None:
+        """Replace these rows by what `screen` or `measure` says of them; `watch` hears how many are done."""
         items = [(number, self.rows[number]) for number in numbers]
         most = _CHUNK if self.workers == 1 else _CHUNK_OF_WORKER
         size = max(1, min(most, -(-len(items) // self.workers)))
         chunks = (items[i : i + size] for i in range(0, len(items), size))
-        for pairs in self.runner.run(partial(_run, task, self.question), chunks):
+        done = 0
+        for pairs in self.runner.run(partial(_look_at, look, self.question), chunks):
             for (number, row), result in pairs:
                 if isinstance(result, Died):
                     result = replace(row, status=REFUSED, reason=result.reason)
                 self.rows[number] = result
-            yield len(pairs)
+            done += len(pairs)
+            watch(done)
 
     def _tell(self, phase: str, done: int, total: int) -> None:
         best = best_first(self.question, self.rows)[:1]

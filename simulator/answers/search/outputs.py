@@ -1,14 +1,13 @@
 """The folder of a search: the winner as a scenario and as Megatron-LM's arguments, every plan, the Pareto set."""
 
-import csv
 import os
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import path_beside, write_atomic
+from ...base.tables import csv_text
 from ...scenario import change, check_question, to_toml
 from .records import SearchResult
 from .text import join, plan_text
@@ -80,8 +79,7 @@ def _megatron_text(found: SearchResult, table: Mapping[str, Any]) -> str | None:
     try:
         return f"{export(check_question(table, where), where)}\n"
     except UserError as error:
-        lines = [line.removeprefix(f"{where}: ") for line in error.faults]
-        return "".join(f"# {line}\n" for line in ["runcast plan export winner.toml:", *lines])
+        return "".join(f"# {line}\n" for line in ["runcast plan export winner.toml:", *error.reasons(where)])
 
 
 def _move(table: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
@@ -98,12 +96,10 @@ def _move(table: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
 
 def _csv(found: SearchResult, numbers: Sequence[int]) -> str:
     """A row per plan: its place on every axis, what became of it, bounds and amounts."""
-    text, keys = StringIO(), [axis.key for axis in found.space.axes]
-    out = csv.writer(text, lineterminator="\n")
-    out.writerow([*keys, *_COLUMNS])
-    for number in numbers:
-        out.writerow([*(_plain(found.rows[number].changes[key]) for key in keys), *_cells(found, number)])
-    return text.getvalue()
+    keys = [axis.key for axis in found.space.axes]
+    plans = (map(_plain, map(found.rows[number].changes.get, keys)) for number in numbers)
+    rows = ([*plan, *_cells(found, number)] for plan, number in zip(plans, numbers, strict=True))
+    return csv_text([*keys, *_COLUMNS], rows)
 
 
 def _plain(value: Any) -> str:

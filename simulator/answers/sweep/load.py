@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from ...base.errors import UserError, fault, unknown
 from ...base.files import path_beside, read_toml
 from ...base.schema import validate
-from ...scenario import SYSTEMS, WhatIf, change, parse_changes, what_ifs
-from ...scenario.load import read_what_if
+from ...scenario import SYSTEMS, Changes, change, parse_changes, what_ifs
+from ...scenario.load import WhatIfTable
 from ...systems.tables import FOR_PEOPLE, Table
 from .columns import columns_of, nearest_columns
 from .constraints import Constraint, check_key, check_unit, column_dimension, is_key, key_dimension, read_constraint
@@ -71,7 +71,7 @@ class SweepTable(Table):
     )
     repeats: Repeats | None = Field(None, description="every point again, with other seeds")
     constraints: list[str] = Field(default_factory=list, description="what a point must meet")
-    what_if: dict[str, Any] = Field(default_factory=dict, description="what-ifs of its own, by name")
+    what_if: dict[str, WhatIfTable] = Field(default_factory=dict, description="what-ifs of its own, by name")
     table: list[str] = Field(default_factory=list, description="columns that are printed of a small sweep's points")
     engine: EngineTable = Field(default=EngineTable(), description="options of engines")
 
@@ -138,8 +138,10 @@ def _grid(said: SweepTable, kind: str, where: str) -> Grid:
     if said.points is not None:
         axes = [Axis.listed(said.points)]
     else:
-        own = {name: read_what_if(where, name, table) for name, table in said.what_if.items()}
-        axes = [_axis(axis, own, where, f"axes.{i}") for i, axis in enumerate(said.axes or ())]
+        shipped = {name: one.changes for name, one in what_ifs().items()}
+        own = {name: one.changes for name, one in said.what_if.items()}
+        named = {"as is": {}, **shipped, **own}
+        axes = [_axis(axis, named, where, f"axes.{i}") for i, axis in enumerate(said.axes or ())]
     if said.repeats is not None:
         axes.append(Axis.of("seed", said.repeats.seeds))
     for key in (column for axis in axes for column in axis.columns if column != "what_if"):
@@ -156,15 +158,14 @@ def _grid(said: SweepTable, kind: str, where: str) -> Grid:
     return grid
 
 
-def _axis(axis: AxisTable, own: Mapping[str, WhatIf], where: str, place: str) -> Axis:
+def _axis(axis: AxisTable, what_ifs: Mapping[str, Changes], where: str, place: str) -> Axis:
     if axis.zip is not None:
         return Axis.together(axis.zip)
     if axis.what_if is not None:
-        known = {"as is": {}, **{name: one.changes for name, one in {**what_ifs(), **own}.items()}}
         for name in axis.what_if:
-            if not isinstance(name, str) or name not in known:
-                raise unknown(where, f"{place}.what_if", name, known)
-        return Axis(("what_if",), tuple(Step((name,), known[name]) for name in axis.what_if))
+            if not isinstance(name, str) or name not in what_ifs:
+                raise unknown(where, f"{place}.what_if", name, what_ifs)
+        return Axis(("what_if",), tuple(Step((name,), what_ifs[name]) for name in axis.what_if))
     assert axis.key is not None
     if axis.values is not None:
         return Axis.of(axis.key, axis.values)

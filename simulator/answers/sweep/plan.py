@@ -59,13 +59,10 @@ class Work:
     where: str
     limits: tuple[Constraint, ...] = ()
 
-    def __call__(self, points: Sequence[Point], memo: Memo) -> list[Outcome]:
-        """Predict each of the points; what they share is made once and kept in the memo."""
-        outcomes = []
-        for point in points:
-            began = time.perf_counter()
-            outcomes.append(replace(self._predict(point, memo), spent_s=time.perf_counter() - began))
-        return outcomes
+    def __call__(self, point: Point, memo: Memo) -> Outcome:
+        """Predict a point; what points share is made once and kept in the memo."""
+        began = time.perf_counter()
+        return replace(self._predict(point, memo), spent_s=time.perf_counter() - began)
 
     def table(self, changes: Sequence[Changes]) -> dict[str, Any]:
         """The base with the changes; a UserError if it cannot be changed so."""
@@ -91,7 +88,7 @@ class Work:
             row = flat_columns(report.to_json())
             return Outcome(point.number, point.asked, "ok", "", report.scenario_hash, row)
         except UserError as error:
-            status, reason = "infeasible", _refusal(error, self.where)
+            status, reason = "infeasible", "; ".join(error.reasons(self.where))
         except Exception as error:
             status, reason = "failed", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Outcome(point.number, point.asked, status, reason, point.asked)
@@ -151,7 +148,8 @@ class Sweep:
         try:  # what the base rests on beyond its own table: machines, models, profiles
             resolved = resolve(check_question(self.base, self.base_where), self.base_where).hash
         except UserError as error:
-            resolved = f"{_refusal(error, self.base_where)} {named_files(self.base, self.base_where)}"
+            refused = "; ".join(error.reasons(self.base_where))
+            resolved = f"{refused} {named_files(self.base, self.base_where)}"
         return _digest({
             "base": {key: value for key, value in self.base.items() if key not in FOR_PEOPLE},
             "resolved": resolved,
@@ -165,11 +163,6 @@ class Sweep:
 
 def _digest(content: Any) -> str:
     return content_hash(content)[:16]
-
-
-def _refusal(error: UserError, where: str) -> str:
-    """What is wrong, on one line, without the file: a folder of a sweep may be read elsewhere."""
-    return "; ".join(fault.removeprefix(f"{where}: ") for fault in error.faults)
 
 
 # Files that tables name, and those that these name in turn: what a sweep rests on beyond what it says.

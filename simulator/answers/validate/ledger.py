@@ -143,14 +143,11 @@ def predict_cases(
     return [found[case.line] for case in cases]
 
 
-def _predict(predict: Callable[[Any], dict[str, Any]], cases: Sequence[Case], memo: Memo) -> list[dict[str, Any]]:
-    answers = []
-    for case in cases:
-        try:
-            answers.append({"reason": case.reason} if case.scenario is None else predict(case))
-        except UserError as error:  # what the row says does not divide, or does not fit
-            answers.append({"reason": error.faults[0].removeprefix(f"{case.where}: ")})
-    return answers
+def _predict(predict: Callable[[Any], dict[str, Any]], case: Case, memo: Memo) -> dict[str, Any]:
+    try:
+        return {"reason": case.reason} if case.scenario is None else predict(case)
+    except UserError as error:  # what the row says does not divide, or does not fit
+        return {"reason": error.reasons(case.where)[0]}
 
 
 def read_left_out(fit: str, path: Path | None = None) -> tuple[Mapping[str, Mapping[str, float]], int]:

@@ -29,11 +29,6 @@ def coverage(held: int, rows: int) -> str:
     return f"{100 * held / rows:.1f}" if rows >= FEW else f"{held}/{rows}"
 
 
-def share_or_count(share: float | None, held: int, rows: int) -> Any:
-    """The share of rows in the interval; of few rows how many are."""
-    return f"{held}/{rows}" if 0 < rows < FEW else share
-
-
 def verdict(held: int, rows: int) -> str:
     """`over-confident`, `under-confident`, or nothing: one-sided exact binomial tests against `LEAST` and `MOST`.
 

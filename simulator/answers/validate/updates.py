@@ -40,7 +40,7 @@ from .ledger import (
     shipped_file,
     split_rows,
 )  # fmt: skip
-from .scores import score_parts, share_or_count, warn
+from .scores import coverage, score_parts, warn
 
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
 
@@ -355,7 +355,4 @@ def markdown(ledger: UpdateLedger) -> str:
 
 def _summary(ledger: UpdateLedger) -> list[dict[str, Any]]:
     """The scores; of few rows how many are in the interval, not which share."""
-    return [
-        row | {"interval_coverage": share_or_count(row["interval_coverage"], row["held"], row["held_of"])}
-        for row in plain(ledger.summary)
-    ]
+    return [row | {"interval_coverage": coverage(row["held"], row["held_of"])} for row in plain(ledger.summary)]

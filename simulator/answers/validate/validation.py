@@ -16,7 +16,7 @@ from ...formats.samples import summarize
 from ...profile import Errors, Model, Profile, load_profile
 from .ledger import csv_bytes
 from .samples import ADDED, KINDS, Rows, profile_fitted_to, profiles_of, read_rows, validate_samples
-from .scores import median_over_devices, scores, scores_by, share_or_count, shares, warn
+from .scores import coverage, median_over_devices, scores, scores_by, shares, warn
 
 KEYS = ("device", "cost_class", "predicted_as")
 
@@ -153,7 +153,7 @@ def lines(validation: Validation) -> Iterator[str]:
     held = [round((group["interval_coverage"] or 0.0) * group["scored"]) for group in groups]
     seen = any(group["held_out_median_abs_error"] is not None for group in groups)
     rows = [
-        {**group, "interval_coverage": share_or_count(group["interval_coverage"], count, group["scored"])}
+        {**group, "interval_coverage": coverage(count, group["scored"])}
         for group, count in zip(groups, held, strict=True)
     ]
     yield from (*terminal_table(rows, {**_COLUMNS, **(_HELD_OUT if seen else {})}), "")

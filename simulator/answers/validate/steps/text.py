@@ -59,7 +59,7 @@ def lines(ledger: StepLedger) -> Iterator[str]:
 
 
 def family_columns(family: str) -> Columns:
-    """The columns of `wide`."""
+    """The columns of `wide_scores`."""
     return {"name": (FAMILIES.get(family, "rows"), "text"), **_SCORES}
 
 
