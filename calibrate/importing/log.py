@@ -1,18 +1,21 @@
-"""What all importers share: clean lines, numbers as tools print them, and what has been found in a log so far.
+"""What all importers share: clean lines, numbers as tools print them, what a user says of a log because it does not say
+it or says it wrong, and what has been found in it so far.
 
 Lines come without what launchers, terminals and collectors of logs put around what the tool wrote. A number is a value
 and the step of its last digit, so that rounding is no contradiction.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ...simulator.base.errors import UserError
+from ...simulator.base.errors import UserError, fault, unknown
+from ...simulator.base.units import parse
 from ...simulator.formats.samples import Samples, sound_samples
+from ...simulator.hardware import device
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
@@ -108,15 +111,82 @@ def decoded(code: int) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
+OPS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send_recv",
+    "send_recv": "send_recv",
+}
+"""Cost classes by the names of the tests of nccl-tests, without `_perf`, and by their own."""
+
+_NETWORK = re.compile(r"\s*(?:(\d+)\s*[xX×]\s*)?(.+)")
+_EXAMPLE = 'expected a rate per node such as "8 x 400 Gb/s" or "3.2 Tb/s"'
+
+
+@dataclass(frozen=True)
+class Network:
+    """The NICs of a node: their line rate together, and that of one where the user says how many there are; bytes/s."""
+
+    node_bytes_per_s: float
+    nic_bytes_per_s: float | None
+
+    @classmethod
+    def parsed(cls, text: str) -> "Network":
+        """`8 x 400 Gb/s` is eight NICs, `3.2 Tb/s` all that a node has; a UserError if it is no such text."""
+        match = _NETWORK.fullmatch(text)
+        try:
+            rate = parse(match[2], "bytes_per_s") if match else 0.0
+        except (ValueError, OverflowError):
+            rate = 0.0
+        count = int(match[1]) if match and match[1] else None
+        if not 1e7 <= rate <= 1e15 or count == 0 or (count or 0) > 1024:
+            raise UserError(fault("--network", "", text, _EXAMPLE))
+        return cls(rate * (count or 1), rate if count else None)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Flags of `runcast calibrate import`; what is None is taken from the log.
+
+    `column` is which of the two times of nccl-tests is used, `buffer_bytes` the size of a copy of nvbandwidth.
+    """
+
+    device: str | None = None
+    gpus: int | None = None
+    nodes: int | None = None
+    op: str | None = None
+    network: Network | None = None
+    library: str | None = None
+    column: str = "out-of-place"
+    buffer_bytes: float | None = None
+
+    def __post_init__(self) -> None:
+        for flag, value in (("--gpus", self.gpus), ("--nodes", self.nodes)):
+            if value is not None and value < 1:
+                raise UserError(fault(flag, "", value, "expected a whole number greater than zero"))
+        if self.gpus and self.nodes and self.nodes > self.gpus:
+            raise UserError(fault("--nodes", "", self.nodes, f"expected at most --gpus = {self.gpus}"))
+        if self.op is not None and self.op not in OPS:
+            raise unknown("--op", "", self.op, OPS)
+        if self.device is not None:
+            device(self.device, "--device")
+
+
 Place = int | str
 """A line of a text, or the path of a value in a JSON file."""
 
 
 @dataclass
 class Found:
-    """Samples of one file, and why the other rows are none."""
+    """Samples of one file, and why the other rows are none; `options` are what the user says of it."""
 
     file: str
+    options: Options
     rows: list[dict[str, object]] = field(default_factory=list)
     left: dict[str, list[Place]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -126,6 +196,28 @@ class Found:
         """One sample; `seconds` of one call."""
         keys = {"cost_class": cost_class, "device": device, "library": library, "group": group, "seconds": seconds}
         self.rows.append({**keys, "source": f"{self.file}:{place}", **features})
+
+    def device(self, names: Collection[str]) -> str:
+        """The catalogue's name of the GPU: of --device, else of a log's names, such as `NVIDIA H100 80GB HBM3`.
+
+        A UserError where neither names one GPU of the catalogue.
+        """
+        if self.options.device is not None:
+            return device(self.options.device, "--device").name
+        if not names:
+            raise UserError(f"{self.file}: does not name the GPU; give --device")
+        found = {self._catalogue_name(name) for name in names}
+        if len(found) > 1:
+            raise UserError(f"{self.file}: holds several kinds of GPUs, {' and '.join(sorted(found))}; give --device")
+        return found.pop()
+
+    def _catalogue_name(self, name: str) -> str:
+        short = re.sub(r"^(NVIDIA|Tesla)\s+", "", re.sub(r"\s*\([0-9A-Fa-f:.]+\)\s*$", "", name).strip())
+        try:
+            return device(short).name
+        except UserError:
+            text = f"{short[:60]!r} is not in the catalogue of devices; give --device"
+            raise UserError(f"{self.file}: {text}") from None
 
     def leave(self, place: Place, reason: str) -> None:
         """One row that is no sample."""
@@ -137,11 +229,7 @@ class Found:
             self.notes.append(text)
 
     def samples(self) -> Samples:
-        """The samples, with one line for each reason of what was left out.
-
-        Raises:
-            UserError: there are none; one line, with the first place and its reason.
-        """
+        """The samples, with one line for each reason of what was left out; a UserError if there are none."""
         if not self.rows and not self.left:
             raise UserError(f"{self.file}: holds no results")
         if not self.rows:

@@ -18,7 +18,6 @@ from typing import Any
 from ...simulator.base.errors import UserError
 from .log import Found, Line, Printed, decoded, from_json, printed, table
 from .nccl_run import Listed, Row, Run, Timing
-from .options import Options
 
 _TYPES = {
     "int8": 0.0, "char": 0.0, "uint8": 0.0, "int32": 0.0, "int": 0.0, "uint32": 0.0, "int64": 0.0, "uint64": 0.0,
@@ -33,17 +32,8 @@ _HEADER = re.compile(r"#\s*size\s+count\s+type\b(.*\b(?:cpu)?time\s+algbw\b.*)$"
 _USUAL = ["time", "algbw", "busbw", "#wrong"] * 2
 
 
-def holds_text(lines: Sequence[Line]) -> bool:
-    """Whether the log holds something of nccl-tests."""
-    return any(_HEADER.search(text) or _BANNER.search(text) or _ROW.search(text) for _, text in lines)
-
-
-def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
-    """All tests of a log; several may follow one another in one file.
-
-    Raises:
-        UserError: what the log does not say and the options neither.
-    """
+def read_text(lines: Sequence[Line], found: Found) -> None:
+    """All tests of a log; several may follow one another in one file."""
     done = [Run()]  # what ran, in order
     columns, command = _USUAL, ""
     for line in lines:
@@ -58,7 +48,7 @@ def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
             command = command[:-1] if command.endswith("\\") else ""
     for run in done:
         if run.rows:
-            run.add_to(found, options)
+            run.add_to(found)
 
 
 def _next(done: list[Run]) -> Run:
@@ -88,11 +78,7 @@ def _add_row(run: Run, number: int, row: re.Match[str], columns: list[str], foun
 
 
 def _timing_of_text(names: list[str], tokens: list[str], dtype: str) -> Timing | None:
-    """A half of a row; None where its time is N/A.
-
-    Raises:
-        ValueError: a token is neither a number nor N/A.
-    """
+    """A half of a row; None where its time is N/A. A ValueError if a token is neither a number nor N/A."""
     values = dict(zip(names, tokens, strict=False))
     time, algbw, busbw = (_number(token) for token in tokens[:3]) if len(tokens) >= 3 else (None, None, None)
     if time is None or algbw is None or busbw is None:
@@ -141,6 +127,9 @@ def _note(done: list[Run], text: str) -> None:
 
 
 _BANNER = re.compile(r"#\s*[nr]ccl-tests version\b.*?\b([nr]ccl)-library=(\d{1,9})")
+MARKS = (_HEADER, _BANNER, _ROW)
+"""What shows that a log holds something of nccl-tests."""
+
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)")
 _CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\w+)")
 _THREADS = re.compile(r"#\s*nThreads?:?\s+(\d{1,4})\s+nGpus:?\s+(\d{1,4})")
@@ -151,17 +140,8 @@ _COMMAND = re.compile(rf"^(?!#)(.*?\s|)\S*?\b(({_TESTS})_perf)\b")
 """A launcher's command line: how many processes and nodes, and the test."""
 
 
-def holds_json(root: object) -> bool:
-    """Whether a JSON file is one of nccl-tests."""
-    return isinstance(root, Mapping) and isinstance(root.get("results"), list) and "test_info" not in root
-
-
-def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
-    """The one test of a file.
-
-    Raises:
-        UserError: what the file does not say and the options neither, or results that are not in the form of schema 3.
-    """
+def read_json(root: Mapping[str, Any], found: Found) -> None:
+    """The one test of a file."""
     run = _run_of_json(root, found.file)
     for index, result in enumerate(root["results"]):
         place, row = f"results[{index}]", table(result)
@@ -171,7 +151,7 @@ def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
             continue
         out, within = _timing_of_json(table(row.get("out_of_place"))), _timing_of_json(table(row.get("in_place")))
         run.rows.append(Row(place, size, str(row.get("type", "")), out, within))
-    run.add_to(found, options)
+    run.add_to(found)
 
 
 def _run_of_json(root: Mapping[str, Any], file: str) -> Run:

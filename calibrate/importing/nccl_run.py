@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from ...simulator.base.errors import UserError, fault
 from ...simulator.profile.forms.collective import BUS_FACTOR
-from .log import Found, Place, Printed
-from .options import OPS, Options, device_of
+from .log import OPS, Found, Options, Place, Printed
 
 _SLACK = 1e-4
 """Relative; what rounding twice may add to the last digits."""
@@ -66,25 +65,22 @@ class Run:
     cpu_time: bool = False
     ended: bool = False
 
-    def add_to(self, found: Found, options: Options) -> None:
-        """Its rows as samples.
-
-        Raises:
-            UserError: what the features need is neither in the log nor in the options; one line.
-        """
+    def add_to(self, found: Found) -> None:
+        """Its rows as samples."""
+        options = found.options
         op = self._cost_op(found.file, options)
         if self.cpu_time or op is None:
             reason = "times of the CPU (-C)" if self.cpu_time else f"{self.op} has no cost class"
             for row in self.rows:
                 found.leave(row.place, reason)
             return
-        good = [(row, timing) for row in self.rows if (timing := _usable(row, found, options)) is not None]
+        good = [(row, timing) for row in self.rows if (timing := _usable(row, found)) is not None]
         if not good:
             return
         pairs = [(timing.algbw, timing.busbw) for _, timing in good]
         gpus = _checked_ranks(op, options.gpus or self._ranks(), pairs, found.file)
         nodes = self._nodes(gpus, options.nodes, found.file)
-        device = device_of(self.devices, options, found.file)
+        device = found.device(self.devices)
         library, network = options.library or self.library or "nccl", options.network if nodes > 1 else None
         if op == "send_recv":
             features = {"link_bytes_per_s": network.nic_bytes_per_s} if network and network.nic_bytes_per_s else {}
@@ -113,11 +109,7 @@ class Run:
         return max(self.listed) + 1 if self.listed else None
 
     def _nodes(self, gpus: int, asked: int | None, file: str) -> int:
-        """As --nodes says, else the list of ranks, else the command.
-
-        Raises:
-            UserError: neither the log nor --nodes says it.
-        """
+        """As --nodes says, else the list of ranks, else the command."""
         nodes = asked or self._listed_nodes(gpus) or self.stated_nodes or (1 if gpus == 1 else None)
         if nodes is None:
             raise UserError(f"{file}: does not say on how many nodes its {gpus} ranks ran; give --nodes")
@@ -138,9 +130,10 @@ class Run:
         return len(hosts) if hosts and distinct and (whole or len(hosts) * per_node == gpus) else None
 
 
-def _usable(row: Row, found: Found, options: Options) -> Timing | None:
+def _usable(row: Row, found: Found) -> Timing | None:
     """The time to use of a row that can be a sample; else the row is left out."""
-    first, second = (row.out, row.within) if options.column == "out-of-place" else (row.within, row.out)
+    column = found.options.column
+    first, second = (row.out, row.within) if column == "out-of-place" else (row.within, row.out)
     timing = first or second
     if timing is None:
         found.leave(row.place, "time is N/A")
@@ -154,8 +147,8 @@ def _usable(row: Row, found: Found, options: Options) -> Timing | None:
         found.leave(row.place, "time x algbw is not the size")
     else:
         if first is None:
-            other = "in-place" if options.column == "out-of-place" else "out-of-place"
-            found.note(f"{options.column} times are N/A in some rows: {other} is used there")
+            other = "in-place" if column == "out-of-place" else "out-of-place"
+            found.note(f"{column} times are N/A in some rows: {other} is used there")
         return timing
     return None
 
@@ -176,11 +169,7 @@ _AGREE = 0.5
 
 
 def _checked_ranks(op: str, stated: int | None, pairs: Pairs, file: str) -> int:
-    """The stated count of ranks if most rows allow it; without one, the only count that all rows allow.
-
-    Raises:
-        UserError: they contradict it, or allow several counts or none; the line says which.
-    """
+    """The stated count of ranks if most rows allow it; without one, the only count that all rows allow."""
     counts = np.arange(1, _MOST + 1)
     if stated is None:
         telling = op in BUS_FACTOR and op not in _SAYS_NOTHING

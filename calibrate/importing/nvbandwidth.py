@@ -20,7 +20,6 @@ from typing import Any
 
 from ...simulator.base.errors import UserError
 from .log import Found, Line, Place, from_json, printed, table
-from .options import Options, device_of
 
 _MIB = float(1 << 20)
 _DIRECTIONS = {"host_to_device": "h2d", "device_to_host": "d2h", "device_to_device": "p2p", "device_local": "d2d"}
@@ -47,12 +46,8 @@ class Setup:
     buffer_bytes: float | None = None
 
 
-def add_copies(matrices: Sequence[Matrix], setup: Setup, waived: int, found: Found, options: Options) -> None:
-    """All cells as samples; cells without a number are waived, which is no fault.
-
-    Raises:
-        UserError: the device or the size of a copy is neither in the log nor in the options.
-    """
+def add_copies(matrices: Sequence[Matrix], setup: Setup, waived: int, found: Found) -> None:
+    """All cells as samples; cells without a number are waived, which is no fault."""
     good: list[tuple[Place, Matrix, float]] = []
     for matrix in matrices:
         reason = _no_sample(matrix)
@@ -67,10 +62,10 @@ def add_copies(matrices: Sequence[Matrix], setup: Setup, waived: int, found: Fou
             else:
                 good.append((place, matrix, rate.value * 1e9))
     if good:
-        size = _buffer_bytes(setup, found.file, options)
-        device = device_of(setup.devices, options, found.file)
+        size = _buffer_bytes(setup, found)
+        device = found.device(setup.devices)
     for place, matrix, bytes_per_s in good:
-        library = options.library or ("copy kernel" if re.search(r"_sm(_|$)", matrix.test) else "copy engine")
+        library = found.options.library or ("copy kernel" if re.search(r"_sm(_|$)", matrix.test) else "copy engine")
         cost_class = _cost_class(matrix.test)
         found.add(place, cost_class, size / bytes_per_s, device, library, matrix.test, {"bytes": size})
     if waived:
@@ -100,16 +95,12 @@ def _no_sample(matrix: Matrix) -> str | None:
     return None
 
 
-def _buffer_bytes(setup: Setup, file: str, options: Options) -> float:
-    """As --buffer says, else the log, else the default of its version.
-
-    Raises:
-        UserError: nothing says it.
-    """
-    known = options.buffer_bytes or setup.buffer_bytes
+def _buffer_bytes(setup: Setup, found: Found) -> float:
+    """As --buffer says, else the log, else the default of its version."""
+    known = found.options.buffer_bytes or setup.buffer_bytes
     version = re.search(r"(\d+)\.(\d+)", setup.version or "")
     if known is None and version is None:
-        raise UserError(f"{file}: does not say how many bytes a copy has; give --buffer")
+        raise UserError(f"{found.file}: does not say how many bytes a copy has; give --buffer")
     default = 64 if version and (int(version[1]), int(version[2])) < (0, 7) else 512
     return known or default * _MIB
 
@@ -123,17 +114,12 @@ _WAIVED = re.compile(r"^\s*(?:Waived:|Waiving \w+)")
 _BUFFER = re.compile(r"\bnvbandwidth\b.*\s(?:-b|--bufferSize)[ =](\d{1,9})")
 
 
-def holds_text(lines: Sequence[Line]) -> bool:
-    """Whether the log holds something of nvbandwidth."""
-    return any(_VERSION.search(text) or _RUNNING.match(text) for _, text in lines)
+MARKS = (_VERSION, _RUNNING)
+"""What shows that a log holds something of nvbandwidth."""
 
 
-def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
-    """All tests of a log.
-
-    Raises:
-        UserError: what the log does not say and the options neither.
-    """
+def read_text(lines: Sequence[Line], found: Found) -> None:
+    """All tests of a log."""
     setup = Setup()
     for _, text in lines:
         if match := _VERSION.search(text):
@@ -143,7 +129,7 @@ def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
         elif match := _BUFFER.search(text):
             setup.buffer_bytes = float(match[1]) * _MIB
     waived = sum(bool(_WAIVED.match(text)) for _, text in lines)
-    add_copies(_matrices(lines, found), setup, waived, found, options)
+    add_copies(_matrices(lines, found), setup, waived, found)
 
 
 def _matrices(lines: Sequence[Line], found: Found) -> list[Matrix]:
@@ -177,18 +163,8 @@ def _rows(lines: Sequence[Line], index: int, found: Found) -> tuple[list[tuple[i
     return cells, len(lines)
 
 
-def holds_json(root: object) -> bool:
-    """Whether a JSON file is one of nvbandwidth."""
-    return isinstance(root, Mapping) and isinstance(root.get("nvbandwidth"), Mapping)
-
-
-def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
-    """All tests of a file.
-
-    Raises:
-        UserError: what the file does not say and the options neither, or it has no test cases.
-    """
-    body = root["nvbandwidth"]
+def read_json(body: Mapping[str, Any], found: Found) -> None:
+    """All tests of a file."""
     cases = body.get("testcases")
     if not isinstance(cases, list):
         raise UserError(f"{found.file}: nvbandwidth.testcases: expected a list")
@@ -206,7 +182,7 @@ def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
     size, version = body.get("bufferSize"), body.get("version") or body.get("git_version")
     known = size * _MIB if isinstance(size, int) and 0 < size < 1 << 40 else None
     setup = Setup(_devices(body), str(version) if version else None, known)
-    add_copies(matrices, setup, waived, found, options)
+    add_copies(matrices, setup, waived, found)
 
 
 def _devices(body: Mapping[str, Any]) -> set[str]:

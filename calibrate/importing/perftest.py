@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .log import Found, Line, Place, Printed, from_json, printed, table
-from .options import Options, device_of
+from .log import Found, Line, Place, Printed, from_json, printed
 
 RATES = {"MiB": float(1 << 20), "MB": float(1 << 20), "Gb": 1e9 / 8}
 """Bytes per second in the unit of a header, by its first letters."""
@@ -46,8 +45,9 @@ def _test_of(title: str) -> Test | None:
     return Test(match[1].lower().removeprefix("rdma_"), match[3].lower() == "latency", bool(match[2]))
 
 
-def _add_rate(test: Test, place: Place, size: int, bytes_per_s: Printed, messages_per_s: Printed | None, found: Found,
-              options: Options) -> None:  # fmt: skip
+def _add_rate(
+    test: Test, place: Place, size: int, bytes_per_s: Printed, messages_per_s: Printed | None, found: Found
+) -> None:
     """A row of a bandwidth test; left out where its two rates contradict each other."""
     if bytes_per_s.value <= 0 or size <= 0:
         return found.leave(place, "rate is zero")
@@ -55,11 +55,11 @@ def _add_rate(test: Test, place: Place, size: int, bytes_per_s: Printed, message
         low, high = size * messages_per_s.low * (1 - _SLACK), size * messages_per_s.high * (1 + _SLACK)
         if bytes_per_s.high < low or bytes_per_s.low > high:
             return found.leave(place, "average rate is not bytes x MsgRate")
-    _add(test, place, size, (2 if test.both_ways else 1) * size / bytes_per_s.value, found, options)
+    _add(test, place, size, (2 if test.both_ways else 1) * size / bytes_per_s.value, found)
 
 
 def _add_latency(
-    test: Test, place: Place, size: int, typical: Printed | None, mean: Printed | None, found: Found, options: Options
+    test: Test, place: Place, size: int, typical: Printed | None, mean: Printed | None, found: Found
 ) -> None:
     """A row of a latency test; tests of a duration (-D) know the mean alone."""
     time = typical or mean
@@ -67,19 +67,20 @@ def _add_latency(
         return found.leave(place, "no t_typical")
     if typical is None:
         found.note("t_typical is not given (-D): t_avg is used")
-    _add(test, place, size, time.value * 1e-6, found, options)
+    _add(test, place, size, time.value * 1e-6, found)
 
 
-def _add(test: Test, place: Place, size: int, seconds: float, found: Found, options: Options) -> None:
+def _add(test: Test, place: Place, size: int, seconds: float, found: Found) -> None:
     """A sample of one message."""
     if seconds <= 0 or size <= 0:
         return found.leave(place, "time is zero")
-    link = options.network.nic_bytes_per_s or options.network.node_bytes_per_s if options.network else None
+    network = found.options.network
+    link = network.nic_bytes_per_s or network.node_bytes_per_s if network else None
     features = {"bytes": float(size), **({"link_bytes_per_s": link} if link else {})}
     kind = f"nic.{test.verb}{'_latency' if test.latency else ''}{'.bidirectional' if test.both_ways else ''}"
     group = f"{kind}{f' mtu {test.mtu}' if test.mtu else ''}"
-    device = device_of(set(test.gpus), options, found.file)
-    found.add(place, kind, seconds, device, options.library or f"perftest qps={test.qps}", group, features)
+    library = found.options.library or f"perftest qps={test.qps}"
+    found.add(place, kind, seconds, found.device(test.gpus), library, group, features)
 
 
 _HEADER = re.compile(r"#bytes\s+#")
@@ -90,17 +91,12 @@ _MTU = re.compile(r"\bMtu\s*:\s*(\d+)")
 _GPU = re.compile(r"device name = \[([^\]]+)\]")
 
 
-def holds_text(lines: Sequence[Line]) -> bool:
-    """Whether the log holds a table of perftest."""
-    return any(_HEADER.search(text) for _, text in lines)
+MARKS = (_HEADER,)
+"""What shows that a log holds a table of perftest."""
 
 
-def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
-    """All tests of a log.
-
-    Raises:
-        UserError: what the log does not say and the options neither.
-    """
+def read_text(lines: Sequence[Line], found: Found) -> None:
+    """All tests of a log."""
     test: Test | None = None
     columns: list[str] = []
     gpus: frozenset[str] = frozenset()
@@ -113,7 +109,7 @@ def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
         elif _HEADER.search(text):
             columns = _COLUMN.findall(text)
         elif columns and re.match(r"\s*#?\s*\d+\s+\d+\s", text):
-            _add_row(test, number, text.replace("#", " ").split(), columns, found, options)
+            _add_row(test, number, text.replace("#", " ").split(), columns, found)
         elif text.lstrip("# ").startswith("-----"):
             columns = []
         elif test is not None and (match := _QPS.search(text)):
@@ -122,9 +118,7 @@ def read_text(lines: Sequence[Line], found: Found, options: Options) -> None:
             test = replace(test, mtu=match[1])
 
 
-def _add_row(
-    test: Test | None, number: int, tokens: list[str], columns: list[str], found: Found, options: Options
-) -> None:
+def _add_row(test: Test | None, number: int, tokens: list[str], columns: list[str], found: Found) -> None:
     if test is None:
         return found.leave(number, "the test has no cost class, or its title is missing")
     values = [printed(token) for token in tokens]
@@ -133,14 +127,14 @@ def _add_row(
     row = {name: value for name, value in zip(columns, values, strict=True) if value is not None}
     size = int(row["#bytes"].value)
     if test.latency:
-        return _add_latency(test, number, size, row.get("t_typical[usec]"), row.get("t_avg[usec]"), found, options)
+        return _add_latency(test, number, size, row.get("t_typical[usec]"), row.get("t_avg[usec]"), found)
     name = next((column for column in row if column.lower().startswith("bw average[")), "")
     unit = _UNIT.search(name)
     if unit is None or unit[1] not in RATES:
         return found.leave(number, "no average rate in MiB/sec, MB/sec or Gb/sec")
     messages = row.get("MsgRate[Mpps]")
     messages_per_s = _scaled(messages, 1e6) if messages else None
-    _add_rate(test, number, size, _scaled(row[name], RATES[unit[1]]), messages_per_s, found, options)
+    _add_rate(test, number, size, _scaled(row[name], RATES[unit[1]]), messages_per_s, found)
 
 
 def _scaled(number: Printed, unit: float) -> Printed:
@@ -151,18 +145,8 @@ _AGREE = 0.02
 """Relative; the units are 8 % and more apart."""
 
 
-def holds_json(root: object) -> bool:
-    """Whether a JSON file is one of perftest."""
-    return isinstance(root, Mapping) and "test_info" in root and isinstance(root.get("results"), Mapping | list)
-
-
-def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
-    """All rows of a file.
-
-    Raises:
-        UserError: no --device.
-    """
-    info, results = table(root["test_info"]), root["results"]
+def read_json(info: Mapping[str, Any], results: Mapping[str, Any] | list[Any], found: Found) -> None:
+    """All rows of a file."""
     qps, mtu = info.get("Number_of_qps"), info.get("Mtu")
     test = _test_of(str(info.get("test", "")))
     test = replace(test, qps=qps if isinstance(qps, int) else 1, mtu=str(mtu or "")) if test else None
@@ -172,16 +156,16 @@ def read_json(root: Mapping[str, Any], found: Found, options: Options) -> None:
         if test is None or not isinstance(row, Mapping):
             found.leave(place, "the test has no cost class" if test is None else "not a table")
         else:
-            _add_json(test, place, row, found, options)
+            _add_json(test, place, row, found)
 
 
-def _add_json(test: Test, place: str, row: Mapping[str, Any], found: Found, options: Options) -> None:
+def _add_json(test: Test, place: str, row: Mapping[str, Any], found: Found) -> None:
     size = from_json(row.get("MsgSize"))
     if size is None:
         return found.leave(place, "no MsgSize")
     if test.latency:
         times = from_json(row.get("t_typical")), from_json(row.get("t_avg"))
-        return _add_latency(test, place, int(size.value), *times, found, options)
+        return _add_latency(test, place, int(size.value), *times, found)
     rate, messages = from_json(row.get("BW_average")), from_json(row.get("MsgRate"))
     if rate is None or messages is None:
         return found.leave(place, "no BW_average or MsgRate")
@@ -189,4 +173,4 @@ def _add_json(test: Test, place: str, row: Mapping[str, Any], found: Found, opti
     bytes_per_s = min((rate.value * unit for unit in RATES.values()), key=lambda value: abs(value - expected))
     if expected <= 0 or abs(bytes_per_s / expected - 1) > _AGREE:
         return found.leave(place, "BW_average in no unit is MsgSize x MsgRate")
-    _add_rate(test, place, int(size.value), Printed(bytes_per_s, 0.0), None, found, options)
+    _add_rate(test, place, int(size.value), Printed(bytes_per_s, 0.0), None, found)
