@@ -1,5 +1,6 @@
 """One model: a cost class, as one library runs it on one device, from the samples of both."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy.optimize import least_squares
 from ...simulator.formats.samples import features_of
 from ...simulator.hardware import Limits
 from ...simulator.profile import Errors, Model, errors_of
-from ...simulator.profile.forms import Coefficients, Columns, CostClass, Curve, Floats, Form
+from ...simulator.profile.forms import Coefficients, Columns, Curve, Floats, Form
 from ...simulator.profile.forms import cost_class as find_class
 from .errors import Mask, bands, growth, held_out
 
@@ -32,20 +33,18 @@ def fit_model(kind: str, library: str, table: pd.DataFrame, limits: Limits, sour
     core = scored & (cost_class.core(x) if cost_class.core is not None else everything)
     core = core if core.any() else scored  # all rows are beside the core, such as two nodes alone
     by_band = bands(cost_class, x, missed)
-    return Model(
-        kind=kind,
-        library=library,
-        coefficients=model.coefficients,
-        range=_range(model, x),
+    wider = table["wider"].max() if "wider" in table and table["wider"].notna().any() else 0.0
+    values = {axis: value_of(x) for axis, value_of in cost_class.axes.items()}
+    return replace(
+        model,
+        range={axis: (float(value.min()), float(value.max())) for axis, value in values.items()},
         growth=growth(cost_class, x, seconds, by_band[-1].spread, predict),
         fitted=errors_of(np.log(model.seconds(x, limits) / seconds)),
         held_out=errors_of(missed[core]),
         groups=len(set(groups)),
         bands=by_band,
-        limits=limits,
         source=source,
-        curves=model.curves,
-        wider=float(table["wider"].max()) if "wider" in table and table["wider"].notna().any() else 0.0,
+        wider=float(wider),
         left_out=how if core.any() else "nothing",
     )
 
@@ -54,18 +53,14 @@ def _bare(kind: str, library: str, x: Columns, seconds: Floats, limits: Limits) 
     """Coefficients and curves alone, as one fit gives them."""
     cost_class = find_class(kind)
     assert cost_class is not None, kind
-    rows = _to_fit(cost_class, x)
+    rows = np.ones(len(seconds), bool)
+    if cost_class.core is not None and cost_class.fit_core:  # the core alone, where there are enough rows of it
+        core = cost_class.core(x)
+        rows = core if core.sum() >= 2 * len(cost_class.form.coefficients) else rows
     coefficients = solve(cost_class.form, {n: c[rows] for n, c in x.items()}, seconds[rows], limits)
     curves = _curves(x, seconds) if cost_class.curves else {}
     none = Errors(0, 0.0, 0.0, 0.0)
     return Model(kind, library, coefficients, {}, {}, none, none, 0, (), limits, "", curves)
-
-
-def _to_fit(cost_class: CostClass, x: Columns) -> Mask:
-    """All rows, or those of the core where the class says so and there are enough of them."""
-    everything = np.ones(len(next(iter(x.values()))), bool)
-    core = cost_class.core(x) if cost_class.core is not None and cost_class.fit_core else everything
-    return core if core.sum() >= 2 * len(cost_class.form.coefficients) else everything
 
 
 def _curves(x: Columns, seconds: Floats) -> dict[float, Curve]:
@@ -83,11 +78,6 @@ _LEAST_SIZES = 4
 """A curve through fewer sizes than this knows less than the formula."""
 
 
-def _range(model: Model, x: Columns) -> dict[str, tuple[float, float]]:
-    values = {axis: value_of(x) for axis, value_of in model.cost_class.axes.items()}
-    return {axis: (float(value.min()), float(value.max())) for axis, value in values.items()}
-
-
 _MOST_ROWS = 1500
 """More rows do not change a fit of a dozen coefficients, but cost time; a seeded choice of them stands for all."""
 
@@ -99,7 +89,9 @@ _OUTLIER = 0.1
 def solve(form: Form, x: Columns, seconds: Floats, limits: Limits) -> Coefficients:
     """The coefficients that fit best; the same samples give the same coefficients."""
     random = np.random.default_rng(0)
-    x, seconds = _thinned(x, seconds, random)
+    if len(seconds) > _MOST_ROWS:
+        rows = np.sort(random.choice(len(seconds), _MOST_ROWS, replace=False))
+        x, seconds = {name: column[rows] for name, column in x.items()}, seconds[rows]
     names = [c.name for c in form.coefficients]
     low, high, start = np.log([(c.low, c.high, c.start) for c in form.coefficients]).T
     pull = np.sqrt([c.trust for c in form.coefficients])
@@ -117,10 +109,3 @@ def solve(form: Form, x: Columns, seconds: Floats, limits: Limits) -> Coefficien
     fits = [fit(s, max_nfev=100) for s in starts]
     best = min(fits, key=lambda fit: float(fit.cost))
     return dict(zip(names, np.exp(best.x).tolist(), strict=True))
-
-
-def _thinned(x: Columns, seconds: Floats, random: np.random.Generator) -> tuple[Columns, Floats]:
-    if len(seconds) <= _MOST_ROWS:
-        return x, seconds
-    rows = np.sort(random.choice(len(seconds), _MOST_ROWS, replace=False))
-    return {name: column[rows] for name, column in x.items()}, seconds[rows]

@@ -23,7 +23,7 @@ from ...simulator.answers.validate.updates import UpdateCase, free_in_ledger, re
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
 from ...simulator.profile import load_stack, stack_chain
-from .owners import Tables, statements
+from .owners import Entry, Tables, entry, statements
 
 SIGMA = 0.08
 """Relative scatter of rows about a good model: published times are single runs, to two or three digits."""
@@ -173,19 +173,17 @@ def fit_ledger(path: Path) -> dict[str, Any]:
     return fit_content("", path, len(fit.free), SIGMA, tables, keys, left_out)
 
 
-def _entries(fit: UpdateFit, found: Fitted) -> dict[str, dict[str, dict[str, Any]]]:
+def _entries(fit: UpdateFit, found: Fitted) -> dict[str, dict[str, Entry]]:
     """Each fitted parameter as a stack file has it; its source says what it was before and which rows moved it."""
-    entries: dict[str, dict[str, dict[str, Any]]] = {}
+    entries: dict[str, dict[str, Entry]] = {}
     for (stack, name), prior, u, deviation, slopes in zip(
         fit.free, fit.priors, found.u, found.deviation, found.slopes.T, strict=True
     ):
         mine = np.abs(slopes) > 0.01
         median = f"{np.median(np.abs(np.expm1(found.log_error[mine]))):.1%}" if mine.any() else "no rows"
-        entries.setdefault(stack, {})[name] = {
-            "value": float(f"{prior.value * np.exp(u):.4g}"),
-            "spread": float(f"{deviation:.3g}"),
-            "provenance": "fitted",
-            "source": f"{mine.sum()} rows of the ledger (median error {median}) "
-            f"about {prior.value:g} with spread {prior.spread:g}: {prior.source}",
-        }
+        source = (
+            f"{mine.sum()} rows of the ledger (median error {median}) "
+            f"about {prior.value:g} with spread {prior.spread:g}: {prior.source}"
+        )
+        entries.setdefault(stack, {})[name] = entry(prior.value * np.exp(u), deviation, "fitted", source)
     return entries

@@ -30,9 +30,10 @@ from typing import Any
 
 from ...simulator.costs import HEAD_MULTIPLE, misaligned
 from ...simulator.profile import Z90
+from .owners import Entry, entry
 
 Record = Mapping[str, Any]
-Entries = dict[str, dict[str, Any]]
+Entries = dict[str, Entry]
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 
@@ -153,7 +154,7 @@ def _interference(records: Sequence[Record]) -> Entries:
     return entries
 
 
-def _stand_in(victim: str, found: Mapping[Pair, Sequence[tuple[int, Reading]]]) -> dict[str, Any]:
+def _stand_in(victim: str, found: Mapping[Pair, Sequence[tuple[int, Reading]]]) -> Entry:
     """For a victim beside collectives that were not measured."""
     if real := found.get((victim, "all_reduce")):
         how = f"speed of {victim} beside all_reduce over alone, for another collective"
@@ -164,7 +165,7 @@ def _stand_in(victim: str, found: Mapping[Pair, Sequence[tuple[int, Reading]]]) 
     return _speed([reading for programs, reading in seen if programs == nearest], how, _OCCUPY_SPREAD)
 
 
-def _speed(seen: Sequence[Reading], how: str, carried: float = 0.0) -> dict[str, Any]:
+def _speed(seen: Sequence[Reading], how: str, carried: float = 0.0) -> Entry:
     cases: dict[str, list[float]] = {}
     for one in seen:
         cases.setdefault(one.case, []).append(one.value)
@@ -175,7 +176,7 @@ def _speed(seen: Sequence[Reading], how: str, carried: float = 0.0) -> dict[str,
 def _entry(
     value: float, values: Sequence[float], seen: Sequence[Reading], how: str, carried: float = 0.0,
     of_one: float = _ONE_CASE,
-) -> dict[str, Any]:  # fmt: skip
+) -> Entry:  # fmt: skip
     """A parameter; its spread is the standard deviation of the logarithm: over `values`, over repeats, and `carried`.
 
     `of_one` stands for the first where there is one value alone. `carried` is what standing in for another noise adds;
@@ -186,8 +187,7 @@ def _entry(
     spread = min(max(math.hypot(between, scatter, carried), _LEAST_SPREAD), _MOST_SPREAD)
     cases, files = len({one.case for one in seen}), sorted({one.file for one in seen})
     count = f"{len(seen)} record{'s' * (len(seen) > 1)} of {cases} case{'s' * (cases > 1)} in {', '.join(files)}"
-    rounded = {"value": float(f"{value:.4g}"), "spread": float(f"{spread:.3g}")}
-    return {**rounded, "provenance": "extrapolated" if carried else "measured", "source": f"{how}; {count}"}
+    return entry(value, spread, "extrapolated" if carried else "measured", f"{how}; {count}")
 
 
 def _sustained(records: Iterable[Record]) -> Entries:

@@ -69,7 +69,16 @@ def owner_of(name: str) -> Owner:
     return heads.get(name.partition(".")[0], SOFTWARE)
 
 
-Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Entry = dict[str, Any]
+
+
+def entry(value: float, spread: float, provenance: str, source: str) -> Entry:
+    """A parameter as files have it: four digits of its value, three of its spread."""
+    rounded = {"value": float(f"{value:.4g}"), "spread": float(f"{spread:.3g}")}
+    return {**rounded, "provenance": provenance, "source": source}
+
+
+Tables = Mapping[str, Mapping[str, Mapping[str, Entry]]]
 """Entries of fitted parameters, by table and owner."""
 
 

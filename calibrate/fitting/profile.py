@@ -15,6 +15,7 @@ from ...simulator.profile import PARAMETERS, READ_OFF, SCHEMA, Entry, Model, wri
 from ...simulator.profile.forms import FEATURES
 from .fit import fit_model
 from .observed import observed
+from .owners import entry
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,10 @@ def _entry(value: float, model: Model, how: str, across: float) -> dict[str, Any
     """`across` is the spread that reading one class off another adds, in squares."""
     error = model.held_out
     scored = f"held out {error.median:.1%} / {error.p90:.1%}" if error.rows else "too few rows to leave any out"
-    told = f"{how}; {model.library}, {model.source}; {scored}" + (f"; {across:g} more for another op" if across else "")
-    spread = float(f"{math.hypot(model.bands[-1].spread, across):.3g}")
-    label = "fitted" if error.rows else "measured"
-    return {"value": float(f"{value:.4g}"), "spread": spread, "provenance": label, "source": told}
+    more = f"; {across:g} more for another op" if across else ""
+    spread = math.hypot(model.bands[-1].spread, across)
+    source = f"{how}; {model.library}, {model.source}; {scored}{more}"
+    return entry(value, spread, "fitted" if error.rows else "measured", source)
 
 
 def _coefficient(name: str) -> Callable[[Model, Limits], float | None]:

@@ -13,7 +13,7 @@ import numpy as np
 from ...simulator.answers.validate.steps import Answer, StepCase, read_cases
 from ...simulator.base.errors import UserError
 from .ledger import fit_content
-from .owners import OWNERS, owner_of
+from .owners import OWNERS, Entry, entry, owner_of
 from .steps import SIGMA, SMALL, Design, Floats, Rows
 
 _mine: dict[str, StepCase] = {}  # by key, of a process of the crew: a worker's only memory between two calls
@@ -161,18 +161,14 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
     return fit_content(command, path, parameters, SIGMA, _entries(found, moved), keys, found.left_out)
 
 
-def _entries(found: Found, moved: Sequence[tuple[int, float, float]]) -> dict[str, dict[str, dict[str, Any]]]:
+def _entries(found: Found, moved: Sequence[tuple[int, float, float]]) -> dict[str, dict[str, dict[str, Entry]]]:
     """Parameters as files of stacks, profiles and networks have them: each with all that it rests on."""
-    tables: dict[str, dict[str, dict[str, Any]]] = {owner.table: {} for owner in OWNERS}
+    tables: dict[str, dict[str, dict[str, Entry]]] = {owner.table: {} for owner in OWNERS}
     for at, (free, (rows, deviation, error)) in enumerate(zip(found.design.free, moved, strict=True)):
         if not found.design.adds(at, found.rows.u):
             continue
+        value = found.design.value(free.of, free.name, found.rows.u)
+        moved_by = f"{rows} training steps of the ledger, whose median error is {error:.1%}"
         table = tables[owner_of(free.name).table]
-        told = f"{rows} training steps of the ledger, whose median error is {error:.1%}"
-        table.setdefault(free.of, {})[free.name] = {
-            "value": float(f"{found.design.value(free.of, free.name, found.rows.u):.4g}"),
-            "spread": float(f"{deviation:.3g}"),
-            "provenance": "fitted",
-            "source": told if rows else _FOLLOWS,
-        }
+        table.setdefault(free.of, {})[free.name] = entry(value, deviation, "fitted", moved_by if rows else _FOLLOWS)
     return tables

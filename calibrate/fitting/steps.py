@@ -20,7 +20,7 @@ are simulated with what the others gave.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ from .owners import DEVICE, OWNERS, SOFTWARE, owner_of
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Term = tuple[int, int, int, float]
+RowTerm = tuple[int, int, int, float]
 """(row, phase, parameter, power): a row's seconds of a phase go with this power of a parameter."""
 
 SIGMA = 0.05
@@ -74,13 +74,11 @@ _MOVES = 0.01
 """The least slope with which a row counts as one that a parameter moves."""
 
 
-@dataclass(frozen=True)
-class Free:
-    """A free parameter: of which stack, profile or network, and how far it is from what is stated there."""
+class Free(NamedTuple):
+    """A free parameter: of which stack, profile, network or architecture."""
 
     of: str
     name: str
-    spread: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +97,19 @@ class Design:
         self.cases = cases
         self.measured = np.array([case.cells.number("iter_time_s") for case in cases])
         self._index: dict[tuple[str, str], int] = {}
-        self.free: list[Free] = []
         self.weight = source_weights(cases)
         self._of = {owner: np.array([owner.of_case(case) for case in cases]) for owner in OWNERS}
         terms = [term for row, case in enumerate(cases) for term in self._terms(row, case)]
         self.row, self.phase, self.at = np.array([term[:3] for term in terms], np.int64).T
         self.power = np.array([term[3] for term in terms])  # of parts of a phase, until they are weighed
+        self.free = [Free(*key) for key in self._index]
+        self.spread = np.array([spread_of(of, name) for of, name in self.free])
+        self._differs = np.array([  # devices whose own kernels are FlashAttention-2's have no factor for it
+            name != FLASH2 or DEVICE.unfitted(of).value_or(FLASH2, 1.0) != 1.0 for of, name in self.free
+        ])  # fmt: skip
         self._moves = np.ones((len(cases), len(self.free)), bool)  # until a simulation says which rows move what
 
-    def _terms(self, row: int, case: StepCase) -> Iterator[Term]:
+    def _terms(self, row: int, case: StepCase) -> Iterator[RowTerm]:
         """Those of the row; of 16-bit GEMMs too where its own are of another type, whose share `weigh` tells."""
         names = set()
         for term in fitted_terms(case.resolved):
@@ -118,16 +120,7 @@ class Design:
                 yield row, PHASES.index("gemm"), self._at(device, RATE), 0.0
 
     def _at(self, of: str, name: str) -> int:
-        key = (of, name)
-        if key not in self._index:
-            self._index[key] = len(self.free)
-            self.free.append(Free(of, name, spread_of(of, name)))
-        return self._index[key]
-
-    @cached_property
-    def spread(self) -> Floats:
-        """Of each free parameter."""
-        return np.array([free.spread for free in self.free])
+        return self._index.setdefault((of, name), len(self._index))
 
     def values(self, row: int, u: Floats) -> dict[str, float]:
         """The parameters of a row's profile, stack and network."""
@@ -149,7 +142,7 @@ class Design:
 
     def adds(self, at: int, u: Floats) -> bool:
         """Whether a file must tell a parameter: it moved, or its own file's number hides what moved below it."""
-        of, name = self.free[at].of, self.free[at].name
+        of, name = self.free[at]
         if name == CLOCK or name.startswith(RATE):
             return name != CLOCK and bool(u[[at, *self._places(_siblings(of), CLOCK)]].any())
         if u[at] or owner_of(name) is not SOFTWARE or name not in SOFTWARE.links(of)[0].own:
@@ -192,8 +185,8 @@ class Design:
 
     def known(self, kept: Bools) -> Bools:
         """Which parameters these rows tell about: what a row of its own moves, or rows of two that rest on it."""
-        owners = np.array([OWNERS.index(owner_of(free.name)) for free in self.free])
-        of = np.array([free.of for free in self.free])
+        owners = np.array([OWNERS.index(owner_of(name)) for _, name in self.free])
+        of = np.array([of for of, _ in self.free])
         found = np.zeros(len(self.free), bool)
         for place, owner in enumerate(OWNERS):
             mine, names = owners == place, self._of[owner]
@@ -204,18 +197,14 @@ class Design:
             found |= mine & ((moved.sum(axis=0) > 1) | own.any(axis=0))
         return found & self._differs
 
-    @cached_property
-    def _differs(self) -> Bools:
-        """Devices whose own kernels are FlashAttention-2's have no factor for it."""
-        own = [(free.name != FLASH2 or DEVICE.unfitted(free.of).value_or(FLASH2, 1.0) != 1.0) for free in self.free]
-        return np.array(own)
-
-    def solved(self, rows: Rows, kept: Bools, start: Floats, steps: int = 20) -> Floats:
+    def solved(self, rows: Rows, kept: Bools, start: Floats) -> Floats:
         """The parameters that fit the rows that are kept; what those do not tell about is as stated."""
         known = self.known(kept)
         u = np.where(known, start, 0.0)
-        for _ in range(steps):
-            change = self._step(rows, kept, known, u) - u
+        for _ in range(20):
+            error, slopes, weight = self._linear(rows, u)
+            target = least_squares(error, slopes * known, weight * kept, u, self.spread)
+            change = np.where(known, target, 0.0) - u
             u = u + np.clip(change, -0.5, 0.5)
             if np.abs(change).max() < 1e-3:
                 break
@@ -241,11 +230,6 @@ class Design:
         """Log error of each row, its slope by each parameter, and the weight of the row."""
         error = np.log(self.predicted(rows, u)[0] / self.measured)
         return error, self.slopes(rows, u), student_weights(error, SIGMA, self.weight)
-
-    def _step(self, rows: Rows, kept: Bools, known: Bools, u: Floats) -> Floats:
-        """Weighted least squares about u, with the priors as further rows."""
-        error, slopes, weight = self._linear(rows, u)
-        return np.where(known, least_squares(error, slopes * known, weight * kept, u, self.spread), 0.0)
 
 
 def source_weights(cases: Sequence[StepCase]) -> Floats:
