@@ -76,8 +76,9 @@ def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured
 
 def common_clock(rank: int, size: int) -> Clock:
     """Agree on rank 0's clock: exact on its own machine (one monotonic clock for all), by ping-pong from others."""
+    boot = Path("/proc/sys/kernel/random/boot_id")  # names the running kernel, whose monotonic clock all read
     machines: list[str] = [""] * size
-    dist.all_gather_object(machines, _machine())
+    dist.all_gather_object(machines, boot.read_text() if boot.exists() else platform.node())
     away = [peer for peer in range(size) if machines[peer] != machines[0]]
     return ping_pong(rank, away) if rank == 0 or rank in away else Clock(0, 0)
 
@@ -107,9 +108,3 @@ def _answer() -> Clock:
     found = torch.zeros(2, dtype=torch.int64)
     dist.recv(found, 0)
     return Clock(int(found[0]), int(found[1]))
-
-
-def _machine() -> str:
-    """Names the running kernel, on which all processes share one monotonic clock."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text() if boot.exists() else platform.node()

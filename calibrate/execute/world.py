@@ -112,11 +112,13 @@ class Store:
 
 def spawn(size: int, module: str, arguments: Sequence[str]) -> int:
     """Run `python -m module arguments` as `size` ranks on this machine; returns the exit code of the first to fail."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     shared = os.environ | {
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
+        "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
     command = [sys.executable, "-m", module, *arguments]
@@ -129,12 +131,6 @@ def spawn(size: int, module: str, arguments: Sequence[str]) -> int:
         return next((code for code in codes if code), 0)
     finally:
         _end(ranks)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,6 +1,6 @@
 """From samples to a Profile: coefficients, curves, ranges, and errors on what the fit has not seen."""
 
 from .fit import fit_model
-from .profile import Origin, fit_profile
+from .profile import Flags, fit_files
 
-__all__ = ["Origin", "fit_model", "fit_profile"]
+__all__ = ["Flags", "fit_files", "fit_model"]

@@ -1,74 +1,209 @@
-"""A whole Profile from samples: one model per cost class and library, the parameters that follow, and how it came."""
+"""`runcast calibrate fit`: tables of samples become a profile file.
 
-import math
+It has one model per cost class and library, the parameters that follow from them, and how it came.
+"""
+
+import datetime
+import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import hypot, isclose
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ...simulator.answers.validate import predict_samples
 from ...simulator.base.errors import UserError
-from ...simulator.formats.samples import Samples
-from ...simulator.hardware import Limits
-from ...simulator.profile import PARAMETERS, READ_OFF, SCHEMA, Entry, Model, write_limits, write_models
-from ...simulator.profile.forms import FEATURES
+from ...simulator.base.files import digest, read_json, read_toml, write_atomic
+from ...simulator.formats.samples import Samples, read_samples
+from ...simulator.hardware import Limits, cluster, cluster_names
+from ...simulator.hardware import device as find_device
+from ...simulator.hardware import limits as find_limits
+from ...simulator.profile import (
+    PARAMETERS,
+    READ_OFF,
+    SCHEMA,
+    Entry,
+    Model,
+    Profile,
+    load_profile,
+    read_profile,
+    write_limits,
+    write_models,
+)
+from ...simulator.profile.forms import FEATURES, cost_class
+from .errors import WEAK
 from .fit import fit_model
 from .observed import observed
 from .owners import entry
 
+_ODD = 20.0
+"""Ratio of samples to the base beyond which a unit is wrong rather than a machine slow."""
+
+_OTHER_DEVICE = 0.25
+"""Spread that carrying over between devices adds (docs/profiles.md)."""
+
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a profile comes from: what its file and its report tell, and the parameters that are known otherwise."""
+class Flags:
+    """What the command line says; None where it is silent."""
 
-    name: str
-    device: str
-    cluster: str
-    host_link: str
-    date: str
+    out: Path
+    device: str | None
+    cluster: str | None
+    name: str | None
+    prefer: Sequence[str]
+    base: str
+    wider: float | None
     source: str
-    command: str
-    files: Sequence[Mapping[str, Any]] = ()
-    base: str = "generic"
-    wider: float = 0.0
-    stated: Mapping[str, Any] = field(default_factory=dict)
+    also: Path | None
 
 
-def fit_profile(samples: Samples, limits: Limits, origin: Origin, prefer: Sequence[str] = ()) -> dict[str, Any]:
-    """The content of a profile file, as `simulator.profile.load_profile` reads it.
+def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Samples, list[str]]:
+    """Fit, write the profile, and return its errors as a table, the samples read, and what looks odd.
 
-    `prefer` lists parts of library names: the first that fits is the default library of a class, else the one with the
-    most samples, of equally many the faster one on shapes that they share. Without samples the profile is its base,
-    with the limits of another device.
-
-    Raises:
-        UserError: there are samples, but none of the device.
+    Without samples the profile is its base, with the limits of another device. A UserError if samples cannot be read,
+    or are not of one device; nothing is written then.
     """
-    table = samples.table[samples.table["device"] == origin.device]
-    others = [record for record in samples.others if record["device"] == origin.device]
+    out = flags.out
+    if out.suffix != ".json":
+        raise UserError(f"--out = {str(out)!r}: expected a name that ends in .json")
+    base = load_profile(flags.base, "--base")
+    samples = read_samples(paths)
+    device = _device(samples, flags.device)
+    machine = _machine(device, flags.cluster or None)
+    hardware = cluster(machine, 1, "--cluster")
+    if hardware.device(0).name != device:
+        raise UserError(f"--cluster = {machine!r}: has {hardware.device(0).name}, not {device}")
+    stated: dict[str, Any] = {}
+    if flags.also:
+        load_profile(str(flags.also), "--also")  # raises what is wrong with it
+        read = read_json if flags.also.suffix == ".json" else read_toml
+        stated = read(flags.also).get("parameters", {})
+    wider = flags.wider
+    if wider is None:  # as between generations, unless the base is of this device or of any
+        wider = _OTHER_DEVICE if base.devices and device not in base.devices else 0.0
+    table = samples.table[samples.table["device"] == device]
+    others = [record for record in samples.others if record["device"] == device]
     if table.empty and not others and samples.devices:
-        raise UserError(f"no samples of {origin.device}; there are some of {', '.join(samples.devices)}")
-    models = {str(kind): _variants(str(kind), rows, limits, prefer) for kind, rows in table.groupby("cost_class")}
-    return {
+        raise UserError(f"no samples of {device}; there are some of {', '.join(samples.devices)}")
+    limits = find_limits(hardware)
+    models = {str(kind): _variants(str(kind), rows, limits, flags.prefer) for kind, rows in table.groupby("cost_class")}
+    host_link = min((hardware.links[link] for link in hardware.h2d_route(0)), key=lambda link: link.bytes_per_s).kind
+    content = {
         "schema": SCHEMA,
-        "name": origin.name,
-        "base": origin.base,
-        **({"wider": origin.wider} if origin.wider else {}),
-        "devices": [origin.device],
-        "date": origin.date,
-        "source": origin.source,
-        "command": origin.command,
-        "samples": list(origin.files),
+        "name": flags.name or out.stem,
+        "base": flags.base,
+        **({"wider": wider} if wider else {}),
+        "devices": [device],
+        "date": datetime.date.today().isoformat(),
+        "source": flags.source,
+        "command": _command(paths, flags, device, machine),
+        "samples": [
+            {"file": path.name, "sha256": digest(path), "rows": int((table["file"] == str(path)).sum())}
+            for path in paths
+        ],
         "environment": dict(samples.environment),
-        "limits": write_limits(limits, origin.cluster),
-        "parameters": {**parameters_of(models, limits, origin.host_link), **observed(others), **origin.stated},
+        "limits": write_limits(limits, machine),
+        "parameters": {**_parameters(models, limits, host_link), **observed(others), **stated},
         "models": write_models(models),
     }
+    read_profile(content, str(out))  # what cannot be read back is not written
+    write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
+    return _errors(content), samples, [*_odd(base, samples, device), *_doubtful(content)]
+
+
+def _machine(device: str, asked: str | None) -> str:
+    """A cluster by name or file: as asked, else the first of the catalogue that has this device."""
+    if asked is not None:
+        return asked
+    for name in cluster_names():
+        if cluster(name, 1).device(0).name == device:
+            return name
+    raise UserError(f"--cluster: the catalogue has no cluster of {device}; name a cluster file")
+
+
+def _odd(base: Profile, samples: Samples, device: str) -> list[str]:
+    """Classes whose samples differ from the base by more than devices do: a unit, or another meaning of a column."""
+    if base.limits is None:
+        return []
+    scored = predict_samples(base, samples.table[samples.table["device"] == device])
+    ratios = (scored["seconds"] / scored["predicted_s"]).groupby(scored["cost_class"]).median()
+    odd = ratios[(ratios > _ODD) | (ratios < 1 / _ODD)]
+    return [f"{kind}: the samples take {far:.3g} times what {base.name} says; seconds?" for kind, far in odd.items()]
+
+
+def _doubtful(content: dict[str, Any]) -> list[str]:
+    """Models not to rely on: those that miss much, and those whose coefficients ran as far as they may."""
+    models = [(kind, model) for kind, of in content["models"].items() for model in of["variants"].values()]
+    weak = [kind for kind, model in models if model["held_out"]["rows"] and model["held_out"]["p90"] > WEAK]
+    bound = [kind for kind, model in models if _at_bounds(kind, model["coefficients"]) > _BOUNDS]
+    doubts = {
+        f"off by more than {WEAK:.0%} on a tenth of the rows left out": weak,
+        f"{_BOUNDS + 1} or more coefficients at a bound": bound,
+    }
+    return [f"{text}: {len(of)} models, of {', '.join(dict.fromkeys(of))}" for text, of in doubts.items() if of]
+
+
+_BOUNDS = 2
+"""Coefficients at a bound that a fit may have: more of them, and the form does not describe the samples."""
+
+
+def _at_bounds(kind: str, coefficients: dict[str, float]) -> int:
+    found = cost_class(kind)
+    assert found is not None, kind
+    ends = {c.name: (c.low, c.high) for c in found.form.coefficients}
+    return sum(any(isclose(value, end, rel_tol=0.01) for end in ends[name]) for name, value in coefficients.items())
+
+
+def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> str:
+    """The command that refits, with every choice named and without folders."""
+    given = {"--device": device, "--cluster": machine, "--base": flags.base, "--source": flags.source}
+    given |= {"--name": flags.name} if flags.name is not None else {}
+    if flags.wider is not None:
+        given["--wider"] = f"{flags.wider:g}"
+    if flags.also is not None:
+        given["--also"] = flags.also.name
+    words = ["runcast", "calibrate", "fit", *(path.name for path in paths), "-o", flags.out.name]
+    words += [word for flag, value in given.items() for word in (flag, value)]
+    return shlex.join(words + [word for value in flags.prefer for word in ("--prefer", value)])
+
+
+def _device(samples: Samples, asked: str | None) -> str:
+    if asked is not None:
+        return find_device(asked, "--device").name
+    if not samples.devices:
+        raise UserError("--device: missing; without samples a profile of this device is derived from --base")
+    if len(samples.devices) != 1:
+        raise UserError(f"--device: the samples are of {', '.join(samples.devices)}; name one")
+    return find_device(samples.devices[0], "samples").name
+
+
+_SCORES = ("median", "p90", "bias")
+
+
+def _errors(content: dict[str, Any]) -> pd.DataFrame:
+    """Errors in per cent of each model, on what its fit has not seen."""
+    rows = []
+    for kind, of in content["models"].items():
+        for library, model in of["variants"].items():
+            scored = model["held_out"]
+            percent = {f"{name} %": round(100 * scored[name], 1) if scored["rows"] else "-" for name in _SCORES}
+            marked = "*" if library == of["default"] and len(of["variants"]) > 1 else ""
+            how = {"left out": model["left_out"], "scored rows": scored["rows"]}
+            rows.append({"class": kind, "library": library + marked, **how, **percent})
+    return pd.DataFrame(rows)
 
 
 def _variants(kind: str, table: pd.DataFrame, limits: Limits, prefer: Sequence[str]) -> dict[str, Entry]:
-    """A model per library, the default one first."""
+    """A model per library, the default one first.
+
+    `prefer` lists parts of library names: the first that fits is the default library of a class, else the one with the
+    most samples, of equally many the faster one on shapes that they share.
+    """
     counts = table["library"].value_counts()
 
     def rank(library: str) -> tuple[int, int]:
@@ -103,11 +238,8 @@ def _source(rows: pd.DataFrame) -> str:
 Models = Mapping[str, Mapping[str, Entry]]
 
 
-def parameters_of(models: Models, limits: Limits, host_link: str) -> dict[str, Any]:
-    """Entries of a profile's `parameters`, for those models that there are and values that may be.
-
-    `host_link` is the kind of link that bounds copies from the host.
-    """
+def _parameters(models: Models, limits: Limits, host_link: str) -> dict[str, Any]:
+    """Entries for those models that there are and values that may be; `host_link` bounds copies from the host."""
     entries = {}
     for template, (value_of, how, across) in _PARAMETERS.items():
         name = template.format(host_link=host_link)
@@ -124,7 +256,7 @@ def _entry(value: float, model: Model, how: str, across: float) -> dict[str, Any
     error = model.held_out
     scored = f"held out {error.median:.1%} / {error.p90:.1%}" if error.rows else "too few rows to leave any out"
     more = f"; {across:g} more for another op" if across else ""
-    spread = math.hypot(model.bands[-1].spread, across)
+    spread = hypot(model.bands[-1].spread, across)
     source = f"{how}; {model.library}, {model.source}; {scored}{more}"
     return entry(value, spread, "fitted" if error.rows else "measured", source)
 

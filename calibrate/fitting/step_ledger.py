@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +74,12 @@ def usable(path: Path) -> list[StepCase]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a fit gave: parameters, the last simulation, and the errors of rows with their groups left out."""
+def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]:
+    """The content of data/validation/training_fit.json for a table of training steps.
 
-    design: Design
-    rows: Rows
-    left_out: Mapping[str, Floats]
-
-
-def fit_all(path: Path, tell: Callable[[str], None] = print) -> Found:
-    """Fit, then leave out whole (model, GPU, stack) groups, whole frameworks and whole sources."""
+    After the fit, whole (model, GPU, stack) groups, whole frameworks and whole sources are left out. A UserError if the
+    table cannot be read, or none of its rows can be predicted.
+    """
     cases = usable(path)
     design = Design(cases)
     with Crew(path, [case.key for case in cases]) as crew:
@@ -102,7 +96,9 @@ def fit_all(path: Path, tell: Callable[[str], None] = print) -> Found:
         for name, groups in groups_of(cases).items():
             left_out[name] = _without(design, crew, rows, groups)
             tell(f"{name} left out: {_summary(left_out[name])}")
-    return Found(design, rows, left_out)
+    keys, moved = [case.key for case in cases], design.moved(rows)
+    parameters, command = sum(count > 0 for count, _, _ in moved), " --kind train_step"
+    return fit_content(command, path, parameters, SIGMA, _entries(design, rows.u, moved), keys, left_out)
 
 
 def _simulated(design: Design, crew: Crew, u: Floats) -> Rows:
@@ -149,25 +145,15 @@ def _summary(error: Floats) -> str:
     return f"median {np.median(size):.1%}, p90 {np.quantile(size, 0.9):.1%}, bias {np.median(error):+.1%}"
 
 
-def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]:
-    """The content of data/validation/training_fit.json for a table of training steps.
-
-    Raises:
-        UserError: the table cannot be read, or none of its rows can be predicted.
-    """
-    found = fit_all(path, tell=tell)
-    keys, moved = [case.key for case in found.design.cases], found.design.moved(found.rows)
-    parameters, command = sum(rows > 0 for rows, _, _ in moved), " --kind train_step"
-    return fit_content(command, path, parameters, SIGMA, _entries(found, moved), keys, found.left_out)
-
-
-def _entries(found: Found, moved: Sequence[tuple[int, float, float]]) -> dict[str, dict[str, dict[str, Entry]]]:
+def _entries(
+    design: Design, u: Floats, moved: Sequence[tuple[int, float, float]]
+) -> dict[str, dict[str, dict[str, Entry]]]:
     """Parameters as files of stacks, profiles and networks have them: each with all that it rests on."""
     tables: dict[str, dict[str, dict[str, Entry]]] = {owner.table: {} for owner in OWNERS}
-    for at, (free, (rows, deviation, error)) in enumerate(zip(found.design.free, moved, strict=True)):
-        if not found.design.adds(at, found.rows.u):
+    for at, (free, (rows, deviation, error)) in enumerate(zip(design.free, moved, strict=True)):
+        if not design.adds(at, u):
             continue
-        value = found.design.value(free.of, free.name, found.rows.u)
+        value = design.value(free.of, free.name, u)
         moved_by = f"{rows} training steps of the ledger, whose median error is {error:.1%}"
         table = tables[owner_of(free.name).table]
         table.setdefault(free.of, {})[free.name] = entry(value, deviation, "fitted", moved_by if rows else _FOLLOWS)

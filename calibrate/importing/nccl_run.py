@@ -137,13 +137,15 @@ def _usable(row: Row, found: Found) -> Timing | None:
     timing = first or second
     if timing is None:
         found.leave(row.place, "time is N/A")
-    elif row.size == 0:
+        return None
+    low, high = timing.time_us.low * timing.algbw.low * 1e3, timing.time_us.high * timing.algbw.high * 1e3
+    if row.size == 0:
         found.leave(row.place, "size is zero")
     elif timing.bad:
         found.leave(row.place, "wrong results")
     elif timing.time_us.value <= 0:
         found.leave(row.place, "time is zero")
-    elif not _consistent(row.size, timing):
+    elif not low * (1 - _SLACK) <= row.size <= high * (1 + _SLACK):
         found.leave(row.place, "time x algbw is not the size")
     else:
         if first is None:
@@ -151,12 +153,6 @@ def _usable(row: Row, found: Found) -> Timing | None:
             found.note(f"{column} times are N/A in some rows: {other} is used there")
         return timing
     return None
-
-
-def _consistent(size: int, timing: Timing) -> bool:
-    low = timing.time_us.low * timing.algbw.low * 1e3
-    high = timing.time_us.high * timing.algbw.high * 1e3
-    return low * (1 - _SLACK) <= size <= high * (1 + _SLACK)
 
 
 Pairs = list[tuple[Printed, Printed]]

@@ -44,55 +44,46 @@ class Setup:
     devices: set[str] = field(default_factory=set)
     version: str | None = None
     buffer_bytes: float | None = None
+    waived: int = 0
 
 
-def add_copies(matrices: Sequence[Matrix], setup: Setup, waived: int, found: Found) -> None:
+def add_copies(matrices: Sequence[Matrix], setup: Setup, found: Found) -> None:
     """All cells as samples; cells without a number are waived, which is no fault."""
-    good: list[tuple[Place, Matrix, float]] = []
+    if setup.waived:
+        found.note(f"{setup.waived} test{'s were' if setup.waived > 1 else ' was'} waived")
+    good: list[tuple[Place, str, str, float]] = []
     for matrix in matrices:
-        reason = _no_sample(matrix)
+        cost_class, reason = _cost_class(matrix)
         for place, text in matrix.cells:
             rate = from_json(text)
             if rate is None or rate.value == 0:  # some releases print 0 where there is no pair
                 found.leave(place, "waived cells")
-            elif reason:
-                found.leave(place, reason)
-            elif rate.value < 0:
-                found.leave(place, "rate below zero")
+            elif reason or rate.value < 0:
+                found.leave(place, reason or "rate below zero")
             else:
-                good.append((place, matrix, rate.value * 1e9))
-    if good:
-        size = _buffer_bytes(setup, found)
-        device = found.device(setup.devices)
-    for place, matrix, bytes_per_s in good:
-        library = found.options.library or ("copy kernel" if re.search(r"_sm(_|$)", matrix.test) else "copy engine")
-        cost_class = _cost_class(matrix.test)
-        found.add(place, cost_class, size / bytes_per_s, device, library, matrix.test, {"bytes": size})
-    if waived:
-        found.note(f"{waived} test{'s were' if waived > 1 else ' was'} waived")
+                good.append((place, matrix.test, cost_class, rate.value * 1e9))
+    if not good:
+        return
+    size, device = _buffer_bytes(setup, found), found.device(setup.devices)
+    for place, test, cost_class, bytes_per_s in good:
+        library = found.options.library or ("copy kernel" if re.search(r"_sm(_|$)", test) else "copy engine")
+        found.add(place, cost_class, size / bytes_per_s, device, library, test, {"bytes": size})
 
 
-def _cost_class(test: str) -> str:
+def _cost_class(matrix: Matrix) -> tuple[str, str]:
+    """The class of its cells, or the reason why none of them is the rate of one copy."""
+    test, title = matrix.test, matrix.title
     match = _NAME.fullmatch(test)
-    assert match is not None, "tests that match nothing are left out before"
-    concurrent = match[1] in _CONCURRENT
-    direction = _CONCURRENT[match[1]] if concurrent else _DIRECTIONS[match[1]]
-    return f"copy.{direction}{'.bidirectional' if match[2] else ''}{'.concurrent' if concurrent else ''}"
-
-
-def _no_sample(matrix: Matrix) -> str | None:
-    """Why no cell of this matrix is the rate of one copy."""
-    match = _NAME.fullmatch(matrix.test)
-    if _NO_COPY.search(matrix.test) or "(ns)" in matrix.title:
-        kind = "a latency of loads" if "latency" in matrix.test else "a sum over GPUs"
-        return f"{matrix.test} is {kind}, not a copy"
+    if _NO_COPY.search(test) or "(ns)" in title:
+        return "", f"{test} is {'a latency of loads' if 'latency' in test else 'a sum over GPUs'}, not a copy"
     if match is None or match[1] not in _DIRECTIONS | _CONCURRENT:
-        return f"{matrix.test} has no cost class"
+        return "", f"{test} has no cost class"
     both_ways = match[1] == "device_to_device" and match[2]
-    one_way = re.search(r"\b(read|write)\s*[12]\b", matrix.title, re.IGNORECASE)
-    if both_ways and not one_way and (match[4] == "sm" or re.search(r"\btotal\b", matrix.title, re.IGNORECASE)):
-        return f"{matrix.test} counts both ways"
-    return None
+    one_way = re.search(r"\b(read|write)\s*[12]\b", title, re.IGNORECASE)
+    if both_ways and not one_way and (match[4] == "sm" or re.search(r"\btotal\b", title, re.IGNORECASE)):
+        return "", f"{test} counts both ways"
+    direction, concurrent = (_DIRECTIONS | _CONCURRENT)[match[1]], match[1] in _CONCURRENT
+    return f"copy.{direction}{'.bidirectional' if match[2] else ''}{'.concurrent' if concurrent else ''}", ""
 
 
 def _buffer_bytes(setup: Setup, found: Found) -> float:
@@ -128,8 +119,8 @@ def read_text(lines: Sequence[Line], found: Found) -> None:
             setup.devices.add(match[1].strip())
         elif match := _BUFFER.search(text):
             setup.buffer_bytes = float(match[1]) * _MIB
-    waived = sum(bool(_WAIVED.match(text)) for _, text in lines)
-    add_copies(_matrices(lines, found), setup, waived, found)
+    setup.waived = sum(bool(_WAIVED.match(text)) for _, text in lines)
+    add_copies(_matrices(lines, found), setup, found)
 
 
 def _matrices(lines: Sequence[Line], found: Found) -> list[Matrix]:
@@ -168,21 +159,20 @@ def read_json(body: Mapping[str, Any], found: Found) -> None:
     cases = body.get("testcases")
     if not isinstance(cases, list):
         raise UserError(f"{found.file}: nvbandwidth.testcases: expected a list")
-    matrices, waived = [], 0
+    size, version = body.get("bufferSize"), body.get("version") or body.get("git_version")
+    known = size * _MIB if isinstance(size, int) and 0 < size < 1 << 40 else None
+    setup, matrices = Setup(_devices(body), str(version) if version else None, known), []
     for index, case in enumerate(map(table, cases)):
         place = f"testcases[{index}]"
         name, status, rows = str(case.get("name", "")), case.get("status"), case.get("bandwidth_matrix")
         if status == "Waived":
-            waived += 1
+            setup.waived += 1
         elif status not in ("Passed", None) or not isinstance(rows, list):
             found.leave(place, "tests that did not pass")
         else:
             cells = [(place, str(cell)) for row in rows if isinstance(row, list) for cell in row]
             matrices.append(Matrix(name, str(case.get("bandwidth_description", "")), cells))
-    size, version = body.get("bufferSize"), body.get("version") or body.get("git_version")
-    known = size * _MIB if isinstance(size, int) and 0 < size < 1 << 40 else None
-    setup = Setup(_devices(body), str(version) if version else None, known)
-    add_copies(matrices, setup, waived, found)
+    add_copies(matrices, setup, found)
 
 
 def _devices(body: Mapping[str, Any]) -> set[str]:

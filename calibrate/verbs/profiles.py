@@ -133,7 +133,7 @@ def fit(
     ] = None,
 ) -> None:
     """Fit cost models to samples and write them as a Profile, with their errors on samples left out."""
-    from ..fitting.command import Flags, fit_files
+    from ..fitting.profile import Flags, fit_files
 
     flags = Flags(out, device, cluster, name, prefer or (), base, wider, source, also)
     errors, read, odd = fit_files(samples or (), flags)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from runcast.calibrate.fitting.command import Flags, fit_files
+from runcast.calibrate.fitting.profile import Flags, fit_files
 from runcast.calibrate.report import sections, write_report
 from runcast.simulator.figures import Section
 from runcast.simulator.figures.profile_lines import FAMILIES, bands_of, family, lines, models_of

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from runcast.calibrate.fitting.owners import ARCHITECTURE, NETWORK, owner_of, statements
-from runcast.calibrate.fitting.step_ledger import Crew, Found, _entries, _simulated, _watch
-from runcast.calibrate.fitting.steps import SMALL, Design, Rows
+from runcast.calibrate.fitting.step_ledger import Crew, _entries, _simulated, _watch
+from runcast.calibrate.fitting.steps import SMALL, Design
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.profile import load, load_architecture, load_network, load_profile, load_stack
 from runcast.simulator.profile.parameters import parameters
@@ -121,7 +121,7 @@ def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
     u = np.random.default_rng(0).normal(0, 0.2, len(design.free)) * design.known(np.ones(len(cases), bool))
     u[at(design, "generic", "time_factor.host")] = 0.5
     assert not u[at(design, "pytorch-fsdp", "time_factor.host")]
-    tables = _entries(Found(design, Rows(u, rows.seconds, rows.phase_s), {}), design.moved(rows))
+    tables = _entries(design, u, design.moved(rows))
     entries = {folder: {of: parameters(of, table) for of, table in tables[folder].items()} for folder in tables}
     monkeypatch.setattr(load, "fitted_parameters", lambda folder="stacks": entries[folder])
     monkeypatch.setattr(load, "_fits", lambda stated, folder: statements(tables).get(folder, {}))
