@@ -12,6 +12,7 @@ _ROOT = __name__.rpartition(".")[0]
 MOVED = {
     f"{_ROOT}.explain": f"{_ROOT}.answers.explain",
     f"{_ROOT}.recipes": f"{_ROOT}.formats.recipes",
+    f"{_ROOT}.timeline.insight": f"{_ROOT}.insight",
     f"{_ROOT}.traces": f"{_ROOT}.formats.traces",
 }
 """New names by old ones."""

@@ -16,12 +16,12 @@ from ..base.files import path_beside
 from ..base.memo import Memo
 from ..costs import Costs
 from ..hardware import Cluster, Device, cluster
+from ..insight import CriticalPath
 from ..models import ModelSpec, from_hf_config, load_hf_config, preset
 from ..models.awkward import Awkward
 from ..profile import Names, Profile, choose_profiles, devices_of
 from ..program import Program
 from ..timeline import Timeline
-from ..timeline.insight import CriticalPath
 from .tables import Model
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from ..base.memo import Memo
 from ..costs import Costs
+from ..insight import CriticalPath
 from ..program import Program
 from ..report.report import Parts, Report, Total, Words
 from ..schedules import Grid
 from ..timeline import Timeline
-from ..timeline.insight import CriticalPath
 from ..uncertainty import Errors
 from .keys import Need, Pin, Rivals
 from .tables import Table

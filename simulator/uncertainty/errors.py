@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..costs import PHASES, Costs
+from ..insight import CriticalPath
 from ..profile import Z90, Profile
-from ..timeline.insight import CriticalPath
 
 Floats = NDArray[np.float64]
 

@@ -9,13 +9,13 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.collectives import Networks
 from runcast.simulator.costs import cost
 from runcast.simulator.hardware import cluster, limits, networks
+from runcast.simulator.insight import critical_path
 from runcast.simulator.profile import PROVENANCE, load_network, load_profile, load_stack
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.scenario import check_scenario, check_train
 from runcast.simulator.systems.train_step.errors import step_errors
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.weight_update.system import resolve
-from runcast.simulator.timeline.insight import critical_path
 from runcast.simulator.uncertainty import path_interval
 
 KINDS = ["infiniband", "roce", "efa", "efa-1", "ethernet"]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runcast.simulator.insight import critical_path
 from runcast.simulator.systems.rl_cycle.plan import CyclePlan, Lengths, Rollouts, Switch
 from runcast.simulator.systems.rl_cycle.pool import Pace
 from runcast.simulator.systems.rl_cycle.run import CycleRun, run_cycle
-from runcast.simulator.timeline.insight import critical_path
 
 from .batch import rollout_s
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.cli import main
+from runcast.simulator.insight import critical_path
 from runcast.simulator.scenario import check_question
-from runcast.simulator.timeline.insight import critical_path
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
 SHIPPED = sorted(path.stem for path in SCENARIOS.glob("rl-*.toml"))

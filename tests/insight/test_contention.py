@@ -3,9 +3,9 @@
 import pytest
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
+from runcast.simulator.insight import critical_path, slowed_lines, slowed_s
 from runcast.simulator.predict import simulate as predict
 from runcast.simulator.program import ProgramBuilder
-from runcast.simulator.timeline.insight import critical_path, slowed_lines, slowed_s
 
 from ..lowering.steps import resolved
 

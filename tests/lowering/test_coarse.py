@@ -7,11 +7,11 @@ from functools import cache
 import pytest
 from runcast.simulator import engine
 from runcast.simulator.hardware import Cluster
+from runcast.simulator.insight import critical_path, path_by_phase, split_by_place
 from runcast.simulator.profile import load_profile
 from runcast.simulator.program import validate
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
-from runcast.simulator.timeline.insight import critical_path, path_by_phase, split_by_place
 
 LLAMA, LLAMA_70B = {"preset": "llama3-8b"}, {"preset": "llama3-70b", "overrides": {"num_hidden_layers": 16}}
 QWEN = {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16}}

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from runcast.simulator.base.op_kinds import ATTENTION, EXPERTS, PRODUCT, kinds_of_form
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
+from runcast.simulator.insight import split_by_place
 from runcast.simulator.models.kernels import Kernel, flop
 from runcast.simulator.models.states import recomputation
 from runcast.simulator.program import validate
 from runcast.simulator.schedules import SCHEDULES
 from runcast.simulator.systems.train_step.flop import model_flop
 from runcast.simulator.systems.train_step.lower.kept import kept_bytes
-from runcast.simulator.timeline.insight import split_by_place
 from runcast.simulator.timeline.memory import peaks
 
 from .steps import DENSE, LAYERS, MOE, labels, resolved

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runcast.simulator import Prediction, engine, simulate
-from runcast.simulator.timeline.insight import critical_path
+from runcast.simulator.insight import critical_path
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
 PUBLISHED_S = {"kimi-k2-16xh20": 14.36, "deepseek-v3.1-16xh20": 10.19}  # checkpoint-engine README, broadcast

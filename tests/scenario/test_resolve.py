@@ -6,11 +6,11 @@ from importlib.resources import files
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.hardware import device
+from runcast.simulator.insight import critical_path
 from runcast.simulator.models import preset_config
 from runcast.simulator.scenario import check_scenario
 from runcast.simulator.systems.weight_update.resolve import Resolved
 from runcast.simulator.systems.weight_update.system import resolve
-from runcast.simulator.timeline.insight import critical_path
 
 GIB = 2**30
 

@@ -10,9 +10,9 @@ from runcast.simulator import engine, simulate
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES, by_kind
 from runcast.simulator.costs.costs import bytes_by_link
+from runcast.simulator.insight import critical_path
 from runcast.simulator.predict import Prediction, TrainPrediction
 from runcast.simulator.program import Program, ProgramBuilder
-from runcast.simulator.timeline.insight import critical_path
 from runcast.simulator.uncertainty import Draws, Interval, draw, path_interval, spread_errors
 from runcast.simulator.uncertainty.draws import slow_down
 from runcast.simulator.verbs.simulating import simulate as verb

@@ -6,9 +6,9 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 from runcast.simulator.costs import PHASES, by_kind
+from runcast.simulator.insight import CriticalPath
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.train_step.errors import step_errors
-from runcast.simulator.timeline.insight import CriticalPath
 from runcast.simulator.uncertainty import path_interval, spread_errors
 
 from ..lowering.steps import labels, resolved

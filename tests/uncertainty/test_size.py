@@ -3,10 +3,10 @@
 from math import log
 
 import pytest
+from runcast.simulator.insight import critical_path
 from runcast.simulator.predict import simulate
 from runcast.simulator.profile import Z90, load_stack
 from runcast.simulator.systems.train_step.errors import step_errors, terms_of
-from runcast.simulator.timeline.insight import critical_path
 from runcast.simulator.uncertainty import path_interval, size_error, size_notes
 
 from ..lowering.steps import resolved

@@ -14,6 +14,7 @@ from ...base.errors import UserError, fault
 from ...base.files import read_toml
 from ...base.memo import Memo
 from ...costs import Costs
+from ...insight import CriticalPath, by_group, critical_path
 from ...predict import Prediction, TrainPrediction, predict
 from ...program import Program
 from ...report.report import Parts
@@ -21,7 +22,6 @@ from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import OnMachines, shape_loss_s
 from ...systems.registry import SYSTEMS
 from ...timeline import Timeline
-from ...timeline.insight import CriticalPath, by_group, critical_path
 
 Floats = NDArray[np.float64]
 

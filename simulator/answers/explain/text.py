@@ -6,8 +6,8 @@ from pathlib import Path
 from ...base.tables import align
 from ...base.units import digits_apart, format_bytes, format_seconds
 from ...figures import Section, tornado, waterfall, write_html
+from ...insight import slowed_lines
 from ...report.report import Table
-from ...timeline.insight import slowed_lines
 from .explanation import Explanation, Tried
 from .sensitivity import Knob, Sensitivity, Side
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from ...costs import PHASES
 from ...costs.phases import WAITS
+from ...insight import split_by_place
 from ...program import ProgramBuilder
 from ...timeline import Timeline
-from ...timeline.insight import split_by_place
 
 
 @dataclass(frozen=True)

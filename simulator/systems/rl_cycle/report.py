@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...insight import by_group, critical_path
 from ...profile import PROVENANCE
 from ...report.report import PRICE, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
-from ...timeline.insight import by_group, critical_path
 from ..weight_update.report import Report as Update
 from .resolve import ResolvedCycle
 from .run import CycleRun

@@ -19,10 +19,10 @@ from ...costs import EXCHANGES, PHASES, Costs, cost
 from ...costs.costs import Floats, bytes_by_link
 from ...costs.sheet import Prices
 from ...hardware import Cluster
+from ...insight import split_by_place
 from ...profile import Profile
 from ...program import Place, Program, Ragged
 from ...timeline import Timeline
-from ...timeline.insight import split_by_place
 from .lower import Coarse
 from .lower.coarse import KIND, TRAFFIC, Actions, Moment, Part
 from .lower.piece import COMPUTE, Ints

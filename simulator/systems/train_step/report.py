@@ -9,12 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...costs import BUSY, PHASES, WAITS
-from ...profile import PROVENANCE
-from ...program import Program
-from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
-from ...report.spending import Rates, Spending, rates
-from ...timeline import Timeline
-from ...timeline.insight import (
+from ...insight import (
     SLOWED,
     CriticalPath,
     critical_path,
@@ -24,6 +19,11 @@ from ...timeline.insight import (
     slowed_s,
     split_by_place,
 )
+from ...profile import PROVENANCE
+from ...program import Program
+from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
+from ...report.spending import Rates, Spending, rates
+from ...timeline import Timeline
 from ...uncertainty import path_interval, size_notes
 from ..machines import shape_loss_s
 from .errors import step_errors

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.op_kinds import op_kind
+from ...insight import CriticalPath, by_group, critical_path, provenance
 from ...profile import PROVENANCE
 from ...program import Program
 from ...report.report import PRICE, ROUNDING, Metric, Parts, Total, spending, sum_of
 from ...report.report import Report as Base
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Peak, Timeline, peak_bytes
-from ...timeline.insight import CriticalPath, by_group, critical_path, provenance
 from ...uncertainty import path_interval, spread_errors
 from .lower import HOST_LANES
 from .resolve import Resolved

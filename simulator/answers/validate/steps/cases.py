@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from .... import engine
 from ....base.files import read_toml
+from ....insight import critical_path, path_by_phase
 from ....profile import stack_names
 from ....scenario import check_train
 from ....systems.train_step.errors import step_errors
 from ....systems.train_step.memory import rank_memory
 from ....systems.train_step.resolve import ResolvedTrain
-from ....timeline.insight import critical_path, path_by_phase
 from ....uncertainty import path_interval
 from ..ledger import Case, CellError, Cells, read_cells, shipped_file
 from .columns import REQUIRED, cluster_of, config_of, parallel_of, recompute_of, schedule_of

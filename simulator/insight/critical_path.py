@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...costs import Costs
-from ...profile import PROVENANCE
-from .. import Timeline
+from ..costs import Costs
+from ..profile import PROVENANCE
+from ..timeline import Timeline
 
 
 @dataclass(frozen=True, eq=False)

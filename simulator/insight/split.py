@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...costs import BUSY, PHASES, phase_of_lane, phase_of_op
-from ...costs.phases import COMPUTE
-from ...program import Program
-from .. import Timeline
+from ..costs import BUSY, PHASES, phase_of_lane, phase_of_op
+from ..costs.phases import COMPUTE
+from ..program import Program
+from ..timeline import Timeline
 from .critical_path import CriticalPath
 
 Floats = NDArray[np.float64]

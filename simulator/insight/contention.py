@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ...base.op_kinds import COPY, kinds_of_form
-from ...costs import EXCHANGES, Costs
-from ...program import Program
+from ..base.op_kinds import COPY, kinds_of_form
+from ..costs import EXCHANGES, Costs
+from ..program import Program
 from .critical_path import CriticalPath
 
 _LEAST, _SHOWN = 0.01, 0.0005
