@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from cachetools import LRUCache
 
 _Value = TypeVar("_Value")
-_MOST = 64  # values of each kind
+_MOST = 256  # values of each kind
 _MOST_OPS = 500_000  # of each kind, and the newest in any case: a coarse step of a million with its costs is 270 MB
 
 

@@ -4,6 +4,7 @@ Field names follow the Hugging Face config.json, which `hf` reads; `blocks` has 
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes no difference to sizes
@@ -186,6 +187,14 @@ class ModelSpec:
             indexer=self.indexer is not None and layer in self.indexer.layers,
             linear=self.linear_attention is not None and layer in self.linear_attention.layers,
         )
+
+    @cached_property
+    def first_alike(self) -> tuple[int, ...]:
+        """For each layer the first one like it; each MTP layer is one of its kind."""
+        first: dict[object, int] = {}
+        layers = range(self.num_hidden_layers + self.num_nextn_predict_layers)
+        kinds = [(self.kind(n), self.window(n), max(n - self.num_hidden_layers, -1)) for n in layers]
+        return tuple(first.setdefault(kind, number) for number, kind in enumerate(kinds))
 
     def window(self, layer: int) -> int | None:
         """How many past tokens a layer attends to; None for all."""

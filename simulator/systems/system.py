@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..base.memo import Memo
@@ -80,7 +81,7 @@ class System:
     pins: tuple[Pin, ...]
     fill: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda table, _where: table
 
-    @property
+    @cached_property
     def dependent(self) -> frozenset[str]:
         """The keys that depend on others."""
         of_rivals = {key for rivals in self.rivals for key in rivals}

@@ -193,14 +193,9 @@ class TrainPlan:
 
     def _alike(self, make: Callable[[int], _Of]) -> dict[int, _Of]:
         """Something of every layer, made once for those that are alike."""
-        spec, kinds = self.spec, dict[object, _Of]()
-        found = {}
-        for number in range(spec.num_hidden_layers + spec.num_nextn_predict_layers):
-            key = self.kind_of(number)
-            if key not in kinds:
-                kinds[key] = make(number)
-            found[number] = kinds[key]
-        return found
+        first = self.spec.first_alike
+        kinds = {number: make(number) for number in dict.fromkeys(first)}
+        return {number: kinds[alike] for number, alike in enumerate(first)}
 
     @cached_property
     def of_layers(self) -> tuple[object, ...]:
