@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("unhurried", deadline=None)  # a busy machine is no fault of ours
+from .examples import examples
+
+settings.register_profile("unhurried", examples(100), deadline=None)  # a busy machine is no fault of ours
 settings.load_profile("unhurried")
 
 NEEDS = "needs Debian package"
@@ -64,6 +66,15 @@ def chromium() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BROWSER_PATH", path)
         yield path
+
+
+@pytest.fixture(scope="session")
+def update_ledger() -> Any:
+    """The shipped ledger of weight updates with all its rows predicted: once for all who read it."""
+    from runcast.simulator.answers.validate import read_ledger
+    from runcast.simulator.runner import InProcess
+
+    return read_ledger(runner=InProcess())
 
 
 @pytest.fixture(scope="module")

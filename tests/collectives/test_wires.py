@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.collectives.rings import ring_broadcast
 from runcast.simulator.costs import cost
@@ -13,6 +13,8 @@ from runcast.simulator.profile import load_profile, load_stack, profile_for
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+
+from ..examples import examples
 
 MACHINES = ["a100-40-hgx", "b300-hgx", "dgx-2", "dgx-a100", "dgx-b200", "dgx-h100", "dgx-v100", "gb200-nvl72",
             "gb300-nvl72", "h100-roce", "h20-hgx", "h800-hgx", "l40s-pcie", "p5-h100-efa"]  # fmt: skip
@@ -62,7 +64,7 @@ def least_s(kind: str, there: Cluster, nodes: int, size: int) -> float:
     return max(inside / port, outside / nics if nodes > 1 else 0.0)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(kind=st.sampled_from(KINDS), name=st.sampled_from(MACHINES), size=SIZES, nodes=st.integers(1, 3))
 def test_no_collective_beats_a_wire(kind, name, size, nodes):
     there = machines(name, nodes)
@@ -73,7 +75,7 @@ def test_no_collective_beats_a_wire(kind, name, size, nodes):
     assert seconds >= least_s(kind, there, nodes, size) * (1 - 1e-9)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     kind=st.sampled_from(KINDS),
     name=st.sampled_from(MACHINES),
@@ -88,7 +90,7 @@ def test_links_carry_no_more_than_they_can(kind, name, size, nodes, every):
     assert all(rate <= line[link] * (1 + 1e-9) for link, rate in demand.items())
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(kind=st.sampled_from(KINDS), name=st.sampled_from(MACHINES), size=SIZES, nics=st.sampled_from([1, 2, 4]))
 def test_leaving_a_node_is_no_faster_than_staying(kind, name, size, nics):
     """Weak scaling: the same buffers on twice as many GPUs. An all-to-all may gain where NICs are wider than NVLink."""
@@ -98,7 +100,7 @@ def test_leaving_a_node_is_no_faster_than_staying(kind, name, size, nics):
     assert far >= near * (1 - 1e-9) or (kind == "all_to_all" and nics > 1)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     kind=st.sampled_from(KINDS),
     name=st.sampled_from(MORE_NICS),
@@ -168,7 +170,7 @@ def test_a_step_gains_nothing_from_a_second_node(name, nics):
     assert step_s(2) >= step_s(1)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(name=st.sampled_from(MACHINES), nodes=st.integers(1, 3), every=st.sampled_from([1, 2, 4]))
 def test_rings_of_updates_beat_no_wire_and_gain_nothing_from_nodes(name, nodes, every):
     there = machines(name, nodes + 1)

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import engine
 from runcast.simulator.costs.kernels import Kernels
 from runcast.simulator.profile import load_profile
 
+from ..examples import examples
 from ..lowering.steps import MOE, resolved
 
 PROFILES = {name: load_profile(name) for name in ("a100-sxm", "h100-sxm", "b200-sxm")}
@@ -31,7 +32,7 @@ def experts_s(rows, local=16, hidden=2048, inter=768, kind="experts", dtype="bf1
     inter=st.sampled_from([512, 768, 1536, 2048, 14336]), kind=st.sampled_from(DIRECTIONS),
     profile=st.sampled_from(list(PROFILES)),
 )  # fmt: skip
-@settings(max_examples=200)
+@examples(200)
 def test_fewer_rows_of_experts_never_take_longer(rows, fewer, local, inter, kind, profile):
     less, more = (
         experts_s(size, local, 4096, inter, kind, profile=profile) for size in (int(rows * fewer), rows)
@@ -107,7 +108,7 @@ def product_s(m, n, k, kind="gemm", dtype="bf16", profile="h100-sxm"):
 
 
 @given(m=st.sampled_from([512, 4096, 8192]), n=widths, k=widths, kind=st.sampled_from(PRODUCTS))
-@settings(max_examples=200)
+@examples(200)
 def test_an_awkward_product_takes_longer_than_one_cut_to_whole_rows_and_no_less_than_one_padded(m, n, k, kind):
     """Rows of whole 32 bytes are 16 elements of 16 bits."""
     awkward = product_s(m, n, k, kind)

@@ -1,11 +1,13 @@
 """Routes of one-sided transfers: which links bytes cross between the memories of two ranks, by name."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError
 from runcast.simulator.collectives.wires import between_nics, read_route, write_route
 from runcast.simulator.hardware import Cluster, cluster, cluster_names
+
+from ..examples import examples
 
 DGX = cluster("dgx-h100", 2)
 
@@ -50,7 +52,7 @@ def test_between_nodes_of_several_leaves_they_pass_the_fabric():
     assert {"leaf", "spine"} <= set(kinds(machine, write_route(machine, 0, 31, from_host=False)))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), name=st.sampled_from(cluster_names()), from_host=st.booleans())
 def test_a_route_crosses_each_link_once_and_both_nics(data, name, from_host):
     if name == "cpu-host":

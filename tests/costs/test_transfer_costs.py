@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import Costs, Store, cost
 from runcast.simulator.engine import simulate
@@ -31,8 +31,10 @@ from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, METHO
 from runcast.simulator.systems.weight_update.resolve import Resolved
 from runcast.simulator.systems.weight_update.system import resolve
 
+from ..examples import examples
+
 GB = 10**9
-SOME = settings(max_examples=25)
+SOME = examples(25)
 SMALL_NODES = {"base": "h20-hgx", "gpus_per_node": 2, "nics": 2, "pcie_switches": 2}
 MACHINES = {
     "dgx-h100": (("dgx-h100", 2), ("dgx-h100", 3)),

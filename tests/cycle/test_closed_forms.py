@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.insight import critical_path
 from runcast.simulator.systems.rl_cycle.plan import CyclePlan, Lengths, Rollouts, Switch
 from runcast.simulator.systems.rl_cycle.pool import Pace
 from runcast.simulator.systems.rl_cycle.run import CycleRun, run_cycle
 
+from ..examples import examples
 from .batch import rollout_s
 
 INTERRUPTS = ("drain", "abort", "keep")
@@ -131,7 +132,7 @@ CYCLES = st.builds(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(CYCLES)
 def test_nothing_that_is_trained_on_is_older_than_the_bound(any_plan):
     ages = run_cycle(any_plan).staleness()
@@ -140,7 +141,7 @@ def test_nothing_that_is_trained_on_is_older_than_the_bound(any_plan):
     assert 0 <= ages.min() <= ages.max() <= any_plan.staleness
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(CYCLES)
 def test_training_begins_when_its_batch_is_there_and_ends_before_the_next(any_plan):
     run = run_cycle(any_plan)
@@ -151,7 +152,7 @@ def test_training_begins_when_its_batch_is_there_and_ends_before_the_next(any_pl
     assert (run.timeline.start_s[trained][1:] >= run.step_end_s[:-1]).all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(CYCLES)
 def test_a_lane_does_one_thing_at_a_time_and_slots_are_not_exceeded(any_plan):
     run = run_cycle(any_plan)
@@ -161,7 +162,7 @@ def test_a_lane_does_one_thing_at_a_time_and_slots_are_not_exceeded(any_plan):
     assert run.busy.max() <= any_plan.rollouts.engines * any_plan.rollouts.slots
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(CYCLES)
 def test_the_critical_path_has_no_gaps(any_plan):
     timeline = run_cycle(any_plan).timeline

@@ -1,8 +1,8 @@
 """Pages whose examples are played: what a command prints to stdout, or a line of Python, stands below it.
 
-Console blocks (`$ command`) are run by a shell, all of a page in one folder with the repository's files and an empty
-`out/`; pycon blocks (`>>> line`) in one interpreter, where `folder` is an empty folder. Written anew by
-`python tests/docs/console.py docs/questions.md ...`; stderr (progress, warnings) is not shown.
+Console blocks (`$ command`) are run here, or by a shell where they have a pipe, all of a page in one folder with the
+repository's files and an empty `out/`; pycon blocks (`>>> line`) in one interpreter, where `folder` is an empty folder.
+Written anew by `python -m tests.docs.console docs/questions.md ...`; stderr (progress, warnings) is not shown.
 """
 
 import code
@@ -10,10 +10,13 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from ..command import Done, runcast
 
 ROOT = Path(__file__).parents[2]
 _CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -49,14 +52,20 @@ def _commands(block: str, workplace: Path) -> str:
 
 def _printed(command: str, workplace: Path) -> str:
     """What a command prints, and where it fails also what it says of that."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    run = ["bash", "-o", "pipefail", "-c", command]
-    environment = {**os.environ, "PATH": path, "COLUMNS": "120"}
-    done = subprocess.run(
-        run, cwd=workplace, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False
-    )
+    first, *words = shlex.split(command)
+    alone = first == "runcast" and "|" not in words
+    done = runcast(*words, cwd=workplace) if alone else _by_a_shell(command, workplace)
     shown = done.stdout if done.returncode == 0 else done.stdout + done.stderr
     return "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
+
+
+def _by_a_shell(command: str, workplace: Path) -> Done:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run = ["bash", "-o", "pipefail", "-c", command]
+    done = subprocess.run(
+        run, cwd=workplace, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "PATH": path}
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def _session(interpreter: code.InteractiveConsole, block: str) -> str:

@@ -1,6 +1,6 @@
 """docs/weight-update-ledger.md as it must be: `make ledger` writes it, test_ledger_page compares it."""
 
-from runcast.simulator.answers.validate.updates import markdown, read_ledger
+from runcast.simulator.answers.validate.updates import UpdateLedger, markdown, read_ledger
 
 HEAD = """# The ledger of weight updates
 
@@ -14,10 +14,10 @@ every row with the worst first, the list says which rows are not predicted and w
 """
 
 
-def page() -> str:
+def page(ledger: UpdateLedger) -> str:
     """The page as text."""
-    return HEAD + markdown(read_ledger()) + "\n"
+    return HEAD + markdown(ledger) + "\n"
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(page(read_ledger()), end="")

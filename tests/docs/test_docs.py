@@ -17,13 +17,14 @@ from runcast.simulator.systems.train_step import scenario as training
 from runcast.simulator.systems.train_step.scenario import TrainScenario
 from runcast.simulator.systems.weight_update.scenario import Inference, Scenario, Update
 
+from ..command import runcast
+
 STEPS = (
     "Kimi-K2 on 4,096 GPUs", "Kimi-K2 with half of its activations offloaded", "Llama-3-405B on 16,384 GPUs",
 )  # fmt: skip
 UPDATES = ("256 GPUs folded", "256 GPUs unfolded", "256 GPUs folded, three-stage", "4096 GPUs folded")
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BIN = Path(sys.executable).parent
 
 
 PROGRESS = re.compile(r"[\d,]+ of [\d,]+ points, .*")  # of a sweep, on stderr where that is no terminal
@@ -49,8 +50,7 @@ def workplace(tmp_path):
 
 def test_console_commands_print_what_the_readme_shows(workplace):
     for command, shown in commands():
-        run = [str(BIN / "runcast"), *shlex.split(command)[1:]]
-        done = subprocess.run(run, cwd=workplace, capture_output=True, text=True, timeout=240, check=False)
+        done = runcast(*shlex.split(command)[1:], cwd=workplace)
         printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
 
         told = [line for line in done.stderr.splitlines() if not PROGRESS.fullmatch(line)]

@@ -4,15 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
-from runcast.simulator.answers.validate import read_ledger
 
 from .ledger_page import page
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_is_what_is_predicted():
-    assert (ROOT / "docs/weight-update-ledger.md").read_text() == page()
+def test_the_page_is_what_is_predicted(update_ledger):
+    assert (ROOT / "docs/weight-update-ledger.md").read_text() == page(update_ledger)
 
 
 FAMILIES = {
@@ -27,9 +26,9 @@ def _two(rows):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_summary_on_the_page_of_methods_is_what_is_predicted(family):
+def test_the_summary_on_the_page_of_methods_is_what_is_predicted(update_ledger, family):
     text = (ROOT / "docs/weight-update.md").read_text()
-    rows = FAMILIES[family](read_ledger().table)
+    rows = FAMILIES[family](update_ledger.table)
     columns = (100 * rows[name] for name in ("error", "model_left_out", "system_left_out"))
     cells = [f"{error.abs().median():.1f} / {error.abs().max():.0f}, {error.median():+.1f}" for error in columns]
 

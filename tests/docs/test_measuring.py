@@ -14,10 +14,11 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 from runcast.calibrate.measure.cases import FAMILIES
 from runcast.calibrate.measure.command import _parser
 
+from ..command import runcast
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "measuring.md").read_text()
 JOB = (DOCS / "measuring-job.yaml").read_text()
-RUNCAST = Path(sys.executable).with_name("runcast")
 
 
 def commands():
@@ -50,10 +51,11 @@ def test_the_manifest_agrees_with_itself():
     assert (len(nodes), len(set(nodes)), len(gpus), len(set(gpus))) == (3, 1, 2, 1)
 
 
+@pytest.mark.slow
 def test_a_kernel_of_ones_own_becomes_a_class_of_ones_own(tmp_path):
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     (tmp_path / "mykernels.py").write_text(code)
     flags = ("--cases", "mykernels", "--only", "mykernels", "--quick", "--rounds", "1", "--device", "cpu")
     run(sys.executable, "-m", "runcast.calibrate", "run", *flags, "--out", "mine.jsonl", cwd=tmp_path)
-    run(RUNCAST, "calibrate", "fit", "mine.jsonl", "--out", "mine.json", cwd=tmp_path)
+    runcast("calibrate", "fit", "mine.jsonl", "--out", "mine.json", cwd=tmp_path)
     assert list(json.loads((tmp_path / "mine.json").read_text())["models"]) == ["memory.my_softmax"]

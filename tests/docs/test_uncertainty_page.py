@@ -2,26 +2,24 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from runcast.simulator.answers.validate.steps import restore
 
+from ..command import runcast
 from .uncertainty_page import GOLDEN, PAGE, page
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_tables_are_what_is_kept():
-    assert page(PAGE.read_text()) == PAGE.read_text()
+def test_the_tables_are_what_is_kept(update_ledger):
+    assert page(PAGE.read_text(), update_ledger) == PAGE.read_text()
 
 
 def test_the_command_prints_what_the_page_shows():
     ((command, shown),) = re.findall(r"^```console\n\$ ([^\n]*)\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    run = [str(Path(sys.executable).parent / "runcast"), *shlex.split(command)[1:]]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True)
+    done = runcast(*shlex.split(command)[1:], cwd=ROOT)
     assert [line.rstrip() for line in done.stdout.splitlines()[-2:]] == shown.splitlines()[-2:]
 
 

@@ -2,21 +2,17 @@
 
 import re
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from ..command import marks_of, runcast
 from .what_ifs_page import PAGE, ROOT, commands, filled, tables
 
 TEXT = PAGE.read_text()
-RUNCAST = Path(sys.executable).with_name("runcast")
 
 
 def marked(command: str, *more: str):
-    """Thousands of GPUs take their time."""
-    return pytest.param(command, *more, marks=pytest.mark.slow if "what-if-scale" in command else ())
+    return pytest.param(command, *more, marks=marks_of(command))
 
 
 @pytest.mark.parametrize(("command", "table"), [marked(*each) for each in tables(TEXT)])
@@ -27,7 +23,7 @@ def test_a_table_shows_what_the_code_gives(command, table):
 
 @pytest.mark.parametrize("command", [marked(command) for command in commands(TEXT)])
 def test_a_command_runs_or_is_refused_as_shown(command):
-    done = subprocess.run([RUNCAST, *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = runcast(*shlex.split(command)[1:], cwd=ROOT)
     error = re.search(rf"^\$ {re.escape(command)}\n(error: .*)", TEXT, re.MULTILINE)
 
     assert (done.returncode, done.stderr.strip()) == ((2, error[1]) if error else (0, ""))

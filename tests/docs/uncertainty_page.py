@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 from runcast.simulator.answers.validate.steps import restore, shipped_table, text
-from runcast.simulator.answers.validate.updates import read_ledger
+from runcast.simulator.answers.validate.updates import UpdateLedger, read_ledger
 from runcast.simulator.base.files import write_atomic
 from runcast.simulator.uncertainty import shipped_fit
 
@@ -40,21 +40,19 @@ def steps() -> Iterator[str]:
     yield from (f"- {line}" for line in text.confidences(ledger.summary))
 
 
-def updates() -> Iterator[str]:
+def updates(ledger: UpdateLedger) -> Iterator[str]:
     """Coverage of weight updates by system."""
-    rows = read_ledger().summary.query("errors == 'as shipped'")
+    rows = ledger.summary.query("errors == 'as shipped'")
     yield "| system | in the 90 % interval |"
     yield "|---|---|"
     yield from (f"| {row['system']} | {row['held']}/{row['held_of']} |" for row in rows.to_dict("records"))
 
 
-PARTS = {"widths": widths, "apart": apart, "steps": steps, "updates": updates}
-
-
-def page(now: str) -> str:
+def page(now: str, ledger: UpdateLedger) -> str:
     """The page with its tables made again; each stands between comments that name it."""
-    for name, part in PARTS.items():
-        made = "\n".join(part())
+    parts = {"widths": widths(), "apart": apart(), "steps": steps(), "updates": updates(ledger)}
+    for name, part in parts.items():
+        made = "\n".join(part)
         between = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         now = re.sub(between, rf"\g<1>\n{made}\n\n\g<2>", now, count=1, flags=re.DOTALL)
     return now
@@ -62,4 +60,4 @@ def page(now: str) -> str:
 
 if __name__ == "__main__":
     pd.set_option("display.width", None)
-    write_atomic(PAGE, page(PAGE.read_text()).encode())
+    write_atomic(PAGE, page(PAGE.read_text(), read_ledger()).encode())

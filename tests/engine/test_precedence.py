@@ -1,11 +1,12 @@
 """What can run beside a chain of ops: what the order alone says is never contradicted by what happens."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder, may_overlap
 
+from ..examples import examples
 from .test_properties import runs
 
 
@@ -31,7 +32,7 @@ def test_ops_that_are_ordered_with_all_of_a_chain_never_run_beside_it():
     assert not beside[ordered].any()
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(runs(pools=False), st.integers(0, 10))
 def test_what_cannot_overlap_does_not(run, pick):
     program, costs = run

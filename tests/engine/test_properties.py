@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import Costs, by_kind
 from runcast.simulator.costs.costs import bytes_by_link
@@ -14,7 +14,9 @@ from runcast.simulator.engine import DeadlockError, Engine, simulate
 from runcast.simulator.program import Program, ProgramBuilder
 from runcast.simulator.timeline import Timeline
 
-MANY = settings(max_examples=50)
+from ..examples import examples
+
+MANY = examples(50)
 RANKS = ((0,), (1,), (2,))
 KINDS = ("gemm", "copy", "all-reduce", "launch", "send")
 

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.engine import fair_speeds
+
+from ..examples import examples
 
 Case = tuple[list[dict[int, float]], list[float], list[float]]
 
@@ -25,7 +27,7 @@ def cases(draw: st.DrawFn) -> Case:
     return demands, capacity, caps
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(cases())
 def test_every_flow_is_at_its_cap_or_has_the_most_on_a_full_link(case):
     demands, capacity, caps = case

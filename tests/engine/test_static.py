@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import Costs, by_kind
 from runcast.simulator.engine import DeadlockError, Engine, compiled, loops, simulate, static
 from runcast.simulator.engine.disturbance import powers
 from runcast.simulator.program import Pool, Program, ProgramBuilder, Ragged
 
+from ..examples import examples
 from .test_properties import SCRIPT, bits, runs
 
-MANY = settings(max_examples=200)
+MANY = examples(200)
 OVERLAPPING = ((0, 1), (1, 2), (2, 3, 4))
 STATIC = st.one_of(
     runs(interference=True),
@@ -74,7 +75,7 @@ def pooled(draw: st.DrawFn) -> tuple[Program, Costs]:
     return replace(program, pools=slots, acquires=Ragged.of(acquires), releases=Ragged.of(releases)), costs
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(pooled(), st.booleans())
 def test_pools_are_those_of_the_simpy_engine(run, use_numba):
     program, costs = run

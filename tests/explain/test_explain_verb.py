@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ..command import runcast
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/explain.md").read_text()
-RUNCAST = Path(sys.executable).with_name("runcast")
 TINY = "data/scenarios/tiny-2ranks.toml"
-
-
-def runcast(*arguments, cwd=ROOT):
-    return subprocess.run([RUNCAST, *arguments], cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
 def shown(language):
@@ -30,15 +27,15 @@ def test_the_example_in_python_runs(code):
 
 
 def test_json_on_stdout_is_nothing_else(tmp_path):
-    done = runcast("explain", TINY, "--quick", "--json", "-", "--html", str(tmp_path / "why.html"))
+    done = runcast("explain", TINY, "--quick", "--json", "-", "--html", tmp_path / "why.html", cwd=ROOT)
 
     assert json.loads(done.stdout)["of"] == "weight_update"
     assert done.stderr == f"wrote {tmp_path / 'why.html'}\n"
 
 
 def test_json_in_a_file_is_what_stdout_would_be(tmp_path):
-    printed = runcast("explain", TINY, "--quick", "--json", "-")
-    runcast("explain", TINY, "--quick", "--json", str(tmp_path / "why.json"))
+    printed = runcast("explain", TINY, "--quick", "--json", "-", cwd=ROOT)
+    runcast("explain", TINY, "--quick", "--json", tmp_path / "why.json", cwd=ROOT)
 
     assert (tmp_path / "why.json").read_text() == printed.stdout
 

@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.profile.forms import Curve
 from scipy.interpolate import PchipInterpolator
+
+from ..examples import examples
 
 SIZES = 2.0 ** np.arange(10, 20)
 TIMES = 1e-5 + SIZES / 1e10
@@ -24,7 +26,7 @@ def test_a_curve_goes_through_its_points(points):
     assert Curve(sizes, seconds)(sizes) == pytest.approx(seconds, rel=1e-9)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(RISING)
 def test_a_curve_rises_between_its_points_and_beyond(points):
     sizes, seconds = points
@@ -32,7 +34,7 @@ def test_a_curve_rises_between_its_points_and_beyond(points):
     assert (np.diff(times) >= -1e-12 * times[1:]).all()
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(RISING)
 def test_between_its_points_a_curve_is_the_pchip_of_scipy(points):
     sizes, seconds = points
@@ -41,7 +43,7 @@ def test_between_its_points_a_curve_is_the_pchip_of_scipy(points):
     assert Curve(sizes, seconds)(between) == pytest.approx(theirs, rel=1e-11)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.floats(1e-6, 1), min_size=2, max_size=20), st.integers(2, 60))
 def test_a_curve_through_any_measurements_rises(seconds, points):
     sizes = 2.0 ** np.arange(len(seconds))

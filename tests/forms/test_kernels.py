@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.hardware import Limits
 from runcast.simulator.profile.forms import cost_class
+
+from ..examples import examples
 
 FLOP_PER_S, MEMORY = {"bf16": 1e15, "fp8": 2e15}, 3e12
 H = Limits(FLOP_PER_S, MEMORY, 100, 50e6, 400e9, 60e9, 50e9, 8)
@@ -37,7 +39,7 @@ def allowed(draw, kind, most=np.inf):
     return found
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), PRODUCTS, DIMENSIONS, DIMENSIONS, DIMENSIONS, st.sampled_from(["m", "n", "k"]))
 def test_a_larger_product_never_takes_less_time(data, kind, m, n, k, grown):
     c, shape = data.draw(allowed(kind)), {"m": m, "n": n, "k": k}
@@ -45,7 +47,7 @@ def test_a_larger_product_never_takes_less_time(data, kind, m, n, k, grown):
     assert small[0] <= large[0] * (1 + 1e-12)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), PRODUCTS, DIMENSIONS, DIMENSIONS, DIMENSIONS)
 def test_twice_the_peak_or_the_bandwidth_never_slows_a_product(data, kind, m, n, k):
     c = data.draw(allowed(kind))
@@ -58,7 +60,7 @@ def test_twice_the_peak_or_the_bandwidth_never_slows_a_product(data, kind, m, n,
     assert max(seconds(kind, c, limits, m=m, n=n, k=k)[0] for limits in faster) <= here * (1 + 1e-12)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), PRODUCTS, DIMENSIONS, DIMENSIONS, DIMENSIONS)
 def test_no_product_beats_the_data_sheet(data, kind, m, n, k):
     c = data.draw(allowed(kind, most=1.0))
@@ -152,7 +154,7 @@ def test_balanced_experts_do_not_depend_on_what_skew_costs():
     assert seconds("grouped_gemm.bf16", even, **SHAPE, skew=0) == seconds("grouped_gemm.bf16", skewed, **SHAPE, skew=0)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data(), st.floats(0.01, 2), st.sampled_from([1, 2, 4, 8, 16, 32]))
 def test_skewed_experts_are_never_faster_than_balanced_ones(data, skew, ep):
     c = data.draw(allowed("grouped_gemm.bf16"))

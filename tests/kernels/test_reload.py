@@ -1,9 +1,11 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.kernels.reload import CHUNK, Scatter
 from torch import Tensor
+
+from ..examples import examples
 
 DTYPES = [torch.uint8, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn]
 MARGIN = 16  # bytes around a target that must stay as they are
@@ -31,7 +33,7 @@ shapes = st.lists(
 )
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(shapes=shapes, spare=st.integers(0, 9), seed=st.integers(0, 2**32))
 def test_every_byte_arrives_and_no_other_changes(device, shapes, spare, seed):
     targets = [Target(elements, dtype, shift, device) for elements, dtype, shift, _ in shapes]

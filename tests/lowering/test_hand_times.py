@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Place, Program
@@ -19,6 +19,7 @@ from runcast.simulator.systems.train_step.lower.held import Holdings
 from runcast.simulator.systems.train_step.lower.piece import Tables
 from runcast.simulator.systems.train_step.lower.script import Pass
 
+from ..examples import examples
 from .steps import DENSE, LAYERS, MOE, costs, labels, makespan, ops, program, resolved, run, seconds
 
 
@@ -273,7 +274,7 @@ def longest_path(layers, time):
     return max(map(at, edges))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.integers(0, 9), min_size=len(CELLS), max_size=len(CELLS)))
 def test_a_pair_takes_the_longest_path_of_its_graph(times):
     step = PAIRS

@@ -5,7 +5,7 @@ each copy of what a layer keeps `copy`.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import by_kind
@@ -17,6 +17,7 @@ from runcast.simulator.systems.train_step.memory import rank_memory
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.timeline.memory import peaks
 
+from ..examples import examples
 from .steps import HIDDEN, SEQ, ops, resolved, run, seconds
 from .test_properties import SECONDS, steps
 
@@ -119,7 +120,7 @@ def by_hand(order, layers, slots, forward, backward, copy):
     return now
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     name=st.sampled_from(["gpipe", "1f1b"]),
     micro_batches=st.integers(1, 3),
@@ -190,7 +191,7 @@ def with_offload(step, **given):
     return ResolvedTrain(step.scenario.model_copy(update={"offload": step.scenario.offload.model_copy(update=given)}))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(step=steps(), slots=st.integers(1, 3), copies=st.lists(st.sampled_from([0.0, 0.5, 3.0, 40.0]), min_size=2))
 def test_faster_copies_never_make_a_step_slower(step, slots, copies):
     away = with_offload(step, activations=1.0, slots=slots)
@@ -199,7 +200,7 @@ def test_faster_copies_never_make_a_step_slower(step, slots, copies):
     assert fast <= slow + 1e-9
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(step=steps(), slots=st.integers(1, 3), copy=st.sampled_from([0.0, 3.0, 40.0]))
 def test_offload_never_raises_what_a_rank_holds(step, slots, copy):
     shares = [peaks(timed(with_offload(step, activations=share, slots=slots), copy)) for share in (0.0, 0.5, 1.0)]
@@ -209,7 +210,7 @@ def test_offload_never_raises_what_a_rank_holds(step, slots, copy):
             assert whole.bytes <= half.bytes
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(step=steps(), slots=st.integers(1, 3), copy=st.sampled_from([0.0, 3.0, 40.0]))
 def test_slots_bound_what_is_on_its_way(step, slots, copy):
     """Of schedules whose weight gradients follow at once: those that wait keep what they read."""

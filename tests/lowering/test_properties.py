@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.base.op_kinds import ATTENTION, EXPERTS, PRODUCT, kinds_of_form
 from runcast.simulator.costs import by_kind
@@ -18,6 +18,7 @@ from runcast.simulator.systems.train_step.flop import model_flop
 from runcast.simulator.systems.train_step.lower.kept import kept_bytes
 from runcast.simulator.timeline.memory import peaks
 
+from ..examples import examples
 from .steps import DENSE, LAYERS, MOE, labels, resolved
 
 MODULES = ("core_attn", "layernorm", "activation")
@@ -61,7 +62,7 @@ def timed(step):
     return simulate(step.program, by_kind(step.program, dict.fromkeys(step.program.kinds, 1.0) | SECONDS))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(steps())
 def test_time_lies_between_work_and_nothing_and_splits_without_remainder(step):
     program = validate(step.program)
@@ -75,7 +76,7 @@ def test_time_lies_between_work_and_nothing_and_splits_without_remainder(step):
     assert simulate(program, by_kind(program, {})).makespan_s == 0
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(steps())
 def test_every_layer_is_run_once_per_micro_batch_and_its_weights_are_learned_once(step):
     program, parts = step.program, step.plan.again
@@ -89,7 +90,7 @@ def test_every_layer_is_run_once_per_micro_batch_and_its_weights_are_learned_onc
     assert of["qkv"] == dict.fromkeys(range(LAYERS), micro * (2 if parts.full else 1))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(steps())
 def test_all_ranks_together_do_what_the_model_and_recomputation_need(step):
     program, plan = step.program, step.plan
@@ -107,7 +108,7 @@ def test_all_ranks_together_do_what_the_model_and_recomputation_need(step):
     assert done == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(steps())
 def test_activations_peak_where_the_schedule_says(step):
     if step.scenario.offload.activations:
@@ -122,7 +123,7 @@ def test_activations_peak_where_the_schedule_says(step):
         assert found[step.plan.first_rank(rank)].bytes == most
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(steps())
 def test_more_micro_batches_never_take_less_time(step):
     batch = step.scenario.batch
@@ -130,7 +131,7 @@ def test_more_micro_batches_never_take_less_time(step):
     assert timed(type(step)(more)).makespan_s >= timed(step).makespan_s
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(steps())
 def test_offload_never_raises_what_the_device_holds(step):
     plain = step.scenario.model_copy(update={"offload": step.scenario.offload.model_copy(update={"activations": 0.0})})

@@ -81,6 +81,7 @@ def test_attention_runs_by_a_backend_of_its_own(bench):
         cudnn.measure(bench)
 
 
+@pytest.mark.slow
 def test_victims_run_beside_everything(bench, monkeypatch):
     monkeypatch.setattr(interference, "_VICTIMS", interference._SMALL_VICTIMS[:1])
     cases = list(interference.cases(GPU))

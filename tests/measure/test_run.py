@@ -88,6 +88,7 @@ def test_a_bad_case_is_recorded_and_the_suite_goes_on(tmp_path):
     assert "misbehaving    3 cases measured, 3 failed" in done.stderr
 
 
+@pytest.mark.slow
 def test_on_several_ranks_all_go_on_alike(tmp_path):
     out = tmp_path / "s.jsonl"
     codes, said = Ranks(3, "--out", out, "--only", "misbehaving", "--timeout-s", 6).end()
@@ -105,6 +106,7 @@ def test_on_several_ranks_all_go_on_alike(tmp_path):
     assert read_records(out)[0]["nodes"] == [[0, 1, 2]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_rank_ends_all_with_a_clear_line_and_a_restart_resumes(tmp_path, victim):
     out = tmp_path / "s.jsonl"
@@ -134,6 +136,7 @@ def test_a_killed_rank_ends_all_with_a_clear_line_and_a_restart_resumes(tmp_path
     assert f"{40 - (len(before) - 1)} visits of cases" in said[0]
 
 
+@pytest.mark.slow
 def test_a_worker_ends_with_its_supervisor(tmp_path):
     out = tmp_path / "s.jsonl"
     process = subprocess.Popen(
@@ -146,6 +149,7 @@ def test_a_worker_ends_with_its_supervisor(tmp_path):
     assert all_end([worker])
 
 
+@pytest.mark.slow
 def test_interrupting_keeps_what_is_done(tmp_path):
     out = tmp_path / "s.jsonl"
     process = subprocess.Popen(
@@ -159,6 +163,7 @@ def test_interrupting_keeps_what_is_done(tmp_path):
     assert len(read_records(out)) >= 3
 
 
+@pytest.mark.slow
 def test_a_limit_stops_in_time_and_says_what_is_left(tmp_path):
     out = tmp_path / "s.jsonl"
     done = alone("--out", out, "--only", "slow", "--limit-min", 0.08)
@@ -181,6 +186,7 @@ def test_a_file_of_another_machine_is_refused(tmp_path):
     assert json.loads(out.read_text()) == environment_record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -200,6 +206,7 @@ def test_mistakes_are_one_line(tmp_path, flags, told):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_runs_do_not_write_one_file(tmp_path):
     out = tmp_path / "s.jsonl"
     first = subprocess.Popen([*RUN, "--out", str(out), "--only", "slow"], env=environment(), stderr=subprocess.DEVNULL)
@@ -213,12 +220,14 @@ def test_two_runs_do_not_write_one_file(tmp_path):
     assert f"error: {out}: another run is writing it" in second.stderr
 
 
+@pytest.mark.slow
 def test_an_out_that_cannot_be_opened_is_one_line(tmp_path):
     done = alone("--out", "/dev/full/s.jsonl", "--only", "slow")
     assert done.returncode == 2
     assert "error: --out = '/dev/full/s.jsonl': " in done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_failure_on_one_rank_keeps_its_reason(tmp_path):
     """With this seed `fails` comes before `fails_on_one`."""
     out = tmp_path / "s.jsonl"
@@ -228,6 +237,7 @@ def test_a_second_failure_on_one_rank_keeps_its_reason(tmp_path):
     assert by_name(out)["fails_on_one"]["error"] == "rank 1: RuntimeError: rank 1 does not like this"
 
 
+@pytest.mark.slow
 def test_a_store_that_stops_answering_ends_all(tmp_path):
     """As on a power cut: rank 0 holds the store, and says nothing any more, not even goodbye."""
     out = tmp_path / "s.jsonl"
@@ -243,6 +253,7 @@ def test_a_store_that_stops_answering_ends_all(tmp_path):
     assert "rank 0 has been silent for 3 s" in said or "does not answer" in said
 
 
+@pytest.mark.slow
 def test_a_worker_that_has_just_started_ends_with_its_supervisor(tmp_path):
     """It is killed while the worker still imports torch."""
     process = subprocess.Popen([*RUN, "--out", str(tmp_path / "s.jsonl")], env=environment(), stderr=subprocess.DEVNULL)

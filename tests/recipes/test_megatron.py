@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import export_megatron, import_recipe, load_training, read_recipe, scenario_table
 from runcast.simulator.formats.recipes.arguments import names_of
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+
+from ..examples import examples
 
 SMALL = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
@@ -391,7 +393,7 @@ def scenarios(draw):
     }  # fmt: skip
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(scenarios())
 def test_a_scenario_comes_back_from_its_arguments(tmp_path_factory, table):
     heads = {"qwen2.5-7b": 4}.get(table["model"]["preset"], 8)

@@ -2,9 +2,9 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
+
+from ..command import runcast
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/recipes.md"
@@ -23,8 +23,7 @@ def _played(language, text, folder):
     elif language == "toml":
         return f"{first}\n{(folder / first.removeprefix('# ')).read_text()}"
     elif language == "console":
-        command = [str(Path(sys.executable).parent / "runcast"), *shlex.split(first.removeprefix("$ "))[1:]]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        done = runcast(*shlex.split(first.removeprefix("$ "))[1:], cwd=folder)
         return f"{first}\n{done.stdout}{done.stderr}"
     return text
 

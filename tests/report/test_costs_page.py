@@ -1,16 +1,17 @@
 """The page of costs stays true: its commands print the lines of money and energy that it shows, and it names the
 devices that have a price.
 
-Written anew by `python tests/report/test_costs_page.py`.
+Written anew by `python -m tests.report.test_costs_page`.
 """
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
 from runcast.simulator.hardware import device, device_names
+
+from ..command import marks_of, runcast
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/costs-and-energy.md"
@@ -28,14 +29,19 @@ def played() -> str:
 
 
 def _played(first: str) -> str:
-    command = [str(Path(sys.executable).parent / "runcast"), *shlex.split(first.removeprefix("$ "))[1:]]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = runcast(*shlex.split(first.removeprefix("$ "))[1:], cwd=ROOT)
     lines = [line.rstrip() for line in done.stdout.splitlines() if line.startswith(SHOWN)]
     return "".join(f"{line}\n" for line in (first, "...", *lines, "..."))
 
 
-def test_the_page_shows_what_its_commands_print():
-    assert played() == PAGE.read_text()
+def example(shown: str):
+    command = shown.partition("\n")[0]
+    return pytest.param(command, shown, marks=marks_of(command), id=command)
+
+
+@pytest.mark.parametrize(("command", "shown"), [example(block) for block in BLOCK.findall(PAGE.read_text())])
+def test_the_page_shows_what_its_commands_print(command, shown):
+    assert _played(command) == shown
 
 
 def test_the_devices_with_a_price_are_those_that_the_page_names():

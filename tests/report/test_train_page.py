@@ -1,16 +1,17 @@
 """The page of training steps stays true: its commands print what it shows, down to the end of the table, and it says
 what is predicted of Llama 3 405B.
 
-Written anew by `python tests/report/test_train_page.py`.
+Written anew by `python -m tests.report.test_train_page`.
 """
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
 from runcast.simulator.predict import simulate
+
+from ..command import marks_of, runcast
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/training.md"
@@ -26,15 +27,25 @@ def played() -> str:
 
 
 def _played(first: str) -> str:
-    command = [str(Path(sys.executable).parent / "runcast"), *shlex.split(first.removeprefix("$ "))[1:]]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = runcast(*shlex.split(first.removeprefix("$ "))[1:], cwd=ROOT)
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     end = next(i for i, line in enumerate(lines) if re.match(r"step +\d", line))
     return "".join(f"{line}\n" for line in (first, *lines[: end + 1], "..."))
 
 
-def test_the_page_shows_what_its_commands_print():
-    assert played() == PAGE.read_text()
+def example(shown: str):
+    command = shown.partition("\n")[0]
+    return pytest.param(command, shown, marks=marks_of(command), id=command)
+
+
+@pytest.mark.parametrize(("command", "shown"), [example(block) for block in BLOCK.findall(PAGE.read_text())])
+def test_the_page_shows_what_its_commands_print(command, shown):
+    assert _played(command) == shown
+
+
+@pytest.mark.slow
+def test_the_page_says_what_is_predicted_of_llama_3_405b():
+    assert MFU_OF_405B.findall(PAGE.read_text()) == [f"{100 * simulate(LLAMA_405B).report.mfu:.0f}"]
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Unequal machines: every rank has its own, and a collective is as slow as its slowest member."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.engine import simulate as run
 from runcast.simulator.scenario import check_question, check_train
 from runcast.simulator.systems.train_step.replicas import share
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+
+from ..examples import examples
 
 H100, A100 = {"base": "dgx-h100", "nodes": 1}, {"base": "dgx-a100", "nodes": 1}
 STEP = {"kind": "train_step", "model": {"preset": "llama3-8b"}, "recompute": {"mode": "full"}}
@@ -158,7 +160,7 @@ def test_shares_come_in_multiples_of_what_a_schedule_takes():
     assert share([1, 1], [3.0, 1.0], 32, unit=4) == (8, 24)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(st.integers(1, 4), st.floats(0.1, 10)), min_size=1, max_size=3), st.integers(1, 6))
 def test_no_other_shares_are_done_sooner(classes, even):
     sizes, each = [size for size, _ in classes], [seconds for _, seconds in classes]

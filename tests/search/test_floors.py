@@ -1,7 +1,7 @@
 """Bounds of training steps hold whatever a scenario says, not only in the spaces that are searched to the end."""
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.search.floors import floor_bytes, floor_s, states_bytes
@@ -9,6 +9,7 @@ from runcast.simulator.scenario import change, check_train
 from runcast.simulator.systems.train_step.memory import _static_bytes, static_bytes
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
+from ..examples import examples
 from .small import DENSE, EXPERTS
 
 JUST = 1 + 1e-9
@@ -50,7 +51,7 @@ PLANS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(base=st.sampled_from([DENSE, EXPERTS]), plan=PLANS)
 def test_no_bound_is_above_a_simulation(base, plan):
     try:
@@ -65,7 +66,7 @@ def test_no_bound_is_above_a_simulation(base, plan):
     )  # fmt: skip
 
 
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@examples(20, suppress_health_check=list(HealthCheck))
 @given(base=st.sampled_from([DENSE, EXPERTS]), plan=PLANS)
 def test_states_of_another_schedule_are_no_more_than_a_plan_needs(base, plan):
     assume(plan["schedule"]["name"] not in ("zb-v", "v-min", "dualpipe"))

@@ -1,14 +1,16 @@
 """A schedule that is cut short holds as much as the whole one does, at every rank, whatever its stages keep."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.answers.search.shorten import enough_microbatches, in_flight
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.schedules import build
 
+from ..examples import examples
 
-@settings(max_examples=60)
+
+@examples(60)
 @given(
     name=st.sampled_from(["1f1b", "interleaved", "interleaved-overlap"]), ranks=st.integers(1, 6),
     groups=st.integers(1, 9), wider=st.integers(0, 3), chunks=st.integers(1, 4), rest=st.integers(0, 3),

@@ -59,6 +59,7 @@ def killed_and_resumed(path: Path, folder: Path, moments: list[int]) -> bytes:
     return (folder / "report.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_the_uninterrupted_sweep(sweep_file, tmp_path):
     path = sweep_file(many(60))
 
@@ -88,6 +89,7 @@ def test_ctrl_c_leaves_a_report_of_what_is_done_and_says_how_to_go_on(sweep_file
     )
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_process_that_was_killed(sweep_file, tmp_path):
     process = start(sweep_file(many(2000)), "--out", tmp_path / "out", "--workers", 2, start_new_session=True)
     wait_for(tmp_path / "out", 5, process)
@@ -307,6 +309,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_the_finished_rows_survive(sweep_file, tmp_path, small_disk):
     path, folder = sweep_file(many(120)), small_disk / "out"
     process = start(path, "--out", folder, "--workers", 1)

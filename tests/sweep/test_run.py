@@ -192,6 +192,7 @@ def test_parquet_holds_what_the_report_does(sweep_file, tmp_path):
     pd.testing.assert_frame_equal(parts, report, check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_point_that_kills_three_workers_is_given_up_and_the_others_are_not(sweep_file, tmp_path, tasks):
     deaths = tmp_path / "deaths"
     found = swept(sweep_file(many(20)), tmp_path / "out", Processes(2), task=tasks.Deadly(7, str(deaths)))

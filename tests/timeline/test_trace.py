@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError
 from runcast.simulator.costs import by_kind
@@ -15,6 +15,8 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, serial, three_stage, two_stage
 from runcast.simulator.timeline import Timeline, trace, write_trace
+
+from ..examples import examples
 
 KINDS = ("gather_metas", "allocate", "open_handle", "h2d", "copy", "broadcast", "wait_worker", "agree", "reload")
 
@@ -42,7 +44,7 @@ updates = st.builds(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(updates)
 def test_no_two_ops_overlap_on_a_track(timeline: Timeline) -> None:
     tracks = defaultdict(list)
@@ -53,7 +55,7 @@ def test_no_two_ops_overlap_on_a_track(timeline: Timeline) -> None:
         assert all(end <= start for (_, end), (start, _) in zip(sorted(spans), sorted(spans)[1:], strict=False))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(updates)
 def test_arrows_begin_in_a_slice_and_end_at_the_start_of_one(timeline: Timeline) -> None:
     found = trace(timeline)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.systems.weight_update.lower import (
     BucketSize,
@@ -13,6 +13,8 @@ from runcast.simulator.systems.weight_update.lower import (
     make_plan,
     split_by_count,
 )
+
+from ..examples import examples
 
 MB = 2**20
 
@@ -50,7 +52,7 @@ def test_a_tensor_too_large_for_a_half_is_an_error_with_both_numbers():
         bucket_size(30 * MB, 15 * MB + 1, mem_fraction=1)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.integers(2048, 2**38), st.integers(1, 2**36), st.integers(256, 2**34), st.booleans())
 def test_bucket_rule(free, largest, limit, h2d_buffer):
     """b = min(max(limit, largest), available), three buffers if the largest tensor fits in an aligned third."""
@@ -94,7 +96,7 @@ def test_fill_refuses_a_tensor_larger_than_the_bucket():
 SIZES = st.lists(st.integers(0, 9).map(lambda n: 256 * n), min_size=1, max_size=60)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(SIZES, st.integers(1, 8), st.integers(9, 20).map(lambda n: 256 * n))
 def test_every_tensor_goes_out_once_whole_and_in_order(sizes, ranks, limit):
     owner = split_by_count(len(sizes), ranks)
@@ -108,7 +110,7 @@ def test_every_tensor_goes_out_once_whole_and_in_order(sizes, ranks, limit):
     assert buckets.bytes.max() <= limit
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(SIZES, st.integers(1, 8), st.integers(9, 20).map(lambda n: 256 * n))
 def test_no_bucket_closes_early_and_owners_alternate(sizes, ranks, limit):
     buckets = fill_buckets(np.array(sizes), split_by_count(len(sizes), ranks), limit)
@@ -121,7 +123,7 @@ def test_no_bucket_closes_early_and_owners_alternate(sizes, ranks, limit):
         assert buckets.offset_bytes[mine].tolist() == [0, *np.cumsum(buckets.bytes[mine])[:-1]]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(SIZES, st.integers(1, 8))
 def test_a_plan_conserves_bytes(sizes, ranks):
     plan = make_plan(np.array(sizes), ranks, BucketSize(256 * 12, 3))

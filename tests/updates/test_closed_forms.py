@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
@@ -21,7 +21,9 @@ from runcast.simulator.systems.weight_update.lower import (
     two_stage,
 )
 
-FEW = settings(max_examples=40)
+from ..examples import examples
+
+FEW = examples(40)
 seconds = st.integers(0, 96).map(lambda n: n / 16)
 some_seconds = st.integers(1, 96).map(lambda n: n / 16)
 counts = st.integers(1, 5)
@@ -70,7 +72,7 @@ def test_two_stage(h, copy, cast, load, n, r):
 
 
 @given(st.lists(st.integers(1, 8), min_size=4, max_size=40), st.integers(0, 10))
-@settings(max_examples=30)
+@examples(30)
 def test_a_model_that_fits_in_one_bucket_per_rank_pays_one_h2d(tensors, spare):
     """R = 1 for any S <= N b: T = H + N beta + L for the ranks that own something (beta >= L)."""
     sizes = 256 * np.array(tensors)
@@ -110,7 +112,7 @@ def rounds_of(owned: list[list[int]]) -> list[list[int]]:
     return [[own[i] for own in owned if i < len(own)] for i in range(max(map(len, owned)))]
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(SIZES, st.integers(1, 6), st.integers(6, 12).map(lambda n: 256 * n), COSTS_PER_BYTE, COSTS_FIXED)
 def test_two_stage_with_uneven_owners(sizes, ranks, limit, per_256, fixed):
     """H2D of a round starts after M of the bucket before, on all ranks at once, and holds each rank's host."""

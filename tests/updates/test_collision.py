@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind, cost
 from runcast.simulator.engine import simulate
@@ -16,6 +16,8 @@ from runcast.simulator.hardware import Cluster, Fabric, Node, device, duplex, ha
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
 from runcast.simulator.program import Program
 from runcast.simulator.systems.weight_update.lower import BucketSize, UpdatePlan, make_plan, three_stage, two_stage
+
+from ..examples import examples
 
 some_seconds = st.integers(1, 96).map(lambda n: n / 16)
 HALF, TWO_THIRDS = Fraction(1, 2), Fraction(2, 3)
@@ -98,7 +100,7 @@ def test_only_the_lanes_decide_which_pipeline_is_faster(rounds):
     assert (apart, shared) == ([4 * rounds + 5, 8 * rounds + 1], [8 * rounds + 4, 8 * rounds + 1])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(some_seconds, some_seconds, some_seconds, st.integers(1, 4), st.integers(1, 3))
 def test_three_stage_on_shared_lanes_is_the_fluid_model(h, beta, load, n, r):
     expected = fluid(Fraction(h), Fraction(beta), Fraction(load), n, r)

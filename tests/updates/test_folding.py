@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import Costs, by_kind, cost
 from runcast.simulator.engine import simulate
@@ -22,6 +22,8 @@ from runcast.simulator.systems.weight_update.lower import (
     three_stage,
     two_stage,
 )
+
+from ..examples import examples
 
 PIPELINES = {
     "two stages": (two_stage, 3),
@@ -89,7 +91,7 @@ def _key(program: Program, op: int) -> tuple[str, int]:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("profile", PROFILES)
-@settings(max_examples=6)
+@examples(6)
 @given(data=st.data())
 def test_on_clusters(profile, pipeline, machine, data):
     write, buffers = PIPELINES[pipeline]
@@ -99,7 +101,7 @@ def test_on_clusters(profile, pipeline, machine, data):
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data(), shared=st.booleans())
 def test_with_costs_by_kind(pipeline, data, shared):
     write, buffers = PIPELINES[pipeline]

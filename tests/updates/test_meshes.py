@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.systems.weight_update.lower import Layout, TransferPlan, make_transfer, single_ranks
 from runcast.simulator.systems.weight_update.lower.transfer.plan import EVERY, Mesh, deal
 
-MANY = settings(max_examples=100)
+from ..examples import examples
+
+MANY = examples(100)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
@@ -24,8 +24,10 @@ from runcast.simulator.systems.weight_update.lower import (
     two_stage,
 )
 
-MANY = settings(max_examples=200)
-FEW = settings(max_examples=40)
+from ..examples import examples
+
+MANY = examples(200)
+FEW = examples(40)
 seconds = st.integers(0, 96).map(lambda n: n / 16)
 
 
@@ -197,7 +199,7 @@ def test_two_stage_closed_form(n, times, owned, h, copy, cast, load):
     assert makespan(two_stage(update), h, cast, load, copy) == closed
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(questions(), st.booleans(), seconds, seconds, seconds, seconds)
 def test_two_stage_for_any_assignment(question, single, h, copy, cast, load):
     """The same sum where rounds are uneven: a read is waited for once a round, all else once a bucket."""

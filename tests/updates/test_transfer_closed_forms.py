@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import by_kind
 from runcast.simulator.engine import simulate
@@ -22,7 +22,9 @@ from runcast.simulator.systems.weight_update.lower import (
 )
 from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, METHODS
 
-FEW = settings(max_examples=40)
+from ..examples import examples
+
+FEW = examples(40)
 seconds = st.integers(0, 96).map(lambda n: n / 16)
 counts = st.integers(1, 5)
 

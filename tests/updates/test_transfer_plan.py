@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.systems.weight_update.lower import (
     Layout,
@@ -13,7 +13,9 @@ from runcast.simulator.systems.weight_update.lower import (
 from runcast.simulator.systems.weight_update.lower.transfer.programs import assign_targets
 from runcast.simulator.systems.weight_update.methods import METHODS
 
-MANY = settings(max_examples=100)
+from ..examples import examples
+
+MANY = examples(100)
 
 
 def transfer(

@@ -13,8 +13,8 @@ HEAD = "system,model,method,gpu,seconds,phase,src_gpus,dst_gpus,bytes,n_tensors,
 
 
 @pytest.fixture(scope="module")
-def ledger():
-    return read_ledger()
+def ledger(update_ledger):
+    return update_ledger
 
 
 @pytest.fixture(scope="module")

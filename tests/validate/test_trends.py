@@ -1,12 +1,11 @@
 """What published pairs of rows show, predictions show: ratios of rows that differ in one thing."""
 
 import pytest
-from runcast.simulator.answers.validate import read_ledger
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return read_ledger().table.set_index("line")
+def rows(update_ledger):
+    return update_ledger.table.set_index("line")
 
 
 def ratio(rows, a, b, column):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.models import preset, preset_names
 from runcast.simulator.models.blocks import head_parameters, layer, layer_parameters, mtp_in
@@ -22,6 +22,7 @@ from runcast.simulator.models.states import (
     sum_counts,
 )
 
+from ..examples import examples
 from . import closed_form
 
 EVERYWHERE = (  # what no tensor-parallel rank splits
@@ -53,7 +54,7 @@ def splits(spec):
 
 @pytest.mark.parametrize("name", preset_names())
 @given(data=st.data())
-@settings(max_examples=8)
+@examples(8)
 def test_ranks_together_hold_the_model_and_what_is_on_all_of_them(name, data):
     spec = preset(name)
     tp, etp = (data.draw(st.sampled_from(splits(spec))) for _ in range(2))

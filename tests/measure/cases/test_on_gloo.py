@@ -33,6 +33,7 @@ def wrong(seen):
     return {key: sum(of_rank.get(key, {"wrong": 0})["wrong"] for of_rank in seen) for key in keys}
 
 
+@pytest.mark.slow
 def test_two_nodes_of_two_ranks(tmp_path):
     seen = measured(tmp_path, 4, 2)
     assert wrong(seen) == {case.key: 0 for case in smallest(facts_of(4, 2))}
