@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -qq
 SCENARIO ?= kimi-k2-256xh20
 
 .DEFAULT_GOAL := help
-.PHONY: help run test slow bench lint ruff types floors hooks lock profiles ledger wheel clean
+.PHONY: help run test slow slow-together slow-alone bench lint ruff types floors hooks lock profiles ledger wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,11 +18,18 @@ help:  ## this list
 run: $(VENV)/.run  ## predict one weight update: a table, and a folder with report, CSV and trace
 	$(VENV)/bin/runcast simulate data/scenarios/$(SCENARIO).toml --out out/$(SCENARIO)
 
-test: $(VENV)/.test  ## all tests but the slow ones and the benchmarks
-	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile
+# On two idle cores: test within 4 minutes, slow within 12, and all of .ci/run within 20. A test that takes longer than
+# some seconds is a slow one, beside a smaller one of the same (tests/command.py and tests/examples.py help).
+test: $(VENV)/.test  ## all tests but the slow ones and the benchmarks: 4 minutes
+	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --durations 10
 
-slow: $(VENV)/.test  ## the slow tests: the wheel in a fresh environment, and others
-	$(PY) -m pytest -m slow
+slow: slow-together slow-alone  ## the slow tests, and every example of the properties: 12 minutes
+
+slow-together: $(VENV)/.test
+	RUNCAST_EVERY_EXAMPLE=1 $(PY) -m pytest -m "(slow or hypothesis) and not alone" -n $(WORKERS) --dist loadfile --durations 10
+
+slow-alone: $(VENV)/.test
+	$(PY) -m pytest -m alone
 
 bench: $(VENV)/.test  ## how fast the engine is
 	$(PY) -m pytest tests/bench --benchmark-only

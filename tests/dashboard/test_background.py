@@ -52,5 +52,6 @@ def test_sigterm_ends_jobs_and_leaves_no_folder(ended, tmp_path):
     assert (ended(signal.SIGTERM), list(tmp_path.iterdir())) == (0, [])
 
 
+@pytest.mark.slow
 def test_jobs_end_with_a_server_that_is_killed(ended):
     assert ended(signal.SIGKILL) == -signal.SIGKILL

@@ -107,6 +107,7 @@ def test_a_slider_is_answered_told_in_the_address_and_set_back(page):
     page.wait_for_function("() => !location.search.includes('times')")
 
 
+@pytest.mark.slow
 def test_what_ifs_are_tried_when_asked_for(page):
     page.goto("/explain?base=tiny-2ranks")
     page.get_by_role("slider").first.wait_for(timeout=60_000)
@@ -118,6 +119,7 @@ def test_what_ifs_are_tried_when_asked_for(page):
     expect(page.locator("#explain-help").get_by_text(f"{tried} what-ifs were simulated")).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_weighing_is_cancelled(page):
     before = jobs()
     page.goto("/explain?base=train-deepseek-v3-2048xh800")
@@ -142,6 +144,7 @@ def told(process: psutil.Process) -> str:
     return ""
 
 
+@pytest.mark.slow
 def test_a_fault_is_told_beside_the_changes(page):
     page.goto("/explain?base=tiny-2ranks")
     page.locator("#explain-look .numbers").wait_for()
@@ -151,6 +154,7 @@ def test_a_fault_is_told_beside_the_changes(page):
     expect(page.locator(".mantine-Textarea-error")).to_contain_text("update.bucket")
 
 
+@pytest.mark.slow
 def test_the_page_is_as_wide_as_its_window(page, pictured):
     page.goto("/explain?base=tiny-2ranks")
     page.get_by_role("slider").first.wait_for(timeout=60_000)

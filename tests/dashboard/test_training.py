@@ -186,6 +186,7 @@ def test_a_fault_stands_beside_its_field_and_old_figures_are_dimmed(page, folder
     expect(page.locator("#training-figures")).to_have_class(re.compile("stale"))
 
 
+@pytest.mark.slow
 def test_a_file_is_saved_by_the_browser(page):
     page.goto("/training?base=mine")
     with page.expect_download() as saved:
@@ -195,6 +196,7 @@ def test_a_file_is_saved_by_the_browser(page):
     assert tomllib.loads(saved.value.path().read_text())["kind"] == "train_step"
 
 
+@pytest.mark.slow
 def test_a_pasted_config_is_answered(page, folder):
     page.goto("/training?base=mine")
     answers(page, step_time(folder))
@@ -209,6 +211,7 @@ def choose(page, label, option):
     page.get_by_role("option", name=option, exact=True).click()
 
 
+@pytest.mark.slow
 def test_a_field_whose_value_is_left_out_is_empty_until_it_means_something_again(page):
     address = "/training?base=train-llama3-70b-64xh100&level=coarse"
     page.goto(address)
@@ -224,6 +227,7 @@ def test_a_field_whose_value_is_left_out_is_empty_until_it_means_something_again
     expect(chunks).to_have_value("5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "full"])
 def test_recomputation_is_chosen_without_a_fault(page, mode):
     page.goto("/training?base=train-llama3-70b-64xh100&level=coarse")

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from .launching import CALIBRATE, environment
 
-pytestmark = pytest.mark.slow  # nothing else may run beside it
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 SLOWED = "steady/product n=128"
 

@@ -14,7 +14,7 @@ from runcast.calibrate.measure.records import read_records
 
 from .launching import environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 BIN = Path(sys.executable).parent
 LIMIT_S = 180

@@ -74,7 +74,8 @@ def in_turn(gpu):
     gpu.now_s += seconds
 
 
-@pytest.mark.slow  # busy cores may run one after the other
+@pytest.mark.slow
+@pytest.mark.alone  # busy cores may run one after the other
 def test_on_a_cpu_both_sides_have_samples():
     device = CpuDevice()
     bench = Bench(device, budget_s=0.002)
@@ -92,6 +93,7 @@ def test_a_noise_that_fails_fails_the_measurement():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_two_ranks_beside_their_own_all_reduces(tmp_path):
     script = Path(__file__).parent / "two_ranks.py"
     commands = [[sys.executable, str(script), str(rank), str(tmp_path / "store")] for rank in (0, 1)]

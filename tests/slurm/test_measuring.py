@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.records import read_records
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 DOCS = Path(__file__).parents[2] / "docs/measuring.md"
 

@@ -32,7 +32,7 @@ def test_a_copy_that_copies_nothing_is_wrong_everywhere(name, monkeypatch):
     assert wrong(case) == case.bytes
 
 
-@pytest.mark.parametrize("name", ["h2d", "d2h"])
+@pytest.mark.parametrize("name", ["h2d", pytest.param("d2h", marks=pytest.mark.slow)])
 def test_a_copy_beside_others_the_other_way_is_one_of_its_class(name):
     """As nvbandwidth has it: the one copy that is measured, not both."""
     (case,) = [
