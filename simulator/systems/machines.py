@@ -39,6 +39,11 @@ class ResolvedScenario:
         return {}
 
     @property
+    def hash(self) -> str:
+        """The hash of everything that the prediction depends on, runcast's release included."""
+        raise NotImplementedError
+
+    @property
     def spec(self) -> ModelSpec | None:
         """The shape of its model, if it has one."""
         return None

@@ -1,32 +1,22 @@
-"""The systems by the `kind` of scenario files: a line for each."""
+"""The systems by the `kind` of scenario files: an import and a name in SYSTEMS for each."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from ..base.memo import Memo
-from .rl_cycle.resolve import ResolvedCycle
-from .rl_cycle.scenario import CycleScenario
+from .machines import ResolvedScenario
 from .rl_cycle.system import SYSTEM as RL_CYCLE
-from .rl_cycle.system import CyclePrediction
-from .system import System
-from .train_step.resolve import ResolvedTrain
-from .train_step.scenario import TrainScenario
+from .system import System, SystemPrediction
+from .tables import OnCluster
 from .train_step.system import SYSTEM as TRAIN_STEP
-from .train_step.system import TrainPrediction
-from .weight_update.resolve import Resolved
-from .weight_update.scenario import Scenario
 from .weight_update.system import SYSTEM as WEIGHT_UPDATE
-from .weight_update.system import Prediction
 
 SYSTEMS: Mapping[str, System] = {system.kind: system for system in (WEIGHT_UPDATE, TRAIN_STEP, RL_CYCLE)}
 
-AnyScenario = Scenario | CycleScenario | TrainScenario
-"""A checked scenario of any kind."""
-
-AnyResolved = Resolved | ResolvedCycle | ResolvedTrain
-"""A resolved scenario of any kind."""
-
-AnyPrediction = Prediction | CyclePrediction | TrainPrediction
+# A scenario of any kind: checked, resolved, predicted.
+AnyScenario = OnCluster
+AnyResolved = ResolvedScenario
+AnyPrediction = SystemPrediction
 
 
 def resolve(scenario: AnyScenario, where: str = "scenario", memo: Memo | None = None) -> AnyResolved:
