@@ -19,7 +19,7 @@ from ..hardware import Cluster, Device, cluster
 from ..insight import CriticalPath
 from ..models import ModelSpec, from_hf_config, load_hf_config, preset
 from ..models.awkward import Awkward
-from ..profile import Names, Profile, choose_profiles, devices_of
+from ..profile import Names, Profile, choose_profiles, devices_of, load_numbers
 from ..program import Program
 from ..timeline import Timeline
 from .tables import Model
@@ -72,8 +72,9 @@ class OnMachines(ResolvedScenario):
 
     @property
     def profile(self) -> Profile:
-        """Device and software parameters together."""
-        raise NotImplementedError
+        """Device and software parameters together, of no architecture in particular."""
+        network = self.cluster.fabric.network
+        return load_numbers(self.profile_names, network, "", self.scenario.stack, self.where)
 
     @property
     def program(self) -> Program:

@@ -5,13 +5,6 @@ import pytest
 from runcast.simulator.schedules import SCHEDULES, build
 
 
-def test_names():
-    assert list(SCHEDULES) == [
-        "gpipe", "1f1b", "interleaved", "interleaved-overlap", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe",
-        "dualpipe-v",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [

@@ -109,7 +109,7 @@ class Case:
 def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Case:
     """A case from a table or a file, with changes.
 
-    A UserError if the file cannot be read, says something that is not allowed, or is of kind rl_cycle.
+    A UserError if the file cannot be read, says something that is not allowed, or is of a kind that is not explained.
     """
     if isinstance(scenario, Mapping):
         where, table = "scenario", scenario
@@ -123,8 +123,8 @@ def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:
     resolved = resolve(check_question(table, where), where, memo)
     kind = resolved.scenario.kind
     if SYSTEMS[kind].parts is None:
-        allowed = "explain its weight update or its training step, as a scenario of kind weight_update or train_step"
-        raise UserError(fault(where, "kind", kind, allowed))
+        known = " or ".join(system.kind for system in SYSTEMS.values() if system.parts is not None)
+        raise UserError(fault(where, "kind", kind, f"runcast explain takes kind {known}"))
     return Case(table, where, memo, resolved)
 
 

@@ -16,7 +16,7 @@ from ...collectives import networks_of
 from ...costs import Costs, Store, cost
 from ...hardware import cluster_inputs
 from ...models import ModelSpec, Weights, weights
-from ...profile import Profile, check_complete, load_numbers, profile_notes
+from ...profile import Profile, check_complete, profile_notes
 from ...timeline import Timeline
 from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
@@ -92,7 +92,7 @@ class Resolved(OnMachines):
         return joined if drain is None else joined.with_values({"pause.s": drain}, f"{self.where}: update.drain")
 
     def _joined(self) -> Profile:
-        joined = load_numbers(self.profile_names, self.cluster.fabric.network, "", self.scenario.stack, self.where)
+        joined = super().profile
         for profile in (joined, *joined.others.values()):
             check_complete(profile, self.where)
         return joined
