@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import tomllib
@@ -93,3 +94,35 @@ def test_no_dash_that_lets_clients_end_processes():
     (dash,) = [one for one in required() if one.name == "dash"]
 
     assert [dash.specifier.contains(version) for version in ("4.4.0", "4.4.1")] == [False, True]
+
+
+def map_of_the_house():
+    """The lines of the map in CONTRIBUTING.md, by package and room; lines that go on belong to the room above."""
+    drawn = (ROOT / "CONTRIBUTING.md").read_text().partition("```text\n")[2].partition("```")[0]
+    found, package, room = {}, "", ""
+    for line in drawn.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if indent == 0:
+            package, room = line.split("/")[0], ""
+        elif indent == 2:
+            room = line.split()[0].strip("/").removesuffix(".py")
+        found[package, room] = found.get((package, room), "") + line
+    return found
+
+
+def test_every_folder_of_code_is_in_the_map_of_the_house():
+    lines = map_of_the_house()
+    for package in SETUP["packages"]:
+        _, top, *inner = package.split(".")
+        home = lines.get((top, inner[0])) if top == "simulator" and inner else lines.get((top, ""))
+        assert home is not None, f"{package}: no line of its own in the map of CONTRIBUTING.md"
+        assert all(f"{name}/" in home for name in inner), f"{package}: not named in the map of CONTRIBUTING.md"
+
+
+def test_rooms_are_in_the_order_in_which_they_may_import():
+    (layers,) = [one["layers"] for one in PYPROJECT["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
+    floor = {name: level for level, line in enumerate(layers) for name in re.findall(r"\w+", line)}
+
+    floors = [floor[room] for package, room in map_of_the_house() if package == "simulator" and room]
+
+    assert floors == sorted(floors)
