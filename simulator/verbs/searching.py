@@ -71,10 +71,6 @@ def search(
 
 def _best(progress: "Progress") -> str:
     from ..answers.search.text import plan_text
-    from ..base.units import format_seconds
 
     row = progress.best
-    if row is None or row.measured is None:
-        return ""
-    speed = f"{row.measured.tokens_per_s:,.0f} tokens/s" if row.measured.tokens else format_seconds(row.measured.time_s)
-    return f"; best so far {speed}, {plan_text(row.changes)}"
+    return f"; best so far {row.measured.speed}, {plan_text(row.changes)}" if row and row.measured else ""

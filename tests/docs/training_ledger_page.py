@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from runcast.simulator.answers.validate.steps import StepLedger, restore, shipped_table, text
-from runcast.simulator.answers.validate.steps.ledger import FAMILIES, known_reason
+from runcast.simulator.answers.validate.steps.ledger import FAMILIES, known_reason, over_sources, scores_of_memory
 from runcast.simulator.answers.validate.steps.pairs import scores_of_pairs
 from runcast.simulator.base.files import read_toml, write_atomic
 from runcast.simulator.figures.page import png_browser
@@ -205,7 +205,7 @@ def goals(ledger: StepLedger) -> Iterator[dict[str, Any]]:
         told = {"of": goal.name, "errors": goal.errors, "goal": f"{100 * goal.median:g} / {100 * goal.p90:g}{bias}"}
         found = scores.loc[key].to_dict() if key in scores.index else None
         yield told | (_reached(found, goal) if found else {"reached": "not known", "missed": "-"})
-    over = ledger.over_sources.get(LEFT_OUT)
+    over = over_sources(ledger.scored).get(LEFT_OUT)
     reached = "not known" if over is None else f"{100 * over:.1f}"
     missed = "-" if over is None or over <= OVER_SOURCES else "median"
     yield {"of": "median over sources", "errors": LEFT_OUT, "goal": f"{100 * OVER_SOURCES:g}", "reached": reached,
@@ -257,7 +257,7 @@ def _memory(ledger: StepLedger) -> Iterator[str]:
         "the one that holds most, and what is allocated, reserved, or in use on the device. What torchtitan's "
         "allocator reserved fills towards the limit of the device, so it is shown and not scored.\n"
     )
-    yield from (*text.markdown(ledger.memory, text.MEMORY), "")
+    yield from (*text.markdown(scores_of_memory(ledger.table), text.MEMORY), "")
 
 
 def _worst(ledger: StepLedger, words: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.answers.search.shorten import enough_microbatches, in_flight
+from runcast.simulator.answers.search.floors import enough_microbatches, in_flight
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.schedules import build
 

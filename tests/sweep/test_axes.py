@@ -15,7 +15,7 @@ def grid(sizes):
 
 
 def test_all_axes_are_crossed_and_the_last_one_varies_fastest():
-    crossed = Grid((Axis.of("a", [1, 2]), Axis.together({"b": [3, 4], "c": [5, 6]})))
+    crossed = Grid((Axis.of("a", [1, 2]), Axis.listed([{"b": 3, "c": 5}, {"b": 4, "c": 6}])))
 
     assert [crossed.tables(i) for i in range(len(crossed))] == [
         ({"a": 1}, {"b": 3, "c": 5}),

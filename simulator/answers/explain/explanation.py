@@ -139,10 +139,7 @@ def explain(
     """Explain a training step or a weight update, given as a table or a file with `key=value` changes.
 
     `quick` is first order alone: numbers are not simulated again, what-ifs not at all. `progress` is called with what
-    is being tried.
-
-    Raises:
-        UserError: the scenario says something that is not allowed, or is an RL cycle.
+    is being tried. A UserError if the scenario says something that is not allowed, or is an RL cycle.
     """
     return explain_case(read_case(scenario, parse_changes(changes)), quick, progress)
 

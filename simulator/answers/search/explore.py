@@ -37,7 +37,7 @@ from .records import (
     Watch,
     best_first,
     pareto,
-)  # fmt: skip
+)
 from .space import Space
 
 _CHUNK, _CHUNK_OF_WORKER = 16, 64  # plans between two looks at progress; neighbours in the space have most in common
@@ -51,10 +51,11 @@ def screen(question: Question, row: Row, memo: Memo) -> Row:
     """What is known of a plan without a simulation: refused, too large, or left with lower bounds."""
     changes = row.changes
     try:
-        states_bytes = question.subject.states_bytes(question, changes, memo)
+        subject = question.subject
+        states_bytes = subject.states_bytes(question, changes, memo) if subject.states_bytes else 0.0
         if states_bytes > question.memory_bytes:
             return Row(changes, MEMORY, floor=Amounts(0.0, states_bytes, None))
-        return question.subject.screen(question, changes, question.scenario(changes), states_bytes, memo)
+        return subject.screen(question, changes, question.scenario(changes), states_bytes, memo)
     except UserError as error:
         return Row(changes, REFUSED, error.reasons(question.where)[0])
 
@@ -88,16 +89,22 @@ def has_optuna() -> bool:
     return find_spec("optuna") is not None
 
 
+@dataclass
 class Exploration:
-    """The rows of a search, which change in place: whoever stops it has what is known so far.
+    """The rows of a search, which change in place: whoever stops it has what is known so far."""
 
-    `workers` share the work; so many plans are simulated before bounds are looked at again: the same for up to eight
-    workers, so that equal questions have equal answers, and two for each of more.
-    """
+    question: Question
+    rows: list[Row]
+    runner: Runner
+    workers: int
+    watch: Watch
 
-    def __init__(self, question: Question, rows: list[Row], runner: Runner, workers: int, watch: Watch):
-        self.question, self.rows, self.runner, self.workers, self.watch = question, rows, runner, workers, watch
-        self.batch = max(_BATCH, 2 * workers)
+    @property
+    def batch(self) -> int:
+        """How many plans are simulated before bounds are looked at again: the same for up to eight workers, so that
+        equal questions have equal answers, and two for each of more.
+        """
+        return max(_BATCH, 2 * self.workers)
 
     def screen(self, numbers: Sequence[int]) -> None:
         """Screen these rows."""

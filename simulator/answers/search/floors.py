@@ -12,6 +12,10 @@ a stage under one leaf is faster than the first one, whose exchanges are priced 
 
 Memory. What is there all the time is known by formula. A rank runs its actions in the order of the schedule, and what a
 forward keeps stays from its start to the end of its backward, so the most that is held at once follows from the order.
+
+Schedules are cut short for bounds of long steps. 1F1B repeats itself after p forwards on rank 0. Interleaved schedules
+of full groups of g micro-batches repeat after each g v entries of their table: the same chunks, g micro-batches later.
+So the warm-up and one such period hold what any number of periods does, and the cool-down only lets go.
 """
 
 from collections.abc import Mapping
@@ -20,11 +24,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.memo import Memo
 from ...collectives import DEFAULT_ALGORITHM
 from ...costs import cost
 from ...program import Place
 from ...schedules import SCHEDULES, Action, Grid
-from ...schedules.grid import KINDS
+from ...schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT
+from ...schedules.interleaved import warmup
 from ...systems.train_step.lower import Again, Stage, TrainPlan
 from ...systems.train_step.lower.actions import write_piece
 from ...systems.train_step.lower.assembly import Assembly
@@ -35,9 +41,9 @@ from ...systems.train_step.lower.script import Fragments, Pass
 from ...systems.train_step.memory import static_bytes
 from ...systems.train_step.prices import laid_out
 from ...systems.train_step.resolve import ResolvedTrain
-from .shorten import in_flight
 
 Floats = NDArray[np.float64]
+InFlight = tuple[tuple[tuple[int, ...], Floats], ...]  # of each rank: its stages, and counts [moments, stages]
 _STATES = ("weights", "gradients", "master weights", "optimizer moments")
 _PATH, _KERNELS, _HOST = range(3)
 _Units = dict[Stage, dict[str, Floats]]  # of a stage with one layer or one end: seconds (path, kernels, host) by action
@@ -170,19 +176,14 @@ def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int
     # Of this layout: what the host is blocked in it, and which attention runs. No one else needs it from outside.
     profile, places = laid_out(resolved), [Place("pp 0", stage_ranks)]
     seconds = cost(every.program(), resolved.cluster, profile, DEFAULT_ALGORITHM, places=places).uncontended_s
-    lanes, alike = {name: tables.lanes(name) for name in (COMPUTE, HOST)}, _stages_alike(resolved)
+    alike = _stages_alike(resolved)
     found: _Units = {}
     for (number, kind), piece, at in zip(passes, pieces, first, strict=True):
         own = seconds[at : at + len(piece)]
-        found.setdefault(alone.stages[number], {})[kind] = _three(piece, own, lanes, alike)
+        kernels, host = (piece.lane == tables.lanes(name) for name in (COMPUTE, HOST))
+        path = _path(piece, np.where(kernels | (~host & alike), own, 0.0))  # exchanges count where stages are alike
+        found.setdefault(alone.stages[number], {})[kind] = np.array([path, own[kernels].sum(), own[host].sum()])
     return found
-
-
-def _three(piece: Piece, seconds: Floats, lanes: dict[str, int], exchanges: bool) -> Floats:
-    """Path, kernels and host of one layer or end."""
-    kernels, host = piece.lane == lanes[COMPUTE], piece.lane == lanes[HOST]
-    counted = np.where(kernels | (~host & exchanges), seconds, 0.0)
-    return np.array([_path(piece, counted), seconds[kernels].sum(), seconds[host].sum()])
 
 
 def _path(piece: Piece, seconds: Floats) -> float:
@@ -210,12 +211,54 @@ def _stages_alike(resolved: ResolvedTrain) -> bool:
         return True
     if machines.fabric.oversubscription > 1:
         return False
-    stage, island = dims.world_size // dims.pp, _island_size(resolved)
-    nodes = {id(node) for node in machines.nodes}
+    # GPUs that reach each other without the network; all islands of one kind of node are alike
+    island = sum(machines.island(gpu) == 0 for gpu in range(min(machines.n_gpus, 1024)))
+    stage, nodes = dims.world_size // dims.pp, {id(node) for node in machines.nodes}
     return dims.order.endswith("pp") and len(nodes) == 1 and (stage % island == 0 or island % stage == 0)
 
 
-def _island_size(resolved: ResolvedTrain) -> int:
-    """GPUs that reach each other without the network; all islands of one kind of node are alike."""
-    machines = resolved.cluster
-    return sum(machines.island(gpu) == 0 for gpu in range(min(machines.n_gpus, 1024)))
+# Schedules of as few micro-batches as show the most that a rank ever holds.
+
+
+def shorten(resolved: ResolvedTrain) -> ResolvedTrain:
+    """The same step on a grid of fewer micro-batches, where its schedule repeats itself; `microbatches` stays.
+
+    A UserError if the step itself is not allowed.
+    """
+    ranks, given = resolved.dims.pp, resolved.scenario.schedule
+    most = enough_microbatches(given.name, ranks, resolved.microbatches, given.vpp or 1, given.group)
+    if most >= resolved.microbatches:
+        return resolved
+    # Schedules of both numbers of micro-batches are refused for the same reasons, or neither is.
+    return resolved.on(resolved.shorter_grid(most))
+
+
+def enough_microbatches(name: str, ranks: int, microbatches: int, chunks: int, group: int | None) -> int:
+    """Micro-batches of a shorter schedule in which every rank holds as much; all of them where none is known."""
+    if name == "1f1b":
+        return min(ranks, microbatches)
+    each = group or ranks
+    if not name.startswith("interleaved") or microbatches % each:
+        return microbatches
+    periods = -(-warmup(0, ranks, chunks, each, 1) // (each * chunks)) + 1
+    return min(periods * each, microbatches)
+
+
+def in_flight(grid: Grid, memo: Memo) -> InFlight:
+    """Of each rank, its stages and how many micro-batches each of them holds, at every moment that differs."""
+    ranks = range(grid.ranks)
+    return memo.get("in flight", grid, lambda: tuple(_of_rank(grid, rank) for rank in ranks), lambda _: grid.cells)
+
+
+def _of_rank(grid: Grid, rank: int) -> tuple[tuple[int, ...], Floats]:
+    """Counts when the forwards of a cell have begun and its backwards have not ended."""
+    stages, cells = grid.stages_of(rank), grid.columns[rank]
+    kind, stage, microbatch = (column[..., None] for column in np.moveaxis(cells, 2, 0))
+    halved = np.zeros((grid.stages, grid.microbatches), bool)
+    halved[tuple(np.array(list(grid.split), np.int64).reshape(-1, 2).T)] = True
+    last = np.where(halved[stage, microbatch], KINDS.index(WEIGHT), KINDS.index(BACKWARD))
+    own = stage == np.array(stages)
+    begun = np.cumsum((own & (kind == KINDS.index(FORWARD))).sum(axis=1), axis=0)
+    ended = np.cumsum((own & (kind == last)).sum(axis=1), axis=0)
+    ended[1:], ended[:1] = ended[:-1].copy(), 0
+    return stages, np.unique(begun - ended, axis=0).astype(np.float64)

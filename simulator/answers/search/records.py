@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ...base.memo import Memo
+from ...base.units import format_seconds
 from ...hardware import cluster
 from ...scenario import Changes, change, check_question
 from .space import Space, Wanted
@@ -52,6 +53,11 @@ class Measured:
         """Tokens of the step over its time."""
         return self.tokens / self.time_s
 
+    @property
+    def speed(self) -> str:
+        """Tokens per second in words, or the time of what has none."""
+        return f"{self.tokens_per_s:,.0f} tokens/s" if self.tokens else format_seconds(self.time_s)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -72,20 +78,18 @@ class Subject:
     """A kind of scenario that can be searched.
 
     `objectives` may be asked for, the first one is the default. Plans are tried at the first of `levels` and the best
-    ones checked at the last, if predictions have any. `speed` is what a simulation says, in words, under the heading
-    `speed_name`. `resolve` finds what a scenario's names stand for, `space` makes the space of plans of that.
-    `states_bytes` is what a plan needs at least, before its scenario is made; `screen` says what is known of that
-    scenario without a simulation, given these; `measure` what a report says of it. `export` gives it as Megatron-LM's
-    arguments, to be printed.
+    ones checked at the last, if predictions have any. `speed_name` heads the column of speeds. `resolve` finds what a
+    scenario's names stand for, `space` makes the space of plans of that. `states_bytes` is what a plan needs at least,
+    before its scenario is made (None: not known); `screen` says what is known of that scenario without a simulation,
+    given these; `measure` what a report says of it. `export` gives it as Megatron-LM's arguments, to be printed.
     """
 
     objectives: tuple[str, ...]
     levels: tuple[str, ...]
     speed_name: str
-    speed: Callable[[Measured], str]
     resolve: Callable[[Any, str], Any]
     space: Callable[[Mapping[str, Any], Any, Wanted], Space]
-    states_bytes: "Callable[[Question, Changes, Memo], float]"
+    states_bytes: "Callable[[Question, Changes, Memo], float] | None"
     screen: "Callable[[Question, Changes, Any, float, Memo], Row]"
     measure: "Callable[[Question, Any], Measured]"
     export: Callable[[Any, str], object] | None = None
@@ -162,11 +166,6 @@ class SearchResult:
     def proved(self) -> bool:
         """Whether every row was looked at to its end."""
         return not {LEFT, UNSEEN} & set(self.counts)
-
-    @property
-    def device_bytes(self) -> float:
-        """All memory of a device."""
-        return self.question.memory_bytes / (1 - self.headroom)
 
     @cached_property
     def pareto(self) -> tuple[int, ...]:

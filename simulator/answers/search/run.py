@@ -61,10 +61,8 @@ def search(
     `budget`, a seeded sampler chooses which are simulated, or without Optuna their bounds do. Of a space of more than
     `most` plans, so many are drawn and screened, and those that the sampler proposes. `watch` is called with the
     progress; what was found before Ctrl-C is returned as `stopped`. A plan may take all of a device's memory but
-    `headroom`. The best plans of a training step are predicted kernel by kernel besides, until `check` of them fit.
-
-    Raises:
-        UserError: the scenario or an option says what is not allowed.
+    `headroom`. The best plans of a training step are predicted kernel by kernel besides, until `check` of them fit. A
+    UserError if the scenario or an option says what is not allowed.
     """
     least = {"--budget": (budget, 1), "--check": (check, 0), "--seed": (seed, 0), "--screen": (most, 1),
              "--workers": (cores() if workers is None else workers, 1)}  # fmt: skip
@@ -78,7 +76,10 @@ def search(
     with InProcess() if count == 1 else Processes(count) as runner:
         exploration = Exploration(question, list(found.rows), runner, count, watch)
         try:
-            exploration.screen(_drawn(len(points), most, seed))
+            drawn = range(len(points))
+            if len(points) > most:  # in their order, as neighbours share work
+                drawn = sorted(Random(seed).sample(drawn, most))
+            exploration.screen(drawn)
             if len(points) > most or sum(row.status == LEFT for row in exploration.rows) > budget:
                 found = replace(found, notes=() if has_optuna() else (_NO_OPTUNA,))
                 exploration.sample(space, budget, seed)
@@ -94,11 +95,6 @@ def search(
         more = f" (and {len(others)} other reasons)" if others else ""
         raise UserError(f"{where}: every one of {space.size:,} plans is refused: {reason}{more}")
     return found
-
-
-def _drawn(count: int, most: int, seed: int) -> Sequence[int]:
-    """Which plans are screened at first: all, or a seeded draw, in their order as neighbours share work."""
-    return range(count) if count <= most else sorted(Random(seed).sample(range(count), most))
 
 
 def _check(found: SearchResult, most: int, watch: Watch) -> SearchResult:
@@ -120,8 +116,7 @@ def make_question(
 ) -> tuple[Question, Space]:
     """What is asked of each plan, and the space of plans.
 
-    Raises:
-        UserError: the scenario or an option says what is not allowed.
+    A UserError if the scenario or an option says what is not allowed.
     """
     kind = table.get("kind", "weight_update")
     if kind not in SUBJECTS:

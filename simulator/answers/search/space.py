@@ -48,10 +48,6 @@ class Space:
         """Points in all, allowed by the rules or not."""
         return prod(len(axis.values) for axis in self.axes)
 
-    def cut(self, point: Values) -> str | None:
-        """The first rule that a whole point breaks."""
-        return next((rule.name for rule in self.rules if not rule.holds(point)), None)
-
     def points(self) -> tuple[list[dict[str, Any]], Counter[str]]:
         """The points that no rule cuts, in the order of the axes, and how many each rule cuts; together the space."""
         cuts: Counter[str] = Counter()

@@ -13,9 +13,8 @@ from ...schedules import SCHEDULES
 from ...systems.train_step.report import TrainReport
 from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
-from .floors import activation_bytes, floor_bytes, floor_s, states_bytes
+from .floors import activation_bytes, floor_bytes, floor_s, shorten, states_bytes
 from .records import LEFT, MEMORY, Amounts, Measured, Question, Row, Subject
-from .shorten import shorten
 from .space import NO_ZERO_3, Axis, Rule, Space, Values, Wanted, add_wanted, divisors
 
 MEGATRON = ("1f1b", "interleaved")
@@ -136,12 +135,8 @@ def _measure(question: Question, report: TrainReport) -> Measured:
     return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, dict(report.split_s))
 
 
-def _speed(one: Measured) -> str:
-    return f"{one.tokens_per_s:,.0f} tokens/s"
-
-
 STEPS = Subject(
-    objectives=("tokens_per_s", "cost", "memory"), levels=("coarse", "kernels"), speed_name="throughput", speed=_speed,
+    objectives=("tokens_per_s", "cost", "memory"), levels=("coarse", "kernels"), speed_name="throughput",
     resolve=ResolvedTrain, space=_space, states_bytes=_states_bytes, screen=_screen, measure=_measure,
     export=export_megatron,
 )  # fmt: skip

@@ -83,16 +83,16 @@ def _pareto(found: SearchResult) -> Iterator[str]:
         row = found.rows[number]
         assert row.measured is not None
         mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
-        cells.append([*_amounts(found, row.measured), mark, plan_text(row.changes)])
+        cells.append([*_amounts(row.measured), mark, plan_text(row.changes)])
     yield from (f"  {line}" for line in align(cells, range(4)))
     if len(found.pareto) > len(shown):
         yield f"  and {len(found.pareto) - len(shown)} more that need less memory"
 
 
-def _amounts(found: SearchResult, one: Measured) -> list[str]:
+def _amounts(one: Measured) -> list[str]:
     """Speed, memory and cost in words."""
     cost = "unknown" if one.cost_usd is None else format_usd(one.cost_usd)
-    return [found.question.subject.speed(one), format_bytes(one.memory_bytes), cost]
+    return [one.speed, format_bytes(one.memory_bytes), cost]
 
 
 def _answer(found: SearchResult) -> Iterator[str]:
@@ -103,8 +103,8 @@ def _answer(found: SearchResult) -> Iterator[str]:
             coarse, fine = found.rows[number].measured, found.checked[number]
             assert coarse is not None
             fits = "" if fine.fits else ", which does not fit"
-            yield (f"  kernel by kernel: {', '.join(_amounts(found, fine))}{fits}; by action "
-                   f"{_amounts(found, coarse)[0]} ({plan_text(found.rows[number].changes)})")  # fmt: skip
+            yield (f"  kernel by kernel: {', '.join(_amounts(fine))}{fits}; by action {coarse.speed} "
+                   f"({plan_text(found.rows[number].changes)})")  # fmt: skip
     yield from _why(found, found.winner)
     counts = found.counts
     if not found.proved:

@@ -5,7 +5,6 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...base.memo import Memo
-from ...base.units import format_seconds
 from ...report.spending import rates
 from ...scenario import Changes
 from ...systems.weight_update.methods import FROM_TRAINERS
@@ -49,10 +48,6 @@ def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Spac
     return add_wanted(Space(tuple(axes)), wanted, table)
 
 
-def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
-    return 0.0  # not known
-
-
 def _screen(question: Question, changes: Changes, scenario: Scenario, states: float, memo: Memo) -> Row:
     """No bound of an update's time is known; its plan finds what does not divide, fit or go together."""
     resolved = resolve(scenario, question.where, memo)
@@ -68,11 +63,7 @@ def _measure(question: Question, report: Report) -> Measured:
     return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed))
 
 
-def _speed(one: Measured) -> str:
-    return format_seconds(one.time_s)
-
-
 UPDATES = Subject(
-    objectives=("update_time", "pause", "cost", "memory"), levels=(), speed_name="time", speed=_speed, resolve=Resolved,
-    space=_space, states_bytes=_states_bytes, screen=_screen, measure=_measure,
+    objectives=("update_time", "pause", "cost", "memory"), levels=(), speed_name="time", resolve=Resolved, space=_space,
+    states_bytes=None, screen=_screen, measure=_measure,
 )  # fmt: skip

@@ -42,8 +42,19 @@ def _column(key: str, inner: str) -> str:
 
 @cache
 def columns_of(kind: str) -> Mapping[str, Metric]:
-    """The columns of reports of a kind, each with its metric; a row leaves out the sparse ones where they are 0."""
-    return dict(_of_metrics(SYSTEMS[kind].report.metrics))
+    """The columns of reports of a kind, each with its metric; a row leaves out the sparse ones where they are 0.
+
+    A report inside a report has its own columns, after its name, which is a column that is empty without it.
+    """
+    found: dict[str, Metric] = {}
+    for one in SYSTEMS[kind].report.metrics:
+        if one.names:
+            found |= {_column(one.name, name): one for name in one.names}
+        elif one.inner is not None or (one.name not in _LEFT_OUT and not one.by_rank):
+            found[one.name] = one
+        if one.inner is not None:
+            found |= {f"{one.name}_{name}": inner for name, inner in columns_of(one.inner).items()}
+    return found
 
 
 def nearest_columns(kind: str, name: str, others: Iterable[str] = ()) -> str:
@@ -51,15 +62,3 @@ def nearest_columns(kind: str, name: str, others: Iterable[str] = ()) -> str:
     usual = [column for column, metric in columns_of(kind).items() if not metric.sparse]
     sparse = sorted(column for column, metric in columns_of(kind).items() if metric.sparse)
     return did_you_mean(name, [*others, *usual, *sparse]) or f"known: {', '.join(usual)}"
-
-
-def _of_metrics(metrics: Iterable[Metric], prefix: str = "") -> Iterator[tuple[str, Metric]]:
-    """A report inside a report has its own columns, after its name, which is a column that is empty without it."""
-    for one in metrics:
-        if one.inner is not None:
-            yield one.name, one
-            yield from _of_metrics(SYSTEMS[one.inner].report.metrics, f"{one.name}_")
-        elif one.names:
-            yield from ((prefix + _column(one.name, name), one) for name in one.names)
-        elif one.name not in _LEFT_OUT and not one.by_rank:
-            yield prefix + one.name, one

@@ -28,13 +28,7 @@ class Axis:
     @classmethod
     def of(cls, key: str, values: Sequence[Any]) -> "Axis":
         """One key that takes these values."""
-        return cls((key,), tuple(Step((value,), {key: value}) for value in values))
-
-    @classmethod
-    def together(cls, values: Mapping[str, Sequence[Any]]) -> "Axis":
-        """Keys that vary together: the first value of each, the second of each; lists are equally long."""
-        rows = zip(*values.values(), strict=True)
-        return cls(tuple(values), tuple(Step(tuple(row), dict(zip(values, row, strict=True))) for row in rows))
+        return cls.listed([{key: value} for value in values])
 
     @classmethod
     def listed(cls, points: Sequence[Mapping[str, Any]]) -> "Axis":
@@ -66,11 +60,7 @@ class Grid:
     axes: tuple[Axis, ...]
 
     def __len__(self) -> int:
-        return math.prod(self._sizes)
-
-    @cached_property
-    def _sizes(self) -> tuple[int, ...]:
-        return tuple(len(axis.steps) for axis in self.axes)
+        return math.prod(len(axis.steps) for axis in self.axes)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -104,10 +94,12 @@ MOST_STEPS = 100_000
 def spread(start: Any, stop: Any, step: Any = None, factor: Any = None, steps: int | None = None) -> list[Any]:
     """The values of a range; exactly one of step, factor and steps is given. Quantities keep the unit of the first.
 
-    Raises:
-        ValueError: quantities of different dimensions, a range that never arrives, or too many values.
+    A ValueError for quantities of different dimensions, a range that never arrives, or too many values.
     """
-    first, last, each = _in_one_dimension(start, stop, 0 if step is None else step)
+    given = start, stop, 0 if step is None else step
+    (first, last, each), dimensions = zip(*map(quantity, given), strict=True)
+    if len({*dimensions} - {None}) > 1:
+        raise ValueError(f"{' and '.join(map(repr, given))} are not of one kind")
     if factor is not None:
         by, _ = quantity(factor)
         if by <= 0 or by == 1 or first <= 0 or last <= 0 or math.log(last / first) / math.log(by) < 0:
@@ -121,18 +113,6 @@ def spread(start: Any, stop: Any, step: Any = None, factor: Any = None, steps: i
     if each == 0 or (last - first) / each < 0:
         raise ValueError(f"steps of {step} never lead from {start} to {stop}")
     return [_like(start, first, first + i * each) for i in range(_values_within((last - first) / each))]
-
-
-def _in_one_dimension(*values: Any) -> list[float]:
-    """Numbers and quantities in SI units.
-
-    Raises:
-        ValueError: one is neither, or two are of different dimensions.
-    """
-    numbers, dimensions = zip(*map(quantity, values), strict=True)
-    if len({*dimensions} - {None}) > 1:
-        raise ValueError(f"{' and '.join(map(repr, values))} are not of one kind")
-    return list(numbers)
 
 
 def _values_within(intervals: float) -> int:

@@ -160,7 +160,7 @@ def _grid(said: SweepTable, kind: str, where: str) -> Grid:
 
 def _axis(axis: AxisTable, what_ifs: Mapping[str, Changes], where: str, place: str) -> Axis:
     if axis.zip is not None:
-        return Axis.together(axis.zip)
+        return Axis.listed([dict(zip(axis.zip, row, strict=True)) for row in zip(*axis.zip.values(), strict=True)])
     if axis.what_if is not None:
         for name in axis.what_if:
             if not isinstance(name, str) or name not in what_ifs:

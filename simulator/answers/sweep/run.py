@@ -79,7 +79,11 @@ def _run(
     watch(Progress(began, len(sweep), counts["infeasible"], began))
     with runner, closing(runner.run(task, _chunks(sweep, store, pace))) as results:
         for pairs in results:
-            outcomes = [sweep.judge(_outcome(point, result)) for point, result in pairs]
+            outcomes = [
+                Outcome(point.number, point.asked, "failed", result.reason, point.asked)
+                if isinstance(result, Died) else sweep.judge(result)
+                for point, result in pairs
+            ]  # fmt: skip
             store.record(outcomes)
             counts.update(one.status for one in outcomes)
             pace.see(outcomes)
@@ -89,12 +93,6 @@ def _run(
         assert copied, "only points that ask what another asked are left"
     counts = Counter(store.counts())
     watch(Progress(counts.total(), len(sweep), counts["infeasible"], began))
-
-
-def _outcome(point: Point, result: Outcome | Died) -> Outcome:
-    if isinstance(result, Died):
-        return Outcome(point.number, point.asked, "failed", result.reason, point.asked)
-    return result
 
 
 def _chunks(sweep: Sweep, store: Store, pace: _Pace) -> Iterator[list[Point]]:

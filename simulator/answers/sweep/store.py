@@ -51,7 +51,11 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             lock = _locked(folder)
         try:
-            with disk_faults(folder), closing(_connect(folder)) as database:
+            place = folder / "state.sqlite"
+            with (
+                disk_faults(folder),
+                closing(sqlite3.connect(place, isolation_level="IMMEDIATE", timeout=10)) as database,
+            ):
                 store = cls(folder, database)
                 store._own(sweep)
                 with disk_faults(folder, OSError):  # say in the lock file who holds it
@@ -81,11 +85,9 @@ class Store:
 
     def copy_result(self, number: int, asked: str) -> bool:
         """Whether another point asked the same and is done; this one is then done too."""
-        query = (
-            "INSERT INTO points SELECT ?, asked, status, reason, hash, 0, report FROM points WHERE asked = ? LIMIT 1"
-        )
+        columns = "SELECT ?, asked, status, reason, hash, 0, report FROM points WHERE asked = ? LIMIT 1"
         with self._database:
-            return self._database.execute(query, (number, asked)).rowcount == 1
+            return self._database.execute(f"INSERT INTO points {columns}", (number, asked)).rowcount == 1
 
     def claim(self, asked: str) -> bool:
         """Whether this process has asked for this already; it has now."""
@@ -124,10 +126,6 @@ class Store:
             said = {"digest": sweep.digest, "name": sweep.name, "file": sweep.where, "points": str(len(sweep))}
             with self._database:
                 self._database.executemany("INSERT INTO sweep VALUES (?, ?)", said.items())
-
-
-def _connect(folder: Path) -> sqlite3.Connection:
-    return sqlite3.connect(folder / "state.sqlite", isolation_level="IMMEDIATE", timeout=10)
 
 
 def _check_free(folder: Path, sweep_file: Path) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,8 +96,14 @@ class Case:
         """The software that ran it, empty where nothing is predicted."""
         return str(self.scenario["stack"]) if self.scenario else ""
 
+    def predict(self) -> dict[str, Any]:
+        """The columns of its prediction; a UserError if what the row says does not divide, or does not fit."""
+        raise NotImplementedError
+
 
 _Case = TypeVar("_Case", bound=Case)
+Watch = Callable[[int, int], None]
+"""Is called with how many rows are done and how many there are."""
 
 
 def shipped_file(name: str) -> Path:
@@ -122,13 +128,8 @@ def read_cells(path: Path, required: Collection[str], like: str) -> list[tuple[i
     return [(line, f"{path}:{line}", row) for line, row in zip(table["line"].tolist(), cells, strict=True)]
 
 
-def predict_cases(
-    cases: Sequence[_Case],
-    predict: Callable[[_Case], dict[str, Any]],
-    runner: Runner | None,
-    watch: Callable[[int, int], None],
-) -> list[dict[str, Any]]:
-    """What `predict` says of each case, or the `reason` why nothing; `watch` is called with the rows done and all.
+def predict_cases(cases: Sequence[Case], runner: Runner | None, watch: Watch | None) -> list[dict[str, Any]]:
+    """The prediction of each case, or the `reason` why there is none.
 
     The runner is by default as many processes as there are cores, where there are many cases.
     """
@@ -136,17 +137,18 @@ def predict_cases(
     count = cores() if len(cases) >= _FEW else 1
     chunks = (cases[i : i + _CHUNK] for i in range(0, len(cases), _CHUNK))
     with runner or (InProcess() if count == 1 else Processes(count)) as workers:
-        for pairs in workers.run(partial(_predict, predict), chunks):
+        for pairs in workers.run(_predict, chunks):
             for case, answer in pairs:
                 found[case.line] = {"reason": answer.reason} if isinstance(answer, Died) else answer
-                watch(len(found), len(cases))
+                if watch is not None:
+                    watch(len(found), len(cases))
     return [found[case.line] for case in cases]
 
 
-def _predict(predict: Callable[[Any], dict[str, Any]], case: Case, memo: Memo) -> dict[str, Any]:
+def _predict(case: Case, memo: Memo) -> dict[str, Any]:
     try:
-        return {"reason": case.reason} if case.scenario is None else predict(case)
-    except UserError as error:  # what the row says does not divide, or does not fit
+        return {"reason": case.reason} if case.scenario is None else case.predict()
+    except UserError as error:
         return {"reason": error.reasons(case.where)[0]}
 
 

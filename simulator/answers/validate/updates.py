@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,6 +32,7 @@ from .ledger import (
     CellError,
     Cells,
     Ledger,
+    Watch,
     csv_bytes,
     plain,
     predict_cases,
@@ -39,7 +40,7 @@ from .ledger import (
     read_left_out,
     shipped_file,
     split_rows,
-)  # fmt: skip
+)
 from .scores import coverage, score_parts, warn
 
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
@@ -50,8 +51,7 @@ def shipped_table() -> Path:
     return shipped_file("weight_update.csv")
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What a row's scenario gives."""
 
     seconds: float
@@ -59,28 +59,13 @@ class Answer:
     high_s: float
 
 
-def _update(report: Report, timeline: Timeline) -> float:
-    return report.update_time_s
-
-
-def _span(kind: str) -> Callable[[Report, Timeline], float]:
-    def length(report: Report, timeline: Timeline) -> float:
-        begin, end = timeline.span_of(kind)
-        return end - begin
-
-    return length
-
-
-def _busy(*kinds: str) -> Callable[[Report, Timeline], float]:
-    return lambda report, timeline: timeline.busy_s(*kinds)
-
-
+_UPDATES = ("update", "pause_to_continue", "refit", "transfer", "update_loop")
 MEASURES: Mapping[str, Callable[[Report, Timeline], float]] = {
-    **dict.fromkeys(("update", "pause_to_continue", "refit", "transfer", "update_loop"), _update),
-    "gather_metas": _span("gather_metas"),
-    "broadcast_only": _busy("broadcast"),
-    "rdma": _busy("exchange", "write"),
-    "rebuild+load": _busy("open_handles", "reload"),
+    **dict.fromkeys(_UPDATES, lambda report, timeline: report.update_time_s),
+    "gather_metas": lambda report, timeline: float(np.ptp(timeline.span_of("gather_metas"))),
+    "broadcast_only": lambda report, timeline: timeline.busy_s("broadcast"),
+    "rdma": lambda report, timeline: timeline.busy_s("exchange", "write"),
+    "rebuild+load": lambda report, timeline: timeline.busy_s("open_handles", "reload"),
 }
 """What the phase of a row means, of those that a prediction has."""
 
@@ -121,25 +106,25 @@ class UpdateCase(Case):
         share = seconds / report.update_time_s  # the interval of the whole, in proportion
         return Answer(seconds, report.interval_low_s * share, report.interval_high_s * share)
 
+    def predict(self) -> dict[str, Any]:
+        """The columns of its prediction."""
+        return dict(zip(("predicted_s", "interval_low_s", "interval_high_s"), self.answer(), strict=True))
+
 
 def read_cases(path: Path) -> list[UpdateCase]:
-    """The rows of a file.
-
-    A UserError if the file cannot be read or lacks a column, or where seconds are no number.
-    """
+    """The rows of a file; a UserError if the file cannot be read or lacks a column, or where seconds are no number."""
     words = _words()
     rows = read_cells(path, REQUIRED, "those of data/validation/weight_update.csv")
     return [_case(words, line, where, cells) for line, where, cells in rows]
 
 
-def free_in_ledger() -> Mapping[str, list[str]]:
-    """The parameters that the ledger may move, by stack."""
-    found: Mapping[str, list[str]] = _words()["fit"]
-    return found
-
-
 def _words() -> dict[str, Any]:
     return read_toml(shipped_table().with_suffix(".toml"))
+
+
+def free_in_ledger() -> Mapping[str, list[str]]:
+    """The parameters that the ledger may move, by stack."""
+    return dict(_words()["fit"])
 
 
 def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> UpdateCase:
@@ -212,13 +197,18 @@ def _scenario(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
         update["trainer"] = {"gpus": source, **{axis: cells.positive(f"train_{axis}") for axis in axes}}
     gpus = source if served or colocated else source + target
     stacks = words["stack"]
+    if (name := _preset(cells, words)) is not None:
+        # trainers do not send the multi-token-prediction layers of checkpoints
+        model = {"preset": name} | ({} if served else {"mtp": False})
+    else:
+        model = {"bytes": cells.positive("bytes", most=math.inf), "tensors": cells.positive("n_tensors", 1)}
     return {
         "name": f"{system}: {cells.text('model')}, {method}",
         "kind": "weight_update",
         "cluster": _cluster(cells, words["gpu"][cells.text("gpu")]),
         "nodes": max(-(-gpus // cells.positive("gpus_per_node", 8)), 1),
         "stack": cells.text("stack") or stacks.get(system + older, stacks.get(system, system)),
-        "model": _model(cells, words, served),
+        "model": model,
         "update": update,
     }
 
@@ -227,19 +217,11 @@ def _cluster(cells: Cells, base: str) -> str | dict[str, Any]:
     """The vendor's node, with what the row states of its own."""
     stated: dict[str, Any] = {}
     if cells.has("nics_per_node"):
-        stated = {"nics": cells.positive("nics_per_node")}
-        if cells.has("gpus_per_node"):
-            stated["gpus_per_node"] = cells.positive("gpus_per_node")
+        columns = {"nics": "nics_per_node", "gpus_per_node": "gpus_per_node"}
+        stated = {key: cells.positive(column) for key, column in columns.items() if cells.has(column)}
     if cells.has("nic_gbps"):
         stated["nic"] = f"{cells.text('nic_gbps')} Gb/s"
     return {"base": base, **stated} if stated else base
-
-
-def _model(cells: Cells, words: Mapping[str, Any], served: bool) -> dict[str, Any]:
-    """A preset, or bytes and tensors alone. Trainers do not send the multi-token-prediction layers of checkpoints."""
-    if (name := _preset(cells, words)) is not None:
-        return {"preset": name} | ({} if served else {"mtp": False})
-    return {"bytes": cells.positive("bytes", most=math.inf), "tensors": cells.positive("n_tensors", 1)}
 
 
 # The ledger: every row beside its prediction, as shipped and with its group left out.
@@ -282,9 +264,7 @@ class UpdateLedger(Ledger):
         return csv_bytes(self.worst_first)
 
 
-def read_ledger(
-    path: Path | None = None, runner: Runner | None = None, watch: Callable[[int, int], None] = lambda done, rows: None
-) -> UpdateLedger:
+def read_ledger(path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None) -> UpdateLedger:
     """Predict the rows of a file of weight updates (default: the one that ships); `watch` hears how many are done.
 
     A UserError if the file cannot be read, or lacks a column.
@@ -292,14 +272,9 @@ def read_ledger(
     path = path or shipped_table()
     cases = read_cases(path)
     left_out, parameters = read_left_out("weight_update_fit.json")
-    answers = predict_cases(cases, _predict, runner, watch)
+    answers = predict_cases(cases, runner, watch)
     rows, reasons = split_rows(cases, answers, lambda case, found: _row(case, found, left_out.get(case.key, {})))
     return UpdateLedger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), reasons, parameters)
-
-
-def _predict(case: UpdateCase) -> dict[str, float]:
-    answer = case.answer()
-    return {"predicted_s": answer.seconds, "interval_low_s": answer.low_s, "interval_high_s": answer.high_s}
 
 
 def _row(case: UpdateCase, found: Mapping[str, float], left_out: Mapping[str, float]) -> dict[str, Any]:

@@ -114,8 +114,7 @@ def _held_out(profile: Profile, kind: str, library: str) -> Errors | None:
 def validate(path: Path, kind: str, profile: str | None = None, to_csv: bool = False) -> Validation:
     """Predict the rows of a file; `to_csv` says that they will be written, so that a file that cannot be is refused.
 
-    Raises:
-        UserError: an unknown kind or profile, a file that cannot be read, or one without good rows of this kind.
+    A UserError for an unknown kind or profile, a file that cannot be read, or one without good rows of this kind.
     """
     if kind not in KINDS:
         raise unknown("--kind", "", kind, KINDS)

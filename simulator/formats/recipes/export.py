@@ -44,10 +44,8 @@ def export_megatron(scenario: TrainScenario, where: str = "scenario", *, nearest
     """The arguments with which Megatron-LM would train as the scenario says.
 
     With `nearest`, those of the nearest plan that it can be told, where it has one: keys that have no argument are left
-    out, and `unsaid` says so.
-
-    Raises:
-        UserError: no arguments say this model, schedule or order, or what a key of the scenario says; one line each.
+    out, and `unsaid` says so. A UserError if no arguments say this model, schedule or order, or what a key of the
+    scenario says; one line each.
     """
     spec, gpus = shape_of(scenario.model, where), cluster(scenario.cluster, scenario.nodes, where).n_gpus
     if not scenario.model.mtp:

@@ -45,8 +45,7 @@ class Recipe:
 def read_recipe(source: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto") -> Recipe:
     """What the file of another tool says of a training step on these machines.
 
-    Raises:
-        UserError: the file cannot be read, says what does not go together, or does not fit the machines; a line each.
+    A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
     """
     if form not in get_args(Form):
         raise UserError(fault("--format", "", form, f"expected one of {', '.join(get_args(Form))}"))
@@ -85,8 +84,7 @@ def import_recipe(
 ) -> tuple[Recipe, list[Path]]:
     """Read a recipe and write the scenario that it says; a model that is no preset goes into a config beside it.
 
-    Raises:
-        UserError: as `read_recipe`, or the files are there already or cannot be written; nothing is written then.
+    A UserError as `read_recipe`, or if the files are there already or cannot be written; nothing is written then.
     """
     out = Path(out)
     if out.suffix != ".toml":
@@ -139,8 +137,7 @@ def _comment(text: str) -> str:
 def load_training(path: Path | str) -> TrainScenario:
     """The training scenario in a file.
 
-    Raises:
-        UserError: the file cannot be read, is not TOML, or says something that is not allowed; a line each.
+    A UserError if the file cannot be read, is not TOML, or says something that is not allowed; a line each.
     """
     table = read_toml(Path(path))
     if table.get("kind") != "train_step":

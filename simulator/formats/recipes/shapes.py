@@ -237,8 +237,7 @@ def _loose(text: str) -> str:
 def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str, Flag]:
     """The model's shape as arguments; without a limit of its own it sees `seq_len` tokens.
 
-    Raises:
-        UserError: the model has what these arguments do not say; one line each.
+    A UserError if the model has what these arguments do not say; one line each.
     """
     if unsaid := _not_said(spec):
         raise UserError(*(f"{where}: model: {spec.name} has {what}, which no argument says" for what in unsaid))

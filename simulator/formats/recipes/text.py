@@ -23,11 +23,7 @@ _OPERATORS = set("();<>|&")
 
 
 def read_arguments(text: str, where: str) -> list[Argument]:
-    """All arguments in the order of the text.
-
-    Raises:
-        UserError: the text is none of the three forms; one line.
-    """
+    """All arguments in the order of the text; a UserError if the text is none of the three forms; one line."""
     if text.lstrip().startswith("{"):
         try:
             table = json.loads(text)

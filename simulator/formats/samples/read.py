@@ -26,8 +26,7 @@ from .table import KEYS, OPTIONAL, Samples, join_samples, sound_samples
 def read_samples(paths: Iterable[Path | str]) -> Samples:
     """All samples of some files.
 
-    Raises:
-        UserError: a file cannot be read, is no table of samples, or has no good row; with the line where one is known.
+    A UserError if a file cannot be read, is no table of samples, or has no good row; with the line where one is known.
     """
     parts = [(str(path), _read(Path(path))) for path in paths]  # a source may name another file
     return join_samples([replace(samples, table=samples.table.assign(file=path)) for path, samples in parts])
@@ -36,8 +35,7 @@ def read_samples(paths: Iterable[Path | str]) -> Samples:
 def read_table(path: Path) -> pd.DataFrame:
     """A CSV file with every cell as text, and the line of each row in `line`.
 
-    Raises:
-        UserError: not a file, not text, or a row with too many cells; with its line.
+    A UserError if it is no file or no text, or a row has too many cells; with its line.
     """
     reader = csv.reader(io.StringIO(read_text(path, "a CSV file"), newline=""))
     header = next(_rows(reader, path), [])
@@ -76,8 +74,7 @@ def _read(path: Path) -> Samples:
 def own_samples(table: pd.DataFrame, path: Path) -> Samples:
     """The samples of a table with our own columns; what may be left out is filled in, devices go by any alias.
 
-    Raises:
-        UserError: no row is good.
+    A UserError if no row is good.
     """
     sources = table["source"] if "source" in table else f"{path}:" + table["line"].astype(str)
     filled = table.drop(columns="line").assign(source=sources)

@@ -35,9 +35,8 @@ _ENVIRONMENT = (
 def read(lines: Sequence[str], file: str) -> Samples:
     """The samples of a file whose lines keep their ends; records that are no samples go to `others`.
 
-    Raises:
-        UserError: a line is no record (with its number), the GPU is unknown, or nothing can be used. A last line that
-            was cut short, as when a run is stopped, is left out.
+    A UserError if a line is no record (with its number), the GPU is unknown, or nothing can be used. A last line that
+    was cut short, as when a run is stopped, is left out.
     """
     records, dropped = _records(lines, file)
     first = next((record for _, record in records), {})

@@ -64,11 +64,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
 
 
 def sound_samples(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:
-    """The rows that are complete and possible; `source` says where each stands.
-
-    Raises:
-        UserError: no row is left.
-    """
+    """The rows that are complete and possible; `source` says where each stands; a UserError if no row is left."""
     table = table.reset_index(drop=True)
     reasons = _faults(table)
     bad = np.array([reason is not None for reason in reasons], bool)

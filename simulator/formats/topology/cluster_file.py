@@ -72,8 +72,7 @@ def import_cluster(
 ) -> Description:
     """Read a topology file and write the cluster of such nodes as a file that scenarios can name.
 
-    Raises:
-        UserError: the file is neither format, is not enough, or `out` cannot be written; one line each.
+    A UserError if the file is neither format, is not enough, or `out` cannot be written; one line each.
     """
     if additions.network is not None and additions.network not in networks():
         raise UserError(fault("--network", "", additions.network, f"expected one of {', '.join(networks())}"))
@@ -93,8 +92,7 @@ def import_cluster(
 def read_layout(source: Path | str, form: str = "auto") -> Layout:
     """What a topology file tells; `form` is `smi`, `xml` or `auto`.
 
-    Raises:
-        UserError: the file cannot be read, or is neither format; one line.
+    A UserError if the file cannot be read, or is neither format; one line.
     """
     text, where = read_text(Path(source), "a topology file"), str(source)
     readers = {"xml": (holds_topology, read_xml), "smi": (holds_matrix, read_smi)}
@@ -125,8 +123,7 @@ def cluster_text(description: Description) -> str:
 def describe(layout: Layout, additions: Additions, where: str) -> Description:
     """The cluster of nodes like this one.
 
-    Raises:
-        UserError: the file, or what the user adds, is not enough or contradicts itself; one line.
+    A UserError if the file, or what the user adds, is not enough or contradicts itself; one line.
     """
     device, source = choose_device(additions.device, layout, where)
     chosen = rails(layout, additions.nics, where)

@@ -53,8 +53,7 @@ def capability(device: str) -> int | None:
 def choose_device(named: str | None, layout: Layout, where: str) -> tuple[str, str]:
     """The catalogue device, and the source of that choice.
 
-    Raises:
-        UserError: an unknown name, one that contradicts the file, or no way to tell.
+    A UserError for an unknown name, one that contradicts the file, or no way to tell.
     """
     sm, found = layout.compute_capability, layout.devices
     if named is not None:

@@ -52,8 +52,7 @@ def holds_topology(text: str) -> bool:
 def read_xml(text: str, where: str) -> Layout:
     """The first host of a topology.
 
-    Raises:
-        UserError: not XML, a document type, or an element that means nothing; one line with its place.
+    A UserError if it is not XML, or for a document type or an element that means nothing; one line with its place.
     """
     root = _root(text, where)
     places = list(_places(root, where))

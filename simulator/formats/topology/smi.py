@@ -30,8 +30,7 @@ def holds_matrix(text: str) -> bool:
 def read_smi(text: str, where: str) -> Layout:
     """The first matrix of a text.
 
-    Raises:
-        UserError: no matrix, a cut one, or a cell that means nothing; one line with its line number.
+    A UserError if there is no matrix, it is cut, or a cell means nothing; one line with its line number.
     """
     lines = _lines(text)
     header = next(_headers(lines), None)

@@ -32,10 +32,7 @@ def nvlink(layout: Layout, device: str, board: Mapping[str, Any], expected: bool
 
     `topo -m` counts the links of a pair, whether they run to the other GPU or to switches. They run to switches where
     one GPU's links to all others together would exceed what it has, or where, on a board with switches, each pair has
-    all of them.
-
-    Raises:
-        UserError: more links than the device has, or none where its board cannot be without (`expected`).
+    all of them. A UserError for more links than the device has, or none where its board cannot be without (`expected`).
     """
     most = max((*layout.links.values(), *layout.switch_links), default=0)
     switched = board["nvlink"] == "switch"
@@ -105,8 +102,7 @@ class Rails:
 def rails(layout: Layout, named: Sequence[str] | None, where: str) -> Rails:
     """The NICs that carry training traffic.
 
-    Raises:
-        UserError: a name in `named` that no NIC has, or nothing that tells rails from other ports.
+    A UserError for a name in `named` that no NIC has, or nothing that tells rails from other ports.
     """
     nearest = [layout.nearest_nics(gpu) for gpu in range(layout.gpus)]
     near = {nic for distance, nics in nearest if distance is not None and distance.by_switch for nic in nics}

@@ -37,8 +37,7 @@ class Document:
 def parse(path: Path, text: str) -> Document | None:
     """The trace that a text holds; None if the text is no JSON and may be a log.
 
-    Raises:
-        UserError: JSON that is broken or holds no events.
+    A UserError for JSON that is broken or holds no events.
     """
     start = text.lstrip()[:1]
     if start not in ("{", "["):

@@ -48,8 +48,7 @@ class RankTrace:
 def read_ranks(document: Document) -> list[RankTrace]:
     """The GPUs of a trace; several of one process are ranks by the number of the device.
 
-    Raises:
-        UserError: nothing runs on a GPU, or no step is marked; one line.
+    A UserError if nothing runs on a GPU, or no step is marked; one line.
     """
     ops = _gpu_ops(document)
     if not ops:

@@ -63,11 +63,7 @@ class Line(NamedTuple):
 
 
 def read_log(path: Path, text: str, step: int | None) -> Run:
-    """The run of a log.
-
-    Raises:
-        UserError: no line tells the time of a step, or not that of the step asked for.
-    """
+    """The run of a log; a UserError if no line tells the time of a step, or not that of the step asked for."""
     plain = _COLOUR.sub("", text)
     for form, find in (("megatron_log", _megatron), ("megatron_bridge_log", _bridge), ("torchtitan_log", _titan)):
         if lines := find(plain):

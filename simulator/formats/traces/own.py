@@ -22,8 +22,7 @@ def is_own(document: Document) -> bool:
 def read_own(path: Path, document: Document, step: int | None) -> Run:
     """The run that a simulation's trace shows; its only step is number 0.
 
-    Raises:
-        UserError: another step is asked for, or the file was changed by hand.
+    A UserError if another step is asked for, or the file was changed by hand.
     """
     if step not in (None, 0):
         raise UserError(f"{path}: holds no step {step}; it has 0")

@@ -21,8 +21,7 @@ _EXPECTED = "a trace or a log of a run"
 def read_run(path: Path | str, step: int | None = None) -> Run:
     """What a file, or a folder with a trace per rank, tells of a real run; of one step, the typical one by default.
 
-    Raises:
-        UserError: no such file or step, not a trace or log that is known, or nothing to be learnt from it; one line.
+    A UserError for no such file or step, no trace or log that is known, or nothing to be learnt from it; one line.
     """
     path = Path(path)
     if path.is_dir():

@@ -5,7 +5,7 @@ What the table's words stand for, and what a source leaves blank, is in data/val
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,21 @@ MOST_OPS = 150_000
 _KERNELS_OF_LAYER = 75
 
 
+PREDICTED = ("predicted_s", "interval_low_s", "interval_high_s", "predicted_gib")
+"""What a prediction says, in this order; a file of predictions has these columns, `id` and `reason`."""
+_DEVICE = {"rank": "fullest", "counts": "device"}
+"""What memory is taken for where its convention is not known."""
+
+
 def shipped_table() -> Path:
     """The ledger that ships with runcast."""
     return shipped_file("training.csv")
+
+
+@cache
+def read_words() -> Mapping[str, Any]:
+    """What the words of the shipped table stand for, and what is known of its rows: data/validation/training.toml."""
+    return read_toml(shipped_table().with_suffix(".toml"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +95,22 @@ class StepCase(Case):
         own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
         return Answer(seconds, sure.low_s, sure.high_s, phases, own, held)
 
+    def predict(self) -> dict[str, float]:
+        """Seconds with their interval, and memory of the rank that was measured, as the row's convention counts it."""
+        answer, convention = self.answer(), self.cells.text("mem_convention")
+        known = read_words()["memory"]
+        said = next((said for start, said in known.items() if convention.startswith(start)), _DEVICE)
+        held = answer.memory_bytes[0] if said["rank"] == "first" else max(answer.memory_bytes)
+        context, unused = (self.resolved.profile.value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
+        reserved, allocated = held - context * (1 + unused), held / (1 + unused) - context
+        counted = {"device": held, "reserved": reserved, "allocated": allocated}[said["counts"]]
+        return dict(zip(PREDICTED, (answer.seconds, answer.low_s, answer.high_s, counted / 2**30), strict=True))
+
 
 def read_cases(path: Path) -> list[StepCase]:
     """The rows of a file; a UserError if it cannot be read, holds no rows, lacks a column, or names a row twice."""
-    words = read_toml(shipped_table().with_suffix(".toml"))
     rows = read_cells(path, REQUIRED, "those of data/validation/training.csv")
-    return [_case(words, line, where, cells) for line, where, cells in rows]
+    return [_case(read_words(), line, where, cells) for line, where, cells in rows]
 
 
 def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> StepCase:
@@ -104,8 +126,7 @@ def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> Step
 def _software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
     """What is known of the software that a row names: the first entry of its framework and release.
 
-    Raises:
-        CellError: nothing is, and no stack has that name.
+    A CellError if nothing is known, and no stack has that name.
     """
     framework, release = cells.text("framework"), cells.text("sw_version")
     for entry in words["software"]:

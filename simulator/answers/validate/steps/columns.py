@@ -21,8 +21,7 @@ MOST_LAYERS = 10_000
 def config_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
     """Llama's keys; those of GPT where its activation says so, and of the mixture of experts that the row names.
 
-    Raises:
-        CellError: a size is missing, or the architecture is none that runcast knows.
+    A CellError if a size is missing, or the architecture is none that runcast knows.
     """
     arch = cells.text("arch") or "dense"
     if arch not in words["arch"]:
@@ -155,8 +154,7 @@ def schedule_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, A
 def recompute_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> dict[str, Any] | None:
     """What is computed again, None where the row does not say; `selective` alone is what the software means by it.
 
-    Raises:
-        CellError: a word that nobody explains.
+    A CellError for a word that nobody explains.
     """
     kind = cells.text("recompute")
     if not kind or kind == "none":

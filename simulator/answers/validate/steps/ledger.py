@@ -1,8 +1,8 @@
 """The ledger of training steps: every row beside its prediction, as shipped and with its group left out of the fit."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,12 @@ import numpy as np
 import pandas as pd
 
 from ....base.errors import UserError
-from ....base.files import digest, read_toml
+from ....base.files import digest
 from ....runner import Runner
 from ....uncertainty import shipped_fit
-from ..ledger import (
-    CellError,
-    Ledger,
-    csv_bytes,
-    plain,
-    predict_cases,
-    read_cells,
-    read_left_out,
-    split_rows,
-)  # fmt: skip
+from ..ledger import CellError, Ledger, Watch, csv_bytes, plain, predict_cases, read_cells, read_left_out, split_rows
 from ..scores import SCORES, Part, error_scores, score_parts
-from .cases import StepCase, read_cases, shipped_table
+from .cases import PREDICTED, StepCase, read_cases, read_words, shipped_table
 from .pairs import pairs_of, scores_of_pairs
 
 ERRORS = {
@@ -42,11 +33,6 @@ FAMILIES = {
 }  # fmt: skip
 """Columns by which rows are told apart, and what they are; dense and mixtures of experts are another."""
 
-PREDICTED = ("predicted_s", "interval_low_s", "interval_high_s", "predicted_gib")
-"""What a prediction says, in this order; a file of predictions has these columns, `id` and `reason`."""
-
-_DEVICE = {"rank": "fullest", "counts": "device"}
-"""What memory is taken for where its convention is not known."""
 _RESERVED = "max reserved"
 """What the allocator took from the device, which is more than what it gave out: shown, never scored."""
 
@@ -73,16 +59,6 @@ class StepLedger(Ledger):
         return scores_by_family(self.scored[~self.scored["contradicts"]])
 
     @cached_property
-    def over_sources(self) -> dict[str, float]:
-        """The median over sources of each source's median absolute error, by way of leaving out."""
-        return over_sources(self.scored)
-
-    @cached_property
-    def memory(self) -> pd.DataFrame:
-        """Scores of memory by what was measured."""
-        return scores_of_memory(self.table)
-
-    @cached_property
     def pairs(self) -> pd.DataFrame:
         """Rows that differ in one choice alone, and what it changed."""
         line, measured, predicted = (self.scored[name] for name in ("line", "measured_s", "predicted_s"))
@@ -99,8 +75,8 @@ class StepLedger(Ledger):
             "parameters": self.parameters,
             "summary": plain(self.summary),
             "summary_without_contradicting": plain(self.summary_without),
-            "median_over_sources": self.over_sources,
-            "memory": plain(self.memory),
+            "median_over_sources": over_sources(self.scored),
+            "memory": plain(scores_of_memory(self.table)),
             "pairs_summary": plain(scores_of_pairs(self.pairs)),
             "pairs": plain(self.pairs),
             "table": plain(self.worst_first),
@@ -121,16 +97,14 @@ class StepLedger(Ledger):
         return csv_bytes(rows.assign(id=ids, reason=rows["line"].map(self.reasons))[["id", *PREDICTED, "reason"]])
 
 
-def read_step_ledger(
-    path: Path | None = None, runner: Runner | None = None, watch: Callable[[int, int], None] = lambda done, rows: None
-) -> StepLedger:
+def read_step_ledger(path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None) -> StepLedger:
     """Predict the rows of a file of training steps (default: the one that ships); `watch` hears how many are done.
 
     A UserError if the file cannot be read, or lacks a column.
     """
     path = path or shipped_table()
     cases = read_cases(path)
-    return _ledger(path, cases, predict_cases(cases, _predict, runner, watch))
+    return _ledger(path, cases, predict_cases(cases, runner, watch))
 
 
 def restore(predictions: Path, path: Path | None = None) -> StepLedger:
@@ -163,23 +137,6 @@ def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _predict(case: StepCase) -> dict[str, float]:
-    answer = case.answer()
-    said = _meaning(case.cells.text("mem_convention"))
-    held = answer.memory_bytes[0] if said["rank"] == "first" else max(answer.memory_bytes)
-    context, unused = (case.resolved.profile.value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
-    counted = {"device": held, "reserved": held - context * (1 + unused), "allocated": held / (1 + unused) - context}
-    found = answer.seconds, answer.low_s, answer.high_s, counted[said["counts"]] / 2**30
-    return dict(zip(PREDICTED, found, strict=True))
-
-
-@cache
-def _meaning(convention: str) -> Mapping[str, str]:
-    """Of which rank memory was measured, and what it counts."""
-    known: Mapping[str, Mapping[str, str]] = read_toml(shipped_table().with_suffix(".toml"))["memory"]
-    return next((said for start, said in known.items() if convention.startswith(start)), _DEVICE)
-
-
 DEVIATIONS = tuple(f"{column}_deviation" for column in LEFT_OUT)
 """Standard deviation of ln(seconds) that a prediction has with the row's group, stack or source left out."""
 
@@ -196,7 +153,7 @@ _TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys((*ERRORS, *DEVIATION
 def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str, Any]]) -> StepLedger:
     left_out, parameters = read_left_out("training_fit.json", path)
     sure = shipped_fit().left_out if shipped_fit().about.get("sha256") == digest(path) else {}
-    contradicts = read_toml(shipped_table().with_suffix(".toml"))["contradicts"]
+    contradicts = read_words()["contradicts"]
 
     def row(case: StepCase, found: Mapping[str, float]) -> dict[str, Any]:
         cells = case.cells
@@ -270,9 +227,9 @@ def known_reason(row: Mapping[Any, Any], words: Mapping[str, Any]) -> str:
     """What is known of a row's miss: its neighbours, itself, or its families; keys of several hold if all do."""
     if row["id"] in words["contradicts"]:
         return f"contradicts its neighbours: {words['contradicts'][row['id']]}"
-    return "; ".join(why for key, why in words["known"].items() if key == row["id"] or _is_of(row, key))
 
+    def holds(key: str) -> bool:
+        parts = [part.partition("=") for part in key.split(", ")]
+        return key == row["id"] or all(equals and str(row[column]) == value for column, equals, value in parts)
 
-def _is_of(row: Mapping[Any, Any], key: str) -> bool:
-    parts = [part.partition("=") for part in key.split(", ")]
-    return all(equals and str(row[column]) == value for column, equals, value in parts)
+    return "; ".join(why for key, why in words["known"].items() if holds(key))

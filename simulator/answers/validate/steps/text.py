@@ -1,13 +1,13 @@
 """The ledger of training steps in words and tables, for the terminal and for a page."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
 
 from ....base.tables import Columns, markdown_table, terminal_table
 from ..scores import coverage, warn
-from .ledger import ERRORS, FAMILIES, StepLedger
+from .ledger import ERRORS, FAMILIES, StepLedger, scores_of_memory
+from .ledger import over_sources as median_over_sources
 from .pairs import scores_of_pairs
 
 MOST_ROWS = 50
@@ -52,8 +52,8 @@ def lines(ledger: StepLedger) -> Iterator[str]:
         yield from (*confidences(ledger.summary), "")
         yield from _terminal(scores_of_pairs(ledger.pairs), PAIRS)
         yield from _terminal(ledger.worst_first.head(MOST_ROWS), ROWS)
-    if len(ledger.memory):
-        yield from _terminal(ledger.memory, MEMORY)
+    if len(memory := scores_of_memory(ledger.table)):
+        yield from _terminal(memory, MEMORY)
     yield counts(ledger)
     yield from (f"not predicted: {reason}" for reason in ledger.why_not(f"{ledger.path}:"))
 
@@ -68,14 +68,10 @@ def wide_scores(summary: pd.DataFrame, family: str) -> pd.DataFrame:
     rows = summary[summary["family"].isin(["all", "kind"] if family == "all" else [family])]
     return pd.DataFrame([
         {"name": name, **part.iloc[0][["rows", "interval_coverage"]],
-         **{row["errors"]: error_text(row) for row in part.to_dict("records")}}
+         **{row["errors"]: f"{100 * row['median_abs_error']:.1f} / {100 * row['p90_abs_error']:.1f}, "
+                           f"{100 * row['bias']:+.1f}" for row in part.to_dict("records")}}
         for name, part in rows.groupby("name", sort=False)
     ])  # fmt: skip
-
-
-def error_text(row: Mapping[Any, Any]) -> str:
-    """Median / p90, bias in percent."""
-    return f"{100 * row['median_abs_error']:.1f} / {100 * row['p90_abs_error']:.1f}, {100 * row['bias']:+.1f}"
 
 
 def coverages(summary: pd.DataFrame) -> pd.DataFrame:
@@ -97,7 +93,8 @@ def confidences(summary: pd.DataFrame) -> Iterator[str]:
 
 def over_sources(ledger: StepLedger) -> str:
     """The median over sources, by way of leaving out."""
-    found = ", ".join(f"{100 * value:.1f} % {words}" for words, value in ledger.over_sources.items())
+    medians = median_over_sources(ledger.scored)
+    found = ", ".join(f"{100 * value:.1f} % {words}" for words, value in medians.items())
     return f"median over sources of each source's median: {found}"
 
 
