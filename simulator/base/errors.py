@@ -42,7 +42,7 @@ class Fault(str):
 def fault(where: str, key: str, value: object, allowed: str) -> Fault:
     """The line for one fault: file (or flag), key, value and what is allowed."""
     place = f"{where}: {key}" if key else where
-    return Fault(f"{place} = {_short(repr(value))}: {allowed}", key, value, allowed)
+    return Fault(f"{place} = {shorten(repr(value), 80)}: {allowed}", key, value, allowed)
 
 
 def unknown(where: str, key: str, value: str, known: Iterable[str]) -> UserError:
@@ -62,5 +62,6 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."
+def shorten(text: str, most: int) -> str:
+    """The text, or so much of it that it is `most` characters long with the dots behind it."""
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -56,8 +56,10 @@ def step():
     return explain(KINDS["step"])
 
 
-def knob_of(case, name):
-    return next(knob for knob in knobs(case) if knob.name == name)
+def worth(case, name):
+    """What the total of a case owes to the knob of this name."""
+    knob = next(knob for knob in knobs(case) if knob.name == name)
+    return sensitivity(case, knob, turn_knobs(case, [knob], better=False))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,7 +80,7 @@ def test_twice_the_time_of_products_moves_a_step_on_one_gpu_by_their_share():
 
 def test_a_faster_nic_moves_an_update_by_the_share_of_its_broadcasts():
     case = read_case(TWO_RANKS, {})
-    found = sensitivity(case, knob_of(case, "cluster.nic"))
+    found = worth(case, "cluster.nic")
     broadcast_s = case.report.exposed["broadcast"]
 
     assert broadcast_s > 0.8 * case.total_s
@@ -89,7 +91,7 @@ def test_a_faster_nic_moves_an_update_by_the_share_of_its_broadcasts():
 
 def test_disturbed_ops_lose_what_they_do_not_get_done():
     case = read_case(KINDS["step"], {})
-    found = sensitivity(case, knob_of(case, "interference.gemm.reduce_scatter"))
+    found = worth(case, "interference.gemm.reduce_scatter")
 
     assert found.worse.first_order_s == pytest.approx(-found.better.first_order_s)
     assert found.worse.first_order_s == pytest.approx(found.worse.simulated_s, rel=0.15)
@@ -110,7 +112,7 @@ def test_numbers_that_are_worth_a_percent_are_known_to_first_order(explained):
 def test_a_path_that_moves_is_told():
     """Hidden exchanges of a sharded step come to light when they are slower, which its path cannot know."""
     case = read_case(KINDS["step"], {})
-    found = sensitivity(case, knob_of(case, "link_fraction.nvlink"))
+    found = worth(case, "link_fraction.nvlink")
 
     assert (found.better.first_order_s, found.path_moves) == (0.0, True)
     assert found.better.simulated_s < 0

@@ -118,14 +118,19 @@ class Comparison:
     metrics: tuple[Metric, ...]
 
     @property
+    def total(self) -> Term:
+        """The times of both sides as a term."""
+        return Term("total", self.a.total_s, self.b.total_s)
+
+    @property
     def difference_s(self) -> float:
         """What B takes longer."""
-        return self.b.total_s - self.a.total_s
+        return self.total.difference_s
 
     @property
     def same(self) -> bool:
         """Whether both take the same time, but for rounding."""
-        return abs(self.difference_s) <= NOTHING * self.a.total_s
+        return self.is_nothing(self.total)
 
     def is_nothing(self, term: Term) -> bool:
         """Whether a term is the same on both sides, but for rounding."""
@@ -147,7 +152,7 @@ class Comparison:
     @property
     def error(self) -> float | None:
         """Predicted over measured, less 1; None unless there is one of each."""
-        return self.error_of(Term("total", self.a.total_s, self.b.total_s))
+        return self.error_of(self.total)
 
     def error_of(self, term: Term) -> float | None:
         """The same for one term; None where nothing was measured of it."""
@@ -195,8 +200,8 @@ class Comparison:
     def to_csv(self) -> str:
         """A row per term and one of the totals."""
         rows = [(*term, term.difference_s, self.share(term), self.error_of(term)) for term in self.terms]
-        total = ("total", self.a.total_s, self.b.total_s, self.difference_s, 1.0, self.error)
-        return csv_text(("term", "a_s", "b_s", "difference_s", "share", "error"), [*rows, total])
+        rows.append((*self.total, self.difference_s, 1.0, self.error))
+        return csv_text(("term", "a_s", "b_s", "difference_s", "share", "error"), rows)
 
 
 def compare(a: Side, b: Side) -> Comparison:

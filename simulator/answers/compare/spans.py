@@ -34,11 +34,6 @@ class Joined:
     table: pd.DataFrame
     warning: str | None
 
-    @property
-    def only_in(self) -> dict[str, list[str]]:
-        """Ops (`name on rank r`) that only one side has, by side."""
-        return one_sided(self.table)
-
     def to_csv(self) -> str:
         """A row per op and rank."""
         return self.table.to_csv(index=False, lineterminator="\n")
@@ -47,7 +42,7 @@ class Joined:
         """Sums by kind and what only one side has, as plain values."""
         kinds = by_kind(self.table).astype(object)
         by = kinds.where(kinds.notna(), None).to_dict("records")
-        return {"warning": self.warning, "by_kind": by, "only_in": self.only_in}
+        return {"warning": self.warning, "by_kind": by, "only_in": one_sided(self.table)}
 
 
 def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
@@ -76,7 +71,7 @@ def lines(found: Joined) -> Iterator[str]:
     rows = kinds.astype(object).to_numpy().tolist()
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     yield from align([[str(name) for name in kinds.columns], *cells], range(1, len(kinds.columns)))
-    for side, ops in found.only_in.items():
+    for side, ops in one_sided(found.table).items():
         some = f": {', '.join(ops[:3])}{', ...' if len(ops) > 3 else ''}" if ops else ""
         yield f"only in {side}: {len(ops)} spans{some}"
 
@@ -116,10 +111,8 @@ def one_sided(compared: pd.DataFrame) -> dict[str, list[str]]:
     """Per side, the ops (`name on rank r`) that only this side has."""
     column = compared.columns[len(KEYS)]
     label = compared["name"] + " (rank " + compared["rank"].astype(str) + ")"
-    return {
-        side.removesuffix("_s"): label[compared[missing].isna()].tolist()
-        for side, missing in ((column, "measured_s"), ("measured_s", column))
-    }
+    sides = ((column, "measured_s"), ("measured_s", column))
+    return {side.removesuffix("_s"): label[compared[missing].isna()].tolist() for side, missing in sides}
 
 
 def read_spans(path: Path) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...base.errors import shorten
 from ...base.tables import align
 from ...base.units import digits_apart, format_named, format_seconds
 from ...figures import Section, Window, compare_steps, difference, gantt, pipeline, write_html
@@ -33,7 +34,7 @@ def lines(found: Comparison) -> Iterator[str]:
     yield from _titled(inputs_title(found), ("key", "A", "B"), input_rows(found)[:MOST_INPUTS])
     if (more := len(found.inputs) - MOST_INPUTS) > 0:
         yield f"and {more} more, all in --html and --json"
-    yield from _titled("", term_columns(found), [*term_rows(found), total_row(found)], right=True)
+    yield from _titled("", term_columns(found), [*term_rows(found), term_row(found, found.total)], right=True)
     yield from _titled("", ("metric", "A", "B", "B to A"), metric_rows(found), right=True)
     yield from metrics_of_one(found)
     yield ""
@@ -85,15 +86,7 @@ def term_columns(found: Comparison) -> Row:
 def term_rows(found: Comparison) -> list[Row]:
     """Both times, their difference, what share that is of the whole, and the error of a prediction."""
     seen_s = NOTHING * found.a.total_s
-    return [_term_row(found, term) for term in found.terms if max(abs(term.a_s), abs(term.b_s)) > seen_s]
-
-
-def total_row(found: Comparison) -> Row:
-    """The sums."""
-    error = () if found.error is None else (_percent(found.error),)
-    difference = "0 s" if found.same else signed_seconds(found.difference_s)
-    times = format_seconds(found.a.total_s), format_seconds(found.b.total_s), difference
-    return ("total", *times, "-" if found.same else "100%", *error)
+    return [term_row(found, term) for term in found.terms if max(abs(term.a_s), abs(term.b_s)) > seen_s]
 
 
 def metric_rows(found: Comparison) -> list[Row]:
@@ -117,7 +110,8 @@ def signed_seconds(seconds: float) -> str:
     return f"{'+' if seconds > 0 else ''}{format_seconds(seconds)}"
 
 
-def _term_row(found: Comparison, term: Term) -> Row:
+def term_row(found: Comparison, term: Term) -> Row:
+    """A row of `term_rows`, also of the total."""
     share, error = found.share(term), found.error_of(term)
     errors = () if found.error is None else ("-" if error is None else _percent(error),)
     difference = "0 s" if found.is_nothing(term) else signed_seconds(term.difference_s)
@@ -175,8 +169,7 @@ def _value(key: str, value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        text = value if isinstance(value, str) else json.dumps(value)
-        return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+        return shorten(value if isinstance(value, str) else json.dumps(value), _WIDEST)
     return format_named(key, value)
 
 
@@ -215,7 +208,7 @@ def sections(found: Comparison) -> list[Section]:
     parts = [
         Section("What it comes to", tuple(sentences(found)), facts),
         Section("From A to B", figures=waterfall(found), tables=[
-            Table("Seconds by term", term_columns(found), [*term_rows(found), total_row(found)])
+            Table("Seconds by term", term_columns(found), [*term_rows(found), term_row(found, found.total)])
         ]),
         Section("What went in", (inputs_title(found),), tables=[Table("", ("key", "A", "B"), inputs)][: len(inputs)]),
         Section("What else came out", metrics_of_one(found),

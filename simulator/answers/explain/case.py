@@ -1,6 +1,6 @@
 """The scenario that is explained: resolved, simulated once, and priced again with one number changed."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +16,10 @@ from ...base.memo import Memo
 from ...costs import Costs
 from ...insight import CriticalPath, by_group, critical_path
 from ...predict import Prediction, TrainPrediction, predict
-from ...program import Program
 from ...report.report import Parts
 from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import OnMachines, shape_loss_s
 from ...systems.registry import SYSTEMS
-from ...timeline import Timeline
 
 Floats = NDArray[np.float64]
 
@@ -41,11 +39,6 @@ class Case:
         return cast(Prediction | TrainPrediction, predict(self.resolved))
 
     @property
-    def timeline(self) -> Timeline:
-        """What happens when."""
-        return self.prediction.timeline
-
-    @property
     def report(self) -> Any:
         """The report of the case as it is."""
         return self.prediction.report
@@ -61,26 +54,32 @@ class Case:
     @cached_property
     def path(self) -> CriticalPath:
         """The critical path of what is explained: the step, or the update from where its time begins."""
-        return critical_path(self.timeline, self.resolved.opening_s(self.timeline))
+        timeline = self.prediction.timeline
+        return critical_path(timeline, self.resolved.opening_s(timeline))
 
     @cached_property
     def beside_s(self) -> Mapping[int, Floats]:
         """Seconds that each op runs beside ops of the path on one of its ranks, by the class of those."""
-        path, end_s = self.path, self.timeline.end_s
+        path, program = self.path, self.resolved.program
+        start_s, end_s = self.prediction.timeline.start_s, self.prediction.timeline.end_s
         victim = self.resolved.costs.cost_class[path.ops]
         found = {one: np.zeros(len(end_s)) for one in np.unique(victim).tolist()}
-        for here in _ops_by_place(self.resolved.program):
+        places = np.array([lane.place for lane in program.lanes], np.int64)
+        for place in np.unique(places).tolist():
+            lanes = np.flatnonzero(places == place).tolist()
+            here = np.unique(np.concatenate([program.order[lane] for lane in lanes]))
             mine = np.isin(path.ops, here)
             for one, most in found.items():
                 held = mine & (victim == one)
                 covered = _covered(end_s[path.ops[held]], path.seconds[held])
-                most[here] = np.maximum(most[here], covered(end_s[here]) - covered(self.timeline.start_s[here]))
+                most[here] = np.maximum(most[here], covered(end_s[here]) - covered(start_s[here]))
         return found
 
     @property
     def total_s(self) -> float:
         """What is explained: the step time, or the update time."""
-        return self.timeline.makespan_s - self.resolved.opening_s(self.timeline)
+        timeline = self.prediction.timeline
+        return timeline.makespan_s - float(self.resolved.opening_s(timeline))
 
     def awkward_s(self, simulate: bool) -> float:
         """How much shorter the total were with kernels for them: simulated, or along the critical path as it is."""
@@ -132,13 +131,6 @@ def same_costs(one: Costs, other: Costs) -> bool:
     """Whether a simulation could not tell two costs of a Program apart."""
     arrays = ("latency_s", "work_s", "row", "rate_bytes_per_s", "capacity_bytes_per_s", "interference")
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
-
-
-def _ops_by_place(program: Program) -> Iterator[NDArray[np.int64]]:
-    """The ops of each place that has any lane, each once."""
-    place = np.array([lane.place for lane in program.lanes], np.int64)
-    for i in np.unique(place).tolist():
-        yield np.unique(np.concatenate([program.order[lane] for lane in np.flatnonzero(place == i).tolist()]))
 
 
 def _covered(end_s: Floats, seconds: Floats) -> Callable[[Floats], Floats]:

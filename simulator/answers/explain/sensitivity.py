@@ -196,14 +196,9 @@ def sensitivities(case: Case, quick: bool, progress: Progress) -> tuple[list[Sen
     for some in (*machine, [knob for knob in asked if knob.subject == "class"]):
         for knob, worse in _that_matter(case, some):
             progress("numbers", len(found), len(asked), f": {knob.name}")
-            found.append(_sensitivity(case, knob, worse, quick))
+            found.append(sensitivity(case, knob, worse, quick))
     without = set(asked) - {one.knob for one in found}
     return sorted(found, key=lambda one: -one.size_s), [knob for knob in asked if knob in without]
-
-
-def sensitivity(case: Case, knob: Knob, quick: bool = False) -> Sensitivity:
-    """What the total owes to one knob."""
-    return _sensitivity(case, knob, turn_knobs(case, [knob], better=False), quick)
 
 
 def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, OnMachines]]:
@@ -221,15 +216,15 @@ def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, OnMachine
     yield from _that_matter(case, some[half:])
 
 
-def _sensitivity(case: Case, knob: Knob, worse: OnMachines, quick: bool) -> Sensitivity:
+def sensitivity(case: Case, knob: Knob, worse: OnMachines, quick: bool = False) -> Sensitivity:
+    """What the total owes to one knob; `worse` is the case with it a tenth worse."""
+
+    def side(better: bool, turned: OnMachines) -> Side:
+        simulated_s = None if quick else case.simulated_s(turned) - case.total_s
+        return Side(knob.value(better), first_order_s(case, turned.costs), simulated_s)
+
     better = turn_knobs(case, [knob], better=True)
-    sides = _side(case, better, knob.value(True), quick), _side(case, worse, knob.value(False), quick)
-    return Sensitivity(knob, *sides, case.total_s)
-
-
-def _side(case: Case, turned: OnMachines, value: float, quick: bool) -> Side:
-    simulated = None if quick else case.simulated_s(turned) - case.total_s
-    return Side(value, first_order_s(case, turned.costs), simulated)
+    return Sensitivity(knob, side(True, better), side(False, worse), case.total_s)
 
 
 def first_order_s(case: Case, costs: Costs) -> float:

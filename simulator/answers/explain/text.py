@@ -9,7 +9,7 @@ from ...figures import Section, tornado, waterfall, write_html
 from ...insight import slowed_lines
 from ...report.report import Table
 from .explanation import Explanation, Tried
-from .sensitivity import Knob, Sensitivity, Side
+from .sensitivity import Sensitivity, Side
 
 KNOB_COLUMNS = ("number", "now", "better", "first order", "worse", "first order", "")
 WHAT_IF_COLUMNS = ("what if", "saves", "takes", "memory of a device", "what it is")
@@ -162,11 +162,6 @@ def _memory(one: Tried, found: Explanation) -> str:
     return f"{moved} of {format_bytes(one.device_memory_bytes)}{'' if one.fits else ': does not fit'}"
 
 
-def knob_label(knob: Knob) -> str:
-    """A knob and its value, as a figure names it."""
-    return f"{knob.name} = {knob.text}"
-
-
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table: words to the left at both ends, numbers to the right between."""
     yield from align([columns, *rows], range(1, len(columns) - 1))
@@ -209,4 +204,7 @@ def _sections(found: Explanation) -> list[Section]:
 
 def bars(found: Explanation) -> dict[str, tuple[float, float]]:
     """Changes of the total in seconds by number, better and worse."""
-    return {knob_label(one.knob): (one.better.change_s, one.worse.change_s) for one in found.sensitivities[:_BARS]}
+    return {
+        f"{one.knob.name} = {one.knob.text}": (one.better.change_s, one.worse.change_s)
+        for one in found.sensitivities[:_BARS]
+    }

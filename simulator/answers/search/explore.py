@@ -12,7 +12,7 @@ budget, and all of it where Optuna is not installed, goes to the best bounds.
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any

@@ -76,10 +76,8 @@ def search(
     with InProcess() if count == 1 else Processes(count) as runner:
         exploration = Exploration(question, list(found.rows), runner, count, watch)
         try:
-            drawn = range(len(points))
-            if len(points) > most:  # in their order, as neighbours share work
-                drawn = sorted(Random(seed).sample(drawn, most))
-            exploration.screen(drawn)
+            every = range(len(points))  # those that are drawn stay in their order, as neighbours share work
+            exploration.screen(every if len(points) <= most else sorted(Random(seed).sample(every, most)))
             if len(points) > most or sum(row.status == LEFT for row in exploration.rows) > budget:
                 found = replace(found, notes=() if has_optuna() else (_NO_OPTUNA,))
                 exploration.sample(space, budget, seed)

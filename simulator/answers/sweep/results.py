@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from ...base.errors import shorten
 from ...base.files import replace_whole
 from ...base.tables import align
 from ...base.units import format_named
@@ -172,5 +173,4 @@ def _cell(name: str, value: Any) -> str:
 
 def _short(value: Any) -> str:
     """A value of an axis: tables and lists as TOML writes them, text as it is."""
-    text = toml_value(value) if isinstance(value, Mapping | list | tuple) else str(value)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+    return shorten(toml_value(value) if isinstance(value, Mapping | list | tuple) else str(value), _WIDEST)

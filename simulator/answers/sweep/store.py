@@ -51,11 +51,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             lock = _locked(folder)
         try:
-            place = folder / "state.sqlite"
-            with (
-                disk_faults(folder),
-                closing(sqlite3.connect(place, isolation_level="IMMEDIATE", timeout=10)) as database,
-            ):
+            with disk_faults(folder), closing(_connect(folder)) as database:
                 store = cls(folder, database)
                 store._own(sweep)
                 with disk_faults(folder, OSError):  # say in the lock file who holds it
@@ -126,6 +122,10 @@ class Store:
             said = {"digest": sweep.digest, "name": sweep.name, "file": sweep.where, "points": str(len(sweep))}
             with self._database:
                 self._database.executemany("INSERT INTO sweep VALUES (?, ?)", said.items())
+
+
+def _connect(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(folder / "state.sqlite", isolation_level="IMMEDIATE", timeout=10)
 
 
 def _check_free(folder: Path, sweep_file: Path) -> None:

@@ -199,7 +199,7 @@ def _scenario(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
     stacks = words["stack"]
     if (name := _preset(cells, words)) is not None:
         # trainers do not send the multi-token-prediction layers of checkpoints
-        model = {"preset": name} | ({} if served else {"mtp": False})
+        model: dict[str, Any] = {"preset": name} | ({} if served else {"mtp": False})
     else:
         model = {"bytes": cells.positive("bytes", most=math.inf), "tensors": cells.positive("n_tensors", 1)}
     return {

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ...base.errors import UserError, did_you_mean, fault
+from ...base.errors import UserError, did_you_mean, fault, shorten
 from ...base.files import read_toml
 
 _LARGEST = 2**40
@@ -29,6 +29,16 @@ class Argument:
     name: str
     values: tuple[Any, ...]
     spelled: str
+
+    @property
+    def first(self) -> str:
+        """The first value as text, empty where there is none."""
+        return str(self.values[0]).strip() if self.values else ""
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is of a command line, where what follows a switch is no value of it."""
+        return self.spelled.startswith("--")
 
 
 @dataclass(frozen=True)
@@ -125,8 +135,10 @@ class Arguments:
 
     def fault(self, name: str, allowed: str, value: object = None) -> None:
         """Note a fault of this argument's value."""
-        shown = self._shown(name) if value is None else value
-        self.faults.append(fault(self.where, self.spelling(name), shown, allowed))
+        if value is None:
+            values = self._arguments[name].values if name in self._arguments else ()
+            value = values[0] if len(values) == 1 else " ".join(map(str, values))
+        self.faults.append(fault(self.where, self.spelling(name), value, allowed))
 
     def note_missing(self, name: str, wanted: str) -> None:
         """Note that an argument has to be given."""
@@ -136,9 +148,9 @@ class Arguments:
         """Whether a switch is on."""
         if name not in self._arguments:
             return default
-        values = self._arguments[name].values
-        word = str(values[0]).lower() if values else "true"
-        on = word not in _OFF if word in _ON + _OFF or self._stands_alone(name) else None
+        argument = self._arguments[name]
+        word = argument.first.lower() if argument.values else "true"
+        on = word not in _OFF if word in _ON + _OFF or argument.is_flag else None
         if on is None:
             self.fault(name, "expected true or false")
         return bool(on) != (name in self._off)
@@ -195,9 +207,10 @@ class Arguments:
 
     def list_not_modelled(self) -> tuple[str, ...]:
         """What takes or saves time that no scenario speaks of."""
-        reasons = self.names.not_modelled
-        lines = (f"{self._line(name)}: {reasons[name]}" for name in self._named(reasons) if not self._is_assumed(name))
-        return (*lines, *self.not_modelled)
+        reasons, assumed = self.names.not_modelled, self.names.as_assumed
+        named = [name for name in self._named(reasons) if not self._is_off(name)]
+        told = [name for name in named if self._arguments[name].first not in assumed.get(name, ())]
+        return (*(f"{self._line(name)}: {reasons[name]}" for name in told), *self.not_modelled)
 
     def list_unknown(self) -> tuple[str, ...]:
         """What nobody here has heard of, and what it may have been meant to be."""
@@ -214,46 +227,32 @@ class Arguments:
         return [name for name in self._arguments if name in names]
 
     def _one(self, name: str, form: str, wanted: str) -> str | None:
-        if name not in self._arguments:
+        if (argument := self._arguments.get(name)) is None:
             return None
-        values = self._arguments[name].values
-        first = str(values[0]).strip() if values else ""
-        if "$" in first or "`" in first:
+        if "$" in argument.first or "`" in argument.first:
             self.fault(name, _COMPUTED)
-        elif not values or not re.fullmatch(form, first, re.DOTALL):
+        elif not argument.values or not re.fullmatch(form, argument.first, re.DOTALL):
             self.fault(name, f"expected {wanted}")
         else:
-            return first
+            return argument.first
         return None
 
-    def _stands_alone(self, name: str) -> bool:
-        """Whether what follows a switch on a command line is no value of it."""
-        return self._arguments[name].spelled.startswith("--")
-
     def _is_off(self, name: str) -> bool:
-        values = self._arguments[name].values
-        return bool(values) and str(values[0]).lower() in (*_OFF, "none", "null", "-1")
-
-    def _is_assumed(self, name: str) -> bool:
-        values = self._arguments[name].values
-        return self._is_off(name) or (bool(values) and str(values[0]) in self.names.as_assumed.get(name, ()))
-
-    def _shown(self, name: str) -> object:
-        values = self._arguments[name].values if name in self._arguments else ()
-        return values[0] if len(values) == 1 else " ".join(map(str, values))
+        return self._arguments[name].first.lower() in (*_OFF, "none", "null", "-1")
 
     def _line(self, name: str) -> str:
-        argument, flag = self._arguments[name], self._stands_alone(name)
-        if not flag:
-            return f"{argument.spelled} = {_short(', '.join(map(_text, argument.values)))}"
-        values = () if name in self.names.switches else argument.values[:1]
-        return " ".join([argument.spelled, *map(_short, values)])
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+        argument = self._arguments[name]
+        if argument.is_flag:
+            values = () if name in self.names.switches else argument.values[:1]
+            return " ".join([argument.spelled, *map(_short, values)])
+        texts = (value if isinstance(value, str) else json.dumps(value, default=str) for value in argument.values)
+        return f"{argument.spelled} = {_short(', '.join(texts))}"
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 40 else text[:37] + "..."
+    return shorten(" ".join(text.split()), 40)
+
+
+def loose(text: str) -> str:
+    """The form in which names of models are compared: letters and digits alone."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())

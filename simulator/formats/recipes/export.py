@@ -122,11 +122,13 @@ def _pipeline(scenario: TrainScenario, spec: ModelSpec) -> dict[str, Flag]:
     p, schedule = scenario.parallel, scenario.schedule
     if p.pp == 1:
         return {}
-    layers = p.layers or _uneven(scenario, spec)
+    layers, mtp = p.layers or _uneven(scenario, spec), spec.num_nextn_predict_layers
     ends = layers is None and p.embedding_as_layer
     chunks = schedule.name != "1f1b"
+    stages = "|".join({0: "", 1: "t"}.get(count, f"t*{count}") for count in layers or ())
+    last = f",m*{mtp}" if mtp > 1 else ",m" * mtp
     return {
-        "--pipeline-model-parallel-layout": f"'{_layout(layers, spec.num_nextn_predict_layers)}'" if layers else None,
+        "--pipeline-model-parallel-layout": f"'E{stages}{last}L'" if layers else None,
         "--account-for-embedding-in-pipeline-split": ends,
         "--account-for-loss-in-pipeline-split": ends,
         "--num-virtual-stages-per-pipeline-rank": schedule.vpp if chunks and layers is None else None,
@@ -143,11 +145,6 @@ def _uneven(scenario: TrainScenario, spec: ModelSpec) -> tuple[int, ...] | None:
     counts = [each + (stage < more) for stage in range(stages)]
     counts[0], counts[-1] = counts[0] - ends, counts[-1] - ends
     return tuple(counts) if more else None
-
-
-def _layout(layers: tuple[int, ...], mtp: int) -> str:
-    stages = [{0: "", 1: "t"}.get(count, f"t*{count}") for count in layers]
-    return "E" + "|".join(stages) + (f",m*{mtp}" if mtp > 1 else ",m" * mtp) + "L"
 
 
 def _precision(scenario: TrainScenario) -> dict[str, Flag]:

@@ -34,7 +34,8 @@ def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Ma
 
     Faults are noted or raised.
     """
-    sizes = _sizes(args)
+    sizes = {axis: args.whole(_ARGUMENTS[f"parallel.{axis}"]) for axis in ("tp", "cp", "pp", "ep")}
+    sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"] if args.has("num_experts") else 1)
     shape = read_shape(args, sizes["tp"])
     stage = _check_grid(args, sizes, machine, experts=shape.spec.moe is not None)
     schedule, split = read_pipeline(args, sizes["pp"], shape.spec.num_hidden_layers)
@@ -42,8 +43,11 @@ def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Ma
     batch = _batch(args, stage // sizes["tp"] // sizes["cp"])
     if not args.faults:
         _check_batch(args, sizes, batch, schedule, stage)
-    if not args.faults:
-        _check_model(args, sizes, batch["seq_len"], shape)
+    if not args.faults:  # what a scenario would refuse
+        dims = ParallelDims(tp=sizes["tp"], cp=sizes["cp"], ep=sizes["ep"], etp=sizes["etp"])
+        sequence, ulysses = args.switch("sequence_parallel"), _cp_type(args) == "ulysses"
+        for one in undivided(shape.spec, dims, batch["seq_len"], sequence_parallel=sequence, ulysses=ulysses):
+            args.fault(_ARGUMENTS[one.key], one.allowed, one.value)
     table: dict[str, Any] = {
         "model": dict(shape.model),
         "parallel": _parallel(args, sizes, zero, stage, shape) | split,
@@ -61,12 +65,6 @@ def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Ma
     if all(map(str.isdigit, launched)) and int(launched[0]) * int(launched[1]) != machine.gpus:
         args.assumed.append(f"{machine}: the file itself starts {' x '.join(launched)}")
     return table, shape.config
-
-
-def _sizes(args: Arguments) -> dict[str, int]:
-    sizes = {axis: args.whole(_ARGUMENTS[f"parallel.{axis}"]) for axis in ("tp", "cp", "pp", "ep")}
-    etp = args.whole("expert_tensor_parallel_size", sizes["tp"] if args.has("num_experts") else 1)
-    return sizes | {"etp": etp}
 
 
 def _check_grid(args: Arguments, sizes: dict[str, int], machine: Machine, experts: bool) -> int:
@@ -150,14 +148,6 @@ def _check_batch(
     if "vpp" in schedule and (microbatches < pp or 0 < microbatches % group < pp):
         allowed = f"makes {microbatches} micro-batches per step; chunks need a multiple of {group}"
         args.fault("global_batch_size", allowed, batch["global"])
-
-
-def _check_model(args: Arguments, sizes: dict[str, int], seq_len: int, shape: Shape) -> None:
-    """What a scenario would refuse."""
-    dims = ParallelDims(tp=sizes["tp"], cp=sizes["cp"], ep=sizes["ep"], etp=sizes["etp"])
-    parallel, ulysses = args.switch("sequence_parallel"), _cp_type(args) == "ulysses"
-    for misfit in undivided(shape.spec, dims, seq_len, sequence_parallel=parallel, ulysses=ulysses):
-        args.fault(_ARGUMENTS[misfit.key], misfit.allowed, misfit.value)
 
 
 def _precision(args: Arguments, zero: int) -> dict[str, Any]:

@@ -127,11 +127,8 @@ def scenario_text(recipe: Recipe, source: str, table: Mapping[str, Any]) -> str:
         *(f"Not modelled: {line}" for line in recipe.not_modelled),
         *(f"Unknown: {line}" for line in recipe.unknown),
     ]
-    return to_toml(table, map(_comment, comments))
-
-
-def _comment(text: str) -> str:
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    printable = ("".join(letter if letter.isprintable() else " " for letter in line) for line in comments)
+    return to_toml(table, (" ".join(line.split()) for line in printable))
 
 
 def load_training(path: Path | str) -> TrainScenario:

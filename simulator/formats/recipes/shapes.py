@@ -13,7 +13,7 @@ from typing import Any
 from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...models.model import Mla, Moe
-from .arguments import Arguments
+from .arguments import Arguments, loose
 
 PADDING = 128  # --make-vocab-size-divisible-by
 _GPT2_VOCABULARY = 50257
@@ -55,12 +55,9 @@ def read_shape(args: Arguments, tp: int) -> Shape:
 
 def _named(known: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The preset, with what differs from it in multi-token prediction."""
-    spec, mtp = preset(known), config.get(_MTP, 0)
-    changes = {}
-    if mtp not in (0, spec.num_nextn_predict_layers):
-        changes[_MTP] = mtp
-    named: dict[str, Any] = {"preset": known} | ({"overrides": changes} if changes else {})
-    return named | ({"mtp": False} if spec.num_nextn_predict_layers and not mtp else {})
+    layers, mtp = preset(known).num_nextn_predict_layers, config.get(_MTP, 0)
+    named: dict[str, Any] = {"preset": known} | ({"overrides": {_MTP: mtp}} if mtp not in (0, layers) else {})
+    return named | ({"mtp": False} if layers and not mtp else {})
 
 
 def _config(args: Arguments) -> dict[str, Any]:
@@ -94,19 +91,24 @@ def _config(args: Arguments) -> dict[str, Any]:
         "max_position_embeddings": longest,
         "position_embeddings": (longest or args.whole("seq_length")) if positions == "learned" else None,
         _MTP: args.whole("mtp_num_layers", 0, minimum=0) or None,
-        _UNSAID: _vocabulary(args),
+        _UNSAID: args.optional("padded_vocab_size") or args.optional("vocab_size"),
     }
+    if config[_UNSAID] is None and args.text("tokenizer_type").startswith("GPT2BPE"):
+        args.assumed.append(f"vocab_size = {_GPT2_VOCABULARY}: that of the GPT-2 tokenizer")
+        config[_UNSAID] = _GPT2_VOCABULARY
     return {key: value for key, value in config.items() if value is not None}
 
 
+_LATENTS = {
+    "q_lora_rank": ("q_lora_rank", None), "kv_lora_rank": ("kv_lora_rank", 32),
+    "qk_head_dim": ("qk_nope_head_dim", 128), "qk_pos_emb_head_dim": ("qk_rope_head_dim", 64),
+    "v_head_dim": ("v_head_dim", 128),
+}  # fmt: skip
+"""Arguments of multi-latent attention, each with the key of a config that it says, and Megatron-LM's default."""
+
+
 def _latents(args: Arguments) -> dict[str, Any]:
-    return {
-        "q_lora_rank": args.optional("q_lora_rank"),
-        "kv_lora_rank": args.whole("kv_lora_rank", 32),
-        "qk_nope_head_dim": args.whole("qk_head_dim", 128),
-        "qk_rope_head_dim": args.whole("qk_pos_emb_head_dim", 64),
-        "v_head_dim": args.whole("v_head_dim", 128),
-    }
+    return {key: args.optional(name) or default for name, (key, default) in _LATENTS.items()}
 
 
 def _attention(args: Arguments, heads: int) -> dict[str, Any]:
@@ -173,14 +175,6 @@ def _model_type(args: Arguments) -> str:
     return "qwen2_moe" if args.switch("moe_shared_expert_gate") else "glm4_moe" if balanced else "qwen3_moe"
 
 
-def _vocabulary(args: Arguments) -> int | None:
-    found = args.optional("padded_vocab_size") or args.optional("vocab_size")
-    if found is None and args.text("tokenizer_type").startswith("GPT2BPE"):
-        args.assumed.append(f"vocab_size = {_GPT2_VOCABULARY}: that of the GPT-2 tokenizer")
-        return _GPT2_VOCABULARY
-    return found
-
-
 def padding(args: Arguments) -> int:
     """The multiple to which Megatron-LM pads the vocabulary on each rank."""
     return 1 if args.has("padded_vocab_size") else args.whole("make_vocab_size_divisible_by", PADDING)
@@ -199,8 +193,8 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
     found = found or [n for n in same if -(-preset(n).vocab_size // padded) == -(-spec.vocab_size // padded)]
     if not found:
         return None
-    tokenizer = _loose(args.text("tokenizer_model"))
-    named = [name for name in found if _loose(name) in tokenizer]
+    tokenizer = loose(args.text("tokenizer_model"))
+    named = [name for name in found if loose(name) in tokenizer]
     context = [name for name in found if preset(name).max_position_embeddings == spec.max_position_embeddings]
     best = (named or context or found)[0]
     if unsaid:
@@ -228,10 +222,6 @@ def _outline(spec: ModelSpec) -> tuple[Any, ...]:
     dense = spec.intermediate_size if moe is None or len(moe.layers) < spec.num_hidden_layers else None
     relu = spec.hidden_act if spec.hidden_act.startswith("relu") else ""
     return *_OF_ALL(spec), moe and _OF_EXPERTS(moe), dense, relu
-
-
-def _loose(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str, Flag]:
@@ -282,14 +272,8 @@ def _not_said(spec: ModelSpec) -> list[str]:
 
 
 def _mla_flags(mla: Mla) -> dict[str, Flag]:
-    return {
-        "--multi-latent-attention": True,
-        "--q-lora-rank": mla.q_lora_rank,
-        "--kv-lora-rank": mla.kv_lora_rank,
-        "--qk-head-dim": mla.qk_nope_head_dim,
-        "--qk-pos-emb-head-dim": mla.qk_rope_head_dim,
-        "--v-head-dim": mla.v_head_dim,
-    }
+    sizes = {f"--{name.replace('_', '-')}": getattr(mla, key) for name, (key, _) in _LATENTS.items()}
+    return {"--multi-latent-attention": True, **sizes}
 
 
 def _attention_flags(spec: ModelSpec) -> dict[str, Flag]:

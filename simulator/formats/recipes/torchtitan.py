@@ -11,7 +11,7 @@ from ...base.errors import did_you_mean
 from ...models import ModelSpec, preset, preset_names
 from ...program.parallel import ParallelDims
 from ...systems.train_step.checks import undivided
-from .arguments import Arguments, Machine
+from .arguments import Arguments, Machine, loose
 
 _SCHEDULES = {
     "1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v",
@@ -76,9 +76,9 @@ def read_torchtitan(args: Arguments, machine: Machine) -> tuple[dict[str, Any], 
 
 def _model(args: Arguments) -> tuple[ModelSpec, dict[str, Any]]:
     name, flavor = args.text("model.name"), args.text("model.flavor")
-    known = {_loose(known): known for known in preset_names()}
-    loose = _loose(name + flavor)
-    found = known.get(loose) or _FLAVORS.get(loose)
+    known = {loose(known): known for known in preset_names()}
+    called = loose(name + flavor)
+    found = known.get(called) or _FLAVORS.get(called)
     if not name + flavor:
         args.note_missing("model.name", 'a model, such as "llama3" of flavor "8B"')
     elif found is None:
@@ -87,14 +87,10 @@ def _model(args: Arguments) -> tuple[ModelSpec, dict[str, Any]]:
         args.fault("model.flavor" if flavor else "model.name", near)
     args.check()
     assert found is not None
-    if found == "deepseek-v2-lite" and loose in _FLAVORS:
+    if found == "deepseek-v2-lite" and called in _FLAVORS:
         args.assumed.append("model.preset = deepseek-v2-lite: the shape of that flavor")
     spec = preset(found)
     return spec, {"preset": found} | ({"mtp": False} if spec.num_nextn_predict_layers else {})
-
-
-def _loose(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def _data_parallel(args: Arguments, machine: Machine, tp: int, cp: int, pp: int) -> tuple[int, int]:

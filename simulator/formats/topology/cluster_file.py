@@ -235,7 +235,10 @@ class _Writer:
             yield self._assume("nics", max(1, each))
         rates = {rate for i in self.rails.nics if (rate := nics[i].bytes_per_s)}
         if self.additions.nic is not None:
-            _check_rate(self.additions.nic)
+            try:
+                read_quantity(self.additions.nic, "bytes_per_s")
+            except ValueError as error:
+                raise UserError(fault("--nic", "", self.additions.nic, str(error))) from None
             yield Entry("nic", self.additions.nic, "given with --nic")
         elif rates:
             yield self._read("nic", f"{min(rates) * 8 / 1e9:g} Gb/s", "speed of net")
@@ -278,10 +281,3 @@ class _Writer:
 
 def _text(groups: Sequence[Sequence[int]]) -> str:
     return " ".join("{" + ",".join(map(str, group)) + "}" for group in groups)
-
-
-def _check_rate(rate: str) -> None:
-    try:
-        read_quantity(rate, "bytes_per_s")
-    except ValueError as error:
-        raise UserError(fault("--nic", "", rate, str(error))) from None

@@ -1,7 +1,6 @@
 """Which catalogue device a machine has: by the name that nvidia-smi prints, by PCI device id, by compute capability."""
 
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,12 +19,6 @@ def identities() -> dict[str, Any]:
     return read_toml(files("runcast.data") / "topology" / "devices.toml")
 
 
-def device_of_pci_id(device_id: str) -> str | None:
-    """The device with this PCI device id, such as `0x2330`."""
-    device: str | None = identities()["pci_ids"].get(device_id.lower())
-    return device
-
-
 def named_devices(text: str) -> tuple[str, ...]:
     """The catalogue devices whose names, as nvidia-smi prints them, stand in a text."""
     known = {
@@ -33,14 +26,13 @@ def named_devices(text: str) -> tuple[str, ...]:
         for entry, table in tables("devices").items()
         for alias in (entry, table.get("name", entry), *table.get("aliases", ()))
     }
-    words = (found[1].split(" ") for found in _NAME.finditer(text))
-    devices = (next((known[name] for name in _heads(phrase) if name in known), None) for phrase in words)
-    return tuple(sorted({entry for entry in devices if entry}))
-
-
-def _heads(words: Sequence[str]) -> list[str]:
-    """The first words of a phrase as one name, the longest first: what follows a name on a line is no part of it."""
-    return [loose(" ".join(words[:n])) for n in range(min(len(words), 4), 0, -1)]
+    devices = set()
+    for phrase in _NAME.finditer(text):
+        words = phrase[1].split(" ")
+        # the longest name that the first words make: what follows a name on a line is no part of it
+        heads = (loose(" ".join(words[:n])) for n in range(min(len(words), 4), 0, -1))
+        devices.add(next((known[name] for name in heads if name in known), ""))
+    return tuple(sorted(devices - {""}))
 
 
 def capability(device: str) -> int | None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from ...base.errors import UserError, fault
-from .identify import device_of_pci_id, network_of
+from .identify import identities, network_of
 from .layout import MOST_GPUS, Distance, Layout, Nic, Pair
 
 TOOL = "NCCL topology XML"
@@ -66,6 +66,11 @@ def read_xml(text: str, where: str) -> Layout:
             raise UserError(fault(f"{where}: {_busid(gpu.element)}", "vendor", vendor, allowed))
     ports = [(port, nic) for port in places for nic in _nics(port, where)]
     direct, switched = _nvlinks([g.element for g in gpus], where)
+    known = identities()["pci_ids"]
+    capabilities = {_whole(e, "sm", where, _busid(g.element)) for g in gpus
+                    if (e := g.element.find("gpu")) is not None and "sm" in e.attrib}  # fmt: skip
+    if len(capabilities) > 1:
+        raise UserError(fault(where, "sm", sorted(capabilities), "expected one kind of GPU in a node"))
     return Layout(
         tool=TOOL,
         gpus=len(gpus),
@@ -78,9 +83,9 @@ def read_xml(text: str, where: str) -> Layout:
         numa=tuple(g.numa for g in gpus) if all(g.numa.isdigit() for g in gpus) else (),
         pcie_gen=_slowest(g.element for g in gpus),
         upstream_gen=_slowest(g.above[-3] for g in gpus if len(g.above) > 2),
-        devices=tuple(sorted({name for g in gpus if (name := device_of_pci_id(g.element.get("device", "")))})),
+        devices=tuple(sorted({known[key] for g in gpus if (key := g.element.get("device", "").lower()) in known})),
         devices_from="its PCI device id in the XML",
-        compute_capability=_capability([g.element for g in gpus], where),
+        compute_capability=next(iter(capabilities), None),
     )
 
 
@@ -167,13 +172,6 @@ def _slowest(elements: Iterator[Element]) -> int:
         width = re.fullmatch(r"\d{1,2}", element.get("link_width", ""))
         found.append(_LANE_RATE.get(round(float(speed[1]) * int(width[0]) / 16), 0) if speed and width else 0)
     return min(found, default=0)
-
-
-def _capability(gpus: Sequence[Element], where: str) -> int | None:
-    found = {_whole(e, "sm", where, _busid(p)) for p in gpus if (e := p.find("gpu")) is not None and "sm" in e.attrib}
-    if len(found) > 1:
-        raise UserError(fault(where, "sm", sorted(found), "expected one kind of GPU in a node"))
-    return found.pop() if found else None
 
 
 def _whole(element: Element, key: str, where: str, name: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...base.errors import UserError
 from .document import COMMS, GPU, Document, Event
-from .names import sized_by
+from .names import kernel_table
 
 _STEP = re.compile(r"ProfilerStep\s*#?\s*(\d+)")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "Runtime", "runtime", "hip_runtime")
@@ -152,7 +152,7 @@ def _facts(document: Document) -> dict[str, Any]:
     whole: dict[str, Any] = {key: value for key, value in known.items() if isinstance(value, int) and value >= 0}
     sizes = {}
     for group in _groups(document):
-        axis, size = sized_by(str(group.get("pg_desc", ""))), group.get("pg_size")
+        axis, size = kernel_table()["size"].get(str(group.get("pg_desc", ""))), group.get("pg_size")
         if axis and isinstance(size, int):
             sizes[axis] = size
     return whole | ({"device": names[0]} if names else {}) | sizes

@@ -17,9 +17,9 @@ from ...costs.phases import COMPUTE, phase_of_lane
 from .kineto import GpuOp, RankTrace, Window
 from .names import (
     OTHER,
-    assumed_axis,
     axis_of_group,
     is_exchange,
+    kernel_table,
     kind_of_collective,
     kind_of_copy,
     kind_of_kernel,
@@ -49,10 +49,12 @@ class RankStep:
 
 def step_of_rank(trace: RankTrace, window: Window) -> RankStep:
     """The ops of a rank within a window of time, cut at its ends, on lanes and without unnamed gaps."""
-    cut = [_cut(op, window) for op in trace.ops if op.start_ns < window[1] and op.end_ns > window[0]]
+    begin, end = window
+    cut = [op._replace(start_ns=max(op.start_ns, begin) - begin, end_ns=min(op.end_ns, end) - begin)
+           for op in trace.ops if op.start_ns < end and op.end_ns > begin]  # fmt: skip
     works = [(op, *_kind_and_axis(op, trace.groups)) for op in cut]
     main = _compute_stream([(op, kind) for op, kind, _, _ in works])
-    length = window[1] - window[0]
+    length = end - begin
     own = [_item(op, kind, axis, (COMPUTE,)) for op, kind, axis, _ in works if op.stream == main]
     lane = list(_laid_end_to_end(own))
     waits = [_item(op, kind, axis) for op, kind, axis, _ in works if op.stream != main and axis]
@@ -71,12 +73,6 @@ def step_of_rank(trace: RankTrace, window: Window) -> RankStep:
     )
 
 
-def _cut(op: GpuOp, window: Window) -> GpuOp:
-    """The part of an op within the window, in time from its begin."""
-    begin, end = window
-    return op._replace(start_ns=max(op.start_ns, begin) - begin, end_ns=min(op.end_ns, end) - begin)
-
-
 def _kind_and_axis(op: GpuOp, groups: Mapping[str, str]) -> tuple[str, str, bool]:
     """Kind, lane of an exchange or copy (empty for kernels), and whether its axis is assumed."""
     if op.source == "copy":
@@ -89,7 +85,7 @@ def _kind_and_axis(op: GpuOp, groups: Mapping[str, str]) -> tuple[str, str, bool
     described = str(op.args.get("Process Group Description", ""))
     named = groups.get(str(op.args.get("Process Group Name")), "")
     axis = axis_of_group(described) or axis_of_group(named)
-    return kind, axis or assumed_axis(kind), axis is None
+    return kind, axis or kernel_table()["assumed"][kind], axis is None
 
 
 def _compute_stream(works: Sequence[tuple[GpuOp, str]]) -> int:
@@ -110,18 +106,15 @@ def _item(op: GpuOp, kind: str, axis: str, lanes: tuple[str, ...] = ()) -> Item:
     dtype = str(op.args.get("dtype", ""))
     elements = max(_number(op.args.get("In msg nelems")), _number(op.args.get("Out msg nelems")))
     size = elements * ITEM_BYTES.get(dtype, 0)
-    return Item(op.start_ns, op.end_ns, kind, on, short_name(op.name), size, dtype, _ranks(op.args))
+    # the ranks of a group if the file has them all; long lists are cut short by the profiler
+    words = str(op.args.get("Process Group Ranks", "")).strip("[]").split(",")
+    ranks = tuple(map(int, words)) if all(word.strip().isdigit() for word in words) else ()
+    return Item(op.start_ns, op.end_ns, kind, on, short_name(op.name), size, dtype, ranks)
 
 
 def _number(value: Any) -> int:
     """A count, as far as the file has one; none is larger than a petabyte."""
     return value if isinstance(value, int) and 0 < value < 2**50 else 0
-
-
-def _ranks(args: Mapping[str, Any]) -> tuple[int, ...]:
-    """The ranks of a group if the file has them all; long lists are cut short by the profiler."""
-    words = str(args.get("Process Group Ranks", "")).strip("[]").split(",")
-    return tuple(int(word) for word in words) if all(word.strip().isdigit() for word in words) else ()
 
 
 def _laid_end_to_end(items: Sequence[Item]) -> Iterator[Item]:

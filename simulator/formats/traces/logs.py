@@ -5,7 +5,7 @@ Megatron-LM gives the mean of the iterations since the line before. Lines whose 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -65,7 +65,7 @@ class Line(NamedTuple):
 def read_log(path: Path, text: str, step: int | None) -> Run:
     """The run of a log; a UserError if no line tells the time of a step, or not that of the step asked for."""
     plain = _COLOUR.sub("", text)
-    for form, find in (("megatron_log", _megatron), ("megatron_bridge_log", _bridge), ("torchtitan_log", _titan)):
+    for form, find in _FORMS.items():
         if lines := find(plain):
             return _run(path, form, lines, plain, step)
     raise UserError(f"{path}: is neither a trace (JSON) nor a log with lines such as `elapsed time per iteration (ms)`")
@@ -87,7 +87,7 @@ def _run(path: Path, form: str, lines: Mapping[int, Line], text: str, step: int 
         steps=tuple(numbers),
         steps_s=tuple(steps[number].seconds for number in numbers),
         step_s=median(steps[number].seconds for number in counted),
-        facts=_facts(arguments, text) | _said([steps[number].says for number in counted]) | _tokens(arguments, steps),
+        facts=_facts(arguments, text, steps, [steps[number].says for number in counted]),
         notes=tuple(_notes(form, numbers, warm_up, step, len(lines) - len(steps))),
         arguments=_as_recipe(arguments) if arguments else None,
     )
@@ -113,10 +113,6 @@ def _megatron(text: str) -> dict[int, Line]:
     return dict(sorted(found.items()))
 
 
-def _bridge(text: str) -> dict[int, Line]:
-    return {number: Line(float(match[1]), _says(match)) for number, match in enumerate(_BRIDGE.finditer(text), 1)}
-
-
 def _titan(text: str) -> dict[int, Line]:
     """Steps between the clocks of two lines; the first line has no step before it."""
     found: dict[int, Line] = {}
@@ -132,6 +128,16 @@ def _titan(text: str) -> dict[int, Line]:
     return found
 
 
+_FORMS: Mapping[str, Callable[[str], dict[int, Line]]] = {
+    "megatron_log": _megatron,
+    "megatron_bridge_log": lambda text: {
+        number: Line(float(match[1]), _says(match)) for number, match in enumerate(_BRIDGE.finditer(text), 1)
+    },
+    "torchtitan_log": _titan,
+}
+"""How the steps of a log are found, by form."""
+
+
 def _says(*matches: re.Match[str] | None) -> dict[str, float]:
     """What the named groups of a line hold, in SI units."""
     texts = {name: text for match in matches if match for name, text in match.groupdict().items() if text}
@@ -139,20 +145,13 @@ def _says(*matches: re.Match[str] | None) -> dict[str, float]:
     return {fact: type(unit)(texts[name].replace(",", "")) * unit for name, (fact, unit) in units.items()}
 
 
-def _said(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median of what the lines say."""
-    names = sorted({name for line in lines for name in line})
-    return {name: median(line[name] for line in lines if name in line) for name in names}
+def _facts(
+    arguments: Mapping[str, str], text: str, steps: Mapping[int, Line], counted: Sequence[Mapping[str, float]]
+) -> dict[str, Any]:
+    """What the header, the arguments and other lines say, and the median of what the lines of counted steps say.
 
-
-def _tokens(arguments: Mapping[str, str], steps: Mapping[int, Line]) -> dict[str, int]:
-    """Tokens of a step, where the file says both its batch and the length of sequences."""
-    batches = [line.says["global_batch"] for line in steps.values() if "global_batch" in line.says]
-    length = arguments.get("seq_length", "")
-    return {"tokens": int(batches[-1]) * int(length)} if batches and length.isdigit() else {}
-
-
-def _facts(arguments: Mapping[str, str], text: str) -> dict[str, Any]:
+    Tokens are known where the file says both the batch and the length of sequences.
+    """
     header = _HEADER.search(text)
     line = header[0] if header else ""
     sizes = {fact: re.search(rf"(?<!encoder-){words}:\s*(\d+)", line) for fact, words in _OF_HEADER.items()}
@@ -164,18 +163,17 @@ def _facts(arguments: Mapping[str, str], text: str) -> dict[str, Any]:
     if memory:
         found["memory_bytes"] = max(float(allocated) for allocated, _ in memory) * 2**20
         found["reserved_bytes"] = max(float(reserved or allocated) for allocated, reserved in memory) * 2**20
-    if timers := _timers(text):
-        found["timers_s"] = timers
+    timers: dict[str, list[float]] = {}  # of the slowest rank
+    for match in filter(None, map(_TIMER.match, text.splitlines())):
+        timers.setdefault(match[1], []).append(float(match[3]) / 1e3)
+    if timers:
+        found["timers_s"] = {name: median(seconds) for name, seconds in timers.items()}
+    names = sorted({name for line in counted for name in line})
+    found |= {name: median(line[name] for line in counted if name in line) for name in names}
+    batches = [step.says["global_batch"] for step in steps.values() if "global_batch" in step.says]
+    if batches and (length := arguments.get("seq_length", "")).isdigit():
+        found["tokens"] = int(batches[-1]) * int(length)
     return found
-
-
-def _timers(text: str) -> dict[str, float]:
-    """Median over lines of the slowest rank's seconds, by timer."""
-    found: dict[str, list[float]] = {}
-    for line in text.splitlines():
-        if match := _TIMER.match(line):
-            found.setdefault(match[1], []).append(float(match[3]) / 1e3)
-    return {name: median(seconds) for name, seconds in found.items()}
 
 
 def _arguments(text: str) -> dict[str, str]:

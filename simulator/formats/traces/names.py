@@ -38,21 +38,9 @@ def axis_of_group(description: str) -> str | None:
     return _first("group", description)
 
 
-def sized_by(description: str) -> str | None:
-    """The axis whose size is that of the process group of this description."""
-    axis: str | None = _table()["size"].get(description)
-    return axis
-
-
-def assumed_axis(kind: str) -> str:
-    """The axis of an exchange whose group says nothing."""
-    axis: str = _table()["assumed"][kind]
-    return axis
-
-
 def is_exchange(kind: str) -> bool:
     """Whether ops of this kind are between ranks."""
-    return kind in _table()["assumed"]
+    return kind in kernel_table()["assumed"]
 
 
 @lru_cache(maxsize=4096)
@@ -67,13 +55,12 @@ def _first(table: str, name: str) -> str | None:
 
 
 @cache
-def _patterns(table: str) -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple(
-        (re.compile(row["found"], re.IGNORECASE), row["axis" if table == "group" else "kind"])
-        for row in _table()[table]
-    )
+def _patterns(table: str) -> list[tuple[re.Pattern[str], str]]:
+    what = "axis" if table == "group" else "kind"
+    return [(re.compile(row["found"], re.IGNORECASE), row[what]) for row in kernel_table()[table]]
 
 
 @cache
-def _table() -> Mapping[str, Any]:
+def kernel_table() -> Mapping[str, Any]:
+    """`kernel`, `collective` and `group` by expression, the axis that a group's `size` tells, the one `assumed`."""
     return read_toml(files("runcast.data") / "traces" / "kernels.toml")

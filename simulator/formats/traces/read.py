@@ -1,6 +1,7 @@
 """`read_run`: a trace, a folder of traces of several ranks, or a log, told apart by what they hold."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -102,12 +103,12 @@ def _facts(traces: Mapping[int, RankTrace], steps: Mapping[int, RankStep], chose
 
 def _notes(traces: Mapping[int, RankTrace], steps: Sequence[RankStep], chosen: int) -> list[str]:
     notes = []
-    kernels, unknown = sum(step.kernel_ns for step in steps), _summed([step.unknown_ns for step in steps])
+    kernels, unknown = sum(step.kernel_ns for step in steps), _summed(step.unknown_ns for step in steps)
     if unknown:
         names = ", ".join(list(unknown)[:3])
         share = sum(unknown.values()) / kernels if kernels else 0.0
         notes.append(f"{share:.1%} of kernel time is of unknown kernels and counts as memory-bound: {names}")
-    for axis, spent in _summed([step.assumed_ns for step in steps]).items():
+    for axis, spent in _summed(step.assumed_ns for step in steps).items():
         notes.append(f"{spent / 1e9 / len(steps):.3g} s of exchanges do not say their axis and are taken as {axis}")
     if all(max(trace.steps) == chosen for trace in traces.values()):
         notes.append(f"step {chosen} is the last of the file: it ends with its last GPU op")
@@ -120,9 +121,8 @@ def _notes(traces: Mapping[int, RankTrace], steps: Sequence[RankStep], chosen: i
     return notes
 
 
-def _summed(tables: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _summed(tables: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
     for table in tables:
-        for name, spent in table.items():
-            found[name] = found.get(name, 0) + spent
-    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+        found.update(table)
+    return dict(found.most_common())
