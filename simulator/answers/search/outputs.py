@@ -46,10 +46,13 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
     check_folder(folder)
     files = {"plans.csv": _csv(found, range(len(found.rows))), "pareto.csv": _csv(found, found.pareto)}
     if found.winner is not None:
-        plan, table = plan_text(found.rows[found.winner].changes), _winner_table(found)
+        changes, levels = found.rows[found.winner].changes, found.question.subject.levels
+        # at the level that the reported number is of
+        level = {"level": levels[-1 if found.winner in found.checked else 0]} if levels else {}
+        table = change(found.question.table, {**changes, **level}, found.question.where)
         if (arguments := _megatron_text(found, table)) is not None:
             files["winner.megatron.txt"] = arguments
-        about = f"# Found by `runcast search`, best by {found.question.objective}: {plan}"
+        about = f"# Found by `runcast search`, best by {found.question.objective}: {plan_text(changes)}"
         files["winner.toml"] = f"{about}\n{to_toml(_move(table, found.question.where, folder))}"
     names = [name for name in FILES if name in files]
     for name in names:
@@ -58,14 +61,6 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
         if name not in files:  # an earlier search had a winner, or one for Megatron-LM
             (folder / name).unlink(missing_ok=True)
     return [folder / name for name in names]
-
-
-def _winner_table(found: SearchResult) -> dict[str, Any]:
-    """The best plan as the table of a scenario, at the level that the reported number is of."""
-    assert found.winner is not None
-    levels = found.question.subject.levels
-    level = {"level": levels[-1 if found.winner in found.checked else 0]} if levels else {}
-    return change(found.question.table, {**found.rows[found.winner].changes, **level}, found.question.where)
 
 
 def _megatron_text(found: SearchResult, table: Mapping[str, Any]) -> str | None:

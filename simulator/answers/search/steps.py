@@ -38,6 +38,8 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
     if unknown := [name for name in names if name not in SCHEDULES]:
         raise UserError(fault("--schedules", "", unknown[0], f"known: {', '.join(SCHEDULES)}"))
     uneven = wanted.uneven or layers % scenario.parallel.pp > 0
+    none, own = {"mode": "none"}, scenario.recompute.model_dump(exclude_unset=True, mode="json")
+    recompute = [none, own or none, {"mode": "full"}]
     axes = [
         Axis("parallel.tp", divisors(min(machines.gpus_per_node))),
         Axis("parallel.pp", tuple(pp for pp in divisors(gpus) if pp <= layers)),
@@ -46,7 +48,7 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
            Axis("parallel.etp", divisors(min(machines.gpus_per_node)))] if spec.moe else []),
         Axis("batch.micro", divisors(batch)),
         Axis("schedule", tuple(_schedules(scenario, names, layers, uneven))),
-        Axis("recompute", tuple(_recomputations(scenario))),
+        Axis("recompute", tuple(one for i, one in enumerate(recompute) if one not in recompute[:i])),
     ]  # fmt: skip
     rules = (
         Rule("tp x pp does not divide the GPUs", ("parallel.tp", "parallel.pp"), lambda at: gpus % _ranks(at, 1) == 0),
@@ -91,13 +93,6 @@ def _stages_fit(pp: int, schedule: Mapping[str, Any], layers: int, uneven: bool)
     """Whether every stage has a layer, and all as many, unless they need not."""
     stages = SCHEDULES[schedule["name"]].stages(pp, schedule.get("vpp", 1))
     return stages <= layers and (uneven or layers % max(stages, 1) == 0)
-
-
-def _recomputations(scenario: TrainScenario) -> Iterable[dict[str, Any]]:
-    """None, the scenario's own, all."""
-    own = scenario.recompute.model_dump(exclude_unset=True, mode="json")
-    found = [{"mode": "none"}, own or {"mode": "none"}, {"mode": "full"}]
-    return [one for i, one in enumerate(found) if one not in found[:i]]
 
 
 def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:

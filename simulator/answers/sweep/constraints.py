@@ -44,13 +44,12 @@ class Constraint:
 
     def broken(self, values: Mapping[str, float | None]) -> str:
         """The reason of a point that breaks it: the constraint and what its names stand for there."""
-        return f"{self.text}: {', '.join(_shown(name, value) for name, value in values.items())}"
-
-
-def _shown(name: str, value: float | None) -> str:
-    if value is None:
-        return f"{name} is not given"
-    return f"{name} = {format_bytes(value) if name.endswith('_bytes') else f'{value:.6g}'}"
+        shown = {
+            name: "is not given" if value is None
+            else f"= {format_bytes(value) if name.endswith('_bytes') else f'{value:.6g}'}"
+            for name, value in values.items()
+        }  # fmt: skip
+        return f"{self.text}: {', '.join(f'{name} {said}' for name, said in shown.items())}"
 
 
 def read_constraint(text: str, where: str, key: str) -> Constraint:

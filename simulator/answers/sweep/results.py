@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from ...base.errors import shorten
 from ...base.files import replace_whole
@@ -63,7 +63,11 @@ def write_results(sweep: Sweep, store: Store, most: int = 5) -> Results:
     report = store.folder / "report.csv"
     with disk_faults(store.folder, OSError):
         with replace_whole(report) as file:
-            _write_csv(file, columns, _records(sweep, store))
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            writer = csv.DictWriter(text, list(columns), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(_records(sweep, store))
+            text.detach()
         _write_parquet(store.folder / "rows", columns, _records(sweep, store))
     table: tuple[tuple[Any, ...], ...] = ()
     if sweep.table and len(sweep) <= LISTED:  # cells of axes as the sweep says them
@@ -88,21 +92,11 @@ def _survey(sweep: Sweep, store: Store, most: int) -> tuple[_Types, tuple[tuple[
 def _records(sweep: Sweep, store: Store) -> Iterator[dict[str, Any]]:
     """The points that are done as records by column; a record says only what it has."""
     for number, status, reason, hash_, row in store.rows():
-        shown = zip(sweep.grid.columns, map(_plain, sweep.grid.shown(number)), strict=True)
-        yield {"point": number, **dict(shown), "status": status, "reason": reason, "scenario_hash": hash_, **row}
-
-
-def _plain(value: Any) -> Any:
-    """A value of an axis as one cell."""
-    return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
-
-
-def _write_csv(file: IO[bytes], columns: _Types, records: Iterator[Mapping[str, Any]]) -> None:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.DictWriter(text, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    text.detach()
+        shown = {  # a value of an axis as one cell
+            name: value if isinstance(value, bool | int | float | str | None) else json.dumps(value, default=str)
+            for name, value in zip(sweep.grid.columns, sweep.grid.shown(number), strict=True)
+        }
+        yield {"point": number, **shown, "status": status, "reason": reason, "scenario_hash": hash_, **row}
 
 
 def _write_parquet(folder: Path, columns: _Types, records: Iterator[Mapping[str, Any]]) -> None:
@@ -160,15 +154,14 @@ def best_lines(results: Results) -> Iterator[str]:
 
 def table_lines(table: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     """Points a line each, columns below their names: seconds, bytes and shares as people read them."""
+    def cell(name: str, value: Any) -> str:
+        if value is None:
+            return ""
+        return format_named(name, value) if isinstance(value, int | float) else _short(value)
+
     head, *rows = table
     numbers = [i for i in range(len(head)) if all(isinstance(row[i], int | float | None) for row in rows)]
-    yield from align([head, *([*map(_cell, head, row)] for row in rows)], numbers)
-
-
-def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    return format_named(name, value) if isinstance(value, int | float) else _short(value)
+    yield from align([head, *([*map(cell, head, row)] for row in rows)], numbers)
 
 
 def _short(value: Any) -> str:

@@ -14,7 +14,7 @@ from ...base.op_kinds import EXCHANGE, kinds_of_form
 from ...base.units import format_seconds
 from ...formats.samples import Samples, features_of, own_samples, read_samples, read_table
 from ...formats.samples.published import TABLES
-from ...profile import Model, Profile, load_profile, profile_for, profile_names
+from ...profile import Model, Profile, load_profile, profile_names
 from ...profile.forms import CostClass, cost_class, quantity
 
 _TIMES = {"us", "time_us", "us_median", "value"}
@@ -139,11 +139,6 @@ def _fill(
     known.loc[at, "provenance"] = estimate.labels()
     known.loc[at, "predicted_as"] = of or next(iter(variants))
     known.loc[at, "size"] = of_kind.axes[of_kind.size](features)
-
-
-def profiles_of(table: pd.DataFrame, given: Profile | None = None) -> dict[str, Profile]:
-    """The given profile, or the shipped one of each device in the table."""
-    return {str(device): given or load_profile(profile_for(str(device))) for device in table["device"].unique()}
 
 
 def validate_samples(table: pd.DataFrame, kind: str, profiles: Mapping[str, Profile], file: str) -> pd.DataFrame:

@@ -13,9 +13,9 @@ from ...base.errors import UserError, unknown
 from ...base.files import digest
 from ...base.tables import Columns, terminal_table
 from ...formats.samples import summarize
-from ...profile import Errors, Model, Profile, load_profile
+from ...profile import Model, Profile, load_profile, profile_for
 from .ledger import csv_bytes
-from .samples import ADDED, KINDS, Rows, profile_fitted_to, profiles_of, read_rows, validate_samples
+from .samples import ADDED, KINDS, Rows, profile_fitted_to, read_rows, validate_samples
 from .scores import coverage, median_over_devices, scores, scores_by, shares, warn
 
 KEYS = ("device", "cost_class", "predicted_as")
@@ -56,19 +56,16 @@ class Validation:
 
     def _group(self, group: dict[str, Any]) -> dict[str, Any]:
         device, kind, library = (group.pop(key) for key in KEYS)
-        in_sample = device in self.seen and group["predicted"] > 0
-        unseen = _held_out(self.profiles[device], kind, library) if in_sample else None
+        profile, in_sample = self.profiles[device], device in self.seen and group["predicted"] > 0
+        model = profile.models.get(kind, {}).get(library)
+        own = in_sample and isinstance(model, Model) and model.wider == 0  # not carried over from another device
+        unseen = model.held_out if own and isinstance(model, Model) and model.held_out.rows else None
         return {
-            "device": device,
-            "cost_class": kind,
-            "library": library or None,
-            **group,
-            "profile": self.profiles[device].name,
-            "in_sample": in_sample,
-            "held_out_rows": unseen.rows if unseen else 0,
+            "device": device, "cost_class": kind, "library": library or None, **group, "profile": profile.name,
+            "in_sample": in_sample, "held_out_rows": unseen.rows if unseen else 0,
             "held_out_median_abs_error": unseen.median if unseen else None,
             "held_out_p90_abs_error": unseen.p90 if unseen else None,
-        }
+        }  # fmt: skip
 
     @cached_property
     def reasons(self) -> dict[int, str]:
@@ -105,12 +102,6 @@ class Validation:
         return csv_bytes(pd.concat([cells.drop(columns="line"), found.reset_index(drop=True)], axis=1))
 
 
-def _held_out(profile: Profile, kind: str, library: str) -> Errors | None:
-    """The errors of a model on rows that its fit had not seen; None if it is of another device, or has none."""
-    model = profile.models.get(kind, {}).get(library)
-    return model.held_out if isinstance(model, Model) and model.wider == 0 and model.held_out.rows else None
-
-
 def validate(path: Path, kind: str, profile: str | None = None, to_csv: bool = False) -> Validation:
     """Predict the rows of a file; `to_csv` says that they will be written, so that a file that cannot be is refused.
 
@@ -125,7 +116,8 @@ def validate(path: Path, kind: str, profile: str | None = None, to_csv: bool = F
             raise UserError(f"--csv: {path}: is JSON lines; there are no columns to keep")
         if taken := [name for name in ADDED if name in rows.cells]:
             raise UserError(f"--csv: {path}: has columns named {', '.join(taken)} already")
-    profiles = profiles_of(rows.table, given)
+    devices = map(str, rows.table["device"].unique())
+    profiles = {device: given or load_profile(profile_for(device)) for device in devices}
     table = validate_samples(rows.table, kind, profiles, str(path))
     sha256 = digest(path)
     seen = {device: found.name for device, of in profiles.items() if (found := profile_fitted_to(of, sha256))}

@@ -197,34 +197,27 @@ class Arguments:
         values = self._arguments[name].values if name in self._arguments else ()
         return tuple(part for value in values for part in re.split(r"[,\s]+", str(value).strip("[]")) if part)
 
-    def list_read(self) -> tuple[str, ...]:
-        """What is read and means something, as the file writes it."""
-        return tuple(map(self._line, self._named(self.names.switches | self.names.valued)))
+    def account(self) -> dict[str, tuple[str, ...]]:
+        """Every argument as the file writes it: those that are `read`, `untimed` (no part of a step's time),
+        `not_modelled` with the reason, and `unknown` with what they may have been meant to be; and what was `assumed`.
+        """
+        names, given = self.names, self._arguments
+        reasons, assumed = names.not_modelled, names.as_assumed
+        without = [name for name in given if name in reasons and not self._is_off(name)]
+        without = [name for name in without if given[name].first not in assumed.get(name, ())]
+        known = sorted({*names.switches, *names.valued, *names.aliases, *names.negated})
+        near = {name: did_you_mean(name, known, most=2).replace("_", "-") for name in given if name not in names}
+        return {
+            "read": tuple(self._line(name) for name in given if name in names.switches | names.valued),
+            "assumed": tuple(self.assumed),
+            "untimed": tuple(argument.spelled for name, argument in given.items() if names.is_untimed(name)),
+            "not_modelled": (*(f"{self._line(name)}: {reasons[name]}" for name in without), *self.not_modelled),
+            "unknown": tuple(": ".join(filter(None, (self._line(name), hint))) for name, hint in near.items()),
+        }
 
-    def list_untimed(self) -> tuple[str, ...]:
-        """What has no part in a step's time."""
-        return tuple(argument.spelled for name, argument in self._arguments.items() if self.names.is_untimed(name))
-
-    def list_not_modelled(self) -> tuple[str, ...]:
-        """What takes or saves time that no scenario speaks of."""
-        reasons, assumed = self.names.not_modelled, self.names.as_assumed
-        named = [name for name in self._named(reasons) if not self._is_off(name)]
-        told = [name for name in named if self._arguments[name].first not in assumed.get(name, ())]
-        return (*(f"{self._line(name)}: {reasons[name]}" for name in told), *self.not_modelled)
-
-    def list_unknown(self) -> tuple[str, ...]:
-        """What nobody here has heard of, and what it may have been meant to be."""
-        names = [name for name in self._arguments if name not in self.names]
-        known = sorted({*self.names.switches, *self.names.valued, *self.names.aliases, *self.names.negated})
-        near = {name: did_you_mean(name, known, most=2).replace("_", "-") for name in names}
-        return tuple(": ".join(filter(None, (self._line(name), near[name]))) for name in names)
-
-    def list_other_models(self) -> list[str]:
+    def other_models(self) -> list[str]:
         """Names of arguments that build a model we cannot size."""
-        return [name for name in self._named(self.names.other_models) if not self._is_off(name)]
-
-    def _named(self, names: Iterable[str]) -> list[str]:
-        return [name for name in self._arguments if name in names]
+        return [name for name in self._arguments if name in self.names.other_models and not self._is_off(name)]
 
     def _one(self, name: str, form: str, wanted: str) -> str | None:
         if (argument := self._arguments.get(name)) is None:

@@ -55,7 +55,7 @@ def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Ma
         "batch": batch,
         "precision": _precision(args, zero),
         "recompute": _recompute(args, shape),
-        "offload": _offload(args, shape),
+        "offload": {"optimizer": args.switch("optimizer_cpu_offload"), "activations": _offloaded_share(args, shape)},
         "overlap": _overlap(args, sizes, zero, schedule),
         "experts": _experts(args, sizes, machine) if shape.spec.moe else {},
     }
@@ -222,12 +222,11 @@ def _recomputed_layers(args: Arguments) -> dict[str, Any]:
     return {}
 
 
-def _offload(args: Arguments, shape: Shape) -> dict[str, Any]:
-    layers = shape.spec.num_hidden_layers
-    count = args.whole("cpu_offloading_num_layers", 0, minimum=0)
+def _offloaded_share(args: Arguments, shape: Shape) -> float:
+    layers, count = shape.spec.num_hidden_layers, args.whole("cpu_offloading_num_layers", 0, minimum=0)
     if count > layers:
         args.fault("cpu_offloading_num_layers", f"at most the {layers} layers")
-    return {"optimizer": args.switch("optimizer_cpu_offload"), "activations": min(count / layers, 1.0)}
+    return min(count / layers, 1.0)
 
 
 def _overlap(args: Arguments, sizes: dict[str, int], zero: int, schedule: dict[str, Any]) -> dict[str, Any]:

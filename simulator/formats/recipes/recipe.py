@@ -62,16 +62,7 @@ def read_recipe(source: Path | str, cluster_name: str, nodes: int = 1, form: str
     args = Arguments(arguments, names_of(form), where)
     table, config = (read_torchtitan if form == "torchtitan" else read_megatron)(args, machine)
     args.check()
-    return Recipe(
-        form=form,
-        table=table,
-        config=config,
-        read=args.list_read(),
-        assumed=tuple(args.assumed),
-        untimed=args.list_untimed(),
-        not_modelled=args.list_not_modelled(),
-        unknown=args.list_unknown(),
-    )
+    return Recipe(form, table, config, **args.account())
 
 
 def import_recipe(

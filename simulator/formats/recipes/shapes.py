@@ -39,7 +39,7 @@ class Shape:
 
 def read_shape(args: Arguments, tp: int) -> Shape:
     """The model that the arguments describe; faults are raised."""
-    for name in args.list_other_models():
+    for name in args.other_models():
         args.fault(name, "not modelled; only decoders with attention in every layer, dense or with experts")
     config = _config(args)
     args.check()

@@ -253,11 +253,11 @@ _OLD_COPY_BYTES = 64 * 2**20
 """Size of the buffer that nvbandwidth copies by default, since 0.7 and before (its release notes)."""
 
 
-def _misleading_transfers(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, pd.Series]:
-    return {"no rate of a copy engine": ~t["metric"].isin(_TRANSFERS)}
-
-
-@_table("metric device value unit method", itemgetter("device"), _misleading_transfers)
+@_table(
+    "metric device value unit method",
+    itemgetter("device"),
+    lambda t, n: {"no rate of a copy engine": ~t["metric"].isin(_TRANSFERS)},
+)
 def _transfers(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
     size = np.where(t["method"].str.contains(r"nvbandwidth 0\.[0-6]"), _OLD_COPY_BYTES, _COPY_BYTES).astype(float)
     return {

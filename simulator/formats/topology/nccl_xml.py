@@ -56,7 +56,14 @@ def read_xml(text: str, where: str) -> Layout:
     """
     root = _root(text, where)
     places = list(_places(root, where))
-    gpus = sorted((p for p in places if _is_gpu(p.element)), key=lambda p: _dev(p.element, where))
+    gpus = [p for p in places if p.element.tag == "pci"
+            and (p.element.find("gpu") is not None or p.element.get("class", "").startswith(_GPU))]  # fmt: skip
+
+    def number(place: _Place) -> int:  # as NCCL counts them; without that, in the order of the file
+        gpu = place.element.find("gpu")
+        return 0 if gpu is None or gpu.get("dev") is None else _whole(gpu, "dev", where, _busid(place.element))
+
+    gpus.sort(key=number)
     if not 0 < len(gpus) <= MOST_GPUS:
         allowed = f"expected 1 to {MOST_GPUS} <pci> elements with <gpu>, or of class 0x0302"
         raise UserError(fault(f"{where}: system", "GPUs of the first host", len(gpus), allowed))
@@ -116,16 +123,6 @@ def _places(root: Element, where: str) -> Iterator[_Place]:
                     raise UserError(f"{where}: {_busid(place.element)}: more than {_DEEPEST} elements above it")
                 inner = [e for e in place.element if e.tag == "pci"]
                 stack += [_Place(e, (place.element, *place.above)) for e in reversed(inner)]
-
-
-def _is_gpu(element: Element) -> bool:
-    return element.tag == "pci" and (element.find("gpu") is not None or element.get("class", "").startswith(_GPU))
-
-
-def _dev(element: Element, where: str) -> int:
-    """GPUs are counted as NCCL counts them; without that, in the order of the file."""
-    gpu = element.find("gpu")
-    return 0 if gpu is None or gpu.get("dev") is None else _whole(gpu, "dev", where, _busid(element))
 
 
 def _nics(place: _Place, where: str) -> Iterator[Nic]:

@@ -67,18 +67,15 @@ def _port(device: str, board: Mapping[str, Any], most: int, where: str) -> tuple
     known = identities()["nvlink"].get(str(capability(device)))
     if known is None:
         raise UserError(f"{where}: shows NVLinks, but {device} has none; name the right GPU with --device")
-    ports = _board_ports(board, known["rate"]) or known["links"]
+    if board["nvlink"] == "none":
+        ports = known["links"]
+    else:  # of a GPU of the catalogue's node
+        width = _degree({(a, b): n for a, b, n in board["nvlink_wires"]}) if board["nvlink"] == "wires" else 1
+        rate, each = (parse(text, "bytes_per_s") for text in (board["nvlink_bytes_per_s"], known["rate"]))
+        ports = round(width * rate / each) or known["links"]
     if most > ports:
         raise UserError(f"{where}: shows {most} NVLinks, but {device} has {ports}; name the right GPU with --device")
     return known["rate"], ports, known["source"]
-
-
-def _board_ports(board: Mapping[str, Any], rate: str) -> int:
-    """How many links a GPU of the catalogue's node has; 0 without NVLink."""
-    if board["nvlink"] == "none":
-        return 0
-    width = _degree({(a, b): n for a, b, n in board["nvlink_wires"]}) if board["nvlink"] == "wires" else 1
-    return round(width * parse(board["nvlink_bytes_per_s"], "bytes_per_s") / parse(rate, "bytes_per_s"))
 
 
 def _degree(links: Mapping[Pair, int]) -> int:
