@@ -74,7 +74,7 @@ class Work:
             said: Any = {key: value for key, value in self.table(changes).items() if key not in FOR_PEOPLE}
         except UserError:
             said = [self.base, [list(some.items()) for some in changes]]
-        return _digest(said)
+        return content_hash(said)[:16]
 
     def _predict(self, point: Point, memo: Memo) -> Outcome:
         """Check and simulate a point. What goes wrong with it is its outcome: no point ends a sweep."""
@@ -150,7 +150,7 @@ class Sweep:
         except UserError as error:
             refused = "; ".join(error.reasons(self.base_where))
             resolved = f"{refused} {named_files(self.base, self.base_where)}"
-        return _digest({
+        return content_hash({
             "base": {key: value for key, value in self.base.items() if key not in FOR_PEOPLE},
             "resolved": resolved,
             "axes": [(axis.columns, [(step.shown, [*step.changes.items()]) for step in axis.steps])
@@ -158,11 +158,7 @@ class Sweep:
             "files": named_files([step.changes for step in steps], self.base_where),
             "constraints": [one.text for one in (*self.limits, *self.demands)],
             "version": release(),
-        })  # fmt: skip
-
-
-def _digest(content: Any) -> str:
-    return content_hash(content)[:16]
+        })[:16]  # fmt: skip
 
 
 # Files that tables name, and those that these name in turn: what a sweep rests on beyond what it says.

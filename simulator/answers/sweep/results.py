@@ -30,6 +30,7 @@ PART = 5_000
 """Rows of a Parquet file."""
 LISTED = 60
 """The most points whose table is printed."""
+_MOST_BEST = 5
 MAIN: Mapping[str, tuple[str, int]] = {
     kind: (metric.name, 1 if metric.better == "higher" else -1)
     for kind, one in SYSTEMS.items()
@@ -57,9 +58,9 @@ class Results:
 _Types = dict[str, set[type]]
 
 
-def write_results(sweep: Sweep, store: Store, most: int = 5) -> Results:
+def write_results(sweep: Sweep, store: Store) -> Results:
     """Write report.csv and the Parquet files of what is done so far; a UserError if they cannot be written."""
-    columns, best = _survey(sweep, store, most)
+    columns, best = _survey(sweep, store)
     report = store.folder / "report.csv"
     with disk_faults(store.folder, OSError):
         with replace_whole(report) as file:
@@ -77,7 +78,7 @@ def write_results(sweep: Sweep, store: Store, most: int = 5) -> Results:
     return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table)
 
 
-def _survey(sweep: Sweep, store: Store, most: int) -> tuple[_Types, tuple[tuple[int, tuple[Any, ...], float], ...]]:
+def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[tuple[int, tuple[Any, ...], float], ...]]:
     """All columns with the types of their values, in order of first appearance, and the best points."""
     columns: _Types = {name: set() for name in ("point", *sweep.grid.columns, "status", "reason", "scenario_hash")}
     for record in _records(sweep, store):
@@ -85,7 +86,7 @@ def _survey(sweep: Sweep, store: Store, most: int) -> tuple[_Types, tuple[tuple[
             columns.setdefault(name, set()).update({type(value)} - {type(None)})
     metric, sign = MAIN[sweep.kind]
     usable = (one for one in _records(sweep, store) if one["status"] == "ok" and one.get(metric) is not None)
-    best = heapq.nlargest(most, ((sign * one[metric], -one["point"]) for one in usable))
+    best = heapq.nlargest(_MOST_BEST, ((sign * one[metric], -one["point"]) for one in usable))
     return columns, tuple((-number, sweep.grid.shown(-number), sign * value) for value, number in best)
 
 

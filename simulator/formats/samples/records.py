@@ -43,7 +43,7 @@ def read(lines: Sequence[str], file: str) -> Samples:
     gpu = _gpu(first, file)
     rows: list[dict[str, Any]] = []
     others: list[Record] = []
-    for rounds in _by_case(_sound(records, dropped)):
+    for rounds in _sound_cases(records, dropped):
         place, record = rounds[0]
         found = _row_or_fault(rounds)
         if isinstance(found, str):
@@ -98,31 +98,22 @@ def _gpu(first: Record, file: str) -> str:
     return device(_VENDOR.sub("", names[0]), file, "gpu").name
 
 
-def _sound(records: Iterable[Placed], dropped: list[str]) -> list[Placed]:
-    """The records with samples; those that failed or were wrong go to `dropped`."""
-    sound = []
-    for place, record in records:
-        wrong = record.get("wrong")
-        if "error" in record:
-            dropped.append(f"{place}: {_called(record)}: {record['error']}")
-        elif wrong:
-            dropped.append(f"{place}: {_called(record)}: {wrong} elements of the result were wrong")
-        elif record.get("samples"):
-            sound.append((place, record))
-    return sound
-
-
 def _called(record: Record) -> str:
     return f"{record['group']}/{record.get('case')}"
 
 
-def _by_case(records: Iterable[Placed]) -> list[list[Placed]]:
-    """The rounds of each case together; records without rounds stand for themselves."""
+def _sound_cases(records: Iterable[Placed], dropped: list[str]) -> list[list[Placed]]:
+    """The records with samples, the rounds of a case together; those that failed or were wrong go to `dropped`."""
     cases: dict[str, list[Placed]] = {}
     for place, record in records:
-        identity = [record.get(key) for key in ("group", "case", "params")]
-        key = json.dumps(identity, sort_keys=True) if "round" in record else place
-        cases.setdefault(key, []).append((place, record))
+        if "error" in record:
+            dropped.append(f"{place}: {_called(record)}: {record['error']}")
+        elif wrong := record.get("wrong"):
+            dropped.append(f"{place}: {_called(record)}: {wrong} elements of the result were wrong")
+        elif record.get("samples"):
+            identity = [record.get(key) for key in ("group", "case", "params")]
+            key = json.dumps(identity, sort_keys=True) if "round" in record else place
+            cases.setdefault(key, []).append((place, record))
     return list(cases.values())
 
 

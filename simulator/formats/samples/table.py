@@ -67,8 +67,8 @@ def sound_samples(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -
     """The rows that are complete and possible; `source` says where each stands; a UserError if no row is left."""
     table = table.reset_index(drop=True)
     reasons = _faults(table)
-    bad = np.array([reason is not None for reason in reasons], bool)
-    lines = [f"{table['source'][i]}: {reasons[i]}" for i in np.flatnonzero(bad)]
+    bad = reasons != ""
+    lines = [f"{source}: {reason}" for source, reason in zip(table["source"][bad], reasons[bad], strict=True)]
     if bad.all():
         raise UserError(*(lines[:3] or [f"{file}: holds no samples"]))
     return Samples(table[~bad].reset_index(drop=True), (*dropped, *lines))
@@ -86,19 +86,18 @@ def summarize(dropped: Iterable[str]) -> list[str]:
     return [f"{first[key]}: {key[1]}" + (f" ({n} rows)" if n > 1 else "") for key, n in counts.items()]
 
 
-def _faults(table: pd.DataFrame) -> list[str | None]:
-    """Why each row cannot be used; None for the good ones."""
-    reasons: list[str | None] = [None] * len(table)
-    for name, group in table.groupby("cost_class", sort=False, dropna=False):
-        rows = group.index.to_numpy()
+def _faults(table: pd.DataFrame) -> "pd.Series[str]":
+    """Why each row cannot be used, nothing for the good ones."""
+    reasons = pd.Series("", table.index)
+    for name, rows in table.groupby("cost_class", sort=False, dropna=False):
         found = cost_class(str(name))
         if found is None:
-            _mark(reasons, rows, f"cost_class = {name!r}: unknown; known: {', '.join(known_classes())}")
+            reasons[rows.index] = f"cost_class = {name!r}: unknown; known: {', '.join(known_classes())}"
             continue
         for column in ("seconds", *found.names):
-            may_be_empty = column not in ("seconds", *found.features)
-            wrong = ~_possible(table, column, rows, may_be_empty)
-            _mark(reasons, rows[wrong], f"{column}: {_ALLOWED.get(column, _POSITIVE)}")
+            wrong = ~_possible(rows, column, may_be_empty=column not in ("seconds", *found.features))
+            wrong &= reasons[rows.index].to_numpy() == ""
+            reasons[rows.index[wrong]] = f"{column}: {_ALLOWED.get(column, _POSITIVE)}"
     return reasons
 
 
@@ -106,18 +105,12 @@ _POSITIVE = "expected a number greater than zero"
 _ALLOWED = {"skew": "expected a number, zero or greater", "causal": "expected 0 or 1", "gpus": "expected at least 2"}
 
 
-def _possible(table: pd.DataFrame, column: str, rows: np.ndarray, may_be_empty: bool) -> np.ndarray:
-    if column not in table:
+def _possible(rows: pd.DataFrame, column: str, may_be_empty: bool) -> np.ndarray:
+    if column not in rows:
         return np.full(len(rows), may_be_empty)
-    values = pd.to_numeric(table[column], errors="coerce").to_numpy(float)[rows]
+    values = pd.to_numeric(rows[column], errors="coerce").to_numpy(float)
     possible = {"skew": values >= 0, "causal": np.isin(values, (0, 1)), "gpus": values >= 2}.get(column, values > 0)
-    empty = table[column].isna().to_numpy()[rows] & may_be_empty
-    return np.asarray((np.isfinite(values) & possible) | empty)
-
-
-def _mark(reasons: list[str | None], rows: np.ndarray, reason: str) -> None:
-    for row in rows:
-        reasons[row] = reasons[row] or reason
+    return np.asarray((np.isfinite(values) & possible) | (rows[column].isna().to_numpy() & may_be_empty))
 
 
 def features_of(table: pd.DataFrame, kind: CostClass) -> dict[str, np.ndarray]:

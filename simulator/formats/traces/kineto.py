@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,8 +101,7 @@ def _steps(document: Document, ops: Sequence[GpuOp], device: int) -> dict[int, W
     on_gpu, on_host = _annotations(document, device)
     spans = on_gpu or _launched(document, ops, on_host) or on_host
     numbers = sorted(spans, key=lambda number: spans[number])
-    begins = [spans[number][0] for number in numbers]
-    following = dict(zip(numbers, begins[1:], strict=False))
+    following = {number: spans[later][0] for number, later in pairwise(numbers)}
     ends = {number: following.get(number, spans[number][1]) for number in numbers}
     return {n: (spans[n][0], ends[n]) for n in sorted(numbers) if ends[n] > spans[n][0]}
 
@@ -117,10 +117,14 @@ def _annotations(document: Document, device: int) -> tuple[dict[int, Window], di
         of_gpu = "gpu" in str(event.get("cat"))
         if of_gpu and _args(event).get("device", event.get("pid", device)) != device:
             continue
-        spans, (start, end) = on_gpu if of_gpu else on_host, _span(event, document.path)
-        old = spans.get(int(match[1]), (start, end))
-        spans[int(match[1])] = (min(old[0], start), max(old[1], end))
+        _widen(on_gpu if of_gpu else on_host, int(match[1]), *_span(event, document.path))
     return on_gpu, on_host
+
+
+def _widen(spans: dict[int, Window], number: int, start: int, end: int) -> None:
+    """Let the span of a step reach over this one too."""
+    first, last = spans.get(number, (start, end))
+    spans[number] = min(first, start), max(last, end)
 
 
 def _launched(document: Document, ops: Sequence[GpuOp], on_host: Mapping[int, Window]) -> dict[int, Window]:
@@ -136,26 +140,23 @@ def _launched(document: Document, ops: Sequence[GpuOp], on_host: Mapping[int, Wi
     for op in ops:
         at = launch.get(_id(op.args, "correlation")) if "correlation" in op.args else None
         i = bisect_left(ends, at) if at is not None else len(ends)
-        if at is None or i == len(ends) or at < on_host[numbers[i]][0]:
-            continue
-        old = found.get(numbers[i], (op.start_ns, op.end_ns))
-        found[numbers[i]] = (min(old[0], op.start_ns), max(old[1], op.end_ns))
+        if at is not None and i < len(ends) and at >= on_host[numbers[i]][0]:
+            _widen(found, numbers[i], op.start_ns, op.end_ns)
     return found
 
 
 def _facts(document: Document) -> dict[str, Any]:
     """World, rank, device, and the sizes of the axes whose groups the file describes."""
-    world, devices = _world(document), document.beside.get("deviceProperties")
-    tables = [device for device in devices if isinstance(device, Mapping)] if isinstance(devices, list) else []
-    names = [str(device.get("name")) for device in tables]
-    known = {"world_size": world.get("world_size"), "rank": world.get("rank")}
-    whole: dict[str, Any] = {key: value for key, value in known.items() if isinstance(value, int) and value >= 0}
-    sizes = {}
+    world = _world(document)
+    known = {key: world.get(key) for key in ("world_size", "rank")}
+    facts: dict[str, Any] = {key: value for key, value in known.items() if isinstance(value, int) and value >= 0}
+    if devices := _tables(document.beside.get("deviceProperties")):
+        facts["device"] = str(devices[0].get("name"))
     for group in _groups(document):
         axis, size = kernel_table()["size"].get(str(group.get("pg_desc", ""))), group.get("pg_size")
         if axis and isinstance(size, int):
-            sizes[axis] = size
-    return whole | ({"device": names[0]} if names else {}) | sizes
+            facts[axis] = size
+    return facts
 
 
 def _world(document: Document) -> Mapping[str, Any]:
@@ -164,8 +165,11 @@ def _world(document: Document) -> Mapping[str, Any]:
 
 
 def _groups(document: Document) -> list[Mapping[str, Any]]:
-    config = _world(document).get("pg_config")
-    return [group for group in config if isinstance(group, Mapping)] if isinstance(config, list) else []
+    return _tables(_world(document).get("pg_config"))
+
+
+def _tables(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def _args(event: Event) -> dict[str, Any]:

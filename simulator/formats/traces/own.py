@@ -36,6 +36,11 @@ def read_own(path: Path, document: Document, step: int | None) -> Run:
     makespan = max(makespan, timeline.makespan_s)  # its events are whole nanoseconds
     computes = any(lane.name == COMPUTE for lane in timeline.program.lanes)
     split = split_by_phase(timeline, [makespan] * len(ranks)) if computes else None
+    notes = ["a simulation's trace, of ranks " + str(document.beside["otherData"].get("ranks", "unknown"))]
+    if split is None:
+        notes.append("no kernels of a training step: its time is not split")
+    elif split["coarse"]:
+        notes.append("whole actions are not told apart: the simulation's level is coarse")
     return Run(
         path=path,
         form="runcast",
@@ -46,15 +51,8 @@ def read_own(path: Path, document: Document, step: int | None) -> Run:
         split_s=split,
         exposed_s=exposed_waits(split) if split else {},
         facts={"world_size": world, "ranks": tuple(sorted(ranks))},
-        notes=tuple(_notes(split, document)),
+        notes=tuple(notes),
     )
-
-
-def _notes(split: Mapping[str, float] | None, document: Document) -> list[str]:
-    notes = ["a simulation's trace, of ranks " + str(document.beside["otherData"].get("ranks", "unknown"))]
-    if split is None:
-        return [*notes, "no kernels of a training step: its time is not split"]
-    return [*notes, "whole actions are not told apart: the simulation's level is coarse"] if split["coarse"] else notes
 
 
 def _items(events: Sequence[Event]) -> dict[int, list[Item]]:

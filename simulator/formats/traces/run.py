@@ -59,11 +59,10 @@ def typical_step(seconds: Mapping[int, float]) -> int:
     return sorted(followed, key=lambda number: (seconds[number], number))[(len(followed) - 1) // 2]
 
 
-def list_steps(numbers: Sequence[int], most: int = 12) -> str:
+def list_steps(numbers: Sequence[int]) -> str:
     """Step numbers as words, long lists by their ends."""
-    if len(numbers) <= most:
-        return ", ".join(map(str, numbers))
-    return f"{len(numbers)} from {numbers[0]} to {numbers[-1]}"
+    few = len(numbers) <= 12
+    return ", ".join(map(str, numbers)) if few else f"{len(numbers)} from {numbers[0]} to {numbers[-1]}"
 
 
 def split_by_phase(timeline: Timeline, until_s: Sequence[float]) -> dict[str, float]:
