@@ -76,8 +76,8 @@ def _read_ledger(
 ) -> "tuple[Any, Iterator[str], Any]":
     """What to write, its lines, and the ledger itself."""
     from ..answers.validate import read_ledger, read_step_ledger, updates
-    from ..answers.validate.steps import text
     from ..answers.validate.steps.gate import TOLERANCE, Comparison, read_gate
+    from ..answers.validate.steps.ledger import lines
     from .progress import show_progress
 
     gate = None if against is None else read_gate(against, tolerance or TOLERANCE)  # before minutes of predicting
@@ -91,7 +91,7 @@ def _read_ledger(
             return ledger, updates.lines(ledger), ledger
         steps = read_step_ledger(rows, watch=watch)
     if gate is None:
-        return steps, text.lines(steps), steps
+        return steps, lines(steps), steps
     comparison = Comparison(gate, steps)
     return comparison, comparison.lines(), steps
 

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from runcast.simulator.answers.validate.steps import StepLedger, restore, shipped_table, text
+from runcast.simulator.answers.validate.steps import StepLedger, restore, shipped_table
+from runcast.simulator.answers.validate.steps import ledger as ledgers
 from runcast.simulator.answers.validate.steps.ledger import FAMILIES, known_reason, over_sources, scores_of_memory
 from runcast.simulator.answers.validate.steps.pairs import scores_of_pairs
 from runcast.simulator.base.files import read_toml, write_atomic
+from runcast.simulator.base.tables import Columns
 from runcast.simulator.figures.page import png_browser
 from runcast.simulator.figures.profile import Axis, ticks_of
 from runcast.simulator.figures.theme import GREY, GRID, PALETTE, TITLE_PX, style
@@ -129,21 +131,21 @@ GOALS = (
 )
 OVER_SOURCES = 0.07
 
-GOAL: text.Columns = {
+GOAL: Columns = {
     "of": ("rows", "text"), "errors": ("errors", "text"), "goal": ("goal: median / p90, bias %", "text"),
     "reached": ("reached", "text"), "missed": ("missed", "text"),
 }  # fmt: skip
-MISSED: text.Columns = {
+MISSED: Columns = {
     "family": ("family", "text"), "name": ("rows of", "text"), "rows": ("scored", "text"),
     "reached": ("median / p90, bias %", "text"), "missed": ("missed", "text"), "known": ("known", "text"),
 }  # fmt: skip
-PAIR: text.Columns = {
+PAIR: Columns = {
     "kind": ("change", "text"), "source": ("source", "text"), "model": ("model", "text"), "gpus": ("GPUs", "text"),
     "gpu": ("GPU", "text"), "before": ("before", "text"), "after": ("after", "text"),
     "measured": ("measured %", "signed"), "predicted": ("predicted %", "signed"),
     "sign_right": ("right sign", "yes"), "effect_share": ("predicted share of the effect", "share"),
 }  # fmt: skip
-CONTRADICTS: text.Columns = {
+CONTRADICTS: Columns = {
     "line": ("line", "text"), "id": ("id", "text"), "error": ("error %", "signed"),
     "group_left_out": ("group out %", "signed"), "known": ("tokens/s per GPU, of the row and of others", "text"),
 }  # fmt: skip
@@ -163,7 +165,7 @@ def _scored(ledger: StepLedger) -> Iterator[str]:
     rows = ledger.scored
     yield "## What was scored\n"
     yield (
-        f"{text.counts(ledger)}. The scored rows are from {rows['source'].nunique()} sources: "
+        f"{ledgers.counts(ledger)}. The scored rows are from {rows['source'].nunique()} sources: "
         f"{rows['stack'].nunique()} software stacks on {rows['gpus'].min():,} to {rows['gpus'].max():,} GPUs of "
         f"{rows['gpu'].nunique()} kinds. What a row leaves blank is assumed by rules "
         "(`data/validation/training.toml`); the column `assumed` of the CSV says which.\n"
@@ -177,23 +179,23 @@ def _errors(ledger: StepLedger) -> Iterator[str]:
     many = int(ledger.scored["contradicts"].sum())
     yield f"Without the {many} rows that contradict their neighbours (below):\n"
     yield from _family(ledger.summary_without, "all")
-    yield text.over_sources(ledger) + ".\n"
+    yield ledgers.over_sources_line(ledger) + ".\n"
     for family in FAMILIES:
         yield f"### By {FAMILIES[family]}\n"
         yield from _family(ledger.summary, family)
 
 
 def _family(summary: pd.DataFrame, family: str) -> Iterator[str]:
-    yield from (*text.markdown(text.wide_scores(summary, family), text.family_columns(family)), "")
+    yield from (*ledgers.markdown(ledgers.wide_scores(summary, family), ledgers.family_columns(family)), "")
 
 
 def _goals(ledger: StepLedger, known: Mapping[str, str]) -> Iterator[str]:
     yield "## Goals, and families that miss them\n"
-    yield from (*text.markdown(pd.DataFrame([*goals(ledger)]), GOAL), "")
+    yield from (*ledgers.markdown(pd.DataFrame([*goals(ledger)]), GOAL), "")
     missed = pd.DataFrame([*misses(ledger.summary, known)])
     if len(missed):
         yield "A family is held to the goal of all rows, an architecture to that of its kind:\n"
-        yield from (*text.markdown(missed, MISSED), "")
+        yield from (*ledgers.markdown(missed, MISSED), "")
 
 
 def goals(ledger: StepLedger) -> Iterator[dict[str, Any]]:
@@ -245,9 +247,9 @@ def _pairs(ledger: StepLedger) -> Iterator[str]:
         "it changed. A measured effect below 1 % does not count for the sign; the error of the size is that of the "
         "predicted change over the measured one.\n"
     )
-    yield from (*text.markdown(scores_of_pairs(ledger.pairs), text.PAIRS), "")
+    yield from (*ledgers.markdown(scores_of_pairs(ledger.pairs), ledgers.PAIRS), "")
     changes = {"measured": ledger.pairs["measured_ratio"] - 1, "predicted": ledger.pairs["predicted_ratio"] - 1}
-    yield from (*text.markdown(ledger.pairs.assign(**changes), PAIR), "")
+    yield from (*ledgers.markdown(ledger.pairs.assign(**changes), PAIR), "")
 
 
 def _memory(ledger: StepLedger) -> Iterator[str]:
@@ -257,20 +259,20 @@ def _memory(ledger: StepLedger) -> Iterator[str]:
         "the one that holds most, and what is allocated, reserved, or in use on the device. What torchtitan's "
         "allocator reserved fills towards the limit of the device, so it is shown and not scored.\n"
     )
-    yield from (*text.markdown(scores_of_memory(ledger.table), text.MEMORY), "")
+    yield from (*ledgers.markdown(scores_of_memory(ledger.table), ledgers.MEMORY), "")
 
 
 def _worst(ledger: StepLedger, words: Mapping[str, Any]) -> Iterator[str]:
-    yield f"## The {text.MOST_ROWS} rows that are furthest off\n"
-    rows = ledger.worst_first.head(text.MOST_ROWS)
+    yield f"## The {ledgers.MOST_ROWS} rows that are furthest off\n"
+    rows = ledger.worst_first.head(ledgers.MOST_ROWS)
     told = [known_reason(row, words) for row in rows.to_dict("records")]
-    yield from (*text.markdown(rows.assign(known=told), {**text.ROWS, "known": ("known", "text")}), "")
+    yield from (*ledgers.markdown(rows.assign(known=told), {**ledgers.ROWS, "known": ("known", "text")}), "")
 
 
 def _contradicting(ledger: StepLedger, reasons: Mapping[str, str]) -> Iterator[str]:
     rows = ledger.worst_first[ledger.worst_first["contradicts"]]
     yield "## Rows that contradict their neighbours\n"
-    yield from (*text.markdown(rows.assign(known=rows["id"].map(reasons)), CONTRADICTS), "")
+    yield from (*ledgers.markdown(rows.assign(known=rows["id"].map(reasons)), CONTRADICTS), "")
 
 
 def _not_predicted(ledger: StepLedger) -> Iterator[str]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from runcast.simulator.answers.validate.steps import restore, shipped_table, text
+from runcast.simulator.answers.validate.steps import ledger as ledgers
+from runcast.simulator.answers.validate.steps import restore, shipped_table
 from runcast.simulator.answers.validate.updates import UpdateLedger, read_ledger
 from runcast.simulator.base.files import write_atomic
 from runcast.simulator.uncertainty import shipped_fit
@@ -36,8 +37,8 @@ def apart() -> Iterator[str]:
 def steps() -> Iterator[str]:
     """Coverage of training steps by family, and the families that are clearly off."""
     ledger = restore(GOLDEN)
-    yield from (*text.markdown(text.coverages(ledger.summary), text.COVERAGE), "")
-    yield from (f"- {line}" for line in text.confidences(ledger.summary))
+    yield from (*ledgers.markdown(ledgers.coverages(ledger.summary), ledgers.COVERAGE), "")
+    yield from (f"- {line}" for line in ledgers.confidences(ledger.summary))
 
 
 def updates(ledger: UpdateLedger) -> Iterator[str]:

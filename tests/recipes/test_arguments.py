@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.recipes.text import read_arguments
+from runcast.simulator.formats.recipes.arguments import read_arguments
 
 
 def values(text):

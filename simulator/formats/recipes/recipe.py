@@ -15,9 +15,8 @@ from ...base.toml import to_toml
 from ...hardware import cluster
 from ...scenario import check_train
 from ...systems.train_step.scenario import TrainScenario
-from .arguments import Arguments, Machine, names_of
+from .arguments import Arguments, Machine, names_of, read_arguments, read_keys
 from .megatron import read_megatron
-from .text import read_arguments, read_keys
 from .torchtitan import MARKS, read_torchtitan
 
 Form = Literal["auto", "megatron", "torchtitan"]

@@ -12,8 +12,7 @@ from ...base.schema import read_quantity
 from ...base.toml import to_toml
 from ...hardware import cluster
 from ...hardware.files import Table, find, networks, plain, tables
-from .identify import choose_device
-from .layout import Layout, even_groups
+from .layout import Layout, choose_device, even_groups
 from .nccl_xml import holds_topology, read_xml
 from .smi import holds_matrix, read_smi
 from .wiring import NvLink, Rails, nvlink, rails, rails_are_even

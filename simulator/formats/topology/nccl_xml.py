@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from ...base.errors import UserError, fault
-from .identify import identities, network_of
-from .layout import MOST_GPUS, Distance, Layout, Nic, Pair
+from .layout import MOST_GPUS, Distance, Layout, Nic, Pair, identities, network_of
 
 TOOL = "NCCL topology XML"
 

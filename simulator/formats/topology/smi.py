@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...base.errors import UserError, fault
-from .identify import named_devices, network_of
-from .layout import MOST_GPUS, Distance, Layout, Nic, Pair
+from .layout import MOST_GPUS, Distance, Layout, Nic, Pair, named_devices, network_of
 
 TOOL = "nvidia-smi topo -m"
 

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from ...base.errors import UserError, unknown
 from ...base.units import format_rate, parse
-from .identify import capability, identities
-from .layout import Layout, Pair, even_groups
+from .layout import Layout, Pair, capability, even_groups, identities
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...costs.phases import COMPUTE
-from .document import Document, Event
+from .kineto import Document, Event
 from .run import Item, Run, exposed_waits, split_by_phase, timeline_of
 
 Track = tuple[int, int]

@@ -7,8 +7,7 @@ from statistics import fmean
 
 from ...base.errors import UserError
 from ...base.files import read_text
-from .document import Document, parse
-from .kineto import RankTrace, read_ranks
+from .kineto import Document, RankTrace, parse, read_ranks
 from .lanes import RankStep, step_of_rank
 from .logs import read_log
 from .own import is_own, read_own

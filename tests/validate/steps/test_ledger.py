@@ -8,8 +8,14 @@ import pytest
 from runcast.simulator.answers.outputs import json_text
 from runcast.simulator.answers.validate.steps import ledger as ledgers
 from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restore, shipped_table
-from runcast.simulator.answers.validate.steps.ledger import over_sources, scores_by_family, scores_of_memory
-from runcast.simulator.answers.validate.steps.text import lines, markdown, wide_scores
+from runcast.simulator.answers.validate.steps.ledger import (
+    lines,
+    markdown,
+    over_sources,
+    scores_by_family,
+    scores_of_memory,
+    wide_scores,
+)
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_toml
 from runcast.simulator.runner import InProcess, Processes
