@@ -40,8 +40,7 @@ def search(
     Exits with 1 where no plan fits, and with 130 where Ctrl-C ended it.
     """
     from ..answers.search import read_wanted, search_file
-    from ..answers.search.outputs import check_folder, write_files
-    from ..answers.search.text import lines
+    from ..answers.search.outputs import check_folder, lines, write_files
     from ..base.errors import UserError, fault
     from ..base.units import parse_share
     from .progress import show_progress
@@ -70,7 +69,7 @@ def search(
 
 
 def _best(progress: "Progress") -> str:
-    from ..answers.search.text import plan_text
+    from ..answers.search.outputs import plan_text
 
     row = progress.best
     return f"; best so far {row.measured.speed}, {plan_text(row.changes)}" if row and row.measured else ""

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.search import Wanted, search
-from runcast.simulator.answers.search.outputs import check_folder, write_files
+from runcast.simulator.answers.search.outputs import check_folder, differences, distinct_texts, lines, write_files
 from runcast.simulator.answers.search.records import LEFT, SIMULATED
-from runcast.simulator.answers.search.text import differences, distinct_texts, lines
 from runcast.simulator.formats.recipes import read_recipe
 from runcast.simulator.scenario import change
 

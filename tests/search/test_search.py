@@ -7,9 +7,9 @@ import pytest
 from runcast.simulator import UserError
 from runcast.simulator.answers.search import Axis, Rule, Space, Wanted, read_wanted, search
 from runcast.simulator.answers.search.explore import measure, screen
+from runcast.simulator.answers.search.outputs import lines
 from runcast.simulator.answers.search.records import BEATEN, MEMORY, REFUSED, SIMULATED, Row
 from runcast.simulator.answers.search.run import make_question
-from runcast.simulator.answers.search.text import lines
 from runcast.simulator.base.memo import Memo
 
 from .small import DENSE, LESS, SENDER, SPACES, best_value, brute_force, pareto_values, table_of

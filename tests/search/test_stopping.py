@@ -2,8 +2,8 @@
 
 import pytest
 from runcast.simulator.answers.search import Wanted, search
+from runcast.simulator.answers.search.outputs import lines
 from runcast.simulator.answers.search.records import LEFT, REFUSED, SIMULATED, UNSEEN
-from runcast.simulator.answers.search.text import lines
 from runcast.simulator.runner import Died, InProcess
 
 from .small import DENSE

@@ -1,16 +1,16 @@
-"""The folder of a search: the winner as a scenario and as Megatron-LM's arguments, every plan, the Pareto set."""
+"""What a search gives: a folder with the winner, its Megatron-LM arguments, every plan, the Pareto set; and words."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import path_beside, write_atomic
-from ...base.tables import csv_text
-from ...scenario import change, check_question, to_toml
-from .records import SearchResult
-from .text import join, plan_text
+from ...base.tables import align, csv_text
+from ...base.units import digits_apart, format_bytes, format_seconds, format_usd
+from ...scenario import Changes, change, check_question, to_toml
+from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured, SearchResult
 
 FILES = ("plans.csv", "pareto.csv", "winner.toml", "winner.megatron.txt")
 """All that a search writes."""
@@ -112,3 +112,165 @@ def _cells(found: SearchResult, number: int) -> list[Any]:
     speed = one.tokens_per_s if one and one.tokens else ""
     simulated = [one.time_s, speed, one.memory_bytes, one.cost_usd] if one else [""] * 4
     return [row.status, row.reason, *bound, *simulated, *([fine.time_s, fine.memory_bytes] if fine else ["", ""])]
+
+
+# In words: what `runcast search` prints.
+
+_SHORT = {"parallel.tp": "tp", "parallel.pp": "pp", "parallel.cp": "cp", "parallel.ep": "ep", "parallel.etp": "etp",
+          "batch.micro": "micro"}  # fmt: skip
+_MOST_ROWS = 12
+_MOST_TERMS = 3
+_SMALL = 0.05  # of the whole difference: a term below this share is not told
+
+
+def lines(found: SearchResult) -> Iterator[str]:
+    """All that is printed."""
+    yield from _counts(found)
+    if found.winner is not None:
+        yield from ("", *_pareto(found), "", *_answer(found))
+    elif found.best:
+        yield f"no plan fits: of {len(found.best):,} that fit action by action, none does kernel by kernel"
+    elif not found.proved:
+        yield "no plan that fits was found; there may be one"
+    else:
+        yield f"no plan fits: {found.counts[MEMORY]:,} need more memory, {found.counts[REFUSED]:,} are refused"
+
+
+def plan_text(changes: Changes) -> str:
+    """A plan in a line: `tp 4, pp 4, cp 1, micro 1, interleaved vpp 10, recompute none`."""
+    return ", ".join(_part(key, value) for key, value in changes.items())
+
+
+def _part(key: str, value: Any) -> str:
+    if key == "schedule":
+        return " ".join([value["name"], *(f"{name} {item}" for name, item in value.items() if name != "name")])
+    if key == "recompute":
+        rest = [join(item) if name == "modules" else f"{name} {item}" for name, item in value.items()][1:]
+        return " ".join(["recompute", value["mode"], *rest])
+    size = format_bytes(value) if key == "update.bucket" and isinstance(value, int) else join(value)
+    return f"{_SHORT.get(key, key.removeprefix('update.'))} {size}"
+
+
+def join(value: Any) -> str:
+    """A list as `a+b`, anything else as it is."""
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _counts(found: SearchResult) -> Iterator[str]:
+    """How large the space is, what rules cut, and what became of the rest."""
+    keys = ", ".join(axis.key for axis in found.space.axes)
+    yield f"{found.space.size:,} combinations of {keys} on {found.question.gpus:,} GPUs"
+    yield from (f"  {count:>9,}  {rule}" for rule, count in found.cuts.most_common())
+    yield f"{len(found.rows):,} plans"
+    limit = format_bytes(found.question.memory_bytes)
+    kept = f" ({found.headroom:.0%} of it kept free)" if found.headroom else ""
+    meaning = {
+        REFUSED: "refused by the scenario's checks",
+        MEMORY: f"need more than {limit} of device memory{kept}",
+        BEATEN: "beaten: no amount can be below those of a plan that was simulated",
+        SIMULATED: "simulated",
+        LEFT: "left out: " + ("the search was stopped" if found.stopped else "the budget is spent"),
+        UNSEEN: "not looked at: " + ("the search was stopped" if found.stopped else "neither drawn nor proposed"),
+    }
+    yield from (f"  {found.counts[status]:>9,}  {words}" for status, words in meaning.items() if found.counts[status])
+    reasons: dict[str, list[str]] = {}  # by the key that they name, for which one stands
+    for row in found.rows:
+        if row.status == REFUSED:
+            reasons.setdefault(row.reason.partition(" ")[0], []).append(row.reason)
+    for said in sorted(reasons.values(), key=len, reverse=True)[:3]:
+        yield f"             {len(said):,} of those refused{', such as' if len(said) > 1 else ''}: {said[0]}"
+
+
+def _pareto(found: SearchResult) -> Iterator[str]:
+    """The table: fastest first; what is shown of a long one is said."""
+    shown = found.pareto[:_MOST_ROWS]
+    proof = "no plan is better in every column" if found.proved else "of the plans that were simulated"
+    yield f"Pareto set, {len(found.pareto)} plans ({proof})"
+    cells = [[found.question.subject.speed_name, "memory", "cost", "", "plan"]]
+    for number in shown:
+        row = found.rows[number]
+        assert row.measured is not None
+        mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
+        cells.append([*_amounts(row.measured), mark, plan_text(row.changes)])
+    yield from (f"  {line}" for line in align(cells, range(4)))
+    if len(found.pareto) > len(shown):
+        yield f"  and {len(found.pareto) - len(shown)} more that need less memory"
+
+
+def _amounts(one: Measured) -> list[str]:
+    """Speed, memory and cost in words."""
+    cost = "unknown" if one.cost_usd is None else format_usd(one.cost_usd)
+    return [one.speed, format_bytes(one.memory_bytes), cost]
+
+
+def _answer(found: SearchResult) -> Iterator[str]:
+    assert found.winner is not None
+    yield f"winner by {found.question.objective}: {plan_text(found.rows[found.winner].changes)}"
+    for number in found.best:
+        if number in found.checked:
+            coarse, fine = found.rows[number].measured, found.checked[number]
+            assert coarse is not None
+            fits = "" if fine.fits else ", which does not fit"
+            yield (f"  kernel by kernel: {', '.join(_amounts(fine))}{fits}; by action {coarse.speed} "
+                   f"({plan_text(found.rows[number].changes)})")  # fmt: skip
+    yield from _why(found, found.winner)
+    counts = found.counts
+    if not found.proved:
+        stopped = "stopped early: " if found.stopped else ""
+        seen = len(found.rows) - counts[UNSEEN]
+        yield f"{stopped}best of {counts[SIMULATED]:,} simulated and {seen:,} screened plans, not proved"
+    yield from found.notes
+    if counts[UNSEEN] or (bound := found.best_left) is None:
+        return
+    if found.question.objective == "memory":
+        yield f"left out: no plan needs less than {format_bytes(bound.memory_bytes)}"
+    elif not bound.time_s:
+        yield "left out: nothing is known of how fast those are"
+    else:
+        yield f"left out: no plan is faster than {1 / bound.time_s:,.0f} tokens/s by its bound"
+
+
+def _why(found: SearchResult, winner: int) -> Iterator[str]:
+    """Why the second one lost: which terms of its time are longer, and which are shorter."""
+    if found.runner_up is None:
+        yield "no other plan was simulated"
+        return
+    ours, theirs = found.rows[winner].changes, found.rows[found.runner_up].changes
+    yield f"second: {plan_text(theirs)}"
+    first, second = (_finest(found, number) for number in (winner, found.runner_up))
+    if found.question.objective == "memory":
+        yield f"it needs {format_bytes(second.memory_bytes)} where the winner needs {format_bytes(first.memory_bytes)}"
+        return
+    takes, instead = distinct_texts(second.time_s, first.time_s)
+    by = second.time_s / first.time_s - 1
+    differ = [f"{_part(key, theirs[key])} for {_part(key, ours[key])}" for key in ours if ours[key] != theirs[key]]
+    more, other = "more" if by >= 0 else "less", " and ".join(differ) or "the same plan"
+    yield f"it takes {takes}, {abs(by):.1%} {more} than the winner's {instead}, with {other}:"
+    terms = zip(("longer", "shorter"), differences(first.terms, second.terms), strict=True)
+    said = [(how, [f"{name} {' for '.join(distinct_texts(b, a))}" for name, a, b in some]) for how, some in terms]
+    yield "  " + "; ".join(f"{how}: {', '.join(parts)}" for how, parts in said if parts)
+
+
+def _finest(found: SearchResult, number: int) -> Measured:
+    """Kernel by kernel if the winner was checked so too."""
+    one = found.checked.get(number) if found.winner in found.checked else None
+    one = one or found.rows[number].measured
+    assert one is not None
+    return one
+
+
+def differences(
+    first: Mapping[str, float], second: Mapping[str, float]
+) -> tuple[list[tuple[str, float, float]], list[tuple[str, float, float]]]:
+    """Terms that are longer in the second, and those that are shorter: name and both seconds, largest change first."""
+    both = [(name, first.get(name, 0.0), second.get(name, 0.0)) for name in dict.fromkeys([*first, *second])]
+    total = max((abs(b - a) for _, a, b in both), default=0.0)
+    told = sorted((one for one in both if abs(one[2] - one[1]) > _SMALL * total), key=lambda one: -abs(one[2] - one[1]))
+    longer, shorter = [one for one in told if one[2] > one[1]], [one for one in told if one[2] < one[1]]
+    return longer[:_MOST_TERMS], shorter[:_MOST_TERMS]
+
+
+def distinct_texts(one: float, other: float) -> tuple[str, str]:
+    """Two durations in words, with as many digits more as it takes to see which is longer."""
+    digits = digits_apart(one, [other], 0.0)
+    return format_seconds(one, digits), format_seconds(other, digits)

@@ -155,6 +155,7 @@ def best_lines(results: Results) -> Iterator[str]:
 
 def table_lines(table: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     """Points a line each, columns below their names: seconds, bytes and shares as people read them."""
+
     def cell(name: str, value: Any) -> str:
         if value is None:
             return ""

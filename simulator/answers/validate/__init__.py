@@ -1,10 +1,9 @@
 """Predictions beside measurements: every row of a table predicted, and how far off each group of rows is."""
 
-from .samples import KINDS, predict_samples, score_samples
+from .samples import KINDS, Validation, lines, predict_samples, score_samples, validate
 from .scores import scores_by
 from .steps import StepLedger, read_step_ledger
 from .updates import UpdateLedger, read_ledger
-from .validation import Validation, lines, validate
 
 __all__ = [
     "KINDS", "StepLedger", "UpdateLedger", "Validation", "lines", "predict_samples", "read_ledger", "read_step_ledger",
