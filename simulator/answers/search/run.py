@@ -97,7 +97,7 @@ def search(
 
 def _check(found: SearchResult, most: int, watch: Watch) -> SearchResult:
     """Predict the best rows kernel by kernel, best first, until `most` fit or none is left."""
-    checked = dict(found.checked)
+    checked, stopped = dict(found.checked), False
     try:
         for number in found.best:
             if (fits := sum(one.fits for one in checked.values())) >= most:
@@ -105,8 +105,8 @@ def _check(found: SearchResult, most: int, watch: Watch) -> SearchResult:
             watch(Progress("checking", fits, most, found.rows[number]))
             checked[number] = predict(found.question, found.rows[number].changes, Memo(), finest=True)
     except KeyboardInterrupt:
-        return replace(found, checked=checked, stopped=True)
-    return replace(found, checked=checked)
+        stopped = True
+    return replace(found, checked=checked, stopped=stopped)
 
 
 def make_question(

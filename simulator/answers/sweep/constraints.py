@@ -8,6 +8,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -82,15 +83,11 @@ def check_key(kind: str, key: str, where: str, place: str) -> None:
 
 def values_in_scenario(names: Sequence[str], scenario: BaseModel) -> dict[str, float | None]:
     """The numbers that a checked scenario says for keys, in SI units; None where it says none."""
-    table = scenario.model_dump(by_alias=True)
-    return {name: _si_value(value_at(table, name)) for name in names}
-
-
-def _si_value(value: Any) -> float | None:
-    try:
-        return quantity(value)[0]
-    except ValueError:
-        return None
+    table, values = scenario.model_dump(by_alias=True), dict[str, float | None].fromkeys(names)
+    for name in names:
+        with suppress(ValueError):
+            values[name] = quantity(value_at(table, name))[0]
+    return values
 
 
 def values_in_row(names: Sequence[str], row: Mapping[str, Any], kind: str) -> dict[str, float | None]:
@@ -120,17 +117,11 @@ def _look_up(kind: str, key: str) -> tuple[FieldInfo | None, list[str]]:
 # What numbers are of: bytes, seconds, ... by the schema of a key, or by the unit at the end of a column's name.
 
 Of = Dimension | Literal["number", "unknown"]
-_POWERS: Mapping[Of, Mapping[str, int]] = {
-    "number": {},
-    "bytes": {"byte": 1},
-    "bytes_per_s": {"byte": 1, "s": -1},
-    "seconds": {"s": 1},
-    "flop_per_s": {"flop": 1, "s": -1},
-    "watts": {"W": 1},
-}
-_QUANTITIES: Mapping[Dimension, str] = {
-    "bytes": "1 MiB", "bytes_per_s": "1 GB/s", "seconds": "1 s", "flop_per_s": "1 TFLOP/s", "watts": "700 W",
+_DIMENSIONS: Mapping[Dimension, tuple[str, Mapping[str, int]]] = {
+    "bytes": ("1 MiB", {"byte": 1}), "bytes_per_s": ("1 GB/s", {"byte": 1, "s": -1}), "seconds": ("1 s", {"s": 1}),
+    "flop_per_s": ("1 TFLOP/s", {"flop": 1, "s": -1}), "watts": ("700 W", {"W": 1}),
 }  # fmt: skip
+"""A quantity of each, and the powers of its units; a number has none."""
 
 
 def check_unit(constraint: Constraint, factors: Sequence[Of], where: str) -> None:
@@ -160,20 +151,20 @@ def key_dimension(kind: str, key: str, base: Mapping[str, Any], where: str) -> O
     """By what the schema takes for a key; of a machine, whose keys are free, by what the base says now."""
     field, _ = _look_up(kind, key)
     if field is not None:
-        return next((dimension for dimension, text in _QUANTITIES.items() if _takes(field, text)), "number")
+        return next((dimension for dimension, (text, _) in _DIMENSIONS.items() if _takes(field, text)), "number")
     first, *path = key.split(".")
     return _of_machine(base.get("cluster"), path, where) if first == "cluster" else "unknown"
 
 
 def product_dimension(factors: Sequence[Of]) -> Of:
     """Of a product; one for which there is no unit is a number."""
-    if "unknown" in factors:
-        return "unknown"
     powers: Counter[str] = Counter()
     for factor in factors:
-        powers.update(_POWERS[factor])
+        if factor == "unknown":
+            return factor
+        powers.update(_DIMENSIONS[factor][1] if factor != "number" else {})
     left = {unit: power for unit, power in powers.items() if power}
-    return next((of for of, own in _POWERS.items() if own == left), "number")
+    return next((of for of, (_, own) in _DIMENSIONS.items() if own == left), "number")
 
 
 def _takes(field: FieldInfo, text: str) -> bool:

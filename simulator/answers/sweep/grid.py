@@ -1,7 +1,7 @@
 """A grid of changes: axes, all crossed, and its points by number, so that nobody has to hold them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -100,30 +100,24 @@ def spread(start: Any, stop: Any, step: Any = None, factor: Any = None, steps: i
     (first, last, each), dimensions = zip(*map(quantity, given), strict=True)
     if len({*dimensions} - {None}) > 1:
         raise ValueError(f"{' and '.join(map(repr, given))} are not of one kind")
+    value: Callable[[int], float]
     if factor is not None:
         by, _ = quantity(factor)
         if by <= 0 or by == 1 or first <= 0 or last <= 0 or math.log(last / first) / math.log(by) < 0:
             raise ValueError(f"times {by:g} never leads from {start} to the end")
-        count = _values_within(math.log(last / first) / math.log(by))
-        return [_like(start, first, first * by**i) for i in range(count)]
-    if steps is not None:
+        intervals, value = math.log(last / first) / math.log(by), lambda i: first * by**i
+    elif steps is not None:
         if steps < 2:
             raise ValueError("steps must be 2 or more: both ends count")
-        return [_like(start, first, first + i * (last - first) / (steps - 1)) for i in range(_at_most(steps))]
-    if each == 0 or (last - first) / each < 0:
-        raise ValueError(f"steps of {step} never lead from {start} to {stop}")
-    return [_like(start, first, first + i * each) for i in range(_values_within((last - first) / each))]
-
-
-def _values_within(intervals: float) -> int:
-    """How many values so many intervals have; the end counts, whatever was rounded on the way."""
-    return _at_most(math.floor(min(intervals, 2.0 * MOST_STEPS) + 1e-9) + 1)
-
-
-def _at_most(count: int) -> int:
+        intervals, value = steps - 1, lambda i: first + i * (last - first) / (steps - 1)
+    else:
+        if each == 0 or (last - first) / each < 0:
+            raise ValueError(f"steps of {step} never lead from {start} to {stop}")
+        intervals, value = (last - first) / each, lambda i: first + i * each
+    count = math.floor(min(intervals, 2.0 * MOST_STEPS) + 1e-9) + 1  # the end counts, whatever was rounded on the way
     if count > MOST_STEPS:
         raise ValueError(f"has more than {MOST_STEPS:,} values")
-    return count
+    return [_like(start, first, value(i)) for i in range(count)]
 
 
 def _like(start: Any, first: float, value: float) -> Any:

@@ -65,12 +65,7 @@ def read_recipe(source: Path | str, cluster_name: str, nodes: int = 1, form: str
 
 
 def import_recipe(
-    source: Path | str,
-    out: Path | str,
-    cluster_name: str,
-    nodes: int = 1,
-    form: str = "auto",
-    replace: bool = False,
+    source: Path | str, out: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto", replace: bool = False
 ) -> tuple[Recipe, list[Path]]:
     """Read a recipe and write the scenario that it says; a model that is no preset goes into a config beside it.
 

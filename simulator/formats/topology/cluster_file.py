@@ -63,11 +63,7 @@ class Description:
 
 
 def import_cluster(
-    source: Path | str,
-    out: Path | str,
-    additions: Additions = Additions(),
-    form: str = "auto",
-    replace: bool = False,
+    source: Path | str, out: Path | str, additions: Additions = Additions(), form: str = "auto", replace: bool = False
 ) -> Description:
     """Read a topology file and write the cluster of such nodes as a file that scenarios can name.
 

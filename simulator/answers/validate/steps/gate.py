@@ -38,15 +38,16 @@ class Comparison:
     @cached_property
     def moves(self) -> pd.DataFrame:
         """A row per prediction that moved by more than the tolerance, the largest first."""
-        found = pd.concat([self._moves(column) for column in HELD], ignore_index=True)
-        return found.sort_values("change", key=np.abs, ascending=False, kind="stable", ignore_index=True)
-
-    def _moves(self, column: str) -> pd.DataFrame:
-        now = self.ledger.table.set_index("id")[column].rename("after")
-        rows = self._before[column].rename("before").to_frame().join(now, how="inner")
-        rows = rows.assign(what=HELD[column], change=rows["after"] / rows["before"] - 1)
+        now = self.ledger.table.set_index("id")
+        parts = [
+            self._before[[column]].join(now[column].rename("after"), how="inner").assign(what=what)
+            .rename(columns={column: "before"}).rename_axis("id").reset_index()
+            for column, what in HELD.items()
+        ]  # fmt: skip
+        rows = pd.concat(parts, ignore_index=True)
+        rows = rows.assign(change=rows["after"] / rows["before"] - 1)[["id", "what", "before", "after", "change"]]
         moved = rows[rows["change"].abs() > self.gate.tolerance]
-        return moved.rename_axis("id").reset_index()[["id", "what", "before", "after", "change"]]
+        return moved.sort_values("change", key=np.abs, ascending=False, kind="stable", ignore_index=True)
 
     @cached_property
     def _before(self) -> pd.DataFrame:

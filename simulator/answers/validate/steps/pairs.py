@@ -116,10 +116,9 @@ def _pair(kind: str, before: StepCase, after: StepCase, seconds: Seconds) -> Map
     cells, column = after.cells, KINDS[kind][1][0]
     counts = abs(measured - 1) >= COUNTS_FROM
     return {
-        "kind": kind, "source": cells.text("source"), "model": cells.text("model"), "gpu": cells.text("gpu"),
-        "gpus": cells.whole("n_gpus"), "stack": after.stack,
-        "before": before.cells.text(column), "after": cells.text(column),
-        "before_line": before.line, "after_line": after.line,
+        "kind": kind, **{name: cells.text(name) for name in ("source", "model", "gpu")},
+        "gpus": cells.whole("n_gpus"), "stack": after.stack, "before": before.cells.text(column),
+        "after": cells.text(column), "before_line": before.line, "after_line": after.line,
         "measured_ratio": measured, "predicted_ratio": predicted, "counts": counts,
         "sign_right": (predicted - 1) * (measured - 1) > 0 if counts else None,
         "effect_share": (predicted - 1) / (measured - 1) if counts else None,
