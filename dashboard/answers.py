@@ -7,7 +7,7 @@ from typing import Any
 
 from ..simulator.answers.explain import Case, Explanation, Knob, Turned, explain_case, first_look, knobs, make_case
 from ..simulator.answers.explain import turn as turn_knobs
-from ..simulator.answers.sweep.plan import named_files
+from ..simulator.answers.sweep.plan import find_files
 from ..simulator.base.memo import Kept, Memo
 from ..simulator.predict import AnyPrediction, CyclePrediction, predict
 from ..simulator.scenario import AnyScenario, change, check_question, resolve
@@ -82,7 +82,7 @@ class Answers:
         table, where = _table(self.library, question)
         given = check_question(table, where)
         with self._predicting:
-            memo = Memo() if named_files(table, where) else self._memo  # which knows files by name, and files change
+            memo = Memo() if find_files(table, where) else self._memo  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
             key = given.name, given.notes, resolved.hash  # what equal predictions may be told with
             return self._kept.get(key, lambda: predict(resolved), _size)

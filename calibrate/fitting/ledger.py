@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.answers.validate.updates import UpdateCase, free_in_ledger, read_cases
+from ...simulator.answers.validate.updates import UpdateCase, free_parameters, read_cases
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
 from ...simulator.profile import load_stack, stack_chain
@@ -163,7 +163,7 @@ def fit_ledger(path: Path) -> dict[str, Any]:
     cases = [case for case in read_cases(path) if case.scenario is not None]
     if not cases:
         raise UserError(f"{path}: no row can be predicted")
-    fit = UpdateFit(cases, free_in_ledger())
+    fit = UpdateFit(cases, free_parameters())
     found = fit.fit()
     left_out = {
         "model": fit.left_out(found, [case.model for case in cases]),

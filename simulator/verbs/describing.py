@@ -1,13 +1,9 @@
 """`runcast cluster` and `runcast plan`: machines and recipes, described by other tools."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from ..formats.recipes import Recipe
-    from ..formats.topology import Description
 
 cluster = typer.Typer(help="Describe a machine of your own.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -33,11 +29,7 @@ def import_cluster_file(
     from ..formats.topology import Additions, import_cluster
 
     named = [name.strip() for name in nics.split(",")] if nics is not None else None
-    additions = Additions(device, nic, named, network, not no_nvlink)
-    _print_cluster(import_cluster(file, out, additions, form, force), out)
-
-
-def _print_cluster(description: "Description", out: Path) -> None:
+    description = import_cluster(file, out, Additions(device, nic, named, network, not no_nvlink), form, force)
     values = {entry.key: entry.value for entry in description.entries}
     typer.echo(
         f"{values['gpus_per_node']} x {values['device']}, nvlink {values['nvlink']}, {values['sockets']} sockets, "
@@ -71,18 +63,14 @@ def import_recipe_file(
     from ..formats.recipes import import_recipe
 
     recipe, written = import_recipe(file, out, cluster, nodes, form, force)
-    _print_recipe(recipe)
-    for path in written:
-        typer.echo(f"wrote {path}")
-
-
-def _print_recipe(recipe: "Recipe") -> None:
     typer.echo(f"read {len(recipe.read)} arguments as {recipe.form}: {', '.join(recipe.read)}")
     for what in ("assumed", "not_modelled", "unknown"):
         for line in getattr(recipe, what):
             typer.echo(f"{what.replace('_', ' ')}: {line}")
     if recipe.untimed:
         typer.echo(f"no part of a step's time ({len(recipe.untimed)}): {', '.join(recipe.untimed)}")
+    for path in written:
+        typer.echo(f"wrote {path}")
 
 
 @plan.command("export")

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
 import torch
-from runcast.simulator.answers.compare.spans import compare, one_sided, read_spans, simulate_spans, unfold
+from runcast.simulator.answers.compare.spans import compare, ops_of_one_side, read_spans, simulate_spans, unfold
 
 from .ranks import CASES, SPOILS, TRAINERS
 
@@ -63,7 +63,7 @@ def check_run(folder, resolved, checked):
     check_lanes(spans, program)
     check_dependencies(spans, program)
     compared = compare(spans, simulate_spans(resolved))
-    assert one_sided(compared) == {"simulated": [], "measured": []}
+    assert ops_of_one_side(compared) == {"simulated": [], "measured": []}
     assert compared["measured_s"].ge(0).all()
 
 

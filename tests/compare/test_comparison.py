@@ -47,7 +47,7 @@ def test_terms_stand_by_size_and_what_one_side_lacks_is_zero():
 
 def test_most_of_it_is_what_goes_the_way_of_the_total():
     found = compare(A, B)
-    named = [term.name for term in found.largest], [term.name for term in found.opposed]
+    named = [term.name for term in found.largest_terms], [term.name for term in found.opposite_terms]
 
     assert named == (["tp", "dp"], ["pipeline"])
 
@@ -55,7 +55,7 @@ def test_most_of_it_is_what_goes_the_way_of_the_total():
 def test_a_side_against_itself_has_no_differences():
     found = compare(A, A)
 
-    assert (found.inputs, found.difference_s, found.ratio, found.largest, found.same) == ((), 0.0, 1.0, (), True)
+    assert (found.inputs, found.difference_s, found.ratio, found.largest_terms, found.same) == ((), 0.0, 1.0, (), True)
 
 
 def test_inputs_of_which_a_side_knows_few_are_compared_where_both_know_them():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.answers.compare.spans import by_kind, compare, one_sided, read_spans, unfold
+from runcast.simulator.answers.compare.spans import by_kind, compare, ops_of_one_side, read_spans, unfold
 from runcast.simulator.base.errors import UserError
 
 TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
@@ -44,7 +44,7 @@ def test_a_row_per_op_and_rank_without_the_wait_for_others():
 
 
 def test_what_only_one_side_has_is_said():
-    assert one_sided(compare(MEASURED, SIMULATED)) == {
+    assert ops_of_one_side(compare(MEASURED, SIMULATED)) == {
         "simulated": ["agree (rank 0)"],
         "measured": ["sync (rank 0)"],
     }

@@ -15,7 +15,7 @@ def grid(sizes):
 
 
 def test_all_axes_are_crossed_and_the_last_one_varies_fastest():
-    crossed = Grid((Axis.of("a", [1, 2]), Axis.listed([{"b": 3, "c": 5}, {"b": 4, "c": 6}])))
+    crossed = Grid((Axis.of("a", [1, 2]), Axis.of_points([{"b": 3, "c": 5}, {"b": 4, "c": 6}])))
 
     assert [crossed.tables(i) for i in range(len(crossed))] == [
         ({"a": 1}, {"b": 3, "c": 5}),
@@ -53,7 +53,7 @@ def test_no_two_numbers_change_the_same(sizes):
 
 
 def test_listed_points_leave_columns_empty():
-    listed = Grid((Axis.listed([{"a": 1}, {"b": 2, "a": 3}]),))
+    listed = Grid((Axis.of_points([{"a": 1}, {"b": 2, "a": 3}]),))
 
     assert (listed.columns, [listed.shown(i) for i in range(2)]) == (("a", "b"), [(1, None), (3, 2)])
 

@@ -55,7 +55,7 @@ def test_what_has_no_value_breaks_a_constraint_and_says_so():
     one = read_constraint("cost_usd < 3", "here", "constraints.0")
     values = values_in_row(one.names, {"cost_usd": None}, "train_step")
 
-    assert (one.holds(values), one.broken(values)) == (False, "cost_usd < 3: cost_usd is not given")
+    assert (one.holds(values), one.reason(values)) == (False, "cost_usd < 3: cost_usd is not given")
 
 
 def test_a_phase_that_the_report_leaves_out_takes_no_time_and_what_it_does_not_say_is_not_given():
@@ -126,4 +126,4 @@ def test_a_product_of_columns_is_of_a_dimension(names, of):
 def test_sizes_in_a_reason_are_readable():
     one = read_constraint("peak_memory_bytes <= 80 GiB", "here", "constraints.0")
 
-    assert one.broken({"peak_memory_bytes": 2.0**37}).endswith(": peak_memory_bytes = 128 GiB")
+    assert one.reason({"peak_memory_bytes": 2.0**37}).endswith(": peak_memory_bytes = 128 GiB")

@@ -5,7 +5,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 from runcast.simulator.answers.validate import read_ledger
-from runcast.simulator.answers.validate.updates import free_in_ledger, read_cases, shipped_table
+from runcast.simulator.answers.validate.updates import free_parameters, read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_json
 
@@ -30,8 +30,8 @@ def test_every_row_is_predicted_or_has_a_reason(ledger, cases):
 def test_parameters_are_fewer_than_rows_and_none_is_a_rows_own(ledger):
     rows_of = ledger.table.groupby("stack")["model"].nunique()
 
-    assert ledger.parameters == sum(map(len, free_in_ledger().values())) < len(ledger.table) / 2
-    assert all(stack in rows_of for stack in free_in_ledger())
+    assert ledger.parameters == sum(map(len, free_parameters().values())) < len(ledger.table) / 2
+    assert all(stack in rows_of for stack in free_parameters())
 
 
 def first_tables(ledger):

@@ -165,7 +165,7 @@ class Comparison:
         return None if self.same or self.is_nothing(term) else term.difference_s / self.difference_s
 
     @property
-    def largest(self) -> tuple[Term, ...]:
+    def largest_terms(self) -> tuple[Term, ...]:
         """The fewest terms that hold MOST of what goes the way of the difference."""
         along = [term for term in self.terms if not self.is_nothing(term) and term.difference_s * self.difference_s > 0]
         whole, found = sum(abs(term.difference_s) for term in along), list[Term]()
@@ -175,7 +175,7 @@ class Comparison:
         return tuple(found)
 
     @property
-    def opposed(self) -> tuple[Term, ...]:
+    def opposite_terms(self) -> tuple[Term, ...]:
         """Terms that go the other way."""
         return tuple(term for term in self.terms if term.difference_s * self.difference_s < 0)
 

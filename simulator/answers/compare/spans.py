@@ -42,7 +42,7 @@ class Joined:
         """Sums by kind and what only one side has, as plain values."""
         kinds = by_kind(self.table).astype(object)
         by = kinds.where(kinds.notna(), None).to_dict("records")
-        return {"warning": self.warning, "by_kind": by, "only_in": one_sided(self.table)}
+        return {"warning": self.warning, "by_kind": by, "only_in": ops_of_one_side(self.table)}
 
 
 def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
@@ -71,7 +71,7 @@ def lines(found: Joined) -> Iterator[str]:
     rows = kinds.astype(object).to_numpy().tolist()
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     yield from align([[str(name) for name in kinds.columns], *cells], range(1, len(kinds.columns)))
-    for side, ops in one_sided(found.table).items():
+    for side, ops in ops_of_one_side(found.table).items():
         some = f": {', '.join(ops[:3])}{', ...' if len(ops) > 3 else ''}" if ops else ""
         yield f"only in {side}: {len(ops)} spans{some}"
 
@@ -107,7 +107,7 @@ def by_kind(compared: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def one_sided(compared: pd.DataFrame) -> dict[str, list[str]]:
+def ops_of_one_side(compared: pd.DataFrame) -> dict[str, list[str]]:
     """Per side, the ops (`name on rank r`) that only this side has."""
     column = compared.columns[len(KEYS)]
     label = compared["name"] + " (rank " + compared["rank"].astype(str) + ")"

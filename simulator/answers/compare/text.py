@@ -44,7 +44,7 @@ def lines(found: Comparison) -> Iterator[str]:
 def sentences(found: Comparison) -> Iterator[str]:
     """The difference, which terms make it, how sure it is, and what there is to know of the sides."""
     yield _headline(found)
-    if not found.same and found.largest:
+    if not found.same and found.largest_terms:
         yield _parts(found)
     if (line := _uncertainty(found)) is not None:
         yield line
@@ -135,9 +135,9 @@ def _headline(found: Comparison) -> str:
 
 
 def _parts(found: Comparison) -> str:
-    largest = " and ".join(f"{term.name} ({signed_seconds(term.difference_s)})" for term in found.largest)
+    largest = " and ".join(f"{term.name} ({signed_seconds(term.difference_s)})" for term in found.largest_terms)
     text = f"most of it is {largest}"
-    against = [term for term in found.opposed if abs(term.difference_s) > _SMALL * abs(found.difference_s)]
+    against = [term for term in found.opposite_terms if abs(term.difference_s) > _SMALL * abs(found.difference_s)]
     if against:
         text += f"; {', '.join(f'{term.name} ({signed_seconds(term.difference_s)})' for term in against)} the other way"
     return text

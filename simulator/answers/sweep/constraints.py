@@ -43,7 +43,7 @@ class Constraint:
         given = [value for name in self.names if (value := values[name]) is not None]
         return len(given) == len(self.names) and _COMPARE[self.compare](math.prod(given), self.limit)
 
-    def broken(self, values: Mapping[str, float | None]) -> str:
+    def reason(self, values: Mapping[str, float | None]) -> str:
         """The reason of a point that breaks it: the constraint and what its names stand for there."""
         shown = {
             name: "is not given" if value is None

@@ -28,10 +28,10 @@ class Axis:
     @classmethod
     def of(cls, key: str, values: Sequence[Any]) -> "Axis":
         """One key that takes these values."""
-        return cls.listed([{key: value} for value in values])
+        return cls.of_points([{key: value} for value in values])
 
     @classmethod
-    def listed(cls, points: Sequence[Mapping[str, Any]]) -> "Axis":
+    def of_points(cls, points: Sequence[Mapping[str, Any]]) -> "Axis":
         """Points as they are; a column is empty where a point does not change its key."""
         columns = tuple(dict.fromkeys(key for point in points for key in point))
         return cls(columns, tuple(Step(tuple(point.get(key) for key in columns), point) for point in points))

@@ -136,7 +136,7 @@ def _check_demand(demand: Constraint, kind: str, where: str) -> None:
 
 def _grid(said: SweepTable, kind: str, where: str) -> Grid:
     if said.points is not None:
-        axes = [Axis.listed(said.points)]
+        axes = [Axis.of_points(said.points)]
     else:
         shipped = {name: one.changes for name, one in what_ifs().items()}
         own = {name: one.changes for name, one in said.what_if.items()}
@@ -160,7 +160,7 @@ def _grid(said: SweepTable, kind: str, where: str) -> Grid:
 
 def _axis(axis: AxisTable, what_ifs: Mapping[str, Changes], where: str, place: str) -> Axis:
     if axis.zip is not None:
-        return Axis.listed([dict(zip(axis.zip, row, strict=True)) for row in zip(*axis.zip.values(), strict=True)])
+        return Axis.of_points([dict(zip(axis.zip, row, strict=True)) for row in zip(*axis.zip.values(), strict=True)])
     if axis.what_if is not None:
         for name in axis.what_if:
             if not isinstance(name, str) or name not in what_ifs:

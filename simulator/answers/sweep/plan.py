@@ -83,7 +83,7 @@ class Work:
             scenario = check_question(self.table(point.changes), self.where)
             for limit in self.limits:
                 if not limit.holds(values := values_in_scenario(limit.names, scenario)):
-                    return Outcome(point.number, point.asked, "constraint", limit.broken(values), point.asked)
+                    return Outcome(point.number, point.asked, "constraint", limit.reason(values), point.asked)
             report = simulate(scenario, memo=memo, where=self.where).report
             row = flat_columns(report.to_json())
             return Outcome(point.number, point.asked, "ok", "", report.scenario_hash, row)
@@ -138,7 +138,7 @@ class Sweep:
             return replace(outcome, status="memory", reason=f"needs {needed} of {there} on its fullest pipeline rank")
         for demand in self.demands if outcome.status == "ok" else ():
             if not demand.holds(values := values_in_row(demand.names, row, self.kind)):
-                return replace(outcome, status="constraint", reason=demand.broken(values))
+                return replace(outcome, status="constraint", reason=demand.reason(values))
         return outcome
 
     @cached_property
@@ -149,13 +149,13 @@ class Sweep:
             resolved = resolve(check_question(self.base, self.base_where), self.base_where).hash
         except UserError as error:
             refused = "; ".join(error.reasons(self.base_where))
-            resolved = f"{refused} {named_files(self.base, self.base_where)}"
+            resolved = f"{refused} {find_files(self.base, self.base_where)}"
         return content_hash({
             "base": {key: value for key, value in self.base.items() if key not in FOR_PEOPLE},
             "resolved": resolved,
             "axes": [(axis.columns, [(step.shown, [*step.changes.items()]) for step in axis.steps])
                      for axis in self.grid.axes],
-            "files": named_files([step.changes for step in steps], self.base_where),
+            "files": find_files([step.changes for step in steps], self.base_where),
             "constraints": [one.text for one in (*self.limits, *self.demands)],
             "version": release(),
         })[:16]  # fmt: skip
@@ -168,7 +168,7 @@ _FOLDERS = "config"
 """The key whose value may be a file of any name, or the folder that holds a model's config.json."""
 
 
-def named_files(tables: Any, where: str) -> list[tuple[str, str]]:
+def find_files(tables: Any, where: str) -> list[tuple[str, str]]:
     """Every file that values of `tables` name, as they write it, with the SHA-256 of what it holds; sorted.
 
     Names are looked up beside `where`. A file that is not there has no digest: it makes a difference once it is.

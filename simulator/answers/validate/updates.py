@@ -122,7 +122,7 @@ def _words() -> dict[str, Any]:
     return read_toml(shipped_table().with_suffix(".toml"))
 
 
-def free_in_ledger() -> Mapping[str, list[str]]:
+def free_parameters() -> Mapping[str, list[str]]:
     """The parameters that the ledger may move, by stack."""
     return dict(_words()["fit"])
 

@@ -125,7 +125,7 @@ def identities() -> dict[str, Any]:
     return read_toml(files("runcast.data") / "topology" / "devices.toml")
 
 
-def named_devices(text: str) -> tuple[str, ...]:
+def find_devices(text: str) -> tuple[str, ...]:
     """The catalogue devices whose names, as nvidia-smi prints them, stand in a text."""
     known = {
         loose(alias): entry

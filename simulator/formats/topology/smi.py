@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...base.errors import UserError, fault
-from .layout import MOST_GPUS, Distance, Layout, Nic, Pair, named_devices, network_of
+from .layout import MOST_GPUS, Distance, Layout, Nic, Pair, find_devices, network_of
 
 TOOL = "nvidia-smi topo -m"
 
@@ -55,7 +55,7 @@ def read_smi(text: str, where: str) -> Layout:
         nic_distance=nic_distance,
         links=links,
         numa=tuple(affinity) if all(re.match(r"\d", label) for label in affinity) else (),
-        devices=named_devices(text),
+        devices=find_devices(text),
         devices_from="its name in the text around the matrix, as nvidia-smi prints it",
     )
 
