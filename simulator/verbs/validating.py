@@ -1,6 +1,5 @@
 """`runcast validate`: predictions beside measurements."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,13 +53,13 @@ def validate(
     if tolerance is not None and against is None:
         raise UserError("--tolerance: goes with --against only")
     if kind in _LEDGERS:
-        found, lines, ledger = _read_ledger(kind, rows, against, tolerance)
+        found = _read_ledger(kind, rows, against, tolerance)
     else:
-        found, lines = _validate(kind, rows, profile, csv is not None)
-        ledger = found
+        found = _validate(kind, rows, profile, csv is not None)
     text = json_text(found.to_json())
     outputs.write(text, found.to_csv() if csv is not None else b"")
-    outputs.tell(text, lines)
+    outputs.tell(text, found.lines())
+    ledger = found if against is None else found.ledger
     if not ledger.predicted:
         line, reason = next(iter(ledger.reasons.items()))
         raise UserError(f"{ledger.path}: no row can be predicted; line {line}: {reason}")
@@ -71,33 +70,21 @@ def validate(
 _LEDGERS = ("weight_update", "train_step")
 
 
-def _read_ledger(
-    kind: str, rows: Path | None, against: Path | None, tolerance: str | None
-) -> "tuple[Any, Iterator[str], Any]":
-    """What to write, its lines, and the ledger itself."""
-    from ..answers.validate import read_ledger, read_step_ledger, updates
+def _read_ledger(kind: str, rows: Path | None, against: Path | None, tolerance: str | None) -> Any:
+    """The ledger, or how it compares with predictions that were written earlier."""
+    from ..answers.validate import read_ledger, read_step_ledger
     from ..answers.validate.steps.gate import TOLERANCE, Comparison, read_gate
-    from ..answers.validate.steps.ledger import lines
     from .progress import show_progress
 
     gate = None if against is None else read_gate(against, tolerance or TOLERANCE)  # before minutes of predicting
+    read = read_ledger if kind == "weight_update" else read_step_ledger
     with show_progress("rows predicted", lines=False) as show:
-
-        def watch(done: int, total: int) -> None:
-            show("", done, total, "")
-
-        if kind == "weight_update":
-            ledger = read_ledger(rows, watch=watch)
-            return ledger, updates.lines(ledger), ledger
-        steps = read_step_ledger(rows, watch=watch)
-    if gate is None:
-        return steps, lines(steps), steps
-    comparison = Comparison(gate, steps)
-    return comparison, comparison.lines(), steps
+        ledger: Any = read(rows, watch=lambda done, total: show("", done, total, ""))
+    return ledger if gate is None else Comparison(gate, ledger)
 
 
-def _validate(kind: str, rows: Path | None, profile: str | None, to_csv: bool) -> "tuple[Any, Iterator[str]]":
-    from ..answers.validate import KINDS, lines, validate
+def _validate(kind: str, rows: Path | None, profile: str | None, to_csv: bool) -> Any:
+    from ..answers.validate import KINDS, validate
     from ..base.errors import unknown
 
     if kind not in KINDS:
@@ -105,5 +92,4 @@ def _validate(kind: str, rows: Path | None, profile: str | None, to_csv: bool) -
     if rows is None:
         needed = f"--kind {kind} needs a table of measurements; only {' and '.join(_LEDGERS)} ship one"
         raise UserError(f"--rows: {needed}")
-    found = validate(rows, kind, profile, to_csv=to_csv)
-    return found, lines(found)
+    return validate(rows, kind, profile, to_csv=to_csv)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from runcast.simulator import UserError, cli
 from runcast.simulator.answers.outputs import json_text
-from runcast.simulator.answers.validate import Validation, lines, validate
+from runcast.simulator.answers.validate import Validation, validate
 from runcast.simulator.profile import Z90
 
 HEADER = "cost_class,device,bytes,seconds"
@@ -87,7 +87,7 @@ def sample_of(path: Path, rows: int = 3) -> list[dict[str, Any]]:
 
 
 def line_with(word: str, validation: Validation) -> list[str]:
-    return [line for line in lines(validation) if line.startswith(word)]
+    return [line for line in validation.lines() if line.startswith(word)]
 
 
 def test_errors_are_those_worked_out_by_hand(table: Any, profile: Any) -> None:
@@ -125,7 +125,7 @@ def test_groups_are_by_device_class_and_library(table: Any, profile: Any) -> Non
 
 def test_table_has_a_line_per_group_and_one_total(table: Any, profile: Any) -> None:
     rows = table(f"{COPY},0.8e-3")
-    told = list(lines(validate(rows, "copy", profile())))
+    told = list(validate(rows, "copy", profile()).lines())
     assert (told[1].split(), told[3]) == (
         ["H100", "SXM", "copy.h2d", "torch", "1", "1", "1", "25.0", "25.0", "25.0", "0/1"],
         "total: 1 rows, 1 predicted, 1 scored: median 25.0 %, p90 25.0 %, bias 25.0 %, 0.0 % in the 90 % interval",

@@ -305,6 +305,29 @@ class Validation:
         found["reason"] = np.where(left_out.notna(), left_out, found["reason"])
         return csv_bytes(pd.concat([cells.drop(columns="line"), found.reset_index(drop=True)], axis=1))
 
+    def lines(self) -> Iterator[str]:
+        """The table of errors, the total, what is in-sample and what was not predicted."""
+        groups = self.groups
+        held = [round((group["interval_coverage"] or 0.0) * group["scored"]) for group in groups]
+        seen = any(group["held_out_median_abs_error"] is not None for group in groups)
+        rows = [
+            {**group, "interval_coverage": coverage(count, group["scored"])}
+            for group, count in zip(groups, held, strict=True)
+        ]
+        yield from (*terminal_table(rows, {**_COLUMNS, **(_HELD_OUT if seen else {})}), "")
+        yield _total(self.overall)
+        if (over := median_over_devices(self.table)) is not None:
+            every = _percent(self.overall["median_abs_error"])
+            yield f"median over devices of each device's median: {_percent(over)} % (plain median: {every} %)"
+        for group, count in zip(groups, held, strict=True):
+            what = " ".join(filter(None, (group["device"], group["cost_class"], group["library"])))
+            yield from warn(what, count, group["scored"])
+        if basis := shares(self.table["provenance"]):
+            yield "predictions are " + ", ".join(f"{_percent(share)} % {label}" for label, share in basis.items())
+        yield from _in_sample(self)
+        reasons = summarize(f"{self.path}:{line}: {reason}" for line, reason in self.reasons.items())
+        yield from (f"not predicted: {line}" for line in reasons)
+
 
 def validate(path: Path, kind: str, profile: str | None = None, to_csv: bool = False) -> Validation:
     """Predict the rows of a file; `to_csv` says that they will be written, so that a file that cannot be is refused.
@@ -340,30 +363,6 @@ _HELD_OUT: Columns = {
     "held_out_median_abs_error": ("left-out median %", "percent"),
     "held_out_p90_abs_error": ("left-out p90 %", "percent"),
 }  # fmt: skip
-
-
-def lines(validation: Validation) -> Iterator[str]:
-    """The table of errors, the total, what is in-sample and what was not predicted."""
-    groups = validation.groups
-    held = [round((group["interval_coverage"] or 0.0) * group["scored"]) for group in groups]
-    seen = any(group["held_out_median_abs_error"] is not None for group in groups)
-    rows = [
-        {**group, "interval_coverage": coverage(count, group["scored"])}
-        for group, count in zip(groups, held, strict=True)
-    ]
-    yield from (*terminal_table(rows, {**_COLUMNS, **(_HELD_OUT if seen else {})}), "")
-    yield _total(validation.overall)
-    if (over := median_over_devices(validation.table)) is not None:
-        every = _percent(validation.overall["median_abs_error"])
-        yield f"median over devices of each device's median: {_percent(over)} % (plain median: {every} %)"
-    for group, count in zip(groups, held, strict=True):
-        what = " ".join(filter(None, (group["device"], group["cost_class"], group["library"])))
-        yield from warn(what, count, group["scored"])
-    if basis := shares(validation.table["provenance"]):
-        yield "predictions are " + ", ".join(f"{_percent(share)} % {label}" for label, share in basis.items())
-    yield from _in_sample(validation)
-    reasons = summarize(f"{validation.path}:{line}: {reason}" for line, reason in validation.reasons.items())
-    yield from (f"not predicted: {line}" for line in reasons)
 
 
 def _percent(value: float | None) -> str:

@@ -263,6 +263,19 @@ class UpdateLedger(Ledger):
         """The predicted rows, the worst first."""
         return csv_bytes(self.worst_first)
 
+    def lines(self) -> Iterator[str]:
+        """Every row, the worst first; scores by system; how many parameters; what was not predicted."""
+        if len(self.table):
+            yield from (*terminal_table(self.worst_first.to_dict("records"), _ROWS), "")
+            yield from (*terminal_table(_summary(self), _SUMMARY), "")
+            for row in _summary(self):
+                yield from warn(f"{row['system']}, {row['errors']}", row["held"], row["held_of"])
+        yield (
+            f"{len(self.table)} of {len(self.table) + len(self.reasons)} rows predicted; {self.parameters} "
+            "parameters of software stacks were moved by the shipped self, none belongs to a row"
+        )
+        yield from (f"not predicted: {line}" for line in self.why_not(f"{self.path}:"))
+
 
 def read_ledger(path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None) -> UpdateLedger:
     """Predict the rows of a file of weight updates (default: the one that ships); `watch` hears how many are done.
@@ -305,20 +318,6 @@ _SUMMARY: Columns = {
     "largest_abs_error": ("largest %", "percent"), "bias": ("bias %", "signed percent"),
     "interval_coverage": ("in interval %", "percent"),
 }  # fmt: skip
-
-
-def lines(ledger: UpdateLedger) -> Iterator[str]:
-    """Every row, the worst first; scores by system; how many parameters; what was not predicted."""
-    if len(ledger.table):
-        yield from (*terminal_table(ledger.worst_first.to_dict("records"), _ROWS), "")
-        yield from (*terminal_table(_summary(ledger), _SUMMARY), "")
-        for row in _summary(ledger):
-            yield from warn(f"{row['system']}, {row['errors']}", row["held"], row["held_of"])
-    yield (
-        f"{len(ledger.table)} of {len(ledger.table) + len(ledger.reasons)} rows predicted; {ledger.parameters} "
-        "parameters of software stacks were moved by the shipped ledger, none belongs to a row"
-    )
-    yield from (f"not predicted: {line}" for line in ledger.why_not(f"{ledger.path}:"))
 
 
 def markdown(ledger: UpdateLedger) -> str:

@@ -9,7 +9,6 @@ from runcast.simulator.answers.outputs import json_text
 from runcast.simulator.answers.validate.steps import ledger as ledgers
 from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, restore, shipped_table
 from runcast.simulator.answers.validate.steps.ledger import (
-    lines,
     markdown,
     over_sources,
     scores_by_family,
@@ -107,7 +106,7 @@ def test_what_was_measured_is_a_number_above_zero(ledger, cells, reason):
 
 def test_a_table_of_which_nothing_is_predicted_says_only_why(ledger):
     found = ledger({"gpu": "TPU"})
-    said = [line.partition(" = ")[0].rpartition(" ")[2] for line in lines(found)]
+    said = [line.partition(" = ")[0].rpartition(" ")[2] for line in found.lines()]
     assert (said, found.to_json()["summary"], found.to_csv().count(b"\n")) == (["row", "gpu"], [], 2)
 
 
@@ -206,7 +205,7 @@ def test_json_has_everything_and_no_number_that_is_none(ledger):
 
 
 def test_the_terminal_says_errors_rows_and_reasons(ledger):
-    text = list(lines(ledger({}, {"gpu": "TPU"})))
+    text = list(ledger({}, {"gpu": "TPU"}).lines())
     ends = text[-2].partition(";")[0], text[-1].partition(": gpu")[0].rpartition("/")[2]
     assert ends == ("1 of 2 rows predicted, 1 scored", "rows.csv:3")
 

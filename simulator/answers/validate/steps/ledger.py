@@ -97,6 +97,25 @@ class StepLedger(Ledger):
         rows = rounded.reindex([case.line for case in self.cases]).reset_index()
         return csv_bytes(rows.assign(id=ids, reason=rows["line"].map(self.reasons))[["id", *PREDICTED, "reason"]])
 
+    def lines(self) -> Iterator[str]:
+        """Errors by family, of memory and of pairs; the worst rows; how many parameters; what was not predicted."""
+        if len(self.scored):
+            for family in ("all", *FAMILIES):
+                yield from _terminal(wide_scores(self.summary, family), family_columns(family))
+            if many := int(self.scored["contradicts"].sum()):
+                yield f"without {many} rows that contradict their neighbours:"
+                yield from _terminal(wide_scores(self.summary_without, "all"), family_columns("all"))
+            yield from (over_sources_line(self), "")
+            yield "rows in the 90 % interval:"
+            yield from _terminal(coverages(self.summary), COVERAGE)
+            yield from (*confidences(self.summary), "")
+            yield from _terminal(scores_of_pairs(self.pairs), PAIRS)
+            yield from _terminal(self.worst_first.head(MOST_ROWS), ROWS)
+        if len(memory := scores_of_memory(self.table)):
+            yield from _terminal(memory, MEMORY)
+        yield counts(self)
+        yield from (f"not predicted: {reason}" for reason in self.why_not(f"{self.path}:"))
+
 
 def read_step_ledger(path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None) -> StepLedger:
     """Predict the rows of a file of training steps (default: the one that ships); `watch` hears how many are done.
@@ -264,26 +283,6 @@ PAIRS: Columns = {
     "kind": ("change", "text"), "pairs": ("pairs", "count"), "counted": ("above 1 %", "count"),
     "right_sign": ("right sign %", "share"), "median_size_error": ("median error of the size %", "share"),
 }  # fmt: skip
-
-
-def lines(ledger: StepLedger) -> Iterator[str]:
-    """Errors by family, of memory and of pairs; the worst rows; how many parameters; what was not predicted."""
-    if len(ledger.scored):
-        for family in ("all", *FAMILIES):
-            yield from _terminal(wide_scores(ledger.summary, family), family_columns(family))
-        if many := int(ledger.scored["contradicts"].sum()):
-            yield f"without {many} rows that contradict their neighbours:"
-            yield from _terminal(wide_scores(ledger.summary_without, "all"), family_columns("all"))
-        yield from (over_sources_line(ledger), "")
-        yield "rows in the 90 % interval:"
-        yield from _terminal(coverages(ledger.summary), COVERAGE)
-        yield from (*confidences(ledger.summary), "")
-        yield from _terminal(scores_of_pairs(ledger.pairs), PAIRS)
-        yield from _terminal(ledger.worst_first.head(MOST_ROWS), ROWS)
-    if len(memory := scores_of_memory(ledger.table)):
-        yield from _terminal(memory, MEMORY)
-    yield counts(ledger)
-    yield from (f"not predicted: {reason}" for reason in ledger.why_not(f"{ledger.path}:"))
 
 
 def family_columns(family: str) -> Columns:
