@@ -21,8 +21,6 @@ from ...profile.forms import CostClass, cost_class, quantity
 from .ledger import csv_bytes
 from .scores import coverage, median_over_devices, scores, scores_by, shares, warn
 
-_TIMES = {"us", "time_us", "us_median", "value"}
-"""Columns of published tables that hold what was measured."""
 ADDED = ("predicted_s", "signed_error", "interval_low_s", "interval_high_s", "provenance", "reason")
 KINDS: dict[str, tuple[str, ...]] = {
     "collective": kinds_of_form(EXCHANGE),
@@ -71,12 +69,12 @@ def _samples(cells: pd.DataFrame, path: Path) -> Samples:
         # a source that the rows name is another file's line: here a row's place is in this file
         samples = own_samples(filled.assign(source=f"{path}:" + filled["line"].astype(str)), path)
     else:
-        fitting = [table for table in TABLES if table.header - _TIMES <= set(cells)]
+        fitting = [table for table in TABLES if table.header - {table.time} <= set(cells)]
         if not fitting:
             names = ", ".join(str(name) for name in cells.columns if name != "line")
             raise UserError(f"{path}:1: not a table of samples; its columns are {names}")
         published = next((table for table in fitting if table.header <= set(cells)), fitting[0])
-        filled, blank = _fill_blanks(cells, next(iter(published.header & _TIMES)))
+        filled, blank = _fill_blanks(cells, published.time)
         samples = published.samples(filled, str(path))
     unmeasured = samples.table["source"].isin(blank.map(lambda line: f"{path}:{line}"))
     seconds = samples.table["seconds"].where(~unmeasured, np.nan)

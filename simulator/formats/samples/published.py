@@ -36,6 +36,11 @@ class PublishedTable:
     device: Callable[[pd.DataFrame], pd.Series]
     misleading: Reader
 
+    @property
+    def time(self) -> str:
+        """The column that holds what was measured: microseconds, unless `columns` makes seconds of it."""
+        return next(iter(self.header & {"us", "time_us", "us_median", "value"}))
+
     def samples(self, table: pd.DataFrame, file: str) -> Samples:
         """The samples of a table whose cells are text."""
         called = self.device(table)
@@ -49,7 +54,8 @@ class PublishedTable:
         kept = table[why == ""]
         if kept.empty:
             raise UserError(*(summarize(dropped) or [f"{file}: holds no rows"]))
-        made = pd.DataFrame(self.columns(kept, _numbers(kept)))
+        numbers = _numbers(kept)
+        made = pd.DataFrame({"seconds": numbers[self.time] * 1e-6, **self.columns(kept, numbers)})
         source = f"{file}:" + kept["line"].astype(str)
         return sound_samples(made.assign(device=kept["device_name"], source=source), file, dropped)
 
@@ -101,7 +107,6 @@ def _aic_nccl(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
         "cost_class": t["op"].replace(_OPS),
         "library": "nccl " + t["version"].where(t["version"] != "", "unknown"),
         "group": t["src_file"] + " " + t["dtype"],
-        "seconds": n["time_us"] * 1e-6,
         "bytes": n["bytes"],
         "gpus": n["num_gpus"],
         "nodes": 1.0,
@@ -129,7 +134,6 @@ def _multinode(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
         "cost_class": t["op"].replace(_OPS) + np.where(nodes <= 1, "", ".network"),
         "library": "nccl",
         "group": t["system"] + " x" + t["n_gpus"],
-        "seconds": n["time_us"] * 1e-6,
         "bytes": n["bytes"],
         "gpus": n["n_gpus"],
         "nodes": nodes,
@@ -143,7 +147,6 @@ def _aic_gemm(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
         "cost_class": "gemm." + t["dtype"].replace(_DTYPES),
         "library": t["src"],
         "group": t["n"] + "x" + t["k"],
-        "seconds": n["us"] * 1e-6,
         **n[["m", "n", "k"]],
     }
 
@@ -154,7 +157,6 @@ def _aic_attention(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
         "cost_class": "attention.forward",
         "library": t["src"],
         "group": t["num_heads"] + "/" + t["num_key_value_heads"] + "/" + t["head_dim"],
-        "seconds": n["us"] * 1e-6,
         "batch": n["batch_size"],
         "seq": n["isl"],
         "heads": n["num_heads"],
@@ -170,7 +172,6 @@ def _aic_moe(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
         "cost_class": "grouped_gemm." + t["moe_dtype"].replace(_DTYPES),
         "library": t["src"] + "/" + t["kernel_source"],
         "group": t[["hidden_size", "inter_size", "topk", "num_experts"]].agg("x".join, axis=1),
-        "seconds": n["us"] * 1e-6,
         "tokens": n["num_tokens"],
         "hidden": n["hidden_size"],
         "inter": n["inter_size"],
@@ -198,7 +199,6 @@ def _vidur_membound(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
         "cost_class": "memory." + t["op"].map(_VIDUR_KERNELS),
         "library": "pytorch",
         "group": t["model"],
-        "seconds": n["us"] * 1e-6,
         "bytes": n["bytes"],
         "width": n["bytes"] / (n["tokens"] * np.where(t["op"].str.endswith("layernorm"), 4.0, 6.0)),
     }
@@ -223,7 +223,6 @@ def _vidur_network(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
         "cost_class": t["collective"] + np.where(nodes <= 1, "", ".network"),
         "library": "nccl (vidur)",
         "group": t["file"] + " x" + t["num_workers"] + "/" + t["devices_per_node"],
-        "seconds": n["us_median"] * 1e-6,
         "bytes": n["bytes"],
         "gpus": n["num_workers"],
         "nodes": nodes,
@@ -231,22 +230,14 @@ def _vidur_network(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
 
 
 _TRANSFERS = {
-    "h2d_pinned_ce": "copy.h2d",
-    "h2d_ce": "copy.h2d",
-    "h2d_c2c_ce": "copy.h2d",
-    "d2h_pinned_ce": "copy.d2h",
-    "d2h_ce": "copy.d2h",
-    "d2h_c2c_ce": "copy.d2h",
+    **dict.fromkeys(("h2d_pinned_ce", "h2d_ce", "h2d_c2c_ce"), "copy.h2d"),
+    **dict.fromkeys(("d2h_pinned_ce", "d2h_ce", "d2h_c2c_ce"), "copy.d2h"),
     "all8_h2d_simul_ce_per_gpu": "copy.h2d.concurrent",
     "all8_d2h_simul_ce_per_gpu": "copy.d2h.concurrent",
     "h2d_bidir_ce": "copy.h2d.bidirectional",
-    "d2h_bidir_ce": "copy.d2h.bidirectional",
-    "d2h_bidir_ce_typ": "copy.d2h.bidirectional",
-    "d2d_read_ce": "copy.p2p",
-    "d2d_write_ce": "copy.p2p",
-    "p2p_unidir": "copy.p2p",
-    "device_local_copy": "copy.d2d",
-    "device_local_copy_rw_half": "copy.d2d",
+    **dict.fromkeys(("d2h_bidir_ce", "d2h_bidir_ce_typ"), "copy.d2h.bidirectional"),
+    **dict.fromkeys(("d2d_read_ce", "d2d_write_ce", "p2p_unidir"), "copy.p2p"),
+    **dict.fromkeys(("device_local_copy", "device_local_copy_rw_half"), "copy.d2d"),
 }
 _COPY_BYTES = 512 * 2**20
 _OLD_COPY_BYTES = 64 * 2**20
