@@ -41,13 +41,13 @@ def simulate(
     memo: Memo | None = None,
     where: str = "scenario",
 ) -> AnyPrediction:
-    """Predict a scenario, given as a value or as a file with `key=value` changes.
+    """Predict a scenario: a checked scenario, or the path of a scenario file with `key=value` changes.
 
-    Faults of a value name `where` it is from, and files that it names may be beside that. Predictions of training steps
-    that are given one `memo` share what they can: profiles, clusters, coarse Programs.
+    For a checked scenario, `where` is the path that errors name and to which paths in the scenario are relative.
+    Predictions with the same `memo` share profiles, clusters and coarse Programs of training steps.
 
     Raises:
-        UserError: the scenario says something that is not allowed, one line per fault.
+        UserError: the scenario contains something that is not allowed; one line per error.
     """
     if isinstance(scenario, str | Path):
         scenario, where = load_question(scenario, changes), str(scenario)
@@ -55,6 +55,6 @@ def simulate(
 
 
 def predict(resolved: AnyResolved) -> AnyPrediction:
-    """The prediction of a scenario that is resolved already, such as for its hash; a UserError as `simulate`."""
+    """Predict a scenario that is already resolved (for its hash, say). Raises UserError as `simulate` does."""
     found: AnyPrediction = SYSTEMS[resolved.scenario.kind].predict(resolved)
     return found

@@ -1,6 +1,6 @@
-"""Costs: how long each op of a Program would take alone, and what it asks of the links, as parallel arrays.
+"""Costs: the time of each op of a Program without contention, and the rates that it asks of links, as parallel arrays.
 
-The values come from the cost models beside this file, or from `by_kind` where a test or a sketch knows them outright.
+The values come from the cost models beside this file, or from `by_kind` in tests and sketches that state them directly.
 What-ifs change Costs and never rebuild the Program.
 """
 
@@ -17,16 +17,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """One entry per op unless said otherwise.
+    """Arrays with one entry per op, unless stated otherwise.
 
-    An op is `latency_s`, never shared, then `work_s`: the time of the rest at full speed, during which it puts
-    `rate_bytes_per_s[k]` on link `demand.values[k]` for each `k` of its row `row[op]` of `demand`. Rows are shared by
-    ops that ask the same rates; links that ops of one lane alone cross may be left out of the rows, but `link_bytes`,
-    the bytes that all ops together put on each link, counts them.
+    An op takes `latency_s` seconds, which are never shared, then `work_s` seconds at full speed. During its work it
+    puts `rate_bytes_per_s[k]` on link `demand.values[k]` for each `k` of its row `row[op]` of `demand`. Ops with equal
+    rates share a row. Rows may omit links that only ops of one lane cross. `link_bytes` counts these links too: it is
+    the bytes that all ops together put on each link.
 
-    `cost_class` and `provenance` index `classes` and `PROVENANCE`; `spread` is the relative standard deviation of the
-    op's time. `capacity_bytes_per_s` has one entry per link. `interference[victim, aggressor]` is the speed, in
-    (0, 1], that an op of one class keeps beside one of another class on the same rank.
+    `cost_class` and `provenance` index `classes` and `PROVENANCE`. `spread` is the relative standard deviation of the
+    op's time. `capacity_bytes_per_s` has one entry per link. `interference[victim, aggressor]` is the share of its
+    speed, in (0, 1], that an op of one class keeps beside an op of the other class on the same rank.
     """
 
     latency_s: Floats
@@ -45,20 +45,20 @@ class Costs:
 
     @property
     def uncontended_s(self) -> Floats:
-        """Seconds of each op when it runs alone."""
+        """Seconds of each op without contention."""
         return self.latency_s + self.work_s
 
     def demand_of(self, op: int) -> tuple[NDArray[np.int64], Floats]:
-        """The links that an op crosses and the bytes per second it puts on each at full speed."""
+        """(the links that an op crosses, the bytes per second that it puts on each at full speed)."""
         return self.demand_row(int(self.row[op]))
 
     def demand_row(self, row: int) -> tuple[NDArray[np.int64], Floats]:
-        """The links and rates of one row of `demand`."""
+        """(links, bytes per second) of one row of `demand`."""
         part = slice(self.demand.start[row], self.demand.start[row + 1])
         return self.demand.values[part], self.rate_bytes_per_s[part]
 
     def scaled(self, ops: NDArray[np.bool_], factor: float) -> "Costs":
-        """The same costs with the time of some ops multiplied, and the rates they ask lowered to match."""
+        """The same costs with the time of the ops in the mask multiplied by `factor`, and their rates divided by it."""
         rows, first_op = _rows_by(self.row, ops)
         scale = np.where(ops[first_op], 1 / factor, 1.0)
         demands = [self.demand_of(op) for op in first_op.tolist()]
@@ -74,10 +74,10 @@ class Costs:
         )
 
     def pruned(self, program: Program) -> "Costs":
-        """The same costs without the links that can never be full, so that fewer ops need watching.
+        """The same costs without links that can never be full, so that fewer ops can contend.
 
-        A lane runs one op at a time, so a link's load never exceeds the sum over lanes of the most that an op of the
-        lane asks of it. An op holds several lanes; its first one stands for it.
+        A lane runs one op at a time. So a link's load is at most the sum over lanes of the highest rate that an op of
+        the lane asks of it. An op with several lanes counts for its first lane.
         """
         first_lane = program.lanes_of.values[program.lanes_of.start[:-1]]
         lane, row = np.divmod(np.unique(first_lane * len(self.demand) + self.row), len(self.demand))
@@ -108,9 +108,9 @@ def by_kind(
     capacity_bytes_per_s: tuple[float, ...] = (),
     interference: Mapping[tuple[str, str], float] | None = None,
 ) -> Costs:
-    """Costs from seconds per op kind (0 where none is given), and demands {op: {link: bytes/s}} where they matter.
+    """Costs from seconds per kind of op (default 0) and, where links matter, rates {op: {link: bytes/s}}.
 
-    Each kind is its own cost class, so `interference` is {(victim kind, aggressor kind): speed kept}.
+    Each kind is its own cost class, so `interference` is {(victim kind, aggressor kind): share of speed kept}.
     """
     seconds = np.array([work_s.get(kind, 0.0) for kind in program.kinds], np.float64)
     latency = np.array([(latency_s or {}).get(kind, 0.0) for kind in program.kinds], np.float64)
@@ -142,13 +142,13 @@ def by_kind(
 
 
 def bytes_by_link(work_s: Floats, row: NDArray[np.int64], demand: Ragged, rate: Floats, links: int) -> Floats:
-    """Bytes that ops with these rows put on each of `links` links."""
+    """Total bytes on each of `links` links, given work in seconds and row of `demand` of each op."""
     seconds_of_row = np.bincount(row, work_s, minlength=len(demand))
     moved = np.bincount(demand.values, seconds_of_row[demand.row_of_value()] * rate, minlength=links)
     return moved.astype(np.float64)
 
 
 def _rows_by(row: NDArray[np.int64], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split rows by a mask of ops: the new row of each op, and one op of each new row."""
+    """Split rows by a mask of ops: (the new row of each op, one op of each new row)."""
     _, first, inverse = np.unique(row * 2 + mask, return_index=True, return_inverse=True)
     return inverse, first

@@ -1,10 +1,10 @@
-"""From a Program to Costs: every op is priced by the function of its kind's form, whatever system wrote it.
+"""From a Program to Costs: every op is priced by the function of its kind's form, in every system.
 
-Ops priced *one by one* are those of which a rank stands for all that do the same, as in a training step: each distinct
-one is priced once, on the slowest of the machines that it stands for, and takes what its software makes of that. Ops
-priced *as arrays* are those of ranks of their own, as in an update: one call for all of a kind.
+Ops are priced *one by one* if a rank represents all ranks that act alike, as in a training step: each distinct op is
+priced once, on the slowest of the machines that it represents, and then scaled by the software's factors. Ops are
+priced *as arrays* if each rank has its own ops, as in an update: one call prices all ops of a kind.
 
-How ranks exchange is an algorithm that the system names: one of `collectives`, or streams round NCCL's ring.
+The system names the algorithm by which ranks exchange: one of `collectives`, or streams round NCCL's ring.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,17 +32,17 @@ _AsArrays = Mapping[str, Callable[[Pricing, Ops], None]]
 
 @dataclass(frozen=True)
 class _Forms:
-    """Functions by form: of an op as one rank does it, or of all ops of a kind."""
+    """Price functions by form: for one op on one rank, and for all ops of a kind at once."""
 
     one_by_one: _OneByOne = field(default_factory=dict)
     as_arrays: _AsArrays = field(default_factory=dict)
 
 
 _STREAMS = _Forms(as_arrays={EXCHANGE: ring.broadcasts, COPY: update.host_copy})
-"""Exchanges of updates: streams round NCCL's ring, link by link."""
+"""Price functions of exchanges in updates: streams round NCCL's ring, link by link."""
 
 _WHOLE = _Forms(one_by_one={EXCHANGE: train.exchange, COPY: train.copy})
-"""Exchanges as one of their ranks takes part in them, by an algorithm of `collectives`."""
+"""Price functions of exchanges seen from one rank, by an algorithm of `collectives`."""
 
 _FORMS = _Forms(
     one_by_one={
@@ -85,15 +85,15 @@ def cost(
     actions: Prices | None = None,
     places: Sequence[Place] | None = None,
 ) -> Costs:
-    """How long each op of a Program takes alone, and what it asks of links; rank r runs on GPU r of the cluster.
+    """The time of each op of a Program without contention, and its rates on links. Rank r runs on GPU r of the cluster.
 
-    `algorithm` is how ranks exchange: a name of `collectives.ALGORITHMS`, or "ring" for streams round NCCL's ring.
-    `profile` holds device and software, `store` is
-    the file system of an update that goes through one. `actions` are the prices of whole actions, by number, of a step
-    at the coarser level. Ranks of one of `places` (those of the Program if not given) do the same at the same time.
+    `algorithm` is a name of `collectives.ALGORITHMS`, or "ring" for streams round NCCL's ring. `profile` holds the
+    numbers of device and software. `store` is the file system of an update through files. `actions` are the prices of
+    whole actions, by number, at the coarser level of a step. The ranks of one of `places` (default: the Program's
+    places) act alike at the same time.
 
     Raises:
-        UserError: the profile has no model for something that is computed, or the cluster no route.
+        UserError: the profile has no model for an op, or the cluster has no route for it.
     """
     places = program.places if places is None else places
     pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places, algorithm)
@@ -107,7 +107,7 @@ def cost(
 
 
 def _enter_distinct(pricing: Pricing, forms: _OneByOne) -> Ops | slice:
-    """Price one op of each set of equal ones; of every op the one that it is priced as."""
+    """Price one op of each set of equal ops. Returns for every op the one whose price it gets."""
     program = pricing.program
     own = np.array([op_kind(kind).form in forms for kind in program.kinds], bool)
     if not own.any():
@@ -121,7 +121,7 @@ def _enter_distinct(pricing: Pricing, forms: _OneByOne) -> Ops | slice:
 
 
 def _moved(pricing: Pricing, op: int, phase: str, forms: _OneByOne, known: dict[object, tuple[int, Price]]) -> Price:
-    """An op's price: of an exchange whole periods of the cluster further on than a known one, that on other links."""
+    """The price of an op. An exchange whole periods of the cluster after a known one gets its price, on moved links."""
     if pricing.kind_of(op).form != EXCHANGE or not (period := pricing.cluster.period):
         return _by_software(pricing, op, phase, _alone(pricing, op, forms))
     program, first = pricing.program, pricing.group(op)[0]
@@ -136,17 +136,17 @@ def _moved(pricing: Pricing, op: int, phase: str, forms: _OneByOne, known: dict[
 
 
 def _alone(pricing: Pricing, op: int, forms: _OneByOne) -> Price:
-    """An op takes as long as on the slowest of the machines that it stands for."""
+    """The price of an op on the slowest of the machines that it represents, before the software's factors."""
     price, machines = forms[pricing.kind_of(op).form], pricing.machines
     ranks = machines.one_of_each(pricing.ranks(op))
     return max((price(pricing, op, rank) for rank in ranks), key=lambda one: one.seconds)
 
 
 def _by_software(pricing: Pricing, op: int, phase: str, found: Price) -> Price:
-    """How long an op takes with this software: a multiple of what the profile says and of host work besides.
+    """The price of an op with the software's factors: the profile's time and host work, multiplied.
 
-    No software sends bytes faster than its wires carry them. It moves as many bytes in that time, or what its links
-    carry if they are no faster.
+    An exchange takes at least the time of its bytes at line rate. Its rates are lowered so that it moves the same bytes
+    in the new time, and never exceed what its links sustain.
     """
     profile = pricing.profile
     factor = profile.value_or(f"time_factor.{phase}", 1.0)
@@ -165,7 +165,7 @@ def _by_software(pricing: Pricing, op: int, phase: str, found: Price) -> Price:
 def _distinct(
     program: Program, phase: NDArray[np.int64], kind_of_place: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """One op of each set of equal ones, and the set of each op."""
+    """Group equal ops: (one op of each group, the group of each op)."""
     columns = [program.kind, phase, program.dtype, program.group, program.bytes, np.diff(program.shape.start)]
     if kind_of_place.any():
         places = np.array([lane.place for lane in program.lanes], np.int64)
@@ -184,7 +184,7 @@ def _distinct(
 
 
 def _distinct_rows(rows: Sequence[tuple[int, ...]], shape: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The same row by row, where two that differ have one hash."""
+    """Group equal rows one by one; the slow path of `_distinct` for different rows with equal hashes."""
     number: dict[object, int] = {}
     which = [number.setdefault((row, *of.tolist()), len(number)) for row, of in zip(rows, shape, strict=True)]
     _, first = np.unique(which, return_index=True)
@@ -200,7 +200,7 @@ def _hash_of_shapes(shape: Ragged) -> NDArray[np.uint64]:
 
 
 def _mixed(hashed: NDArray[np.uint64], value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A multiply-xorshift step (splitmix64's constants)."""
+    """Mix a value into a hash: a multiply-xorshift step with splitmix64's constants."""
     mixed = (hashed + np.uint64(0x9E3779B97F4A7C15)) ^ (value * np.uint64(0xBF58476D1CE4E5B9))
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(29))

@@ -1,6 +1,6 @@
-"""What prices of ops share: a Program and its machines, rates of links, terms, transfers along routes.
+"""What all price functions use: a Program and its machines, rates of links, terms, transfers along routes.
 
-Every form of op has a function of its own; `forms` lists them.
+Every form of op has its own price function; `forms` lists them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from .sheet import Ops, Prices, Sheet, Term
 
 @dataclass(frozen=True)
 class Store:
-    """A shared file system: what it takes and gives in all, bytes per second."""
+    """A shared file system: its total write and read rates in bytes per second."""
 
     write_bytes_per_s: float
     read_bytes_per_s: float
@@ -32,7 +32,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Pricing:
-    """A Program, the cluster whose GPU r runs rank r, the numbers, and the sheet that is being filled."""
+    """A Program, the cluster (GPU r runs rank r), the profile, and the sheet that price functions fill."""
 
     program: Program
     cluster: Cluster
@@ -45,33 +45,36 @@ class Pricing:
 
     @cached_property
     def machines(self) -> Machines:
-        """The kinds of node, what links sustain, and which ranks are where; it holds what its key names by identity."""
+        """Kinds of nodes, sustained link rates and positions of ranks; cached by cluster and profile.
+
+        The cached object keeps its profile alive, so the id in the key stays unique.
+        """
         key = self.cluster, id(self.profile)
         return self.memo.get("machines", key, lambda: Machines(self.cluster, self.profile))
 
     @cached_property
     def capacity(self) -> Floats:
-        """What every link sustains; behind those of the cluster, what the store takes and gives."""
+        """Sustained bytes per second of every link: the cluster's links, then write and read of the store, if any."""
         own, store = self.machines.capacity, self.store
         return own if store is None else np.append(own, [store.write_bytes_per_s, store.read_bytes_per_s])
 
     @property
     def networks(self) -> Networks:
-        """How the network between nodes differs from the one that the profile was measured on."""
+        """Corrections from the network that the profile was measured on to the cluster's network."""
         return self.machines.networks
 
     @property
     def link_names(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of all links, in the order of `capacity`."""
         return self.machines.link_names + (("store<", "store>") if self.store else ())
 
     @cached_property
     def sheet(self) -> Sheet:
-        """Where prices go."""
+        """The sheet to which price functions write."""
         return Sheet(self.program, self.capacity)
 
     def costs(self, like: Ops | slice) -> Costs:
-        """What was priced, each op as op `like[op]`."""
+        """The finished Costs; op i gets the price of op `like[i]`."""
         return self.sheet.costs(self.profile, self.link_names, like)
 
     @cached_property
@@ -80,45 +83,45 @@ class Pricing:
         return [self.cluster.hbm(gpu) for gpu in range(self.cluster.n_gpus)]
 
     def host_route(self, kind: str, rank: int) -> Route:
-        """Links of a copy between a GPU and its nearest host memory: "h2d" or "d2h"."""
+        """The links of a copy between a GPU and its nearest host memory; `kind` is "h2d" or "d2h"."""
         return self.cluster.h2d_route(rank) if kind == "h2d" else self.cluster.d2h_route(rank)
 
     # Terms
 
     def host(self, name: str, count: NDArray[Any] | float = 1.0) -> Term:
-        """Work of a host thread: a slow rank takes longer for it."""
+        """A term of host work: `count` times a parameter in seconds. Slow ranks take longer for it."""
         return Term(count * self.profile.value(name), self.profile[name], work=True)
 
     def fixed(self, name: str, count: NDArray[Any] | float = 1.0) -> Term:
-        """Latency, once or per count."""
+        """A term of latency: `count` times a parameter in seconds."""
         return Term(count * self.profile.value(name), self.profile[name])
 
     def through_memory(self, size_bytes: Floats, ranks: Sequence[int] | None = None) -> Term:
-        """Traffic in device memory, of the slowest of these ranks (default: all)."""
+        """A term of traffic in device memory, at the rate of the slowest of these ranks (default: all)."""
         fraction = self.profile["copy.hbm_fraction"]
         links = [self.hbm[rank] for rank in (range(len(self.hbm)) if ranks is None else ranks)]
         slowest = fraction.value * float(min(self.cluster.capacity[links]))
         return Term(size_bytes / slowest, fraction, work=True)
 
     def of_link(self, link: int, **features: object) -> Parameter:
-        """What a link sustains, for ops with these features."""
+        """The share of its line rate that a link sustains, for ops with these features."""
         kind = self.cluster.links[link].kind
         found = self.profile.parameter_at(f"link_fraction.{kind}", features)
         return self.networks.of_nic(found) if kind == "nic" else found
 
     @property
     def one_sided_nic(self) -> Parameter:
-        """What one-sided reads and writes reach of a NIC's line rate."""
+        """The share of a NIC's line rate that one-sided reads and writes reach."""
         return self.networks.of_nic(self.profile["rdma.nic_fraction"])
 
     # What ops say
 
     def kind_of(self, op: int) -> OpKind:
-        """What an op is."""
+        """The kind of an op."""
         return op_kind(self.program.kind_of(op))
 
     def kind(self, ops: Ops) -> OpKind:
-        """What these ops are, all of one kind."""
+        """The kind of these ops, which must all be of one kind."""
         return self.kind_of(int(ops[0]))
 
     def group(self, op: int) -> tuple[int, ...]:
@@ -127,25 +130,27 @@ class Pricing:
 
     @cached_property
     def exchanges(self) -> Algorithm:
-        """How ranks exchange."""
+        """The algorithm by which ranks exchange."""
         return ALGORITHMS[self.algorithm](self.machines, self.stage_of)
 
     def collective(self, op: int) -> Collective:
-        """What ranks exchange."""
+        """The exchange that an op is: kind, ranks and bytes."""
         program = self.program
         beyond = program.shape[op]
         size = float(program.bytes[op])
         return Collective(program.kind_of(op), self.group(op), size, float(beyond[0]) if len(beyond) else None)
 
     def seen_from(self, op: int) -> tuple[int, int]:
-        """Numbers for the group of an exchange, and for the ranks that do the same as each of its ends at the same
-        time: equal ones look the same from their first rank.
+        """Two numbers that are equal for groups with the same relative layout.
+
+        The first is for the ranks of an exchange, relative to its first rank. The second is for the stages (ranks that
+        act alike at the same time) of its first and last rank.
         """
         return self._relative[self.program.group[op]]
 
     @cached_property
     def _relative(self) -> list[tuple[int, int]]:
-        """The same of all groups."""
+        """`seen_from` of every group."""
         number: dict[object, int] = {}
 
         def of(value: object) -> int:
@@ -161,37 +166,37 @@ class Pricing:
 
     @cached_property
     def stage_of(self) -> Mapping[int, tuple[int, ...]]:
-        """For each rank those that do the same at the same time."""
+        """For each rank the ranks of its stage, which act alike at the same time."""
         return {rank: place.ranks for place in self.places for rank in place.ranks}
 
     def ranks(self, op: int) -> tuple[int, ...]:
-        """The ranks that an op stands for: those of an exchange, else all of its place."""
+        """The ranks that an op represents: those of an exchange, else all ranks of its place."""
         if self.kind_of(op).form == EXCHANGE:
             return self.group(op)
         return self.program.places[self.program.lanes[self.program.lanes_of[op][0]].place].ranks
 
     def shape(self, ops: Ops, index: int) -> Floats:
-        """One entry of the shapes of ops."""
+        """Entry `index` of the shape of each op."""
         shape = self.program.shape
         return shape.values[shape.start[ops] + index].astype(np.float64)
 
     def bytes(self, ops: Ops) -> Floats:
-        """Bytes of ops."""
+        """The bytes of each op."""
         return self.program.bytes[ops].astype(np.float64)
 
     def ranks_at(self, ops: Ops) -> Floats:
-        """How many ranks each op runs on."""
+        """The number of ranks on which each op runs."""
         sizes = np.array([len(self.program.places[lane.place].ranks) for lane in self.program.lanes])
         lanes = self.program.lanes_of
         return np.array([sizes[lanes[op]].sum() for op in ops], np.float64)
 
     def by_root(self, ops: Ops) -> Iterator[tuple[int, Ops]]:
-        """The ops of each root."""
+        """(root rank, ops) for every root."""
         roots = self.program.root[ops]
         yield from ((int(rank), ops[roots == rank]) for rank in np.unique(roots))
 
     def by_group(self, ops: Ops) -> Iterator[tuple[tuple[int, ...], Ops]]:
-        """The ops of each group of ranks."""
+        """(ranks, ops) for every group."""
         groups = self.program.group[ops]
         yield from ((self.program.groups[group], ops[groups == group]) for group in np.unique(groups))
 
@@ -200,9 +205,9 @@ class Pricing:
     def along(
         self, ops: Ops, routes: Sequence[Route], latency: Sequence[Term], rates: Floats, basis: Mapping[str, Parameter]
     ) -> None:
-        """The bytes of the ops along each of the routes, all at once: the most crowded link gives the rate.
+        """Charge ops that move their bytes along all routes at the same time; the most crowded link sets the rate.
 
-        `rates` are what links sustain; `basis` overrules the parameter that a kind of link rests on.
+        `rates` are the sustained rates of links in bytes/s. `basis` replaces the parameter of a kind of link.
         """
         links, crossings = np.unique([link for route in routes for link in route], return_counts=True)
         per_route = rates[links] / crossings
@@ -213,9 +218,9 @@ class Pricing:
         self.sheet.demand(ops, links, (crossings * rate).astype(np.float64))
 
     def along_own(self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term]) -> None:
-        """The bytes of each op along the route of its rank, one of `ranks`, ascending: its slowest link gives the rate.
+        """Charge ops that move their bytes along the route of their own rank; its slowest link sets the rate.
 
-        Routes are of equal length, and cross no link twice.
+        `ranks` is ascending, with a route for each. Routes have equal length and cross no link twice.
         """
         which, links = np.searchsorted(ranks, self.program.root[ops]), np.sort(np.array(routes, np.int64), axis=1)
         narrowest = self.capacity[links].argmin(axis=1)
@@ -229,10 +234,10 @@ class Pricing:
     def by_parameter(
         self, links: Ops, which: Ops, size: Floats, features_of: Callable[[str], Mapping[str, int]]
     ) -> Iterator[tuple[Parameter, Ops]]:
-        """What `links` sustain for ops of this size, by kind of link and by how far ops lie beyond what was measured.
+        """(sustained share of the line rate, ops) for every kind of link and distance from the measured sizes.
 
-        Op i crosses `links[which[i]]`; the ops of one of them count as far as the farthest. Beside its size an op has
-        the features of its kind of link.
+        Op i crosses `links[which[i]]` with `size[i]` bytes. All ops of a link get the distance of the farthest one.
+        `features_of` gives the other features of ops on a kind of link.
         """
         kinds = [self.cluster.links[link].kind for link in links.tolist()]
         low, high = np.full(len(links), np.inf), np.zeros(len(links))
@@ -241,7 +246,7 @@ class Pricing:
         for kind in dict.fromkeys(kinds):
             mine = np.flatnonzero([one == kind for one in kinds] & (high > 0))
             if not len(mine):
-                continue  # no op crosses these
+                continue  # no op crosses these links
             own, sizes = features_of(kind), np.stack([low[mine], high[mine]])
             growth = self.profile.growth_of(f"link_fraction.{kind}", {"bytes": sizes, **own})
             for more in np.unique(growth):
@@ -251,5 +256,5 @@ class Pricing:
 
 
 def ends(sizes: NDArray[Any]) -> Floats:
-    """The smallest and the largest: what lies beyond a range shows at its ends."""
+    """The smallest and the largest size: if any size is outside a range, one of these is."""
     return np.array([sizes.min(), sizes.max()], np.float64)

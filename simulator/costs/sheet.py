@@ -1,4 +1,4 @@
-"""Where cost models write: one row of columns per op, filled kind by kind, then frozen into Costs."""
+"""The sheet to which cost models write: one entry per op, filled kind by kind, then turned into Costs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,20 +17,23 @@ Ops = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Term:
-    """Seconds of each op (or one number for all), the parameter they rest on, and whether they are shared work."""
+    """A part of the time of ops: seconds of each op (or one number for all) and the parameter that they come from.
+
+    `work`: whether it is work, which contention slows down, or latency.
+    """
 
     seconds: Floats | float
     parameter: Parameter
     work: bool = False
 
     def of(self, ops: Ops) -> "Term":
-        """Of some of the ops, by position."""
+        """The term for some of the ops, by position."""
         return self if np.ndim(self.seconds) == 0 else replace(self, seconds=np.asarray(self.seconds)[ops])
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of many by number, as columns; `row` is which row of `demand` each one asks of links."""
+    """Many prices as columns, by number; `row` is the row of `demand` with the rates that each asks of links."""
 
     seconds: Floats
     spread: Floats
@@ -41,7 +44,7 @@ class Prices:
 
 
 class Sheet:
-    """Costs in the making."""
+    """Collects the prices of ops for Costs."""
 
     def __init__(self, program: Program, capacity_bytes_per_s: Floats):
         self.program, self.capacity = program, capacity_bytes_per_s
@@ -53,7 +56,7 @@ class Sheet:
         self._unwatched = np.zeros(len(capacity_bytes_per_s))
 
     def charge(self, ops: Ops, terms: Sequence[Term]) -> None:
-        """The time of the ops is the sum of the terms; spread adds in squares, the largest term gives provenance."""
+        """Set the time of ops to the sum of terms; spreads add in squares, the largest term sets the provenance."""
         seconds = np.array([np.broadcast_to(np.asarray(term.seconds, float), ops.shape) for term in terms])
         shared = np.array([term.work for term in terms])
         self._latency[ops] = seconds[~shared].sum(axis=0)
@@ -66,7 +69,7 @@ class Sheet:
         self._provenance[ops] = labels[seconds.argmax(axis=0)]
 
     def enter(self, ops: Ops, prices: Sequence[Price]) -> None:
-        """The price of each of the ops."""
+        """Set the price of each op."""
         self._work[ops] = [price.seconds for price in prices]
         self._spread[ops] = [price.spread for price in prices]
         self._provenance[ops] = [price.provenance for price in prices]
@@ -75,7 +78,7 @@ class Sheet:
         self._rates.extend(list(price.demand.values()) for price in prices)
 
     def enter_all(self, ops: Ops, prices: Prices, which: Ops) -> None:
-        """Op i has price `which[i]`."""
+        """Set the price of `ops[i]` to number `which[i]` of `prices`."""
         self._work[ops] = prices.seconds[which]
         self._spread[ops] = prices.spread[which]
         self._provenance[ops] = prices.provenance[which]
@@ -85,30 +88,33 @@ class Sheet:
         self._rates.extend(np.split(np.minimum(prices.rates, self.capacity[prices.demand.values]), bounds))
 
     def demand(self, ops: Ops, links: Sequence[int] | Ops, rates: Sequence[float] | Floats) -> None:
-        """At full speed each of the ops puts `rates` bytes/s on `links`."""
+        """Set the rates of ops: at full speed each of them puts `rates` bytes/s on `links`."""
         self._row[ops] = len(self._links)
         self._links.append(links)
         self._rates.append(rates)
 
     def demand_each(self, ops: Ops, which: Ops, links: Ops, rates: Floats) -> None:
-        """At full speed op i puts `rates[which[i]]` bytes/s on `links[which[i]]`, both of shape [rows, links]."""
+        """Set the rates of ops: at full speed op i puts `rates[which[i]]` bytes/s on `links[which[i]]`.
+
+        `links` and `rates` have shape [rows, links].
+        """
         self._row[ops] = len(self._links) + which
         self._links.extend(links)
         self._rates.extend(rates)
 
     def carry(self, links: Ops, size_bytes: Floats) -> None:
-        """Bytes on links that need no watching, because the ops of one lane alone cross them."""
+        """Count bytes on links that only ops of one lane cross, so that nothing can contend there."""
         np.add.at(self._unwatched, links, size_bytes)
 
     def watched(self, ops: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Mask of the links on which some of the ops put something so far."""
+        """A mask of the links to which some of these ops have rates so far."""
         mask = np.zeros(len(self.capacity), bool)
         for row in np.unique(self._row[ops]).tolist():
             mask[np.asarray(self._links[row], np.int64)] = True
         return mask
 
     def costs(self, profile: Profile, link_names: tuple[str, ...], like: Ops | slice = slice(None)) -> Costs:
-        """Freeze; each op takes the price of op `like[op]`, or its own."""
+        """The finished Costs; op i gets the price of op `like[i]` (default: its own)."""
         demand = Ragged(
             np.concatenate(([0], np.cumsum([len(links) for links in self._links]))),
             np.concatenate([np.asarray(links, np.int64) for links in self._links]),

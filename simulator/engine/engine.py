@@ -1,9 +1,9 @@
-"""The engine: runs a costed Program in simulated time on SimPy. With `flows`, the only file that knows the clock.
+"""The engine: runs a Program with its Costs in simulated time on SimPy. Only this file and `flows` know the clock.
 
-An op starts when it is at the head of all its lanes, its dependencies have ended and its pool slots are free. It then
-takes its latency, then its work. Ops whose links can never be full and whose class nobody disturbs are one timeout;
-the others become flows. Order is total: time, priority, sequence number (SimPy's heap), so equal inputs give equal
-bytes out.
+An op starts when it is at the head of all its lanes, its dependencies have ended and its pool slots are free. It takes
+its latency, then its work. An op is one timeout if its links can never be full and no other op disturbs its class; all
+other ops become flows. Events have a total order: time, priority, sequence number (SimPy's heap). So equal inputs give
+equal bytes.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -28,18 +28,18 @@ _NEVER = -1.0
 def simulate(program: Program, costs: Costs, processes: Sequence[Process] = ()) -> Timeline:
     """Run the Program and return what happened when.
 
-    `processes` are SimPy generators that get the Engine and may slow ranks, and watch, cancel or submit ops. One that
-    never ends keeps the clock going, and so hides a deadlock.
+    `processes` are SimPy generators that get the Engine and may slow ranks, and watch, cancel or submit ops. A process
+    that never ends keeps the clock running, and so hides a deadlock.
 
     Raises:
-        DeadlockError: ops remain that wait for each other; the message names the cycle.
+        DeadlockError: ops wait for each other; the message names the cycle.
     """
     timeline = None if processes else static.run(program, costs)
     return Engine(program, costs, processes).run() if timeline is None else timeline
 
 
 class Engine:
-    """One run. State lives here and nowhere else."""
+    """One run of a Program, with all its state."""
 
     def __init__(self, program: Program, costs: Costs, processes: Sequence[Process] = ()):
         assert np.diff(program.lanes_of.start).all(), "every op runs on a lane; see program.validate"
@@ -68,11 +68,11 @@ class Engine:
 
     @property
     def program(self) -> Program:
-        """The Program as it was given, and after it the ops that were submitted."""
+        """The given Program, followed by the submitted ops."""
         return with_copies(self._given, self._copies)
 
     def run(self) -> Timeline:
-        """Run to the end of the last op."""
+        """Run until the last op ends."""
         for op in self._waiting.free():
             self._ready(op, -1)
         if self._left:
@@ -86,20 +86,20 @@ class Engine:
         )
 
     def done(self, op: int) -> Event:
-        """An event that a process can wait for: the op has ended."""
+        """An event that occurs when the op ends; processes can wait for it."""
         event = self._watched.setdefault(op, self.env.event())
         if self._end_at[op] != _NEVER and not event.triggered:
             event.succeed(op)
         return event
 
     def set_rank_speed(self, rank: int, speed: float) -> None:
-        """From now on all work on the rank runs at this fraction of its speed (0 stalls it)."""
+        """Set the speed of all work on a rank from now on, as a fraction of full speed (0 stalls it)."""
         assert self._disturbance is not None, "only processes change speeds"
         self._disturbance.set_rank_speed(rank, speed)
         self.flows.touch()
 
     def cancel(self, op: int) -> None:
-        """A running op ends now; one that has not started takes no time when its turn comes. Ended ops stay."""
+        """Cancel an op. A running op ends now; one that has not started takes no time later; ended ops stay."""
         if self._end_at[op] != _NEVER or op in self._cancelled:
             return
         self._cancelled.add(op)
@@ -109,9 +109,10 @@ class Engine:
             self._end(op)
 
     def submit(self, like: int, after: Sequence[int] = (), name: str = "") -> int:
-        """Append an op that does and costs what op `like` of the Program does, at the tail of the same lanes.
+        """Append a copy of op `like` of the Program, with the same costs, at the tail of the same lanes.
 
-        A retry, the next step of an asynchronous worker. Returns the new op; the run goes on until it has ended.
+        It serves for a retry, or the next step of an asynchronous worker. Returns the new op; the run continues until
+        it has ended.
         """
         op = len(self._start)
         self._copies.append(Copy(like, tuple(after), name or f"{self._given.names[like]} again"))
@@ -130,7 +131,7 @@ class Engine:
         return op
 
     def _tail(self, lane: int, op: int) -> int:
-        """The last op of the lane until now; from now on it is `op`."""
+        """Make `op` the last op of the lane. Returns the previous last op."""
         tail = self._tails.get(lane, int(self._given.order[lane][-1]))
         self._tails[lane] = op
         return tail
@@ -139,12 +140,12 @@ class Engine:
         try:
             self.env.run(self._done)
         except RuntimeError as error:
-            if "No scheduled events left" not in str(error):  # SimPy's own words; a process may fail too
+            if "No scheduled events left" not in str(error):  # SimPy's message; any other error comes from a process
                 raise
             raise DeadlockError(self._deadlock()) from None
 
     def _ready(self, op: int, cause: int) -> None:
-        """All lanes and dependencies are there; pools decide."""
+        """Begin an op whose lanes are free and whose dependencies have ended, as soon as its pools have slots."""
         self._cause[op] = cause
         if self._pools.take(op):
             self._begin(op)
@@ -183,7 +184,7 @@ class Engine:
             At(self.env, 0.0, LATE, self._stop)
 
     def _stop(self, _: Event) -> None:
-        """At the end of the instant in which the last op ended, unless a process has submitted another."""
+        """End the run at the end of the instant in which the last op ends, unless a process has submitted another."""
         if not self._left and not self._done.triggered:
             self._done.succeed()
 
@@ -193,7 +194,7 @@ class Engine:
         return describe(stuck, lambda op: self._waits_for(program, op), lambda op: repr(program.names[op]))
 
     def _waits_for(self, program: Program, op: int) -> tuple[int | None, str]:
-        """What keeps a stuck op from starting, or from ending."""
+        """What keeps an op from starting or ending: (the op for which it waits or None, the reason in words)."""
         if self._start[op] != _NEVER:
             return None, "has started but its speed is 0"
         for dep in program.deps[op].tolist():

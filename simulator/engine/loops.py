@@ -1,13 +1,13 @@
-"""The engine's rules once more, as loops over plain arrays: for Programs that no process touches.
+"""The engine's rules as loops over plain arrays, for Programs without processes.
 
-`run_alone` is for Programs whose ops never slow each other, `run_together` for all others. Both give start, end and
-cause of every op with the bits that `engine` and `flows` give: the order is the same (time, priority, sequence number),
-speeds are settled once per instant, and sums are done in the same order. A rule that changes there changes here;
-tests/engine/test_static.py compares the two on random Programs.
+`run_alone` is for Programs whose ops never slow each other, `run_together` for all others. Start, end and cause of
+every op have the same bits as in `engine` and `flows`: events have the same order (time, priority, sequence number),
+speeds are set once per instant, and sums are computed in the same order. If you change a rule there, change it here
+too; tests/engine/test_static.py compares the two on random Programs.
 
-As in `sharing`, the same lines run interpreted (on lists) and compiled by numba (on arrays): hence no objects, and
-functions longer than elsewhere. They write into `start`, `end` and `cause`, use up the other columns that change, and
-return how many ops have ended: fewer than there are is a deadlock.
+As in `sharing`, the same lines run interpreted (on lists) and compiled by numba (on arrays). This is why there are no
+objects, and why functions are longer than elsewhere. They write to `start`, `end` and `cause` and modify other columns.
+They return the number of ops that have ended; if it is less than the number of ops, there is a deadlock.
 """
 
 from heapq import heappop, heappush
@@ -23,7 +23,7 @@ _NEVER = float("inf")
 class Waits(NamedTuple):
     """The ops `successors[first[i]:first[i + 1]]` wait for op i, in the order in which they are released.
 
-    `left[i]` is how many ops it still waits for itself.
+    `left[i]` is the number of ops for which op i still waits.
     """
 
     first: Any
@@ -32,9 +32,9 @@ class Waits(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One entry per op that works: what is `remaining` (seconds at full speed) since its `speed` last changed.
+    """The work of each op. `remaining` is in seconds at full speed, at the time `since` when its `speed` last changed.
 
-    `cap` is the speed that its ranks leave it, `goal` the one that it gets when the instant is settled.
+    `cap` is the highest speed that interference on its ranks allows; `goal` is its speed from the end of this instant.
     """
 
     remaining: Any
@@ -46,9 +46,10 @@ class Work(NamedTuple):
 
 
 class Links(NamedTuple):
-    """What the op asks of links, by its row, in the columns of `sharing.fill`; `asked` is its scratch.
+    """The rates that ops ask of links, by row, as columns of `sharing.fill`; `asked` is its scratch space.
 
-    `load` is what the active ops ask of each link at full speed; above `limit` the link is full, as `full[0]` are.
+    `load` is the sum of the active ops' full-speed rates on each link. A link is full if this is above `limit`;
+    `full[0]` is the number of full links.
     """
 
     row: Any
@@ -63,13 +64,13 @@ class Links(NamedTuple):
 
 
 class Crowds(NamedTuple):
-    """Who disturbs whom. Op i counts in `cells[start[i]:start[i + 1]]`, one for each place (or rank) that it works on.
+    """Which ops slow which. Op i counts in `cells[start[i]:start[i + 1]]`, one for each place (or rank) of the op.
 
     `count[cell * classes + c]` is the number of active ops of class c, and `touched[cell]` the last instant in which
-    that changed. Active ops of a cell are a list with links both ways: entry k is of op `ops[k]`, the first one is
-    `head[cell]`, `next[k]` and `last[k]` stand behind and before it, -1 where there is none. `capped[i]` is the last
-    instant in which op i got its cap. Class c is disturbed by the classes `aggressor[k]`, k in `pairs[c]:pairs[c + 1]`;
-    n of them leave it the speed `power[k][n]`.
+    it changed. The active ops of a cell are a doubly linked list: entry k is op `ops[k]`, `head[cell]` is the first
+    entry, `next[k]` and `last[k]` are the entries after and before k, -1 for none. `capped[i]` is the last instant in
+    which the cap of op i was computed. Class c is disturbed by the classes `aggressor[k]`, k in
+    `pairs[c]:pairs[c + 1]`; beside n of their ops it keeps the share `power[k][n]` of its speed.
     """
 
     class_of: Any
@@ -92,8 +93,8 @@ class Slots(NamedTuple):
     """Op i takes a slot of each pool in `acquires[taken[i]:taken[i + 1]]` and gives back one of each in
     `releases[given[i]:given[i + 1]]`.
 
-    `free[p]` is how many slots pool p has; ops that wait for it are `queue[head[p]:tail[p]]`, and `queued[i]` says that
-    op i is one of those, in all of its pools.
+    `free[p]` is the number of free slots of pool p. The ops that wait for it are `queue[head[p]:tail[p]]`. `queued[i]`:
+    op i waits, in the queues of all its pools.
     """
 
     taken: Any
@@ -108,7 +109,7 @@ class Slots(NamedTuple):
 
 
 def run_alone(waits: Waits, slots: Slots, delay: Any, start: Any, end: Any, cause: Any) -> int:
-    """Every op takes its delay, whatever else runs."""
+    """Run a Program in which every op takes its delay, whatever else runs. Returns the number of ops that ended."""
     waits, slots = unowned((waits, slots))
     left = waits.left
     heap, begun = [(0.0, 0, 0)], column(len(left), 0)
@@ -135,10 +136,11 @@ def run_together(
     waits: Waits, slots: Slots, delay: Any, is_flow: Any, work: Work, links: Links, crowds: Crowds, start: Any,
     end: Any, cause: Any,
 ) -> int:  # fmt: skip
-    """Every op takes its delay; those that are flows then work, as fast as the other active ones let them.
+    """Run a Program: every op takes its delay, then flows work as fast as the other active ops allow.
 
-    One round of the loop: what begins to work now joins the active ops, then comes the next event: a delay is over, or
-    ops end at the alarm. After the last event of an instant all speeds are settled, and the alarm set anew.
+    In one round of the loop, ops that begin to work join the active ops, and then the next event occurs: a delay ends,
+    or ops end at the alarm. After the last event of an instant all speeds and the alarm (the next end) are set.
+    Returns the number of ops that ended.
     """
     waits, slots, work, links, crowds = unowned((waits, slots, work, links, crowds))
     left = waits.left
@@ -222,8 +224,9 @@ def run_together(
 
 
 def _let_begin(op: int, waits: Waits, slots: Slots, begun: Any) -> int:
-    """Write into `begun` what the end of an op lets begin: who waited for its slots, then who waited for itself; how
-    many these are.
+    """Write the ops that can begin after the end of an op to `begun`, and return their number.
+
+    First come the ops that waited for its slots, then those that waited for the op itself.
     """
     many = _give(op, slots, begun)
     for k in range(waits.first[op], waits.first[op + 1]):
@@ -236,7 +239,7 @@ def _let_begin(op: int, waits: Waits, slots: Slots, begun: Any) -> int:
 
 
 def _take(op: int, slots: Slots) -> bool:
-    """The rule of `pools`: take all slots that the op needs, or queue it for them; whether it has them."""
+    """The rule of `pools`: take all slots that the op needs, or queue it. Returns whether it has its slots."""
     taken, acquires, _, _, free, queue, head, tail, queued = slots
     first, end = taken[op], taken[op + 1]
     for k in range(first, end):
@@ -257,7 +260,7 @@ def _take(op: int, slots: Slots) -> bool:
 
 
 def _append(op: int, slots: Slots) -> None:
-    """At the end of the queue of each of its pools."""
+    """Add an op to the end of the queue of each of its pools."""
     for k in range(slots.taken[op], slots.taken[op + 1]):
         pool = slots.acquires[k]
         if slots.head[pool] == slots.tail[pool] or slots.queue[slots.tail[pool] - 1] != op:
@@ -266,7 +269,7 @@ def _append(op: int, slots: Slots) -> None:
 
 
 def _give(op: int, slots: Slots, begun: Any) -> int:
-    """Give back the op's slots; write into `begun` the ops that have got theirs by that, and return how many."""
+    """Give back an op's slots. Write the ops that get their slots now to `begun`, and return their number."""
     taken, acquires, given, releases, free, queue, head, tail, _ = slots
     if given[op] == given[op + 1]:
         return 0
@@ -274,7 +277,7 @@ def _give(op: int, slots: Slots, begun: Any) -> int:
     for pool in changed:
         free[pool] += 1
     at = many = 0
-    while at < len(changed):  # grows: behind who leaves a queue may stand one whose slots are free
+    while at < len(changed):  # `changed` grows: after an op that leaves a queue, the next one may find its slots free
         pool = changed[at]
         at += 1
         while head[pool] < tail[pool]:
@@ -290,7 +293,7 @@ def _give(op: int, slots: Slots, begun: Any) -> int:
 
 
 def _join(op: int, crowds: Crowds) -> None:
-    """The op is one of those that work in its cells."""
+    """Add an op to the active ops of its cells."""
     cells, head, behind, before = crowds.cells, crowds.head, crowds.next, crowds.last
     for k in range(crowds.start[op], crowds.start[op + 1]):
         first = head[cells[k]]
@@ -300,7 +303,7 @@ def _join(op: int, crowds: Crowds) -> None:
 
 
 def _leave(op: int, crowds: Crowds) -> None:
-    """The op is no longer one of them."""
+    """Remove an op from the active ops of its cells."""
     cells, head, behind, before = crowds.cells, crowds.head, crowds.next, crowds.last
     for k in range(crowds.start[op], crowds.start[op + 1]):
         if before[k] >= 0:
@@ -312,9 +315,9 @@ def _leave(op: int, crowds: Crowds) -> None:
 
 
 def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int, stale: Any) -> bool:
-    """The op begins to work (step 1) or stops (-1); whether others feel it: it crosses a link that was full or is now.
+    """Count an op that begins to work (`step` 1) or stops (-1), and mark its cells as `stale`.
 
-    Its cells become `stale`.
+    Returns whether it crosses a link that was full before or is full now, so that other ops' speeds change.
     """
     row, load, limit, felt = links.row[op], links.load, links.limit, False
     for k in range(links.start[row], links.start[row + 1]):
@@ -337,8 +340,10 @@ def _settle(
     now: float, instant: int, moved: bool, active: Any, fresh: Any, stale: Any, shared: Any, work: Work, links: Links,
     crowds: Crowds,
 ) -> None:  # fmt: skip
-    """Give active ops the speeds that they have from now on: those that are `fresh`, that have others in their cells
-    than before, or that share links or did so until now. The others keep theirs. `moved`: something on a full link did.
+    """Set the speeds of active ops from now on.
+
+    They change only for ops that are `fresh`, whose cells are `stale`, or that share links now or did so until now.
+    `moved`: an op on a full link began or stopped.
     """
     cap, goal = work.cap, work.goal
     for cell in stale:
@@ -367,7 +372,7 @@ def _settle(
 
 
 def _change_speed(op: int, now: float, work: Work) -> None:
-    """From now on the op runs at its goal."""
+    """Let an op run at its goal speed from now on."""
     remaining, since, speed, _, goal, finish_at = work
     remaining[op] -= speed[op] * (now - since[op])
     since[op], speed[op] = now, goal[op]
@@ -375,7 +380,7 @@ def _change_speed(op: int, now: float, work: Work) -> None:
 
 
 def _cap(op: int, crowds: Crowds) -> float:
-    """The rule of `disturbance`: factors multiply, and an op takes the slowest of its ranks."""
+    """The highest speed of an op, by the rule of `disturbance`: factors multiply, and its slowest rank counts."""
     own = crowds.class_of[op]
     slowest = _NEVER
     for k in range(crowds.start[op], crowds.start[op + 1]):
@@ -390,7 +395,7 @@ def _cap(op: int, crowds: Crowds) -> float:
 
 
 def _share(active: Any, shared: Any, cap: Any, goal: Any, links: Links) -> None:
-    """Ops on full links share them, and are listed in `shared`."""
+    """Share full links among the ops on them: set their goals, and list them in `shared`."""
     n = len(links.row)
     shared.clear()
     if links.full[0] == 0:
@@ -417,4 +422,4 @@ HELPERS = (
     *FILL_HELPERS, fill, unowned, _append, _take, _give, _let_begin, _join, _leave, _enter, _settle, _change_speed,
     _cap, _share, _on_full_link,
 )  # fmt: skip
-"""What `run_alone` and `run_together` call."""
+"""The functions that `run_alone` and `run_together` call, for numba."""

@@ -1,17 +1,17 @@
-"""Bottleneck max fair sharing of links: a pure function, the only place where rates are decided.
+"""Bottleneck max fair sharing of links: a pure function, and the only place that decides rates.
 
 Each flow has one speed s and puts s * rate[k] bytes per second on each link k that it crosses. Speeds are bottleneck
 max fair: every flow runs at its cap, or crosses a full link on which no other flow gets more bytes per second (Bonald
-and Roberts, "Multi-Resource Fairness", SIGMETRICS 2015). Flows that put one rate on all of their links share max-min
+and Roberts, "Multi-Resource Fairness", SIGMETRICS 2015). Flows that put the same rate on all their links share max-min
 fairly.
 
-So a full link has a level, the most bytes per second that a flow gets there, and a flow runs at the lowest of its cap
-and level / rate over its links. The level of one link follows from those of the others: links take turns until no level
-moves. Where flows crowd each other on two links in almost equal ratios, turns alone converge slowly: after 2, 4, 8, …
-of them the levels that still move are solved for together, as if each flow stayed bound by the link that binds it now.
+So a full link has a level: the most bytes per second that a flow gets there. A flow runs at the lowest of its cap and
+level / rate over its links. The level of a link follows from the levels of the others, so links are updated in turns
+until no level changes. Turns converge slowly if flows compete on two links in almost equal ratios. So after 2, 4, 8,
+… turns, the levels that still change are solved together, assuming that each flow stays bound by the same link.
 
-`fill` is written with plain loops over indexable arrays so that the same lines run interpreted (few flows) and
-compiled by numba (many flows); both give the same bits.
+`fill` uses plain loops over indexable arrays, so that the same lines run interpreted (few flows) and compiled by numba
+(many flows). Both give the same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 
 from .compiled import column, compiled
 
-TIE = 1 + 1e-12  # rates this close are one rate
-_SETTLED = 1e-13  # relative change below which a level no longer moves
-_MOST_TURNS = 1_000  # of 50,000 random sets with almost equal ratios one takes more: a link is then 2e-5 too full
+TIE = 1 + 1e-12  # rates this close count as equal
+_SETTLED = 1e-13  # relative change below which a level counts as settled
+_MOST_TURNS = 1_000  # one of 50,000 random sets with almost equal ratios needs more; a link is then overfull by 2e-5
 _NONE = float("inf")
 
 
 class Crossings(NamedTuple):
     """The full links that each flow crosses: flow f crosses `link[k]` at `rate[k]`, k in `start[f]:start[f + 1]`.
 
-    `flow[k]` is the flow of crossing k, and the crossings of link l are `of_link[first[l]:first[l + 1]]`; `asked` is
-    scratch, one entry for each of these. `stale[l]` says that the level of a link does not follow from the others yet.
+    `flow[k]` is the flow of crossing k. The crossings of link l are `of_link[first[l]:first[l + 1]]`; `asked` is
+    scratch space with one entry for each of these. `stale[l]`: the level of link l must be computed again.
     """
 
     start: Any
@@ -43,7 +43,7 @@ class Crossings(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The two lowest bounds on the speed of each flow, and the full link that sets each (-1: the cap, or none)."""
+    """The two lowest bounds on the speed of each flow, and the full link that sets each one (-1: its cap, or none)."""
 
     lowest: Any
     by: Any
@@ -54,8 +54,8 @@ class Bounds(NamedTuple):
 def fill(rows: Any, start: Any, links: Any, rates: Any, caps: Any, capacity: Any, load: Any, speeds: Any) -> None:
     """Write the speed of each flow into `speeds`.
 
-    Flow f crosses the links of row `r = rows[f]`: `links[start[r]:start[r + 1]]` at full-speed `rates` (bytes/s);
-    `caps[f]` bounds its speed. `capacity`, and the scratch `load`, have one entry per link.
+    Flow f crosses the links of row `r = rows[f]`: `links[start[r]:start[r + 1]]`, with `rates` (bytes/s) at full speed.
+    `caps[f]` bounds its speed. `capacity` (bytes/s) and the scratch space `load` have one entry per link.
     """
     room = _full_links(rows, start, links, rates, caps, capacity, load)
     crossings = _crossings(rows, start, links, rates, load, len(room))
@@ -87,7 +87,7 @@ def fill(rows: Any, start: Any, links: Any, rates: Any, caps: Any, capacity: Any
 
 
 def _full_links(rows: Any, start: Any, links: Any, rates: Any, caps: Any, capacity: Any, load: Any) -> Any:
-    """What each link carries that flows at their caps would overfill; `load` becomes -1 - i on the i-th of these."""
+    """The capacities of the links that flows at their caps would overfill; `load` becomes -1 - i for the i-th."""
     for row in rows:
         for k in range(start[row], start[row + 1]):
             load[links[k]] = 0.0
@@ -105,7 +105,7 @@ def _full_links(rows: Any, start: Any, links: Any, rates: Any, caps: Any, capaci
 
 
 def _crossings(rows: Any, start: Any, links: Any, rates: Any, load: Any, many: int) -> Any:
-    """The crossings of `many` full links, numbered in `load` by `_full_links`."""
+    """The crossings of the `many` full links, which `_full_links` numbered in `load`."""
     most = 0
     for row in rows:
         most += start[row + 1] - start[row]
@@ -128,7 +128,7 @@ def _crossings(rows: Any, start: Any, links: Any, rates: Any, load: Any, many: i
 
 
 def _level(link: int, room: float, crossings: Crossings, bounds: Bounds) -> float:
-    """The most bytes per second that a flow may get on a link, as the other links stand; infinite if all fit."""
+    """The level of a link in bytes per second, given the levels of the other links; infinite if all flows fit."""
     first, end, asked = crossings.first[link], crossings.first[link + 1], crossings.asked
     total = 0.0
     for i in range(first, end):
@@ -143,7 +143,7 @@ def _level(link: int, room: float, crossings: Crossings, bounds: Bounds) -> floa
     while lowered:
         lowered = False
         for i in range(first, end):
-            if 0.0 <= asked[i] < level:  # gets all that it asks for, and leaves the rest to the others
+            if 0.0 <= asked[i] < level:  # this flow gets all that it asks for; the others share the rest
                 room -= asked[i]
                 asked[i] = -1.0
                 many -= 1
@@ -153,7 +153,7 @@ def _level(link: int, room: float, crossings: Crossings, bounds: Bounds) -> floa
 
 
 def _rebound(link: int, level: Any, caps: Any, crossings: Crossings, bounds: Bounds) -> None:
-    """Bring the bounds of all flows on a link up to its level; the other links that these cross may have new ones."""
+    """Update the bounds of all flows on a link for its new level, and mark their other links as stale."""
     for at in range(crossings.first[link], crossings.first[link + 1]):
         k = crossings.of_link[at]
         f = crossings.flow[k]
@@ -169,7 +169,7 @@ def _rebound(link: int, level: Any, caps: Any, crossings: Crossings, bounds: Bou
 
 
 def _bound(f: int, link: int, speed: float, bounds: Bounds) -> None:
-    """A link bounds the speed of a flow, maybe as one of the two lowest bounds."""
+    """Add a link's bound on the speed of a flow, if it is one of the two lowest bounds."""
     if speed < bounds.lowest[f]:
         bounds.second[f], bounds.second_by[f] = bounds.lowest[f], bounds.by[f]
         bounds.lowest[f], bounds.by[f] = speed, link
@@ -178,7 +178,10 @@ def _bound(f: int, link: int, speed: float, bounds: Bounds) -> None:
 
 
 def _solve_levels(moved: Any, level: Any, room: Any, caps: Any, crossings: Crossings, bounds: Bounds) -> None:
-    """Set the levels of these links to those that fill them, each flow bound as it is; leave them if there are none."""
+    """Set the levels of these links so that they are exactly full, each flow bound by the same link as now.
+
+    Without a solution the levels stay unchanged.
+    """
     links = [link for link in moved if level[link] < _NONE and _binds(link, crossings, bounds)]
     at = column(len(room), -1)
     for i in range(len(links)):
@@ -204,7 +207,7 @@ def _solve_levels(moved: Any, level: Any, room: Any, caps: Any, crossings: Cross
 
 
 def _binds(link: int, crossings: Crossings, bounds: Bounds) -> bool:
-    """Whether a link sets the speed of any flow."""
+    """Whether a link bounds the speed of any flow."""
     for k in crossings.of_link[crossings.first[link] : crossings.first[link + 1]]:
         if bounds.by[crossings.flow[k]] == link:
             return True
@@ -212,7 +215,7 @@ def _binds(link: int, crossings: Crossings, bounds: Bounds) -> bool:
 
 
 def _solve(factors: Any, values: Any) -> bool:
-    """Write the solution of linear equations over `values`, by elimination with pivots; false if there is no one."""
+    """Solve linear equations by Gaussian elimination with pivots, into `values`; False if they are singular."""
     for i in range(len(values)):
         most = i
         for j in range(i + 1, len(values)):
@@ -236,13 +239,13 @@ def _solve(factors: Any, values: Any) -> bool:
 
 
 HELPERS = (column, _full_links, _crossings, _level, _rebound, _bound, _solve_levels, _binds, _solve)
-"""What `fill` calls."""
+"""The functions that `fill` calls, for numba."""
 
 
 def fair_speeds(
     demands: Sequence[dict[int, float]], capacity: Sequence[float], caps: Sequence[float] | None = None
 ) -> list[float]:
-    """The speed of each flow, given {link: bytes/s at full speed} per flow and the links' capacities.
+    """The speed of each flow, given {link: bytes/s at full speed} per flow, and the capacity of each link in bytes/s.
 
     A flow that crosses no link runs at its cap (default 1).
     """
@@ -260,5 +263,5 @@ Fill = Callable[..., None]
 
 
 def compiled_fill() -> Fill:
-    """`fill` compiled by numba, or as it is where numba is not installed."""
+    """`fill` compiled by numba; the plain function if numba is not installed."""
     return compiled(fill, HELPERS)

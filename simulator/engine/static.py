@@ -1,10 +1,10 @@
-"""The fast path: static Programs, as arrays, through the loops of `loops`.
+"""The fast path: runs static Programs as arrays, with the loops of `loops`.
 
-It runs what is known before the run starts: lanes, dependencies, pools, latencies, links and disturbances. The rest is
-left to the SimPy engine, which defines what is right: processes (they slow, cancel and submit), and deadlocks, which it
-explains. Start, end and cause have the same bits either way.
+A Program is static if everything is known before the run: lanes, dependencies, pools, latencies, links, disturbances.
+The SimPy engine runs Programs with processes (which slow, cancel and submit ops) and explains deadlocks; it defines the
+right result. Start, end and cause of every op are bit for bit the same in both.
 
-Short runs are interpreted, long ones compiled; many short ones in a process are one long one (see `compiled.Pace`).
+Short runs are interpreted, long runs are compiled; many short runs in a process count as a long one (`compiled.Pace`).
 """
 
 from typing import Any
@@ -23,11 +23,14 @@ from .waiting import who_waits
 
 Ints = NDArray[np.int64]
 _SECONDS_PER_OP = {run_alone: 1e-6, run_together: 10e-6}  # interpreted
-_SECONDS_PER_LINK = 2e-6  # that an op crosses which may slow others: it is summed up, and shared if it is full
+_SECONDS_PER_LINK = 2e-6  # per crossing of a link that can be full: to sum its load, and to share it
 
 
 def run(program: Program, costs: Costs, use_numba: bool | None = None) -> Timeline | None:
-    """What happened when, or None if ops wait for each other; `use_numba` overrides the pace of the process."""
+    """The Timeline of a static Program; None if there is a deadlock.
+
+    `use_numba` overrides the choice between interpreted and compiled loops.
+    """
     function, columns, crossed = _columns(program, costs)
     if use_numba is None:
         use_numba = pace().pays(function, _SECONDS_PER_OP[function] * len(program) + _SECONDS_PER_LINK * crossed)
@@ -42,7 +45,7 @@ def run(program: Program, costs: Costs, use_numba: bool | None = None) -> Timeli
 
 
 def _as_lists(columns: Any) -> Any:
-    """Every array as a list, which interpreted code reads faster."""
+    """Convert every array to a list, which interpreted code reads faster."""
     if isinstance(columns, tuple):
         made = map(_as_lists, columns)
         return type(columns)(*made) if hasattr(columns, "_fields") else tuple(made)
@@ -50,7 +53,7 @@ def _as_lists(columns: Any) -> Any:
 
 
 def _columns(program: Program, costs: Costs) -> tuple[Function, tuple[Any, ...], int]:
-    """The loop that the Program needs, what it reads, and how many links all ops together cross."""
+    """(the loop that the Program needs, its columns, the number of link crossings of all ops)."""
     assert np.bincount(program.order.values, minlength=len(program)).all(), "every op runs on a lane; see validate"
     waits = Waits(*who_waits(program))
     watched = costs.pruned(program) if len(costs.demand.values) else costs
@@ -66,7 +69,7 @@ def _columns(program: Program, costs: Costs) -> tuple[Function, tuple[Any, ...],
 
 
 def _slots(program: Program) -> Slots:
-    """Free pools, and room in each queue for every op that may wait there."""
+    """The slots of all pools when they are free, with room in each queue for every op that may wait there."""
     acquires, releases = program.acquires, program.releases
     free = np.array([pool.slots for pool in program.pools], np.int64)
     room = np.bincount(acquires.values, minlength=len(free))
@@ -90,7 +93,7 @@ def _links(costs: Costs) -> Links:
 
 
 def _crowds(program: Program, costs: Costs, disturbed: NDArray[np.bool_]) -> Crowds:
-    """The `disturbed` ops by cells, and the speeds that numbers of ops leave each other."""
+    """The `disturbed` ops by cell, and the speed of a class beside each number of ops of another class."""
     op, cell, cells = _cells(program, disturbed)
     start = np.concatenate(([0], np.cumsum(np.bincount(op, minlength=len(program)))))
     pairs, aggressor = aggressors(costs.interference)
@@ -102,8 +105,9 @@ def _crowds(program: Program, costs: Costs, disturbed: NDArray[np.bool_]) -> Cro
 
 
 def _cells(program: Program, ops: NDArray[np.bool_]) -> tuple[Ints, Ints, int]:
-    """Pairs of op and cell, ascending, and the number of cells: the places of these ops, or where some of them share
-    ranks, the sets of ranks that lie in the same of these places.
+    """(ops, their cells, number of cells), as pairs in ascending order.
+
+    A cell is a place of these ops. If places share ranks, a cell is a set of ranks that lie in the same places.
     """
     place = np.array([lane.place for lane in program.lanes], np.int64)
     order = program.order
@@ -120,7 +124,7 @@ def _cells(program: Program, ops: NDArray[np.bool_]) -> tuple[Ints, Ints, int]:
 
 
 def _parts(program: Program, places: Ints) -> Ragged | None:
-    """The parts of each place: ranks that lie in the same of `places` are one part; None if no rank lies in two."""
+    """The cells of each place, if places share ranks: ranks in the same of `places` are one cell. Else None."""
     every = np.concatenate([np.empty(0, np.int64), *(program.places[place].ranks for place in places.tolist())])
     if np.bincount(every.astype(np.int64)).max(initial=0) <= 1:
         return None

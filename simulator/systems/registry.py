@@ -1,4 +1,4 @@
-"""The systems by the `kind` of scenario files: an import and a name in SYSTEMS for each."""
+"""All systems, by the `kind` of their scenario files. A new system adds an import here and its name to SYSTEMS."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +20,12 @@ AnyPrediction = SystemPrediction
 
 
 def resolve(scenario: AnyScenario, where: str = "scenario", memo: Memo | None = None) -> AnyResolved:
-    """The resolved scenario; what does not fit is found when its parts, such as `hash`, are first used."""
+    """Resolve a checked scenario. Its parts, such as `hash`, are computed on first use and may then raise UserError."""
     found: AnyResolved = SYSTEMS[scenario.kind].resolve(scenario, where, memo or Memo())
     return found
 
 
 def system_of(table: Mapping[str, Any]) -> System:
-    """The system of a scenario's table; weight updates if its kind is not known."""
+    """The system of a scenario table; weight updates if the table has no known `kind`."""
     kind = table.get("kind")
     return SYSTEMS.get(kind, WEIGHT_UPDATE) if isinstance(kind, str) else WEIGHT_UPDATE

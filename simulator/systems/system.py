@@ -1,4 +1,4 @@
-"""A system: one kind of scenario, and how it is resolved and predicted. `registry` lists all."""
+"""A system: one kind of scenario, and how it is resolved and predicted. `registry` lists all systems."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,40 +27,42 @@ class SystemPrediction:
 
     @property
     def shown_ranks(self) -> tuple[int, ...] | None:
-        """The ranks that charts and traces show; None: they choose."""
+        """The ranks that charts and traces show. None: charts and traces choose ranks themselves."""
         return None
 
     @property
     def grid(self) -> Grid | None:
-        """The pipeline schedule, if any."""
+        """The pipeline schedule; None if the system has none."""
         return None
 
     @property
     def errors(self) -> Errors | None:
-        """The errors of the seconds of ops, if known."""
+        """The error model of op times (`uncertainty`); None if the system has none."""
         return None
 
     @property
     def costs(self) -> Costs:
-        """How long each op takes alone."""
+        """The time of each op without contention, and the rates that it asks of links."""
         costs: Costs = self.resolved.costs
         return costs
 
     def answer_s(self, timeline: Timeline) -> float:
-        """The reported seconds, which may begin after the first op."""
+        """The time in seconds that a report states for `timeline`. It may begin after the first op."""
         return timeline.makespan_s - float(self.resolved.opening_s(timeline))
 
 
 @dataclass(frozen=True)
 class System:
-    """A kind of scenario; `best` is the metric that ranks predictions.
+    """A kind of scenario.
 
-    `schema` is that of its file; `needs`, `rivals` and `pins` say how keys depend on each other (`keys`), `fill` adds
-    defaults of, say, the software stack. `resolve(scenario, where, memo)` resolves a checked scenario, `predict`
-    simulates it, `report` is the class of its report and `words` puts one in words. `total` takes the time that reports
-    are compared by from a report as JSON that has the keys `total_needs`. `parts(report, program, path, class_s)`
-    splits the total, given its critical path and that path's seconds by kind of op (None: `explain` does not know it).
-    `what_ifs` are the subjects of shipped what-ifs that apply.
+    Names: `title` and `short` name the system in texts; `best` is the metric that ranks predictions.
+    Keys: `schema` checks the scenario's file; `needs`, `rivals` and `pins` are the dependencies between keys (module
+    `keys`); `fill(table, where)` adds defaults, such as those of the software stack.
+    Steps: `resolve(scenario, where, memo)` resolves a checked scenario, and `predict(resolved)` simulates it.
+    Report: `report` is its class, and `words` turns a report into text. `total` reads the time that comparisons use
+    from a report as JSON with the keys `total_needs`. `parts(report, program, path, class_s)` splits this time, given
+    the critical path and the path's seconds by kind of op; with None, `explain` does not support the system.
+    What-ifs: `what_ifs` are the subjects of the shipped what-ifs that apply.
     """
 
     kind: str
@@ -83,6 +85,6 @@ class System:
 
     @cached_property
     def dependent(self) -> frozenset[str]:
-        """The keys that depend on others."""
+        """The keys that depend on other keys."""
         of_rivals = {key for rivals in self.rivals for key in rivals}
         return frozenset({need.key for need in self.needs} | {pin.key for pin in self.pins} | of_rivals)

@@ -1,8 +1,8 @@
-"""What the prediction of a training step may be off by (`uncertainty`): what its phases rest on, and with what power.
+"""The error model of a training step (`uncertainty`): the parameters of each phase, and their powers.
 
-A step's seconds of a phase go with a power of each parameter. A stack's factor of a phase is its base's times its own,
-and so for devices and networks. The fit of training steps (calibrate/fitting/steps) moves these parameters; an error in
-one of them is one error wherever that software, or device, is.
+The time of a phase is proportional to a power of each of its parameters. A stack's factor of a phase is its base's
+factor times its own; devices and networks work the same way. The fit of training steps (calibrate/fitting/steps)
+determines these parameters. The error of a parameter is common to all phases and steps that use it.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,11 +23,11 @@ from .resolve import ResolvedTrain
 Floats = NDArray[np.float64]
 
 ROUTED = ("experts", "ep")
-"""Phases that take as long as the rank with most tokens."""
+"""Phases that take the time of the rank with the most tokens."""
 
 
 def step_errors(resolved: ResolvedTrain, fit: Fit | None = None) -> Errors:
-    """What the prediction of a step may be off by; `fit` is what steps of the ledger told (default: as shipped).
+    """The error model of a step's prediction; `fit` is the result of a fit to the ledger (default: the shipped one).
 
     Raises:
         UserError: the scenario's stack or profile cannot be read.
@@ -49,7 +49,7 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None) -> Errors:
 
 
 def phase_covariance(resolved: ResolvedTrain, fit: Fit) -> Floats:
-    """Of software, device and the load of experts."""
+    """The covariance between phases of the logarithms of their times: from software, device and load of experts."""
     terms = (*terms_of(resolved), *_strange(resolved, fit))
     if fit is not shipped_fit():
         return _phase_covariance(terms, fit)
@@ -63,12 +63,12 @@ def _phase_covariance(terms: tuple[Term, ...], fit: Fit) -> Floats:
 
 
 def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
-    """Data sheets of devices that no row ran on."""
+    """The terms of `data_sheets` for devices without rows in the ledger."""
     return [term for term in data_sheets(resolved) if term.of not in fit.heard]
 
 
 def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of ops that are whole actions their number, of others -1."""
+    """For each op that is a whole action the number in its shape, for other ops -1."""
     shape, whole = resolved.program.shape, phase == PHASES.index("coarse")
     found = np.full(len(phase), -1, np.int64)
     found[whole] = shape.values[shape.start[:-1][whole]]
@@ -76,13 +76,13 @@ def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def _of_shapes(resolved: ResolvedTrain) -> Floats:
-    """What awkward shapes add to the spread of ops: no step had such shapes, so no fit took it in."""
+    """The spread of each op that awkward shapes add. No step of the ledger has such shapes, so no fit includes it."""
     more: Floats = resolved.costs.spread**2 - resolved.neat_costs.spread**2
     return np.sqrt(np.maximum(more, 0.0))
 
 
 def _shared(resolved: ResolvedTrain, phase: NDArray[np.int64], fit: Fit) -> NDArray[np.bool_]:
-    """Ops whose spread no fit took in: of a device without steps, a phase without a factor, or another network."""
+    """A mask of ops whose spread no fit includes: a device without rows, a phase without a factor, another network."""
     if resolved.profile_name not in fit.heard or _strange(resolved, fit):
         return np.ones(len(phase), bool)
     without = np.array([name not in (*FACTORS, "coarse") for name in PHASES])
@@ -90,38 +90,38 @@ def _shared(resolved: ResolvedTrain, phase: NDArray[np.int64], fit: Fit) -> NDAr
 
 
 def _between_nodes(resolved: ResolvedTrain) -> NDArray[np.bool_]:
-    """Exchanges of ranks on several nodes (or NVLink domains)."""
+    """A mask of exchanges between ranks on several nodes (or NVLink domains)."""
     program = resolved.program
     island = {rank: resolved.cluster.island(rank) for group in program.groups for rank in group}
     several = [len({island[rank] for rank in group}) > 1 for group in program.groups]
-    return np.array([*several, False])[program.group] & program.of_kind(*EXCHANGES)  # no group is -1
+    return np.array([*several, False])[program.group] & program.of_kind(*EXCHANGES)  # -1: no group
 
 
 RATE = "gemm.training_rate"
 GROUPED = "grouped_gemm.training_rate"
 FLASH2 = "attention.flash2_factor"
 CLOCK = "gemm.clock"
-"""What a device's GEMMs of all types have in common beside its sibling's: clocks and power. No file has it alone."""
+"""The rate of all GEMMs of a device relative to its sibling, from clocks and power. It exists only in the fit."""
 
 BLOCKED, EXCHANGE = "layer.tp_s", "exchange.s"
 FAR = "time_factor.tp.network"
 MESSAGE, STEP = "network.message_s", "network.step_s"
 ARCHITECTURE = "architecture.factor"
 _OWN_RATE = ("fp8", "fp4")
-"""Types whose GEMMs have a rate of their own."""
+"""Types whose GEMMs have their own training rate."""
 
 _SIBLING, _PER_DOUBLING = 0.08, 0.17
-"""How far kernels of a device are from those of the one whose profile serves it: a sibling of its generation, and more
-for each doubling of the rate that differs most. Models of H100 asked for samples of H200 need 0.08, for those of B200
-and A100, 1.2 and 1.7 doublings away, 0.25 (docs/profiles.md, borrowed models).
+"""The spread of a device's kernels around the profile that it borrows: for a sibling of the same generation, and
+additionally for each doubling of the rate that differs most. H100's models need 0.08 for samples of H200, and 0.25 for
+those of B200 and A100, which are 1.2 and 1.7 doublings away (docs/profiles.md, borrowed models).
 """
 
 
 @dataclass(frozen=True)
 class Link:
-    """A file of a chain of files that rest on each other, and the parameters that it states itself.
+    """One file in a chain of files, each the base of the previous one, with the parameters that it states itself.
 
-    A `sibling` is of the generation of the device that it rests on.
+    `sibling` says whether a device is of the same generation as its base.
     """
 
     of: str
@@ -134,9 +134,9 @@ Chain = tuple[Link, ...]
 
 
 def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
-    """What the phases of a training step rest on.
+    """The parameters of each phase of a training step, as terms.
 
-    Of networks those of which the ledger tells; messages of others count with the ops that they are part of.
+    A network has terms only if the ledger determines its numbers; else its error is part of the ops' spread.
 
     Raises:
         UserError: the scenario's stack or profile cannot be read.
@@ -152,7 +152,7 @@ def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
 
 
 def fitted_terms(resolved: ResolvedTrain) -> Iterator[Term]:
-    """The terms of parameters that a fit of training steps moves."""
+    """The terms of all parameters that the fit of training steps determines."""
     where = resolved.where
     yield from _of_software(resolved, resolved.memo.get("stacks", (resolved.scenario.stack, where), lambda: chain_of(
         partial(load_stack, fitted=False), resolved.scenario.stack, where)))  # fmt: skip
@@ -175,7 +175,7 @@ def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
 
 
 def _far(resolved: ResolvedTrain) -> tuple[str, ...]:
-    """Phases of collectives between nodes."""
+    """Phases with collectives between nodes."""
     return ("tp", "dp", "fsdp") if resolved.tp_between_nodes else ("dp", "fsdp")
 
 
@@ -191,7 +191,7 @@ def _of_device(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
 
 
 def _of_network(resolved: ResolvedTrain) -> Iterator[Term]:
-    """What a message takes, on other networks than the profile was measured on."""
+    """Terms for the time of a message, on another network than the profile was measured on."""
     network = resolved.cluster.fabric.network
     for name in (MESSAGE, STEP):
         if name in resolved.networks.differing:
@@ -210,13 +210,13 @@ def _of_exposed(resolved: ResolvedTrain) -> Iterator[Term]:
 
 
 def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
-    """One error of all phases, which grows with the number of GPUs."""
+    """Terms of one common error of all phases, which grows with the number of GPUs."""
     if error := size_error(resolved.profile, resolved.dims.world_size):
         yield from (Term(PHASES.index(phase), "all", "scale.doubling_fraction", 1.0, error) for phase in FACTORS)
 
 
 def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
-    """Devices that a data sheet alone tells from the one whose profile serves them."""
+    """Terms for devices that are known by data sheet only and use another device's profile (`like`)."""
     for device in resolved.devices:
         far = _doublings(device, resolved.profile.of_device(device.name).limits, _type_of_gemms(resolved))
         if device.like is not None and far:
@@ -226,7 +226,7 @@ def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
 
 
 def _doublings(device: Device, served: Limits | None, dtype: str) -> float:
-    """Of the rate that differs most from that of the device that was measured, of GEMMs and of memory."""
+    """Doublings between a device's rates and those of the measured device: the larger one of GEMMs and memory."""
     if served is None:
         return 0.0
     rates = [(device.memory_bytes_per_s, served.memory_bytes_per_s)]
@@ -236,13 +236,13 @@ def _doublings(device: Device, served: Limits | None, dtype: str) -> float:
 
 
 def _type_of_gemms(resolved: ResolvedTrain) -> str:
-    """The type of the models of its GEMMs."""
+    """The data type under which the profile has models of this step's GEMMs."""
     computed = resolved.scenario.precision.compute
     return PRODUCT_TYPE.get(computed, computed)
 
 
 def _down(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:
-    """A factor of each stack down to the root, or to a user's file that says it itself."""
+    """A term for each link of the chain, down to the root or to a user's file that states the parameter."""
     for link in chain:
         stated = link.own.get(name) if not link.shipped else None
         yield Term(PHASES.index(phase), link.of, name, power, None if stated is None else stated.spread)
@@ -251,7 +251,7 @@ def _down(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:
 
 
 def _stating(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:
-    """Host work and exchanges are free only where a stack, or one that it rests on, says a number."""
+    """Terms for host work and exchanges, only where a stack or one of its bases states a number."""
     last = max((place for place, link in enumerate(chain) if name in link.own), default=-1)
     for term, link in zip(_down(chain, name, phase, power), chain[: last + 1], strict=False):
         if link.shipped or name in link.own:
@@ -259,7 +259,7 @@ def _stating(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term
 
 
 def _to_first_stated(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:
-    """A factor of each device down to the first one whose file has a number."""
+    """A term for each device of the chain, down to the first one whose file states the parameter."""
     for link in chain:
         stated = link.own.get(name)
         spread = stated.spread if stated is not None and not link.shipped else None
@@ -269,9 +269,9 @@ def _to_first_stated(chain: Chain, name: str, phase: str, power: float) -> Itera
 
 
 def chain_of(load: Callable[[str, str], Profile], name: str, where: str) -> Chain:
-    """A stack, profile, network or architecture and those that it rests on, itself first.
+    """The chain of a stack, profile, network or architecture: itself, its base, the base of that, and so on.
 
-    `load` reads one by its name and the file that names it, without what was fitted.
+    `load(name, where)` reads one without fitted values; `where` is the file that names it.
     """
     chain: list[Link] = []
     here: Profile | None = load(name, where)
@@ -286,7 +286,7 @@ def chain_of(load: Callable[[str, str], Profile], name: str, where: str) -> Chai
 
 
 def _own(here: Profile, below: Profile | None) -> dict[str, Parameter]:
-    """What a file says and its base does not, or says otherwise."""
+    """The parameters of a file that its base lacks or states differently."""
     theirs = below.parameters if below is not None else {}
     return {
         name: said

@@ -1,4 +1,4 @@
-"""Memory of a training step, per pipeline rank: what is there all the time, and activations as they come and go."""
+"""Memory of a training step, per pipeline rank: static sizes by formula, and activations as buffers over time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -36,16 +36,16 @@ OWNERS = (
     "gradients on their way", "exchange buffers", "layer at work", "context and libraries", "fragmentation",
     *(f"activations: {part}" for part in _PARTS),
 )  # fmt: skip
-"""What may hold memory of a rank."""
+"""The owners of memory on a rank, as reports name them."""
 
 
 @dataclass(frozen=True)
 class RankMemory:
-    """What the devices of one pipeline rank hold when they hold most: by owner, largest first.
+    """The peak memory of the devices of one pipeline rank.
 
-    `at_s` is when. `microbatch` is the latest forward that had begun by then, or when the device was first full if
-    that is before; -1 if none had. `place` is the rank's place in the Program, `device_bytes` what its smallest
-    `device` has.
+    `at_s` is the time of the peak, and `held` its bytes by owner, largest first. `microbatch` is the latest forward
+    that had begun when the device was first full, or at the peak if it never was; -1 if none had begun. `place` is the
+    rank's place in the Program, `device` its device with the least memory, and `device_bytes` that memory.
     """
 
     pipeline_rank: int
@@ -59,18 +59,18 @@ class RankMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether its device has as much."""
+        """Whether the peak fits the device's memory."""
         return self.peak_bytes <= self.device_bytes
 
 
 def rank_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[RankMemory, ...]:
-    """The peak of every pipeline rank, of replicas on unequal machines one after another."""
+    """The peak of every place: all pipeline ranks, for each class of replicas in turn."""
     activations = Activations(resolved, timeline)
     return tuple(_peak(activations, place) for place in range(len(timeline.program.places)))
 
 
 class Activations:
-    """The activations of a step as step functions."""
+    """The bytes of activations over time, as step functions."""
 
     def __init__(self, resolved: ResolvedTrain, timeline: Timeline):
         self.resolved, self.timeline = resolved, timeline
@@ -85,7 +85,7 @@ class Activations:
         self._name = np.array([number[name] for name in column_of(buffers, "name", object).tolist()], np.int64)
 
     def of(self, place: int) -> tuple[Floats, dict[str, Floats]]:
-        """Times, and the bytes that buffers of each name hold on a pipeline rank from then on."""
+        """Times in seconds, and for each buffer name the bytes held at `place` from each time on."""
         own = np.flatnonzero(self._place == place)
         times = np.unique(np.concatenate([[0.0], self._start[own], self._end[own]]))
         found = {}
@@ -99,20 +99,20 @@ class Activations:
 
     @cached_property
     def _forwards(self) -> tuple[Ints, Ints]:
-        """The ops of forwards and where each is: those of actions hold lanes of one place."""
+        """(the ops of forwards, the place of each). All lanes of such an op are at one place."""
         program = self.timeline.program
         ops = np.flatnonzero(np.isin(program.tags["action"], [ACTIONS.index("F"), ACTIONS.index("FB")]))
         lane = program.lanes_of.values[program.lanes_of.start[ops]]
         return ops, np.array([lane.place for lane in program.lanes], np.int64)[lane]
 
     def latest(self, place: int, at_s: float) -> int:
-        """The micro-batch of the forward that began last at a place, by then; -1 if none did."""
+        """The micro-batch of the last forward at `place` that began by `at_s`; -1 if none did."""
         program, start_s, (ops, places) = self.timeline.program, self.timeline.start_s, self._forwards
         own = ops[(places == place) & (start_s[ops] <= at_s)]
         return int(program.tags["microbatch"][own[start_s[own].argmax()]]) if len(own) else -1
 
     def by_part(self, held: Mapping[str, Floats]) -> dict[str, Floats]:
-        """The same by part of the layer: buffers of a name consist of the same parts."""
+        """Bytes by part of the layer, given bytes by buffer name. Buffers of equal name have the same parts."""
         found: dict[str, Floats] = {}
         for name, sizes in held.items():
             parts = self._parts[name]
@@ -124,7 +124,7 @@ class Activations:
 
 
 def static_bytes(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
-    """What is there from the first to the last op: states, buffers of exchanges, the runtime's own."""
+    """Bytes by owner that a pipeline rank holds during the whole step: states, exchange buffers, the CUDA context."""
     plan, said, context = resolved.plan, resolved.scenario, resolved.profile.value("memory.context_bytes")
     every = resolved.memo.get(
         "static bytes", (plan, said.precision, said.memory, context), lambda: _of_all_ranks(resolved, context),
@@ -134,7 +134,7 @@ def static_bytes(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
 
 
 def _of_all_ranks(resolved: ResolvedTrain, context: float) -> list[Mapping[str, float]]:
-    """Of every pipeline rank; those that hold the same, as most in the middle do, share one."""
+    """`static_bytes` of every pipeline rank; computed once for ranks that hold the same, as most in the middle do."""
     plan, found = resolved.plan, dict[object, Mapping[str, float]]()
     alike = [_alike(plan, rank) for rank in range(plan.grid.ranks)]
     for rank, key in enumerate(alike):
@@ -144,9 +144,9 @@ def _of_all_ranks(resolved: ResolvedTrain, context: float) -> list[Mapping[str, 
 
 
 def _alike(plan: TrainPlan, rank: int) -> object:
-    """What its static memory depends on: of each stage its layers by kind, and the ends.
+    """A key of everything that a rank's static memory depends on: for each stage the kinds of its layers, and its ends.
 
-    Layers of a kind share their kernels, and what is held of them; MTP layers stand for themselves.
+    Layers of one kind share their kernels and their parameter counts. MTP layers are compared by number.
     """
     stages = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     return tuple(
@@ -177,7 +177,7 @@ def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping
 
 
 def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
-    """What is kept of each parameter; gradients that are not reduced each micro-batch add up unsharded."""
+    """Bytes of weights, gradients and optimizer states. Gradients not reduced each micro-batch stay unsharded."""
     plan, given = resolved.plan, resolved.scenario.precision
     held = sum_counts(unit for _, unit in holdings.own)
     learned = sum_counts(holdings.trained(number, unit) for number, unit in holdings.own)
@@ -196,17 +196,17 @@ def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
 
 
 def _in_layers(holdings: Holdings) -> int:
-    """Parameters of layers, without embedding and head."""
+    """The number of parameters of layers, without embedding and head."""
     return sum(sum(holdings.layer(n)) for stage in holdings.stages for n in (*stage.layers, *stage.mtp))
 
 
 def _quantized(resolved: ResolvedTrain, holdings: Holdings) -> float:
-    """Copies of the weights of layers that products in 8 or 4 bits read."""
+    """Bytes of the 8-bit or 4-bit copies of layer weights that GEMMs read."""
     return copy_bytes(resolved.scenario.precision.compute, resolved.plan.sharding.level) * _in_layers(holdings)
 
 
 def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
-    """ZeRO-3: the units whose weights are there at once, the one at work and those ahead of it."""
+    """ZeRO-3: bytes of the weights that are gathered at the same time: the current unit and the prefetched ones."""
     if plan.sharding.level < 3:
         return 0.0
     units = sorted((sum(unit) for _, unit in holdings.own), reverse=True)
@@ -215,7 +215,7 @@ def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
 
 
 def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
-    """ZeRO-2 and 3: gradients of a unit as they are made, and those of another as they travel."""
+    """ZeRO-2 and 3: bytes of the gradients of one unit as it is computed, and of one that is being reduced."""
     if plan.sharding.level < 2 or not plan.sharding.each_microbatch:
         return 0.0
     units = [holdings.trained(number, unit) for number, unit in holdings.own]
@@ -223,10 +223,10 @@ def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
 
 
 def _beside(resolved: ResolvedTrain, holdings: Holdings) -> float:
-    """Gradients beside those that are kept: as a backward makes them, copies that travel, buckets of replicas.
+    """Bytes of gradients besides those that are kept: fresh ones of a backward, copies in flight, buckets of replicas.
 
-    All of them at once, in places of their own: activations that are let go meanwhile are of other sizes, and an
-    allocator that caches what it took does not put them together.
+    All of them count at once. They cannot reuse the memory of freed activations: these have other sizes, and a caching
+    allocator does not merge its blocks.
     """
     plan, memory = resolved.plan, resolved.scenario.memory
     replicas = plan.sharding.level == 0 and plan.dims.size("dp_cp") > 1
@@ -235,9 +235,9 @@ def _beside(resolved: ResolvedTrain, holdings: Holdings) -> float:
 
 
 def _exchanged(plan: TrainPlan, rank: int) -> float:
-    """What is sent or gathered beside: two hidden states per pipeline peer, gathered tensor-parallel inputs.
+    """Bytes of exchange buffers: two hidden states per pipeline peer, gathered tensor-parallel inputs, routed tokens.
 
-    Of a grid of ranks, two panels of each operand of its largest product; where gradients travel fused, their buffer.
+    With 2-D tensor parallelism also two panels of each operand of the largest GEMM; with fused gradients their buffer.
     """
     shard, hidden = plan.shard, plan.spec.hidden_size
     peers = 2 * (plan.grid.ranks > 1)
@@ -252,11 +252,11 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
 
 
 def _working(plan: TrainPlan, rank: int) -> float:
-    """In the backward of the largest layer, what was dropped and is made again, and the largest gradient.
+    """Working memory in bytes: in the backward of the largest layer, its recomputed activations and largest gradient.
 
-    Or the logits of a head, if they are more: like Megatron's, their loss keeps its softmax in fp32 among the
-    activations, in whose place the gradient is made; what is cast from and to the computing type is beside it, and
-    in fp32 where the loss is made pass by pass.
+    Or the logits of a head, if they are larger. As in Megatron, the loss keeps its softmax in fp32 as an activation and
+    computes the gradient in its place. The logits in the computing type come on top, and a copy in fp32 if the loss is
+    computed in separate passes.
     """
     own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     layers = {
@@ -269,7 +269,7 @@ def _working(plan: TrainPlan, rank: int) -> float:
 
 
 def _logits(plan: TrainPlan) -> float:
-    """Bytes of a rank's logits of one micro-batch, and of their copy in fp32 where passes make the loss."""
+    """Bytes of a rank's logits of one micro-batch, plus their fp32 copy if the loss is computed in separate passes."""
     rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
     return float(rows * words * (plan.shard.wide + 4 * plan.shard.loss_passes))
 
@@ -280,7 +280,10 @@ def _at_work(layer: Layer, again: Again, whole: bool) -> float:
 
 
 def over_time(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.DataFrame":
-    """Bytes of a pipeline rank as a step function, by owner: time_s, then a column each; the last is `total`."""
+    """Memory of a place over time: a table with `time_s`, a column of bytes for each owner, and `total`.
+
+    Each row holds from its time until that of the next row.
+    """
     import pandas as pd
 
     activations = Activations(resolved, timeline)
@@ -313,7 +316,7 @@ def _peak(activations: Activations, place: int) -> RankMemory:
 
 
 def smallest_device(cluster: Cluster, place: Place) -> Device:
-    """Of the GPUs of a place, the one with least memory."""
+    """The device with the least memory among the GPUs of a place."""
     ranks = place.ranks if cluster.is_mixed else place.ranks[:1]
     nodes = {id(node): node for node in (cluster.nodes[cluster.node_of(rank)] for rank in ranks)}
     return min((node.device for node in nodes.values()), key=lambda device: device.memory_bytes)

@@ -1,7 +1,7 @@
-"""What a step at the coarser level costs: its actions run alone as their kernels do, with all links to themselves.
+"""Costs of a step at the coarser level. Each distinct action is simulated alone, kernel by kernel, without contention.
 
-Beside messages they are slower: by what their kernels take of each other, and by what their exchanges take of links. Of
-links that messages cross they ask in the step what their exchanges move there, as a mean over their seconds.
+Beside messages an action is slower: its kernels interfere with messages, and its exchanges share links with them. On
+links that messages cross, an action asks for the mean rate of its exchanges over its time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,12 @@ from .lower.piece import COMPUTE, Ints
 def cost_coarse(
     coarse: Coarse, cluster: Cluster, profile: Profile, places: Sequence[Place] | None = None, memo: Memo | None = None
 ) -> tuple[Costs, Floats]:
-    """How long each op takes alone: a part of an action as in a run of that alone, the rest as at the finer level.
+    """The costs of a coarse step, and the share of each phase in the time of each part, shape [parts, phases].
 
-    Ranks of one of `places` (those of the Program if not given) do the same at the same time.
-
-    Messages and actions slow each other as messages do kernels and other exchanges, in the proportions of all actions.
-    Beside the costs: the shares of phases in the time of each part, shape [parts, phases].
+    A part of an action takes the time that it takes in a simulation of the action's kernels alone. Other ops are priced
+    as at the finer level. The ranks of one of `places` (default: the Program's places) act alike at the same time.
+    Interference between messages and actions is the mean interference between messages and the actions' kernels and
+    exchanges, weighted by their time over all actions.
     """
     places = coarse.program.places if places is None else places
     found = cost(coarse.alone, cluster, profile, DEFAULT_ALGORITHM, places=places, memo=memo)
@@ -54,8 +54,10 @@ def cost_coarse(
 
 
 class _Inside(NamedTuple):
-    """Exchanges in the actions of a stage that ask the same of links: what they ask, their share of the actions'
-    seconds, and how much of that time the actions wait for them.
+    """Exchanges in the actions of a stage with the same rates on links.
+
+    `rates` is bytes per second by link, `share` their share of the actions' time, `exposed` the share of their own
+    time in which the actions wait for them.
     """
 
     rates: Mapping[int, float]
@@ -65,9 +67,9 @@ class _Inside(NamedTuple):
 
 @dataclass(frozen=True)
 class _Alone:
-    """Distinct actions, each by itself: without links, and without the messages that the step itself has.
+    """The distinct actions, each simulated alone: without contention, and without messages, which are ops of the step.
 
-    `actions` are all of them, on ranks of the cluster that may be others.
+    `actions` lists all actions of the step, each with its distinct action and the offset of its ranks.
     """
 
     program: Program
@@ -77,12 +79,12 @@ class _Alone:
 
     @cached_property
     def _place(self) -> Ints:
-        """Where each op is; those of actions hold one lane each."""
+        """The place of each op. Every op of an action holds one lane."""
         return np.array([lane.place for lane in self.program.lanes], np.int64)[self.program.lanes_of.values]
 
     @cached_property
     def _shift(self) -> Ints:
-        """How much larger the numbers of links are for each of all actions, see `Cluster.links_moved`."""
+        """The offset of link numbers for each action of the step, see `Cluster.links_moved`."""
         return self.cluster.links_moved(self.actions.ranks)
 
     def _on(self, *lanes: str) -> NDArray[np.bool_]:
@@ -95,12 +97,16 @@ class _Alone:
 
     @cached_property
     def _exchanges(self) -> NDArray[np.bool_]:
-        """Those inside actions."""
+        """A mask of the exchanges inside actions (not the messages of the step)."""
         return self.program.of_kind(*EXCHANGES) & ~self._messages
 
     @cached_property
     def _undisturbed(self) -> Costs:
-        """The host runs ahead of the device from action to action: it holds nothing up unless it is slower in all."""
+        """Costs without contention, messages and host time.
+
+        Host time is left out because the host runs ahead of the device across actions; `_seconds` adds it for actions
+        whose host takes longer than their device.
+        """
         costs, left = self.costs, ~self._messages & ~self.program.of_kind("issue")
         return replace(
             costs,
@@ -124,13 +130,16 @@ class _Alone:
 
     @cached_property
     def _seconds(self) -> Floats:
-        """Of each action: from its first op to its last, or of its host if that takes longer."""
+        """Seconds of each distinct action: from its first op to its last, or its host time if that is longer."""
         host = np.where(self.program.of_kind("issue"), self.costs.uncontended_s, 0.0)
         return np.maximum(self._ends, self._by_place(host))
 
     @cached_property
     def mix(self) -> Floats:
-        """Shares of phases in the time of each action; where its host takes longer than its device, that is a phase."""
+        """The share of each phase in the time of each distinct action, shape [actions, phases].
+
+        Time that the host takes beyond the device is the phase `host`.
+        """
         split = split_by_place(self._run, self._ends)
         split[:, PHASES.index("host")] += self._seconds - self._ends
         return split / np.maximum(self._seconds, 1e-30)[:, None]
@@ -139,9 +148,9 @@ class _Alone:
         return np.bincount(self._place, value, minlength=len(self.program.places)).astype(np.float64)
 
     def prices(self, coarse: Coarse) -> Prices:
-        """A price per part: what lies between its moments, longer in proportion where the host is slower.
+        """The price of each part: the time between its two moments, scaled up if the action's host is slower.
 
-        Spread is the mean of an action's ops by seconds, provenance what most of the seconds rest on.
+        The spread is the mean over the action's ops, weighted by seconds; the provenance is that of most seconds.
         """
         seconds, label, places = self._undisturbed.uncontended_s, self.costs.provenance, len(self.program.places)
         spread = self._by_place(seconds * self.costs.spread) / np.maximum(self._by_place(seconds), 1e-30)
@@ -155,7 +164,7 @@ class _Alone:
         return Prices(took, spread[place], most[place], asks, demand, rates)
 
     def _took(self, parts: Sequence[Part]) -> list[float]:
-        """Seconds of each distinct part; those of an action follow each other."""
+        """Seconds of each distinct part. `parts` lists the parts of an action in order."""
         longer = self._seconds / np.maximum(self._ends, 1e-30)
         found, reached = list[float](), 0.0
         for place, since, until in parts:
@@ -169,8 +178,9 @@ class _Alone:
         return float((self._run.start_s if moment.starts else self._run.end_s)[moment.op])
 
     def _asked(self) -> tuple[Ragged, Floats]:
-        """Of each of all actions what it asks of links that messages cross too, as a mean over its seconds; behind
-        them an empty row.
+        """The mean rates of each action on links that messages also cross: rows of links, and bytes per second.
+
+        The last row is empty; it serves parts without time.
         """
         links, n = len(self.costs.capacity_bytes_per_s), len(self.actions.place)
         place = self._place[self._exchanges]
@@ -187,7 +197,7 @@ class _Alone:
         return _rows(of[kept], link[kept], n + 1), rate[at[kept]]
 
     def _crossed_by_messages(self) -> Ints:
-        """Links, of all actions."""
+        """The links that messages of any action cross."""
         place, row = self._place[self._messages], self.costs.row[self._messages]
         at, of = self.costs.demand.positions(row)
         crossed = _rows(place[of], self.costs.demand.values[at], len(self.program.places))
@@ -195,7 +205,10 @@ class _Alone:
         return crossed.values[at] + self._shift[of]
 
     def interference(self, program: Program, costs: Costs, profile: Profile) -> Floats:
-        """Of a step's costs, actions as the mean of what their kernels and exchanges take and make."""
+        """The interference factors of a step's costs, with factors of actions.
+
+        They are means over the actions' kernels and exchanges, as victims and as aggressors.
+        """
         factors, place = costs.interference.copy(), self.actions.place
         busy = (self._run.end_s - self._run.start_s) * self._on(COMPUTE) * np.bincount(place)[self._place]
         shares = np.bincount(self.costs.cost_class, busy) / max(float(self._seconds[place].sum()), 1e-30)
@@ -208,10 +221,10 @@ class _Alone:
         return factors
 
     def _crowding(self, program: Program, costs: Costs) -> tuple[Floats, Floats]:
-        """What exchanges inside actions and ops beside these slow each other on links that both cross.
+        """How much exchanges inside actions, and ops beside the actions, slow each other on links that both cross.
 
-        By class of the ops beside: how much longer actions take, over their seconds, and the share of its speed that
-        the op loses. Means over ops by their seconds: an exchange that is slowed crowds the other as much longer.
+        Two arrays by class of the op beside: the relative increase of the actions' time, and the share of its speed
+        that the op loses. Both are means over ops, weighted by seconds. A slowed exchange disturbs the other op longer.
         """
         classes, crossed = len(costs.classes), self._crossed_inside()
         longer, lost, total = (np.zeros(classes) for _ in range(3))
@@ -248,7 +261,7 @@ class _Alone:
         return found
 
     def _inside(self, ranks: tuple[int, ...]) -> list[_Inside]:
-        """The exchanges in the actions of a stage."""
+        """The exchanges in the actions of the stage with these ranks."""
         actions = self._stages.get(ranks, [])
         spent: dict[tuple[int, int], float] = {}
         for action in actions:
@@ -267,7 +280,7 @@ class _Alone:
 
     @cached_property
     def _spent(self) -> list[list[tuple[int, float]]]:
-        """Of each distinct action the seconds of its exchanges, by row of demand."""
+        """For each distinct action: (row of demand, seconds of its exchanges with that row)."""
         ops, rows = np.flatnonzero(self._exchanges), len(self.costs.demand)
         keys, which = np.unique(self._place[ops] * rows + self.costs.row[ops], return_inverse=True)
         seconds = np.bincount(which, (self._run.end_s - self._run.start_s)[ops])
@@ -283,7 +296,7 @@ _AXES = ("tp", "cp", "ep")
 
 
 def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, int, float]]:
-    """What runs beside actions and asks for links: the ranks of its place, row of demand, class, and seconds in all."""
+    """Ops beside actions that use links: (ranks of the place, row of demand, cost class, total seconds)."""
     lanes, op = program.lanes_of, program.lanes_of.row_of_value()
     asks = (np.diff(costs.demand.start)[costs.row[op]] > 0) & (costs.work_s[op] > 0) & ~program.of_kind(KIND)[op]
     place = np.array([lane.place for lane in program.lanes], np.int64)[lanes.values]
@@ -296,13 +309,14 @@ def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, 
 
 
 def _rows(row: Ints, value: Ints, rows: int) -> Ragged:
-    """Values by their row, which are in order."""
+    """The values as a Ragged of `rows` rows; `row` must be sorted."""
     return Ragged(np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows)))), value)
 
 
 def _speeds(mine: Mapping[int, float], other: Mapping[int, float], capacity: Floats) -> tuple[float, float]:
-    """What two flows keep of their speeds that put these bytes per second on links, where some are full: a fair half,
-    or what the other one leaves.
+    """The shares of their speeds that two flows keep, given their bytes per second by link.
+
+    On a link that is full, a flow gets half of the capacity, or what the other flow leaves if that is more.
     """
     kept = 1.0, 1.0
     for link in mine.keys() & other.keys():
@@ -316,6 +330,6 @@ def _speeds(mine: Mapping[int, float], other: Mapping[int, float], capacity: Flo
 
 
 def _kept(profile: Profile, victim: str, aggressor: str) -> float:
-    """The speed that ops of a family keep beside those of another."""
+    """The share of its speed that an op of kind `victim` keeps beside one of kind `aggressor`; 1 without a number."""
     found = profile.parameters.get(f"interference.{victim}.{aggressor}")
     return 1.0 if found is None else found.value

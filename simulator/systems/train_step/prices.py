@@ -1,4 +1,4 @@
-"""What ops of a step cost: the profile's numbers for its layout, the stages that act alike, and what slow nodes add."""
+"""Costs of the ops of a step: the profile's numbers for this layout, whole stages as places, slow nodes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def price(resolved: "ResolvedTrain", program: Program) -> Costs:
-    """How long each op takes alone; a stage is as slow as its slowest node.
+    """The costs of each op without contention; a stage is as slow as its slowest node.
 
     Raises:
-        UserError: the profile has no model for something, or the cluster no route.
+        UserError: the profile has no model for an op, or the cluster has no route for an exchange.
     """
     with _faults_of(resolved):
         places, profile = _whole_stages(resolved), laid_out(resolved)
@@ -32,7 +32,7 @@ def price(resolved: "ResolvedTrain", program: Program) -> Costs:
 
 
 def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats]:
-    """The same at the coarser level, and the shares of phases in the time of each part of an action.
+    """Costs at the coarser level, and the share of each phase in the time of each part of an action.
 
     Raises:
         UserError: as `price`.
@@ -44,7 +44,7 @@ def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats
 
 
 def laid_out(resolved: "ResolvedTrain") -> Profile:
-    """The profile, with what its numbers are for this layout; one object where they are equal."""
+    """The profile with the numbers of this layout. Layouts with equal numbers get the same object."""
     every = resolved.profile, *resolved.profile.others.values()
     stated = [_stated(resolved, profile) for profile in every]
 
@@ -56,7 +56,8 @@ def laid_out(resolved: "ResolvedTrain") -> Profile:
         return replace(own, others=dict(zip(resolved.profile.others, others, strict=True)))
 
     key = id(resolved.profile), tuple(tuple(numbers.items()) for numbers in stated)
-    return resolved.memo.get("laid out", key, lambda: (resolved.profile, make()))[1]  # the first keeps its id
+    # The cached pair keeps `resolved.profile` alive, so that its id stays unique.
+    return resolved.memo.get("laid out", key, lambda: (resolved.profile, make()))[1]
 
 
 def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
@@ -73,34 +74,35 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
 
 
 def _blocked_s(resolved: "ResolvedTrain") -> float:
-    """Of a pass over a layer in a far pipeline: host work for each rank of a tensor-parallel group, and waiting.
+    """Extra host seconds per pass over a layer, in a pipeline over several nodes.
 
-    The waiting is for exchanges between nodes, which no host factor makes longer.
+    They are host work for each rank of the tensor-parallel group, and waiting for exchanges between nodes. The host
+    factor must not scale the waiting, so the waiting is divided by it here.
     """
     profile = resolved.profile
-    exchanges = 4 if resolved.shard.sequence_parallel else 2  # gathers and scatters, or all-reduces
+    exchanges = 4 if resolved.shard.sequence_parallel else 2  # all-gathers and reduce-scatters, or all-reduces
     waits = profile.value_or("exchange.s", 0.0) * exchanges * resolved.tp_between_nodes
     work = profile.value_or("layer.tp_s", 0.0) * _slowest_of(len(resolved.cluster.nodes))
     return work * resolved.dims.tp + waits / profile.value_or("time_factor.host", 1.0)
 
 
 def _slowest_of(nodes: int) -> float:
-    """How much longer than one of them the slowest of n nodes takes: sqrt(1 + log2 n), 1 for one.
+    """Relative delay of the slowest of n nodes: sqrt(1 + log2 n), which is 1 for one node.
 
-    The largest of n equal normal errors lies sqrt(2 ln n) deviations above the mean (Cramér, Mathematical Methods of
-    Statistics, 28.6), so its growth is that of sqrt(log n); how large it is, `layer.tp_s` is fitted to.
+    The maximum of n equal normal errors lies sqrt(2 ln n) deviations above the mean (Cramér, Mathematical Methods of
+    Statistics, 28.6), so it grows as sqrt(log n). The fitted `layer.tp_s` gives its size.
     """
     return sqrt(1 + log2(nodes))
 
 
 def _whole_stages(resolved: "ResolvedTrain") -> list[Place]:
-    """The ranks that do the same at the same time and share NICs: all of a stage, whatever machines they are on."""
+    """One Place per stage with all its ranks: they act at the same time and share NICs, on whatever machines."""
     ranks = resolved.dims.table("pp").T.tolist()
     return [Place(f"pp {stage}", tuple(of)) for stage, of in enumerate(ranks)]
 
 
 def _slowed(resolved: "ResolvedTrain", costs: Costs, program: Program) -> Costs:
-    """What slow nodes do themselves takes longer."""
+    """Lengthen the ops of slow nodes, except exchanges."""
     for place, at in enumerate(program.places):
         factor = float(resolved.slowness[list(at.ranks)].max())
         if factor > 1:
@@ -110,7 +112,7 @@ def _slowed(resolved: "ResolvedTrain", costs: Costs, program: Program) -> Costs:
 
 @contextmanager
 def _faults_of(resolved: "ResolvedTrain") -> Iterator[None]:
-    """Faults inside are of this scenario."""
+    """Name this scenario in every UserError that is raised inside."""
     try:
         yield
     except UserError as error:

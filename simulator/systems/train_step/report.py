@@ -1,4 +1,4 @@
-"""The Report of a training step: every headline number, derived once, here, with its definition."""
+"""The Report of a training step: every headline number with its definition. Each is computed only here."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,19 +34,19 @@ from .run import OF_RUN, TrainingRun, training_run
 
 Floats = NDArray[np.float64]
 _LEAST_LOST = 0.01
-"""Share of a step that awkward shapes cost from which on the report says so."""
+"""The report has a note if awkward shapes cost at least this share of the step."""
 
 
 @dataclass(frozen=True)
 class TrainReport(Report):
-    """What a training step takes, why, how sure that is, and what memory it needs.
+    """The time of a training step, its parts, its interval, and the memory that it needs.
 
-    `split_s[phase]` is the mean over pipeline ranks of the seconds that their compute lane is busy with a class of
-    kernels or waits for something; they sum to the step. At the coarser level an action's seconds are split as they
-    are when it runs alone. `bubble_fraction` is the share that it waits for other stages.
-    `exposed` is the critical path by the same names, `slowed_s` how much longer kernels, exchanges and copies on it
-    take because of what runs beside them. MFU is model FLOP, recomputation not counted, over the dense peak of the
-    computing type: `mfu` counts what a causal mask leaves, `mfu_full` whole squares of attention.
+    `split_s[phase]` is in seconds, the mean over pipeline ranks: their compute lane is busy with a class of kernels or
+    waits for something. The phases sum to the step. At the coarser level an action's seconds are split in the
+    proportions of a simulation of the action alone. `bubble_fraction` is the share of waiting for other stages.
+    `exposed` is the critical path by phase. `slowed_s` is the extra time of kernels, exchanges and copies on it because
+    of ops beside them. MFU is model FLOP, without recomputation, over the dense peak of the computing type: `mfu`
+    counts what a causal mask leaves, `mfu_full` whole squares of attention.
     """
 
     gpus: int
@@ -108,27 +108,27 @@ class TrainReport(Report):
     )  # fmt: skip
 
     def shown(self) -> tuple[Metric, ...]:
-        """All, but those of a whole run where none is asked for."""
+        """All metrics; those of a whole run only if the scenario has a `run` table."""
         return self.metrics if self.run is not None else tuple(one for one in self.metrics if one not in OF_RUN)
 
     @property
     def mfu_convention(self) -> str:
-        """What MFU counts."""
+        """The definition of MFU in words."""
         return f"causal attention, no recomputation, dense {self.peak_type} peak"
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens of all sequences of the step over its time."""
+        """Tokens per second: those of all sequences of the step over its time."""
         return self.tokens / self.step_time_s
 
     @property
     def tokens_per_s_per_gpu(self) -> float:
-        """The same per GPU."""
+        """Tokens per second and GPU."""
         return self.tokens_per_s / self.gpus
 
     @property
     def per_unit_s(self) -> float:
-        """Seconds per token, so that a step of twice the sequences is no loss."""
+        """Seconds per token. Comparisons use it, so that a step with twice the sequences does not count as slower."""
         return 1 / self.tokens_per_s
 
     @property
@@ -138,12 +138,12 @@ class TrainReport(Report):
 
     @property
     def mfu_full(self) -> float:
-        """The same with attention counted as if nothing were masked."""
+        """Model FLOP utilisation, with attention counted as if nothing were masked."""
         return self.full_flop / self.gpus / self.step_time_s / self.peak_flop_per_s
 
     @property
     def bubble_fraction(self) -> float:
-        """Share of the step that compute lanes wait for other stages."""
+        """Share of the step in which compute lanes wait for other stages."""
         return self.split_s["pipeline"] / self.step_time_s
 
     @property
@@ -153,18 +153,18 @@ class TrainReport(Report):
 
     @property
     def peak(self) -> RankMemory:
-        """The pipeline rank that needs most memory of what its device has."""
+        """The pipeline rank that needs the largest share of its device's memory."""
         return max(self.memory, key=lambda rank: rank.peak_bytes / rank.device_bytes)
 
     @property
     def rank_names(self) -> tuple[str, ...]:
-        """Of `memory` and `by_rank_s`, what each entry is called."""
+        """Display names of the entries of `memory` and `by_rank_s`."""
         mixed = len(self.memory) > len({rank.pipeline_rank for rank in self.memory})
         return tuple(f"rank {of.pipeline_rank}" + f" {of.device}" * mixed for of in self.memory)
 
     @property
     def memory_bytes(self) -> int:
-        """What the device of that rank has."""
+        """Device memory in bytes of the rank in `peak`."""
         return self.peak.device_bytes
 
     @property
@@ -174,24 +174,24 @@ class TrainReport(Report):
 
     @property
     def spent(self) -> Spending:
-        """What all GPUs cost and draw at most during the step."""
+        """Cost and maximum energy of all GPUs for the step."""
         return self.rates.over(self.step_time_s)
 
     @property
     def spent_per_million_tokens(self) -> Spending:
-        """The same per million tokens of the step."""
+        """Cost and maximum energy of all GPUs per million tokens."""
         return self.spent.per(self.tokens / 1e6)
 
     @property
     def cost_usd(self) -> float | None:
-        """Price of the GPUs for the step, where the catalogue or the user has one."""
+        """Price of the GPUs for the step in USD; None if neither the catalogue nor the user states one."""
         return self.spent.cost_usd
 
 
 def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainReport:
-    """Derive the report from a scenario and its Timeline.
+    """Derive the report from a resolved scenario and its Timeline.
 
-    The interval holds 90 %, to first order, as a factor (docs/uncertainty.md).
+    The interval is the 90 % interval to first order, as a factor (docs/uncertainty.md).
     """
     costs, plan, batch = resolved.costs, resolved.plan, resolved.scenario.batch
     path, held = critical_path(timeline), rates(resolved.cluster)
@@ -234,7 +234,7 @@ _AXES = tuple(phase for phase in WAITS if phase not in ("pipeline", "host", "off
 
 
 def parts(report: TrainReport, _program: Program, _path: CriticalPath, class_s: Mapping[str, float]) -> Parts:
-    """The parts of a step."""
+    """The parts of a step's time, for `compare` and `explain`."""
     split = {phase: seconds for phase, seconds in report.split_s.items() if seconds}
     return Parts(
         split_s=split,
@@ -252,44 +252,44 @@ TOTAL_NEEDS = ("makespan_s", "interval_low_s", "interval_high_s", "split_s")
 
 
 def total(report: Mapping[str, Any]) -> Total:
-    """The step."""
+    """The step time and its parts, from a report as JSON."""
     return Total(report["makespan_s"], (report["interval_low_s"], report["interval_high_s"]), report["split_s"])
 
 
 def _mean_split(split: Floats, program: Program) -> Floats:
-    """The mean over ranks of what `split_by_place` says."""
+    """The mean over ranks of the result of `split_by_place`."""
     ranks = np.array([len(place.ranks) for place in program.places])
     return np.asarray(np.average(split, axis=0, weights=ranks / ranks.min()))
 
 
 def _mean_peak(resolved: ResolvedTrain) -> float:
-    """Dense peak of the computing type, the mean over GPUs."""
+    """Dense peak of the computing type in FLOP/s, mean over GPUs."""
     peaks = [node.device.peak_flop_per_s[resolved.peak_type] for node in resolved.cluster.nodes]
     return float(np.average(peaks, weights=resolved.cluster.gpus_per_node))
 
 
 def _notes(resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float]) -> Iterator[str]:
-    """What the simulation shows, or leaves out."""
+    """Notes that follow from the simulation: awkward shapes, slowdown by overlap, effects of size."""
     yield from _shapes(resolved, path)
     yield from slowed_lines(slowed, float(path.seconds.sum()))
     yield from size_notes(resolved.profile, resolved.dims.world_size)
 
 
 def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:
-    """What awkward shapes cost on the critical path, if that is worth a line."""
+    """A note on the cost of awkward shapes on the critical path, if it is large enough."""
     share = shape_loss_s(resolved, path) / max(float(path.seconds.sum()), 1e-30)
     if share >= _LEAST_LOST:
         yield f"awkward shapes cost {share:.1%} of the step: {'; '.join(one.text for one in resolved.awkward)}"
 
 
 def _by_phase(path: CriticalPath, timeline: Timeline, resolved: ResolvedTrain) -> dict[str, float]:
-    """Seconds of the critical path by phase, largest first, empty ones left out."""
+    """Seconds of the critical path by phase, largest first, without empty phases."""
     seconds = path_by_phase(path, timeline.program, resolved.mix)
     return {PHASES[i]: float(seconds[i]) for i in np.argsort(-seconds, kind="stable") if seconds[i] > 0}
 
 
 def _question(resolved: ResolvedTrain) -> str:
-    """What was simulated, in one line; the name may say anything."""
+    """One line that says what was simulated; the scenario's name may not."""
     machines, plan, batch = resolved.cluster, resolved.plan, resolved.scenario.batch
     dims = plan.dims
     sizes = [f"{name.upper()}{size}" for name in ("tp", "cp", "pp", "dp", "ep") if (size := getattr(dims, name)) > 1]

@@ -1,4 +1,7 @@
-"""From a checked scenario of kind train_step to its plan, Program, costs and hash; what does not fit is found here."""
+"""From a checked scenario of kind train_step to its plan, Program, costs and hash.
+
+Errors that depend on the cluster, the model or the schedule are found here and raised as UserError.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,13 +35,13 @@ from .stages import split_layers
 
 Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
-_DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel: of gradients in the type of their weights
-_MEGATRON_BUCKET = (40_000_000, 1_000_000)  # elements: at least, and per data-parallel rank
+_DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel: bytes of gradients in the type of their weights
+_MEGATRON_BUCKET = (40_000_000, 1_000_000)  # Megatron-LM, in elements: minimum, and per data-parallel rank
 
 
 @dataclass(frozen=True)
 class ResolvedTrain(OnMachines):
-    """A training step with everything that its names stand for; the parts are made when first asked for."""
+    """A training step with its model, cluster, profile and plan. Each part is computed on first use."""
 
     scenario: TrainScenario
     _of_profile: ClassVar[tuple[str, ...]] = "_priced", "hash", "neat_costs"
@@ -51,17 +54,21 @@ class ResolvedTrain(OnMachines):
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """Of phases."""
+        """Names of the profile's factors of phases, `time_factor.<phase>`."""
         return tuple(f"time_factor.{phase}" for phase in FACTORS)
 
     @property
     def derived(self) -> dict[str, object]:
-        """The data-parallel size, and the chunks of a rank."""
+        """Derived values of keys: the data-parallel size, and the pipeline chunks per rank."""
         return {"parallel.dp": self.dims.dp, "schedule.vpp": self.plan.grid.stages // self.dims.pp}
 
     @cached_property
     def peak_type(self) -> str:
-        """The type whose dense peak MFU is relative to, which every device must have."""
+        """The type whose dense peak MFU refers to.
+
+        Raises:
+            UserError: a device has no peak for this type.
+        """
         compute = self.scenario.precision.compute
         peak = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(compute, compute)
         for device in self.devices:
@@ -72,7 +79,7 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def profile(self) -> Profile:
-        """Device and software parameters together."""
+        """The numbers of devices, network, architecture and software stack, merged into one Profile."""
         return self.memo.get("profile", self._numbers, lambda: load_numbers(self.profile_names, *self._joined))
 
     @property
@@ -82,21 +89,21 @@ class ResolvedTrain(OnMachines):
 
     @property
     def _numbers(self) -> tuple[object, ...]:
-        """What the profile depends on."""
+        """The cache key of `profile`: the names of everything that is merged into it."""
         return *self.profile_names.items(), *self._joined
 
     @property
     def _joined(self) -> tuple[str, str, str, str]:
-        """What is joined with the profiles of devices."""
+        """What is merged with the devices' profiles: network, architecture, stack, and where errors are."""
         return self.cluster.fabric.network, self.spec.architecture, self.scenario.stack, self.where
 
     @property
     def networks(self) -> Networks:
-        """How its exchanges between nodes differ from those that the profile was measured on."""
+        """Corrections of exchanges between nodes, from the profile's network to the cluster's."""
         return networks_of(self.cluster, self.profile)
 
     def on(self, grid: Grid) -> "ResolvedTrain":
-        """The same scenario on another grid of its stages, for what does not rest on all micro-batches."""
+        """The same scenario with another grid of the same stages, for results that need fewer micro-batches."""
         other = ResolvedTrain(self.scenario, self.where, self.memo)
         own = ("cluster", "spec", "devices", "profile", "dims", "shares", "shard")
         vars(other).update({name: value for name, value in vars(self).items() if name in own} | {"grid": grid})
@@ -104,7 +111,11 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def dims(self) -> ParallelDims:
-        """Sizes of the axes; dp is what GPUs are left."""
+        """Sizes of the parallel axes; by default dp uses the GPUs that the other axes leave.
+
+        Raises:
+            UserError: sizes do not fit the GPUs, the model, the batch or each other; one line per error.
+        """
         given, gpus = self.scenario.parallel, self.cluster.n_gpus
         others = given.tp * given.cp * given.pp
         dims = ParallelDims(
@@ -127,12 +138,12 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def replicas(self) -> tuple[Replicas, ...]:
-        """Data-parallel replicas by the machines that they are on, the slowest first."""
+        """Classes of data-parallel replicas on equal machines, the slowest class first."""
         return alike(self.dims, self.cluster, self.slowness)
 
     @cached_property
     def trained(self) -> ModelSpec:
-        """The model's shape as software lays it out: with its vocabulary padded."""
+        """The model's shape with its padded vocabulary."""
         if (multiple := self.scenario.parallel.pad_vocab) == 1:
             return self.spec
         each = -(-self.spec.vocab_size // (multiple * self.dims.tp)) * multiple
@@ -140,12 +151,12 @@ class ResolvedTrain(OnMachines):
 
     @property
     def microbatches(self) -> int:
-        """Micro-batches of a step that each rank sees, of replicas on the slowest machines."""
+        """Micro-batches per step of a rank in the slowest class of replicas."""
         return self.shares[0]
 
     @cached_property
     def shares(self) -> tuple[int, ...]:
-        """Micro-batches of each of `replicas`."""
+        """Micro-batches per step of each class of `replicas`, in the same order."""
         batch, replicas = self.scenario.batch, self.replicas
         even = batch.global_ // (batch.micro * self.dims.dp)
         if batch.split != "even" and len(replicas) == 1 and differ(self.cluster, self.slowness):
@@ -158,7 +169,10 @@ class ResolvedTrain(OnMachines):
         return share([len(of) for of in replicas], seconds, even * self.dims.dp, unit)
 
     def _unit(self, microbatches: int) -> int:
-        """Of what the schedule takes multiples only: one more than it takes shows that."""
+        """The number of which `microbatches` must be a multiple in this schedule.
+
+        It is 1 (or 2) if the schedule accepts 1 (or 2) micro-batches more, else the group size.
+        """
         given = self.scenario.schedule
         for unit in (1, 2):
             with suppress(UserError):
@@ -173,11 +187,15 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def grid(self) -> Grid:
-        """The schedule."""
+        """The pipeline schedule of a replica in the slowest class."""
         return self.shorter_grid(self.microbatches)
 
     def shorter_grid(self, microbatches: int) -> Grid:
-        """The schedule as it is with so many micro-batches."""
+        """The pipeline schedule with this number of micro-batches.
+
+        Raises:
+            UserError: the schedule is unknown, or not defined for these sizes.
+        """
         given = self.scenario.schedule
         if given.name not in SCHEDULES:
             raise unknown(self.where, "schedule.name", given.name, sorted(SCHEDULES))
@@ -191,7 +209,7 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """Layers of each stage in model order: as given, or even, the first ones fuller."""
+        """The layers of each stage, in model order: as the scenario says, else split evenly, first stages fuller."""
         return self._stages_of(self.grid)
 
     def _stages_of(self, grid: Grid) -> tuple[Stage, ...]:
@@ -199,7 +217,7 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def shard(self) -> Shard:
-        """What one rank computes of a micro-batch."""
+        """The part of a micro-batch that one rank computes."""
         given, batch, lora = self.scenario.parallel, self.scenario.batch, self.scenario.lora
         compute, dims = self.scenario.precision.compute, self.dims
         unfused = self.scenario.attention == "unfused"
@@ -219,22 +237,22 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def awkward(self) -> tuple[Awkward, ...]:
-        """Sizes of one rank that no kernel is made for."""
+        """Sizes on one rank that kernels are not made for (docs/training.md, "Awkward shapes")."""
         return awkward_shapes(self.trained, self.shard, round(self.profile.value_or(HEAD_MULTIPLE, 1.0)))
 
     @cached_property
     def neat_costs(self) -> Costs:
-        """The costs of the same Program if kernels were made for every size."""
+        """The costs of the same Program without the extra time of awkward shapes."""
         return self.restate(dict.fromkeys(UNALIGNED, 1.0)).costs if self.awkward else self.costs
 
     @cached_property
     def plan(self) -> TrainPlan:
-        """Everything that decides what happens, of replicas on the slowest machines."""
+        """Everything that the Program depends on, for the slowest class of replicas."""
         return self._plan(self.grid, self.replicas[0] if len(self.replicas) > 1 else None)
 
     @cached_property
     def plans(self) -> tuple[TrainPlan, ...]:
-        """The same of each of `replicas`."""
+        """The plan of each class of `replicas`, in the same order."""
         further = zip(self.replicas[1:], self.shares[1:], strict=True)
         return self.plan, *(replace(self.plan, grid=self.shorter_grid(count), replicas=of) for of, count in further)
 
@@ -262,7 +280,7 @@ class ResolvedTrain(OnMachines):
 
     @property
     def _tp_exposed(self) -> float:
-        """What the scenario says, or the stack: the share of an overlapped exchange that its products do not hide."""
+        """Share of an overlapped tensor-parallel exchange that GEMMs do not hide: the scenario's, else the stack's."""
         said = self.scenario.overlap.tp_exposed
         return self.profile.value_or(TP_EXPOSED, 1.0) if said is None else said
 
@@ -278,7 +296,7 @@ class ResolvedTrain(OnMachines):
 
     @property
     def _bucket(self) -> int:
-        """Elements of a gradient bucket: Megatron's rule where states are sharded, torch's where they are not."""
+        """Elements of a gradient bucket. By default: Megatron's rule if states are sharded, else torch's."""
         if isinstance(self.scenario.bucket, int):
             return self.scenario.bucket
         if (fusion := self.scenario.overlap.fusion) is not None:
@@ -290,7 +308,11 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def coarse(self) -> Coarse | None:
-        """The step at the coarser level, if that was asked for."""
+        """The step with one op per action; None unless the scenario says `level = "coarse"`.
+
+        Raises:
+            UserError: with zero = 3, whose gathers run across actions.
+        """
         if self.scenario.level != "coarse":
             return None
         if self.scenario.parallel.zero == 3:
@@ -308,22 +330,25 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def program(self) -> Program:
-        """What happens."""
+        """The Program of the step, at the scenario's level."""
         return self.coarse.program if self.coarse is not None else join([self._lowered(plan) for plan in self.plans])[0]
 
     @property
     def costs(self) -> Costs:
-        """How long each op takes alone; a stage is as slow as its slowest node."""
+        """The time of each op without contention; a stage is as slow as its slowest node."""
         return self._priced[0]
 
     @property
     def mix(self) -> Floats | None:
-        """At the coarser level, the shares of phases in the time of actions, by the number in their shape."""
+        """At the coarser level, the share of each phase in an action's time, shape [parts, phases]; else None.
+
+        The row of an op is the number in its `shape`.
+        """
         return self._priced[1]
 
     @cached_property
     def _priced(self) -> tuple[Costs, Floats | None]:
-        _ = self.cluster, self.profile, self.peak_type  # what is wrong with them is told first
+        _ = self.cluster, self.profile, self.peak_type  # so that their errors come first
         if self.coarse is None:
             return price(self, self.program), None
         key = (*self.machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.plans)
@@ -335,17 +360,17 @@ class ResolvedTrain(OnMachines):
 
     @property
     def tp_in_far_pipeline(self) -> bool:
-        """Whether there is tensor parallelism in a pipeline over several nodes."""
+        """Whether a pipeline with tensor parallelism spans several nodes."""
         return self.dims.tp > 1 and self.dims.pp > 1 and len(self.cluster.nodes) > 1
 
     @property
     def tp_between_nodes(self) -> bool:
-        """Whether a tensor-parallel group is on several nodes (or NVLink domains)."""
+        """Whether a tensor-parallel group spans several nodes (or NVLink domains)."""
         return len({self.cluster.island(rank) for rank in self.dims.group("tp", 0)}) > 1
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed where the scenario is silent, for the report."""
+        """Notes of the report: assumptions for keys that the scenario does not set."""
         notes = [*self.scenario.notes, *self.spec.assumptions]
         notes += profile_notes(self.profile_names, self.scenario.profile)
         network = self.networks.note(self.cluster.fabric.network)
@@ -367,10 +392,10 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def hash(self) -> str:
-        """Names the result: everything that the prediction rests on, and the engine's version."""
-        names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack"}  # what they stand for counts, not they
+        """A hash of every input of the prediction and of the version of runcast; equal hashes mean equal results."""
+        names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack"}  # their contents are hashed, not their names
         if self.scenario.run is None:
-            names.add("run")  # a step has the hash that it had before there were runs
+            names.add("run")  # so that hashes from before the `run` table was added stay valid
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),
             "model": repr(self.spec),
@@ -379,7 +404,7 @@ class ResolvedTrain(OnMachines):
         return content_hash(content)[:16]
 
     def _digest(self) -> str:
-        """Of machines, numbers and the engine's version."""
+        """A hash of cluster, profile and version of runcast."""
         content = {
             "cluster": cluster_inputs(self.scenario.cluster, self.scenario.nodes, self.where),
             "profile": self.profile.to_json(),

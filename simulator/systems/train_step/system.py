@@ -17,7 +17,7 @@ from .text import words
 
 @dataclass(frozen=True)
 class TrainPrediction(SystemPrediction):
-    """What a training step resolves to, what happens when, and the report."""
+    """A resolved training step, its timeline and its report."""
 
     resolved: ResolvedTrain
     report: TrainReport
@@ -29,22 +29,22 @@ class TrainPrediction(SystemPrediction):
 
     @property
     def grid(self) -> Grid:
-        """The pipeline that it runs."""
+        """The pipeline schedule of the step."""
         return self.resolved.plan.grid
 
     @property
     def memory(self) -> tuple[int, int]:
-        """Bytes that the fullest device needs, and that it has."""
+        """(bytes that the fullest device needs, bytes that it has)."""
         return round(self.report.peak.peak_bytes), self.report.memory_bytes
 
     @property
     def errors(self) -> Errors:
-        """Those of the factors that were fitted to measured steps."""
+        """The error model of op times, from the fit to measured steps."""
         return step_errors(self.resolved)
 
 
 def predict(resolved: ResolvedTrain) -> TrainPrediction:
-    """Simulate a step and report on it."""
+    """Simulate a resolved step and derive its report."""
     timeline = engine.simulate(resolved.program, resolved.costs)
     return TrainPrediction(resolved, timeline, make_train_report(resolved, timeline))
 

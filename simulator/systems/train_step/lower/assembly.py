@@ -1,7 +1,7 @@
-"""Assembly: stamps pieces and single ops into the columns of one Program, by whole arrays.
+"""Assembly: copies pieces and single ops into the columns of one Program, as whole arrays.
 
-Ops are numbered in the order in which they are added, and lanes run theirs in that order. What a piece says relative
-to its place, lanes and groups, is looked up for all its stamps at once.
+Ops are numbered in the order in which they are added, and lanes run their ops in that order. Lanes and groups, which
+pieces state relative to their place, are resolved for all stamps of a piece at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ Tags = tuple[int, int, str]  # stage, micro-batch, action
 
 
 class Stamps(NamedTuple):
-    """Where pieces are stamped: stamp i is of piece `which[i]` at place `place[i]`.
+    """Where pieces are stamped: stamp i is piece `which[i]` at place `place[i]`.
 
-    `actions[i, j]` is stage, micro-batch and number of the kind of its j-th action. Its layers and the values of its
-    shapes are larger than in the piece by `layers[i]` and `shapes[i]`.
+    `actions[i, j]` is (stage, micro-batch, index of the kind) of its j-th action. `layers[i]` is added to its layer
+    numbers, and `shapes[i]` to the values of its shapes.
     """
 
     which: Ints
@@ -41,7 +41,10 @@ class _Stamped(NamedTuple):
 
 
 class Assembly:
-    """A Program in the making; `first_ranks` are what groups of pieces are counted from, by place."""
+    """Builds a Program from pieces and single ops.
+
+    `first_ranks[place]` is the rank from which groups of a piece count at that place (default: its first rank).
+    """
 
     def __init__(self, tables: Tables, places: Sequence[Place], first_ranks: Sequence[int] | None = None):
         self.tables, self.places = tables, tuple(places)
@@ -50,29 +53,29 @@ class Assembly:
         self._groups = Table()
         self._lanes: dict[tuple[int, int], int] = {}
         self._stamped: list[_Stamped] = []
-        self._rows: list[tuple[int, ...]] = []  # of ops outside pieces: _COLUMNS, group, _TAGS
-        self._shapes: list[tuple[int, ...]] = []  # of these rows
+        self._rows: list[tuple[int, ...]] = []  # columns of ops outside pieces: _COLUMNS, group, _TAGS
+        self._shapes: list[tuple[int, ...]] = []  # shapes of these rows
         self._single: list[tuple[Ints, Ints, Ints, Ints]] = []  # ops, their rows, stages and micro-batches
-        self._alone: list[int] = []  # ops that have a row of their own, and
-        self._row_of: list[int] = []  # which
-        self._on: list[tuple[int, int]] = []  # (lane, op) of ops outside pieces, and lanes that others share
+        self._alone: list[int] = []  # single ops outside pieces, and
+        self._row_of: list[int] = []  # the row of each
+        self._on: list[tuple[int, int]] = []  # (lane, op) of ops outside pieces, and of lanes added by `share`
         self._on_each: list[tuple[Ints, Ints]] = []
         self._deps: list[tuple[int, int]] = []  # (op, what it waits for) beyond those inside pieces
         self._waits: list[tuple[Ints, Ints]] = []
         self._buffers: list[Rows[Buffer]] = []
-        self._held: list[Ints] = []  # of each of their buffers its writer and its last reader
+        self._held: list[Ints] = []  # (writer, last reader) of each buffer
 
     def __len__(self) -> int:
         return self._count
 
     def stamp(self, piece: Piece, place: int, *actions: Tags) -> int:
-        """Add a piece at a place, with what its actions are; returns the number of its first op."""
+        """Add a piece at a place; `actions` are the tags of its actions. Returns the number of its first op."""
         tags = [[(stage, microbatch, ACTIONS.index(kind)) for stage, microbatch, kind in actions]]
         stamps = Stamps(np.zeros(1, np.int64), np.array([place]), np.array(tags, np.int64))
         return int(self.stamp_all([piece], stamps)[0])
 
     def stamp_all(self, pieces: Sequence[Piece], stamps: Stamps, behind: Ints | int = 0) -> Ints:
-        """Add pieces in a row, with room for so many ops behind each; returns the first op of each."""
+        """Add pieces one after another, with room for `behind` ops after each. Returns the first op of each."""
         sizes = np.array([len(piece) for piece in pieces], np.int64)[stamps.which] + behind
         first = self._count + np.cumsum(sizes) - sizes
         self._count += int(sizes.sum())
@@ -107,7 +110,10 @@ class Assembly:
         self, kind: str, name: str, size_bytes: float, dtype: str, group: tuple[int, ...], shape: Sequence[int] = (),
         at: tuple[int, int, int] = (-1, -1, -1),
     ) -> int:  # fmt: skip
-        """What an op outside pieces is, or many; `at` is its stage, micro-batch and layer. Returns its number."""
+        """Add a row that describes one or many ops outside pieces; `at` is (stage, micro-batch, layer).
+
+        Returns the row's number.
+        """
         t = self.tables
         what = t.kinds(kind), t.labels(name or kind), t.dtypes(dtype), round(size_bytes), self._groups(group)
         self._rows.append((*what, *at, -1))
@@ -115,26 +121,29 @@ class Assembly:
         return len(self._rows) - 1
 
     def put(self, ops: Ints, rows: Ints, stages: Ints, microbatches: Ints, lanes: Sequence[Ints]) -> None:
-        """Fill the room left behind pieces: ops, the rows that they are, and the lanes that each one holds."""
+        """Fill the room after pieces: op numbers, the row of each, and the lanes that each one holds."""
         self._single.append((ops, rows, stages, microbatches))
         self._on_each += [(on, ops) for on in lanes]
 
     def wait_each(self, ops: Ints, after: Ints) -> None:
-        """Each of these ops waits for the one beside it."""
+        """Make each op of `ops` wait for the op at the same position of `after`."""
         self._waits.append((ops, after))
 
     def wait(self, op: int, after: Iterable[int]) -> None:
-        """An op waits for others besides."""
+        """Make an op also wait for the ops in `after`."""
         self._deps += [(op, dep) for dep in after]
 
     def share(self, op: int, place: int, lane: str) -> None:
-        """An op holds a lane of one more place."""
+        """Make an op also hold a lane of another place."""
         self._on.append((self.lane(place, lane), op))
 
     def hold_each(
         self, names: Sequence[str], name: Ints, place: Ints | int, size_bytes: Ints, writer: Ints, last: Ints
     ) -> None:
-        """Buffers on devices, each from the start of one op to the end of another; `name` indexes `names`."""
+        """Add buffers on devices; each lives from the start of its `writer` to the end of its `last` op.
+
+        `name` indexes `names`; `size_bytes` is the size of each.
+        """
         columns = np.array(names, object)[name], np.broadcast_to(place, len(name)), size_bytes
         device = np.full(len(name), "device", object)
         self._buffers.append(Rows(Buffer, dict(zip(Buffer._fields, (*columns, device), strict=True))))
@@ -148,7 +157,7 @@ class Assembly:
         return self._lanes.setdefault((place, name), len(self._lanes))
 
     def program(self) -> Program:
-        """Freeze."""
+        """The finished Program."""
         spread = [_Spread(stamped) for stamped in self._stamped]
         columns = {name: np.zeros(self._count, np.int64) for name in (*_COLUMNS, "group")}
         tags = {name: np.full(self._count, -1, np.int64) for name in _TAGS}
@@ -186,7 +195,7 @@ class Assembly:
         )
 
     def _numbers(self, one: "_Spread", name: str, number: Callable[[int, int], int]) -> Ints:
-        """Of each op what its group or lane, relative to its place, is called in the Program."""
+        """The number in the Program of each op's group or lane, which its piece states relative to its place."""
         relative, place = one.column(name), one.place
         size = int(relative.max(initial=-1)) + 1, len(self.places)
         known = np.zeros(size, np.int64)
@@ -200,7 +209,7 @@ class Assembly:
         return self._groups(tuple([rank + by for rank in self.tables.groups.values[relative]]))
 
     def _fill_single(self, columns: Mapping[str, Ints], tags: Mapping[str, Ints]) -> None:
-        """The columns of ops outside pieces."""
+        """Fill the columns of ops outside pieces."""
         table = np.array(self._rows, np.int64).reshape(-1, len(columns) + len(tags)).T
         alone, row_of = np.array(self._alone, np.int64), np.array(self._row_of, np.int64)
         for ops, rows in [(alone, row_of), *((ops, rows) for ops, rows, _, _ in self._single)]:
@@ -210,7 +219,7 @@ class Assembly:
             tags["stage"][ops], tags["microbatch"][ops] = stages, microbatches
 
     def _all_shapes(self, spread: Sequence["_Spread"]) -> Ragged:
-        """Those of pieces where they were stamped, those of other ops at theirs."""
+        """The shapes of all ops, of pieces and of single ops."""
         lengths, rows = np.zeros(self._count, np.int64), Ragged.of(self._shapes)
         own = [(np.array(self._alone, np.int64), np.array(self._row_of, np.int64))]
         own += [(ops, row) for ops, row, _, _ in self._single]
@@ -256,7 +265,7 @@ class Assembly:
 
 
 class OpNames(Sequence[str]):
-    """`qkv L3 s1 m7`: label, layer, stage and micro-batch, as far as an op has them."""
+    """Names of ops, such as `qkv L3 s1 m7`: label, then layer, stage and micro-batch if the op has them."""
 
     def __init__(self, labels: tuple[str, ...], label: Ints, tags: Mapping[str, Ints]):
         self._labels, self._label = labels, label
@@ -299,26 +308,26 @@ class _Spread:
         self.place = self.stamps.place[self._stamp]
 
     def column(self, name: str) -> Ints:
-        """A column of pieces."""
+        """A column of the pieces, op by op of the Program."""
         return np.concatenate([getattr(piece, name) for piece in self.pieces])[self.row]
 
     def of_stamp(self, value: Ints | int) -> Ints:
-        """Of each op what its stamp has."""
+        """For each op the value of its stamp."""
         return np.broadcast_to(value, len(self.stamps.which))[self._stamp]
 
     def tags(self) -> Iterator[tuple[str, Ints]]:
-        """Stage, micro-batch and kind of each op's action, and its layer."""
+        """(tag name, values): stage, micro-batch and kind of each op's action, and its layer."""
         action = self.column("action")
         yield from zip(("stage", "microbatch", "action"), self.stamps.actions[self._stamp, action].T, strict=True)
         yield "layer", self.column("layer") + self.of_stamp(self.stamps.layers)
 
     @cached_property
     def shape(self) -> Ragged:
-        """The shapes of all pieces."""
+        """The shapes of all pieces, concatenated."""
         return _joined([piece.shape for piece in self.pieces])
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Ops, and the op of the same stamp that each waits for."""
+        """(ops, the op of the same stamp for which each waits)."""
         deps = [piece.deps for piece in self.pieces]
         many = np.array([len(rows.values) for rows in deps], np.int64)
         stamp, offset = _within(many[self.stamps.which])
@@ -329,19 +338,19 @@ class _Spread:
 
 
 def _within(sizes: Ints) -> tuple[Ints, Ints]:
-    """Of each member of sets of these sizes, one set behind another, its set and its place in it."""
+    """For the members of consecutive sets of these sizes: (set of each member, its position in the set)."""
     of = np.repeat(np.arange(len(sizes)), sizes)
     return of, np.arange(len(of)) - (np.cumsum(sizes) - sizes)[of]
 
 
 def _joined(parts: Sequence[Ragged]) -> Ragged:
-    """The rows of all parts, one behind another."""
+    """The rows of all parts, concatenated."""
     start = np.concatenate([[0], *(np.diff(part.start) for part in parts)]).cumsum()
     return Ragged(start, np.concatenate([part.values for part in parts]))
 
 
 def _grouped(row: Ints, value: Ints, rows: int) -> Ragged:
-    """Values by their row, ascending; neither is below 0."""
+    """The values of each row in ascending order, as a Ragged; rows and values must be >= 0."""
     most = int(value.max(initial=0)) + 1
     sorted_ = np.sort(row * most + value)
     start = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows)))).astype(np.int64)

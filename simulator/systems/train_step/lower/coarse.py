@@ -1,13 +1,13 @@
-"""The coarser level: one op per action, which takes as long as its kernels take alone.
+"""The coarser level: one op per action, which takes the time of a simulation of its kernels alone.
 
-An action that sends gradients on their way, or whose layers wait for weights, is a few ops in a row: it is cut where a
-bucket is ready and where a layer first needs its weights, and the real messages hang on to the cuts. Of many cuts some
-are kept, closest at both ends, where messages or kernels that nothing hides lie: what is ready between two goes at the
-later one, and what waits between two waits at the earlier one. Where activations are offloaded it is cut between all
-its layers too, as their copies hang on to these.
+An action that sends gradients, or whose layers wait for weights, is cut into a few consecutive ops: where a gradient
+bucket is ready, and where a layer first needs its weights. The real messages start or end at these cuts. If there are
+many cuts, only some are kept, closest together at both ends, where messages and kernels are least hidden. Gradients
+that are ready between two cuts leave at the later one; layers that wait between two cuts wait at the earlier one. With
+offloaded activations the action is also cut between all its layers, because the copies start and end there.
 
-`coarse` gives the step and, as a second Program, the distinct actions kernel by kernel, each at a place of its own:
-what a part takes is what lies between two moments there. Actions of equal layers on equal machines are one of them.
+`coarse` returns the step and a second Program with the distinct actions kernel by kernel, each at its own place. The
+time of a part is the time between two moments there. Actions of equal layers on equal machines are one distinct action.
 Sends and the end of the step are those of the finer level.
 """
 
@@ -33,35 +33,33 @@ from .traffic import Traffic
 
 KIND = "actions"
 TRAFFIC = LANES
-"""Lanes of an action whose ops are ops of the step, and take no time where the action is run alone."""
-_MOST_CUTS = 32  # of each sort
-_NONE = (-1, -1, -1)  # stage, micro-batch and kind of what is of no action
+"""Lanes of an action whose ops are separate ops of the step; they take no time in the simulation of an action alone."""
+_MOST_CUTS = 32  # for messages, and for waits
+_NONE = (-1, -1, -1)  # (stage, micro-batch, kind) of ops outside actions
 
 
 class Moment(NamedTuple):
-    """Where an op starts or ends."""
+    """The start or the end of an op."""
 
     op: int
     starts: bool
 
 
 class Part(NamedTuple):
-    """What the action at a place does between two moments: from its start and to its end where there is none."""
+    """The part of the action at `place` between two moments; None is the start or the end of the action."""
 
     place: int
     since: Moment | None
     until: Moment | None
 
     def moved(self, places: int, ops: Ints) -> "Part":
-        """The same behind so many places, its ops renumbered."""
+        """The same part with `places` added to its place and its ops renumbered by `ops`."""
         since, until = (at and Moment(int(ops[at.op]), at.starts) for at in (self.since, self.until))
         return Part(self.place + places, since, until)
 
 
 class Actions(NamedTuple):
-    """All actions: each is as the one at a place of the Program of distinct ones, on ranks with numbers larger by
-    so much.
-    """
+    """All actions of a step: the place of each one's distinct action, and the offset of its ranks from that one's."""
 
     place: Ints
     ranks: Ints
@@ -69,11 +67,11 @@ class Actions(NamedTuple):
 
 @dataclass(frozen=True)
 class Coarse:
-    """A step, and its distinct actions, each at a place of its own with the ranks of the stage that it was written for.
+    """A step at the coarser level (`program`), and its distinct actions kernel by kernel (`alone`), a place for each.
 
-    Ops of kind `actions` have a number as their shape: they do part `part[number]` of `parts`, as action
-    `action[number]` of `actions` does it. `times` says how often the exchange that an op is runs in a row, one part of
-    its bytes after the other.
+    The shape of an op of kind `actions` is a number: the op is part `part[number]` of `parts`, of action
+    `action[number]` of `actions`. `times[op]` is the number of equal exchanges that the op stands for, one after
+    another, each with the same share of the op's bytes.
     """
 
     program: Program
@@ -86,13 +84,13 @@ class Coarse:
 
 
 def coarse(plan: TrainPlan, fragments: Fragments | None = None) -> Coarse:
-    """The step with one op per action; not for sharded weights (ZeRO-3), whose gathers run from action to action."""
+    """The step with one op per action. It does not support ZeRO-3, whose gathers of weights run across actions."""
     assert plan.sharding.level < 3, "weights are gathered across actions"
     return _CoarseStep(plan, fragments).coarse()
 
 
 def join_coarse(steps: Sequence[Coarse]) -> Coarse:
-    """The steps of replicas on unequal machines as one; see `program.join`."""
+    """Combine the steps of replicas on unequal machines into one, as `program.join` does."""
     if len(steps) == 1:
         return steps[0]
     numbers = _before(len(step.part) for step in steps)
@@ -117,7 +115,7 @@ def join_coarse(steps: Sequence[Coarse]) -> Coarse:
 
 
 def _before(sizes: Iterable[int]) -> list[int]:
-    """How many there are before each."""
+    """The sum of all sizes before each one."""
     return list(accumulate(sizes, initial=0))[:-1]
 
 
@@ -126,13 +124,13 @@ def _behind(columns: Iterable[Ints], before: Sequence[int]) -> Ints:
 
 
 def _renumbered(program: Program, by: int) -> Program:
-    """The same Program whose parts of actions are numbered behind so many others."""
+    """The same Program with `by` added to the numbers in the shapes of actions."""
     of_action = program.of_kind(KIND)[program.shape.row_of_value()]
     return replace(program, shape=Ragged(program.shape.start, program.shape.values + by * of_action))
 
 
 class _Message(NamedTuple):
-    """Equal messages of gradients in a row, as one: what each is, how many there are, the last layer in them."""
+    """`times` equal gradient messages, one after another; `layer` is the last layer in them."""
 
     lane: str
     kind: str
@@ -143,8 +141,9 @@ class _Message(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """An action cut at `moments` of its kernels: a piece whose ops are the parts, which it numbers, and behind them the
-    messages that these send.
+    """An action cut at `moments` of its kernels.
+
+    The ops of `piece` are first the parts, each with its number as shape, then the messages that the parts send.
     """
 
     piece: Piece
@@ -153,11 +152,11 @@ class _Cut(NamedTuple):
 
 
 class _CoarseTraffic(Traffic):
-    """All messages of a share as one op, which runs so many times."""
+    """Traffic that writes all messages of a share as one op; `times` lists (ops, messages per op)."""
 
     def __init__(self, plan: TrainPlan, assembly: Assembly):
         super().__init__(plan, assembly)
-        self.times: list[tuple[Ints | int, int]] = []  # ops, and how often each runs
+        self.times: list[tuple[Ints | int, int]] = []  # (ops, messages per op)
 
     def _reduce(
         self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
@@ -169,19 +168,19 @@ class _CoarseTraffic(Traffic):
 
 
 class _CoarseStep(Step):
-    """A step that stamps a few ops where another stamps a piece."""
+    """A step that stamps a few ops for each action, where Step stamps the action's kernels."""
 
     traffic: _CoarseTraffic
 
     def __init__(self, plan: TrainPlan, fragments: Fragments | None = None):
         super().__init__(plan, fragments)
-        self._lanes = [self.tables.lanes(name) for name in TRAFFIC]  # messages behind a part are in this order
+        self._lanes = [self.tables.lanes(name) for name in TRAFFIC]  # the messages after a part are in this order
 
     def _traffic(self) -> _CoarseTraffic:
         return _CoarseTraffic(self.plan, self.assembly)
 
     def coarse(self) -> Coarse:
-        """The step and its distinct actions."""
+        """The whole step, with its distinct actions."""
         program = self.program()
         times = np.ones(len(program), np.int64)
         for ops, many in self.traffic.times:
@@ -189,7 +188,7 @@ class _CoarseStep(Step):
         return Coarse(program, *self._numbered, times)
 
     def pieces(self, cells: Cells) -> tuple[list[Piece], Ints, Ints]:
-        """Cells cut into parts; where a stage's first forward waits for its weights, by layer."""
+        """As `Step.pieces`, with cells cut into parts; a stage's first forward is cut where layers wait for weights."""
         self._kernels, self._kernels_of, layers = super().pieces(cells)
         sharding = self.plan.sharding
         waits = (cells.opens[:, 0] | cells.opens[:, 1]) & bool(sharding.level and sharding.overlap_weights)
@@ -201,7 +200,7 @@ class _CoarseStep(Step):
         return [cut.piece for cut in self._cuts], which, layers
 
     def stamps(self, cells: Cells, which: Ints, layers: Ints) -> Stamps:
-        """Parts are numbered for each rank and stage that has them."""
+        """As `Step.stamps`, with shapes that number the parts of each rank and stage."""
         kind, stage, microbatch = np.moveaxis(cells.columns, 2, 0)
         paired = kind[:, 1] >= 0
         lead = np.stack([stage[:, 0], microbatch[:, 0], np.where(paired, ACTIONS.index("FB"), kind[:, 0])], axis=1)
@@ -209,7 +208,7 @@ class _CoarseStep(Step):
         return Stamps(which, cells.rank, tags, 0, self._number(cells, which))
 
     def _number(self, cells: Cells, which: Ints) -> Ints:
-        """Number the distinct actions, all actions and their parts; of each cell the number of its first part."""
+        """Number the distinct actions, all actions and their parts. Returns the number of each cell's first part."""
         stages = self.plan.grid.stages + 1
         seat = (cells.rank * stages + cells.columns[:, 0, 1] + 1) * stages + cells.columns[:, 1, 1] + 1
         _, example, action = np.unique(
@@ -231,21 +230,21 @@ class _CoarseStep(Step):
         return found
 
     def _distinct(self, kernels: Ints, rank: Ints) -> tuple[Ints, Ints]:
-        """Actions that are the same in the same place of a period: one of each, and which of these each one is."""
+        """Group actions with equal kernels at the same position of a period: (one of each group, group of each)."""
         first = np.array(self.traffic.first)[rank]
         at = first % self.plan.period if self.plan.period else first
         _, alone, place = np.unique(kernels * (int(at.max()) + 1) + at, return_index=True, return_inverse=True)
         return alone, place
 
     def _alone(self, pieces: Sequence[Piece], ranks: Sequence[int]) -> tuple[Program, list[int]]:
-        """Every distinct action once, at a place of its own, and its first op."""
+        """A Program with each distinct action once, at its own place, and the first op of each."""
         places = [Place(f"action {i}", self.assembly.places[rank].ranks) for i, rank in enumerate(ranks)]
         alone = Assembly(self.tables, places, [self.traffic.first[rank] for rank in ranks])
         began = [alone.stamp(piece, i, *[(-1, -1, "F")] * len(piece.heads)) for i, piece in enumerate(pieces)]
         return alone.program(), began
 
     def _parts(self, cuts: Ints, places: Ints, began: Sequence[int]) -> tuple[tuple[Part, ...], Ints]:
-        """The distinct parts of actions that are cut like this at these places, and the first one of each."""
+        """The distinct parts of actions with these cuts at these places, and the index of each one's first part."""
         found, first = list[Part](), dict[tuple[int, int], int]()
         for cut, place in zip(cuts.tolist(), places.tolist(), strict=True):
             if (cut, place) not in first:
@@ -262,20 +261,20 @@ class _CoarseStep(Step):
         return placed, send
 
     def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
-        """What sends gradients in a piece: op, lane and layer."""
+        """The ops of a piece that send gradients: (op, lane, layer)."""
         cut = next(cut for cut in self._cuts if cut.piece is piece)
         return [(len(cut.moments) + 1 + i, one.lane, one.layer) for i, one in enumerate(cut.messages)]
 
     # Cuts
 
     def _waiting(self, cells: Cells, cell: int, by: int) -> list[int]:
-        """The units of a stage whose weights are on their way, as its piece numbers layers."""
+        """The units of a stage that wait for their weights, numbered as layers of its piece."""
         stage = next(stage for kind, stage, _ in cells.columns[cell].tolist() if KINDS[kind] == FORWARD)
         holdings = self.traffic.holdings[cells.rank[cell]]
         return [number - by for number, _ in holdings.units(self.plan.stages[stage])]
 
     def _cut(self, cells: Cells, cell: int, waiting: Sequence[int]) -> _Cut:
-        """Where an action is cut: moments in the order of its ops."""
+        """Cut an action at its moments, which are in the order of its ops."""
         piece = self._kernels[self._kernels_of[cell]]
         needs = {layer: piece.marks[mark] for layer in waiting if (mark := ("weights", layer)) in piece.marks}
         messages = _messages(piece, self._lanes)
@@ -303,11 +302,11 @@ class _CoarseStep(Step):
         self, name: str, parts: int, sent: Sequence[tuple[int, _Message]], marks: dict[tuple[str, int], int],
         layers: tuple[tuple[LayerPass, ...], ...],
     ) -> Piece:  # fmt: skip
-        """Parts in a row, each with its number as shape, and behind them messages, each behind its part."""
+        """A piece of consecutive parts, each with its number as shape, then messages, each waiting for its part."""
         w = PieceWriter()
         for i in range(parts):
             w.op(KIND, COMPUTE, name=name, shape=(i,))
-        w.action = 1  # of none: see `stamps`
+        w.action = 1  # messages belong to no action: see `stamps`
         for part, one in sent:
             size = one.bytes * one.times
             w.op(one.kind, one.lane, [part], name="reduce gradients", size_bytes=size, group=one.group)
@@ -316,18 +315,18 @@ class _CoarseStep(Step):
 
 
 def _issued(at: Moment) -> tuple[int, bool]:
-    """Moments are in the order of their ops, and ops start before they end."""
+    """Sort key of moments: the order of their ops; the start of an op before its end."""
     return at.op, not at.starts
 
 
 def _between(passes: Iterable[Sequence[LayerPass]], head: int) -> set[Moment]:
-    """Where layers begin, and where the last one of an action ends."""
+    """The moments at which layers begin, and at which the last layer of each action ends."""
     starts = {Moment(one.first, True) for layers in passes for one in layers if one.first > head}
     return starts | {Moment(max(layers[-1].tails), False) for layers in passes if layers}
 
 
 def _by_parts(passes: Iterable[Sequence[LayerPass]], moments: Sequence[Moment]) -> tuple[tuple[LayerPass, ...], ...]:
-    """Layers whose ops are numbers of the parts between moments."""
+    """Layers with their ops replaced by the numbers of the parts that contain them."""
     keys = [_issued(at) for at in moments]
 
     def ends(op: int) -> int:
@@ -343,7 +342,7 @@ def _by_parts(passes: Iterable[Sequence[LayerPass]], moments: Sequence[Moment]) 
 
 
 def _messages(piece: Piece, lanes: Sequence[int]) -> dict[int, int]:
-    """The gradients that a piece sends: each message with the op behind which it starts."""
+    """The gradient messages of a piece, each with the op after which it starts."""
     found: dict[int, int] = {}
     for op in np.flatnonzero(np.isin(piece.lane, lanes)).tolist():
         after = int(piece.deps[op][0])
@@ -352,7 +351,7 @@ def _messages(piece: Piece, lanes: Sequence[int]) -> dict[int, int]:
 
 
 def _in_rows(piece: Piece, messages: Sequence[int], tables: Tables) -> Iterator[_Message]:
-    """Messages by their lanes; equal ones in a row are one."""
+    """Messages ordered by lane, with consecutive equal ones merged."""
     columns = piece.lane, piece.kind, piece.group, piece.bytes
     rows = sorted((tuple(int(column[op]) for column in columns) for op in messages), key=lambda row: row[0])
     for (lane, kind, group, size), equal in groupby(rows):
@@ -361,21 +360,21 @@ def _in_rows(piece: Piece, messages: Sequence[int], tables: Tables) -> Iterator[
 
 
 def _earliest(ops: Iterable[int]) -> dict[int, int]:
-    """For each op the one at which those of its cut wait."""
+    """For each op the kept op at or before it, where the ops of its cut wait."""
     distinct = sorted(set(ops))
     kept = _kept(len(distinct))
     return {op: distinct[max(k for k in kept if k <= i)] for i, op in enumerate(distinct)}
 
 
 def _latest(ops: Iterable[int]) -> dict[int, int]:
-    """For each op the one behind which those of its cut start."""
+    """For each op the kept op at or after it, after which the messages of its cut start."""
     distinct = sorted(set(ops))
     kept = _kept(len(distinct))
     return {op: distinct[min(k for k in kept if k >= i)] for i, op in enumerate(distinct)}
 
 
 def _kept(cuts: int) -> list[int]:
-    """Which of so many cuts are kept: both ends, and others the closer to each other the closer they are to those."""
+    """Indices of the cuts that are kept, of `cuts` in total: both ends, and others with spacing that grows inwards."""
     if cuts <= _MOST_CUTS:
         return list(range(cuts))
     last = _MOST_CUTS - 1

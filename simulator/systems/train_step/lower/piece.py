@@ -1,8 +1,8 @@
-"""A Piece: the ops of one action on one rank, numbered from 0, written once and stamped into a Program many times.
+"""A Piece: the ops of one action on one rank, numbered from 0. It is written once and copied ("stamped") many times.
 
-Everything in a piece is relative to where it is stamped: its ops hold one lane each, by its name at the place
-(`compute`, `tp`, `ep`, …), groups are counted from the first rank of the place, and layers may be. What a piece waits
-for and what waits for it are its `heads` and `tails`. Tables of names, groups and types are shared by all pieces.
+Everything in a piece is relative to the place where it is stamped: each op holds one lane, given by its name at the
+place (`compute`, `tp`, `ep`, …); ranks of groups count from the first rank of the place; layers may be relative too.
+Its `heads` wait for its input, and later ops wait for its `tails`. All pieces share tables of names, groups and types.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,14 +20,14 @@ Ints = NDArray[np.int64]
 
 
 class Table:
-    """Distinct values in the order of their first use."""
+    """A table of distinct values, in the order of their first use."""
 
     def __init__(self) -> None:
         self._index: dict[Any, int] = {}
         self.values: list[Any] = []
 
     def __call__(self, value: Any) -> int:
-        """The index of a value."""
+        """The index of a value; a new value is added."""
         index = self._index.get(value)
         if index is None:
             index = self._index[value] = len(self.values)
@@ -37,7 +37,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Tables:
-    """What the integers in columns stand for."""
+    """The values behind the integers in columns of pieces: kinds, labels, data types, groups and lanes."""
 
     kinds: Table = field(default_factory=Table)
     dtypes: Table = field(default_factory=Table)
@@ -47,9 +47,10 @@ class Tables:
 
 
 class LayerPass(NamedTuple):
-    """One layer in an action, by ops: the first one, those that it ends with, the last one that uses its activations.
+    """One layer in an action, by op numbers.
 
-    In a backward that is the last weight gradient, which may be computed behind the layer's end.
+    `first` is its first op, `tails` are the ops at its end, and `last` is the last op that uses its activations. In a
+    backward `last` is the last weight gradient, which may run after the end of the layer.
     """
 
     layer: int
@@ -58,19 +59,19 @@ class LayerPass(NamedTuple):
     last: int
 
     def moved(self, ops: int, layers: int = 0) -> "LayerPass":
-        """The same where ops, and layers, have numbers that are larger by so much."""
+        """The same layer with `ops` added to op numbers and `layers` to the layer number."""
         return LayerPass(self.layer + layers, self.first + ops, tuple(op + ops for op in self.tails), self.last + ops)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Columns as in a Program, one entry per op; `deps` number ops of the same piece.
+    """Columns as in a Program, one entry per op; `deps` are numbers of ops in the same piece.
 
-    A piece is one action of a pipeline, or two that overlap, and `action` which of them an op is of: of each, `heads`
-    wait for its input and `tails` are its output. `marks` are ops by name, for what hangs on to the middle of a piece:
-    `("grads", layer)` behind which a layer's gradients are sent, `("weights", layer)` what first needs its weights.
-    `ends` are what layers end with, last one first; `gathers` wait for ends of pieces before: op, and which one.
-    `layers` are, of each action, its layers in the order in which they run.
+    A piece contains one action of a pipeline, or two that overlap; the column `action` says to which of them an op
+    belongs. For each action, `heads` wait for its input, `tails` are the ops at its end, and `layers` are its layers in
+    the order in which they run. `marks` name ops inside a piece for other ops of the step: a layer's gradients are sent
+    after `("grads", layer)`, and `("weights", layer)` is the first op that needs its weights. `ends` are the ops at the
+    end of each layer, last layer first. `gathers` lists (op, i): the op waits for the i-th of `ends` of earlier pieces.
     """
 
     kind: Ints
@@ -94,12 +95,12 @@ class Piece:
         return len(self.kind)
 
     def marked(self, name: str) -> dict[int, int]:
-        """The ops of a name, by layer."""
+        """The ops marked with this name, by layer."""
         return {layer: op for (of, layer), op in self.marks.items() if of == name}
 
 
 class Row(NamedTuple):
-    """What an op of a piece is, in words."""
+    """The content of an op of a piece, as values instead of table indices."""
 
     kind: str
     label: str
@@ -111,10 +112,10 @@ class Row(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """A layer of an action as it is written behind others.
+    """A layer of an action that can be appended after any other ops.
 
-    `deps` and `tail` number its own ops, and -1 is what it waits for. `one` and `marks` are of its layer, `heads` wait
-    for the input of an action that begins with it.
+    `deps` and `tail` are numbers of its own ops; BEHIND (-1) stands for the ops that precede it. `one` and `marks`
+    describe the layer. If an action begins with this layer, its `heads` wait for the action's input.
     """
 
     rows: list[Row]
@@ -126,20 +127,20 @@ class Fragment(NamedTuple):
 
 
 BEHIND = -1
-"""In a fragment, what it waits for."""
+"""In a fragment: the ops that precede it."""
 
 
 class PieceWriter:
     """Writes a piece in the order in which a host would issue its ops.
 
-    Compute follows compute by its lane; `after` is what the next op on any lane waits for besides: a list of ops that
-    every call takes and returns, so that branches are just two lists.
+    Ops on the compute lane follow each other because lanes run in order. `after` lists further ops that the next op
+    waits for. Every call takes and returns such a list, so two branches are simply two lists.
     """
 
     def __init__(self) -> None:
         self.layer, self.action = -1, 0
         self._rows: list[Row] = []
-        self._of: list[tuple[int, int]] = []  # layer and action of each
+        self._of: list[tuple[int, int]] = []  # (layer, action) of each op
         self._deps: list[tuple[int, ...]] = []
         self._marks: dict[tuple[str, int], int] = {}
         self._gathers: list[tuple[int, int]] = []
@@ -159,14 +160,14 @@ class PieceWriter:
         dtype: str = "",
         group: tuple[int, ...] = (),
     ) -> int:
-        """One op; returns its number."""
+        """Write one op. Returns its number."""
         self._rows.append(Row(kind, name or kind, dtype, group, lane, round(size_bytes), tuple(shape)))
         self._of.append((self.layer, self.action))
         self._deps.append(tuple(dict.fromkeys(after)))
         return len(self._rows) - 1
 
     def append(self, fragment: Fragment, after: Sequence[int]) -> list[int]:
-        """A layer as it was written before; returns its tail."""
+        """Append a copy of a layer. Returns its tail."""
         begin, waits = len(self._rows), tuple(after)
         self._rows += fragment.rows
         self._of += [(self.layer, self.action)] * len(fragment.rows)
@@ -176,12 +177,15 @@ class PieceWriter:
         return list(_moved(fragment.tail, begin, waits))
 
     def fragment(self, tail: Sequence[int], heads: Sequence[int], one: LayerPass | None) -> Fragment:
-        """What was written, all of it of one layer."""
+        """Everything written so far as a Fragment; all of it must belong to one layer."""
         marks = {name: op for (name, _), op in self._marks.items()}
         return Fragment(self._rows, self._deps, tuple(tail), tuple(heads), one, marks)
 
     def compute(self, kernels: Iterable[Kernel], after: Sequence[int] = ()) -> list[int]:
-        """Kernels in a row on the compute lane; only the first of them waits. Nothing to do: what was waited for."""
+        """Write kernels one after another on the compute lane; the first one waits for `after`.
+
+        Returns the last op, or `after` if there are no kernels.
+        """
         done = list(after)
         waits = done
         for k in kernels:
@@ -190,15 +194,15 @@ class PieceWriter:
         return done
 
     def mark(self, name: str, op: int) -> None:
-        """Give an op a name within its layer; the first to claim it stays."""
+        """Name an op within its layer. If the name is taken already, the first op keeps it."""
         self._marks.setdefault((name, self.layer), op)
 
     def wait_before(self, op: int, end: int) -> None:
-        """An op waits for an end in the pieces before: 0 is the last one."""
+        """Make an op wait for the end of a layer in earlier pieces; `end` counts back, 0 is the latest."""
         self._gathers.append((op, end))
 
     def reshape(self, op: int, shape: Sequence[int]) -> None:
-        """Give an op its shape once it is known."""
+        """Set the shape of an op that is already written."""
         self._rows[op] = self._rows[op]._replace(shape=tuple(shape))
 
     def piece(
@@ -209,7 +213,7 @@ class PieceWriter:
         ends: Iterable[Sequence[int]] = (),
         layers: Iterable[Sequence[LayerPass]] = (),
     ) -> Piece:
-        """What was written, with heads, tails and layers of each of its actions, and the ends of its layers."""
+        """Everything written so far as a Piece, with heads, tails and layers of each action, and ends of layers."""
         number: dict[Row, int] = {}
         which = np.array([number.setdefault(row, len(number)) for row in self._rows], np.int64)
         names = tables.kinds, tables.labels, tables.dtypes, tables.groups, tables.lanes
@@ -225,7 +229,7 @@ class PieceWriter:
 
 
 def _moved(ops: tuple[int, ...], by: int, behind: tuple[int, ...]) -> tuple[int, ...]:
-    """Ops of a fragment as ops of a piece."""
+    """Numbers of a fragment's ops as numbers in the piece: `by` is added, and `behind` replaces BEHIND."""
     if BEHIND in ops:
         return tuple(dict.fromkeys(one for op in ops for one in (behind if op == BEHIND else (op + by,))))
     return tuple([op + by for op in ops])

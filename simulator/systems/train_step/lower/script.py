@@ -1,7 +1,7 @@
-"""What an action is made of: a forward, backward or weight gradient of a stage as steps, which two can interleave.
+"""Writes an action (a forward, backward or weight gradient of a stage) as steps that can interleave with another's.
 
-Layers come from `layers`; here are embedding and head, whole-layer recomputation, the host that issues everything, and
-data-parallel traffic: weights gathered layer by layer, gradients reduced in buckets as they become ready.
+`layers` writes the layers. This module adds embedding and head, whole-layer recomputation, the host that issues the
+ops, and data-parallel traffic: weights gathered layer by layer, gradients reduced in buckets as they become ready.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -18,14 +18,14 @@ from .plan import TrainPlan
 
 Part = Callable[[int, Sequence[int]], After]
 Fragments = dict[Hashable, Fragment]
-"""Layers as they were written, by what sets them apart within a plan."""
+"""Layers that are already written, by everything that distinguishes layers within a plan."""
 
 
 @dataclass(frozen=True)
 class Pass:
     """One action of a stage: forward "F", backward "B", input gradient "I" or weight gradient "W".
 
-    `first` gathers weights that stay for the whole step, `reduce` sends gradients on their way.
+    `first`: it gathers the weights that stay for the whole step. `reduce`: it sends the stage's gradients.
     """
 
     stage: int
@@ -35,7 +35,7 @@ class Pass:
 
 
 class Script:
-    """One action as steps that can be interleaved with another's; `tail` is what its next op waits for."""
+    """One action as steps that can be interleaved with those of another; the next op waits for the ops in `tail`."""
 
     def __init__(self, plan: TrainPlan, holdings: Holdings, one: Pass, layers: LayerWriter, number: int):
         self._number = number
@@ -52,18 +52,18 @@ class Script:
 
     @property
     def ends(self) -> list[After]:
-        """What its layers end with, last one first; the last one's head or embedding is its own."""
+        """The ops at the end of each layer, last layer first. For the last layer, the ops at the end of the action."""
         return [self.tail, *reversed(self._ends[:-1])]
 
     @property
     def passes(self) -> list[LayerPass]:
-        """Its layers, in the order in which they run."""
+        """The layers of the action, in the order in which they run."""
         return list(self._passes.values())
 
     def write(self, fragments: Fragments) -> None:
-        """The whole action by itself. A layer is written as another of its kind was, which `fragments` keep."""
+        """Write the whole action alone. Equal layers are written once and then copied from `fragments`."""
         plan = self.plan
-        alike = plan.sharding.level < 3 and plan.shard.side == 1 and not plan.hold_wgrad  # else layers touch each other
+        alike = plan.sharding.level < 3 and plan.shard.side == 1 and not plan.hold_wgrad  # layers are independent
         for step in self.opening:
             step()
         for (position, number), steps in zip(self._order, self.by_layer, strict=True):
@@ -76,7 +76,7 @@ class Script:
             step()
 
     def _append(self, position: int, number: int, fragments: Fragments) -> None:
-        """Write a layer from its fragment."""
+        """Write a layer as a copy of its fragment, which is written first if it is new."""
         key = self.one.kind, self.plan.kind_of(number), self.plan.again.whole(position)
         if key not in fragments:
             fragments[key] = self._fragment(position, number)
@@ -93,7 +93,7 @@ class Script:
             self._ends.append(list(self.tail))
 
     def _fragment(self, position: int, number: int) -> Fragment:
-        """A layer behind anything."""
+        """A layer as a Fragment, which any op may precede."""
         layers = LayerWriter(self.plan, PieceWriter(), self.one.kind == "B")
         alone = Script(self.plan, self.holdings, replace(self.one, reduce=False), layers, 0)
         alone.tail = [BEHIND]
@@ -103,26 +103,26 @@ class Script:
 
     @property
     def opening(self) -> list[Callable[[], None]]:
-        """Before the first layer: embedding forward, head backward."""
+        """The steps before the first layer: the embedding of a forward, the head of a backward."""
         if self.one.kind == "F":
             return self._own([self._embed] if self.stage.embedding else [])
         return self._own([self._head_back] if self.stage.head or self.stage.mtp else [])
 
     @property
     def closing(self) -> list[Callable[[], None]]:
-        """Behind the last layer: head forward, embedding backward."""
+        """The steps after the last layer: the head of a forward, the embedding of a backward."""
         if self.one.kind == "F":
             return self._own([self._head] if self.stage.head or self.stage.mtp else [])
         return self._own([self._embed_back] if self.stage.embedding else [])
 
     @property
     def by_layer(self) -> list[list[Callable[[], None]]]:
-        """The parts of each layer, in order."""
+        """The steps of each layer, in order."""
         return [self._own(self._parts(position, number)) for position, number in self._order]
 
     @property
     def _order(self) -> list[tuple[int, int]]:
-        """Layers in the order in which they run, with their positions in the stage."""
+        """(position in the stage, number) of each layer, in the order in which they run."""
         numbers = list(enumerate(self.stage.layers))
         return numbers if self.one.kind == "F" else numbers[::-1]
 
@@ -131,7 +131,7 @@ class Script:
         return write(position, number)
 
     def _own(self, steps: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
-        """Steps whose ops are of this one of a piece's actions."""
+        """The same steps, whose ops are tagged with this action's number in the piece."""
 
         def of(step: Callable[[], None]) -> None:
             self.w.action = self._number
@@ -171,17 +171,17 @@ class Script:
         ]
 
     def _enter(self, number: int) -> None:
-        """The next op is a layer's first; the embedding belongs to the layer behind it."""
+        """Begin a layer with the next op. The embedding counts as part of the layer after it."""
         first = self.heads[0] if self._embedded else len(self.w)
         self._passes[number] = LayerPass(number, first, (), first)
 
     @property
     def _embedded(self) -> bool:
-        """Whether the next layer is the one behind the embedding."""
+        """Whether the next layer follows the embedding."""
         return self.one.kind == "F" and not self._passes and bool(self.heads)
 
     def _leave(self, number: int) -> None:
-        """A layer is done, but for weight gradients that are held back."""
+        """End a layer. Weight gradients that are held back may follow later."""
         self._ends.append(list(self.tail))
         found = self._passes[number]
         self._passes[number] = found._replace(tails=tuple(self.tail), last=max(found.last, *self.tail))
@@ -204,7 +204,7 @@ class Script:
         self._leave(number)
 
     def _write_held_back(self) -> None:
-        """Attention's weight gradients; held back, they run beside the first exchange of the layer after theirs."""
+        """Write attention's weight gradients. If held back, they run beside the first exchange of the next layer."""
         if (number := self._held_back) is not None:
             self._held_back = None
             self._weights_of(self.layers.attention_weights, number)
@@ -230,7 +230,7 @@ class Script:
         self._launched(began)
 
     def _then(self, part: Part, number: int, weights: Callable[[int], None] | None) -> None:
-        """Input gradients, then those of weights, which hold up what follows unless they are held back themselves."""
+        """Write input gradients, then weight gradients. Later ops wait for both unless weights are held back."""
         self._run(part, number)
         if weights:
             self._weights_of(weights, number)
@@ -246,7 +246,7 @@ class Script:
             self.tail = [*self.tail, last]
 
     def _head_at(self, began: int) -> None:
-        """The first op of an action waits for its input."""
+        """Make the first op of the action a head, which waits for the action's input."""
         if not self.heads and len(self.w) > began:
             self.heads = [began]
 
@@ -269,7 +269,7 @@ class Script:
         self._reduce(self._units[0])
 
     def _first_use(self, unit: int, op: int) -> None:
-        """An op waits for the weights of a unit, if none before it does."""
+        """Mark an op as the first one that needs the weights of a unit, if no earlier op is marked."""
         self.w.layer = unit
         self.w.mark("weights", op)
 
@@ -309,7 +309,7 @@ class Script:
                 self._reduce_layer(number)
 
     def _mtp(self, number: int) -> None:
-        """Tokens one further on are looked up anew, in the one embedding or its copy."""
+        """Write the forward of an MTP layer. It looks up the next tokens, in the embedding or its copy."""
         spec, shard = self.plan.spec, self.layers.shard
         self.w.layer = number
         looked_up = self.layers.embedded(embedding(spec, shard), self.tail)
@@ -331,13 +331,16 @@ class Script:
     # Host
 
     def _issued(self, number: int) -> list[int]:
-        """The host issues a layer before its first op can start; it runs ahead as far as its own time allows."""
+        """Write the host's op that issues a layer; the layer's first op waits for it.
+
+        The host runs ahead of the device as far as its own time allows.
+        """
         self.w.layer, self._launches = number, 0
         self._host = self.w.op("issue", HOST, name="issue", shape=(0,))
         return [self._host]
 
     def _launched(self, began: int) -> None:
-        """The ops from `began` on are the host's to issue, and an action's first ones wait for its input."""
+        """Count the ops from `began` on as launches of the host; an action's first op waits for the action's input."""
         self._head_at(began)
         self._launches += len(self.w) - began
         self.w.reshape(self._host, (self._launches,))
@@ -346,7 +349,7 @@ class Script:
 
     @cached_property
     def _held(self) -> dict[int, Count]:
-        """What is reduced and gathered together, by layer, in model order."""
+        """The parameters that are reduced and gathered together: counts by unit (layer), in model order."""
         return dict(self.holdings.units(self.stage))
 
     @cached_property
@@ -354,7 +357,7 @@ class Script:
         return list(self._held)
 
     def _gathered(self, number: int) -> list[int]:
-        """ZeRO-3: the weights of a unit, gathered while those before it run, be they of this action or of others."""
+        """ZeRO-3: write the gather of a unit's weights, beside earlier units of this or of earlier actions."""
         sharding = self.plan.sharding
         if sharding.level < 3 or number in self._there or not (sharding.reshard or self.one.first):
             return []
@@ -373,12 +376,12 @@ class Script:
         return found
 
     def _reduce_layer(self, number: int) -> None:
-        """The gradients of a layer are there; those of an embedding beside it are not yet."""
+        """Reduce the gradients of a layer, unless they travel with those of the embedding, which come later."""
         if not (self.stage.embedding and number == self._units[0]):
             self._reduce(number)
 
     def _reduce(self, number: int) -> None:
-        """Gradients of a unit join their bucket, which goes when it is full or the stage is done."""
+        """Add a unit's gradients to their bucket. It is sent when it is full or the stage is done."""
         if not self.one.reduce:
             return
         self.w.layer = number
@@ -387,7 +390,7 @@ class Script:
             self._fill_buckets(number)
 
     def _fill_buckets(self, number: int) -> None:
-        """Add a unit's gradients, and send those that are full."""
+        """Add a unit's gradients to their buckets, and send full buckets."""
         after, done = [len(self.w) - 1], number == self._units[0]
         held = self.holdings.trained(number, self._held[number])
         for share in self.holdings.shares(held):
@@ -403,7 +406,7 @@ class Script:
             self._bucket[lane] = (0, share)
 
     def _send(self, number: int, size: int, share: Share, after: Sequence[int]) -> None:
-        """Sharded gradients are scattered, replicated ones all-reduced; hybrid sharding does both."""
+        """Write a bucket's exchange: reduce-scatter if sharded, all-reduce if replicated, both for hybrid sharding."""
         sharding = self.plan.sharding
         buckets = sharding.messages(size, self.plan.tensors(number, experts=share.lane == "edp"))
         for kind, group, total in exchanges(share._replace(parameters=size), sharding.level, self.plan.types.reduced):

@@ -1,9 +1,9 @@
-"""One training step as a Program: the actions of a schedule as pieces, sends between stages, and what ends a step.
+"""One training step as a Program: the actions of a schedule as pieces, sends between stages, and the end of the step.
 
-A place is a pipeline rank and stands for all ranks of its stage, which act alike. Sends have a lane per peer and
+A place is a pipeline rank and represents all ranks of its stage, which act alike. Sends have a lane per peer and
 direction on both sides.
 
-Cells of the schedule that do the same are one Piece, whatever their rank, stage and micro-batch.
+Cells of the schedule with equal work share one Piece, whatever their rank, stage and micro-batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ from .traffic import Traffic
 
 
 def lower(plan: TrainPlan, fragments: Fragments | None = None) -> Program:
-    """What happens in the step, kernel by kernel; `fragments` are kept for plans of equal `of_layers`."""
+    """The Program of a step, kernel by kernel. `fragments` may be shared by plans with equal `of_layers`."""
     return Step(plan, fragments).program()
 
 
 class Step:
-    """The step in the making."""
+    """Builds the Program of one step."""
 
     def __init__(self, plan: TrainPlan, fragments: Fragments | None = None):
         self.plan, ranks = plan, range(plan.grid.ranks)
@@ -48,9 +48,9 @@ class Step:
         return Traffic(self.plan, self.assembly)
 
     def program(self) -> Program:
-        """All of it."""
+        """The whole step as a Program."""
         sharding = self.plan.sharding
-        under = sharding.level in (1, 2) and sharding.overlap_weights  # what the last step updated
+        under = sharding.level in (1, 2) and sharding.overlap_weights  # the previous step's update
         gathered = {rank: self.traffic.gather_weights(rank) if under else {} for rank in self.traffic.leaders}
         placed, send = self._place(Cells.of(self.plan))
         self._ops = self._actions(placed, send)
@@ -67,7 +67,7 @@ class Step:
     # Actions
 
     def _place(self, cells: Cells) -> tuple[Placed, Ints]:
-        """Stamp all cells, each with its sends behind it; beside them the op that sends what each action gives."""
+        """Stamp all cells, each followed by its sends. Also returns the op that sends the output of each action."""
         pieces, which, layers = self.pieces(cells)
         target = self._targets(cells)
         sends = target >= 0
@@ -79,7 +79,7 @@ class Step:
         return placed, send
 
     def pieces(self, cells: Cells) -> tuple[list[Piece], Ints, Ints]:
-        """The distinct pieces, which of them each cell is, and by how much its layers have larger numbers."""
+        """(the distinct pieces, the index of each cell's piece, the offset of its layer numbers)."""
         example, which = self._alike(cells)
         first = self._first_layer[cells.columns[:, 0, 1]]
         return [self._piece(cells, cell) for cell in example.tolist()], which, first - first[example][which]
@@ -89,12 +89,12 @@ class Step:
         return write_piece(self.plan, holdings, cells.passes(cell), self.tables, self._fragments)
 
     def stamps(self, cells: Cells, which: Ints, layers: Ints) -> Stamps:
-        """Cells as stamps of their pieces."""
+        """The stamps of all cells."""
         kind, stage, microbatch = np.moveaxis(cells.columns, 2, 0)
         return Stamps(which, cells.rank, np.stack([stage, microbatch, kind], axis=2), layers)
 
     def _alike(self, cells: Cells) -> tuple[Ints, Ints]:
-        """One of each set of cells that are the same but for rank, stage and micro-batch, and the set of each cell."""
+        """Group cells that differ only in rank, stage and micro-batch: (one cell of each group, the group of each)."""
         there = cells.columns[:, :, 0] >= 0
         kind, stage = cells.columns[:, :, 0], np.where(there, cells.columns[:, :, 1], 0)
         model = self._classes[cells.rank[:, None], stage]
@@ -111,7 +111,7 @@ class Step:
 
     @cached_property
     def _classes(self) -> Ints:
-        """A number for each rank and stage; the same for stages of equal layers without ends."""
+        """A class number for each rank and stage; stages with equal layers and no embedding or head share one."""
         numbers: dict[object, int] = {}
         found = np.zeros((self.plan.grid.ranks, self.plan.grid.stages), np.int64)
         for rank in range(self.plan.grid.ranks):
@@ -123,7 +123,7 @@ class Step:
         return found
 
     def _made_of(self, stage: Stage) -> object:
-        """Its layers, counted from the first, by their kernels, which equal layers share."""
+        """A key of a stage's layers: their numbers relative to the first layer, and their kernels."""
         first = stage.layers[0]
         return tuple((number - first, id(self.plan.layer(number))) for number in stage.layers)
 
@@ -141,7 +141,7 @@ class Step:
     # Sends
 
     def _targets(self, cells: Cells) -> Ints:
-        """The rank that each action sends to, -1 where there is none."""
+        """The rank to which each action sends; -1 if it sends nothing."""
         grid = self.plan.grid
         kind, stage, microbatch = np.moveaxis(cells.columns, 2, 0)
         to = stage + np.array([_AHEAD.get(name, grid.stages) for name in KINDS])[kind]
@@ -150,7 +150,7 @@ class Step:
         return np.where(target == cells.rank[:, None], -1, target)
 
     def _send(self, cells: Cells, target: Ints, send: Ints) -> None:
-        """Activations go to the next stage, gradients to the one before, once the action is done (`ActionOps`)."""
+        """Write the sends: activations to the next stage, gradients to the previous one, after the action's end."""
         cell, action = np.nonzero(target >= 0)
         kind, stage, microbatch = cells.columns[cell, action].T
         ways, ranks = np.array([_way(name) == "forward" for name in KINDS]), self.plan.grid.ranks
@@ -168,10 +168,10 @@ class Step:
             self.assembly.put(ops, np.array(rows, np.int64)[which], stage, microbatch, on_each)
 
     def _channel(self, rank: int, way: str, target: int) -> tuple[int, list[tuple[int, str]]]:
-        """What a rank sends to another one, and the lanes that it holds: one per peer and direction on both sides.
+        """The row of a send from a rank to another, and the lanes that it holds: one per peer and direction per side.
 
-        Each tensor-parallel rank sends its part, also of what all of them hold (arXiv 2104.04473, section 4.1). Without
-        overlap the sender computes nothing meanwhile.
+        Each tensor-parallel rank sends its part, even of tensors that all of them hold (arXiv 2104.04473, section 4.1).
+        Without overlap the send also holds the sender's compute lane.
         """
         shard, spec = self.plan.shard, self.plan.spec
         size = -(-shard.tokens // shard.tp) * spec.hidden_size * shard.wide
@@ -183,7 +183,7 @@ class Step:
     # Ranks that hold the same stages
 
     def _meet(self, placed: Placed) -> None:
-        """Two ranks that hold a stage send its gradients in one exchange, once both have them."""
+        """Where two ranks hold the same stage, write one exchange of its gradients, once both have them."""
         if not self.plan.mirrored:
             return
         cells, reducing = placed.cells, dict[tuple[int, int], list[int]]()
@@ -199,7 +199,7 @@ class Step:
                         self.assembly.wait(int(placed.first[cell]) + op, [int(placed.first[its]) + grads[layer]])
 
     def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
-        """What sends gradients in a piece: op, lane and layer."""
+        """The ops of a piece that send gradients: (op, lane, layer)."""
         lanes = {self.tables.lanes(name): name for name in (*LANES, "fusion")}
         ops = np.flatnonzero(np.isin(piece.lane, list(lanes))).tolist()
         return [(op, lanes[int(piece.lane[op])], int(piece.layer[op])) for op in ops]
@@ -207,7 +207,7 @@ class Step:
     # Activations
 
     def _hold_activations(self) -> None:
-        """What a forward keeps on the device, until its backward has ended."""
+        """Write a buffer for the activations that each forward keeps on the device until its backward ends."""
         first, last, rank, stage = self._ops.forwards()
         sizes = self.plan.by_stage(lambda stage: resident_bytes(self.plan, stage))
         kept = np.array(sizes, np.int64)[stage]
@@ -216,7 +216,7 @@ class Step:
         self.assembly.hold_each(names, *columns)
 
     def _offload(self, placed: Placed) -> None:
-        """What a forward keeps on the host in between."""
+        """Write the copies of offloaded activations to the host and back."""
         if not self.plan.offloaded:
             return
         done: list[list[tuple[Action, tuple[LayerPass, ...]]]] = [[] for _ in self.traffic.holdings]
@@ -231,7 +231,7 @@ class Step:
     # Weights and gradients
 
     def _gather_ahead(self, placed: Placed) -> None:
-        """ZeRO-3: weights are gathered while layers before run, in the same action or in those before it."""
+        """ZeRO-3: gather weights while earlier layers run, in the same action or in earlier ones."""
         if self.plan.sharding.level < 3:
             return
         most, ended = self.plan.sharding.most_ahead, dict[int, list[list[int]]]()
@@ -243,7 +243,10 @@ class Step:
             ended[rank] = [[first + op for op in ops] for ops in piece.ends] + before[:most]
 
     def _wait_for_weights(self, placed: Placed, gathered: Mapping[int, Mapping[int, list[int]]]) -> None:
-        """The first forward of a stage waits for its weights, layer by layer; `gathered` by rank and layer."""
+        """Make the first forward of a stage wait for its weights, layer by layer.
+
+        `gathered` holds the ops that gather them, by rank and layer.
+        """
         left = [dict(gathered[self.traffic.holders(rank)[0]]) for rank in range(self.plan.grid.ranks)]
         for cell in np.flatnonzero(placed.cells.opens.any(axis=1)).tolist() if any(left) else ():
             own, first, by = left[placed.cells.rank[cell]], int(placed.first[cell]), int(placed.layers[cell])
@@ -251,12 +254,12 @@ class Step:
                 self.assembly.wait(first + op, own.pop(layer + by, ()))
 
     def ends_of(self, *ranks: int) -> list[int]:
-        """What the last actions of ranks end with."""
+        """The ops at the end of the last action of each of these ranks."""
         return [op for rank in ranks for op in self._ops.ends(self.plan.grid.rows[rank][-1][-1])]
 
 
 _AHEAD = {"F": 1, "B": -1, "I": -1}
-"""To which stage an action of a kind sends, behind its own."""
+"""By kind of action, the stage to which it sends, relative to its own."""
 
 
 def _way(kind: str) -> str:
@@ -264,10 +267,10 @@ def _way(kind: str) -> str:
 
 
 def _place_name(plan: TrainPlan, pipeline_rank: int) -> str:
-    """Places of some replicas name the first of them."""
+    """The name of a pipeline rank's place; a class of replicas adds the number of its first replica."""
     return f"pp {pipeline_rank}" if plan.replicas is None else f"pp {pipeline_rank} dp {plan.replicas[0]}"
 
 
 def _both(rows: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
-    """Of two actions; nothing of a second one that is not there."""
+    """The rows of two actions; an empty row for a missing second action."""
     return [*rows, ()][:2]
