@@ -13,8 +13,10 @@ import pytest
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
 import torch
+from runcast.calibrate.execute.backend import Backend
 from runcast.simulator.answers.compare.spans import compare, ops_of_one_side, read_spans, simulate_spans, unfold
 
+from ..command import runcast
 from .ranks import CASES, SPOILS, TRAINERS
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,20 @@ def run(*command, **env):
 
 def torchrun(ranks, *command):
     return run(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *command)
+
+
+@pytest.fixture
+def execute(monkeypatch):
+    """`execute(*arguments, RANK="0", ...)`: the verb in this process, on a rank or on none."""
+
+    def started(*arguments, **env):
+        for name in NO_RANKS:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        return runcast("execute", *arguments)
+
+    return started
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +119,14 @@ def check_dependencies(spans, program):
                 assert part["ready_s"][op, rank] >= part["end_s"][dep, rank]
 
 
+def test_an_update_started_by_the_command_itself_is_what_happened(execute, tmp_path):
+    done = execute(TINY[2], "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    resolved = unfold(TINY[2])
+    check_run(tmp_path / "out", resolved, checked=2 * len(resolved.weights))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [name for name in CASES if name not in SPOILS])
 def test_the_program_is_what_happened(cases, case):
     resolved = unfold(TINY[2], CASES[case])
@@ -110,6 +134,7 @@ def test_the_program_is_what_happened(cases, case):
     check_run(cases / case, resolved, checked=resolved.plan.listed * len(resolved.weights))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [name for name in TRAINERS if name not in SPOILS])
 def test_an_update_from_trainers_is_what_happened(trained, case):
     resolved = unfold(TINY_HEADS, TRAINERS[case])
@@ -117,6 +142,7 @@ def test_an_update_from_trainers_is_what_happened(trained, case):
     check_run(trained / case, resolved, checked=len(resolved.plan.receivers) * len(resolved.weights))
 
 
+@pytest.mark.slow
 def test_bytes_spoiled_between_trainers_and_engines_are_found(trained):
     """Each trainer flips a bit of its stage's first tensor; engines flip the first stage's back when they load it."""
     summary = json.loads((trained / "stage_heads_corrupt" / "summary.json").read_text())
@@ -125,6 +151,7 @@ def test_bytes_spoiled_between_trainers_and_engines_are_found(trained):
     assert set(summary["first_wrong"]) == {f"{name} on rank {rank}" for name in names for rank in (2, 3)}
 
 
+@pytest.mark.slow
 @NEEDS_MEMFD
 def test_bytes_spoiled_before_a_one_sided_write_are_found(trained):
     """Two trainers, each with the first byte of a tensor of its stage: it is in the half that rank 2 keeps."""
@@ -132,6 +159,7 @@ def test_bytes_spoiled_before_a_one_sided_write_are_found(trained):
     assert [name.rpartition(" ")[2] for name in summary["first_wrong"]] == ["2", "2"]
 
 
+@pytest.mark.slow
 def test_a_spoiled_byte_is_found(cases):
     """Every rank spoils its first bucket once: each finds the wrong tensors."""
     summary = json.loads((cases / "corrupt" / "summary.json").read_text())
@@ -139,6 +167,7 @@ def test_a_spoiled_byte_is_found(cases):
     assert {name.rpartition(" ")[2] for name in summary["first_wrong"]} == {"0", "1"}
 
 
+@pytest.mark.slow
 @NEEDS_MEMFD
 def test_a_byte_spoiled_on_its_way_from_the_owner_is_found(cases):
     """Both ranks spoil what they read first, the first byte of a tensor: two tensors are wrong, on both ranks."""
@@ -148,28 +177,22 @@ def test_a_byte_spoiled_on_its_way_from_the_owner_is_found(cases):
     assert set(summary["first_wrong"]) == {f"{name} on rank {rank}" for name in names for rank in (0, 1)}
 
 
-SPOILED = """
-import sys
-from runcast.calibrate.execute import backend
-from runcast.simulator.cli import main
-
-backend.Backend.copy = lambda self, target, source: target.copy_(source ^ 1)
-main(["execute", *sys.argv[1:]])
-"""
-
-
-def test_wrong_bytes_are_exit_code_1():
+def test_wrong_bytes_are_exit_code_1(execute, monkeypatch):
     """Through three copies (to the device, to the half, out of it) each byte is wrong in its last bit."""
     alone = ["cluster.gpus_per_node=1", "update.inference.tp=1"]
     world = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     flags = [flag for change in alone for flag in ("--set", change)]
-    done = run(sys.executable, "-c", SPOILED, TINY[2], *flags, **world)
+    monkeypatch.setattr(Backend, "copy", lambda self, target, source: target.copy_(source ^ 1))
+
+    done = execute(TINY[2], *flags, **world)
+
     assert done.returncode == 1
     assert "135 tensors checked, 135 wrong" in done.stdout
     assert done.stderr.startswith("error: 135 tensors hold wrong bytes: ")
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_clocks_by_ping_pong_agree_with_the_common_one(cases):
     (exact_0, asked_0), (exact_1, asked_1) = pairs(ast.literal_eval((cases / "clocks").read_text()))
     assert exact_0 == asked_0 == exact_1 == (0, 0)
@@ -181,6 +204,7 @@ def pairs(values):
     return list(zip(values[::2], values[1::2], strict=True))
 
 
+@pytest.mark.slow
 def test_four_ranks_under_torchrun(tmp_path):
     done = torchrun(4, "--no-python", RUNCAST, "execute", TINY[4], "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -189,6 +213,7 @@ def test_four_ranks_under_torchrun(tmp_path):
     check_run(tmp_path / "out", resolved, checked=4 * len(resolved.weights))
 
 
+@pytest.mark.slow
 def test_uneven_owners_and_odd_sizes_started_by_the_command_itself(tmp_path):
     """Five tensors: ranks 0 and 1 own two each, rank 2 the last one, rank 3 none."""
     file = tmp_path / "uneven.toml"
@@ -204,6 +229,7 @@ def test_uneven_owners_and_odd_sizes_started_by_the_command_itself(tmp_path):
     check_run(tmp_path / "out", resolved, checked=20)
 
 
+@pytest.mark.slow
 def test_a_rank_may_own_nothing(tmp_path):
     """Three tensors on four ranks: the last rank has nothing to send, and receives everything."""
     changes = ["model={bytes=3001, tensors=3}", "update.bucket=4 KiB", "update.pipeline=three_stage"]
@@ -215,6 +241,7 @@ def test_a_rank_may_own_nothing(tmp_path):
     check_run(tmp_path / "out", resolved, checked=12)
 
 
+@pytest.mark.slow
 @NEEDS_MEMFD
 def test_owners_that_are_not_listed_are_read_without_a_part_in_it(tmp_path):
     done = run(RUNCAST, "execute", TINY_P2P, "--out", tmp_path / "out")
@@ -229,6 +256,7 @@ def test_owners_that_are_not_listed_are_read_without_a_part_in_it(tmp_path):
     assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scenario", [TINY_HEADS, pytest.param(TINY_COLOCATED, marks=NEEDS_MEMFD)], ids=["heads", "colocated"]
 )
@@ -241,6 +269,7 @@ def test_updates_from_trainers_by_the_command_itself(tmp_path, scenario):
     assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout
 
 
+@pytest.mark.slow
 def test_odd_tensors_split_unevenly_over_trainers_and_engines(tmp_path):
     """Five tensors over two trainers of one stage, an engine of two: no half is a whole number of bytes."""
     file = tmp_path / "odd.toml"
@@ -256,6 +285,7 @@ def test_odd_tensors_split_unevenly_over_trainers_and_engines(tmp_path):
     check_run(tmp_path / "out", resolved, checked=10)
 
 
+@pytest.mark.slow
 @NEEDS_MEMFD
 def test_all_of_four_ranks_listed_under_torchrun(tmp_path):
     listed = "update.ranks=4"
@@ -265,8 +295,8 @@ def test_all_of_four_ranks_listed_under_torchrun(tmp_path):
     check_run(tmp_path / "out", resolved, checked=4 * len(resolved.weights))
 
 
-def test_ranks_of_other_machines_cannot_be_read():
-    done = run(RUNCAST, "execute", TINY_P2P, RANK="0", WORLD_SIZE="4", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2")
+def test_ranks_of_other_machines_cannot_be_read(execute):
+    done = execute(TINY_P2P, RANK="0", WORLD_SIZE="4", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"error: {TINY_P2P}: update.method: p2p is executed on one machine only, where ranks can map each other's "
@@ -274,6 +304,7 @@ def test_ranks_of_other_machines_cannot_be_read():
     )
 
 
+@pytest.mark.slow
 def test_wrong_number_of_ranks():
     """One line of ours; then torchrun's own block, which refers to it."""
     done = torchrun(2, "--no-python", RUNCAST, "execute", TINY[4])
@@ -284,35 +315,34 @@ def test_wrong_number_of_ranks():
     assert done.returncode != 0  # torchrun's own
 
 
-def test_exit_code_of_wrong_number_of_ranks(tmp_path):
-    done = run(RUNCAST, "execute", TINY[4], "--out", tmp_path / "out", RANK="0", WORLD_SIZE="3")
+def test_exit_code_of_wrong_number_of_ranks(execute, tmp_path):
+    done = execute(TINY[4], "--out", tmp_path / "out", RANK="0", WORLD_SIZE="3")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {TINY[4]}: has 4 GPUs, but 3 ranks were started\n"
     assert not (tmp_path / "out").exists()
 
 
-def test_cuda_is_asked_for_and_needs_a_gpu_per_rank():
+def test_cuda_is_asked_for_and_needs_a_gpu_per_rank(execute):
     if (found := torch.cuda.device_count()) > 1:
         pytest.skip("has a GPU for each of two ranks")
-    done = run(RUNCAST, "execute", TINY[2], "--device", "cuda")
+    done = execute(TINY[2], "--device", "cuda")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: --device cuda: 2 ranks on this machine need a GPU each, but torch finds {found}\n"
 
 
-def test_writes_need_one_machine():
+def test_writes_need_one_machine(execute):
     method = "update.method=replica_writes"
-    done = run(
-        RUNCAST, "execute", TINY_HEADS, "--set", method, RANK="0", WORLD_SIZE="4", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2"
-    )
+    done = execute(TINY_HEADS, "--set", method, RANK="0", WORLD_SIZE="4", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{TINY_HEADS}: update.method: replica_writes is executed on one machine only" in done.stderr
 
 
-def test_mistakes_are_found_before_anything_starts():
-    done = run(RUNCAST, "execute", TINY[4], "--set", "update.pipeline=fast")
+def test_mistakes_are_found_before_anything_starts(execute):
+    done = execute(TINY[4], "--set", "update.pipeline=fast")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
 
 
+@pytest.mark.slow
 def test_spans_are_those_of_a_timeline(cases):
     columns = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
     assert pd.read_csv(cases / "two_stage" / "spans.csv").columns.tolist() == columns

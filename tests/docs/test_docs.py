@@ -34,10 +34,10 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[tuple[str, str]]:
+def commands(block: str) -> list[tuple[str, str]]:
     """Each command of a console block with the output shown below it."""
-    parts = [re.split(r"^\$ ", block, flags=re.MULTILINE)[1:] for block in blocks("console")]
-    return [(part.partition("\n")[0], part.partition("\n")[2]) for block in parts for part in block]
+    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    return [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
 
 
 @pytest.fixture
@@ -48,8 +48,16 @@ def workplace(tmp_path):
     return tmp_path
 
 
-def test_console_commands_print_what_the_readme_shows(workplace):
-    for command, shown in commands():
+def console_blocks():
+    """Each with its commands; many of them, and predictions of a whole ledger, take their time."""
+    for block in blocks("console"):
+        long = len(commands(block)) > 2 or "validate" in block
+        yield pytest.param(block, id=commands(block)[0][0], marks=pytest.mark.slow if long else ())
+
+
+@pytest.mark.parametrize("block", console_blocks())
+def test_console_commands_print_what_the_readme_shows(workplace, block):
+    for command, shown in commands(block):
         done = runcast(*shlex.split(command)[1:], cwd=workplace)
         printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
 

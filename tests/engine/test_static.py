@@ -137,6 +137,7 @@ def test_a_program_with_processes_runs_on_simpy(monkeypatch):
     assert simulate(b.build(), by_kind(b.build(), {"a": 1}), [slows]).makespan_s == 2
 
 
+@pytest.mark.slow
 def test_without_numba_all_of_it_runs_interpreted():
     """In a process in which numba cannot be imported, with compiled code asked for."""
     compiles = "from runcast.simulator.engine import compiled\ncompiled._COMPILING_S = 0.0\n" + SCRIPT
@@ -149,6 +150,7 @@ def _output(script: str, **environment: str) -> str:
     return subprocess.run(run, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path):
     pytest.importorskip("numba")
     script = "import numpy as np\nfrom runcast.simulator.engine import compiled, sharing\n"

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,15 +46,20 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@cache
+def explanation(kind):
+    return explain(KINDS[kind])
+
+
+@pytest.fixture(params=KINDS)
 def explained(request):
     """A file and its explanation."""
-    return KINDS[request.param], explain(KINDS[request.param])
+    return KINDS[request.param], explanation(request.param)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def step():
-    return explain(KINDS["step"])
+    return explanation("step")
 
 
 def worth(case, name):

@@ -15,7 +15,10 @@ FP8 = ("quantize_tiles", "quantize_by")  # not before sm_89
 HELPERS = {"copy_elements", "to_e4m3"}
 
 
-@pytest.fixture(scope="module", params=[80, 90, 100])
+OTHERS = [pytest.param(device, marks=pytest.mark.slow) for device in (80, 100)]
+
+
+@pytest.fixture(scope="module", params=[90, *OTHERS])
 def kernels(request, tmp_path_factory):
     triton = pytest.importorskip("triton")
     if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 3):

@@ -49,7 +49,7 @@ def test_cuda_is_for_triton(cuda):
     assert library_of(torch.empty(1, device=cuda)) == "triton"
 
 
-@pytest.mark.parametrize("interpret", ["0", "1"])
+@pytest.mark.parametrize("interpret", ["0", pytest.param("1", marks=pytest.mark.slow)])
 def test_all_runs_without_triton(interpret):
     assert run_alone(blocked=True, interpret=interpret) == "torch False"
 

@@ -83,6 +83,7 @@ def test_completion_times(simgrid, networks):
     assert [simulated(flows_as_ops(one)) for one in networks] == [pytest.approx(times, rel=1e-6) for times in expected]
 
 
+@pytest.mark.slow
 def test_completion_times_of_collectives(simgrid):
     sets = [collectives(seed) for seed in range(SETS)]
     expected = simgrid(COLLECTIVES, sets)

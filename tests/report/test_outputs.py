@@ -26,9 +26,9 @@ def left(arguments, stdout):
     ("arguments", "endings"),
     [
         (["simulate", TINY], ("json", "csv", "trace.json", "html")),
-        (["explain", TINY, "--quick"], ("json", "html")),
-        (["compare", TINY, "--set", "seed=1"], ("json", "csv", "html")),
-        (["validate", "--kind", "copy", "--rows", "{rows}"], ("json", "csv")),
+        pytest.param(["explain", TINY, "--quick"], ("json", "html"), marks=pytest.mark.slow),
+        pytest.param(["compare", TINY, "--set", "seed=1"], ("json", "csv", "html"), marks=pytest.mark.slow),
+        pytest.param(["validate", "--kind", "copy", "--rows", "{rows}"], ("json", "csv"), marks=pytest.mark.slow),
     ],
 )
 def test_files_are_there_when_nobody_reads_what_is_printed(arguments, endings, tmp_path):

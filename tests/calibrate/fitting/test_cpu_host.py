@@ -61,8 +61,8 @@ def test_the_device_and_its_cluster_are_found(fit):
     assert (mine.devices, mine.limits) == (("CPU",), limits(cluster("cpu-host", 1)))
 
 
-@pytest.mark.parametrize("gloo_rate", [2e8, 3e9])
-@pytest.mark.parametrize("product_rate", [4e11, 1.5e12])
+@pytest.mark.parametrize("gloo_rate", [2e8, pytest.param(3e9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("product_rate", [4e11, pytest.param(1.5e12, marks=pytest.mark.slow)])
 def test_fits_reach_what_a_core_and_loopback_reach(product_rate, gloo_rate, fit):
     given = records(product_rate, gloo_rate)
     mine = fit(given)

@@ -42,6 +42,7 @@ def found(few):
     return fit_steps(few, tell=lambda line: None)
 
 
+@pytest.mark.slow
 def test_rows_come_out_as_they_were_made(few, found):
     errors = []
     for case in usable(few):
