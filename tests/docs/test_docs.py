@@ -51,7 +51,7 @@ def workplace(tmp_path):
 def console_blocks():
     """Each with its commands; many of them, and predictions of a whole ledger, take their time."""
     for block in blocks("console"):
-        long = len(commands(block)) > 2 or "validate" in block
+        long = len(commands(block)) > 2 or re.search("validate|execute", block)
         yield pytest.param(block, id=commands(block)[0][0], marks=pytest.mark.slow if long else ())
 
 
