@@ -21,7 +21,11 @@ ROWS = {name: list(rows) for name, rows in groupby(TABLE, key=lambda row: row["s
 LIMIT_S = 120.0  # the hardest takes five
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+def marked(name):
+    return pytest.param(name, marks=pytest.mark.slow if name in ("v-half", "v-min") else ())
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in SCHEDULES])
 def test_optima_are_those_of_the_table(name):
     proved = [row_of(name, int(row["ranks"]), int(row["microbatches"]), int(row["chunks"])) for row in ROWS[name]]
 

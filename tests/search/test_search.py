@@ -15,6 +15,9 @@ from runcast.simulator.base.memo import Memo
 from .small import DENSE, LESS, SENDER, SPACES, best_value, brute_force, pareto_values, table_of
 
 JUST = 1 + 1e-9  # sums in another order
+QUICK = ("dense", "little memory", "experts", "from trainers")
+EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SPACES]
+"""All spaces, of which some are searched in `make test`."""
 
 
 @cache
@@ -23,7 +26,7 @@ def found_in(name, **options):
     return search(table_of(name), objective=objective, wanted=wanted, check=0, workers=1, where=name, **options)
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_search_finds_the_best_value_and_the_pareto_set_of_brute_force(name):
     rows, _ = brute_force(name)
 
@@ -34,7 +37,7 @@ def test_a_search_finds_the_best_value_and_the_pareto_set_of_brute_force(name):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_plan_ends_as_brute_force_says(name):
     rows, _ = brute_force(name)
     allowed = {SIMULATED: {SIMULATED, BEATEN}, MEMORY: {MEMORY, BEATEN}, REFUSED: {REFUSED}}
@@ -48,7 +51,7 @@ def test_every_plan_ends_as_brute_force_says(name):
     ] == []
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", EVERY)
 def test_no_bound_is_above_what_is_simulated(name):
     rows, _ = brute_force(name)
     _, _, objective, wanted = SPACES[name]
@@ -69,7 +72,7 @@ def test_no_bound_is_above_what_is_simulated(name):
     assert above == []
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", EVERY)
 def test_counts_add_up_to_the_space(name):
     found = found_in(name)
 
