@@ -124,13 +124,13 @@ def test_experts_share_the_stages_of_the_pipeline(dims, data):
 
 def test_sixteen_thousand_ranks_are_fast():
     dims = ParallelDims(tp=8, cp=16, dp=8, pp=16, ep=64)
-    start = time.perf_counter()
+    start = time.process_time()
     for axis in AXES:
         groups_of(dims, axis)
     for rank in range(0, dims.world_size, 16):
         dims.group("tp", rank)
 
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(
