@@ -35,8 +35,8 @@ def runcast(*arguments: object, cwd: Path | str = ".") -> Done:
 
 
 def marks_of(command: str) -> Collection[pytest.MarkDecorator]:
-    """Of a test that runs this command: steps and updates of a thousand GPUs and more take their time."""
-    return [pytest.mark.slow] if re.search(r"-\d{4,}x|what-if-scale", command) else []
+    """Of a test that runs this command: a thousand GPUs and more take their time, and so do splits of an RL cycle."""
+    return [pytest.mark.slow] if re.search(r"-\d{4,}x|what-if-(scale|split)", command) else []
 
 
 def _text(written: io.TextIOWrapper) -> str:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from runcast.simulator.base.memo import collect_seldom
 
 from .examples import examples
 
 settings.register_profile("unhurried", examples(100), deadline=None)  # a busy machine is no fault of ours
 settings.load_profile("unhurried")
+
+collect_seldom()  # as the command does
 
 NEEDS = "needs Debian package"
 

@@ -13,7 +13,8 @@ from runcast.simulator.cli import build_app
 from .console import ROOT, commands, played
 
 QUESTIONS = (ROOT / "docs/questions.md").read_text().split("\n## ")[1:]
-PAGES = ("compare", "explain", pytest.param("search", marks=pytest.mark.slow), "sweeps", "traces")
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("explain", "search")]
+PAGES = ("compare", "sweeps", "traces", *LONG)
 QUICK = ("2", "3")
 """Questions that are answered within seconds."""
 

@@ -68,7 +68,7 @@ def worth(case, name):
     return sensitivity(case, knob, turn_knobs(case, [knob], better=False))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param("step", marks=pytest.mark.slow), "update", "reads"])
 def test_what_is_called_better_makes_nothing_longer(kind):
     case = read_case(KINDS[kind], {})
     later = {knob.name: first_order_s(case, turn_knobs(case, [knob], True).costs) for knob in knobs(case)}
@@ -262,6 +262,7 @@ def test_quick_is_first_order_alone():
     assert not any("what if" in line for line in lines(found))
 
 
+@pytest.mark.slow
 def test_whole_actions_are_explained_by_phase():
     found = explain(ONE_GPU, ['level="coarse"'], quick=True)
     fine = explain(ONE_GPU, quick=True)

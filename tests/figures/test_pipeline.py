@@ -102,7 +102,11 @@ def test_what_ends_a_step_is_a_box_of_its_own() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+SOME = ("1f1b", "interleaved", "zb-v", "dualpipe-v")
+EVERY = [pytest.param(name, marks=() if name in SOME else pytest.mark.slow) for name in SCHEDULES]
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_every_action_once_and_a_page_for_all_schedules(name: str) -> None:
     done = scenario(name, parallel={"pp": 4, "ep": 1}, model={"preset": "llama3-8b"})
     grid = done.resolved.plan.grid

@@ -44,7 +44,7 @@ def test_both_levels_take_as_long_where_experts_and_gradients_crowd_nics():
     check_levels(CROWDED, 0.02)
 
 
-@law(15)
+@law(8)
 @given(table=plans(NVLINK))
 def test_both_levels_take_as_long(table):
     check_levels(table, 0.02)

@@ -28,7 +28,7 @@ def check_more(table, more):
         assert unshared_s(then.program, then.costs) >= unshared_s(now.program, now.costs) * (1 - 1e-9), name
 
 
-@law(8)
+@law(4)
 @given(table=steps())
 def test_more_work_takes_no_less_time(table):
     check_more(table, MORE)

@@ -29,7 +29,7 @@ def check_weak_scaling(table):
     assert seconds(two) >= (seconds(one) - max(saved, 0.0)) * (1 - 1e-9)
 
 
-@law(12)
+@law(6)
 @given(table=steps(nodes=(1, 2)))
 def test_weak_scaling_gains_nothing_but_smaller_shards(table):
     check_weak_scaling(table)

@@ -126,7 +126,7 @@ def check_update(table):
     }
 
 
-@law(3)
+@law(2)
 @given(table=steps())
 def test_numbers_of_a_step_agree(table):
     check_step(table)

@@ -60,7 +60,7 @@ def cheapest(module, seconds=0.05):
     return list(found.values())
 
 
-@pytest.mark.parametrize("module", [gemm, membound, moe, overheads])
+@pytest.mark.parametrize("module", [gemm, pytest.param(membound, marks=pytest.mark.slow), moe, overheads])
 def test_cases_run(bench, module):
     cases = cheapest(module)
     assert len(cases) >= 4

@@ -73,6 +73,14 @@ def all_end(workers):
     return not any(worker.exists() for worker in workers)
 
 
+def test_a_good_case_is_measured(tmp_path):
+    out = tmp_path / "s.jsonl"
+    done = alone("--out", out, "--only", "misbehaving/good")
+    found = by_name(out)
+    assert (done.returncode, list(found), len(found["good"]["samples"]) >= 5) == (0, ["good"], True), done.stderr
+
+
+@pytest.mark.slow
 def test_a_bad_case_is_recorded_and_the_suite_goes_on(tmp_path):
     out = tmp_path / "s.jsonl"
     done = alone("--out", out, "--only", "misbehaving", "--timeout-s", 3)

@@ -111,6 +111,7 @@ def test_the_summary_names_the_winner_and_the_second(which):
     assert [part in said for part in parts] == [True] * 3
 
 
+@pytest.mark.slow
 def test_with_fewer_simulations_than_plans_optuna_finds_the_best_of_a_small_space():
     rows, _ = brute_force("dense")
     exact = search(table_of("dense"), wanted=SPACES["dense"][3], check=0, workers=1)

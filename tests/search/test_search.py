@@ -111,6 +111,7 @@ def test_points_and_cuts_are_those_of_asking_every_rule_at_every_point():
     )
 
 
+@pytest.mark.slow
 def test_a_search_is_the_same_in_processes_and_here():
     wanted = Wanted(("1f1b",), {"parallel.cp": [1], "recompute": [{"mode": "none"}, {"mode": "full"}]})
     here = search(DENSE, wanted=wanted, check=0, workers=1)

@@ -49,11 +49,12 @@ def test_counts_are_of_the_victim():
     assert case.bytes == 6 * 8192**2
 
 
-@pytest.mark.parametrize(("victim", "noise"), [("h2d", "d2d"), ("copy", "h2d")])
+@pytest.mark.parametrize(("victim", "noise"), [("h2d", "d2d"), pytest.param("copy", "h2d", marks=pytest.mark.slow)])
 def test_ops_of_a_weight_update_measure(victim, noise):
     assert measures(one(cases, CPU, victim, beside=noise), fewest=1).more["alone_s"] > 0
 
 
+@pytest.mark.slow
 def test_small_ones_measure():
     for beside in ("none", "h2d", "d2h", "d2d"):
         found = small([case for case in cases(CPU) if case.params["beside"] == beside], seconds=0.02)

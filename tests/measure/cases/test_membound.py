@@ -59,6 +59,7 @@ def test_differing_counts_elements():
     assert count_differences(torch.tensor([1.0, 2.0, 100.0]), torch.tensor([1.01, 2.1, 101.0])) == 1
 
 
+@pytest.mark.slow
 def test_small_ones_measure():
     measures_some(cases(CPU), 2, seconds=0.004)
 

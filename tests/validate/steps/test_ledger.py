@@ -143,6 +143,7 @@ def test_a_ledger_is_restored_from_what_it_wrote(ledger, written, tmp_path, writ
     assert again.reasons == found.reasons
 
 
+@pytest.mark.slow
 def test_many_processes_say_what_one_says(ledger, written):
     rows = [{"gbs": str(32 * i)} for i in range(1, 7)]
     told = []
