@@ -1,7 +1,8 @@
-"""Collectives and messages: what they take, and the bytes that they put on each link. One place for all of them.
+"""Collectives and messages: their time, and the bytes that they put on each link.
 
-An exchange is a `Collective`; how ranks do it is an `Algorithm`, a file and a line of ALGORITHMS. `machines` says what
-is known of the ranks' nodes, `networks` what is between nodes, `wires`, `rings` and `uplinks` which links bytes cross.
+An exchange is a `Collective`. An `Algorithm` prices it; a new algorithm is a file and a line of ALGORITHMS. `machines`
+describes the ranks' nodes, `networks` the network between nodes; `wires`, `rings` and `uplinks` find the links that
+bytes cross.
 """
 
 from collections.abc import Mapping
@@ -13,10 +14,10 @@ from .networks import Networks, networks_of
 from .rings import RingBroadcast, ring_broadcast
 
 ALGORITHMS: Mapping[str, type[Algorithm]] = {"measured": Measured}
-"""By name."""
+"""The algorithms by name."""
 
 DEFAULT_ALGORITHM = "measured"
-"""The one that training steps exchange by."""
+"""The algorithm of exchanges in training steps."""
 
 __all__ = [
     "ALGORITHMS", "DEFAULT_ALGORITHM", "Algorithm", "Collective", "Machine", "Machines", "Networks", "Price",

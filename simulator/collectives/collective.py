@@ -1,7 +1,7 @@
-"""What an exchange between ranks is, and what its price is; how ranks do it is an algorithm, each a file beside this.
+"""An exchange between ranks, its price, and the interface of algorithms; each algorithm is a file beside this one.
 
-Bytes are those of nccl-tests: of all that is gathered, scattered or reduced, of what one rank sends in an all-to-all or
-to its peer.
+Bytes are those of nccl-tests: everything that is gathered, scattered or reduced; in an all-to-all or a send, the bytes
+that one rank sends.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol
 from .machines import Machines
 
 Stages = Mapping[int, tuple[int, ...]]
-"""For a rank those that do the same at the same time, itself included; ranks that are not there are alone."""
+"""For a rank the ranks that act alike at the same time, itself included; a rank that is not listed is alone."""
 
 
 class Collective(NamedTuple):
     """An exchange: `op` is all_reduce, all_gather, …, or send_recv from the first rank of a group to the last.
 
-    `beyond` are the bytes of an all-to-all that a rank sends to other islands once, to be passed on inside them; None
-    if each copy goes by itself.
+    `beyond` applies to an all-to-all that sends one copy to each other island, where it is forwarded: the bytes that a
+    rank sends to other islands. None if every copy is sent separately.
     """
 
     op: str
@@ -29,10 +29,10 @@ class Collective(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """What one rank's part takes alone: seconds, all of it shared work, and what it asks of links meanwhile.
+    """The price of one rank's part of an exchange without contention; all of its `seconds` are shared work.
 
-    `spread` is relative, `provenance` indexes PROVENANCE, `demand` has bytes/s by link. `least_s` is what the wires
-    that it crosses take at their line rates, with any software.
+    `spread` is a relative standard deviation, `provenance` indexes PROVENANCE, and `demand` is bytes/s by link.
+    `least_s` is the time of its bytes at line rate, a lower bound with any software.
     """
 
     seconds: float
@@ -43,14 +43,14 @@ class Price:
 
 
 class Algorithm(Protocol):
-    """How ranks of some machines exchange."""
+    """A way in which ranks exchange, on given machines."""
 
     def __init__(self, machines: Machines, stages: Stages): ...
 
     def price(self, collective: Collective, rank: int) -> Price:
-        """Of an exchange as one of its ranks takes part in it.
+        """The price of an exchange, seen from `rank`, one of its ranks.
 
         Raises:
-            UserError: the profile has no model for it, or the cluster no route.
+            UserError: the profile has no model for it, or the cluster has no route.
         """
         ...

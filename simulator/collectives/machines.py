@@ -1,4 +1,4 @@
-"""The machines of a cluster: what is known of each kind of node, which ranks are on which, what links sustain."""
+"""The machines of a cluster: the numbers of each kind of node, the nodes of ranks, the sustained rates of links."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """One kind of node: what is known of its GPUs, and what they, their links and NICs may do."""
+    """One kind of node: the profile of its GPUs, the data-sheet limits of GPUs, links and NICs, and the GPU count."""
 
     profile: Profile
     limits: Limits
@@ -27,62 +27,62 @@ class Machine:
 
     @cached_property
     def networks(self) -> Networks:
-        """The network between nodes as it sees it."""
+        """Corrections of this node's profile for the cluster's network."""
         return Networks(self.profile, self.limits)
 
     def inside(self, kind: str, features: Mapping[str, float]) -> Estimate:
-        """Of an exchange inside an island; equal ones of other groups take equally long."""
+        """The estimate of an exchange inside an island; cached, because it is equal for all groups."""
         key = ("inside", kind, *features.items())
         return self.once(key, lambda: self.profile.estimate(kind, features, limits=self.limits))
 
     def between(self, kind: str, features: Mapping[str, float]) -> Estimate:
-        """Of one between islands."""
+        """The estimate of an exchange between islands; cached."""
         return self.once(("between", kind, *features.items()), lambda: self.networks.estimate(kind, features))
 
     def once(self, key: tuple[object, ...], find: Callable[[], Estimate]) -> Estimate:
-        """What was found for this key, for whatever step or update, or is found now."""
+        """The cached estimate of this key; `find` computes a missing one."""
         if key not in self.known:
             self.known[key] = find()
         return self.known[key]
 
 
 class Machines:
-    """Those of a cluster, by rank."""
+    """The machines of a cluster, by rank."""
 
     def __init__(self, cluster: Cluster, profile: Profile):
         self.cluster, self.profile = cluster, profile
-        self._known: dict[int, Machine] = {}  # by identity of the node
+        self._known: dict[int, Machine] = {}  # by id of the node object
         self._members: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._islands: dict[int, int] = {}
 
     @cached_property
     def crossings(self) -> Crossings:
-        """The wires that ranks cross."""
+        """The links that exchanges of ranks cross."""
         return Crossings(self.cluster)
 
     @cached_property
     def networks(self) -> Networks:
-        """How the network between nodes differs from the one that the profile was measured on."""
+        """Corrections from the network that the profile was measured on to the cluster's network."""
         return networks_of(self.cluster, self.profile)
 
     @cached_property
     def capacity(self) -> Floats:
-        """What every link sustains."""
+        """The sustained rate of every link in bytes/s."""
         return effective_capacity(self.cluster, self.profile)
 
     @cached_property
     def one_sided(self) -> Floats:
-        """What RDMA sustains on each link: on a NIC its own fraction of the line rate, elsewhere what anything does."""
+        """The rate that RDMA sustains on every link in bytes/s: a separate fraction on NICs, elsewhere `capacity`."""
         nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
         return np.where(nics > 0, nics * self.cluster.capacity, self.capacity)
 
     @cached_property
     def link_names(self) -> tuple[str, ...]:
-        """The names of links."""
+        """The names of all links."""
         return tuple(self.cluster.links.columns["name"].tolist())
 
     def of(self, rank: int) -> Machine:
-        """That of a rank."""
+        """The machine of a rank."""
         node = self.cluster.node_of(rank)
         key = id(self.cluster.nodes[node])
         if key not in self._known:
@@ -91,7 +91,7 @@ class Machines:
         return self._known[key]
 
     def one_of_each(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """The first rank on each kind of node."""
+        """The first of these ranks on each kind of node."""
         if ranks not in self._members:
             kinds = self.cluster.nodes if self.cluster.is_mixed else ()
             first = {id(kinds[self.cluster.node_of(rank)]): rank for rank in reversed(ranks)} if kinds else {}
@@ -99,7 +99,7 @@ class Machines:
         return self._members[ranks]
 
     def kinds_of(self, places: Sequence[Place]) -> NDArray[np.int64]:
-        """A number for the kinds of node that each place lies on: equal ops take equally long on equal kinds."""
+        """A number for each place; places on the same kinds of nodes share it: equal ops take equal time there."""
         kinds = dict[tuple[int, ...], int]()
         nodes = self.cluster.nodes
         found = [
@@ -110,18 +110,18 @@ class Machines:
         return np.array(found, np.int64)
 
     def island(self, rank: int) -> int:
-        """A number for the ranks that it reaches without a NIC."""
+        """The number of a rank's island: the ranks that it reaches without a NIC."""
         if rank not in self._islands:
             self._islands[rank] = self.cluster.island(rank)
         return self._islands[rank]
 
     def islands(self, group: Sequence[int]) -> int:
-        """On how many islands a group lies."""
+        """The number of islands on which a group lies."""
         return len({self.island(rank) for rank in group})
 
 
 def effective_capacity(cluster: Cluster, profile: Profile) -> Floats:
-    """What each link sustains: its line rate times what the profile of its node has for its kind (1 where nothing)."""
+    """The sustained rate of each link in bytes/s: line rate times the fraction in its node's profile (default 1)."""
     fraction = _link_fractions(cluster, profile, 0)
     for device, other in profile.others.items():
         nodes = [node.device.name == device for node in cluster.nodes]
@@ -132,7 +132,7 @@ def effective_capacity(cluster: Cluster, profile: Profile) -> Floats:
 
 
 def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
-    """On nodes like that of a rank; NICs reach more or less than on the network that the profile was measured on."""
+    """The sustained fraction of every link's line rate, by the profile of a rank's node and the cluster's network."""
     fractions = {
         name.removeprefix("link_fraction."): parameter.value
         for name, parameter in profile.parameters.items()
@@ -147,7 +147,7 @@ def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
 
 
 def _of_nics(cluster: Cluster, networks: Networks, share: float) -> Floats:
-    """What each NIC reaches of its line rate, where the measured one reaches a share; 0 for other links."""
+    """The share of its line rate that each NIC reaches here, given its `share` where measured; 0 for other links."""
     found, nics = np.zeros(len(cluster.links)), cluster.links.columns["kind"] == "nic"
     for rate in np.unique(cluster.capacity[nics]).tolist():
         found[nics & (cluster.capacity == rate)] = min(share * networks.network.rate_of(rate), 1.0)

@@ -1,6 +1,6 @@
-"""Collectives and messages by the curves that a profile holds of them, measured or fitted, on one rank's links.
+"""Collectives and messages, priced by a profile's measured or fitted curves, on the links of one rank.
 
-A rank stands for all of its stage, so an exchange asks for the links of that rank: its NICs and PCIe lanes, its NVLink
+A rank represents all ranks of its stage, so an exchange uses the links of that rank: its NICs, PCIe lanes and NVLink
 port.
 """
 
@@ -16,7 +16,7 @@ _NOTHING = Price(0.0, 0.0, PROVENANCE.index("exact"))
 
 
 class Measured:
-    """Exchanges of some stages of ranks; what several of them need of a group is found once."""
+    """Prices exchanges by a profile's curves. Facts about a group are computed once."""
 
     def __init__(self, machines: Machines, stages: Stages):
         self._machines, self._cluster, self._stages = machines, machines.cluster, stages
@@ -26,7 +26,7 @@ class Measured:
         self._crossed: dict[tuple[bool, tuple[int, ...], int], Wires] = {}
 
     def price(self, collective: Collective, rank: int) -> Price:
-        """See `Algorithm`."""
+        """As `Algorithm.price`."""
         op, group, size, beyond = collective
         if len(group) == 1:
             return _NOTHING
@@ -36,7 +36,10 @@ class Measured:
         return self._whole(op, group, reach, size)
 
     def _passed_on(self, group: tuple[int, ...], reach: "_Reach", remote: float, size: float) -> Price:
-        """Bytes that go to each island once, and are passed on inside it meanwhile; a PCIe port may carry both."""
+        """The price of an all-to-all that sends one copy to each island and forwards it there at the same time.
+
+        A PCIe port may carry both parts.
+        """
         near = tuple(other for other in group if self._machines.island(other) == self._machines.island(reach.rank))
         once = self._whole("all_to_all", group, reach, remote * len(group) / (len(group) - reach.nearby))
         inside = self._whole("all_to_all", near, self._reach(near, reach.rank), size * (len(near) > 1))
@@ -45,7 +48,7 @@ class Measured:
         return self._over(wires, Sent(port, remote, port), max(once, inside, key=lambda price: price.seconds))
 
     def _whole(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Price:
-        """Of all ranks of a group at once, as the machine of one of them would do it; `send_recv` is of two."""
+        """The price of one collective over a group on the machine of one of its ranks; `send_recv` has two ranks."""
         if not size:
             return _NOTHING
         wires, sent = self._wires(kind, group, reach), self._sent(kind, group, reach, size)
@@ -54,10 +57,10 @@ class Measured:
         return self._over(wires, sent, Price(seconds, float(found.spread[0]), int(found.provenance[0])))
 
     def _over(self, wires: Wires, sent: Sent, alone: Price) -> Price:
-        """A price with what it asks of its wires, and no less time than those take."""
+        """Add the rates on links to a price, and raise its time to the least time that the links allow."""
         least = wires.least_s(sent.port_least, sent.nics, self._cluster.capacity)
         seconds = max(alone.seconds, least)
-        # A link that it fills, it fills exactly: sums made by a switch send less than a ring.
+        # Cap rates at the capacity: with sums computed in the switch, the curve is faster than a ring's bytes allow.
         moved = wires.bytes(sent.port, sent.nics).items()
         demand = {link: min(moved_bytes / seconds, float(self._machines.capacity[link])) for link, moved_bytes in moved}
         return Price(seconds, alone.spread, alone.provenance, demand, least)
@@ -69,7 +72,7 @@ class Measured:
         return sent_bytes(kind, len(group), reach.islands, reach.nearby, size)
 
     def _slowest_part(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Estimate:
-        """Over several islands: between them, or inside each, whichever takes longer."""
+        """The slower of the estimates between islands and inside each island; for one island, the latter."""
         machine = self._machines.of(reach.rank)
         features = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
         if reach.islands == 1:
@@ -85,13 +88,13 @@ class Measured:
         return max(between, inside, key=lambda part: float(part.seconds[0]))
 
     def _stall_s(self, kind: str, reach: "_Reach") -> float:
-        """What software adds to a collective between nodes."""
+        """Seconds that software adds to a collective between nodes."""
         if reach.islands == 1 or kind in ("send_recv", "all_to_all"):
             return 0.0
         return self._machines.profile.value_or("exchange.s", 0.0)
 
     def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
-        """Between islands: how many, and what the NICs that serve a group's ranks on one of them carry."""
+        """Features of an exchange between islands: the number of islands, and the rate of the group's NICs on one."""
         machine = self._machines.of(reach.rank)
         each = max(machine.limits.nics // machine.gpus, 1)
         nics = machine.limits.nics * reach.nodes / reach.alike
@@ -101,14 +104,14 @@ class Measured:
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
 
     def _beyond_leaves(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> float:
-        """What uplinks leave of a NIC's rate."""
+        """The share of a NIC's rate that uplinks of leaf switches leave."""
         key = (kind, group)
         if key not in self._kept:
             self._kept[key] = self._uplinks.kept(kind, group, reach.nearby)
         return self._kept[key]
 
     def _reach(self, group: tuple[int, ...], rank: int | None = None) -> "_Reach":
-        """As one rank of a group sees it, the first if none is named."""
+        """The position of a rank in its group (default: the group's first rank)."""
         key = group, group[0] if rank is None else rank
         if key not in self._reaches:
             self._reaches[key] = self._reach_of(*key)
@@ -121,7 +124,7 @@ class Measured:
         return _Reach(rank, len(set(islands)), islands.count(here), nodes, len(alike))
 
     def _wires(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> Wires:
-        """The links that one rank of a collective crosses (both ranks of a send)."""
+        """The links that one rank of a collective crosses; for a send, those of both ranks."""
         key = (kind == "send_recv", group, reach.rank)
         if key not in self._crossed:
             crossings = self._machines.crossings
@@ -135,10 +138,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Reach:
-    """On how many islands a group lies, how many of its ranks are on that of one `rank`, and who else is there.
+    """The position of `rank` in its group: the number of islands, and `nearby`, the ranks of the group on its island.
 
-    `alike` are the ranks of its stage on that island, `nodes` those that they are in: what one group sends, the others
-    send at the same time, through the same NICs.
+    `alike` is the number of ranks of its stage on that island, and `nodes` the number of their nodes. Their groups send
+    at the same time through the same NICs.
     """
 
     rank: int

@@ -1,8 +1,8 @@
-"""How the network between nodes differs from the one that a profile was measured on: slower messages, lower rates.
+"""Corrections from the network that a profile was measured on to another one: slower messages, lower rates.
 
-A profile's models of exchanges between nodes are those of one kind of network, InfiniBand for all that ship. Of every
-kind data/networks.toml says what a message takes and what share of the NICs' line rate collectives reach. The
-difference of the messages and the ratio of the shares carry a model over, for steps and updates alike.
+A profile's models of exchanges between nodes belong to one kind of network, InfiniBand for all shipped profiles. For
+every kind data/networks.toml states the time of a message and the share of the NICs' line rate that collectives reach.
+The difference of the times and the ratio of the shares correct a model, for steps and updates alike.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _EXTRAPOLATED, _ASSUMED = PROVENANCE.index("extrapolated"), PROVENANCE.index("as
 
 @dataclass(frozen=True)
 class Network:
-    """The numbers of data/networks.toml by name: `here`, and `there`, where the profile was measured."""
+    """Numbers of data/networks.toml by name: `here` is the cluster's network, `there` the profile's."""
 
     here: Mapping[str, float]
     there: Mapping[str, float]
@@ -33,12 +33,12 @@ class Network:
 
     @property
     def hop_s(self) -> float:
-        """Seconds that a message takes longer here; below zero where it was measured on a slower network."""
+        """Extra seconds of a message here; negative if the profile was measured on a slower network."""
         return self._more("network.message_s")
 
     @property
     def step_s(self) -> float:
-        """The same of a step of a ring, which takes a message at least: it waits for what the host before it sent."""
+        """Extra seconds of a step of a ring here. A step waits for the previous host: at least a message."""
         return _step(self.here) - _step(self.there)
 
     @property
@@ -48,11 +48,11 @@ class Network:
 
     @property
     def rate(self) -> float:
-        """What a NIC reaches here over what it reaches there; hosts that work on every byte bound it."""
+        """The rate that a NIC reaches here over the rate there; work of the host per byte bounds it."""
         return self.rate_of(self.nic_bytes_per_s)
 
     def rate_of(self, nic_bytes_per_s: float) -> float:
-        """The same of a NIC of another line rate."""
+        """As `rate`, for a NIC of this line rate."""
         per_byte = self.here.get("network.byte_s", 0.0) * nic_bytes_per_s
         fraction = min(self.here["network.nic_fraction"], 1 / per_byte if per_byte else inf)
         return fraction / self.there["network.nic_fraction"]
@@ -62,7 +62,7 @@ class Network:
 
 
 class Networks:
-    """Exchanges between nodes by a profile's models, on the network that its `network.` parameters describe."""
+    """A profile's models of exchanges between nodes, corrected for the network of its `network.` parameters."""
 
     def __init__(self, profile: Profile, limits: Limits):
         there = load_network(str(profile.about.get("network", MEASURED_ON))).parameters
@@ -73,14 +73,14 @@ class Networks:
 
     @property
     def differing(self) -> list[str]:
-        """The numbers that are others here than where the profile was measured."""
+        """The names of numbers that differ between here and where the profile was measured."""
         there = self.network.there
         return [name for name, number in self.parameters.items() if number.value != there.get(name, 0.0)]
 
     def estimate(self, kind: str, features: Mapping[str, float]) -> Estimate:
-        """Of ops between nodes; what the network's numbers may be off by counts as far as it changes their seconds.
+        """The corrected estimate of an op between nodes. Its spread includes the spreads of the network's numbers.
 
-        Numbers that the ledger of steps fitted have a spread of their own, which counts with its factors.
+        Numbers that were fitted to the ledger of steps are left out of it: their errors are terms of phases instead.
 
         Raises:
             UserError: the profile has no such class, or a feature is missing or impossible.
@@ -95,7 +95,7 @@ class Networks:
         return replace(found, spread=spread, provenance=np.maximum(found.provenance, label))
 
     def of_nic(self, share: Parameter) -> Parameter:
-        """A share of a NIC's line rate there, as sure as it is here."""
+        """A share of a NIC's line rate, with the spread and provenance that it has on this network."""
         number = self.parameters[self._bounding]
         if self._bounding not in self.differing:
             return share
@@ -104,12 +104,12 @@ class Networks:
 
     @property
     def _bounding(self) -> str:
-        """The number that NICs' rate rests on."""
+        """The name of the number that determines the rate of NICs here."""
         line = self.network.here["network.nic_fraction"] / self.network.there["network.nic_fraction"]
         return "network.nic_fraction" if self.network.rate == line else "network.byte_s"
 
     def note(self, kind: str) -> str | None:
-        """What a report says of a network that is not the one that was measured."""
+        """The note of a report on a network other than the measured one; None if nothing differs."""
         if not self.differing:
             return None
         message, rate = self.parameters["network.message_s"], self.parameters[self._bounding]
@@ -121,7 +121,7 @@ class Networks:
         )
 
     def _effect(self, name: str, kind: str, features: Mapping[str, float], found: Estimate) -> float:
-        """By how much ln(seconds) changes if a number is a standard deviation off."""
+        """The change of ln(seconds) if a number is one standard deviation higher."""
         number = self.parameters[name]
         if number.provenance == "fitted":
             return 0.0
@@ -149,5 +149,5 @@ def _values(numbers: Mapping[str, Parameter]) -> dict[str, float]:
 
 
 def networks_of(cluster: Cluster, profile: Profile, rank: int = 0) -> Networks:
-    """As nodes like that of a rank see it."""
+    """The corrections of a profile for a cluster's network, with the limits of a rank's node."""
     return Networks(profile, limits(cluster, rank))

@@ -1,9 +1,8 @@
-"""Which links a broadcast loads, and how fast it can go alone: NCCL's ring, over all rails between islands.
+"""The links that a broadcast loads, and its rate without contention: NCCL's ring, over all rails between islands.
 
 NCCL broadcasts along a pipelined ring with several channels. Inside an island (ranks that reach each other without a
-NIC) every GPU passes the bytes on to the next, except the share that leaves there for the next island: m GPUs make
-m - 1 hops in all. Between islands each pair of NICs carries an equal share. The hop that would return to the root's
-island carries nothing.
+NIC) every GPU forwards the bytes to the next one, except the share that it sends to the next island: m GPUs make m - 1
+hops in total. Between islands each pair of NICs carries an equal share. The hop back to the root's island is idle.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,10 +21,10 @@ Floats = NDArray[np.float64]
 class RingBroadcast:
     """The ring over one group of ranks; rank and island numbers are positions in the group.
 
-    Per byte that a root sends, the whole ring puts `share[k]` bytes on `link[k]`, less what `unused` says for the
-    root's island: positions in `link` and shares of the hop that would return to it. A link inside an island bounds
-    the whole stream, so it counts with `least[k] = 1` at least. `latency_s` is that of the wires of one hop between
-    islands.
+    Per byte that a root sends, the whole ring puts `share[k]` bytes on `link[k]`, minus the shares of the idle hop back
+    to the root's island: `unused[island]` holds their positions in `link` and their values. A link inside an island
+    bounds the whole stream, so it counts with at least `least[k] = 1`. `latency_s` is the wire latency of one hop
+    between islands.
     """
 
     link: NDArray[np.int64]
@@ -41,15 +40,15 @@ class RingBroadcast:
         return len(self.unused)
 
     def shares_from(self, island: int) -> Floats:
-        """Bytes on each of `link` per byte that a root in this island sends."""
+        """Bytes on each link of `link` per byte that a root in this island sends."""
         share = self.share.copy()
         np.subtract.at(share, *self.unused[island])
         return np.where(share > 1e-12, share, 0.0)
 
     def rate_bytes_per_s(self, capacity: Floats, island: int = 0) -> tuple[float, int]:
-        """Bytes per second that every rank receives when nothing else runs, and the link that bounds it.
+        """(bytes per second that every rank receives without contention, the link that bounds it).
 
-        Nothing bounds a rank that is alone: infinity, and link -1.
+        For a single rank: (infinity, -1).
         """
         if not len(self.link):
             return float("inf"), -1
@@ -68,24 +67,24 @@ class RingBroadcast:
         at = int(rates.argmin())
         usual = float(rates[at]), int(self.link[at])
         return [
-            self.rate_bytes_per_s(capacity, island) if at in places else usual  # elsewhere links only gain
+            self.rate_bytes_per_s(capacity, island) if at in places else usual  # other links only get more room
             for island, (places, _) in enumerate(self.unused)
         ]
 
     def carried(self, size_bytes: Floats) -> Floats:
-        """Bytes on each of `link` if roots in each island send so many."""
+        """Bytes on each link of `link` if roots in island i send `size_bytes[i]`."""
         found = self.share * size_bytes.sum()
         for island, (places, shares) in enumerate(self.unused):
             np.subtract.at(found, places, shares * size_bytes[island])
         return np.asarray(np.where(found > 1e-12 * size_bytes.sum(), found, 0.0))
 
     def hops(self) -> tuple[int, int]:
-        """Hops inside islands and between them, from the root to the last rank."""
+        """(hops inside islands, hops between islands) from the root to the last rank."""
         return len(self.island_of) - self.islands, self.islands - 1
 
 
 def ring_broadcast(cluster: Cluster, ranks: Sequence[int]) -> RingBroadcast:
-    """The ring over `ranks` (GPU numbers) of a cluster."""
+    """The ring over these ranks (GPU numbers) of a cluster."""
     islands = [ring_order(cluster, island) for island in islands_of(cluster, ranks)]
     hops = [list(_between(cluster, a, b)) for a, b in pairwise([islands[-1], *islands])] if len(islands) > 1 else [[]]
     leaving = [_leaving(cluster, island) if len(islands) > 1 else {} for island in islands]
@@ -107,9 +106,9 @@ def ring_broadcast(cluster: Cluster, ranks: Sequence[int]) -> RingBroadcast:
 
 
 def side_by_side(rings: Sequence[RingBroadcast]) -> RingBroadcast:
-    """Rings over groups of equal size as one: all gather as many bytes, at the same time.
+    """Merge rings over groups of equal size that gather equally many bytes at the same time.
 
-    What several put on a link adds up. In a gather no hop is idle. Hops, islands and latency are those of the longest.
+    Their shares on a link add up. In a gather no hop is idle. Hops, islands and latency are those of the longest ring.
     """
     longest = max(rings, key=lambda ring: ring.islands)
     link, where = np.unique(np.concatenate([ring.link for ring in rings]), return_inverse=True)
@@ -129,7 +128,7 @@ _Entry = tuple[int, float]  # link, share
 
 
 def islands_of(cluster: Cluster, ranks: Sequence[int]) -> list[list[int]]:
-    """Ranks that reach each other without a NIC: a node, or the nodes of one NVLink domain."""
+    """Group ranks into islands, which reach each other without a NIC: a node, or the nodes of one NVLink domain."""
     island_of_node: dict[int, int] = {}
     islands: dict[int, list[int]] = {}
     for rank in ranks:
@@ -143,9 +142,9 @@ def islands_of(cluster: Cluster, ranks: Sequence[int]) -> list[list[int]]:
 
 
 def ring_order(cluster: Cluster, island: list[int]) -> list[int]:
-    """The order in which a ring visits an island: along NVLink wires where these make a ring, else as numbered.
+    """The order in which a ring visits an island: along NVLink wires if these form a ring, else by rank number.
 
-    Of all rings over wires, one whose narrowest wire is widest, as NCCL's search prefers.
+    Of all rings along wires it is one with the widest bottleneck, as NCCL's search prefers.
     """
     if not _wired(cluster, island):
         return island
@@ -158,7 +157,7 @@ def ring_order(cluster: Cluster, island: list[int]) -> list[int]:
 
 
 def _wired(cluster: Cluster, island: list[int]) -> bool:
-    """Whether NVLink joins some neighbours in this island directly but not all."""
+    """Whether NVLink joins some, but not all, neighbours of this island directly."""
     if not 2 < len(island) <= 16:
         return False
     rates = [nvlink_bytes_per_s(cluster, a, b) for a, b in pairwise([island[-1], *island])]
@@ -166,13 +165,13 @@ def _wired(cluster: Cluster, island: list[int]) -> bool:
 
 
 def nvlink_bytes_per_s(cluster: Cluster, a: int, b: int) -> float:
-    """Rate of the NVLink route from GPU a to GPU b; 0 if the route takes anything else."""
+    """The rate of the NVLink route from GPU a to GPU b in bytes/s; 0 if the route has any other link."""
     route = [cluster.links[link] for link in cluster.route(cluster.gpu(a), cluster.gpu(b))]
     return min(link.bytes_per_s for link in route) if all(link.kind == "nvlink" for link in route) else 0.0
 
 
 def _cycle(path: list[int], left: set[int], wires: set[tuple[int, int]]) -> list[int] | None:
-    """A ring over all that is left, by depth-first search."""
+    """Extend `path` to a ring over all ranks in `left`, by depth-first search; None if there is none."""
     if not left:
         return path if (path[-1], path[0]) in wires else None
     for following in sorted(left):
@@ -182,7 +181,10 @@ def _cycle(path: list[int], left: set[int], wires: set[tuple[int, int]]) -> list
 
 
 def _inside(cluster: Cluster, island: list[int], leaving: dict[int, float]) -> Iterator[_Entry]:
-    """Every GPU passes on to the next what does not leave the island there; a lone island's ring is open by 1/m."""
+    """(link, share) inside an island: every GPU forwards all bytes that do not leave the island there.
+
+    With a single island of m GPUs one of m hops is idle, so on average each carries (m - 1)/m.
+    """
     if len(island) == 1:
         return
     for a, b in pairwise([*island, island[0]]):
@@ -191,7 +193,7 @@ def _inside(cluster: Cluster, island: list[int], leaving: dict[int, float]) -> I
 
 
 def _between(cluster: Cluster, a: list[int], b: list[int]) -> Iterator[_Entry]:
-    """One hop between islands, striped over the rails: each pair of NICs carries an equal share."""
+    """(link, share) of a hop between islands, striped over the rails: each pair of NICs carries an equal share."""
     rails = _rails(cluster, a, b)
     for (gpu_a, nic_a), (gpu_b, nic_b) in rails:
         path = (
@@ -215,7 +217,7 @@ _Nic = tuple[int, str]  # GPU, NIC
 
 
 def _rails(cluster: Cluster, a: list[int], b: list[int]) -> list[tuple[_Nic, _Nic]]:
-    """Pairs of NICs: where one island has more of them, those on the rails of the other's go first."""
+    """Pairs of NICs of two islands. If one island has more NICs, those on the other's rails are used first."""
     ours, theirs = _nics(cluster, a), _nics(cluster, b)
     if len(ours) > len(theirs):
         return list(zip(_on_rails_of(theirs, ours), theirs, strict=False))
@@ -223,7 +225,7 @@ def _rails(cluster: Cluster, a: list[int], b: list[int]) -> list[tuple[_Nic, _Ni
 
 
 def _on_rails_of(few: list[_Nic], many: list[_Nic]) -> list[_Nic]:
-    """As many as there are few: each one's namesake in its own node, or else the next that is left."""
+    """For each NIC of `few` one of `many`: the NIC with the same name in its node, else the next free one."""
     if len(few) == len(many):
         return many
     left = list(many)
@@ -236,12 +238,12 @@ def _on_rails_of(few: list[_Nic], many: list[_Nic]) -> list[_Nic]:
 
 
 def _local(nic: str) -> str:
-    """A NIC's name in its node, which is its rail."""
+    """A NIC's name within its node, which identifies its rail."""
     return nic.partition(".")[2]
 
 
 def _nics(cluster: Cluster, island: list[int]) -> list[tuple[int, str]]:
-    """The island's NICs in the order of its GPUs, each with the first of them that it serves."""
+    """(GPU, NIC) for the island's NICs, in the order of its GPUs; the GPU is the first one that the NIC serves."""
     first: dict[str, int] = {}
     for gpu in sorted(island):
         for nic in cluster.nics_of_gpu(gpu):
@@ -250,7 +252,7 @@ def _nics(cluster: Cluster, island: list[int]) -> list[tuple[int, str]]:
 
 
 def _latency(cluster: Cluster, islands: list[list[int]]) -> float:
-    """Seconds on the wires of one hop between islands, from NIC to NIC."""
+    """Wire latency in seconds of one hop between islands, from NIC to NIC."""
     if len(islands) == 1:
         return 0.0
     (_, nic_a), (_, nic_b) = _rails(cluster, islands[0], islands[1])[0]

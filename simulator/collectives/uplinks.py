@@ -1,9 +1,9 @@
-"""What leaf switches with fewer uplinks than NICs leave of a NIC's rate, when all ranks of a stage send at once.
+"""The share of a NIC's rate that oversubscribed leaf switches leave, when all ranks of a stage send at the same time.
 
-Ranks of a stage do the same at the same time, so a leaf's uplinks are shared by all of them that send beyond it. How
-much of what a rank sends goes beyond depends on the exchange: all of a message to another pod, of a ring only what the
-last node under a leaf sends on, of an all-to-all what its peers elsewhere get. Between rails traffic changes GPU inside
-the node first (NCCL's PXN), so a NIC's peers are those on its own rail. Stages that send at once are not added up.
+Ranks of a stage act alike at the same time, so all of them that send beyond a leaf share its uplinks. The share of a
+rank's bytes that leaves the leaf depends on the exchange: all bytes of a message to another pod; in a ring only those
+of the last node under a leaf; in an all-to-all those for peers elsewhere. Traffic between rails first moves to another
+GPU inside the node (NCCL's PXN), so a NIC's peers are on its own rail. Traffic of several stages at once is not added.
 """
 
 from collections import defaultdict
@@ -13,13 +13,13 @@ from ..hardware import Cluster
 
 
 class Uplinks:
-    """The uplinks of a cluster; `stage` are the ranks that do what a rank does, itself included."""
+    """The uplinks of a cluster's leaf switches; `stage` maps a rank to the ranks that act alike, itself included."""
 
     def __init__(self, cluster: Cluster, stage: Mapping[int, tuple[int, ...]]):
         self.cluster, self.stage = cluster, stage
 
     def kept(self, kind: str, group: Sequence[int], nearby: int) -> float:
-        """Share of the NICs' rate that a group keeps; `nearby` of its ranks are on each island."""
+        """The share of the NICs' rate that a group keeps; `nearby` is its number of ranks on each island."""
         if self.cluster.fabric.oversubscription == 1:
             return 1.0
         beyond = self._message(group) if kind == "send_recv" else self._collective(kind, group, nearby)
@@ -32,13 +32,13 @@ class Uplinks:
         return min([1.0, *(self.cluster.uplink_bytes_per_s(leaf) / asked for leaf, asked in load.items() if asked)])
 
     def _message(self, pair: Sequence[int]) -> dict[int, float]:
-        """From each rank of a stage to its peer in the other one: all of it, or nothing."""
+        """For each rank of the sender's stage, the share of its message that leaves its leaf: 1 or 0."""
         senders, receivers = self._alike(pair[0]), self._alike(pair[-1])
-        pairs = zip(senders, receivers, strict=False)  # a lone rank (of a hand-made Program) has no like
+        pairs = zip(senders, receivers, strict=False)  # a rank of a hand-made Program may have no stage
         return {a: float(self._apart(a, b)) for a, b in pairs}
 
     def _collective(self, kind: str, group: Sequence[int], nearby: int) -> dict[int, float]:
-        """Of every rank of the stage what members of this group have under its leaf, on average."""
+        """For every rank of the stage the mean share of the group's members under its leaf."""
         own = self._in_all_to_all(group) if kind == "all_to_all" else self._in_ring(group, nearby)
         under: dict[str, list[float]] = {}
         for rank, share in own.items():
@@ -47,11 +47,11 @@ class Uplinks:
         return {rank: means.get(self._leaf(rank), 0.0) for rank in self._alike(group[0])}
 
     def _in_ring(self, group: Sequence[int], nearby: int) -> dict[int, float]:
-        """A NIC sends to the same NIC of the next node."""
+        """For each rank the share of ring traffic that leaves its leaf; a NIC sends to the next node's same NIC."""
         return {a: float(self._apart(a, group[(i + nearby) % len(group)])) for i, a in enumerate(group)}
 
     def _in_all_to_all(self, group: Sequence[int]) -> dict[int, float]:
-        """A rank sends the same to everyone beyond its island."""
+        """For each rank the share of all-to-all traffic that leaves its leaf; it sends equally to all other islands."""
         nodes = {rank: self.cluster.island(rank) for rank in group}
         found = {}
         for a in group:
@@ -60,7 +60,7 @@ class Uplinks:
         return found
 
     def _apart(self, a: int, b: int) -> bool:
-        """Whether the NIC of b's rail in a's node and b's own are under different leaves."""
+        """Whether the NIC of b's rail in a's node and b's own NIC are under different leaves."""
         theirs = self.cluster.nic_of(b)
         same_rail = f"n{self.cluster.node_of(a)}.{theirs.partition('.')[2]}"
         return self.cluster.leaf_of(same_rail) != self.cluster.leaf_of(theirs)

@@ -1,8 +1,8 @@
-"""The wires that a rank of an exchange crosses: which ones, how many bytes on each, and the least time that those take.
+"""The links that a rank of an exchange crosses: which ones, the bytes on each, and the least time that they need.
 
-A collective over nodes contains that of one node. Of G gathered bytes a rank's share of the NICs brings G/g less its
-own, for g ranks in its node; the other G (g - 1)/g pass its NVLink port, as many as if all of G lay in the node. So it
-is for a reduce-scatter, an all-reduce (one after the other) and, all but 1/g, for a broadcast or a reduce to one rank.
+A collective over nodes contains that of one node. Of G gathered bytes, a rank's share of the NICs brings G/g minus its
+own bytes, for g ranks in its node. The other G (g - 1)/g pass its NVLink port, as many as if all of G were in the node.
+The same holds for a reduce-scatter, an all-reduce (one after the other) and, except for 1/g, for a broadcast or reduce.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ from ..profile.forms import BUS_FACTOR
 from .rings import nvlink_bytes_per_s, ring_order
 
 Shares = Mapping[int, float]
-"""By link, the bytes on it over those that a rank sends."""
+"""For each link, its bytes divided by the bytes that a rank sends."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """Bytes that one rank sends, and receives as many: through its port in the node, and through its NICs.
+    """Bytes that one rank sends (and as many that it receives) through its `port` in the node, and through its NICs.
 
-    `port_least` is what no algorithm can do without.
+    `port_least` is the least number of bytes through the port with any algorithm.
     """
 
     port: float
@@ -33,10 +33,10 @@ class Sent:
 
 
 def sent_bytes(kind: str, ranks: int, islands: int, nearby: int, size: float) -> Sent:
-    """Of a collective of this nccl-tests size over so many islands, `nearby` of its ranks on each.
+    """The bytes that one rank of a collective sends, for its nccl-tests size, with `nearby` of its ranks per island.
 
-    Sums of two nodes cross the NICs once each way, by NCCL's trees (NVIDIA/nccl#209), and those of one node may be made
-    by its switch, so that bytes pass a port once (NVLink SHARP): then bus bandwidth exceeds the line rate.
+    With NCCL's trees, sums of two nodes cross the NICs once each way (NVIDIA/nccl#209). A switch may compute the sums
+    of a node, so that bytes pass a port once (NVLink SHARP); bus bandwidth then exceeds the line rate.
     """
     if kind == "all_to_all":
         inside = size * (nearby - 1) / ranks
@@ -48,7 +48,7 @@ def sent_bytes(kind: str, ranks: int, islands: int, nearby: int, size: float) ->
 
 
 def inside_bytes(kind: str, ranks: int, nearby: int, size: float) -> float:
-    """The nccl-tests size of the collective in one node that one over several contains."""
+    """The nccl-tests size of the collective in one node that a collective over several nodes contains."""
     return size * nearby / ranks if kind == "all_to_all" else size
 
 
@@ -58,13 +58,13 @@ def _bus_factor(kind: str, ranks: int) -> float:
 
 @dataclass(frozen=True)
 class Wires:
-    """Links that a rank crosses inside its island and beyond it, with their shares of what it sends there."""
+    """Links that a rank crosses inside and beyond its island, with their shares of the bytes that it sends there."""
 
     inside: Shares = field(default_factory=dict)
     beyond: Shares = field(default_factory=dict)
 
     def bytes(self, inside: float, beyond: float) -> dict[int, float]:
-        """On each link, where a rank sends so much; a PCIe port may carry both."""
+        """Bytes on each link, if a rank sends these bytes inside and beyond its island; a PCIe port may carry both."""
         both = ((self.inside, inside), (self.beyond, beyond))
         found: dict[int, float] = {}
         for shares, size in both:
@@ -73,12 +73,12 @@ class Wires:
         return {link: size for link, size in found.items() if size}
 
     def least_s(self, inside: float, beyond: float, line: NDArray[np.float64]) -> float:
-        """Seconds in which the narrowest of them carries it at its line rate."""
+        """The least time in seconds: the bytes of the slowest link at its line rate `line`."""
         return max((size / float(line[link]) for link, size in self.bytes(inside, beyond).items()), default=0.0)
 
 
 class Crossings:
-    """Which wires ranks of a cluster cross; what depends on a rank's neighbours alone is found once."""
+    """Finds the links that ranks of a cluster cross. Results that depend only on a rank's neighbours are cached."""
 
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
@@ -86,7 +86,7 @@ class Crossings:
         self._beyond: dict[tuple[int, tuple[int, ...]], tuple[Shares, Shares]] = {}
 
     def of_collective(self, group: Sequence[int], me: int, stage: Sequence[int], islands: int) -> Wires:
-        """Those of one rank of a collective; the others of its `stage` do the same at the same time."""
+        """The links of rank `me` of a collective; the other ranks of its `stage` act alike at the same time."""
         home = self._cluster.island(me)
         near = (me, *(rank for rank in group if rank != me and self._cluster.island(rank) == home))
         if near not in self._ports:
@@ -95,7 +95,7 @@ class Crossings:
         return Wires(self._ports[near], {**out, **into})
 
     def of_message(self, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
-        """Those of a message from one rank to another: through NICs where no other way leads there."""
+        """The links of a message from rank a to rank b; through NICs only between islands."""
         cluster = self._cluster
         if cluster.island(a) == cluster.island(b):
             return Wires(inside=dict.fromkeys(cluster.route(cluster.gpu(a), cluster.gpu(b)), 1.0))
@@ -103,7 +103,7 @@ class Crossings:
         return Wires(beyond={**out, **into})
 
     def _through_nics(self, rank: int, stage: Sequence[int]) -> tuple[Shares, Shares]:
-        """From a rank to the network and back, beside those of its stage on its node."""
+        """The links from a rank to the network, and back, shared with the ranks of its stage on its node."""
         near = self._cluster.gpus_of(self._cluster.node_of(rank))
         key = rank, tuple(other for other in stage if other in near)
         if key not in self._beyond:
@@ -112,9 +112,9 @@ class Crossings:
 
 
 def _ports(cluster: Cluster, me: int, near: Sequence[int]) -> dict[int, float]:
-    """Where bytes leave and enter a GPU inside its island: its wires to the others, by their rates.
+    """The links by which bytes leave and enter a GPU inside its island, with shares by their rates.
 
-    They are NVLink where that joins a ring of all of them, else those to where it does not lead.
+    They are NVLink wires if these form a ring of all ranks, else the links to ranks that NVLink does not reach.
     """
     if not near:
         return {}
@@ -132,7 +132,7 @@ def _by_rate(cluster: Cluster, links: set[int]) -> Iterator[tuple[int, float]]:
 
 
 def _out(cluster: Cluster, rank: int, near: Sequence[int]) -> dict[int, float]:
-    """From a GPU to the network, spread over its NICs, which carry what others near it send too."""
+    """Shares on links from a GPU to the network, spread over its NICs, which also carry the bytes of GPUs near it."""
     found: dict[int, float] = {}
     nics = cluster.nics_of_gpu(rank)
     for nic, through in _sharing(cluster, rank, near):
@@ -143,7 +143,7 @@ def _out(cluster: Cluster, rank: int, near: Sequence[int]) -> dict[int, float]:
 
 
 def _into(cluster: Cluster, rank: int, near: Sequence[int]) -> dict[int, float]:
-    """The same from the network to a GPU."""
+    """Shares on links from the network to a GPU, as `_out`."""
     found: dict[int, float] = {}
     nics = cluster.nics_of_gpu(rank)
     for nic, through in _sharing(cluster, rank, near):
@@ -154,7 +154,7 @@ def _into(cluster: Cluster, rank: int, near: Sequence[int]) -> dict[int, float]:
 
 
 def _sharing(cluster: Cluster, rank: int, near: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """The NICs of a rank, each with the number of these ranks of its node that it serves."""
+    """(NIC, number of ranks of `near` that it serves) for each NIC of a rank."""
     served = [set(cluster.nics_of_gpu(other)) for other in near]
     yield from ((nic, sum(nic in nics for nics in served)) for nic in cluster.nics_of_gpu(rank))
 
@@ -163,28 +163,28 @@ Route = tuple[int, ...]
 
 
 def read_route(cluster: Cluster, owner: int, receiver: int) -> Route:
-    """From the owner's nearest host memory to the receiver's device, through the NICs of both."""
+    """The route from the owner's nearest host memory to the receiver's device, through the NICs of both."""
     out, into = cluster.nic_of(owner), cluster.nic_of(receiver)
     fetched = cluster.route(cluster.numa_of(owner), out)
     return _distinct([*fetched, *between_nics(cluster, out, into), *cluster.nic_in_route(receiver, into)])
 
 
 def write_route(cluster: Cluster, source: int, target: int, *, from_host: bool) -> Route:
-    """From the source's device, or its nearest host memory, to the target's device, through the NICs of both."""
+    """The route from the source's device (or nearest host memory) to the target's device, through the NICs of both."""
     out, into = cluster.nic_of(source), cluster.nic_of(target)
     fetched = cluster.route(cluster.numa_of(source), out) if from_host else cluster.nic_out_route(source, out)
     return _distinct([*fetched, *between_nics(cluster, out, into), *cluster.nic_in_route(target, into)])
 
 
 def peer_route(cluster: Cluster, source: int, target: int) -> Route:
-    """From device to device: over NVLink where it joins them, else through the NICs of both."""
+    """The route from device to device: over NVLink if it joins them, else through the NICs of both."""
     if target in cluster.nvlink_domain(source):
         return cluster.route(cluster.gpu(source), cluster.gpu(target))
     return write_route(cluster, source, target, from_host=False)
 
 
 def between_nics(cluster: Cluster, out: str, into: str) -> Route:
-    """What bytes cross from one NIC to another: inside a node they leave through one and come back by the other."""
+    """The route from one NIC to another; inside a node, out through one NIC and in through the other."""
     if _node(out) != _node(into):
         return cluster.route(out, into)
     return (cluster.nic_tx(out), cluster.nic_rx(into))
@@ -195,5 +195,5 @@ def _node(vertex: str) -> str:
 
 
 def _distinct(links: Sequence[int]) -> Route:
-    """A link that is crossed twice counts once: both crossings are of the same bytes at the same time."""
+    """A route without repeated links: two crossings carry the same bytes at the same time, and count once."""
     return tuple(dict.fromkeys(links))

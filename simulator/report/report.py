@@ -1,4 +1,4 @@
-"""A Report: what a prediction says, whatever its system, as JSON and in words."""
+"""A Report: the result of a prediction of any system, as JSON and in words."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from ..base.tables import align
 
 # A metric: one number of a report, or numbers by name, with its unit, its definition, and which way is better.
 #
-# Each system lists its metrics once. JSON reports, the columns of sweeps, what `compare` sets side by side and
-# docs/reports.md are made from those lists.
+# Each system lists its metrics once. JSON reports, the columns of sweeps, the terms of `compare` and docs/reports.md
+# are made from these lists.
 
 Better = Literal["", "lower", "higher"]
 Role = Literal["result", "input", "time", "again"]
@@ -20,11 +20,11 @@ Role = Literal["result", "input", "time", "again"]
 class Metric:
     """One metric of a report.
 
-    `unit` is SI, "USD", "1" for counts and shares, or "" for words. `role` says what it is beside other reports: a
-    result, an input that results are of, a part of the time that is compared, or what another metric says again.
-    `names` are those of numbers by name, of which a `sparse` metric leaves out what is nothing; `by_rank` is a list, or
-    lists, of a number for each pipeline rank, and `inner` the kind of a report inside the report. `of` takes it from a
-    report: by default the attribute of its name.
+    `unit` is SI, "USD", "1" for counts and shares, or "" for words. `role` is its role in comparisons: a result, an
+    input, a part of the compared time, or a repetition of another metric ("again"). `names` are the keys of a metric
+    that is a table; a `sparse` table omits zeros. `by_rank`: it is a list (or lists) with a number for each pipeline
+    rank. `inner` is the kind of a report inside the report. `of` reads the metric from a report (default: the attribute
+    of its name).
     """
 
     name: str
@@ -39,13 +39,13 @@ class Metric:
     of: Callable[[Any], Any] | None = None
 
     def value(self, report: Any) -> Any:
-        """As JSON has it: a number, words, a list, or a table."""
+        """The metric's value for JSON: a number, words, a list, or a table."""
         found = (self.of or attrgetter(self.name))(report)
         return dict(found) if isinstance(found, Mapping) else list(found) if isinstance(found, tuple) else found
 
 
 def spending(of: str, when: str, suffix: str = "", gpus: str = "all GPUs") -> tuple[Metric, ...]:
-    """Money and energy: the amounts of the attribute `of`, a Spending; the names end in `suffix`."""
+    """The metrics of money and energy of a report's attribute `of`, a Spending. Their names end in `suffix`."""
     return (
         Metric(f"cost_usd{suffix}", "USD", f"what {gpus} cost {when}", "lower", of=attrgetter(f"{of}.cost_usd")),
         Metric(
@@ -64,19 +64,19 @@ PRICE = Metric(
 )
 
 
-# What a step or an update is made of: seconds by phase and by kind of op, what is exposed, bubble, host.
+# The parts of a step or an update: seconds by phase and by kind of op, exposed communication, bubble, host.
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of a total by phase, in the order of its waterfall, and what else one asks of them.
+    """The parts of a total time in seconds, by phase in the order of the waterfall chart, and sums of some of them.
 
-    `split_s` sums to the total: of a training step the mean over pipeline ranks of what their compute lanes do or wait
-    for, of an update its critical path. `path_s` is the critical path by phase, `class_s` by kind of op.
-    `exposed_s` is communication in `split_s`: waits for exchanges of tp, cp, ep, dp and fsdp, or the copies, broadcasts
-    and writes of an update; `exposed_path_s` is that on the critical path, sends between stages counted too.
-    `bubble_s` is waiting for other stages (None: an update), `host_s` the work of host threads on the critical path,
-    `slowed_s` how much longer ops on that of a step take because of what runs beside them.
+    `split_s` sums to the total: for a training step it is the mean over pipeline ranks of what their compute lanes do
+    or wait for, for an update its critical path. `path_s` is the critical path by phase, `class_s` by kind of op.
+    `exposed_s` is the exposed communication in `split_s`: waits for exchanges of tp, cp, ep, dp and fsdp, or copies,
+    broadcasts and writes of an update. `exposed_path_s` is exposed communication on the critical path, including sends
+    between stages. `bubble_s` is waiting for other stages (None for an update). `host_s` is host work on the critical
+    path, and `slowed_s` the extra time of ops on a step's critical path because of ops beside them.
     """
 
     split_s: Mapping[str, float]
@@ -89,17 +89,17 @@ class Parts:
     slowed_s: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The parts as plain values for JSON."""
         return vars(self) | {name: dict(getattr(self, name)) for name in ("split_s", "path_s", "class_s", "slowed_s")}
 
 
 def sum_of(seconds: Mapping[str, float], phases: Iterable[str]) -> float:
-    """Seconds of some phases."""
+    """The sum of the seconds of these phases."""
     return sum(seconds.get(phase, 0.0) for phase in phases)
 
 
 class Table(NamedTuple):
-    """A table of a report or a page; cells are shown as they print, numbers to the right."""
+    """A table of a report or a page. Cells are shown by `str`; numbers are right-aligned."""
 
     caption: str
     headers: Sequence[str]
@@ -108,10 +108,10 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What every report has; a system adds its numbers, and lists them in `metrics`.
+    """The fields of every report. A system adds its numbers and lists them in `metrics`.
 
-    `exposed` is the critical path in seconds by phase, `provenance` the share of it that rests on numbers of which
-    source, `notes` what was assumed where the scenario is silent.
+    `exposed` is the critical path in seconds by phase, `provenance` its share by provenance of the numbers. `notes`
+    state assumptions for keys that the scenario does not set.
     """
 
     name: str
@@ -126,27 +126,27 @@ class Report:
 
     @property
     def bound_by(self) -> str:
-        """The phase that holds most of the critical path."""
+        """The phase with the largest part of the critical path."""
         return max(self.exposed, key=lambda phase: self.exposed[phase])
 
     def shown(self) -> tuple[Metric, ...]:
-        """The metrics that this report has."""
+        """The metrics that this report shows."""
         return self.metrics
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values in SI units; shares are fractions."""
+        """The report as plain values in SI units; shares are fractions."""
         who = {"kind": self.kind, "name": self.name, "question": self.question, "scenario_hash": self.scenario_hash}
         return who | {one.name: one.value(self) for one in self.shown()} | {"notes": list(self.notes)}
 
 
 ROUNDING = 1e-9
-"""Shares of a total below this are nothing."""
+"""Shares of a total below this count as zero."""
 
 Interval = tuple[float, float]
 
 
 class Total(NamedTuple):
-    """The time that reports of a kind are compared by: seconds, their 90 % interval, and what they are the sum of."""
+    """The time by which reports of a kind are compared: seconds, their 90 % interval, and their parts by phase."""
 
     seconds: float
     interval: Interval | None
@@ -155,9 +155,9 @@ class Total(NamedTuple):
 
 @dataclass(frozen=True)
 class Words:
-    """A report in words: rows of what and how much, the table of phases, lines below it, and tables for a page.
+    """A report in words: (name, amount) rows, the table of phases, lines below it, and tables for a page.
 
-    `answer` is the time that was asked for, in words.
+    `answer` is the predicted time in words.
     """
 
     answer: str
@@ -168,13 +168,13 @@ class Words:
 
 
 def lines(report: Report, words: Words) -> Iterator[str]:
-    """A report for a terminal: what was asked, the answer, phases, details, what it rests on, and what was assumed."""
+    """The lines of a report for a terminal: question, answer, phases, details, provenance, and notes."""
     yield report.name
     yield f"  {report.question}"
     yield from (f"  {what:<14}{amount}" for what, amount in words.rows)
     yield ""
     phases = [list(map(str, row)) for row in (words.phases.headers, *words.phases.rows)]
-    yield from align(phases, range(1, len(words.phases.headers) - 1))  # words at both ends, numbers between
+    yield from align(phases, range(1, len(words.phases.headers) - 1))  # words at both ends
     yield from words.below
     shares = ", ".join(f"{share:.0%} {name}" for name, share in report.provenance.items() if share >= 0.005)
     yield f"the critical path rests on numbers that are {shares}"
@@ -183,7 +183,7 @@ def lines(report: Report, words: Words) -> Iterator[str]:
 
 
 def page_tables(report: Report, words: Words) -> list[Table]:
-    """All tables of a page."""
+    """All tables of a report's page."""
     basis = [(name, f"{share:.1%}") for name, share in report.provenance.items()]
     amounts = [(what, " ".join(amount.split())) for what, amount in words.rows]
     rows = [("what", report.question), *amounts, ("scenario", report.scenario_hash)]

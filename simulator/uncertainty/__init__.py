@@ -1,4 +1,7 @@
-"""How sure a prediction is: what it may be off by, to first order and by many draws (docs/uncertainty.md)."""
+"""The uncertainty of a prediction: its error model, and intervals to first order and by Monte Carlo.
+
+docs/uncertainty.md explains the model.
+"""
 
 from .draws import Draws, draw
 from .errors import Errors, Interval, path_interval, size_error, size_notes, spread_errors

@@ -1,7 +1,7 @@
-"""The interval of a prediction by Monte Carlo: errors are drawn, and the same Program is simulated with each draw.
+"""The interval of a prediction by Monte Carlo: sample errors, and simulate the same Program with each sample.
 
-Unlike the first order it follows the critical path where it moves: the slower of two equal branches is late more often
-than either.
+Unlike the first-order interval it includes changes of the critical path: the slower of two equal branches is late more
+often than each branch alone.
 """
 
 from collections.abc import Callable
@@ -25,17 +25,17 @@ MOST = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Seconds of each draw, in the order in which they were drawn."""
+    """The simulated seconds of each draw, in the order of the draws."""
 
     makespans_s: Floats
 
     def quantile_s(self, share: float) -> float:
-        """Seconds that this share of the draws stay below."""
+        """The quantile in seconds: this share of the draws is below it."""
         return float(np.quantile(self.makespans_s, share))
 
     @property
     def interval(self) -> Interval:
-        """Seconds between which nine of ten draws lie."""
+        """The 90 % interval of the draws, in seconds."""
         return Interval(self.quantile_s(0.05), self.quantile_s(0.95))
 
 
@@ -43,10 +43,12 @@ def draw(
     program: Program, costs: Costs, errors: Errors, draws: int, seed: int,
     answer: Callable[[Timeline], float] = lambda run: run.makespan_s,
 ) -> Draws:  # fmt: skip
-    """Simulate a Program so many times, each with other errors; equal seeds give equal draws.
+    """Simulate a Program `draws` times, each time with new sampled errors. Equal seeds give equal draws.
 
-    `answer` are the seconds that a Timeline stands for: those that a report leads with. A UserError for fewer than 2
-    draws, or more than 100,000, or a seed below 0.
+    `answer` reads the reported seconds from a Timeline.
+
+    Raises:
+        UserError: fewer than 2 or more than 100,000 draws, or a seed below 0.
     """
     if not 2 <= draws <= MOST:
         raise UserError(fault("--draws", "", draws, f"expected a number of simulations, 2 to {MOST:,}"))
@@ -60,7 +62,7 @@ def draw(
 
 
 def _draw_factors(errors: Errors, random: Generator) -> tuple[Floats, float]:
-    """How many times as long each op takes in one draw, and beside that the whole."""
+    """Sample the factors of one draw: (the factor of each op's time, the factor of the total)."""
     phases = random.multivariate_normal(np.zeros(len(errors.by_phase)), errors.by_phase, method="eigh")
     classes = random.standard_normal(int(errors.cost_class.max(initial=-1)) + 1)
     alone = random.standard_normal(len(errors.of_op))
@@ -69,14 +71,14 @@ def _draw_factors(errors: Errors, random: Generator) -> tuple[Floats, float]:
 
 
 def _about_one(spread: Floats, normal: Floats) -> Floats:
-    """A lognormal of mean 1 whose standard deviation is the spread."""
+    """Lognormal factors with mean 1 and standard deviation `spread`, from standard normal numbers."""
     variance = np.log1p(spread**2)
     drawn: Floats = np.exp(np.sqrt(variance) * normal - variance / 2)
     return drawn
 
 
 def slow_down(costs: Costs, program: Program, factor: Floats) -> Costs:
-    """Costs with the time of each op multiplied, and what it asks of links lowered to match."""
+    """The costs with the time of each op multiplied by its factor, and its rates on links divided by it."""
     asking = np.diff(costs.demand.start)[costs.row] > 0
     ops = np.flatnonzero(asking)
     place, of = costs.demand.positions(costs.row[ops])

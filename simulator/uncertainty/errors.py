@@ -1,18 +1,19 @@
-"""The model of error: what the seconds of ops may be off by, and which of them are off together.
+"""The error model: the errors of op times, and which errors are common to several ops.
 
-The time of an op is off by the product of
-- the factor of its phase, one error per parameter of software and device (`factors`);
-- the error of its cost class, one for all ops of the class, each as far as its own spread says (`of_class`);
+The error of an op's time is the product of
+- the factors of its phase, one error per parameter of software and device (`factors`);
+- the error of its cost class, common to all ops of the class and scaled by each op's own spread (`of_class`);
 - its own error (`of_op`), independent from op to op.
-Steps of the ledger fitted the factors, and so took in what kernels of a device share; there what is left of a spread
-differs from op to op, but for what awkward shapes add, which no step of the ledger had. A device that no step ran on,
-phases without a factor, and updates have no such fit: there a spread is shared by the class.
+The factors were fitted to steps of the ledger, so they already include errors that all kernels of a device share. The
+rest of a spread then differs from op to op, except the part of awkward shapes, which occur in no step of the ledger.
+Devices without steps in the ledger, phases without a factor, and updates have no such fit: there the class shares a
+spread.
 
-Beside that the uneven load of experts is one error of their phases, and the step as a whole is off by `floor`.
+In addition, the uneven load of experts is one error of their phases, and `floor` is an error of the whole step.
 
-The interval of a prediction to first order is by the errors of the ops on its critical path, which is taken as given.
-Intervals are multiplicative: a time is never negative, errors are stated and fitted as logarithms, and a factor of two
-is as far up as it is down. To first order in a small error that is the same as adding.
+The first-order interval of a prediction uses the errors of the ops on its critical path, which is held fixed. Intervals
+are multiplicative: a time is never negative, errors are stated and fitted as logarithms, and a factor of two is
+as far up as down. To first order in a small error this equals addition.
 """
 
 from collections.abc import Iterator
@@ -31,13 +32,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """One entry per op unless said otherwise. `by_phase` and `floor` are of logarithms, `of_class` and `of_op` relative
-    standard deviations about a mean of 1.
+    """The errors of op times; arrays have one entry per op, unless stated otherwise.
 
-    `by_phase` is the covariance of the factors of phases, shape [len(PHASES), len(PHASES)]. `phase` indexes PHASES; an
-    op that is a whole action has its number in `part`, others -1, and `mix` the shares of phases in the time of each
-    part, shape [parts, len(PHASES)]. `of_class` is shared by ops of one `cost_class`, `of_op` by none. `floor` is of
-    the whole.
+    `by_phase` is the covariance of the logarithms of the factors of phases, shape [len(PHASES), len(PHASES)]. `phase`
+    indexes PHASES. An op that is a whole action has a number in `part` (others -1); `mix` holds the share of each phase
+    in the time of each part, shape [parts, len(PHASES)]. `of_class` and `of_op` are relative standard deviations around
+    a mean of 1: ops of one `cost_class` share the former error, each op has its own of the latter. `floor` is the
+    standard deviation of the logarithm of the total.
     """
 
     by_phase: Floats
@@ -50,14 +51,14 @@ class Errors:
     floor: float
 
     def seconds_by_phase(self, ops: NDArray[np.int64], seconds: Floats) -> Floats:
-        """Seconds of some ops by phase, whole actions by their mix."""
+        """The seconds of these ops summed by phase; whole actions are split by `mix`."""
         part = self.part[ops]
         found = np.bincount(self.phase[ops], seconds * (part < 0), minlength=len(PHASES))
         mixed: Floats = found + seconds[part >= 0] @ self.mix[part[part >= 0]]
         return mixed
 
     def factor_of_op(self, factor: Floats) -> Floats:
-        """How many times as long each op takes if phases take so many times as long."""
+        """The factor of each op's time, given a factor for each phase."""
         found = factor[self.phase]
         whole = self.part >= 0
         found[whole] = (self.mix @ factor)[self.part[whole]]
@@ -65,7 +66,7 @@ class Errors:
 
 
 def spread_errors(costs: Costs) -> Errors:
-    """Of costs alone: ops of a class share one error, each as far as its own spread says."""
+    """The errors of costs without fitted factors: ops of a class share one error, scaled by each op's own spread."""
     ops = len(costs.spread)
     return Errors(
         by_phase=np.zeros((len(PHASES), len(PHASES))),
@@ -81,17 +82,17 @@ def spread_errors(costs: Costs) -> Errors:
 
 @dataclass(frozen=True)
 class Interval:
-    """Seconds between which nine of ten measurements should lie."""
+    """A 90 % interval in seconds: it should contain nine of ten measurements."""
 
     low_s: float
     high_s: float
 
 
 def path_interval(path: CriticalPath, errors: Errors, answer_s: float) -> Interval:
-    """The interval of a path that takes `answer_s`.
+    """The 90 % interval of a critical path that takes `answer_s` seconds.
 
-    Spreads are relative standard deviations about a mean, factors of phases are so about a median: the sum of the
-    former is taken as a lognormal of equal mean and deviation (Fenton and Wilkinson), whose median lies lower.
+    Spreads are relative standard deviations around a mean; factors of phases are lognormal around a median. So the sum
+    of spreads is taken as a lognormal of equal mean and deviation (Fenton and Wilkinson), whose median is lower.
     """
     if answer_s <= 0:
         return Interval(0.0, 0.0)
@@ -105,23 +106,23 @@ def path_interval(path: CriticalPath, errors: Errors, answer_s: float) -> Interv
     return Interval(middle / reach, middle * reach)
 
 
-# What grows with the number of GPUs and is not simulated: stragglers, and what many flows do to each other.
+# Effects that grow with the number of GPUs and are not simulated: stragglers, and collisions of many flows.
 #
 # Steps of one plan at several numbers of GPUs take longer with each doubling than predicted (docs/training.md, "What
 # grows with the number of GPUs"). Rows of all plans show no such slope, so steps stay as simulated and errors grow.
 
 _DOUBLING, _GPUS = "scale.doubling_fraction", "scale.gpus"
 _LEAST = 0.01
-"""Relative error from which on the report says so."""
+"""The report has a note if the relative error is at least this."""
 
 
 def size_error(profile: Profile, gpus: int) -> float:
-    """Relative error of a step on so many GPUs: a fraction for each doubling beyond those that stacks are fitted at."""
+    """The relative error of a step: a fraction for each doubling of the GPUs beyond the size of the fitted runs."""
     return profile.value_or(_DOUBLING, 0.0) * max(log2(gpus / profile.value_or(_GPUS, 1.0)), 0.0)
 
 
 def size_notes(profile: Profile, gpus: int) -> Iterator[str]:
-    """What a report says of it."""
+    """The note of a report on `size_error`, if it is large enough."""
     error = size_error(profile, gpus)
     if error >= _LEAST:
         yield (

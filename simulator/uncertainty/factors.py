@@ -1,7 +1,7 @@
-"""How sure the factors of phases are: what the fit of training steps left open of each stack and device.
+"""The covariance of the factors of phases: the remaining uncertainty of each stack and device after the fit.
 
-The file beside the ledger holds the covariance of what was fitted, how far stacks and devices are from what they rest
-on, and the widths of what no factor says. `runcast calibrate errors` writes it.
+The file beside the ledger holds the covariance of the fitted parameters, the typical distance of stacks and devices
+from their bases, and the widths of the other errors. `runcast calibrate errors` writes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Term:
-    """ln(seconds of a phase) goes with `power` times ln of the parameter `name` of a stack or profile.
+    """The seconds of a phase are proportional to the parameter `name` of a stack or profile (`of`), to this `power`.
 
-    `stated` is the relative standard deviation that a user's own file gives it; shipped files leave that to the fit.
+    `stated` is the relative standard deviation in a user's own file; for shipped files the fit determines it.
     """
 
     phase: int
@@ -35,13 +35,13 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What is known of errors of training steps.
+    """The result of the fit of errors of training steps. All widths are standard deviations of logarithms.
 
-    `covariance` is that of ln(parameter) by `index` of (stack or profile, parameter), shape [parameters, parameters];
-    `apart` is how far ln(parameter) of a stack or device is from that of what it rests on, by parameter. `heard` are
-    the stacks, profiles and devices that rows of the ledger ran with. `scale` multiplies what the fit left open,
-    `routing` is how far the time of experts and their exchanges is off because tokens choose experts unevenly, `floor`
-    is how far a configuration is from its stack's factors, and `run_to_run` how far from itself when it is run again.
+    `covariance` is the covariance of ln(parameter), shape [parameters, parameters]; `index` maps (stack or profile,
+    parameter) to its rows. `apart` is, by parameter, the typical distance between a stack or device and its base.
+    `heard` are the stacks, profiles and devices with rows in the ledger. `scale` multiplies the fitted deviations.
+    `routing` is the error of experts and their exchanges because tokens choose experts unevenly. `floor` is the
+    distance of a configuration from its stack's factors, and `run_to_run` the spread of repeated runs.
     """
 
     covariance: Floats
@@ -58,13 +58,13 @@ class Fit:
 
 @cache
 def shipped_fit() -> Fit:
-    """What ships with runcast; of nothing, if nothing was fitted."""
+    """The fit that ships with runcast; an empty one if there is no file."""
     file = files("runcast.data") / "validation" / "training_errors.json"
     if not file.is_file():
         return Fit(np.zeros((0, 0)), {}, {}, frozenset())
     found = read_json(file)
     index = {(of, name): at for at, (of, name) in enumerate(found["parameters"])}
-    root = np.zeros((len(index), len(index)))  # the lower triangle of Cholesky: however it is rounded, none is negative
+    root = np.zeros((len(index), len(index)))  # Cholesky factor: rounding keeps eigenvalues >= 0
     root[np.tril_indices(len(index))] = found["root"]
     widths = {name: float(width["value"]) for name, width in found["widths"].items()}
     return Fit(root @ root.T, index, found["apart"], frozenset(found["heard"]), about=found["about"],
@@ -72,15 +72,15 @@ def shipped_fit() -> Fit:
 
 
 def factor_covariance(terms: Sequence[Term], fit: Fit) -> Floats:
-    """Covariance of ln(seconds) of phases by what software and device may be off, shape [len(PHASES), len(PHASES)]."""
+    """The covariance of ln(seconds) of phases from errors of the terms, shape [len(PHASES), len(PHASES)]."""
     known, new = split_covariance(terms, fit)
     return fit.scale**2 * known + new
 
 
 def split_covariance(terms: Sequence[Term], fit: Fit) -> tuple[Floats, Floats]:
-    """The same in two: of what the fit knows, not scaled, and of what it has not seen.
+    """The covariance of `factor_covariance` in two parts: from fitted parameters (not scaled), and from new ones.
 
-    What no row told is, parameter by parameter, apart from what it rests on: one error of all phases behind it.
+    A parameter without rows differs from its base by the typical distance: one error, common to all phases that use it.
     """
     seen = [term for term in terms if term.stated is None and (term.of, term.name) in fit.index]
     at = list(dict.fromkeys(fit.index[term.of, term.name] for term in seen))
@@ -99,7 +99,7 @@ def split_covariance(terms: Sequence[Term], fit: Fit) -> tuple[Floats, Floats]:
 
 
 def _unheard(seen: Sequence[Term], terms: Sequence[Term], fit: Fit) -> list[Term]:
-    """A base that no row ran with is what others rest on: software, or a device, of its kind is apart from it too."""
+    """Extra terms for bases without rows of their own: new software, or a new device, differs from its base too."""
     first: dict[str, str] = {}
     for term in terms:
         first.setdefault(term.name, term.of)
