@@ -114,14 +114,17 @@ def _places(root: Element, where: str) -> Iterator[_Place]:
     host = next((cpu.get("host_hash") for cpu in root.iter("cpu")), None)
     for cpu in root.findall("cpu"):
         if cpu.get("host_hash") == host:
-            stack: list[_Place] = [_Place(e, (cpu, root)) for e in reversed(cpu)]
-            while stack:
-                place = stack.pop()
-                yield place
-                if len(place.above) > _DEEPEST:
-                    raise UserError(f"{where}: {_busid(place.element)}: more than {_DEEPEST} elements above it")
-                inner = [e for e in place.element if e.tag == "pci"]
-                stack += [_Place(e, (place.element, *place.above)) for e in reversed(inner)]
+            for element in cpu:
+                yield from _below(_Place(element, (cpu, root)), where)
+
+
+def _below(place: _Place, where: str) -> Iterator[_Place]:
+    """A place, and the PCI devices within it."""
+    yield place
+    if len(place.above) > _DEEPEST:
+        raise UserError(f"{where}: {_busid(place.element)}: more than {_DEEPEST} elements above it")
+    for element in place.element.findall("pci"):
+        yield from _below(_Place(element, (place.element, *place.above)), where)
 
 
 def _nics(place: _Place, where: str) -> Iterator[Nic]:

@@ -88,19 +88,15 @@ def _rows(lines: Sequence[str], start: int, columns: Sequence[str], where: str) 
             continue
         if at is None or tokens[at] in rows:
             break
-        name, *words = tokens[at:]
+        (name, *words), line = tokens[at:], f"{where}:{number + 1}"
+        for column, cell in zip(columns, words, strict=False):
+            if not _CELL.fullmatch(cell) or (cell == "X") != (column == name):
+                raise UserError(fault(line, f"{name} to {column}", cell, "expected X, PIX, PXB, PHB, NODE, SYS or NV#"))
+        if len(words) < len(columns):
+            allowed = f"expected {len(columns)}, as the header has; is the line cut or wrapped?"
+            raise UserError(fault(line, f"cells of {name}", len(words), allowed))
         rows[name] = number + 1, words
-        _check_row(name, words, columns, f"{where}:{number + 1}")
     return rows
-
-
-def _check_row(name: str, words: Sequence[str], columns: Sequence[str], where: str) -> None:
-    for column, cell in zip(columns, words, strict=False):
-        if not _CELL.fullmatch(cell) or (cell == "X") != (column == name):
-            raise UserError(fault(where, f"{name} to {column}", cell, "expected X, PIX, PXB, PHB, NODE, SYS or NV#"))
-    if len(words) < len(columns):
-        allowed = f"expected {len(columns)}, as the header has; is the line cut or wrapped?"
-        raise UserError(fault(where, f"cells of {name}", len(words), allowed))
 
 
 def _distances(

@@ -14,17 +14,8 @@ from typing import Any
 
 from ...base.op_kinds import ATTENTION, COPY, EXPERTS, PRODUCT, kinds_of_form
 from ...costs.phases import COMPUTE, phase_of_lane
+from . import names
 from .kineto import GpuOp, RankTrace, Window
-from .names import (
-    OTHER,
-    axis_of_group,
-    is_exchange,
-    kernel_table,
-    kind_of_collective,
-    kind_of_copy,
-    kind_of_kernel,
-    short_name,
-)
 from .run import Item
 
 ITEM_BYTES = {
@@ -68,7 +59,7 @@ def step_of_rank(trace: RankTrace, window: Window) -> RankStep:
         length,
         _by_name((phase_of_lane(axis), op) for op, _, axis, _ in works if axis),
         sum(op.end_ns - op.start_ns for op, _, axis, _ in works if not axis),
-        _by_name((short_name(op.name), op) for op, kind, _, _ in works if kind == OTHER),
+        _by_name((names.short_name(op.name), op) for op, kind, _, _ in works if kind == names.OTHER),
         _by_name((axis, op) for op, _, axis, assumed in works if assumed),
     )
 
@@ -76,16 +67,16 @@ def step_of_rank(trace: RankTrace, window: Window) -> RankStep:
 def _kind_and_axis(op: GpuOp, groups: Mapping[str, str]) -> tuple[str, str, bool]:
     """Kind, lane of an exchange or copy (empty for kernels), and whether its axis is assumed."""
     if op.source == "copy":
-        kind = kind_of_copy(op.name)
-        return (kind, "tp", True) if is_exchange(kind) else (kind, kind if kind in _COPIES else "", False)
-    kind = kind_of_kernel(op.name)
-    if not is_exchange(kind):
+        kind = names.kind_of_copy(op.name)
+        return (kind, "tp", True) if names.is_exchange(kind) else (kind, kind if kind in _COPIES else "", False)
+    kind = names.kind_of_kernel(op.name)
+    if not names.is_exchange(kind):
         return kind, "", False
-    kind = kind_of_collective(str(op.args.get("Collective name", ""))) or kind
+    kind = names.kind_of_collective(str(op.args.get("Collective name", ""))) or kind
     described = str(op.args.get("Process Group Description", ""))
     named = groups.get(str(op.args.get("Process Group Name")), "")
-    axis = axis_of_group(described) or axis_of_group(named)
-    return kind, axis or kernel_table()["assumed"][kind], axis is None
+    axis = names.axis_of_group(described) or names.axis_of_group(named)
+    return kind, axis or names.kernel_table()["assumed"][kind], axis is None
 
 
 def _compute_stream(works: Sequence[tuple[GpuOp, str]]) -> int:
@@ -93,7 +84,7 @@ def _compute_stream(works: Sequence[tuple[GpuOp, str]]) -> int:
     busy: Counter[int] = Counter()
     products: Counter[int] = Counter()
     for op, kind in works:
-        if not is_exchange(kind) and kind not in _COPIES:
+        if not names.is_exchange(kind) and kind not in _COPIES:
             busy[op.stream] += op.end_ns - op.start_ns
             products[op.stream] += (op.end_ns - op.start_ns) * (kind in _PRODUCTS)
     return max(busy, key=lambda stream: (products[stream], busy[stream], -stream), default=-1)
@@ -101,15 +92,15 @@ def _compute_stream(works: Sequence[tuple[GpuOp, str]]) -> int:
 
 def _item(op: GpuOp, kind: str, axis: str, lanes: tuple[str, ...] = ()) -> Item:
     on = (*lanes, axis) if axis else lanes
-    if not is_exchange(kind):
-        return Item(op.start_ns, op.end_ns, kind, on, short_name(op.name), _number(op.args.get("bytes")))
+    if not names.is_exchange(kind):
+        return Item(op.start_ns, op.end_ns, kind, on, names.short_name(op.name), _number(op.args.get("bytes")))
     dtype = str(op.args.get("dtype", ""))
     elements = max(_number(op.args.get("In msg nelems")), _number(op.args.get("Out msg nelems")))
     size = elements * ITEM_BYTES.get(dtype, 0)
     # the ranks of a group if the file has them all; long lists are cut short by the profiler
     words = str(op.args.get("Process Group Ranks", "")).strip("[]").split(",")
     ranks = tuple(map(int, words)) if all(word.strip().isdigit() for word in words) else ()
-    return Item(op.start_ns, op.end_ns, kind, on, short_name(op.name), size, dtype, ranks)
+    return Item(op.start_ns, op.end_ns, kind, on, names.short_name(op.name), size, dtype, ranks)
 
 
 def _number(value: Any) -> int:
