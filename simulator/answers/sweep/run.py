@@ -1,7 +1,7 @@
 """Running a sweep: what is not done yet, in chunks, through a runner, into the store; then the report."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,20 +36,6 @@ class Swept:
     results: Results
 
 
-@dataclass
-class _Pace:
-    """Seconds that a point takes, by those that came last; decides how many go into a chunk."""
-
-    seconds: float = CHUNK_S
-
-    def see(self, outcomes: Sequence[Outcome]) -> None:
-        self.seconds += 0.3 * (sum(one.spent_s for one in outcomes) / len(outcomes) - self.seconds)
-
-    @property
-    def points(self) -> int:
-        return max(1, min(MOST, int(CHUNK_S / max(self.seconds, 1e-9))))
-
-
 def run_sweep(
     sweep: Sweep,
     folder: Path,
@@ -74,10 +60,24 @@ def run_sweep(
 def _run(
     sweep: Sweep, store: Store, runner: Runner, watch: Callable[[Progress], None], task: Task[Point, Outcome]
 ) -> None:
-    counts, pace = Counter(store.counts()), _Pace()
+    counts, pace_s = Counter(store.counts()), CHUNK_S  # seconds that a point takes, by those that came last
     began = counts.total()
+
+    def chunks() -> Iterator[list[Point]]:
+        """Points to compute, in order. One that asks what is done is a copy; what is under way is left for later."""
+        chunk: list[Point] = []
+        for number in store.open_numbers(len(sweep)):
+            point = sweep.point(number)
+            if not store.copy_result(number, point.asked) and not store.claim(point.asked):
+                chunk.append(point)
+            if len(chunk) >= max(1, min(MOST, int(CHUNK_S / max(pace_s, 1e-9)))):
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+
     watch(Progress(began, len(sweep), counts["infeasible"], began))
-    with runner, closing(runner.run(task, _chunks(sweep, store, pace))) as results:
+    with runner, closing(runner.run(task, chunks())) as results:
         for pairs in results:
             outcomes = [
                 Outcome(point.number, point.asked, "failed", result.reason, point.asked)
@@ -86,24 +86,10 @@ def _run(
             ]  # fmt: skip
             store.record(outcomes)
             counts.update(one.status for one in outcomes)
-            pace.see(outcomes)
+            pace_s += 0.3 * (sum(one.spent_s for one in outcomes) / len(outcomes) - pace_s)
             watch(Progress(counts.total(), len(sweep), counts["infeasible"], began))
     for number in store.open_numbers(len(sweep)):
         copied = store.copy_result(number, sweep.point(number).asked)
         assert copied, "only points that ask what another asked are left"
     counts = Counter(store.counts())
     watch(Progress(counts.total(), len(sweep), counts["infeasible"], began))
-
-
-def _chunks(sweep: Sweep, store: Store, pace: _Pace) -> Iterator[list[Point]]:
-    """Points to compute, in order. One that asks what is done is a copy; what is under way is left for a later turn."""
-    chunk: list[Point] = []
-    for number in store.open_numbers(len(sweep)):
-        point = sweep.point(number)
-        if not store.copy_result(number, point.asked) and not store.claim(point.asked):
-            chunk.append(point)
-        if len(chunk) >= pace.points:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
