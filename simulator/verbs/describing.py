@@ -81,7 +81,10 @@ def export_recipe_file(
         bool, typer.Option("--nearest", help="Those of the nearest plan, headed by what it leaves out.")
     ] = False,
 ) -> None:
-    """Print the arguments with which another tool trains as a scenario says. A plan that they cannot say is refused."""
+    """Print the arguments with which another tool trains as a scenario says.
+
+    A plan that they cannot say is refused.
+    """
     from ..base.errors import UserError, fault
     from ..formats.recipes import export_megatron, load_training
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset, preset_names
-from ...models.model import Mla, Moe
+from ...models.model import Moe
 from .arguments import Arguments, loose
 
 PADDING = 128  # --make-vocab-size-divisible-by
@@ -70,6 +70,10 @@ def _config(args: Arguments) -> dict[str, Any]:
     by_default = "rope" if args.switch("rotary") else "learned_absolute"
     positions = POSITIONS[args.choice("position_embedding_type", by_default, POSITIONS)]
     longest = args.optional("max_position_embeddings")
+    if args.switch("multi_latent_attention"):
+        attention: dict[str, Any] = {key: args.optional(name) or size for name, (key, size) in _LATENTS.items()}
+    else:
+        attention = _attention(args, heads)
     config = {
         "model_type": _model_type(args),
         "hidden_size": hidden,
@@ -86,7 +90,7 @@ def _config(args: Arguments) -> dict[str, Any]:
         "tie_word_embeddings": not args.switch("untie_embeddings_and_output_weights"),
         "positions": positions,
         "torch_dtype": "bfloat16",
-        **(_latents(args) if args.switch("multi_latent_attention") else _attention(args, heads)),
+        **attention,
         **_experts(args, layers, ffn),
         "max_position_embeddings": longest,
         "position_embeddings": (longest or args.whole("seq_length")) if positions == "learned" else None,
@@ -105,10 +109,6 @@ _LATENTS = {
     "v_head_dim": ("v_head_dim", 128),
 }  # fmt: skip
 """Arguments of multi-latent attention, each with the key of a config that it says, and Megatron-LM's default."""
-
-
-def _latents(args: Arguments) -> dict[str, Any]:
-    return {key: args.optional(name) or default for name, (key, default) in _LATENTS.items()}
 
 
 def _attention(args: Arguments, heads: int) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str
         "--position-embedding-type": _POSITION_TYPES[spec.positions],
         "--untie-embeddings-and-output-weights": not spec.tie_word_embeddings,
         "--mtp-num-layers": spec.num_nextn_predict_layers or None,
-        **(_mla_flags(spec.mla) if spec.mla else _attention_flags(spec)),
+        **_attention_flags(spec),
         **(_expert_flags(spec, spec.moe) if spec.moe else {}),
     }
 
@@ -271,12 +271,10 @@ def _not_said(spec: ModelSpec) -> list[str]:
     return [what for what, has in features.items() if has]
 
 
-def _mla_flags(mla: Mla) -> dict[str, Flag]:
-    sizes = {f"--{name.replace('_', '-')}": getattr(mla, key) for name, (key, _) in _LATENTS.items()}
-    return {"--multi-latent-attention": True, **sizes}
-
-
 def _attention_flags(spec: ModelSpec) -> dict[str, Flag]:
+    if spec.mla:
+        sizes = {f"--{name.replace('_', '-')}": getattr(spec.mla, key) for name, (key, _) in _LATENTS.items()}
+        return {"--multi-latent-attention": True, **sizes}
     heads, groups = spec.num_attention_heads, spec.num_key_value_heads
     return {
         "--group-query-attention": groups != heads,
