@@ -18,7 +18,7 @@ from ..simulator.scenario import change, value_at
 from . import downloads, fields, parts, zoom
 from .fields import Field
 from .page import Here, keep_in_address, open_with
-from .question import Question, compare_link, explain_link, from_query
+from .question import Question, compare_link, explain_link, parse_query
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -52,7 +52,7 @@ class Form:
         Raises:
             UserError: it cannot be read, or is of no scenario that this form can ask about.
         """
-        question = from_query(query, self.base)
+        question = parse_query(query, self.base)
         here.library.scenario(question.base, (self.kind,))
         here.answers.scenario(Question(question.base))
         return question
@@ -65,7 +65,7 @@ class Form:
         """
         question = self.question(here, query)
         shown = self._shown(_with_changes(here, question))
-        base = parts.choice(f"{self.name}-base", "Scenario", here.library.of_kind(self.kind), question.base)
+        base = parts.choice(f"{self.name}-base", "Scenario", here.library.names_of_kind(self.kind), question.base)
         groups = [self._group(caption, group, shown) for caption, group in self.groups.items()]
         numbers = html.Div(id=f"{self.name}-numbers", className="answer", **{"aria-live": "polite"})
         figures = html.Div(id=f"{self.name}-figures")
@@ -120,7 +120,7 @@ class Form:
 
         @app.callback(Output(f"{self.name}-figures", "children"), Input(f"{self.name}-query", "data"))
         def draw(query: str | None) -> Any:
-            return no_update if query is None else figures(here.answers.predict(from_query(query, self.base)))
+            return no_update if query is None else figures(here.answers.predict(parse_query(query, self.base)))
 
     def _hide(self, app: Dash) -> None:
         """Fields that say nothing beside what the others say are not shown; they are drawn as they begin."""
@@ -155,11 +155,11 @@ class Form:
         own = fields.changes(self.fields, values, fields.read(self.fields, new))
         after = change(change(table, kept, where), own, where)
         left = {key: value for key in kept if (value := value_at(after, key)) is not None}
-        return Question(base).with_changes({**left, **own})
+        return Question(base).change({**left, **own})
 
     def _shown(self, values: Values) -> dict[str, Any]:
         """What the fields show of a scenario."""
-        return {key: one.shown(value_at(values, key)) for key, one in self.fields.items()}
+        return {key: one.show(value_at(values, key)) for key, one in self.fields.items()}
 
     def _follow(self, here: Here, question: Question, given: Values, moved: Collection[str]) -> dict[str, Any]:
         """Fields that nobody changed show what is asked; those that thereby show something else than the base."""

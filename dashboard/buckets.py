@@ -106,7 +106,7 @@ def grow(curve: Curve, question: Question, answers: Answers) -> Curve:
 
 def _seconds(question: Question, bucket_bytes: int, answers: Answers) -> float | None:
     try:
-        prediction = answers.predict(question.with_changes({KEY: bucket_bytes}))
+        prediction = answers.predict(question.change({KEY: bucket_bytes}))
     except UserError:
         return None
     assert isinstance(prediction, Prediction)

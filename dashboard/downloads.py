@@ -17,7 +17,7 @@ from ..simulator.timeline.ranks import spans_csv
 from ..simulator.timeline.trace import trace
 from . import parts
 from .page import Here
-from .question import Question, from_query
+from .question import Question, parse_query
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -39,7 +39,7 @@ def connect(server: Flask, here: Here) -> None:
     @server.get("/download/<name>")
     def download(name: str) -> Response:
         try:
-            question = from_query(request.query_string.decode(errors="replace"), "")
+            question = parse_query(request.query_string.decode(errors="replace"), "")
             if name not in _FILES:
                 raise unknown("address", "download", name, _FILES)
             data = _FILES[name].make(here, question)

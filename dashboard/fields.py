@@ -45,7 +45,7 @@ class Field:
     share: bool = False
     applies: Callable[[Mapping[str, Any]], bool] | None = None
 
-    def shown(self, value: Any) -> Any:
+    def show(self, value: Any) -> Any:
         """A value of a scenario as the input shows it: sizes with a unit, a changed machine by its base."""
         if self.pasted:  # what is no table, such as the name of a file, is not shown
             return json.dumps(value, indent=1, ensure_ascii=False) if isinstance(value, Mapping) else ""
@@ -108,7 +108,7 @@ def read(fields: Mapping[str, Field], given: Mapping[str, Any]) -> dict[str, Any
 def changes(fields: Mapping[str, Field], table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say something else than the values of the scenario do; empty ones say nothing."""
     said = {key: value_at(table, key) for key in given}
-    shown = {key: value if fields[key].pasted else fields[key].shown(value) for key, value in said.items()}
+    shown = {key: value if fields[key].pasted else fields[key].show(value) for key, value in said.items()}
     return {key: value for key, value in given.items() if value not in (None, "") and value != shown[key]}
 
 

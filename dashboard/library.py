@@ -51,7 +51,7 @@ class Library:
             raise UserError(fault("address", "base", name, f"expected a scenario of kind {' or '.join(kinds)}"))
         return table, str(known[name])
 
-    def of_kind(self, kind: str) -> list[str]:
+    def names_of_kind(self, kind: str) -> list[str]:
         """Names of scenarios of a kind."""
         return [name for name, file in self.scenarios().items() if _peek(file).get("kind") == kind]
 

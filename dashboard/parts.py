@@ -36,7 +36,7 @@ class Card(NamedTuple):
 
 def cards(report: Report, notes: Mapping[str, str]) -> list[Card]:
     """Metrics of a report by their names, with small print for each."""
-    metrics = {one.name: one for one in report.shown()}
+    metrics = {one.name: one for one in report.shown_metrics()}
     return [Card(_name(name), _value(metrics[name], report), note, metrics[name].meaning)
             for name, note in notes.items()]  # fmt: skip
 

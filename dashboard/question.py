@@ -30,7 +30,7 @@ class Question:
     base: str
     changes: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_changes(self, changes: Mapping[str, Any]) -> "Question":
+    def change(self, changes: Mapping[str, Any]) -> "Question":
         """The same with more changes, which must not name files.
 
         Raises:
@@ -64,7 +64,7 @@ def choices_of(query: str) -> dict[str, str]:
     return dict(parse_qsl(query.removeprefix("?"))) if len(query) <= MOST_CHARACTERS else {}
 
 
-def from_query(query: str, base: str) -> Question:
+def parse_query(query: str, base: str) -> Question:
     """The question of an address; `base` is asked about where it names none.
 
     Raises:
@@ -73,7 +73,7 @@ def from_query(query: str, base: str) -> Question:
     pairs = pairs_of(query)
     named = [value for key, value in pairs if key == "base"]
     lines = [f"{key}={value}" for key, value in pairs if key != "base"]
-    return Question(named[-1] if named else base).with_changes(parse_changes(lines))
+    return Question(named[-1] if named else base).change(parse_changes(lines))
 
 
 def value_text(value: Any) -> str:
@@ -115,14 +115,14 @@ def sides_query(questions: Sequence[Question]) -> str:
     return "?" + urlencode([(name, question.query().removeprefix("?")) for name, question in pairs])
 
 
-def from_sides_query(query: str, base: str) -> list[Question]:
+def parse_sides_query(query: str, base: str) -> list[Question]:
     """The questions of an address, up to four; a side asks about `base` where it names nothing.
 
     Raises:
         UserError: too long, or a change that names a file.
     """
     given = dict(pairs_of(query))
-    return [from_query(given[name], base) for name in NAMES if name in given]
+    return [parse_query(given[name], base) for name in NAMES if name in given]
 
 
 def explain_link(question: Question, text: str = "Explain this") -> html.A:

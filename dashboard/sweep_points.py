@@ -20,7 +20,7 @@ from .figures.sweep import axes
 from .library import REPORT, Library
 from .page import Here
 from .question import Question
-from .sweep_run import FILE, open_state, shipped
+from .sweep_run import FILE, open_state, ready_sweeps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,7 +125,7 @@ def origin(folder: Path) -> Sweep | None:
             return load_sweep(folder / FILE)
         with open_state(folder) as database:
             noted = dict(database.execute("SELECT key, value FROM sweep"))
-        return shipped().get(Path(noted.get("file", "")).stem)
+        return ready_sweeps().get(Path(noted.get("file", "")).stem)
     except (UserError, sqlite3.Error):
         return None
 
@@ -220,10 +220,10 @@ def question_of(library: Library, sweep: Sweep, changes: Sequence[Changes]) -> Q
     for name, file in library.scenarios().items():
         if Path(str(file)).resolve() == place:
             return _with_all(library, name, changes)
-    target, known = sweep.work.table(changes), library.of_kind(sweep.kind)
+    target, known = sweep.work.table(changes), library.names_of_kind(sweep.kind)
     if not known:
         raise UserError(f"no scenario of kind {sweep.kind} is known")
-    found = [Question(name).with_changes(_difference(library.scenario(name)[0], target)) for name in known]
+    found = [Question(name).change(_difference(library.scenario(name)[0], target)) for name in known]
     return min(found, key=lambda question: len(question.changes))
 
 
@@ -234,10 +234,10 @@ def _with_all(library: Library, name: str, changes: Sequence[Changes]) -> Questi
     """
     table, where = library.scenario(name)
     together = {key: value for some in changes for key, value in some.items()}
-    question, target = Question(name).with_changes(together), Work(table, where).table(changes)
+    question, target = Question(name).change(together), Work(table, where).table(changes)
     if change(table, together, where) == target:
         return question
-    return Question(name).with_changes(_difference(table, target))
+    return Question(name).change(_difference(table, target))
 
 
 def _difference(table: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:

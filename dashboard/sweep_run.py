@@ -64,7 +64,7 @@ class SweepState:
 
 
 @cache
-def shipped() -> Mapping[str, Sweep]:
+def ready_sweeps() -> Mapping[str, Sweep]:
     """Shipped sweeps that are small enough, by the name of their file."""
     found = {}
     for file in sorted((files("runcast.data") / "sweeps").iterdir(), key=lambda file: file.name):
@@ -130,9 +130,9 @@ def run(library: Library, home: Path, asked: SweepRequest, runner: Runner, watch
     """
     folder = folder_of(home, asked.name)
     if asked.shipped:
-        if asked.shipped not in shipped():
-            raise unknown("sweep", "sweep", asked.shipped, shipped())
-        sweep = shipped()[asked.shipped]
+        if asked.shipped not in ready_sweeps():
+            raise unknown("sweep", "sweep", asked.shipped, ready_sweeps())
+        sweep = ready_sweeps()[asked.shipped]
     else:
         sweep = _own(library, folder, asked)
 
@@ -173,7 +173,7 @@ def _own(library: Library, folder: Path, asked: SweepRequest) -> Sweep:
     axes: list[dict[str, Any]] = [{"key": key, "values": values(key, text)} for key, text in asked.axes if key or text]
     for axis in axes:
         for value in axis["values"]:
-            Question(asked.base).with_changes({axis["key"]: value})  # refuses names of files
+            Question(asked.base).change({axis["key"]: value})  # refuses names of files
     table = {"name": asked.name, "base": str(Path(str(known[asked.base])).resolve()), "axes": axes}
     data, place = to_toml(table).encode(), folder / FILE
     fresh, new = not folder.exists(), not place.exists()

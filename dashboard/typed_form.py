@@ -28,7 +28,7 @@ def draw(
     form: str, side: str, legend: str, question: Question, library: Library, kinds: tuple[str, ...]
 ) -> "Component":
     """A scenario of some kinds to choose, its changes, and the what-ifs that have a name."""
-    scenarios = {_KINDS[kind]: {name: name for name in library.of_kind(kind)} for kind in kinds}
+    scenarios = {_KINDS[kind]: {name: name for name in library.names_of_kind(kind)} for kind in kinds}
     named = {
         title: {one.name: one.name for one in what_ifs().values() if one.subject == subject}
         for subject, title in _SUBJECTS.items()
@@ -89,7 +89,7 @@ def question_of(base: str, text: str | None) -> Question:
         keys = [line.partition("=")[0].strip() for line in lines]
         again = next(key for key in keys if keys.count(key) > 1)
         raise UserError(fault("changes", again, value_text(changes[again]), "is there twice: one line a key"))
-    return Question(base).with_changes(changes)
+    return Question(base).change(changes)
 
 
 def text_of(question: Question) -> str:

@@ -7,7 +7,7 @@ from dash import ClientsideFunction, Dash, Input, Output, Patch, State, dcc, no_
 
 from ..simulator.figures import Window, gantt, pipeline
 from .page import Here
-from .question import from_query
+from .question import parse_query
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -39,7 +39,7 @@ def connect(app: Dash, here: Here, base: str, graph: str, query: str) -> None:
     def redraw(seen: Seen, asked: str | None) -> Any:
         if asked is None:
             return no_update
-        prediction = here.answers.predict(from_query(asked, base))
+        prediction = here.answers.predict(parse_query(asked, base))
         timeline, grid = prediction.timeline, prediction.grid
         window = window_of(seen, timeline.makespan_s or 1.0)
         if window is None:

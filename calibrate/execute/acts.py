@@ -113,7 +113,7 @@ class Actor(Generic[ContentT]):
         """The names of the tensors whose bytes are not what they must be."""
         wrong = []
         for tensor, own in self.weights.items():
-            expected = self.content.of(tensor)[self.content.kept(self.rank, tensor)]
+            expected = self.content.tensor_bytes(tensor)[self.content.slice_of(self.rank, tensor)]
             if not torch.equal(own.cpu(), torch.from_numpy(expected)):
                 wrong.append(self.content.resolved.weights.names[tensor])
         return wrong
@@ -125,7 +125,7 @@ class Actor(Generic[ContentT]):
 
     def resident(self) -> dict[int, torch.Tensor]:
         """The inference engine's own copy of its share of every tensor, still without content."""
-        sizes = self.content.kept_sizes(self.rank).tolist()
+        sizes = self.content.sizes_on(self.rank).tolist()
         return {i: torch.zeros(size, dtype=torch.uint8, device=self.backend.device) for i, size in enumerate(sizes)}
 
     def device_memory(self, buffer: int, size_bytes: int) -> torch.Tensor:
@@ -157,7 +157,7 @@ class Actor(Generic[ContentT]):
         return self.buffers[access.buffer][access.offset :][: access.bytes]
 
     def _ops(self, *kinds: str) -> list[int]:
-        found: list[int] = self.program.of_kind(*kinds).nonzero()[0].tolist()
+        found: list[int] = self.program.is_kind(*kinds).nonzero()[0].tolist()
         return found
 
     def _accesses(self, op: int, *, write: bool) -> list[Access]:

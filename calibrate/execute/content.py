@@ -21,7 +21,7 @@ from ...simulator.systems.weight_update.resolve import Resolved
 Bytes = NDArray[np.uint8]
 Counts = NDArray[np.int64]
 NOT_EXECUTED = ("reshard", "chain", "file_system")
-FROM_TRAINERS = methods(lambda method: method.from_trainers and method.name not in NOT_EXECUTED)
+FROM_TRAINERS = methods(lambda method: method.starts_at_trainers and method.name not in NOT_EXECUTED)
 
 
 class Meta(NamedTuple):
@@ -74,7 +74,7 @@ class Content:
     engine: int
     parts: Counts
 
-    def of(self, tensor: int) -> Bytes:
+    def tensor_bytes(self, tensor: int) -> Bytes:
         """The bytes of a tensor."""
         seed = (self.resolved.scenario.seed, tensor)
         return np.random.default_rng(seed).integers(0, 256, self.size(tensor), dtype=np.uint8)
@@ -87,11 +87,11 @@ class Content:
         """What a rank holds of the new weights beside the buffers of the Program."""
         return 0
 
-    def kept(self, rank: int, tensor: int) -> slice:
+    def slice_of(self, rank: int, tensor: int) -> slice:
         """The bytes of a tensor that an inference rank keeps."""
         return self._share_of(rank, self.size(tensor), int(self.parts[tensor]))
 
-    def kept_sizes(self, rank: int) -> Counts:
+    def sizes_on(self, rank: int) -> Counts:
         """Bytes of each tensor that a rank keeps; of ranks that receive none, nothing."""
         if rank not in self.receivers:
             return np.zeros(0, np.int64)
@@ -102,9 +102,9 @@ class Content:
     def _share_of(self, rank: int, size: Any, parts: Any) -> slice:
         return share(size, self.receivers.index(rank) % self.engine % parts, parts)
 
-    def kept_bytes(self, rank: int) -> int:
+    def bytes_on(self, rank: int) -> int:
         """Bytes of all tensors that a rank keeps."""
-        return int(self.kept_sizes(rank).sum())
+        return int(self.sizes_on(rank).sum())
 
     def _metas(self, tensors: Sequence[int]) -> list[Meta]:
         weights = self.resolved.weights
@@ -127,17 +127,17 @@ class ServedContent(Content):
         first = int(self.plan.buckets.first_tensor[bucket])
         return self._metas(range(first, first + int(self.plan.buckets.tensors[bucket])))
 
-    def owned(self, rank: int) -> list[int]:
+    def buckets_of(self, rank: int) -> list[int]:
         """The buckets whose tensors a rank owns."""
         owned: list[int] = np.flatnonzero(self.plan.buckets.owner == rank).tolist()
         return owned
 
     def fill(self, rank: int, host: Bytes) -> None:
         """Write all tensors that a rank owns to their places in its host memory."""
-        for bucket in self.owned(rank):
+        for bucket in self.buckets_of(rank):
             base = int(self.plan.buckets.offset_bytes[bucket])
             for meta in self.metas(bucket):
-                host[base + meta.offset :][: meta.size] = self.of(meta.tensor)
+                host[base + meta.offset :][: meta.size] = self.tensor_bytes(meta.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,7 @@ class TransferContent(Content):
         """Buckets hold tensors in the order of their phase: stage by stage."""
         return self._metas(self.plan.buckets[bucket].contents.tolist())
 
-    def gathered(self, bucket: int, rank: int) -> list[Meta]:
+    def gather_metas(self, bucket: int, rank: int) -> list[Meta]:
         """The tensors of a bucket that a trainer and its group gather, and where they lie in their buffers."""
         return self._metas(self._gathered(self.plan.buckets[bucket], rank).tolist())
 
@@ -173,7 +173,7 @@ class TransferContent(Content):
         groups = self._groups(rank, bucket.phase)
         return bucket.contents[bucket.parts == groups.index(self.group(rank, bucket.phase))]
 
-    def trained(self, rank: int) -> Counts:
+    def train_tensors(self, rank: int) -> Counts:
         """The tensors that a trainer's group gathers, in the order of its buckets; none of any other rank."""
         mine = [self._gathered(bucket, rank) for bucket in self.plan.buckets if rank in bucket.stage.ranks]
         return np.concatenate([np.empty(0, np.int64), *mine])
@@ -189,13 +189,13 @@ class TransferContent(Content):
         if rank not in self.plan.trainers:
             return 0
         copied = self.resolved.scenario.update.method == "replica_writes"
-        replica = max(map(self.kept_bytes, self.plan.receivers)) if copied else 0
-        shards = (self.shard(rank, tensor) for tensor in self.trained(rank).tolist())
+        replica = max(map(self.bytes_on, self.plan.receivers)) if copied else 0
+        shards = (self.shard(rank, tensor) for tensor in self.train_tensors(rank).tolist())
         return replica + sum(shard.stop - shard.start for shard in shards)
 
     def places(self, rank: int) -> dict[int, slice]:
         """Where a receiver holds what it keeps of each tensor: one after the other."""
-        ends = np.cumsum(self.kept_sizes(rank)).tolist()
+        ends = np.cumsum(self.sizes_on(rank)).tolist()
         return {tensor: slice(*place) for tensor, place in enumerate(pairwise([0, *ends]))}
 
 
@@ -208,7 +208,7 @@ def check_memory(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") 
     Raises:
         UserError: it has less, or the update cannot be executed at all.
     """
-    needed, available = needed_bytes(resolved, ranks, device), available_bytes()
+    needed, available = host_bytes(resolved, ranks, device), available_bytes()
     if available is None or sum(needed.values()) <= available:
         return
     parts = ", ".join(f"{format_bytes(size)} of {what}" for what, size in needed.items())
@@ -220,7 +220,7 @@ def check_memory(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") 
     )
 
 
-def needed_bytes(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") -> dict[str, int]:
+def host_bytes(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") -> dict[str, int]:
     """Host bytes by purpose of the given ranks of an unfolded scenario; on CUDA, only what they send is there."""
     content, program = content_of(resolved), resolved.program
     here = [buffer for buffer in program.buffers if program.places[buffer.place].ranks[0] in ranks]
@@ -228,7 +228,7 @@ def needed_bytes(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") 
     if device == "cpu":
         needed["weights to send"] += sum(content.shard_bytes(rank) for rank in ranks)
         needed["buffers"] = sum(buffer.bytes for buffer in here if buffer.memory == "device")
-        needed["weights to receive"] = sum(content.kept_bytes(rank) for rank in ranks)
+        needed["weights to receive"] = sum(content.bytes_on(rank) for rank in ranks)
     return needed
 
 

@@ -68,7 +68,7 @@ class Measured:
             (rank, program.lanes[lane].name, stamp.op, program.names[stamp.op], program.kind_of(stamp.op),
              *seconds(stamp), int(program.bytes[stamp.op]))
             for rank, report in enumerate(self.reports)
-            for parts in [self.parts.of(rank)]
+            for parts in [self.parts.rank_parts(rank)]
             for stamp in report.stamps
             for lane in parts[stamp.op].lanes
         ]  # fmt: skip
@@ -84,7 +84,8 @@ class Measured:
         """
         by_op = self.spans.groupby("op")
         start, end = (by_op[column].max().to_numpy(float) for column in ("start_s", "end_s"))
-        waits = [[*before, *previous] for before, previous in zip(self.parts.before, self.parts.previous, strict=True)]
+        before = zip(self.parts.predecessors, self.parts.previous, strict=True)
+        waits = [[*awaited, *previous] for awaited, previous in before]
         cause = np.array([max(others, key=end.__getitem__, default=-1) for others in waits], np.int64)
         return Timeline(self.parts.program, start, end, cause, np.zeros(len(end), bool))
 

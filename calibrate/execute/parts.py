@@ -45,10 +45,10 @@ class Parts:
         return [self.program.ranks_of(op) for op in range(len(self.program))]
 
     @cached_property
-    def before(self) -> list[list[int]]:
+    def predecessors(self) -> list[list[int]]:
         """Per op, the ops whose end it waits for: its dependencies, and those that give back its pool slots."""
         waits, pools = [dict.fromkeys(row.tolist()) for row in self.program.deps], self.program.pools
-        taken, given = (slots.transposed(len(pools)) for slots in (self.program.acquires, self.program.releases))
+        taken, given = (slots.transpose(len(pools)) for slots in (self.program.acquires, self.program.releases))
         for pool, takers, givers in zip(pools, taken, given, strict=True):
             for waiting, other in zip(takers[pool.slots :].tolist(), givers.tolist(), strict=False):
                 waits[waiting][other] = None
@@ -68,7 +68,7 @@ class Parts:
         at = [rank in self.program.places[lane.place].ranks for lane in self.program.lanes]
         return {lane: self.program.order[lane].tolist() for lane, here in enumerate(at) if here}
 
-    def of(self, rank: int) -> dict[int, Part]:
+    def rank_parts(self, rank: int) -> dict[int, Part]:
         """The parts of one rank, by op."""
         lanes = set(self.lanes(rank))
         return {
@@ -85,7 +85,7 @@ class Parts:
 
     def _here(self, op: int, rank: int) -> Iterator[int]:
         """The rank's own ops that its part of a given op waits for."""
-        for other in self.before[op]:
+        for other in self.predecessors[op]:
             if rank in self.ranks[other]:
                 yield other
             else:
@@ -96,7 +96,7 @@ class Parts:
         seen, open_ = {op}, [op]
         while open_:
             one = open_.pop()
-            for other in (*self.before[one], *self.previous[one]):
+            for other in (*self.predecessors[one], *self.previous[one]):
                 if rank in self.ranks[other]:
                     yield other
                 elif other not in seen:
@@ -109,7 +109,7 @@ class Parts:
         return {signal for part in parts for signal in self._signals(*part)}
 
     def _signals(self, op: int, rank: int) -> Iterator[tuple[int, int]]:
-        for other in self.before[op]:
+        for other in self.predecessors[op]:
             if rank not in self.ranks[other]:
                 yield from ((other, there) for there in self.ranks[other] if there not in self.ranks[op])
 
@@ -124,7 +124,7 @@ class Parts:
         if unknown := [kind for kind in self.program.kinds if kind not in kinds]:
             known = ", ".join(sorted(kinds))
             raise UserError(*(f"{where}: cannot execute ops of kind {kind!r}; supported: {known}" for kind in unknown))
-        graph = {op: [*self.before[op], *self.previous[op]] for op in range(len(self.program))}
+        graph = {op: [*self.predecessors[op], *self.previous[op]] for op in range(len(self.program))}
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:

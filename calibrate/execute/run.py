@@ -55,7 +55,7 @@ def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured
             dist.barrier()  # every rank has filled what it owns: others may read it
             began = time.perf_counter_ns() + clock.offset_ns
             stamps = run_lanes(
-                parts.lanes(world.rank), parts.of(world.rank), actor.act, world.rank, store, clock.offset_ns,
+                parts.lanes(world.rank), parts.rank_parts(world.rank), actor.act, world.rank, store, clock.offset_ns,
                 backend.lane,
             )  # fmt: skip
             report = RankReport(began, clock.bound_ns, stamps, len(actor.weights), actor.wrong())

@@ -41,7 +41,7 @@ class ServedActor(Actor[ServedContent]):
 
     def do_gather_metas(self, op: int) -> None:
         """Every rank tells every other what it owns, and where it lies if others may read it."""
-        metas = {bucket: self.content.metas(bucket) for bucket in self.content.owned(self.rank)}
+        metas = {bucket: self.content.metas(bucket) for bucket in self.content.buckets_of(self.rank)}
         mine = metas, {buffer: memory.address for buffer, memory in self.shared.items()}
         every = [mine for _ in self.parts.ranks[op]]
         dist.all_gather_object(every, mine, group=self.groups[self._key(op)])
@@ -135,7 +135,7 @@ class ServedActor(Actor[ServedContent]):
         (read,) = self._accesses(op, write=False)
         half = self.opened[read.buffer][read.offset :]
         for meta in metas:
-            kept = self.content.kept(self.rank, meta.tensor)
+            kept = self.content.slice_of(self.rank, meta.tensor)
             self.backend.copy(self.weights[meta.tensor], half[meta.offset :][kept])
         self.backend.finish()
         self.replies.put(pickle.dumps(bucket))

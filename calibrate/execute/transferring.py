@@ -28,9 +28,10 @@ class TransferActor(Actor[TransferContent]):
     def prepare(self) -> None:
         """The shards that this rank has trained."""
         device = torch.device("cpu") if self.shards_on_host else self.backend.device
+        content = self.content
         self.shards = {
-            tensor: torch.from_numpy(self.content.of(tensor)[self.content.shard(self.rank, tensor)].copy()).to(device)
-            for tensor in self.content.trained(self.rank).tolist()
+            tensor: torch.from_numpy(content.tensor_bytes(tensor)[content.shard(self.rank, tensor)].copy()).to(device)
+            for tensor in content.train_tensors(self.rank).tolist()
         }
         self.staged: dict[int, torch.Tensor] = {}  # a bucket's shards, packed before they are gathered
 
@@ -79,7 +80,7 @@ class TransferActor(Actor[TransferContent]):
 
     def _mine(self, bucket: int) -> list[Meta]:
         """The tensors of a bucket that this rank gathers with others."""
-        return self.content.gathered(bucket, self.rank)
+        return self.content.gather_metas(bucket, self.rank)
 
     def _packed(self, bucket: int) -> torch.Tensor:
         """This rank's shards of a bucket, one after the other; as long as on any other rank of its group."""
@@ -99,7 +100,7 @@ class TransferActor(Actor[TransferContent]):
 
     def _keep(self, meta: Meta, whole: torch.Tensor) -> None:
         """The worker copies its share of a tensor."""
-        self.backend.copy(self.weights[meta.tensor], whole[self.content.kept(self.rank, meta.tensor)])
+        self.backend.copy(self.weights[meta.tensor], whole[self.content.slice_of(self.rank, meta.tensor)])
 
     def _keys(self) -> set[GroupKey]:
         plan = self.content.plan
@@ -150,7 +151,7 @@ class WriteActor(TransferActor):
 
     def resident(self) -> dict[int, torch.Tensor]:
         """In memory that others may map, one tensor after the other."""
-        if not (size := self.content.kept_bytes(self.rank)):
+        if not (size := self.content.bytes_on(self.rank)):
             return super().resident()
         memory = self.shared[WEIGHTS] = SharedMemory(size)
         return {tensor: memory.tensor[place] for tensor, place in self.content.places(self.rank).items()}
@@ -176,7 +177,7 @@ class WriteActor(TransferActor):
             (written,) = self._accesses(gather, write=True)
             gathered = self._range(written)
             for meta in self._mine(bucket):
-                kept = gathered[meta.offset :][self.content.kept(targets[0], meta.tensor)]
+                kept = gathered[meta.offset :][self.content.slice_of(targets[0], meta.tensor)]
                 self.replicas[op, meta.tensor] = torch.empty(len(kept), dtype=torch.uint8)
                 self.backend.copy(self.replicas[op, meta.tensor], kept)
 
@@ -193,7 +194,7 @@ class WriteActor(TransferActor):
         if replicated:
             return self.replicas[replicated[0], meta.tensor]
         (read,) = self._accesses(write, write=False)
-        return self._range(read)[meta.offset :][self.content.kept(target, meta.tensor)]
+        return self._range(read)[meta.offset :][self.content.slice_of(target, meta.tensor)]
 
     def _targets(self, write: int) -> list[int]:
         """To whom this rank writes."""

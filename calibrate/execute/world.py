@@ -31,7 +31,7 @@ class World:
     local_size: int
 
     @classmethod
-    def from_environment(cls) -> "World | None":
+    def find(cls) -> "World | None":
         """None outside torchrun and its like."""
         keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:

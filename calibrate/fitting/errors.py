@@ -38,7 +38,7 @@ _OTHER_GROWTH = 0.1
 _LEAST_GROWTH, _MOST_GROWTH = 0.05, 5.0
 
 
-def held_out(
+def cross_validate(
     kind: CostClass, x: Columns, seconds: Floats, groups: NDArray[np.object_], predict: Predict
 ) -> tuple[Floats, str]:
     """log(predicted/measured) of every row that was left out once, NaN for rows that never were; and what was left out.

@@ -12,7 +12,7 @@ from ...simulator.hardware import Limits
 from ...simulator.profile import Errors, Model, errors_of
 from ...simulator.profile.forms import Coefficients, Columns, Curve, Floats, Form
 from ...simulator.profile.forms import cost_class as find_class
-from .errors import Mask, bands, growth, held_out
+from .errors import Mask, bands, cross_validate, growth
 
 
 def fit_model(kind: str, library: str, table: pd.DataFrame, limits: Limits, source: str) -> Model:
@@ -28,7 +28,7 @@ def fit_model(kind: str, library: str, table: pd.DataFrame, limits: Limits, sour
 
     everything = np.ones(len(seconds), bool)
     model = _bare(kind, library, x, seconds, limits)
-    missed, how = held_out(cost_class, x, seconds, groups, predict)
+    missed, how = cross_validate(cost_class, x, seconds, groups, predict)
     scored = np.isfinite(missed)
     core = scored & (cost_class.core(x) if cost_class.core is not None else everything)
     core = core if core.any() else scored  # all rows are beside the core, such as two nodes alone

@@ -118,7 +118,7 @@ class UpdateFit:
         error, slopes = self._linear(u)
         return Fitted(u, deviations(slopes, student_weights(error, SIGMA), self.spread), error, slopes)
 
-    def left_out(self, found: Fitted, groups: Sequence[str]) -> Floats:
+    def leave_groups_out(self, found: Fitted, groups: Sequence[str]) -> Floats:
         """Predicted over measured, less one, of each row with all rows of its group out of the fit.
 
         The other rows are taken as linear in u about the full fit; the rows left out are simulated.
@@ -166,8 +166,8 @@ def fit_ledger(path: Path) -> dict[str, Any]:
     fit = UpdateFit(cases, free_parameters())
     found = fit.fit()
     left_out = {
-        "model": fit.left_out(found, [case.model for case in cases]),
-        "system": fit.left_out(found, [case.cells["system"] for case in cases]),
+        "model": fit.leave_groups_out(found, [case.model for case in cases]),
+        "system": fit.leave_groups_out(found, [case.cells["system"] for case in cases]),
     }
     keys, tables = [case.key for case in cases], {"stacks": _entries(fit, found)}
     return fit_content("", path, len(fit.free), SIGMA, tables, keys, left_out)

@@ -28,7 +28,7 @@ from itertools import accumulate
 from pathlib import PurePath
 from typing import Any
 
-from ...simulator.costs import HEAD_MULTIPLE, misaligned
+from ...simulator.costs import HEAD_MULTIPLE, alignment_penalty
 from ...simulator.profile import Z90
 from .owners import Entry, entry
 
@@ -62,7 +62,7 @@ class Reading:
     file: str
 
     @classmethod
-    def of(cls, record: Record, value: float, samples: Sequence[float] | None = None) -> "Reading":
+    def take(cls, record: Record, value: float, samples: Sequence[float] | None = None) -> "Reading":
         """The case leaves out how often the noise ran; `samples` are those that repeat, by default all."""
         params = {name: value for name, value in record.get("params", {}).items() if name != "noise_passes"}
         case = f"{record['case']} {sorted(params.items())}"
@@ -73,7 +73,7 @@ Pair = tuple[str, str]
 """A victim and the noise beside it."""
 
 
-def observed(records: Iterable[Record]) -> Entries:
+def entries_of(records: Iterable[Record]) -> Entries:
     """Entries of a profile's `parameters`, by name, from records of one device with their `source`.
 
     Records that lack what is needed, or hold impossible numbers, tell nothing.
@@ -106,9 +106,9 @@ def _stated(records: Iterable[Record]) -> Iterator[tuple[Pair, int, Reading]]:
         victim, noise = _OPS.get(victim, victim), _OPS.get(noise, noise)
         programs = params["programs"] if isinstance(params.get("programs"), int) else 0
         if (speed := _ratio(more.get("alone_s"), _seconds(record))) is not None:
-            yield (victim, noise), programs, Reading.of(record, speed)
+            yield (victim, noise), programs, Reading.take(record, speed)
         if (speed := _ratio(more.get("noise_alone_s"), more.get("noise_beside_s"))) is not None:
-            yield (noise, victim), programs, Reading.of(record, speed)
+            yield (noise, victim), programs, Reading.take(record, speed)
 
 
 _OPS = {"d2d": "copy"}
@@ -136,7 +136,7 @@ def _probed(records: Sequence[Record]) -> Iterator[tuple[Pair, int, Reading]]:
             continue
         kind, _, programs = noise.removesuffix("_ctas").partition("_")
         number = int(programs) if programs.isdecimal() else 0
-        yield (victim, _OPS.get(kind, kind)), number, Reading.of(record, speed)
+        yield (victim, _OPS.get(kind, kind)), number, Reading.take(record, speed)
 
 
 def _interference(records: Sequence[Record]) -> Entries:
@@ -206,7 +206,7 @@ def _sustained(records: Iterable[Record]) -> Entries:
             continue
         fresh = [one for one, begin in zip(seconds, begins, strict=False) if begin < _FIRST_S]
         settled = [one for one, begin in zip(seconds, begins, strict=False) if begin >= total * 2 / 3] or seconds[-1:]
-        seen.append(Reading.of(record, statistics.median(fresh) / statistics.median(settled), settled))
+        seen.append(Reading.take(record, statistics.median(fresh) / statistics.median(settled), settled))
     values = [one.value for one in seen]
     if not seen or not 0.1 <= statistics.median(values) <= 1.2:
         return {}  # no such run, or not clocks: another program ran beside
@@ -219,7 +219,7 @@ def _misaligned(records: Iterable[Record]) -> Entries:
     seen: dict[str, list[Reading]] = {}
     for record in records:
         widths = _sizes(record, "n", "k")
-        name = misaligned(widths, "bf16") if widths else None
+        name = alignment_penalty(widths, "bf16") if widths else None
         if name is not None and (longer := _longer(record)) is not None:
             seen.setdefault(name, []).append(longer)
     values = {name: [one.value for one in readings] for name, readings in seen.items()}
@@ -258,7 +258,7 @@ def _sizes(record: Record, *names: str) -> list[int]:
 def _longer(record: Record) -> Reading | None:
     """How many times as long a record's kernel takes as its padded twin."""
     padded = record.get("more", {}).get("padded_s")
-    return Reading.of(record, _seconds(record) / padded) if _possible(padded) else None
+    return Reading.take(record, _seconds(record) / padded) if _possible(padded) else None
 
 
 def _ratio(alone: Any, beside: Any) -> float | None:

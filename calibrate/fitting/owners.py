@@ -39,7 +39,7 @@ class Owner:
         """One of them and those that it rests on, itself first."""
         return _links(self, of)
 
-    def unfitted(self, of: str) -> Profile:
+    def base_profile(self, of: str) -> Profile:
         """What its file and those below say, without what a fit has found."""
         return _unfitted(self, of)
 

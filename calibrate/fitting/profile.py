@@ -37,7 +37,7 @@ from ...simulator.profile import (
 from ...simulator.profile.forms import FEATURES, cost_class
 from .errors import WEAK
 from .fit import fit_model
-from .observed import observed
+from .observed import entries_of
 from .owners import entry
 
 _ODD = 20.0
@@ -108,7 +108,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         ],
         "environment": dict(samples.environment),
         "limits": write_limits(limits, machine),
-        "parameters": {**_parameters(models, limits, host_link), **observed(others), **stated},
+        "parameters": {**_parameters(models, limits, host_link), **entries_of(others), **stated},
         "models": write_models(models),
     }
     read_profile(content, str(out))  # what cannot be read back is not written

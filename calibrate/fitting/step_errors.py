@@ -115,7 +115,8 @@ def _own_factor(of: str, name: str) -> float:
     """ln of a stack's, device's or network's own factor: what the fit found of it over what it found of its base."""
     owner = owner_of(name)
     of_both = [link.of for link in owner.links(of)[:2]]
-    logs = [np.log(owner.load(one).value_or(name, 1.0) / owner.unfitted(one).value_or(name, 1.0)) for one in of_both]
+    found = [(owner.load(one), owner.base_profile(one)) for one in of_both]
+    logs = [np.log(fitted.value_or(name, 1.0) / base.value_or(name, 1.0)) for fitted, base in found]
     return float(logs[0] - sum(logs[1:]))
 
 

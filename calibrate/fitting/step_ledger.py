@@ -87,7 +87,7 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
         _watch(design, crew, rows)
         for turn in range(_PASSES):
             tell(f"pass {turn}: {_summary(rows.seconds / design.measured - 1)}")
-            change = design.solved(rows, np.ones(len(cases), bool), rows.u) - rows.u
+            change = design.solve(rows, np.ones(len(cases), bool), rows.u) - rows.u
             rows = _simulated(design, crew, rows.u + np.clip(change, -_MOST_CHANGE, _MOST_CHANGE))
             if turn == _PASSES // 2:
                 _watch(design, crew, rows)
@@ -96,7 +96,7 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
         for name, groups in groups_of(cases).items():
             left_out[name] = _without(design, crew, rows, groups)
             tell(f"{name} left out: {_summary(left_out[name])}")
-    keys, moved = [case.key for case in cases], design.moved(rows)
+    keys, moved = [case.key for case in cases], design.effects(rows)
     parameters, command = sum(count > 0 for count, _, _ in moved), " --kind train_step"
     return fit_content(command, path, parameters, SIGMA, _entries(design, rows.u, moved), keys, left_out)
 
@@ -121,7 +121,7 @@ def _without(design: Design, crew: Crew, rows: Rows, groups: Sequence[object]) -
     values: dict[int, Mapping[str, float]] = {}
     for group in dict.fromkeys(groups):
         out = np.array([of == group for of in groups])
-        u = design.solved(rows, ~out, rows.u)
+        u = design.solve(rows, ~out, rows.u)
         values |= {row: design.values(row, u) for row in np.flatnonzero(out).tolist()}
     answers = crew.predict(values)
     return np.array([answers[row].seconds for row in range(len(groups))]) / design.measured - 1

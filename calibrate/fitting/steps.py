@@ -37,7 +37,7 @@ from ...simulator.systems.train_step.errors import (
     MESSAGE,
     RATE,
     STEP,
-    fitted_terms,
+    fit_terms,
 )
 from .ledger import deviations, least_squares, student_weights
 from .owners import DEVICE, OWNERS, SOFTWARE, owner_of
@@ -105,14 +105,14 @@ class Design:
         self.free = [Free(*key) for key in self._index]
         self.spread = np.array([spread_of(of, name) for of, name in self.free])
         self._differs = np.array([  # devices whose own kernels are FlashAttention-2's have no factor for it
-            name != FLASH2 or DEVICE.unfitted(of).value_or(FLASH2, 1.0) != 1.0 for of, name in self.free
+            name != FLASH2 or DEVICE.base_profile(of).value_or(FLASH2, 1.0) != 1.0 for of, name in self.free
         ])  # fmt: skip
         self._moves = np.ones((len(cases), len(self.free)), bool)  # until a simulation says which rows move what
 
     def _terms(self, row: int, case: StepCase) -> Iterator[RowTerm]:
         """Those of the row; of 16-bit GEMMs too where its own are of another type, whose share `weigh` tells."""
         names = set()
-        for term in fitted_terms(case.resolved):
+        for term in fit_terms(case.resolved):
             yield row, term.phase, self._at(term.of, term.name), term.power
             names.add(term.name)
         if RATE not in names:
@@ -132,10 +132,10 @@ class Design:
         """A parameter as the file of its owner would have it: with all that it rests on."""
         owner = owner_of(name)
         places = self._places(owner.chain(of, name), name)
-        if name.startswith(f"{RATE}.") and name not in owner.unfitted(of).parameters and not u[places].any():
+        if name.startswith(f"{RATE}.") and name not in owner.base_profile(of).parameters and not u[places].any():
             return self.value(of, RATE, u)  # a type of which nothing is known trains as 16-bit GEMMs do
         clocks = self._places(_siblings(of), CLOCK) if name.startswith(RATE) else []
-        return owner.unfitted(of).value_or(name, 1.0) * float(np.exp(u[places].sum() + u[clocks].sum()))
+        return owner.base_profile(of).value_or(name, 1.0) * float(np.exp(u[places].sum() + u[clocks].sum()))
 
     def _places(self, owners: Sequence[str], name: str) -> list[int]:
         return [self._index[of, name] for of in owners if (of, name) in self._index]
@@ -147,9 +147,9 @@ class Design:
             return name != CLOCK and bool(u[[at, *self._places(_siblings(of), CLOCK)]].any())
         if u[at] or owner_of(name) is not SOFTWARE or name not in SOFTWARE.links(of)[0].own:
             return bool(u[at])
-        return self.value(of, name, u) != SOFTWARE.unfitted(of).value(name)
+        return self.value(of, name, u) != SOFTWARE.base_profile(of).value(name)
 
-    def predicted(self, rows: Rows, u: Floats) -> tuple[Floats, Floats]:
+    def predict(self, rows: Rows, u: Floats) -> tuple[Floats, Floats]:
         """Seconds of each row and phase, and by phase, with other parameters than those of the simulation."""
         shift = np.zeros_like(rows.phase_s)
         np.add.at(shift, (self.row, self.phase), self.power * (u - rows.u)[self.at])
@@ -183,7 +183,7 @@ class Design:
         """Take from a simulation which rows each parameter moves: what is free rests on that."""
         self._moves = np.abs(self.slopes(rows, rows.u)) > _MOVES
 
-    def known(self, kept: Bools) -> Bools:
+    def tell_about(self, kept: Bools) -> Bools:
         """Which parameters these rows tell about: what a row of its own moves, or rows of two that rest on it."""
         owners = np.array([OWNERS.index(owner_of(name)) for _, name in self.free])
         of = np.array([of for of, _ in self.free])
@@ -197,9 +197,9 @@ class Design:
             found |= mine & ((moved.sum(axis=0) > 1) | own.any(axis=0))
         return found & self._differs
 
-    def solved(self, rows: Rows, kept: Bools, start: Floats) -> Floats:
+    def solve(self, rows: Rows, kept: Bools, start: Floats) -> Floats:
         """The parameters that fit the rows that are kept; what those do not tell about is as stated."""
-        known = self.known(kept)
+        known = self.tell_about(kept)
         u = np.where(known, start, 0.0)
         for _ in range(20):
             error, slopes, weight = self._linear(rows, u)
@@ -210,10 +210,10 @@ class Design:
                 break
         return u
 
-    def moved(self, rows: Rows) -> list[tuple[int, float, float]]:
+    def effects(self, rows: Rows) -> list[tuple[int, float, float]]:
         """Of each parameter: how many rows it moves, its standard deviation, and the median error of those rows."""
         error, slopes, weight = self._linear(rows, rows.u)
-        slopes = slopes * self.known(np.ones(len(error), bool))
+        slopes = slopes * self.tell_about(np.ones(len(error), bool))
         deviation = deviations(slopes, weight, self.spread)
         size, mine = np.abs(np.expm1(error)), np.abs(slopes) > _MOVES
         median = [float(np.median(size[rows])) if rows.any() else 0.0 for rows in mine.T]
@@ -221,14 +221,14 @@ class Design:
 
     def slopes(self, rows: Rows, u: Floats) -> Floats:
         """Of ln(seconds) by each parameter, shape [rows, parameters]."""
-        seconds, by_phase = self.predicted(rows, u)
+        seconds, by_phase = self.predict(rows, u)
         found = np.zeros((len(seconds), len(self.free)))
         np.add.at(found, (self.row, self.at), self.power * (by_phase / seconds[:, None])[self.row, self.phase])
         return found
 
     def _linear(self, rows: Rows, u: Floats) -> tuple[Floats, Floats, Floats]:
         """Log error of each row, its slope by each parameter, and the weight of the row."""
-        error = np.log(self.predicted(rows, u)[0] / self.measured)
+        error = np.log(self.predict(rows, u)[0] / self.measured)
         return error, self.slopes(rows, u), student_weights(error, SIGMA, self.weight)
 
 
@@ -247,7 +247,7 @@ def spread_of(of: str, name: str) -> float:
     spread = SPREADS.get(name, SPREADS.get(name.removeprefix("time_factor.")))
     if spread is not None:
         return spread
-    wider = DEVICE.unfitted(of).about.get("wider", OTHER_SPREAD) if owner_of(name) is DEVICE else OTHER_SPREAD
+    wider = DEVICE.base_profile(of).about.get("wider", OTHER_SPREAD) if owner_of(name) is DEVICE else OTHER_SPREAD
     return min(float(wider), OTHER_SPREAD)
 
 

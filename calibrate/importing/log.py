@@ -79,7 +79,7 @@ class Printed(NamedTuple):
         return self.value + self.step
 
 
-def printed(token: str) -> Printed | None:
+def parse_number(token: str) -> Printed | None:
     """`12.30` is 12.3 with a step of 0.01, `1.2e+06` has one of 1e5; None for `N/A`, `nan` and what is no number."""
     match = _NUMBER.fullmatch(token.strip())
     if match is None:
@@ -90,7 +90,7 @@ def printed(token: str) -> Printed | None:
 def from_json(value: object) -> Printed | None:
     """A number of a JSON file, whether it stands there as a number or as text."""
     if isinstance(value, str):
-        return printed(value)
+        return parse_number(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:  # NaN is not less
         return None
     return Printed(float(value), JSON_STEP)
@@ -101,7 +101,7 @@ def table(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def decoded(code: int) -> str:
+def version_text(code: int) -> str:
     """`2.31.2` for 23102, `2.7.8` for 2708.
 
     nccl.h: NCCL_VERSION(X,Y,Z) is X*1000 + Y*100 + Z up to 2.8 and X*10000 + Y*100 + Z from 2.9 on; RCCL's is the same.
@@ -136,7 +136,7 @@ class Network:
     nic_bytes_per_s: float | None
 
     @classmethod
-    def parsed(cls, text: str) -> "Network":
+    def parse(cls, text: str) -> "Network":
         """`8 x 400 Gb/s` is eight NICs, `3.2 Tb/s` all that a node has; a UserError if it is no such text."""
         match = _NETWORK.fullmatch(text)
         try:

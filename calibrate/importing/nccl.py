@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...simulator.base.errors import UserError
-from .log import Found, Line, Printed, decoded, from_json, printed, table
+from .log import Found, Line, Printed, from_json, parse_number, table, version_text
 from .nccl_run import Listed, Row, Run, Timing
 
 _TYPES = {
@@ -90,7 +90,7 @@ def _timing_of_text(names: list[str], tokens: list[str], dtype: str) -> Timing |
 
 
 def _number(token: str) -> Printed | None:
-    value = printed(token)
+    value = parse_number(token)
     if value is None and token.lower().strip("-+") not in ("n/a", "nan", "inf"):
         raise ValueError(token)
     return value
@@ -100,7 +100,7 @@ def _note(done: list[Run], text: str) -> None:
     """What a line that is no row says of the run."""
     if match := _BANNER.search(text):
         run = _next(done)
-        run.library = run.library or f"{match[1]} {decoded(int(match[2]))}"
+        run.library = run.library or f"{match[1]} {version_text(int(match[2]))}"
     elif match := _STARTING.search(text):
         _next(done).op = match[1]
     elif match := _CONCLUDED.search(text):
@@ -160,7 +160,7 @@ def _run_of_json(root: Mapping[str, Any], file: str) -> Run:
     test = re.search(r"(\w+_perf)\w*$", path)
     run = Run(op=test[1] if test else None, per_process=_count(config, "nthreads") * _count(config, "ngpus"))
     if isinstance(version := root.get("nccl_version"), int) and version > 0:
-        run.library = f"nccl {decoded(version)}"
+        run.library = f"nccl {version_text(version)}"
     devices = config.get("devices", root.get("devices", []))
     if not isinstance(devices, list) or not all(isinstance(device, Mapping) for device in devices):
         raise UserError(f"{file}: config.devices: expected a list of tables, as schema 3 of nccl-tests has")

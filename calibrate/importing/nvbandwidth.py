@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...simulator.base.errors import UserError
-from .log import Found, Line, Place, from_json, printed, table
+from .log import Found, Line, Place, from_json, parse_number, table
 
 _MIB = float(1 << 20)
 _DIRECTIONS = {"host_to_device": "h2d", "device_to_host": "d2h", "device_to_device": "p2p", "device_local": "d2d"}
@@ -147,7 +147,7 @@ def _rows(lines: Sequence[Line], index: int, found: Found) -> tuple[list[tuple[i
         if not tokens or not tokens[0].isdigit():
             return cells, end
         values = tokens[1:]
-        if len(values) != columns or any(printed(value) is None and value != "N/A" for value in values):
+        if len(values) != columns or any(parse_number(value) is None and value != "N/A" for value in values):
             found.leave(number, f"row is not an index and {columns} rates")
         else:
             cells += [(number, value) for value in values]

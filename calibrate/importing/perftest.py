@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .log import Found, Line, Place, Printed, from_json, printed
+from .log import Found, Line, Place, Printed, from_json, parse_number
 
 RATES = {"MiB": float(1 << 20), "MB": float(1 << 20), "Gb": 1e9 / 8}
 """Bytes per second in the unit of a header, by its first letters."""
@@ -121,7 +121,7 @@ def read_text(lines: Sequence[Line], found: Found) -> None:
 def _add_row(test: Test | None, number: int, tokens: list[str], columns: list[str], found: Found) -> None:
     if test is None:
         return found.leave(number, "the test has no cost class, or its title is missing")
-    values = [printed(token) for token in tokens]
+    values = [parse_number(token) for token in tokens]
     if len(values) != len(columns) or None in values:
         return found.leave(number, f"row has {len(tokens)} values; expected {len(columns)} numbers")
     row = {name: value for name, value in zip(columns, values, strict=True) if value is not None}

@@ -98,7 +98,7 @@ def hot(prepare: Prepare, *shape: Any) -> Measure:
     return lambda bench: _measure_on_device(bench, _prepare(bench, prepare, shape), cold=False)
 
 
-def on_host(prepare: Prepare, *shape: Any) -> Measure:
+def time_host(prepare: Prepare, *shape: Any) -> Measure:
     """Host seconds until an act of `prepare(bench, *shape)` returns; the device is idle before each."""
 
     def measure(bench: Bench) -> Measurement:

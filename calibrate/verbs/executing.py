@@ -39,7 +39,7 @@ def execute(
     """
     from ..execute.world import World, spawn
 
-    changes, world = changes or [], World.from_environment()
+    changes, world = changes or [], World.find()
     if world is None:
         if find_spec("torch") is None:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")

@@ -93,7 +93,7 @@ def import_(
         gpus=gpus,
         nodes=nodes,
         op=op,
-        network=None if network is None else Network.parsed(network),
+        network=None if network is None else Network.parse(network),
         library=library,
         column=column.value,
         buffer_bytes=buffer_bytes,

@@ -34,7 +34,7 @@ def number_columns(frame: "pd.DataFrame") -> list[str]:
     ]
 
 
-def by_name(frame: "pd.DataFrame", column: str) -> bool:
+def is_named(frame: "pd.DataFrame", column: str) -> bool:
     """Whether a column holds names, or a few values of an axis, rather than amounts."""
     return column not in number_columns(frame) or (column in axes(frame) and frame[column].nunique() <= FEW)
 
@@ -179,7 +179,7 @@ def scatter(frame: "pd.DataFrame", x: str, y: str, colour: str, all_points: bool
     for status, group in dots[dots["status"] != "ok"].groupby("status", sort=True):
         marker = {"symbol": "x-thin-open", "size": 9, "color": GREY, "line": {"width": 1.5}}
         _add(figure, group, plain(STATUS.get(str(status), str(status))), marker)
-    _add_runnable(figure, runnable(dots), colour, by_name(frame, colour))
+    _add_runnable(figure, runnable(dots), colour, is_named(frame, colour))
     if x != y and {x, y} <= set(number_columns(frame)):
         best = dots.loc[front(frame, x, y).index]
         line = {"color": RED, "width": 1.5, "dash": "dot"}
@@ -303,7 +303,7 @@ def parallel(frame: "pd.DataFrame", columns: Sequence[str], colour: str) -> "go.
 def _dimension(points: "pd.DataFrame", name: str) -> dict[str, Any]:
     values, label = _drawn(name, points[name])
     if name in number_columns(points):
-        named = {"tickvals": sorted(set(values))} if by_name(points, name) else {}
+        named = {"tickvals": sorted(set(values))} if is_named(points, name) else {}
         return {"label": label, "values": values, **named}
     texts = points[name].fillna("").astype(str)
     known = _distinct(texts)

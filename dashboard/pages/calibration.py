@@ -15,7 +15,7 @@ from ...simulator.figures.profile import factor_dots, predicted_lines, residual_
 from ...simulator.figures.profile_lines import FAMILIES, bands, family, lines, models_of, size_axis
 from ...simulator.profile import PROVENANCE, Model, Parameter, Profile, Ratio, stack_chain, stack_names
 from ...simulator.profile.forms import quantity
-from ...simulator.profile.parameters import allowed
+from ...simulator.profile.parameters import bounds
 from .. import parts, tables
 from ..library import DEVICE, SOFTWARE, Library
 from ..page import Here, Page, inputs, keep_in_address, outputs
@@ -221,7 +221,7 @@ def _parameters(profile: Profile) -> "Component":
         return -PROVENANCE.index(item[1].provenance), item[0]
 
     rows = [
-        {"name": name, **vars(parameter), "meaning": found[2] if (found := allowed(name)) else ""}
+        {"name": name, **vars(parameter), "meaning": found[2] if (found := bounds(name)) else ""}
         for name, parameter in sorted(profile.parameters.items(), key=place)
     ]
     return tables.grid(PARAMETERS, "Parameters, the least sure first", columns, rows)

@@ -20,7 +20,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from .. import downloads, parts, typed_form, zoom
 from ..page import Here, Page, inputs, keep_in_address, outputs
-from ..question import BASE, NAMES, Question, explain_link, from_sides_query, sides_query, value_text
+from ..question import BASE, NAMES, Question, explain_link, parse_sides_query, sides_query, value_text
 from ..tables import table
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def questions_of(here: Here, query: str) -> list[Question]:
     Raises:
         UserError: one cannot be read, or is of no scenario.
     """
-    found = from_sides_query(query, BASE)
+    found = parse_sides_query(query, BASE)
     for question in found:
         here.library.scenario(question.base)
     return [*found, *([found[0]] if len(found) == 1 else [])] or list(OWN)

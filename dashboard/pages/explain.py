@@ -22,7 +22,7 @@ from .. import downloads, parts, typed_form
 from ..answers import Look, explain
 from ..library import Library
 from ..page import Here, Page, keep_in_address, outputs
-from ..question import BASE, Question, compare_link, from_query, pairs_of
+from ..question import BASE, Question, compare_link, pairs_of, parse_query
 from ..tables import table
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def read_address(here: Here, query: str) -> tuple[Question, dict[str, float]]:
         UserError: it cannot be read, or is of no scenario that can be explained.
     """
     pairs = pairs_of(query)
-    question = from_query("?" + urlencode([pair for pair in pairs if not pair[0].startswith(TIMES)]), BASE)
+    question = parse_query("?" + urlencode([pair for pair in pairs if not pair[0].startswith(TIMES)]), BASE)
     here.library.scenario(question.base, KINDS)
     return question, dict(_factors(pair for pair in pairs if pair[0].startswith(TIMES)))
 
@@ -145,7 +145,7 @@ def _connect_sliders(app: Dash, here: Here) -> None:
         names = [one["id"]["knob"] for one in ctx.inputs_list[0]]
         if not names or query is None:
             return no_update, no_update, [no_update] * len(names)
-        found = here.answers.look(from_query(query, BASE))
+        found = here.answers.look(parse_query(query, BASE))
         factors = dict(zip(names, values, strict=True))
         try:
             drawn: Any = draw_turned(found.turn(factors), found.explanation.what)
@@ -175,7 +175,7 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
         if query is None:
             return [no_update, no_update]
         try:
-            found = explain(Library(folder), from_query(query, BASE), True, tell)
+            found = explain(Library(folder), parse_query(query, BASE), True, tell)
         except UserError as error:
             return [typed_form.refusal(typed_form.faults(error)), []]
         return [draw_worth(found), draw_sliders(found, factors)]
@@ -189,7 +189,7 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
     def try_all(tell: Callable[[str], None], clicks: int | None, query: str | None) -> list[Any]:
         if not clicks or query is None:
             return [no_update]
-        question = from_query(query, BASE)
+        question = parse_query(query, BASE)
         try:
             return [draw_what_ifs(explain(Library(folder), question, False, tell), question)]
         except UserError as error:
@@ -275,7 +275,7 @@ def draw_worth(found: Explanation) -> "list[Component]":
 
 def draw_what_ifs(found: Explanation, question: Question) -> "list[Component]":
     """Numbers simulated again, and what-ifs by gain; a name leads to both sides."""
-    links = {one.name: compare_link(question, one.name, question.with_changes(one.changes)) for one in found.tried}
+    links = {one.name: compare_link(question, one.name, question.change(one.changes)) for one in found.tried}
     rows = [(links[row[0]], *row[1:]) for row in text.what_if_rows(found.tried, found)]
     refused = [(one.name, one.reason.partition(": ")[2] or one.reason) for one in found.refused]
     best = {f"of the {'plan' if found.what == 'step' else 'update'}": found.best, "of the machine": found.best_machines}

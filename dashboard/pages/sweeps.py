@@ -43,7 +43,7 @@ Source = Mapping[str, str]
 def layout(here: Here, query: str) -> "Component":
     """The forms; what is opened is drawn by callbacks, with Stores of what it is: without it they have no inputs."""
     asked = choices_of(query)
-    shipped = {name: f"{name} ({len(sweep)} points)" for name, sweep in sweep_run.shipped().items()}
+    shipped = {name: f"{name} ({len(sweep)} points)" for name, sweep in sweep_run.ready_sweeps().items()}
     forms = [
         sweep_parts.open_form(list(here.library.sweeps()), asked.get("sweep")),
         sweep_parts.start_form(shipped, list(here.library.scenarios())),
@@ -163,7 +163,7 @@ def _body(library: Library, table: Table, source: Source, asked: Mapping[str, st
     known = [*axes(table.frame), *number_columns(table.frame)]
     wanted = [column for column in asked.get("lines", "").split(" ") if column in known]
     first = [name for name in dict.fromkeys([*axes(table.frame), chosen["x"], chosen["y"]]) if name in known]
-    bases = library.of_kind(table.kind) if table.kind else list(library.scenarios())
+    bases = library.names_of_kind(table.kind) if table.kind else list(library.scenarios())
     drawn = sweep_parts.draw(table, source.get("name") or source["file"], chosen, wanted or first, bases)
     return [dcc.Store(id="sweeps-source", data=source), dcc.Store(id="sweeps-number"), *drawn]
 
@@ -250,7 +250,7 @@ def _choose(app: Dash) -> None:
     @app.callback(Output("sweeps-new", "value"), Input("sweeps-shipped", "value"), State("sweeps-new", "value"))
     def name(which: str, typed: str | None) -> Any:
         first = sweep_parts.NAME if which == sweep_parts.OWN else which
-        return first if typed != first and typed in (None, sweep_parts.NAME, *sweep_run.shipped()) else no_update
+        return first if typed != first and typed in (None, sweep_parts.NAME, *sweep_run.ready_sweeps()) else no_update
 
 
 def _start(app: Dash, data: Path | None, home: Path) -> None:

@@ -18,7 +18,7 @@ from ..buckets import Curve
 from ..fields import Field
 from ..figures.update import bucket_curve, device_memory, kinds_of_device, phases
 from ..page import Here, Page, inputs, outputs, states
-from ..question import Question, from_query
+from ..question import Question, parse_query
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -130,7 +130,7 @@ def connect(app: Dash, here: Here) -> None:
     def grow(_: Any, points: Mapping[str, Any] | None, query: str | None) -> Any:
         if query is None:
             return no_update, no_update
-        question = from_query(query, FORM.base)
+        question = parse_query(query, FORM.base)
         prediction = here.answers.predict(question)
         assert isinstance(prediction, Prediction)
         curve = buckets.new_curve(question, prediction.resolved)

@@ -15,7 +15,7 @@ from ..base.files import write_atomic, write_by_suffix
 from ..predict import AnyPrediction, TrainPrediction
 from ..report.report import page_tables
 from ..systems.registry import SYSTEMS
-from ..systems.train_step.memory import over_time
+from ..systems.train_step.memory import memory_table
 from ..timeline import write_csv, write_trace
 
 _SUFFIXES = {"csv": (".csv", ".csv.gz"), "trace": (".json", ".json.gz"), "html": (".html",), "png": (".png",)}
@@ -146,7 +146,7 @@ def _of_ranks(prediction: TrainPrediction) -> dict[str, Any]:
     timeline, report, resolved = prediction.timeline, prediction.report, prediction.resolved
     grid, end_s, fullest = prediction.grid, report.step_time_s, report.peak.pipeline_rank
     first = report.peak.place - fullest  # of the replicas that are fullest
-    held = {rank: over_time(resolved, timeline, first + rank) for rank in range(grid.ranks)}
+    held = {rank: memory_table(resolved, timeline, first + rank) for rank in range(grid.ranks)}
     figures = {
         "Where the time goes, by rank": breakdown(report.by_rank_s, names=report.rank_names),
         "Memory by owner": memory_by_owner(held[fullest], report.memory_bytes, end_s, fullest),

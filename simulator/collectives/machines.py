@@ -30,12 +30,12 @@ class Machine:
         """Corrections of this node's profile for the cluster's network."""
         return Networks(self.profile, self.limits)
 
-    def inside(self, kind: str, features: Mapping[str, float]) -> Estimate:
+    def price_inside(self, kind: str, features: Mapping[str, float]) -> Estimate:
         """The estimate of an exchange inside an island; cached, because it is equal for all groups."""
         key = ("inside", kind, *features.items())
         return self.once(key, lambda: self.profile.estimate(kind, features, limits=self.limits))
 
-    def between(self, kind: str, features: Mapping[str, float]) -> Estimate:
+    def price_between(self, kind: str, features: Mapping[str, float]) -> Estimate:
         """The estimate of an exchange between islands; cached."""
         return self.once(("between", kind, *features.items()), lambda: self.networks.estimate(kind, features))
 
@@ -86,7 +86,7 @@ class Machines:
         node = self.cluster.node_of(rank)
         key = id(self.cluster.nodes[node])
         if key not in self._known:
-            profile = self.profile.of_device(self.cluster.device(rank).name)
+            profile = self.profile.device_profile(self.cluster.device(rank).name)
             self._known[key] = Machine(profile, limits(self.cluster, rank), self.cluster.gpus_per_node[node])
         return self._known[key]
 

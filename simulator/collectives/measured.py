@@ -10,7 +10,7 @@ from ..profile import PROVENANCE, Estimate
 from .collective import Collective, Price, Stages
 from .machines import Machines
 from .uplinks import Uplinks
-from .wires import Sent, Wires, inside_bytes, sent_bytes
+from .wires import Sent, Wires, bytes_sent, inside_bytes
 
 _NOTHING = Price(0.0, 0.0, PROVENANCE.index("exact"))
 
@@ -43,7 +43,7 @@ class Measured:
         near = tuple(other for other in group if self._machines.island(other) == self._machines.island(reach.rank))
         once = self._whole("all_to_all", group, reach, remote * len(group) / (len(group) - reach.nearby))
         inside = self._whole("all_to_all", near, self._reach(near, reach.rank), size * (len(near) > 1))
-        port = sent_bytes("all_to_all", len(near), 1, len(near), size).port
+        port = bytes_sent("all_to_all", len(near), 1, len(near), size).port
         wires = self._wires("all_to_all", group, reach)
         return self._over(wires, Sent(port, remote, port), max(once, inside, key=lambda price: price.seconds))
 
@@ -69,22 +69,22 @@ class Measured:
     def _sent(kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Sent:
         if kind == "send_recv":
             return Sent(size, size, size)
-        return sent_bytes(kind, len(group), reach.islands, reach.nearby, size)
+        return bytes_sent(kind, len(group), reach.islands, reach.nearby, size)
 
     def _slowest_part(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Estimate:
         """The slower of the estimates between islands and inside each island; for one island, the latter."""
         machine = self._machines.of(reach.rank)
         features = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
         if reach.islands == 1:
-            return machine.inside(kind, features)
+            return machine.price_inside(kind, features)
         features |= self._network(kind, group, reach)
         if kind == "send_recv":
-            return machine.between("send_recv.network", features)
-        between = machine.between(kind, features)
+            return machine.price_between("send_recv.network", features)
+        between = machine.price_between(kind, features)
         if reach.nearby == 1:
             return between
         near = {"bytes": inside_bytes(kind, len(group), reach.nearby, size), "gpus": float(reach.nearby)}
-        inside = machine.inside(kind, near)
+        inside = machine.price_inside(kind, near)
         return max(between, inside, key=lambda part: float(part.seconds[0]))
 
     def _stall_s(self, kind: str, reach: "_Reach") -> float:
@@ -107,7 +107,7 @@ class Measured:
         """The share of a NIC's rate that uplinks of leaf switches leave."""
         key = (kind, group)
         if key not in self._kept:
-            self._kept[key] = self._uplinks.kept(kind, group, reach.nearby)
+            self._kept[key] = self._uplinks.share_left(kind, group, reach.nearby)
         return self._kept[key]
 
     def _reach(self, group: tuple[int, ...], rank: int | None = None) -> "_Reach":
@@ -129,10 +129,10 @@ class Measured:
         if key not in self._crossed:
             crossings = self._machines.crossings
             if kind == "send_recv":
-                self._crossed[key] = crossings.of_message(group[0], group[-1], self._stages)
+                self._crossed[key] = crossings.message(group[0], group[-1], self._stages)
             else:
                 stage = self._stages.get(reach.rank, (reach.rank,))
-                self._crossed[key] = crossings.of_collective(group, reach.rank, stage, reach.islands)
+                self._crossed[key] = crossings.collective(group, reach.rank, stage, reach.islands)
         return self._crossed[key]
 
 

@@ -94,7 +94,7 @@ class Networks:
         spread = np.hypot(found.spread, hypot(*off.values()))
         return replace(found, spread=spread, provenance=np.maximum(found.provenance, label))
 
-    def of_nic(self, share: Parameter) -> Parameter:
+    def nic_share(self, share: Parameter) -> Parameter:
         """A share of a NIC's line rate, with the spread and provenance that it has on this network."""
         number = self.parameters[self._bounding]
         if self._bounding not in self.differing:

@@ -71,7 +71,7 @@ class RingBroadcast:
             for island, (places, _) in enumerate(self.unused)
         ]
 
-    def carried(self, size_bytes: Floats) -> Floats:
+    def link_bytes(self, size_bytes: Floats) -> Floats:
         """Bytes on each link of `link` if roots in island i send `size_bytes[i]`."""
         found = self.share * size_bytes.sum()
         for island, (places, shares) in enumerate(self.unused):

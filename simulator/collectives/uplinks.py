@@ -18,7 +18,7 @@ class Uplinks:
     def __init__(self, cluster: Cluster, stage: Mapping[int, tuple[int, ...]]):
         self.cluster, self.stage = cluster, stage
 
-    def kept(self, kind: str, group: Sequence[int], nearby: int) -> float:
+    def share_left(self, kind: str, group: Sequence[int], nearby: int) -> float:
         """The share of the NICs' rate that a group keeps; `nearby` is its number of ranks on each island."""
         if self.cluster.fabric.oversubscription == 1:
             return 1.0

@@ -32,7 +32,7 @@ class Sent:
     port_least: float
 
 
-def sent_bytes(kind: str, ranks: int, islands: int, nearby: int, size: float) -> Sent:
+def bytes_sent(kind: str, ranks: int, islands: int, nearby: int, size: float) -> Sent:
     """The bytes that one rank of a collective sends, for its nccl-tests size, with `nearby` of its ranks per island.
 
     With NCCL's trees, sums of two nodes cross the NICs once each way (NVIDIA/nccl#209). A switch may compute the sums
@@ -85,7 +85,7 @@ class Crossings:
         self._ports: dict[tuple[int, ...], Shares] = {}
         self._beyond: dict[tuple[int, tuple[int, ...]], tuple[Shares, Shares]] = {}
 
-    def of_collective(self, group: Sequence[int], me: int, stage: Sequence[int], islands: int) -> Wires:
+    def collective(self, group: Sequence[int], me: int, stage: Sequence[int], islands: int) -> Wires:
         """The links of rank `me` of a collective; the other ranks of its `stage` act alike at the same time."""
         home = self._cluster.island(me)
         near = (me, *(rank for rank in group if rank != me and self._cluster.island(rank) == home))
@@ -94,7 +94,7 @@ class Crossings:
         out, into = self._through_nics(me, stage) if islands > 1 else ({}, {})
         return Wires(self._ports[near], {**out, **into})
 
-    def of_message(self, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
+    def message(self, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
         """The links of a message from rank a to rank b; through NICs only between islands."""
         cluster = self._cluster
         if cluster.island(a) == cluster.island(b):
@@ -166,14 +166,14 @@ def read_route(cluster: Cluster, owner: int, receiver: int) -> Route:
     """The route from the owner's nearest host memory to the receiver's device, through the NICs of both."""
     out, into = cluster.nic_of(owner), cluster.nic_of(receiver)
     fetched = cluster.route(cluster.numa_of(owner), out)
-    return _distinct([*fetched, *between_nics(cluster, out, into), *cluster.nic_in_route(receiver, into)])
+    return _distinct([*fetched, *nic_route(cluster, out, into), *cluster.nic_in_route(receiver, into)])
 
 
 def write_route(cluster: Cluster, source: int, target: int, *, from_host: bool) -> Route:
     """The route from the source's device (or nearest host memory) to the target's device, through the NICs of both."""
     out, into = cluster.nic_of(source), cluster.nic_of(target)
     fetched = cluster.route(cluster.numa_of(source), out) if from_host else cluster.nic_out_route(source, out)
-    return _distinct([*fetched, *between_nics(cluster, out, into), *cluster.nic_in_route(target, into)])
+    return _distinct([*fetched, *nic_route(cluster, out, into), *cluster.nic_in_route(target, into)])
 
 
 def peer_route(cluster: Cluster, source: int, target: int) -> Route:
@@ -183,7 +183,7 @@ def peer_route(cluster: Cluster, source: int, target: int) -> Route:
     return write_route(cluster, source, target, from_host=False)
 
 
-def between_nics(cluster: Cluster, out: str, into: str) -> Route:
+def nic_route(cluster: Cluster, out: str, into: str) -> Route:
     """The route from one NIC to another; inside a node, out through one NIC and in through the other."""
     if _node(out) != _node(into):
         return cluster.route(out, into)

@@ -1,12 +1,26 @@
 """Costs: from a Program, a Cluster and a Profile to seconds and demands on links."""
 
-from .costs import Costs, by_kind
+from .costs import Costs, kind_costs
 from .forms import cost
-from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, misaligned
+from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, alignment_penalty
 from .phases import BUSY, COMPUTE, EXCHANGES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store
 
 __all__ = [
-    "BUSY", "COMPUTE", "EXCHANGES", "HEAD_MULTIPLE", "OF_LAYERS", "PHASES", "PRODUCT_TYPE", "UNALIGNED", "WAITS",
-    "Costs", "Store", "by_kind", "cost", "misaligned", "phase_of_lane", "phase_of_op",
+    "BUSY",
+    "COMPUTE",
+    "EXCHANGES",
+    "HEAD_MULTIPLE",
+    "OF_LAYERS",
+    "PHASES",
+    "PRODUCT_TYPE",
+    "UNALIGNED",
+    "WAITS",
+    "Costs",
+    "Store",
+    "alignment_penalty",
+    "cost",
+    "kind_costs",
+    "phase_of_lane",
+    "phase_of_op",
 ]  # fmt: skip

@@ -57,7 +57,7 @@ class Costs:
         part = slice(self.demand.start[row], self.demand.start[row + 1])
         return self.demand.values[part], self.rate_bytes_per_s[part]
 
-    def scaled(self, ops: NDArray[np.bool_], factor: float) -> "Costs":
+    def scale(self, ops: NDArray[np.bool_], factor: float) -> "Costs":
         """The same costs with the time of the ops in the mask multiplied by `factor`, and their rates divided by it."""
         rows, first_op = _rows_by(self.row, ops)
         scale = np.where(ops[first_op], 1 / factor, 1.0)
@@ -67,13 +67,13 @@ class Costs:
             latency_s=np.where(ops, self.latency_s * factor, self.latency_s),
             work_s=np.where(ops, self.work_s * factor, self.work_s),
             row=rows,
-            demand=Ragged.of([links.tolist() for links, _ in demands]),
+            demand=Ragged.build([links.tolist() for links, _ in demands]),
             rate_bytes_per_s=np.concatenate(
                 [np.empty(0), *(rates * x for (_, rates), x in zip(demands, scale, strict=True))]
             ),
         )
 
-    def pruned(self, program: Program) -> "Costs":
+    def prune(self, program: Program) -> "Costs":
         """The same costs without links that can never be full, so that fewer ops can contend.
 
         A lane runs one op at a time. So a link's load is at most the sum over lanes of the highest rate that an op of
@@ -99,7 +99,7 @@ class Costs:
         )
 
 
-def by_kind(
+def kind_costs(
     program: Program,
     work_s: Mapping[str, float],
     *,
@@ -121,7 +121,7 @@ def by_kind(
     row = np.zeros(len(program), np.int64)
     for op, asked in (demand or {}).items():
         row[op] = rows.setdefault(tuple(asked.items()), len(rows))
-    links = Ragged.of([[link for link, _ in entries] for entries in rows])
+    links = Ragged.build([[link for link, _ in entries] for entries in rows])
     rates = np.array([rate for entries in rows for _, rate in entries], np.float64)
     work = seconds[program.kind]
     return Costs(

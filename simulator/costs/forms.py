@@ -47,7 +47,7 @@ _WHOLE = _Forms(one_by_one={EXCHANGE: train.exchange, COPY: train.copy})
 _FORMS = _Forms(
     one_by_one={
         **dict.fromkeys((PRODUCT, ATTENTION, EXPERTS, MEMORY, "issue"), train.kernel),
-        "host_adam": train.on_host,
+        "host_adam": train.step_on_host,
         "cycle": train.cycle,
     },
     as_arrays={
@@ -68,8 +68,8 @@ _FORMS = _Forms(
         "pairs": transfer.pairs,
         "stage_in": transfer.stage_in,
         PASS: transfer.elementwise,
-        "fs_write": partial(transfer.stored, False),
-        "fs_read": partial(transfer.stored, True),
+        "fs_write": partial(transfer.cross_store, False),
+        "fs_read": partial(transfer.cross_store, True),
     },
 )
 
@@ -101,7 +101,7 @@ def cost(
     one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}
     as_arrays = {**_FORMS.as_arrays, **forms.as_arrays}
     for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):
-        if kind.form in as_arrays and len(ops := np.flatnonzero(program.of_kind(kind.name))):
+        if kind.form in as_arrays and len(ops := np.flatnonzero(program.is_kind(kind.name))):
             as_arrays[kind.form](pricing, ops)
     return pricing.costs(_enter_distinct(pricing, one_by_one))
 
@@ -126,7 +126,7 @@ def _moved(pricing: Pricing, op: int, phase: str, forms: _OneByOne, known: dict[
         return _by_software(pricing, op, phase, _alone(pricing, op, forms))
     program, first = pricing.program, pricing.group(op)[0]
     size, shape = int(program.bytes[op]), tuple(program.shape[op].tolist())
-    key = program.kind[op], phase, size, shape, first % period, *pricing.seen_from(op)
+    key = program.kind[op], phase, size, shape, first % period, *pricing.surroundings(op)
     if key not in known:
         known[key] = first, _by_software(pricing, op, phase, _alone(pricing, op, forms))
     its_first, found = known[key]

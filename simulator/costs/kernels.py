@@ -32,7 +32,7 @@ _TILE_ROWS = "grouped_gemm.tile_rows"
 """The parameter of what experts lose to tiles that they do not fill."""
 
 
-def misaligned(widths: Sequence[int], dtype: str) -> str | None:
+def alignment_penalty(widths: Sequence[int], dtype: str) -> str | None:
     """The parameter of products whose rows have so many elements; None if all are whole 32 bytes, and of vectors."""
     aligned = min(aligned_bytes(width, dtype) for width in widths)
     if aligned >= ALIGNED_BYTES or 1 in widths:
@@ -95,7 +95,7 @@ class Kernels:
         """The same where rows of this many elements do not start where kernels load fastest (NVIDIA's guide "Matrix
         Multiplication Background", arXiv 2401.14489). Tokens are never along a row.
         """
-        name = misaligned(widths, dtype)
+        name = alignment_penalty(widths, dtype)
         return found if name is None else self._awkward(_times(found, self.profile.value_or(name, 1.0)), name)
 
     def _awkward(self, found: Estimate, name: str) -> Estimate:

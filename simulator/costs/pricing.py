@@ -92,27 +92,27 @@ class Pricing:
         """A term of host work: `count` times a parameter in seconds. Slow ranks take longer for it."""
         return Term(count * self.profile.value(name), self.profile[name], work=True)
 
-    def fixed(self, name: str, count: NDArray[Any] | float = 1.0) -> Term:
+    def latency_of(self, name: str, count: NDArray[Any] | float = 1.0) -> Term:
         """A term of latency: `count` times a parameter in seconds."""
         return Term(count * self.profile.value(name), self.profile[name])
 
-    def through_memory(self, size_bytes: Floats, ranks: Sequence[int] | None = None) -> Term:
+    def memory_term(self, size_bytes: Floats, ranks: Sequence[int] | None = None) -> Term:
         """A term of traffic in device memory, at the rate of the slowest of these ranks (default: all)."""
         fraction = self.profile["copy.hbm_fraction"]
         links = [self.hbm[rank] for rank in (range(len(self.hbm)) if ranks is None else ranks)]
         slowest = fraction.value * float(min(self.cluster.capacity[links]))
         return Term(size_bytes / slowest, fraction, work=True)
 
-    def of_link(self, link: int, **features: object) -> Parameter:
+    def sustain(self, link: int, **features: object) -> Parameter:
         """The share of its line rate that a link sustains, for ops with these features."""
         kind = self.cluster.links[link].kind
         found = self.profile.parameter_at(f"link_fraction.{kind}", features)
-        return self.networks.of_nic(found) if kind == "nic" else found
+        return self.networks.nic_share(found) if kind == "nic" else found
 
     @property
     def one_sided_nic(self) -> Parameter:
         """The share of a NIC's line rate that one-sided reads and writes reach."""
-        return self.networks.of_nic(self.profile["rdma.nic_fraction"])
+        return self.networks.nic_share(self.profile["rdma.nic_fraction"])
 
     # What ops say
 
@@ -140,7 +140,7 @@ class Pricing:
         size = float(program.bytes[op])
         return Collective(program.kind_of(op), self.group(op), size, float(beyond[0]) if len(beyond) else None)
 
-    def seen_from(self, op: int) -> tuple[int, int]:
+    def surroundings(self, op: int) -> tuple[int, int]:
         """Two numbers that are equal for groups with the same relative layout.
 
         The first is for the ranks of an exchange, relative to its first rank. The second is for the stages (ranks that
@@ -190,19 +190,19 @@ class Pricing:
         lanes = self.program.lanes_of
         return np.array([sizes[lanes[op]].sum() for op in ops], np.float64)
 
-    def by_root(self, ops: Ops) -> Iterator[tuple[int, Ops]]:
+    def group_by_root(self, ops: Ops) -> Iterator[tuple[int, Ops]]:
         """(root rank, ops) for every root."""
         roots = self.program.root[ops]
         yield from ((int(rank), ops[roots == rank]) for rank in np.unique(roots))
 
-    def by_group(self, ops: Ops) -> Iterator[tuple[tuple[int, ...], Ops]]:
+    def group_by_ranks(self, ops: Ops) -> Iterator[tuple[tuple[int, ...], Ops]]:
         """(ranks, ops) for every group."""
         groups = self.program.group[ops]
         yield from ((self.program.groups[group], ops[groups == group]) for group in np.unique(groups))
 
     # Along routes
 
-    def along(
+    def route(
         self, ops: Ops, routes: Sequence[Route], latency: Sequence[Term], rates: Floats, basis: Mapping[str, Parameter]
     ) -> None:
         """Charge ops that move their bytes along all routes at the same time; the most crowded link sets the rate.
@@ -213,11 +213,11 @@ class Pricing:
         per_route = rates[links] / crossings
         slowest, rate = int(links[per_route.argmin()]), float(per_route.min())
         size = self.bytes(ops)
-        parameter = basis.get(self.cluster.links[slowest].kind) or self.of_link(slowest, bytes=ends(size))
+        parameter = basis.get(self.cluster.links[slowest].kind) or self.sustain(slowest, bytes=ends(size))
         self.sheet.charge(ops, [*latency, Term(size / rate, parameter, work=True)])
         self.sheet.demand(ops, links, (crossings * rate).astype(np.float64))
 
-    def along_own(self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term]) -> None:
+    def route_own(self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term]) -> None:
         """Charge ops that move their bytes along the route of their own rank; its slowest link sets the rate.
 
         `ranks` is ascending, with a route for each. Routes have equal length and cross no link twice.
@@ -226,12 +226,12 @@ class Pricing:
         narrowest = self.capacity[links].argmin(axis=1)
         slowest = links[np.arange(len(ranks)), narrowest]
         rate, size = self.capacity[slowest], self.bytes(ops)
-        for parameter, mine in self.by_parameter(slowest, which, size, lambda kind: {}):
+        for parameter, mine in self.group_by_parameter(slowest, which, size, lambda kind: {}):
             seconds = size[mine] / rate[which[mine]]
             self.sheet.charge(ops[mine], [*latency, Term(seconds, parameter, work=True)])
         self.sheet.demand_each(ops, which, links, np.repeat(rate[:, None], links.shape[1], axis=1))
 
-    def by_parameter(
+    def group_by_parameter(
         self, links: Ops, which: Ops, size: Floats, features_of: Callable[[str], Mapping[str, int]]
     ) -> Iterator[tuple[Parameter, Ops]]:
         """(sustained share of the line rate, ops) for every kind of link and distance from the measured sizes.
@@ -251,7 +251,7 @@ class Pricing:
             growth = self.profile.growth_of(f"link_fraction.{kind}", {"bytes": sizes, **own})
             for more in np.unique(growth):
                 first = int(mine[growth == more][0])
-                found = self.of_link(int(links[first]), bytes=np.array([low[first], high[first]]), **own)
+                found = self.sustain(int(links[first]), bytes=np.array([low[first], high[first]]), **own)
                 yield found, np.flatnonzero(np.isin(which, mine[growth == more]))
 
 

@@ -22,16 +22,16 @@ def broadcasts(pricing: Pricing, ops: Ops) -> None:
 
     Where all broadcasts run one at a time, in one group, only links that ops beside them cross are watched.
     """
-    groups = list(pricing.by_group(ops))
+    groups = list(pricing.group_by_ranks(ops))
     beside = may_overlap(pricing.program, ops) if len(groups) == 1 else None
-    only = np.ones(len(pricing.capacity), bool) if beside is None else pricing.sheet.watched(beside)
+    only = np.ones(len(pricing.capacity), bool) if beside is None else pricing.sheet.busy_links(beside)
     for group, own in groups:
         if len(group) > 1:
             ring, at = ring_of(pricing, group), np.zeros(max(group) + 1, np.int64)
             at[list(group)] = ring.island_of
-            further = pricing.fixed("broadcast.message_s", _messages(pricing, own))
-            latency = [pricing.fixed("broadcast.latency_s"), further]
-            around(pricing, own, ring, at[pricing.program.root[own]], pricing.bytes(own), latency, group, only)
+            further = pricing.latency_of("broadcast.message_s", _messages(pricing, own))
+            latency = [pricing.latency_of("broadcast.latency_s"), further]
+            pass_round(pricing, own, ring, at[pricing.program.root[own]], pricing.bytes(own), latency, group, only)
 
 
 def _messages(pricing: Pricing, ops: Ops) -> np.ndarray:
@@ -56,7 +56,7 @@ def rings_of(pricing: Pricing, ranks: tuple[int, ...], each: int) -> RingBroadca
     )
 
 
-def around(
+def pass_round(
     pricing: Pricing,
     ops: Ops,
     ring: RingBroadcast,
@@ -73,10 +73,11 @@ def around(
     memories = np.array(pricing.hbm)[list(ranks)]
     bounds = [_through(pricing, memories, bound) for bound in ring.bounds(pricing.capacity)]
     rate, slowest = np.array([rate for rate, _ in bounds]), np.array([link for _, link in bounds])
-    for parameter, mine in pricing.by_parameter(slowest, island, size, lambda kind: _features(ring, kind)):
+    for parameter, mine in pricing.group_by_parameter(slowest, island, size, lambda kind: _features(ring, kind)):
         seconds = size[mine] / rate[island[mine]]
         wire = Term(seconds, parameter, work=True)
-        pricing.sheet.charge(ops[mine], [*(term.of(mine) for term in latency), _filling(pricing, ring, seconds), wire])
+        before = [term.take(mine) for term in latency]
+        pricing.sheet.charge(ops[mine], [*before, _filling(pricing, ring, seconds), wire])
     watched = np.ones(len(ring.link), bool) if only is None else only[ring.link]
     if watched.any():
         for here in np.unique(island).tolist():
@@ -84,7 +85,7 @@ def around(
             crossed = watched & (share > 0)
             pricing.sheet.demand(ops[island == here], ring.link[crossed], share[crossed] * rate[here])
     totals = np.bincount(island, size, minlength=ring.islands).astype(np.float64)
-    pricing.sheet.carry(ring.link[~watched], ring.carried(totals)[~watched])
+    pricing.sheet.carry(ring.link[~watched], ring.link_bytes(totals)[~watched])
     pricing.sheet.carry(memories, np.full(len(memories), 2 * float(size.sum())))
 
 

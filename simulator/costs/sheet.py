@@ -26,7 +26,7 @@ class Term:
     parameter: Parameter
     work: bool = False
 
-    def of(self, ops: Ops) -> "Term":
+    def take(self, ops: Ops) -> "Term":
         """The term for some of the ops, by position."""
         return self if np.ndim(self.seconds) == 0 else replace(self, seconds=np.asarray(self.seconds)[ops])
 
@@ -106,7 +106,7 @@ class Sheet:
         """Count bytes on links that only ops of one lane cross, so that nothing can contend there."""
         np.add.at(self._unwatched, links, size_bytes)
 
-    def watched(self, ops: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def busy_links(self, ops: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """A mask of the links to which some of these ops have rates so far."""
         mask = np.zeros(len(self.capacity), bool)
         for row in np.unique(self._row[ops]).tolist():

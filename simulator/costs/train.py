@@ -37,7 +37,7 @@ def copy(pricing: Pricing, op: int, rank: int) -> Price:
     return _resting_on(_sustained(pricing, narrowest, rank), seconds, dict.fromkeys(route, size / seconds))
 
 
-def on_host(pricing: Pricing, op: int, rank: int) -> Price:
+def step_on_host(pricing: Pricing, op: int, rank: int) -> Price:
     """Adam on the host is bound by its memory, which GPUs of a socket share (ZeRO-Offload, arXiv 2101.06840)."""
     cluster, size = pricing.cluster, float(pricing.program.bytes[op])
     memory, near = cluster.h2d_route(rank)[0], cluster.gpus_of(cluster.node_of(rank))

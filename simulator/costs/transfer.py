@@ -8,7 +8,7 @@ import numpy as np
 
 from ..collectives.wires import peer_route, write_route
 from .pricing import Pricing
-from .ring import around, rings_of
+from .ring import pass_round, rings_of
 from .sheet import Ops, Term
 
 
@@ -18,7 +18,7 @@ def gather(pricing: Pricing, ops: Ops) -> None:
     Several groups gather their parts at the same time and share the links that they have in common. Shape is (tensors,
     ranks of a group, tensors of which a rank holds a part).
     """
-    for ranks, own in pricing.by_group(ops):
+    for ranks, own in pricing.group_by_ranks(ops):
         for size in np.unique(pricing.shape(own, 1)).astype(int).tolist():
             mine = own[pricing.shape(own, 1) == size]
             launches = pricing.host("export.tensor_s", pricing.shape(mine, 2))
@@ -26,9 +26,9 @@ def gather(pricing: Pricing, ops: Ops) -> None:
             if size == 1:
                 pricing.sheet.charge(mine, host)
                 continue
-            received, latency = pricing.bytes(mine) * (1 - 1 / size), [*host, pricing.fixed("broadcast.latency_s")]
+            received, latency = pricing.bytes(mine) * (1 - 1 / size), [*host, pricing.latency_of("broadcast.latency_s")]
             ring, first = rings_of(pricing, ranks, size), np.zeros(len(mine), np.int64)
-            around(pricing, mine, ring, first, received, latency, ranks)
+            pass_round(pricing, mine, ring, first, received, latency, ranks)
 
 
 def replicate(pricing: Pricing, ops: Ops) -> None:
@@ -47,58 +47,58 @@ def replicate(pricing: Pricing, ops: Ops) -> None:
 def write(pricing: Pricing, ops: Ops) -> None:
     """One-sided, between the pairs of the group. Shape is (messages, whether from host memory)."""
     basis = {"nic": pricing.one_sided_nic}
-    for group, own in pricing.by_group(ops):
+    for group, own in pricing.group_by_ranks(ops):
         pairs = list(zip(group[::2], group[1::2], strict=True))
         for host in (False, True):
             mine = own[(pricing.shape(own, 1) > 0) == host]
             if len(mine):
                 routes = [write_route(pricing.cluster, a, b, from_host=host) for a, b in pairs]
-                latency = [pricing.fixed("rdma.latency_s")]
-                pricing.along(mine, routes, latency, pricing.machines.one_sided, basis)
+                latency = [pricing.latency_of("rdma.latency_s")]
+                pricing.route(mine, routes, latency, pricing.machines.one_sided, basis)
 
 
 def forward(pricing: Pricing, ops: Ops) -> None:
     """One-sided from device to device, as UCX does it: over NVLink inside a node."""
     basis = {"nic": pricing.one_sided_nic, "nvlink": pricing.profile["link_fraction.nvlink"]}
-    for (source, target), own in pricing.by_group(ops):
+    for (source, target), own in pricing.group_by_ranks(ops):
         route = peer_route(pricing.cluster, source, target)
-        pricing.along(own, [route], [pricing.fixed("rdma.latency_s")], pricing.machines.one_sided, basis)
+        pricing.route(own, [route], [pricing.latency_of("rdma.latency_s")], pricing.machines.one_sided, basis)
 
 
 def pairs(pricing: Pricing, ops: Ops) -> None:
     """NCCL send and receive between the pairs of the group: over NVLink where there is one."""
-    for group, own in pricing.by_group(ops):
+    for group, own in pricing.group_by_ranks(ops):
         cluster = pricing.cluster
         routes = [peer_route(cluster, a, b) for a, b in zip(group[::2], group[1::2], strict=True)]
         messages = pricing.shape(own, 0) - 1
-        latency = [pricing.fixed("broadcast.latency_s"), pricing.fixed("broadcast.message_s", messages)]
+        latency = [pricing.latency_of("broadcast.latency_s"), pricing.latency_of("broadcast.message_s", messages)]
         basis = {
-            "nic": pricing.networks.of_nic(pricing.profile["link_fraction.nic"]),
+            "nic": pricing.networks.nic_share(pricing.profile["link_fraction.nic"]),
             "nvlink": pricing.profile["link_fraction.nvlink"],
         }
-        pricing.along(own, routes, latency, pricing.capacity, basis)
+        pricing.route(own, routes, latency, pricing.capacity, basis)
 
 
 def stage_in(pricing: Pricing, ops: Ops) -> None:
     """All ranks of a stage copy their shares from host memory at once."""
-    for group, own in pricing.by_group(ops):
+    for group, own in pricing.group_by_ranks(ops):
         routes = [pricing.cluster.h2d_route(rank) for rank in group]
-        pricing.along(own, routes, [pricing.fixed("h2d.latency_s")], pricing.capacity, {})
+        pricing.route(own, routes, [pricing.latency_of("h2d.latency_s")], pricing.capacity, {})
 
 
 def elementwise(pricing: Pricing, ops: Ops) -> None:
     """An elementwise pass through device memory."""
     kind = pricing.kind(ops)
-    moved = pricing.through_memory(kind.traffic * pricing.bytes(ops))
+    moved = pricing.memory_term(kind.traffic * pricing.bytes(ops))
     launches = [pricing.host("elementwise.tensor_s", pricing.shape(ops, 0))] if kind.per_tensor else []
     pricing.sheet.charge(ops, [*launches, moved])
 
 
-def stored(read: bool, pricing: Pricing, ops: Ops) -> None:
+def cross_store(read: bool, pricing: Pricing, ops: Ops) -> None:
     """Through the store; all engines read at once. What a scenario states is exact."""
     assert pricing.store is not None
     link = len(pricing.capacity) - (1 if read else 2)
     rate = float(pricing.capacity[link])
     size = pricing.bytes(ops) * (pricing.shape(ops, 0) if read else 1.0)
-    pricing.sheet.charge(ops, [Term(size / rate, pricing.profile["store.s"], work=True), pricing.fixed("store.s")])
+    pricing.sheet.charge(ops, [Term(size / rate, pricing.profile["store.s"], work=True), pricing.latency_of("store.s")])
     pricing.sheet.demand(ops, [link], [rate])

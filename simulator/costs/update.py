@@ -22,7 +22,7 @@ def host_work(pricing: Pricing, ops: Ops) -> None:
 
 def gather_metas(pricing: Pricing, ops: Ops) -> None:
     """All ranks tell each other of every tensor; between nodes each of them takes longer."""
-    for ranks, own in pricing.by_group(ops):
+    for ranks, own in pricing.group_by_ranks(ops):
         tensors, nodes = pricing.shape(own, 0), len({pricing.cluster.node_of(rank) for rank in ranks})
         between = pricing.host("gather.node_tensor_s", tensors * (nodes > 1))
         pricing.sheet.charge(own, [pricing.host("gather.tensor_s", tensors), between])
@@ -48,11 +48,11 @@ def post_hook(pricing: Pricing, ops: Ops) -> None:
 
 def agree(pricing: Pricing, ops: Ops) -> None:
     """A tree of small messages: up and down once per doubling of the number of islands."""
-    for group, own in pricing.by_group(ops):
+    for group, own in pricing.group_by_ranks(ops):
         ring = ring_of(pricing, group)
         doublings = float(np.log2(ring.islands))
         wires = Term(2 * doublings * wires_s(pricing, ring), pricing.profile["agree.doubling_s"])
-        terms = [pricing.fixed("agree.latency_s"), pricing.fixed("agree.doubling_s", doublings), wires]
+        terms = [pricing.latency_of("agree.latency_s"), pricing.latency_of("agree.doubling_s", doublings), wires]
         pricing.sheet.charge(own, terms)
 
 
@@ -68,18 +68,18 @@ def host_copy(pricing: Pricing, ops: Ops) -> None:
         mine = ranks[lengths == length]
         own = ops[np.isin(pricing.program.root[ops], mine)]
         alike = [route for route in routes if len(route) == length]
-        pricing.along_own(own, mine, alike, [pricing.fixed("h2d.latency_s")])
+        pricing.route_own(own, mine, alike, [pricing.latency_of("h2d.latency_s")])
 
 
 def read(pricing: Pricing, ops: Ops) -> None:
     """RDMA from the owner's host memory to the receiver's device; the shape holds the owner."""
     owners = pricing.shape(ops, 0).astype(np.int64)
     basis = {"nic": pricing.one_sided_nic}
-    for root, own in pricing.by_root(ops):
+    for root, own in pricing.group_by_root(ops):
         for owner in np.unique(owners[np.isin(ops, own)]).tolist():
             mine = own[np.isin(own, ops[owners == owner])]
             route = (*read_route(pricing.cluster, owner, root), pricing.hbm[root])
-            pricing.along(mine, [route], [pricing.fixed("rdma.latency_s")], pricing.machines.one_sided, basis)
+            pricing.route(mine, [route], [pricing.latency_of("rdma.latency_s")], pricing.machines.one_sided, basis)
 
 
 def device_copy(pricing: Pricing, ops: Ops) -> None:
@@ -99,6 +99,6 @@ def reload(pricing: Pricing, ops: Ops) -> None:
     """
     kept, hbm = pricing.shape(ops, 1), pricing.hbm
     host = [pricing.host("reload.s"), pricing.host("reload.tensor_s", pricing.shape(ops, 0))]
-    pricing.sheet.charge(ops, [*host, pricing.through_memory(2 * kept)])
+    pricing.sheet.charge(ops, [*host, pricing.memory_term(2 * kept)])
     total = float((2 * kept * pricing.ranks_at(ops)).sum())
     pricing.sheet.carry(np.array(hbm), np.full(len(hbm), total / len(hbm)))

@@ -21,7 +21,7 @@ _COMPILING_S = 1.5  # less than it takes: later processes gain too
 
 
 @cache
-def compiled(function: Function, helpers: tuple[Function, ...] = ()) -> Function:
+def compile_numba(function: Function, helpers: tuple[Function, ...] = ()) -> Function:
     """The function compiled, with the helpers that it calls; or as it is where numba is not installed."""
     try:
         from numba import njit
@@ -40,7 +40,7 @@ def _let_compiled_code_call(helper: Function) -> None:
 
     if helper is column:
         overload(column)(_array_column)
-    elif helper is unowned:
+    elif helper is drop_owners:
         _let_go_of_owners()
     else:
         register_jitable(forceinline=True)(helper)
@@ -58,7 +58,7 @@ def _array_column(length: Any, value: Any) -> Any:
     return make
 
 
-def unowned(columns: Any) -> Any:
+def drop_owners(columns: Any) -> Any:
     """The same arrays; compiled code does not count who refers to them, which takes longer than what it does with them.
 
     They must live as long as it runs, as arguments do.
@@ -86,7 +86,7 @@ def _let_go_of_owners() -> None:
     def let_go(_typing: Any, columns: Any) -> Any:
         return columns(columns), lambda context, builder, _, args: without(context, builder, columns, args[0])
 
-    overload(unowned)(lambda columns: lambda columns: let_go(columns))
+    overload(drop_owners)(lambda columns: lambda columns: let_go(columns))
 
 
 class Pace:

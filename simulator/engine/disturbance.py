@@ -43,7 +43,7 @@ class Disturbance:
         self._power = powers(costs.interference, len(program.lanes) + 1)
 
     @staticmethod
-    def involved(costs: Costs) -> np.ndarray:
+    def disturbing_classes(costs: Costs) -> np.ndarray:
         """Mask of the classes that disturb or are disturbed."""
         return np.asarray((costs.interference != 1).any(axis=0) | (costs.interference != 1).any(axis=1))
 
@@ -51,7 +51,7 @@ class Disturbance:
         """From now on the rank works at this fraction of its speed."""
         self._rank_speed[rank] = speed
 
-    def like(self, op: int, original: int) -> None:
+    def copy(self, op: int, original: int) -> None:
         """A new op, numbered next, is of the class of another one and runs on its ranks."""
         self._class_of.append(self._class_of[original])
         self._ranks[op] = self.ranks(original)

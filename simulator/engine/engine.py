@@ -13,7 +13,7 @@ import numpy as np
 from simpy import Environment, Event, Timeout
 
 from ..costs import Costs
-from ..program import Copy, Program, with_copies
+from ..program import Copy, Program, add_copies
 from ..timeline import Timeline
 from . import static
 from .disturbance import Disturbance
@@ -45,8 +45,8 @@ class Engine:
         assert np.diff(program.lanes_of.start).all(), "every op runs on a lane; see program.validate"
         self.env = Environment()
         self._given, self._copies = program, list[Copy]()
-        pruned = costs.pruned(program)
-        disturbed = Disturbance.involved(costs)
+        pruned = costs.prune(program)
+        disturbed = Disturbance.disturbing_classes(costs)
         self._disturbance = Disturbance(program, costs) if disturbed.any() or processes else None
         self.flows = Flows(self.env, pruned, self._disturbance, self._end)
         crosses = np.diff(pruned.demand.start)[pruned.row] > 0
@@ -69,7 +69,7 @@ class Engine:
     @property
     def program(self) -> Program:
         """The given Program, followed by the submitted ops."""
-        return with_copies(self._given, self._copies)
+        return add_copies(self._given, self._copies)
 
     def run(self) -> Timeline:
         """Run until the last op ends."""
@@ -85,7 +85,7 @@ class Engine:
             cancelled=np.isin(np.arange(len(self._start)), list(self._cancelled)),
         )
 
-    def done(self, op: int) -> Event:
+    def end_of(self, op: int) -> Event:
         """An event that occurs when the op ends; processes can wait for it."""
         event = self._watched.setdefault(op, self.env.event())
         if self._end_at[op] != _NEVER and not event.triggered:
@@ -123,8 +123,8 @@ class Engine:
         self._end_at.append(_NEVER)
         self._cause.append(-1)
         self._left += 1
-        self._pools.like(op, like)
-        self.flows.like(op, like)
+        self._pools.copy(op, like)
+        self.flows.copy(op, like)
         before = {*after, *(self._tail(lane, op) for lane in self._given.lanes_of[like].tolist())}
         if self._waiting.add(op, [one for one in before if self._end_at[one] == _NEVER]):
             self._ready(op, -1)
@@ -176,10 +176,10 @@ class Engine:
         for served in self._pools.give(op):
             self._cause[served] = op
             self._begin(served)
-        for successor in self._waiting.released_by(op):
+        for successor in self._waiting.release(op):
             self._ready(successor, op)
         if op in self._watched:
-            self.done(op)
+            self.end_of(op)
         if not self._left:
             At(self.env, 0.0, LATE, self._stop)
 

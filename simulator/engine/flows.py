@@ -83,11 +83,11 @@ class Flows:
             self.disturbance.leave(op)
         self.touch()
 
-    def like(self, op: int, original: int) -> None:
+    def copy(self, op: int, original: int) -> None:
         """A new op, numbered next, asks of links and disturbs like another one."""
         self._row_of.append(self._row_of[original])
         if self.disturbance:
-            self.disturbance.like(op, original)
+            self.disturbance.copy(op, original)
 
     def touch(self) -> None:
         """Something changed: settle all speeds at the end of this instant."""

@@ -91,7 +91,7 @@ class Allocator:
         many = len(rows) > _MANY
         self._asked += many
         if self._asked == _COMPILE_AFTER:
-            self._fill = sharing.compiled_fill()
+            self._fill = sharing.numba_fill()
         if many and self._fill is not sharing.fill:
             speeds = np.zeros(len(rows))
             capacity = self._costs.capacity_bytes_per_s

@@ -13,7 +13,7 @@ They return the number of ops that have ended; if it is less than the number of 
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from .compiled import column, unowned
+from .compiled import column, drop_owners
 from .sharing import HELPERS as FILL_HELPERS
 from .sharing import TIE, fill
 
@@ -110,7 +110,7 @@ class Slots(NamedTuple):
 
 def run_alone(waits: Waits, slots: Slots, delay: Any, start: Any, end: Any, cause: Any) -> int:
     """Run a Program in which every op takes its delay, whatever else runs. Returns the number of ops that ended."""
-    waits, slots = unowned((waits, slots))
+    waits, slots = drop_owners((waits, slots))
     left = waits.left
     heap, begun = [(0.0, 0, 0)], column(len(left), 0)
     heap.clear()
@@ -142,7 +142,7 @@ def run_together(
     or ops end at the alarm. After the last event of an instant all speeds and the alarm (the next end) are set.
     Returns the number of ops that ended.
     """
-    waits, slots, work, links, crowds = unowned((waits, slots, work, links, crowds))
+    waits, slots, work, links, crowds = drop_owners((waits, slots, work, links, crowds))
     left = waits.left
     heap = [(0.0, 0, 0)]
     active, joining, due, begun = [0], [0], [0], column(len(left), 0)
@@ -419,7 +419,7 @@ def _on_full_link(row: int, links: Links) -> bool:
 
 
 HELPERS = (
-    *FILL_HELPERS, fill, unowned, _append, _take, _give, _let_begin, _join, _leave, _enter, _settle, _change_speed,
+    *FILL_HELPERS, fill, drop_owners, _append, _take, _give, _let_begin, _join, _leave, _enter, _settle, _change_speed,
     _cap, _share, _on_full_link,
 )  # fmt: skip
 """The functions that `run_alone` and `run_together` call, for numba."""

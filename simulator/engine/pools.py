@@ -45,7 +45,7 @@ class Pools:
                 served.append(first)
         return served
 
-    def like(self, op: int, original: int) -> None:
+    def copy(self, op: int, original: int) -> None:
         """A new op asks for what another one asks for."""
         for table in (self.acquires, self.releases):
             if original in table:

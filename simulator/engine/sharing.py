@@ -17,7 +17,7 @@ until no level changes. Turns converge slowly if flows compete on two links in a
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from .compiled import column, compiled
+from .compiled import column, compile_numba
 
 TIE = 1 + 1e-12  # rates this close count as equal
 _SETTLED = 1e-13  # relative change below which a level counts as settled
@@ -262,6 +262,6 @@ def fair_speeds(
 Fill = Callable[..., None]
 
 
-def compiled_fill() -> Fill:
+def numba_fill() -> Fill:
     """`fill` compiled by numba; the plain function if numba is not installed."""
-    return compiled(fill, HELPERS)
+    return compile_numba(fill, HELPERS)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..costs import Costs
 from ..program import Program, Ragged
 from ..timeline import Timeline
-from .compiled import Function, compiled, pace
+from .compiled import Function, compile_numba, pace
 from .disturbance import Disturbance, aggressors, powers
 from .loops import HELPERS, Crowds, Links, Slots, Waits, Work, run_alone, run_together
 from .sharing import TIE
@@ -34,7 +34,7 @@ def run(program: Program, costs: Costs, use_numba: bool | None = None) -> Timeli
     function, columns, crossed = _columns(program, costs)
     if use_numba is None:
         use_numba = pace().pays(function, _SECONDS_PER_OP[function] * len(program) + _SECONDS_PER_LINK * crossed)
-    code = compiled(function, HELPERS) if use_numba else function
+    code = compile_numba(function, HELPERS) if use_numba else function
     spans: tuple[Any, ...] = (np.zeros(len(program)), np.zeros(len(program)), np.full(len(program), -1))
     if code is function:
         columns, spans = _as_lists(columns), _as_lists(spans)
@@ -56,9 +56,9 @@ def _columns(program: Program, costs: Costs) -> tuple[Function, tuple[Any, ...],
     """(the loop that the Program needs, its columns, the number of link crossings of all ops)."""
     assert np.bincount(program.order.values, minlength=len(program)).all(), "every op runs on a lane; see validate"
     waits = Waits(*who_waits(program))
-    watched = costs.pruned(program) if len(costs.demand.values) else costs
+    watched = costs.prune(program) if len(costs.demand.values) else costs
     crossed = np.diff(watched.demand.start)[watched.row]
-    disturbed = Disturbance.involved(costs)[costs.cost_class]
+    disturbed = Disturbance.disturbing_classes(costs)[costs.cost_class]
     flows = (costs.work_s > 0) & ((crossed > 0) | disturbed)
     if not flows.any():
         return run_alone, (waits, _slots(program), costs.latency_s + costs.work_s), 0
@@ -136,4 +136,4 @@ def _parts(program: Program, places: Ints) -> Ragged | None:
     for part, where in enumerate(dict.fromkeys(lying.values())):
         for place in where:
             rows[place].append(part)
-    return Ragged.of(rows)
+    return Ragged.build(rows)

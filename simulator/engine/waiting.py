@@ -38,7 +38,7 @@ class Waiting:
         """The ops that wait for nothing."""
         return [op for op, left in enumerate(self._left) if not left]
 
-    def released_by(self, op: int) -> list[int]:
+    def release(self, op: int) -> list[int]:
         """Note that the op has ended; the ops that now wait for nothing, in program order."""
         left, free = self._left, []
         successors = self._successors[self._start[op] : self._start[op + 1]]

@@ -38,13 +38,13 @@ _BUSY = ("rank", "lane", "start_s", "end_s", "count")
 Ints = NDArray[np.int64]
 
 
-def without_replicas(timeline: Timeline, grid: Grid) -> Timeline:
+def drop_replicas(timeline: Timeline, grid: Grid) -> Timeline:
     """Without the lanes of replicas on other machines than those that the grid is of, which come first."""
     program = timeline.program
     if len(program.places) == grid.ranks:
         return timeline
     kept = [lane for lane, at in enumerate(program.lanes) if at.place < grid.ranks]
-    order = Ragged.of([program.order[lane].tolist() for lane in kept])
+    order = Ragged.build([program.order[lane].tolist() for lane in kept])
     lanes = tuple(program.lanes[lane] for lane in kept)
     return replace(timeline, program=replace(program, places=program.places[: grid.ranks], lanes=lanes, order=order))
 

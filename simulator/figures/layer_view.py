@@ -13,7 +13,7 @@ from ..base.units import format_bytes, format_seconds
 from ..schedules import Grid
 from ..systems.train_step.lower import ACTIONS
 from ..timeline import Timeline
-from .actions import COMPUTE, UPPER, boxes, cell_ids, without_replicas
+from .actions import COMPUTE, UPPER, boxes, cell_ids, drop_replicas
 from .pipeline import INSIDE, KIND
 from .spans import Window, time_text
 from .theme import ACTION, LANE, ROWS, band, bars, ink, style
@@ -128,7 +128,7 @@ def layer_view(timeline: Timeline, grid: Grid, rank: int) -> "go.Figure":
     """A panel per phase; times count from the start of what it shows."""
     from plotly.subplots import make_subplots
 
-    timeline = without_replicas(timeline, grid)
+    timeline = drop_replicas(timeline, grid)
     cells = boxes(timeline, grid)
     shown = panels(cells, rank)
     data = [kernels(timeline, grid, rank, window) for window in shown.values()]

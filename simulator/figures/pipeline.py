@@ -49,7 +49,7 @@ def pipeline(
     """
     import plotly.graph_objects as go
 
-    timeline = actions.without_replicas(timeline, grid)
+    timeline = actions.drop_replicas(timeline, grid)
     found = actions.boxes(timeline, grid)
     drawn, cells = actions.few_boxes(found, window=window_s)
     spans, bin_s = actions.traffic(timeline, most_spans or actions.MOST_SPANS, window_s)

@@ -27,7 +27,7 @@ SLOWED: Mapping[str, str] = {
 def slowed_s(path: CriticalPath, program: Program, costs: Costs) -> dict[str, float]:
     """Seconds that ops of a whole critical path take longer than alone, by what they are (SLOWED)."""
     longer = np.maximum(path.seconds - costs.uncontended_s[path.ops], 0.0)
-    exchange, copy = program.of_kind(*EXCHANGES)[path.ops], program.of_kind(*kinds_of_form(COPY))[path.ops]
+    exchange, copy = program.is_kind(*EXCHANGES)[path.ops], program.is_kind(*kinds_of_form(COPY))[path.ops]
     parts = {"kernels": ~exchange & ~copy, "exchanges": exchange, "copies": copy}
     return {name: float(longer[of].sum()) for name, of in parts.items()}
 

@@ -194,7 +194,7 @@ def _load(
     said = validate(ProfileFile, content, file)
     base = Profile(name, {})
     if said.base is not None:
-        base = _load(folder, said.base, file, "base", (*above, place), fitted=fitted).for_sibling(said.wider)
+        base = _load(folder, said.base, file, "base", (*above, place), fitted=fitted).carry_over(said.wider)
     found = _over(base, said, content, name, file)
     known = _fitted_over(folder, name) if fitted and name in _shipped(folder) else {}
     return replace(found, parameters={**found.parameters, **known})

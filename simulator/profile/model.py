@@ -166,11 +166,11 @@ class Model:
         far = max((abs(math.log2(here / there)) for here, there in pairs), default=0.0)
         return _OTHER_CHIP * far if far > 1e-6 else 0.0
 
-    def for_sibling(self, wider: float) -> "Model":
+    def carry_over(self, wider: float) -> "Model":
         """The same model for a sibling device: a wider spread."""
         return replace(self, wider=float(np.hypot(self.wider, wider)))
 
-    def as_class(self, kind: str) -> "Model | None":
+    def convert(self, kind: str) -> "Model | None":
         """The same coefficients in the form of another class, such as another dtype; None if the forms differ."""
         other = cost_class(kind)
         same = other is not None and other.form.name == self.cost_class.form.name

@@ -152,14 +152,14 @@ def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
         UserError: an unknown name, or an entry that is not allowed; one line each.
     """
     names = [*PARAMETERS, *OPTIONAL, "interference.<kind>.<kind>"]
-    faults = [str(unknown(file, "parameter", name, names)) for name in entries if allowed(name) is None]
+    faults = [str(unknown(file, "parameter", name, names)) for name in entries if bounds(name) is None]
     found: dict[str, Parameter] = {}
     try:
-        found = validate(dict[str, Parameter], {n: entry for n, entry in entries.items() if allowed(n)}, file)
+        found = validate(dict[str, Parameter], {n: entry for n, entry in entries.items() if bounds(n)}, file)
     except UserError as error:
         faults += error.faults
     for name, parameter in found.items():
-        low, high, meaning = allowed(name) or _SPEED_KEPT
+        low, high, meaning = bounds(name) or _SPEED_KEPT
         if not low <= parameter.value <= high:
             faults.append(fault(file, f"{name}.value", parameter.value, f"expected {low:g} to {high:g} ({meaning})"))
     if faults:
@@ -167,6 +167,6 @@ def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
     return found
 
 
-def allowed(name: str) -> tuple[float, float, str] | None:
+def bounds(name: str) -> tuple[float, float, str] | None:
     """Smallest and largest value of a parameter, and its meaning; None for an unknown name."""
     return _SPEED_KEPT if _INTERFERENCE.fullmatch(name) else PARAMETERS.get(name) or OPTIONAL.get(name)

@@ -39,7 +39,7 @@ class Profile:
     about: Mapping[str, Any] = field(default_factory=dict)
     others: Mapping[str, "Profile"] = field(default_factory=dict)
 
-    def of_device(self, device: str) -> "Profile":
+    def device_profile(self, device: str) -> "Profile":
         """What is known of one device of a mixed cluster."""
         return self.others.get(device, self)
 
@@ -119,7 +119,7 @@ class Profile:
     def _of_like(self, kind: str, ratio: Ratio, features: Mapping[str, object], limits: Limits | None) -> Estimate:
         """The estimate of the class that another one is a multiple of; equal forms lend their coefficients only."""
         lender = self.model(ratio.like)
-        if isinstance(lender, Model) and (borrower := lender.as_class(kind)):
+        if isinstance(lender, Model) and (borrower := lender.convert(kind)):
             return borrower.estimate(features, limits)
         asked = ratio.features_of_like(features)
         found = self.estimate(ratio.like, asked, limits=limits)
@@ -135,21 +135,21 @@ class Profile:
             others={device: one.join(other) for device, one in self.others.items()},
         )
 
-    def with_values(self, values: Mapping[str, float], source: str) -> "Profile":
+    def set_values(self, values: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters that someone states: exact."""
         said = {name: Parameter(value, 0.0, "exact", source) for name, value in values.items()}
-        others = {device: one.with_values(values, source) for device, one in self.others.items()}
+        others = {device: one.set_values(values, source) for device, one in self.others.items()}
         return replace(self, parameters={**self.parameters, **said}, others=others)
 
-    def with_factors(self, factors: Mapping[str, float], source: str) -> "Profile":
+    def apply_factors(self, factors: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters times a factor, those of each device its own; what none states counts as 1."""
         said = {
             name: Parameter(self.value_or(name, 1.0) * factor, 0.0, "exact", source) for name, factor in factors.items()
         }
-        others = {device: one.with_factors(factors, source) for device, one in self.others.items()}
+        others = {device: one.apply_factors(factors, source) for device, one in self.others.items()}
         return replace(self, parameters={**self.parameters, **said}, others=others)
 
-    def for_sibling(self, wider: float) -> "Profile":
+    def carry_over(self, wider: float) -> "Profile":
         """The same for a sibling device: what was measured elsewhere is extrapolated here.
 
         `wider` is the relative spread that carrying it over adds, in squares.
@@ -160,7 +160,7 @@ class Profile:
             self,
             parameters={name: _borrowed(p, wider) for name, p in self.parameters.items()},
             models={
-                kind: {name: m.for_sibling(wider) if isinstance(m, Model) else m for name, m in variants.items()}
+                kind: {name: m.carry_over(wider) if isinstance(m, Model) else m for name, m in variants.items()}
                 for kind, variants in self.models.items()
             },
         )

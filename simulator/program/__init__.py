@@ -2,13 +2,25 @@
 
 from .builder import ProgramBuilder
 from .check import validate
-from .copies import Copy, with_copies
+from .copies import Copy, add_copies
 from .join import join
 from .precedence import edges, may_overlap
 from .program import Access, Buffer, Lane, Place, Pool, Program
 from .ragged import Ragged
 
 __all__ = [
-    "Access", "Buffer", "Copy", "Lane", "Place", "Pool", "Program", "ProgramBuilder", "Ragged", "edges",
-    "join", "may_overlap", "validate", "with_copies",
+    "Access",
+    "Buffer",
+    "Copy",
+    "Lane",
+    "Place",
+    "Pool",
+    "Program",
+    "ProgramBuilder",
+    "Ragged",
+    "add_copies",
+    "edges",
+    "join",
+    "may_overlap",
+    "validate",
 ]  # fmt: skip

@@ -44,7 +44,7 @@ class _Rows:
         self.values.extend(row)
         self.start.append(len(self.values))
 
-    def ragged(self) -> Ragged:
+    def freeze(self) -> Ragged:
         return Ragged(np.array(self.start, np.int64), np.array(self.values, np.int64))
 
 
@@ -157,16 +157,16 @@ class ProgramBuilder:
             names=tuple(self._names),
             kind=np.array(self._kind, np.int64),
             bytes=np.array(self._bytes, np.int64),
-            shape=self._shape.ragged(),
+            shape=self._shape.freeze(),
             dtype=np.array(self._dtype, np.int64),
             group=np.array(self._group, np.int64),
             root=np.array(self._root, np.int64),
-            deps=self._deps.ragged(),
-            accesses=self._accesses.ragged(),
+            deps=self._deps.freeze(),
+            accesses=self._accesses.freeze(),
             access_table=tuple(Access(*access) for access in self._access_table.index),  # type: ignore[misc]
-            acquires=self._acquires.ragged(),
-            releases=self._releases.ragged(),
-            order=Ragged.of(orders),
+            acquires=self._acquires.freeze(),
+            releases=self._releases.freeze(),
+            order=Ragged.build(orders),
             tags={key: self._tag_column(values) for key, values in self._tags.items()},
         )
 

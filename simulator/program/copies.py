@@ -19,7 +19,7 @@ class Copy:
     name: str
 
 
-def with_copies(program: Program, copies: Sequence[Copy]) -> Program:
+def add_copies(program: Program, copies: Sequence[Copy]) -> Program:
     """The Program with copies appended, numbered after its own ops in their order."""
     if not copies:
         return program
@@ -37,14 +37,14 @@ def with_copies(program: Program, copies: Sequence[Copy]) -> Program:
         accesses=_appended(program.accesses, like),
         acquires=_appended(program.acquires, like),
         releases=_appended(program.releases, like),
-        deps=Ragged.of([*program.deps, *(copy.after for copy in copies)]),
+        deps=Ragged.build([*program.deps, *(copy.after for copy in copies)]),
         order=_extended(program, like),
         tags=_tags(program.tags, numbers),
     )
 
 
 def _appended(rows: Ragged, like: NDArray[np.int64]) -> Ragged:
-    return Ragged.of([*rows, *(rows[row] for row in like)])
+    return Ragged.build([*rows, *(rows[row] for row in like)])
 
 
 def _extended(program: Program, like: NDArray[np.int64]) -> Ragged:
@@ -53,7 +53,7 @@ def _extended(program: Program, like: NDArray[np.int64]) -> Ragged:
     for number, original in enumerate(like, start=len(program)):
         for lane in program.lanes_of[original].tolist():
             orders[lane].append(number)
-    return Ragged.of(orders)
+    return Ragged.build(orders)
 
 
 def _tags(tags: Mapping[str, NDArray[np.int64]], numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:

@@ -105,7 +105,7 @@ class Program:
     @cached_property
     def lanes_of(self) -> Ragged:
         """The lanes that each op holds, ascending."""
-        return self.order.transposed(len(self))
+        return self.order.transpose(len(self))
 
     @cached_property
     def ranks(self) -> int:
@@ -116,7 +116,7 @@ class Program:
         """The kind of one op by name."""
         return self.kinds[self.kind[op]]
 
-    def of_kind(self, *kinds: str) -> NDArray[np.bool_]:
+    def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
         """Mask of the ops of the given kinds."""
         return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
 

@@ -15,7 +15,7 @@ class Ragged:
     values: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: Iterable[Iterable[int]]) -> "Ragged":
+    def build(cls, rows: Iterable[Iterable[int]]) -> "Ragged":
         """From one sequence per row."""
         start, values = [0], list[int]()
         for row in rows:
@@ -49,7 +49,7 @@ class Ragged:
         of = np.repeat(np.arange(len(rows)), counts)
         return np.arange(len(of)) + (self.start[rows] - np.cumsum(counts) + counts)[of], of
 
-    def transposed(self, rows: int) -> "Ragged":
+    def transpose(self, rows: int) -> "Ragged":
         """Row `v` of the result lists the rows that hold value `v`, ascending; `rows` is the number of values."""
         order = np.argsort(self.values, kind="stable")
         counts = np.bincount(self.values, minlength=rows)

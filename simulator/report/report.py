@@ -129,14 +129,14 @@ class Report:
         """The phase with the largest part of the critical path."""
         return max(self.exposed, key=lambda phase: self.exposed[phase])
 
-    def shown(self) -> tuple[Metric, ...]:
+    def shown_metrics(self) -> tuple[Metric, ...]:
         """The metrics that this report shows."""
         return self.metrics
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values in SI units; shares are fractions."""
         who = {"kind": self.kind, "name": self.name, "question": self.question, "scenario_hash": self.scenario_hash}
-        return who | {one.name: one.value(self) for one in self.shown()} | {"notes": list(self.notes)}
+        return who | {one.name: one.value(self) for one in self.shown_metrics()} | {"notes": list(self.notes)}
 
 
 ROUNDING = 1e-9

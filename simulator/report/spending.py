@@ -46,12 +46,12 @@ class Rates:
     unpriced: tuple[str, ...] = ()
     boards_only: tuple[str, ...] = ()
 
-    def over(self, seconds: float) -> Spending:
+    def amount(self, seconds: float) -> Spending:
         """What they cost and draw in this time."""
         usd = None if self.usd_per_hour is None else self.usd_per_hour * seconds / 3600
         return Spending(usd, self.power_w * seconds)
 
-    def of(self, gpus: float) -> "Rates":
+    def scale(self, gpus: float) -> "Rates":
         """The same for another number of GPUs of the same mix."""
         share = gpus / self.gpus
         usd = None if self.usd_per_hour is None else self.usd_per_hour * share

@@ -25,7 +25,7 @@ Event = tuple[int, int, int, int]  # slot, rank, pass, micro-batch
 _CHUNK_AND_KIND = ((0, FORWARD), (1, FORWARD), (1, INPUT), (0, INPUT))
 
 
-def from_pattern(name: str, pattern: Sequence[Sequence[int]], microbatches: int) -> Grid:
+def unroll(name: str, pattern: Sequence[Sequence[int]], microbatches: int) -> Grid:
     """The schedule of a stable pattern: per rank the first slots of F0, F1, I1 and I0."""
     slots = [[[first + PERIOD * k for k in range(microbatches)] for first in rank] for rank in pattern]
     slots = [[*rank, weight_slots(rank)] for rank in slots]

@@ -4,11 +4,11 @@ c = 3 if p is even, else 0, so that no two meet. Half of 1F1B's activations and 
 """
 
 from .grid import Grid
-from .stable import from_pattern
+from .stable import unroll
 
 
 def v_half(pipeline_ranks: int, microbatches: int) -> Grid:
     """The stable pattern above, pressed together (see `stable`)."""
     p, c = pipeline_ranks, 0 if pipeline_ranks % 2 else 3
     pattern = [(2 * r, 3 * p - r - 2, 3 * p + c + 2 * r - 1, 6 * p + c - r - 2) for r in range(p)]
-    return from_pattern("v-half", pattern, microbatches)
+    return unroll("v-half", pattern, microbatches)

@@ -4,11 +4,11 @@ c = 2 if p is divisible by 3, else 0, so that no two meet. A third of 1F1B's act
 """
 
 from .grid import Grid
-from .stable import from_pattern
+from .stable import unroll
 
 
 def v_min(pipeline_ranks: int, microbatches: int) -> Grid:
     """The stable pattern above, pressed together (see `stable`)."""
     p, c = pipeline_ranks, 0 if pipeline_ranks % 3 else 2
     pattern = [(r, 2 * p - r - 1, 2 * p + c + r, 4 * p + c - r - 1) for r in range(p)]
-    return from_pattern("v-min", pattern, microbatches)
+    return unroll("v-min", pattern, microbatches)

@@ -107,11 +107,11 @@ class OnMachines(ResolvedScenario):
 
     def restate(self, values: Mapping[str, float]) -> Self:
         """The same scenario with new values of parameters of its profile, equal for all devices."""
-        return self._with(self.profile.with_values(values, "stated"))
+        return self._with(self.profile.set_values(values, "stated"))
 
     def scale(self, factors: Mapping[str, float]) -> Self:
         """The same scenario with parameters of its profile times a factor, for each device."""
-        return self._with(self.profile.with_factors(factors, "stated"))
+        return self._with(self.profile.apply_factors(factors, "stated"))
 
     def _with(self, profile: Profile) -> Self:
         """The same with another profile; parts that do not depend on it are shared."""

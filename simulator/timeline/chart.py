@@ -33,7 +33,7 @@ MINOR = frozenset(name for name, kind in KINDS.items() if kind.minor)
 """Kinds that only prepare, synchronise or clean up in updates that start at trainers; their rows are lanes."""
 
 
-def by_buffers(program: Program) -> bool:
+def has_buffer_rows(program: Program) -> bool:
     """Whether the rows of the Program's chart are buffers: it has the two halves of a weight update."""
     return {"ipc0", "ipc1"} <= {buffer.name for buffer in program.buffers}
 
@@ -41,7 +41,7 @@ def by_buffers(program: Program) -> bool:
 def chart(timeline: Timeline, ranks: Sequence[int] | None = None) -> "pd.DataFrame":
     """The rows of `spans_of_ranks` with `row` and `label`; with buffers as rows, each op stands once per rank."""
     spans = spans_of_ranks(timeline, ranks)
-    if not by_buffers(timeline.program):
+    if not has_buffer_rows(timeline.program):
         return spans.assign(row=spans.lane, label=[_label(timeline.program, kind) for kind in spans.kind])
     spans = spans.drop_duplicates(["rank", "op"], ignore_index=True)
     labels = [LABEL.get(key, STEP) for key in zip(spans.kind, spans.role, strict=True)]
@@ -50,14 +50,14 @@ def chart(timeline: Timeline, ranks: Sequence[int] | None = None) -> "pd.DataFra
 
 def row_names(program: Program) -> list[str]:
     """The rows that a rank may have, from top to bottom."""
-    if by_buffers(program):
+    if has_buffer_rows(program):
         return [*ROW_OF_BUFFER.values(), STEPS]
     return list(dict.fromkeys(lane.name for lane in program.lanes))
 
 
 def labels(program: Program) -> list[str]:
     """The labels that ops may have, in the order of a legend."""
-    if by_buffers(program):
+    if has_buffer_rows(program):
         return [*LABEL.values(), STEP]
     return list(dict.fromkeys(_label(program, kind) for kind in program.kinds))
 
@@ -72,8 +72,8 @@ def _rows_of_ops(program: Program) -> NDArray[np.object_]:
     names = [ROW_OF_BUFFER.get(buffer.name, "") for buffer in program.buffers]
     row = np.array([names[access.buffer] for access in program.access_table], object)[access]
     writes = np.array([access.write for access in program.access_table], bool)[access]
-    wanted = (row != "") & (program.of_kind("reload")[op] != writes)
+    wanted = (row != "") & (program.is_kind("reload")[op] != writes)
     rows = np.full(len(program), STEPS, object)
     rows[op[wanted]] = row[wanted]
-    rows[~program.of_kind(*(kind for kind, _ in LABEL))] = STEPS
+    rows[~program.is_kind(*(kind for kind, _ in LABEL))] = STEPS
     return rows

@@ -98,12 +98,12 @@ def _shown(program: Program, ranks: Sequence[int]) -> Ragged:
     chosen = set(ranks)
     if unknown := sorted(chosen - set(range(program.ranks))):
         raise UserError(f"rank {unknown[0]} is unknown: there are ranks 0 to {program.ranks - 1}")
-    return Ragged.of([[rank for rank in place.ranks if rank in chosen] for place in program.places])
+    return Ragged.build([[rank for rank in place.ranks if rank in chosen] for place in program.places])
 
 
 def _role(program: Program, rank: Ints, op: Ints) -> NDArray[np.object_]:
     role = np.where(rank == program.root[op], "src", "dst").astype(object)
-    role[~program.of_kind("broadcast")[op]] = ""
+    role[~program.is_kind("broadcast")[op]] = ""
     return role
 
 

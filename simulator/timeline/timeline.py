@@ -42,7 +42,7 @@ class Timeline:
 
     def span_of(self, *kinds: str) -> tuple[float, float]:
         """First start and last end over the ops of the given kinds; (0, 0) if there are none."""
-        mask = self.program.of_kind(*kinds)
+        mask = self.program.is_kind(*kinds)
         return (float(self.start_s[mask].min()), float(self.end_s[mask].max())) if mask.any() else (0.0, 0.0)
 
     def spans(self) -> "pd.DataFrame":
@@ -70,7 +70,7 @@ class Timeline:
 
     def busy_s(self, *kinds: str) -> float:
         """Length of the union of the intervals in which an op of the given kinds runs anywhere."""
-        mask = self.program.of_kind(*kinds)
+        mask = self.program.is_kind(*kinds)
         return union_s(self.start_s[mask], self.end_s[mask])
 
 

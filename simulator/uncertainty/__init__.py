@@ -4,7 +4,7 @@ docs/uncertainty.md explains the model.
 """
 
 from .draws import Draws, draw
-from .errors import Errors, Interval, path_interval, size_error, size_notes, spread_errors
+from .errors import Errors, Interval, errors_of_costs, path_interval, size_error, size_notes
 from .factors import Fit, Term, factor_covariance, shipped_fit
 
 __all__ = [
@@ -14,10 +14,10 @@ __all__ = [
            "Interval",
            "Term",
            "draw",
+           "errors_of_costs",
            "factor_covariance",
            "path_interval",
            "shipped_fit",
            "size_error",
            "size_notes",
-           "spread_errors",
 ]  # fmt: skip

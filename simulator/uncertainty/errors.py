@@ -65,7 +65,7 @@ class Errors:
         return found
 
 
-def spread_errors(costs: Costs) -> Errors:
+def errors_of_costs(costs: Costs) -> Errors:
     """The errors of costs without fitted factors: ops of a class share one error, scaled by each op's own spread."""
     ops = len(costs.spread)
     return Errors(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.costs import Costs, by_kind
+from runcast.simulator.costs import Costs, kind_costs
 from runcast.simulator.engine import Engine, static
 from runcast.simulator.program import Program, ProgramBuilder
 
@@ -134,7 +134,7 @@ def costs_of(program: Program, links: bool, disturbed: bool) -> Costs:
     rate = {program.kinds.index("all-to-all"): 30e9, program.kinds.index("send"): 25e9}
     asked = {op: {int(place[op]) // 2: rate[kind]} for op, kind in enumerate(program.kind.tolist()) if kind in rate}
     pairs = {(kind, "all-to-all"): 0.83 for kind in kernels} | {("all-to-all", kind): 0.91 for kind in kernels}
-    costs = by_kind(
+    costs = kind_costs(
         program,
         {**kernels, "all-to-all": 0.7e-3, "send": 0.4e-3},
         latency_s={"all-to-all": 2e-5, "send": 1e-5},
@@ -157,7 +157,7 @@ def chains(lanes: int, ops: int, shared: bool, rows: int = 1) -> tuple[Program, 
     program = builder.build()
     seconds = {f"kind {kind}": 1 + kind * 0.137 for kind in range(64)}
     demand = {op: {0: 10.0 + op % rows * 1e-3} for op in range(ops)} if shared else None
-    return program, by_kind(program, seconds, demand=demand, capacity_bytes_per_s=(15.0,))
+    return program, kind_costs(program, seconds, demand=demand, capacity_bytes_per_s=(15.0,))
 
 
 def peak_rss_mb(changes: list[str]) -> int:

@@ -95,7 +95,7 @@ SPOILS = {
 
 
 def main(out, scenario, cases):
-    world = World.from_environment()
+    world = World.find()
     with process_group():
         for name, changes in SETS[cases.name].items():
             backend = FlipsOneBit(*SPOILS[name]) if name in SPOILS else Backend()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from runcast.calibrate.execute import content, world
-from runcast.calibrate.execute.content import available_bytes, check_memory, needed_bytes
+from runcast.calibrate.execute.content import available_bytes, check_memory, host_bytes
 from runcast.calibrate.execute.measured import check_folder
 from runcast.calibrate.execute.world import World
 from runcast.simulator import cli
@@ -32,24 +32,24 @@ def scenario(tmp_path):
 def test_what_ranks_allocate(scenario):
     """Owners have 2, 2, 1 and 0 tensors of 1000 bytes, 1024 in their place; three buffers each; half of all tensors."""
     resolved = unfold(scenario)
-    assert needed_bytes(resolved, range(4)) == {
+    assert host_bytes(resolved, range(4)) == {
         "weights to send": 5 * 1024,
         "buffers": 4 * 3 * 4096,
         "weights to receive": 4 * 2500,
     }
-    assert needed_bytes(resolved, [2, 3])["weights to send"] == 1024
-    assert needed_bytes(resolved, range(4), "cuda") == {"weights to send": 5 * 1024}
+    assert host_bytes(resolved, [2, 3])["weights to send"] == 1024
+    assert host_bytes(resolved, range(4), "cuda") == {"weights to send": 5 * 1024}
 
 
 def test_a_rank_that_is_not_listed_allocates_only_what_it_owns(scenario):
     """The two listed ones allocate their buffers too, and half of all tensors each."""
     resolved = unfold(scenario, ["update.method=p2p", "update.ranks=2"])
-    assert needed_bytes(resolved, range(4)) == {
+    assert host_bytes(resolved, range(4)) == {
         "weights to send": 5 * 1024,
         "buffers": 2 * 3 * 4096,
         "weights to receive": 2 * 2500,
     }
-    assert needed_bytes(resolved, [2]) == {"weights to send": 1024, "buffers": 0, "weights to receive": 0}
+    assert host_bytes(resolved, [2]) == {"weights to send": 1024, "buffers": 0, "weights to receive": 0}
 
 
 def test_too_little_memory_is_one_line(scenario, monkeypatch):
@@ -66,13 +66,13 @@ def test_what_trainers_and_engines_allocate(scenario):
     """Two trainers hold half of 5000 bytes each and two send buffers, two engines half of all and two of their own."""
     trained = ["update.method=single_sender", "update.trainer={gpus=2, tp=2}"]
     resolved = unfold(scenario, trained)
-    assert needed_bytes(resolved, range(4)) == {
+    assert host_bytes(resolved, range(4)) == {
         "weights to send": 5000,
         "buffers": 4 * 2 * 4096,
         "weights to receive": 2 * 2500,
     }
     resolved = unfold(scenario, ["update.method=replica_writes", trained[1]])
-    assert needed_bytes(resolved, [0, 1]) == {
+    assert host_bytes(resolved, [0, 1]) == {
         "weights to send": 5000 + 2 * 2500,
         "buffers": 2 * 2 * 4096,
         "weights to receive": 0,

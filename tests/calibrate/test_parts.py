@@ -21,7 +21,7 @@ def test_same_rank_waits_for_its_own_part():
     builder, ps, _ = two_ranks()
     gang = builder.op("barrier", ps)
     after = builder.op("sync", ps[:1], [gang])
-    part = Parts(builder.build()).of(0)[after]
+    part = Parts(builder.build()).rank_parts(0)[after]
     assert (part.after, part.signals, part.lanes) == ((gang,), (), (ps[0],))
 
 
@@ -30,9 +30,9 @@ def test_other_rank_sends_a_signal():
     sender = builder.op("sync", ps[1:])
     after = builder.op("sync", ps[:1], [sender])
     parts = Parts(builder.build())
-    assert (parts.of(0)[after].after, parts.of(0)[after].signals) == ((), ((sender, 1),))
-    assert parts.of(1)[sender].signalled
-    assert not parts.of(0)[after].signalled
+    assert (parts.rank_parts(0)[after].after, parts.rank_parts(0)[after].signals) == ((), ((sender, 1),))
+    assert parts.rank_parts(1)[sender].signalled
+    assert not parts.rank_parts(0)[after].signalled
 
 
 def test_member_of_a_gang_waits_for_what_it_did_before_the_others():
@@ -42,8 +42,8 @@ def test_member_of_a_gang_waits_for_what_it_did_before_the_others():
     copied = builder.op("copy", ps[:1], [allocated])
     cast = builder.op("broadcast", comm, [copied], root=0)
     parts = Parts(builder.build())
-    assert parts.of(0)[cast].after == (copied,)
-    assert (parts.of(1)[cast].after, parts.of(1)[cast].signals) == ((allocated,), ())
+    assert parts.rank_parts(0)[cast].after == (copied,)
+    assert (parts.rank_parts(1)[cast].after, parts.rank_parts(1)[cast].signals) == ((allocated,), ())
 
 
 def test_a_signal_does_not_stand_for_ones_own_part():
@@ -52,7 +52,7 @@ def test_a_signal_does_not_stand_for_ones_own_part():
     gathered = builder.op("barrier", ps)
     told = builder.op("sync", ps[:1], [gathered])
     sent = builder.op("copy", comm[1:], [told])
-    part = Parts(builder.build()).of(1)[sent]
+    part = Parts(builder.build()).rank_parts(1)[sent]
     assert (part.after, part.signals) == ((gathered,), ((told, 0),))
 
 
@@ -62,7 +62,7 @@ def test_slots_are_given_out_in_order():
     taken = [builder.op("copy", ps[:1], acquires=[pool]) for _ in range(3)]
     given = [builder.op("reload", comm[:1], releases=[pool]) for _ in range(3)]
     parts = Parts(builder.build())
-    assert [parts.of(0)[op].after for op in taken] == [(), (), (given[0],)]
+    assert [parts.rank_parts(0)[op].after for op in taken] == [(), (), (given[0],)]
 
 
 @pytest.mark.parametrize("pipeline", ["two_stage", "three_stage"])
@@ -70,11 +70,12 @@ def test_a_read_waits_for_nothing_of_the_owner(pipeline):
     """Two of four ranks read; owners have filled their memory before anything starts, and do nothing later."""
     scenario = Path(__file__).parents[2] / "data/scenarios/tiny-p2p.toml"
     program = unfold(scenario, [f"update.pipeline={pipeline}"]).program
-    parts, reads = Parts(program), set(program.of_kind("read").nonzero()[0].tolist())
-    assert sorted(reads) == sorted(op for rank in (0, 1) for op in reads & parts.of(rank).keys())
-    assert [part.signals for rank in (0, 1) for op, part in parts.of(rank).items() if op in reads] == [()] * len(reads)
+    parts, reads = Parts(program), set(program.is_kind("read").nonzero()[0].tolist())
+    assert sorted(reads) == sorted(op for rank in (0, 1) for op in reads & parts.rank_parts(rank).keys())
+    both = [item for rank in (0, 1) for item in parts.rank_parts(rank).items()]
+    assert [part.signals for op, part in both if op in reads] == [()] * len(reads)
     for owner in (2, 3):
-        assert [program.kind_of(op) for op in parts.of(owner)] == ["gather_metas"]
+        assert [program.kind_of(op) for op in parts.rank_parts(owner)] == ["gather_metas"]
 
 
 LAYOUTS = {
@@ -99,7 +100,7 @@ def test_no_buffer_is_overwritten_before_it_is_read(method, layout):
     parts = Parts(program)
     ended = [set() for _ in range(len(program))]
     for op in range(len(program)):
-        for other in (*parts.before[op], *parts.previous[op]):
+        for other in (*parts.predecessors[op], *parts.previous[op]):
             ended[op] |= ended[other] | {other}
     touched = {}
     for op in range(len(program)):

@@ -25,7 +25,7 @@ P5 = limits(cluster("p5-h100-efa", 1))
 
 def on(kind, machine=H100, **stated):
     profile = load_profile("h100-sxm").join(load_network(kind)).join(load_stack("generic"))
-    return Networks(profile.with_values(stated, "a test"), machine)
+    return Networks(profile.set_values(stated, "a test"), machine)
 
 
 def all_reduce(networks, size, nodes, nic=50e9 * 8):
@@ -196,7 +196,7 @@ def test_updates_are_slower_and_less_sure_on_other_networks():
     found = {}
     for kind in KINDS:
         resolved = resolve(check_scenario(UPDATE | {"cluster": {"base": "h800-hgx", "network": kind}}))
-        broadcasts = resolved.program.of_kind("broadcast")
+        broadcasts = resolved.program.is_kind("broadcast")
         costs = resolved.costs
         labels = {PROVENANCE[label] for label in costs.provenance[broadcasts]}
         found[kind] = (float(costs.uncontended_s[broadcasts].sum()), costs.spread[broadcasts].max(), labels)
@@ -209,7 +209,7 @@ def test_reads_of_updates_go_through_the_kernel_over_tcp():
     def reads_s(kind):
         table = UPDATE | {"cluster": {"base": "h800-hgx", "network": kind}}
         resolved = resolve(check_scenario(table | {"update": UPDATE["update"] | {"method": "p2p", "ranks": 8}}))
-        reads = resolved.program.of_kind("read")
+        reads = resolved.program.is_kind("read")
         return float(resolved.costs.work_s[reads].sum())
 
     assert reads_s("ethernet") == pytest.approx(reads_s("infiniband") * 0.93 * 50 / 5, rel=0.02)

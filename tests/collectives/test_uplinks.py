@@ -24,30 +24,30 @@ def uplinks(oversubscription, *stages):
 
 @pytest.mark.parametrize("oversubscription", [1, 2, 4])
 def test_messages_to_another_pod_share_its_uplinks(oversubscription):
-    kept = uplinks(oversubscription, *PODS).kept("send_recv", (0, 4), 1)
+    kept = uplinks(oversubscription, *PODS).share_left("send_recv", (0, 4), 1)
 
     assert kept == pytest.approx(1 / oversubscription)
 
 
 def test_messages_inside_a_pod_need_none():
-    near = uplinks(4, (0, 1), (2, 3)).kept("send_recv", (0, 2), 1)
+    near = uplinks(4, (0, 1), (2, 3)).share_left("send_recv", (0, 2), 1)
 
     assert near == 1
 
 
 def test_a_ring_sends_on_from_one_node_of_a_pod():
     """Of 4 NICs under a leaf one sends beyond it: its uplinks carry 4 / 4 of a NIC."""
-    assert uplinks(4, ALL).kept("all_reduce", ALL, 1) == 1
+    assert uplinks(4, ALL).share_left("all_reduce", ALL, 1) == 1
 
 
 def test_rings_across_pods_all_send_beyond():
     """Four rings of two ranks each: every NIC sends beyond its leaf."""
-    assert uplinks(4, ALL).kept("all_reduce", (0, 4), 1) == pytest.approx(1 / 4)
+    assert uplinks(4, ALL).share_left("all_reduce", (0, 4), 1) == pytest.approx(1 / 4)
 
 
 def test_an_all_to_all_sends_what_lies_elsewhere():
     """4 of a rank's 7 peers are in the other pod: 4 NICs x 4/7 on an uplink of 4/4 NICs."""
-    assert uplinks(4, ALL).kept("all_to_all", ALL, 1) == pytest.approx(7 / 16)
+    assert uplinks(4, ALL).share_left("all_to_all", ALL, 1) == pytest.approx(7 / 16)
 
 
 def test_a_step_slows_where_its_stages_lie_in_two_pods():

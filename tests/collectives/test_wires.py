@@ -189,7 +189,7 @@ def test_software_shortens_a_collective_to_what_its_wires_take(factor):
     b.op("all_gather", [b.lane(b.place("stage", range(8)), "dp")], size_bytes=2**32, group=tuple(range(8)))
     program, wires_s = b.build(), 2**32 * 7 / 8 / 450e9
     usual, with_software = (
-        float(cost(program, there, profile("dgx-h100").with_values(values, "a test"), "measured").work_s[0])
+        float(cost(program, there, profile("dgx-h100").set_values(values, "a test"), "measured").work_s[0])
         for values in ({"time_factor.dp": 1.0}, {"time_factor.dp": factor})
     )
     assert 0.1 * usual < wires_s < 0.9 * usual

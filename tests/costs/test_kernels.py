@@ -56,7 +56,7 @@ def test_experts_with_a_row_each_read_all_their_weights(kind, dtype):
 def test_no_product_beats_its_device(kind, dtype):
     """Whatever a fit says of rates in training."""
     fast = dict.fromkeys(("gemm.training_rate", "gemm.training_rate.fp8", "grouped_gemm.training_rate"), 5.0)
-    profile = PROFILES["h100-sxm"].with_values(fast, "a test")
+    profile = PROFILES["h100-sxm"].set_values(fast, "a test")
     shape = (2**16, 4096, 16384, 8, 8, 1, 1, 3) if kind in DIRECTIONS else (2**14, 2**13, 3 * 2**15)
     found = Kernels(profile, profile.limits).estimate(kind, shape, 0, dtype)
     flop = 2 * 3 * 2**16 * 4096 * 16384

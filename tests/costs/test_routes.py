@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError
-from runcast.simulator.collectives.wires import between_nics, read_route, write_route
+from runcast.simulator.collectives.wires import nic_route, read_route, write_route
 from runcast.simulator.hardware import Cluster, cluster, cluster_names
 
 from ..examples import examples
@@ -37,7 +37,7 @@ def test_a_read_is_a_write_from_the_owners_host_memory():
 
 
 def test_inside_a_node_bytes_leave_through_one_nic_and_come_back_by_the_other():
-    assert names(DGX, between_nics(DGX, "n0.nic1", "n0.nic3")) == ["n0.nic1>port1", "n0.port3>nic3"]
+    assert names(DGX, nic_route(DGX, "n0.nic1", "n0.nic3")) == ["n0.nic1>port1", "n0.port3>nic3"]
 
 
 def test_through_one_nic_they_leave_and_come_back():

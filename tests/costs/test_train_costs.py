@@ -109,7 +109,7 @@ def test_whole_actions_take_what_their_kernels_take():
     for name in ("1f1b", "zb-h1", "dualpipe"):
         given = {"parallel": {"pp": 2, "zero": 1}, "schedule": {"name": name}, "batch": {"seq_len": 4096}}
         fine, coarse = (resolved(8, 8, level=level, **given) for level in ("kernels", "coarse"))
-        of_kernels, of_actions = (one.costs.work_s[~one.program.of_kind("issue")].sum() for one in (fine, coarse))
+        of_kernels, of_actions = (one.costs.work_s[~one.program.is_kind("issue")].sum() for one in (fine, coarse))
         assert of_actions == pytest.approx(of_kernels, rel=0.02)
 
 
@@ -124,7 +124,7 @@ FACTORS = {
 @pytest.mark.parametrize("phase", FACTORS)
 def test_software_takes_longer_for_one_phase_alone(phase):
     step = resolved(2, parallel={"tp": 2, "zero": 0})
-    slower = step.profile.with_values({f"time_factor.{phase}": 2.0}, "a test")
+    slower = step.profile.set_values({f"time_factor.{phase}": 2.0}, "a test")
     costs = cost(step.program, step.cluster, slower, "measured")
     ratio = costs.work_s / np.where(step.costs.work_s > 0, step.costs.work_s, 1)
     assert {step.program.kind_of(op) for op in np.flatnonzero(ratio > 1.5)} == FACTORS[phase]
@@ -132,21 +132,21 @@ def test_software_takes_longer_for_one_phase_alone(phase):
 
 def test_a_slower_exchange_moves_as_many_bytes():
     step = resolved(2, parallel={"tp": 2})
-    costs = cost(step.program, step.cluster, step.profile.with_values({"time_factor.tp": 2.0}, "a test"), "measured")
+    costs = cost(step.program, step.cluster, step.profile.set_values({"time_factor.tp": 2.0}, "a test"), "measured")
     assert costs.link_bytes == pytest.approx(step.costs.link_bytes)
 
 
 def test_settled_clocks_slow_products_of_their_type():
     step = resolved(1)
     settled = {"gemm.training_rate": 0.8, "gemm.training_rate.fp8": 0.5}
-    costs = cost(step.program, step.cluster, step.profile.with_values(settled, "a test"), "measured")
-    gemm = step.program.of_kind("gemm")
+    costs = cost(step.program, step.cluster, step.profile.set_values(settled, "a test"), "measured")
+    gemm = step.program.is_kind("gemm")
     assert costs.work_s[gemm] == pytest.approx(step.costs.work_s[gemm] / 0.8)
 
 
 def test_host_work_around_the_optimizer_is_added():
     step = resolved(1)
-    costs = cost(step.program, step.cluster, step.profile.with_values({"optimizer.s": 0.5}, "a test"), "measured")
+    costs = cost(step.program, step.cluster, step.profile.set_values({"optimizer.s": 0.5}, "a test"), "measured")
     assert (costs.work_s - step.costs.work_s).sum() == pytest.approx(0.5)
 
 
@@ -157,7 +157,7 @@ def test_host_work_around_the_optimizer_is_added():
 def test_pipelines_over_nodes_hold_up_the_host_by_tensor_parallel_rank_and_node(gpus, parallel, more_s):
     step = resolved(gpus, 2, parallel=parallel)
     slower = step.restate({"layer.tp_s": 0.01})
-    issue = step.program.of_kind("issue")
+    issue = step.program.is_kind("issue")
     assert slower.costs.work_s[issue] - step.costs.work_s[issue] == pytest.approx(more_s)
 
 
@@ -173,6 +173,6 @@ def test_exchanges_between_nodes_take_longer_and_a_far_pipeline_waits_for_them()
     step = resolved(32, 1, parallel={"tp": 2, "pp": 2, "order": "dp-cp-ep-tp-pp"})
     slower = step.restate({"exchange.s": 0.01, "time_factor.host": 5.0})
     host = step.restate({"time_factor.host": 5.0})
-    exchanges, issue = ops(step.program, label="tp all_gather"), step.program.of_kind("issue")
+    exchanges, issue = ops(step.program, label="tp all_gather"), step.program.is_kind("issue")
     assert slower.costs.work_s[exchanges] - step.costs.work_s[exchanges] == pytest.approx(0.01)
     assert slower.costs.work_s[issue] - host.costs.work_s[issue] == pytest.approx(4 * 0.01)

@@ -360,7 +360,7 @@ PIPELINES = [
 def test_no_update_by_servers_beats_its_narrowest_cut(method, pipeline, data):
     one = resolved(data.draw(by_servers(method, pipeline)))
     assert isinstance(one.plan, UpdatePlan)
-    limits = of_servers(one.plan, one.cluster, method, one.listed)
+    limits = of_servers(one.plan, one.cluster, method, one.n_listed)
     makespan = simulate(one.program, cost(one.program, one.cluster, IDEAL, "ring")).makespan_s
     assert {name: limit for name, limit in limits.items() if makespan < limit * (1 - 1e-6)} == {}
 
@@ -413,13 +413,13 @@ def ideal(
 
 def seconds_of(program: Program, costs: Costs, kind: str) -> float:
     """All ops of a kind, each alone."""
-    return float(costs.uncontended_s[program.of_kind(kind)].sum())
+    return float(costs.uncontended_s[program.is_kind(kind)].sum())
 
 
 def wire_s(method: str, machine: Cluster, trainers: int, receivers: int) -> float:
     """All broadcasts together, where gathers take no time."""
     program, costs = ideal(method, machine, trainers, receivers)
-    work = np.where(program.of_kind("gather"), 0.0, costs.work_s)
+    work = np.where(program.is_kind("gather"), 0.0, costs.work_s)
     return simulate(program, replace(costs, work_s=work)).makespan_s
 
 
@@ -485,7 +485,7 @@ def test_meshes_that_share_nics_share_what_these_take():
 def test_a_gather_of_several_meshes_puts_their_bytes_on_the_links_of_all():
     """Each of 16 ranks gets the other half of 1 GB through its own NIC, and sends its own half."""
     program, costs = ideal("static_writes", TWO_NODES, 16, 8, train=Layout(ep=8, expert_shard=2), expert=True)
-    (op,) = np.flatnonzero(program.of_kind("gather"))
+    (op,) = np.flatnonzero(program.is_kind("gather"))
     links, rates = costs.demand_of(op)
     carried = dict(zip(links.tolist(), (rates * costs.work_s[op]).tolist(), strict=True))
     nics = [TWO_NODES.nic_of(rank) for rank in range(16)]
@@ -497,10 +497,10 @@ def test_a_write_from_a_replica_crosses_host_memory_and_not_the_source_device():
     machine = cluster("dgx-h100", 2)
     program, costs = ideal("replica_writes", machine, 8, 8)
     crossed = {
-        machine.links[link].name for op in np.flatnonzero(program.of_kind("write")) for link in costs.demand_of(op)[0]
+        machine.links[link].name for op in np.flatnonzero(program.is_kind("write")) for link in costs.demand_of(op)[0]
     }
     kinds = {
-        machine.links[link].kind for op in np.flatnonzero(program.of_kind("write")) for link in costs.demand_of(op)[0]
+        machine.links[link].kind for op in np.flatnonzero(program.is_kind("write")) for link in costs.demand_of(op)[0]
     }
     assert ("host_memory" in kinds, "nic" in kinds, "hbm" in kinds) == (True, True, False)
     assert not any(name.startswith("n0.gpu") for name in crossed)
@@ -534,7 +534,7 @@ def test_a_delta_puts_its_share_on_the_wire(method):
     sizes = []
     for payload in payloads:
         program, _ = ideal(method, cluster("dgx-h100", 2), 8, 8, transport=payload, store=Store(1e9, 1e9))
-        sizes.append(sum(int(program.bytes[program.of_kind(kind)].sum()) for kind in kinds if kind in program.kinds))
+        sizes.append(sum(int(program.bytes[program.is_kind(kind)].sum()) for kind in kinds if kind in program.kinds))
     assert sizes[1] == SHARE * sizes[0]
 
 

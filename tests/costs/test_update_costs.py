@@ -40,7 +40,7 @@ def bytes_by_kind_of_link(machine: Cluster, costs: Costs) -> dict[str, list[floa
 def test_an_h2d_copy_takes_its_bytes_over_the_slowest_link():
     machine = cluster("l40s-pcie", 1)
     program, costs = priced(machine, 4)
-    h2d = np.flatnonzero(program.of_kind("h2d"))
+    h2d = np.flatnonzero(program.is_kind("h2d"))
     slowest = [min(machine.capacity[list(machine.h2d_route(int(program.root[op])))]) for op in h2d]
     np.testing.assert_allclose(costs.uncontended_s[h2d], program.bytes[h2d] / slowest, rtol=1e-12)
 
@@ -48,7 +48,7 @@ def test_an_h2d_copy_takes_its_bytes_over_the_slowest_link():
 def test_a_broadcast_inside_a_node_takes_its_bytes_over_one_nvlink_port():
     machine = cluster("h20-hgx", 1)
     program, costs = priced(machine, 8)
-    casts = np.flatnonzero(program.of_kind("broadcast"))
+    casts = np.flatnonzero(program.is_kind("broadcast"))
     np.testing.assert_allclose(costs.uncontended_s[casts], program.bytes[casts] / 450e9, rtol=1e-12)
 
 
@@ -151,7 +151,7 @@ def test_no_op_asks_more_of_a_link_than_there_is(name):
 def test_one_rank_alone_broadcasts_to_nobody():
     machine = cluster("h20-hgx", 1)
     program, costs = priced(machine, 1)
-    assert costs.uncontended_s[program.of_kind("broadcast")].tolist() == [0.0] * int(program.of_kind("broadcast").sum())
+    assert costs.uncontended_s[program.is_kind("broadcast")].tolist() == [0.0] * int(program.is_kind("broadcast").sum())
     assert np.isfinite(costs.link_bytes).all()
     assert np.isfinite(simulate(program, costs).makespan_s)
 
@@ -169,7 +169,7 @@ def seconds_of(kind: str, nodes: int, **values: float) -> tuple[Cluster, np.ndar
     machine = cluster(SMALL, nodes)
     program = two_stage(make_plan(np.full(2 * nodes, GB), 2 * nodes, BucketSize(GB, 3)))
     costs = cost(program, machine, priced_at(**values), "ring")
-    return machine, costs.uncontended_s[program.of_kind(kind)]
+    return machine, costs.uncontended_s[program.is_kind(kind)]
 
 
 def test_filling_the_ring_adds_in_the_4_norm():
@@ -197,7 +197,7 @@ def test_a_reload_is_a_call_and_host_work_per_tensor_and_its_bytes():
 def test_slow_device_memory_bounds_a_broadcast_which_reads_and_writes_it():
     machine = cluster({"base": "h20-hgx", "device": {"base": "h20", "memory_bytes_per_s": "100 GB/s"}}, 1)
     program, costs = priced(machine, 8)
-    casts = np.flatnonzero(program.of_kind("broadcast"))
+    casts = np.flatnonzero(program.is_kind("broadcast"))
     np.testing.assert_allclose(costs.uncontended_s[casts], 2 * program.bytes[casts] / 100e9, rtol=1e-12)
 
 
@@ -214,8 +214,8 @@ def test_landing_buffers_are_registered_and_forgotten_at_prices_of_their_own():
     program = two_stage(assign_readers(plan, [machine.nic_of(rank) for rank in range(2)], 2))
     seconds = cost(program, machine, priced_at(**values, **{"rdma.nic_fraction": 1.0}), "ring").uncontended_s
     size = plan.size.bytes / GB
-    assert set(seconds[program.of_kind("register")].round(6)) == {round(1 + 2 * size, 6)}
-    assert set(seconds[program.of_kind("unregister")].round(6)) == {round(4 + 8 * size, 6)}
+    assert set(seconds[program.is_kind("register")].round(6)) == {round(1 + 2 * size, 6)}
+    assert set(seconds[program.is_kind("unregister")].round(6)) == {round(4 + 8 * size, 6)}
 
 
 def test_a_read_leaves_the_owners_host_and_enters_the_readers_device():
@@ -224,7 +224,7 @@ def test_a_read_leaves_the_owners_host_and_enters_the_readers_device():
     plan = assign_readers(make_plan(np.full(4, GB), 4, BucketSize(GB, 3)), nics, 2)
     program = two_stage(plan)
     costs = cost(program, machine, priced_at(**{"rdma.nic_fraction": 1.0}), "ring")
-    for op in np.flatnonzero(program.of_kind("read")):
+    for op in np.flatnonzero(program.is_kind("read")):
         reader, (owner,) = int(program.root[op]), program.shape[op].tolist()
         assert set(costs.demand_of(op)[0].tolist()) == {*read_route(machine, owner, reader), machine.hbm(reader)}
 
@@ -234,7 +234,7 @@ def test_a_broadcast_writes_and_reads_every_byte_in_each_memory():
     program, costs = priced(machine, 8)
     moved = costs.link_bytes[[machine.hbm(rank) for rank in range(8)]]
     copies = BUCKETS * 3.0  # H2D writes, the copy reads and writes
-    kept = 2 * float(program.bytes[program.of_kind("reload")].sum()) / 8
+    kept = 2 * float(program.bytes[program.is_kind("reload")].sum()) / 8
     np.testing.assert_allclose(moved, copies + kept + 2 * BUCKETS.sum(), rtol=1e-12)
 
 
@@ -251,7 +251,7 @@ def test_the_slowest_memory_bounds_a_reload():
     slow = SMALL | {"device": {"base": "h20", "memory_bytes_per_s": "1 TB/s"}, "nodes": 1}
     machine = cluster({"mix": [SMALL | {"nodes": 1}, slow]}, 2)
     program = two_stage(make_plan(np.full(4, GB), 4, BucketSize(GB, 3), classes=[range(4)]))
-    seconds = cost(program, machine, IDEAL, "ring").uncontended_s[program.of_kind("reload")]
+    seconds = cost(program, machine, IDEAL, "ring").uncontended_s[program.is_kind("reload")]
     np.testing.assert_allclose(seconds, 2 * GB / 1e12, rtol=1e-12)
 
 

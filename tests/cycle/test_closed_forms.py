@@ -25,7 +25,7 @@ def plan(**changes: Any) -> CyclePlan:
     2 engines with 4 slots each, 8 requests of 16 tokens at 0.5 s: a rollout takes 8 s. Training 4 s, update 2 s.
     """
     rollouts: dict[str, Any] = {
-        "requests": 8, "engines": 2, "slots": 4, "pace": Pace(0.5), "lengths": Lengths.fixed(16),
+        "requests": 8, "engines": 2, "slots": 4, "pace": Pace(0.5), "lengths": Lengths.constant(16),
     }  # fmt: skip
     keys = {*rollouts, "seed", "interrupt"}
     rollouts |= {key: value for key, value in changes.items() if key in keys}
@@ -124,7 +124,7 @@ CYCLES = st.builds(
     engines=st.sampled_from([1, 2, 4]),
     slots=st.integers(1, 5),
     pace=st.sampled_from([Pace(0.5), Pace(0.5, 0.125), Pace(0.25, 0.0, 0.1)]),
-    lengths=st.sampled_from([Lengths.fixed(16), Lengths.lognormal(16, 90), Lengths.histogram([1, 50], [3, 1])]),
+    lengths=st.sampled_from([Lengths.constant(16), Lengths.lognormal(16, 90), Lengths.histogram([1, 50], [3, 1])]),
     seed=st.integers(0, 99),
     train_s=st.floats(0.5, 40),
     update_s=st.just(2.0),
@@ -145,7 +145,7 @@ def test_nothing_that_is_trained_on_is_older_than_the_bound(any_plan):
 @given(CYCLES)
 def test_training_begins_when_its_batch_is_there_and_ends_before_the_next(any_plan):
     run = run_cycle(any_plan)
-    trained = run.timeline.program.of_kind("train")
+    trained = run.timeline.program.is_kind("train")
     batch_end_s = [max(one.end_s for one in run.requests if one.batch == step) for step in range(any_plan.steps)]
 
     assert (run.timeline.start_s[trained] >= batch_end_s).all()

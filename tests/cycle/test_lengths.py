@@ -6,7 +6,7 @@ from runcast.simulator.systems.rl_cycle.plan import LARGEST_TAIL, Lengths
 
 
 def test_fixed():
-    assert Lengths.fixed(7).draw(3, seed=0, batch=0) == [7, 7, 7]
+    assert Lengths.constant(7).draw(3, seed=0, batch=0) == [7, 7, 7]
 
 
 @pytest.mark.parametrize(("mean", "p99"), [(1000.0, 1001.0), (3000.0, 14000.0), (100.0, 100 * LARGEST_TAIL)])

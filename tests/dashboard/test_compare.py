@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import compare
-from runcast.dashboard.question import NAMES, Question, compare_link, from_sides_query, sides_query
+from runcast.dashboard.question import NAMES, Question, compare_link, parse_sides_query, sides_query
 from runcast.dashboard.tables import csv
 from runcast.dashboard.typed_form import add_what_if, question_of, text_of
 from runcast.simulator.base.errors import UserError
@@ -22,7 +22,7 @@ SIDES = st.lists(st.builds(Question, st.sampled_from(["tiny-2ranks", "mine"]), C
 
 @given(SIDES)
 def test_sides_come_back_from_their_address(sides):
-    assert from_sides_query(sides_query(sides), "other") == sides
+    assert parse_sides_query(sides_query(sides), "other") == sides
 
 
 @given(CHANGES)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.dashboard.library import Library
-from runcast.dashboard.question import MOST_CHARACTERS, Question, from_query
+from runcast.dashboard.question import MOST_CHARACTERS, Question, parse_query
 from runcast.simulator.base.errors import UserError
 
 KEYS = st.from_regex(r"[a-z_]{1,8}(\.[a-z_]{1,8}){0,2}", fullmatch=True).filter(lambda key: key.split(".")[0] != "base")
@@ -17,11 +17,11 @@ VALUES = st.recursive(
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_a_question_comes_back_from_its_address(changes):
     try:
-        asked = Question("tiny-2ranks").with_changes(changes)
+        asked = Question("tiny-2ranks").change(changes)
     except UserError:  # a text that looks like a path, under a key that opens files
         return
 
-    assert from_query(asked.query(), "other") == asked
+    assert parse_query(asked.query(), "other") == asked
 
 
 @pytest.mark.parametrize(
@@ -40,18 +40,18 @@ def test_a_question_comes_back_from_its_address(changes):
 )
 def test_no_file_is_named_by_a_browser(key, value):
     with pytest.raises(UserError, match="expected a name of the catalogue"):
-        Question("tiny-2ranks").with_changes({key: value})
+        Question("tiny-2ranks").change({key: value})
 
 
 def test_brackets_without_end_are_text():
     deep = "[" * 9000
 
-    assert from_query(f"?nodes={deep}", "tiny-2ranks").changes == {"nodes": deep}
+    assert parse_query(f"?nodes={deep}", "tiny-2ranks").changes == {"nodes": deep}
 
 
 def test_a_flood_is_refused():
     with pytest.raises(UserError, match="at most 32,000"):
-        from_query("?x=" + "y" * MOST_CHARACTERS, "tiny-2ranks")
+        parse_query("?x=" + "y" * MOST_CHARACTERS, "tiny-2ranks")
 
 
 @pytest.mark.parametrize("name", ["../tiny-2ranks", "/etc/passwd", "tiny-2ranks.toml", "<script>"])

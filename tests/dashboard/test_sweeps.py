@@ -14,7 +14,7 @@ from runcast.dashboard.figures.sweep import INK, SCALE, best_cells, front, heat,
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.sweeps import SweepFolders, choices_for, read_upload
-from runcast.dashboard.question import from_query
+from runcast.dashboard.question import parse_query
 from runcast.dashboard.sweep_points import MOST_REPORT_BYTES
 from runcast.dashboard.sweep_run import SweepRequest
 from runcast.simulator.answers.sweep import load_sweep, run_sweep
@@ -290,7 +290,7 @@ def test_rows_beyond_the_most_are_counted_and_not_shown():
 
 
 def test_a_folder_of_any_name_says_what_sweep_it_holds(tmp_path):
-    sweep = sweep_run.shipped()["bucket-tiny"]
+    sweep = sweep_run.ready_sweeps()["bucket-tiny"]
     run_sweep(sweep, tmp_path / "my#1?%20", InProcess())
 
     assert sweep_points.origin(tmp_path / "my#1?%20") == sweep
@@ -312,7 +312,8 @@ def test_a_point_of_a_sweep_that_says_its_own_base_is_asked_by_changes_to_a_ship
     itself = resolve(check_question(sweep.work.table(changes), sweep.where), sweep.where)
 
     here = Here(Library())
-    given, where = here.answers.scenario(from_query(sweep_points.question_of(here.library, sweep, changes).query(), ""))
+    query = sweep_points.question_of(here.library, sweep, changes).query()
+    given, where = here.answers.scenario(parse_query(query, ""))
 
     assert resolve(given, where).hash == itself.hash
 

@@ -12,7 +12,7 @@ from runcast.dashboard.app import make_app
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.training import FORM, PAGE
-from runcast.dashboard.question import Question, from_query
+from runcast.dashboard.question import Question, parse_query
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_toml
@@ -36,7 +36,7 @@ def client(folder):
 def shown(here, base="mine"):
     """What the fields of a scenario show."""
     table = here.answers.values(Question(base))
-    return {key: one.shown(value_at(table, key)) for key, one in FORM.fields.items()}
+    return {key: one.show(value_at(table, key)) for key, one in FORM.fields.items()}
 
 
 def test_fields_as_they_are_ask_the_scenario_itself(here):
@@ -54,7 +54,7 @@ def test_a_pasted_config_takes_the_models_place_in_the_address_too(here):
 def test_a_pasted_config_stands_in_its_field_again(here):
     asked = Question("mine", {"model": {"config": CONFIG}})
 
-    assert json.loads(FORM.fields["model.config"].shown(asked.changes["model"]["config"])) == CONFIG
+    assert json.loads(FORM.fields["model.config"].show(asked.changes["model"]["config"])) == CONFIG
 
 
 def test_a_field_that_does_not_apply_is_hidden_from_the_start(here):
@@ -122,12 +122,12 @@ def test_a_downloaded_scenario_is_the_one_that_was_asked(client, here):
     table = tomllib.loads(client.get(f"/download/scenario.toml?{QUERY}").text)
 
     assert simulate(check_question(table)).report.scenario_hash == (
-        here.answers.predict(from_query(QUERY, "")).report.scenario_hash
+        here.answers.predict(parse_query(QUERY, "")).report.scenario_hash
     )
 
 
 def test_a_downloaded_report_is_that_of_the_api(client, here):
-    report = here.answers.predict(from_query(QUERY, "")).report.to_json()
+    report = here.answers.predict(parse_query(QUERY, "")).report.to_json()
 
     assert json.loads(client.get(f"/download/report.json?{QUERY}").data) == json.loads(json.dumps(report))
 
@@ -135,13 +135,13 @@ def test_a_downloaded_report_is_that_of_the_api(client, here):
 def test_a_downloaded_trace_holds_the_whole_step(client, here):
     found = json.loads(gzip.decompress(client.get(f"/download/trace.json.gz?{QUERY}").data))
 
-    assert found["otherData"]["makespan_s"] == here.answers.predict(from_query(QUERY, "")).timeline.makespan_s
+    assert found["otherData"]["makespan_s"] == here.answers.predict(parse_query(QUERY, "")).timeline.makespan_s
 
 
 def test_a_downloaded_timeline_has_a_row_per_span(client, here):
     lines = client.get(f"/download/timeline.csv?{QUERY}").text.splitlines()
 
-    assert len(lines) - 1 == len(here.answers.predict(from_query(QUERY, "")).timeline.spans())
+    assert len(lines) - 1 == len(here.answers.predict(parse_query(QUERY, "")).timeline.spans())
 
 
 def test_a_download_of_what_cannot_be_simulated_says_why(client):

@@ -52,7 +52,7 @@ def here() -> Here:
 def asked_with(here, base, **fields):
     """What the form asks where fields of a scenario get other values."""
     values = here.answers.values(Question(base))
-    shown = {key: one.shown(value_at(values, key)) for key, one in FORM.fields.items()}
+    shown = {key: one.show(value_at(values, key)) for key, one in FORM.fields.items()}
     return FORM.ask(here, base, shown | {f"update.{key}": value for key, value in fields.items()}, {}, {})
 
 
@@ -104,7 +104,7 @@ def curve_of(answers: Answers, question: Question) -> Curve:
 
 def refused(answers: Answers, question: Question, bucket_bytes: int) -> bool:
     try:
-        answers.predict(question.with_changes({buckets.KEY: bucket_bytes}))
+        answers.predict(question.change({buckets.KEY: bucket_bytes}))
     except UserError:
         return True
     return False

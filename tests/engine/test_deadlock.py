@@ -1,7 +1,7 @@
 """A deadlock is an error that names the cycle: which op waits for which, on which lane."""
 
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import DeadlockError, simulate
 from runcast.simulator.program import ProgramBuilder
 
@@ -9,7 +9,7 @@ from runcast.simulator.program import ProgramBuilder
 def message(b: ProgramBuilder, *processes) -> str:
     program = b.build()
     with pytest.raises(DeadlockError) as error:
-        simulate(program, by_kind(program, dict.fromkeys(program.kinds, 1.0)), processes)
+        simulate(program, kind_costs(program, dict.fromkeys(program.kinds, 1.0)), processes)
     return str(error.value)
 
 
@@ -33,7 +33,7 @@ def test_collectives_in_opposite_order_on_two_ranks():
     b.op("all", [x, y], name="second")
     program = b.build_with_order([[0, 1], [1, 0]])
     with pytest.raises(DeadlockError) as error:
-        simulate(program, by_kind(program, {"all": 1.0}))
+        simulate(program, kind_costs(program, {"all": 1.0}))
     assert str(error.value) == (
         "deadlock: 2 ops cannot run; the cycle is\n"
         "  'first' waits on lane r1.x for 'second'\n"
@@ -117,4 +117,4 @@ def test_an_error_of_a_process_is_its_own():
     b.op("k", [x])
     program = b.build()
     with pytest.raises(RuntimeError, match="my own"):
-        simulate(program, by_kind(program, {"k": 1.0}), [fail])
+        simulate(program, kind_costs(program, {"k": 1.0}), [fail])

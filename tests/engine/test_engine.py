@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import Engine, simulate
 from runcast.simulator.program import ProgramBuilder
 
@@ -10,14 +10,14 @@ from runcast.simulator.program import ProgramBuilder
 def ends(b: ProgramBuilder, *processes, **costs) -> dict[str, float]:
     """The end of each op by name."""
     program = b.build()
-    timeline = simulate(program, by_kind(program, **costs), processes)
+    timeline = simulate(program, kind_costs(program, **costs), processes)
     return dict(zip(program.names, timeline.end_s.tolist(), strict=True))
 
 
 def starts(b: ProgramBuilder, *processes, **costs) -> dict[str, float]:
     """The start of each op by name."""
     program = b.build()
-    timeline = simulate(program, by_kind(program, **costs), processes)
+    timeline = simulate(program, kind_costs(program, **costs), processes)
     return dict(zip(program.names, timeline.start_s.tolist(), strict=True))
 
 
@@ -64,7 +64,7 @@ def test_cause_is_the_op_whose_end_let_it_start():
     one, two = b.op("one", [x]), b.op("two", [y])
     b.op("one", [x], [two])
     program = b.build()
-    assert simulate(program, by_kind(program, {"one": 1, "two": 2})).cause.tolist() == [-1, -1, two]
+    assert simulate(program, kind_costs(program, {"one": 1, "two": 2})).cause.tolist() == [-1, -1, two]
     assert one == 0
 
 
@@ -75,7 +75,7 @@ def test_ready_is_the_end_of_the_last_dependency_and_the_rest_is_queueing():
     b.op("five", [y])
     b.op("one", [y], [one])
     program = b.build()
-    timeline = simulate(program, by_kind(program, {"one": 1, "five": 5}))
+    timeline = simulate(program, kind_costs(program, {"one": 1, "five": 5}))
     assert (timeline.ready_s[2], timeline.start_s[2]) == (1, 5)
 
 
@@ -102,7 +102,7 @@ def test_an_op_in_its_latency_does_not_slow_others():
 
 def test_an_empty_program_takes_no_time():
     program = ProgramBuilder().build()
-    assert simulate(program, by_kind(program, {})).makespan_s == 0
+    assert simulate(program, kind_costs(program, {})).makespan_s == 0
 
 
 # -- Sharing ----------------------------------------------------------------------------------------------------------
@@ -154,10 +154,10 @@ def test_a_collective_runs_at_the_speed_of_its_fullest_link():
 
 def test_fill_compiled_gives_the_bits_of_fill_interpreted():
     pytest.importorskip("numba")
-    from runcast.simulator.engine.sharing import compiled_fill, fill
+    from runcast.simulator.engine.sharing import fill, numba_fill
 
     rng = np.random.default_rng(7)
-    compiled = compiled_fill()
+    compiled = numba_fill()
     assert compiled is not fill
     for _ in range(100):
         n, n_links = rng.integers(1, 40), rng.integers(1, 30)
@@ -179,7 +179,7 @@ def test_many_flows_take_the_compiled_path_to_the_same_times():
     lanes = lanes_of(b, *(f"x{i}" for i in range(12)))
     ops = [b.op("f", [lane]) for _ in range(250) for lane in lanes]
     program = b.build()
-    costs = by_kind(program, {"f": 1}, demand={op: {0: 1.0} for op in ops}, capacity_bytes_per_s=(1.0,))
+    costs = kind_costs(program, {"f": 1}, demand={op: {0: 1.0} for op in ops}, capacity_bytes_per_s=(1.0,))
     assert simulate(program, costs).end_s.tolist() == pytest.approx([12 * (1 + op // 12) for op in ops], rel=1e-9)
 
 
@@ -417,7 +417,7 @@ def test_a_running_op_that_is_cancelled_ends_now(latency):
     b.op("a", [x], name="a")
     b.op("b", [x], name="next")
     program = b.build()
-    timeline = simulate(program, by_kind(program, {"a": 10, "b": 1}, latency_s={"a": latency}), [fail])
+    timeline = simulate(program, kind_costs(program, {"a": 10, "b": 1}, latency_s={"a": latency}), [fail])
     assert (timeline.end_s.tolist(), timeline.cancelled.tolist()) == ([3, 4], [True, False])
 
 
@@ -454,7 +454,7 @@ def test_cancelling_an_ended_op_changes_nothing():
     b.op("k", [x])
     b.op("k", [x])
     program = b.build()
-    timeline = simulate(program, by_kind(program, {"k": 2}), [cancel])
+    timeline = simulate(program, kind_costs(program, {"k": 2}), [cancel])
     assert (timeline.end_s.tolist(), timeline.cancelled.any()) == ([2, 4], False)
 
 
@@ -474,9 +474,9 @@ def test_done_tells_when_an_op_has_ended():
     seen = []
 
     def watch(engine: Engine):
-        op = yield engine.done(1)
+        op = yield engine.end_of(1)
         seen.append((op, engine.env.now))
-        yield engine.done(0)  # has ended already
+        yield engine.end_of(0)  # has ended already
         seen.append((0, engine.env.now))
 
     b = ProgramBuilder()
@@ -489,7 +489,7 @@ def test_done_tells_when_an_op_has_ended():
 
 def test_a_process_may_slow_a_rank_when_an_op_ends():
     def straggle(engine: Engine):
-        yield engine.done(0)
+        yield engine.end_of(0)
         engine.set_rank_speed(0, 0.5)
 
     b = ProgramBuilder()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.costs import Costs, by_kind
+from runcast.simulator.costs import Costs, kind_costs
 from runcast.simulator.costs.costs import bytes_by_link
 from runcast.simulator.engine import DeadlockError, Engine, simulate
 from runcast.simulator.program import Program, ProgramBuilder
@@ -47,7 +47,7 @@ def runs(
     capacity = tuple(draw(st.lists(st.integers(12, 48).map(float), min_size=n_links, max_size=n_links)))
     factors = st.sampled_from([0.25, 0.5, 0.75, 1.0])
     pairs = st.tuples(st.sampled_from(program.kinds), st.sampled_from(program.kinds))
-    costs = by_kind(
+    costs = kind_costs(
         program,
         {},
         demand=demand,
@@ -141,7 +141,7 @@ def test_pools_are_never_overdrawn(run):
 @given(runs(pools=False))
 def test_without_links_every_op_starts_when_what_it_waits_for_has_ended(run):
     program, costs = run
-    costs = by_kind(program, {}) if not len(costs.demand) else replace(costs, row=np.zeros(len(program), np.int64))
+    costs = kind_costs(program, {}) if not len(costs.demand) else replace(costs, row=np.zeros(len(program), np.int64))
     timeline = simulate(program, costs)
     last_of_lane: dict[int, int] = {}
     for op in range(len(program)):
@@ -181,7 +181,7 @@ def test_links_that_cannot_be_full_change_nothing(run):
 class Kept(Costs):
     """Costs that the engine cannot prune."""
 
-    def pruned(self, program: Program) -> Costs:
+    def prune(self, program: Program) -> Costs:
         return self
 
 
@@ -244,7 +244,7 @@ def test_a_rank_that_slows_only_slows_its_next_ops(run, at, speed):
 
 SCRIPT = """
 import hashlib
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder
 b = ProgramBuilder()
@@ -254,7 +254,7 @@ ops = [b.op(f"k{i % 5}", [lanes[i % 12]], [i - 7] if i > 7 and i % 3 else [], ac
             releases=[pool] * (i % 4 == 0), tags={'bucket': i, 'round': i % 3}) for i in range(600)]
 program = b.build()
 demand = {op: {op % 4: 1.0 + op % 3, 4: 0.7} for op in ops}
-costs = by_kind(program, {f"k{i}": 1 + i / 7 for i in range(5)}, demand=demand, capacity_bytes_per_s=(2.0,) * 5,
+costs = kind_costs(program, {f"k{i}": 1 + i / 7 for i in range(5)}, demand=demand, capacity_bytes_per_s=(2.0,) * 5,
                 interference={("k1", "k2"): 0.9})
 timeline = simulate(program, costs)
 columns = (timeline.start_s, timeline.end_s, timeline.cause)
@@ -283,7 +283,7 @@ def test_scaled_costs_take_longer_and_ask_less():
     lanes = [b.lane(b.place("r0", [0]), name) for name in "xy"]
     ops = [b.op("f", [lane]) for lane in lanes]
     program = b.build()
-    costs = by_kind(program, {"f": 10}, demand={op: {0: 1.0} for op in ops}, capacity_bytes_per_s=(1.0,))
-    slower = costs.scaled(np.array([True, False]), 2.0)
+    costs = kind_costs(program, {"f": 10}, demand={op: {0: 1.0} for op in ops}, capacity_bytes_per_s=(1.0,))
+    slower = costs.scale(np.array([True, False]), 2.0)
     assert simulate(program, slower).end_s.tolist() == [20, 20]
-    assert simulate(program, costs.scaled(np.array([True, True]), 2.0)).end_s.tolist() == [20, 20]
+    assert simulate(program, costs.scale(np.array([True, True]), 2.0)).end_s.tolist() == [20, 20]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.costs import Costs, by_kind
+from runcast.simulator.costs import Costs, kind_costs
 from runcast.simulator.engine import DeadlockError, Engine, compiled, loops, simulate, static
 from runcast.simulator.engine.disturbance import powers
 from runcast.simulator.program import Pool, Program, ProgramBuilder, Ragged
@@ -72,7 +72,7 @@ def pooled(draw: st.DrawFn) -> tuple[Program, Costs]:
         for pool in taken:
             releases[draw(st.integers(op, ops - 1))].append(pool)
     slots = tuple(Pool(f"p{i}", 0, many) for i, many in enumerate(pools))
-    return replace(program, pools=slots, acquires=Ragged.of(acquires), releases=Ragged.of(releases)), costs
+    return replace(program, pools=slots, acquires=Ragged.build(acquires), releases=Ragged.build(releases)), costs
 
 
 @examples(500)
@@ -95,7 +95,7 @@ def test_many_ops_on_one_rank_disturb_each_other():
     for lane in range(10):
         b.op("copy", [b.lane(place, f"x{lane}")])
     program = b.build()
-    costs = by_kind(program, {"copy": 1}, interference={("copy", "copy"): 0.9})
+    costs = kind_costs(program, {"copy": 1}, interference={("copy", "copy"): 0.9})
     alone = float(powers(costs.interference, 10)[0, 9])
     assert static.run(program, costs).end_s.tolist() == [1 / alone] * 10
     assert alone == pytest.approx(0.9**9, rel=1e-15)
@@ -106,7 +106,7 @@ def test_compiled_code_takes_seconds_that_were_given_as_whole_numbers():
     b = ProgramBuilder()
     b.op("copy", [b.lane(b.place("r0", [0]), "x")])
     program = b.build()
-    costs = by_kind(program, {"copy": 2}, latency_s={"copy": 1}, interference={("copy", "copy"): 0.9})
+    costs = kind_costs(program, {"copy": 2}, latency_s={"copy": 1}, interference={("copy", "copy"): 0.9})
     assert static.run(program, costs, use_numba=True).end_s.tolist() == [3.0]
 
 
@@ -116,12 +116,12 @@ def test_a_deadlock_is_explained_as_ever():
     first, second = b.op("a", [x], name="first"), b.op("a", [y], name="second")
     b.op("a", [x, y], name="third")
     program = b.build()
-    crossed = replace(program, order=type(program.order).of([[2, first], [second, 2]]), deps=program.deps)
-    waiting = replace(crossed, deps=type(program.deps).of([[], [first], []]))
+    crossed = replace(program, order=type(program.order).build([[2, first], [second, 2]]), deps=program.deps)
+    waiting = replace(crossed, deps=type(program.deps).build([[], [first], []]))
     with pytest.raises(DeadlockError) as fast:
-        simulate(waiting, by_kind(waiting, {"a": 1}))
+        simulate(waiting, kind_costs(waiting, {"a": 1}))
     with pytest.raises(DeadlockError) as slow:
-        Engine(waiting, by_kind(waiting, {"a": 1})).run()
+        Engine(waiting, kind_costs(waiting, {"a": 1})).run()
     assert str(fast.value) == str(slow.value)
 
 
@@ -134,7 +134,7 @@ def test_a_program_with_processes_runs_on_simpy(monkeypatch):
         yield engine.env.timeout(0)
         engine.set_rank_speed(0, 0.5)
 
-    assert simulate(b.build(), by_kind(b.build(), {"a": 1}), [slows]).makespan_s == 2
+    assert simulate(b.build(), kind_costs(b.build(), {"a": 1}), [slows]).makespan_s == 2
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def _output(script: str, **environment: str) -> str:
 def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path):
     pytest.importorskip("numba")
     script = "import numpy as np\nfrom runcast.simulator.engine import compiled, sharing\n"
-    script += "fill = sharing.compiled_fill()\nfill(*[np.zeros(0, int)] * 3, *[np.zeros(0)] * 5)\n"
+    script += "fill = sharing.numba_fill()\nfill(*[np.zeros(0, int)] * 3, *[np.zeros(0)] * 5)\n"
     script += "print(sum(fill.stats.cache_hits.values()), compiled._is_kept(sharing.fill))"
     environment = {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
     assert _output(script, **environment).split() == ["0", "True"]
@@ -166,7 +166,8 @@ def test_compiled_code_needs_no_folder(tmp_path):
     pytest.importorskip("numba")
     file = tmp_path / "file"
     file.touch()
-    script = "from runcast.simulator.engine import compiled\ndef one():\n    return 1\nprint(compiled.compiled(one)())"
+    script = "from runcast.simulator.engine import compiled\ndef one():\n    return 1\n"
+    script += "print(compiled.compile_numba(one)())"
     environment = {"XDG_CACHE_HOME": str(file), "NUMBA_CACHE_DIR": ""}
     assert _output(script, **environment).strip() == "1"
 

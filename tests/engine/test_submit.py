@@ -1,7 +1,7 @@
 """Processes that submit ops: retries, and workers that decide as they go."""
 
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import DeadlockError, Engine, simulate
 from runcast.simulator.program import ProgramBuilder, validate
 
@@ -17,7 +17,7 @@ def test_a_failed_op_is_cancelled_and_done_again():
         engine.cancel(work)
         engine.submit(work)
 
-    timeline = simulate(program, by_kind(program, {"work": 5}), [fails_at_2])
+    timeline = simulate(program, kind_costs(program, {"work": 5}), [fails_at_2])
 
     assert (timeline.end_s.tolist(), timeline.program.names) == ([2, 7], ("step", "step again"))
 
@@ -29,11 +29,11 @@ def test_a_submitted_op_stands_behind_what_its_lane_still_holds_and_waits_for_it
     program = builder.build()
 
     def submits(engine: Engine):
-        yield engine.done(first)
+        yield engine.end_of(first)
         engine.submit(like=first, after=[other])
         engine.submit(like=second)
 
-    timeline = simulate(program, by_kind(program, {"a": 1, "b": 2, "long": 10}), [submits])
+    timeline = simulate(program, kind_costs(program, {"a": 1, "b": 2, "long": 10}), [submits])
 
     assert timeline.start_s.tolist() == [0, 1, 0, 10, 11]
 
@@ -46,10 +46,10 @@ def test_a_worker_goes_on_submitting_when_its_own_last_op_ends():
     def asynchronous_worker(engine: Engine):
         last = step
         for _ in range(4):
-            yield engine.done(last)
+            yield engine.end_of(last)
             last = engine.submit(step)
 
-    assert simulate(program, by_kind(program, {"step": 3}), [asynchronous_worker]).makespan_s == 15
+    assert simulate(program, kind_costs(program, {"step": 3}), [asynchronous_worker]).makespan_s == 15
 
 
 def test_submitted_ops_share_links_and_pools_like_their_originals():
@@ -60,7 +60,7 @@ def test_submitted_ops_share_links_and_pools_like_their_originals():
     send = builder.op("send", [builder.lane(place, "comm")])
     program = builder.build()
     demand = {copy: {0: 1.0}, send: {0: 1.0}}
-    costs = by_kind(program, {"copy": 4, "send": 8}, demand=demand, capacity_bytes_per_s=(1.0,))
+    costs = kind_costs(program, {"copy": 4, "send": 8}, demand=demand, capacity_bytes_per_s=(1.0,))
 
     def twice(engine: Engine):
         engine.submit(copy)
@@ -77,10 +77,10 @@ def test_the_grown_program_is_well_formed():
     program = builder.build()
 
     def again(engine: Engine):
-        yield engine.done(op)
+        yield engine.end_of(op)
         engine.submit(op, after=[op])
 
-    grown = simulate(program, by_kind(program, {"work": 1}), [again]).program
+    grown = simulate(program, kind_costs(program, {"work": 1}), [again]).program
 
     assert validate(grown).names == ("work 0", "work 0 again")
     assert (grown.deps[1].tolist(), grown.tags["bucket"].tolist()) == ([0], [3, 3])
@@ -94,8 +94,8 @@ def test_a_submitted_op_that_can_never_start_is_named():
     program = builder.build()
 
     def again(engine: Engine):
-        yield engine.done(op)
+        yield engine.end_of(op)
         engine.submit(op, name="second")
 
     with pytest.raises(DeadlockError, match="'second' waits for a slot of 'slot' that nothing gives back"):
-        simulate(program, by_kind(program, {"work": 1}), [again])
+        simulate(program, kind_costs(program, {"work": 1}), [again])

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import gantt
 from runcast.simulator.figures.spans import hover, thin_bars
@@ -21,7 +21,7 @@ def update(ranks: int = 4, rounds: int = 2, folded: bool = True) -> Timeline:
     classes = [range(ranks)] if folded else None
     sizes = np.full(ranks * rounds, 2**30)
     program = two_stage(make_plan(sizes, ranks, BucketSize(2**30, 3), classes=classes))
-    return simulate(program, by_kind(program, SECONDS))
+    return simulate(program, kind_costs(program, SECONDS))
 
 
 def subtitle(figure) -> str:
@@ -127,14 +127,14 @@ def test_rows_of_other_programs_are_lanes() -> None:
     forward = builder.op("forward", [builder.lane(place, "compute")])
     builder.op("fetch", [builder.lane(place, "h2d")], [forward])
     program = builder.build()
-    figure = gantt(simulate(program, by_kind(program, {"forward": 2, "fetch": 3})))
+    figure = gantt(simulate(program, kind_costs(program, {"forward": 2, "fetch": 3})))
     assert list(figure.layout.yaxis.ticktext) == ["compute", "h2d"]
     assert drawn_s(figure) == {"forward": 2, "fetch": 3}
 
 
 def test_an_empty_program_is_an_empty_figure() -> None:
     program = ProgramBuilder().build()
-    assert len(gantt(simulate(program, by_kind(program, {}))).data) == 0
+    assert len(gantt(simulate(program, kind_costs(program, {}))).data) == 0
 
 
 def test_importing_figures_loads_neither_plotly_nor_pandas() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from runcast.simulator.answers.outputs import figures_of
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import Section, breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
 from runcast.simulator.figures.actions import boxes, endings, few_boxes, traffic, waits, windows
@@ -43,8 +43,8 @@ def run(grid: Grid) -> Timeline:
         builder.op("optimizer", [lanes[rank]], name="optimizer")
     after = [sorted({done[need] for one in done if done[one] == op for need in needs(grid, one)})
              for op in range(max(done.values()) + 2)]  # fmt: skip
-    program = replace(builder.build(), deps=Ragged.of(after))
-    return simulate(program, by_kind(program, SECONDS))
+    program = replace(builder.build(), deps=Ragged.build(after))
+    return simulate(program, kind_costs(program, SECONDS))
 
 
 def scenario(schedule: str, pp: int = 4, **tables) -> TrainPrediction:

@@ -1,7 +1,7 @@
 """What overlap costs on the critical path, by hand: one GPU, a GEMM of 4 s and an all-reduce of 2 s beside it."""
 
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.insight import critical_path, slowed_lines, slowed_s
 from runcast.simulator.predict import simulate as predict
@@ -17,7 +17,7 @@ def slowed(overlap: bool, **costs):
     gemm = b.op("gemm", [b.lane(place, "compute")])
     b.op("all_reduce", [b.lane(place, "dp")], [] if overlap else [gemm])
     program = b.build()
-    priced = by_kind(program, {"gemm": 4.0, "all_reduce": 2.0}, **costs)
+    priced = kind_costs(program, {"gemm": 4.0, "all_reduce": 2.0}, **costs)
     timeline = simulate(program, priced)
     return timeline.makespan_s, slowed_s(critical_path(timeline), program, priced)
 

@@ -48,7 +48,7 @@ def unshared_s(program: Program, costs: Costs) -> float:
     alone = replace(
         costs,
         row=np.zeros(len(program), np.int64),
-        demand=Ragged.of([[]]),
+        demand=Ragged.build([[]]),
         rate_bytes_per_s=np.empty(0),
         interference=np.ones_like(costs.interference),
     )

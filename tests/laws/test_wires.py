@@ -86,7 +86,7 @@ def sent_s(update, op):
 def check_wires(of, kinds, least):
     """Every op of these kinds, and all bytes of the run on every link of the cluster."""
     program, lines = of.program, of.cluster.capacity
-    own = program.of_kind(*kinds).nonzero()[0].tolist()
+    own = program.is_kind(*kinds).nonzero()[0].tolist()
     distinct = {(program.kind[op], program.group[op], program.root[op], program.bytes[op], *program.shape[op]): op
                 for op in own}  # fmt: skip
 

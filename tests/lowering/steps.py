@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from runcast.simulator.costs import Costs, by_kind
+from runcast.simulator.costs import Costs, kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
 from runcast.simulator.scenario import check_train
@@ -68,7 +68,7 @@ def ops(program: Program, label: str = "", lane: str = "", kind: str = "") -> li
 
 def costs(program: Program, seconds: Mapping[str, float]) -> Costs:
     """Seconds by label where one is given, else by kind, else 0."""
-    of_kind = by_kind(program, seconds)
+    of_kind = kind_costs(program, seconds)
     work = [seconds.get(label, of_kind.work_s[op]) for op, label in enumerate(labels(program).tolist())]
     return replace(of_kind, work_s=np.array(work))
 

@@ -180,5 +180,5 @@ def test_many_buckets_are_one_op_of_their_own_price():
     seconds, times = few.costs.work_s[layer], int(few.coarse.times[layer])
     fine = step("zero 0", "kernels")
     one = int(few.program.bytes[layer]) // times
-    alike = (fine.program.bytes == one) & fine.program.of_kind("all_reduce")
+    alike = (fine.program.bytes == one) & fine.program.is_kind("all_reduce")
     assert seconds == pytest.approx(times * fine.costs.work_s[alike][0])

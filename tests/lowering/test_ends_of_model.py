@@ -22,7 +22,7 @@ def test_multi_token_prediction_has_a_copy_of_an_embedding_that_is_elsewhere(tp)
     with_mtp = of_last_stage(2 * tp, 2, V3, parallel=parallel)
     without = of_last_stage(2 * tp, 2, {**V3, "mtp": False}, parallel=parallel)
     plan = resolved(2 * tp, 2, V3, overrides=SMALL, parallel=parallel).plan
-    assert with_mtp - without == WORDS // tp + plan.held(4).dense  # 0.93e9 for DeepSeek-V3
+    assert with_mtp - without == WORDS // tp + plan.parameters_of(4).dense  # 0.93e9 for DeepSeek-V3
     assert not Holdings(plan, 0).copies_embedding(plan.stages[0])
 
 

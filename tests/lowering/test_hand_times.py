@@ -33,7 +33,7 @@ def test_one_gpu_takes_the_sum_of_its_kernels():
 def test_one_gpu_of_the_catalogue_takes_the_sum_of_its_kernels_and_optimizer():
     wide = {"hidden_size": 4096, "intermediate_size": 14336}
     step = resolved(micro_batches=2, overrides=wide, batch={"seq_len": 4096})
-    issue = step.program.of_kind("issue")
+    issue = step.program.is_kind("issue")
     made = simulate(step.program, step.costs)
     assert made.makespan_s == pytest.approx(step.costs.uncontended_s[~issue].sum(), rel=1e-3)
 
@@ -305,9 +305,9 @@ def test_a_slow_node_slows_kernels_and_not_the_wire():
     place = np.array([lane.place for lane in slow.program.lanes])[
         slow.program.lanes_of.values[slow.program.lanes_of.start[:-1]]
     ]
-    own = slow.program.of_kind("gemm", "attention", "issue", "adamw")
+    own = slow.program.is_kind("gemm", "attention", "issue", "adamw")
     assert np.allclose(ratio[own], np.where(place[own] == 1, 2.0, 1.0))
-    wire = slow.program.of_kind("send_recv", "reduce_scatter", "all_gather") & (even.costs.work_s > 0)
+    wire = slow.program.is_kind("send_recv", "reduce_scatter", "all_gather") & (even.costs.work_s > 0)
     assert np.allclose(ratio[wire], 1.0)
 
 

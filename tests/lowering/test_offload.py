@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import validate
 from runcast.simulator.scenario import check_train
-from runcast.simulator.systems.train_step.lower.kept import kept_by_part, kept_bytes, offloaded_bytes
+from runcast.simulator.systems.train_step.lower.kept import activation_bytes, activation_parts, offload_bytes
 from runcast.simulator.systems.train_step.memory import rank_memory
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.timeline.memory import peaks
@@ -37,11 +37,11 @@ def took(step, forward, backward, copy):
 
 def each_layer(step, stage=0):
     """Bytes that leave of a layer; the embedding's are apart."""
-    return min(offloaded_bytes(step.plan, stage).values())
+    return min(offload_bytes(step.plan, stage).values())
 
 
 def stays(step, stage=0):
-    return kept_bytes(step.plan, stage) - sum(offloaded_bytes(step.plan, stage).values())
+    return activation_bytes(step.plan, stage) - sum(offload_bytes(step.plan, stage).values())
 
 
 # One rank without a pipeline
@@ -52,7 +52,7 @@ def stays(step, stage=0):
 def test_copies_that_are_as_fast_as_a_layer_take_no_time_and_leave_two_layers_there(copy, micro_batches):
     step = offloading(micro_batches=micro_batches)
     made = took(step, 1.0, 2.0, copy)
-    embedded = kept_by_part(step.plan, 0)["embedding"]
+    embedded = activation_parts(step.plan, 0)["embedding"]
     assert made.makespan_s == micro_batches * DEEP * 3
     assert peaks(made)[0].bytes == stays(step) + 2 * each_layer(step) + embedded
 
@@ -74,7 +74,7 @@ def test_one_slot_is_no_overlap():
 def test_slots_for_all_layers_keep_them_there():
     step = offloading(slots=DEEP)
     assert ops(step.program, label="offload") == []
-    assert peaks(took(step, 1.0, 2.0, 1.0))[0].bytes == kept_bytes(step.plan, 0)
+    assert peaks(took(step, 1.0, 2.0, 1.0))[0].bytes == activation_bytes(step.plan, 0)
 
 
 def test_layers_come_back_beside_the_backward_before_theirs():
@@ -90,8 +90,8 @@ def test_layers_come_back_beside_the_backward_before_theirs():
 def test_a_share_of_each_layer_leaves():
     step = offloading(share=0.25)
     moved = {int(step.program.bytes[op]) for op in ops(step.program, label="offload")}
-    parts = kept_by_part(step.plan, 0)
-    layer = (kept_bytes(step.plan, 0) - parts["embedding"] - parts["head"] - LAST_NORM) / DEEP
+    parts = activation_parts(step.plan, 0)
+    layer = (activation_bytes(step.plan, 0) - parts["embedding"] - parts["head"] - LAST_NORM) / DEEP
     assert moved == {round(0.25 * layer), round(0.25 * (layer + parts["embedding"]))}
 
 
@@ -143,7 +143,7 @@ def test_ranks_of_a_pipeline_hold_two_layers_each_way():
     step = offloading(4, 8, layers=16, parallel={"pp": 4})
     made = took(step, 1.0, 2.0, 1.0)
     held = [peaks(made)[rank].bytes for rank in range(4)]
-    layer, embedded = each_layer(step, 1), kept_by_part(step.plan, 0)["embedding"]
+    layer, embedded = each_layer(step, 1), activation_parts(step.plan, 0)["embedding"]
     assert made.makespan_s == (8 + 3) * 4 * 3
     assert held == [4 * layer + embedded, 4 * layer, 4 * layer, 2 * layer + stays(step, 3)]
 
@@ -184,7 +184,7 @@ def accesses(made, op):
 
 def timed(step, copy):
     table = dict.fromkeys(step.program.kinds, 1.0) | SECONDS | {"d2h": copy, "h2d": copy}
-    return simulate(step.program, by_kind(step.program, table))
+    return simulate(step.program, kind_costs(step.program, table))
 
 
 def with_offload(step, **given):
@@ -220,7 +220,7 @@ def test_slots_bound_what_is_on_its_way(step, slots, copy):
     found, none = peaks(timed(away, copy)), peaks(timed(with_offload(step, activations=0.0, slots=slots), copy))
     for rank in range(away.grid.ranks):
         stages = away.grid.stages_of(rank)
-        largest = max(size for stage in stages for size in offloaded_bytes(away.plan, stage).values())
+        largest = max(size for stage in stages for size in offload_bytes(away.plan, stage).values())
         resident = sum(stays(away, stage) for stage in stages) * away.microbatches
         at = away.plan.first_rank(rank)
         assert found[at].bytes <= min(none[at].bytes, resident + 2 * slots * largest)
@@ -274,7 +274,7 @@ def test_memory_falls_with_any_number_of_stages(pp, share):
 def test_the_parts_that_a_rank_holds_are_those_of_its_layers():
     step = real(offload={"activations": 1.0}, parallel={"pp": 8})
     parts = dict(rank_memory(step, simulate(step.program, step.costs))[1].held)
-    kept = kept_by_part(step.plan, 1)
+    kept = activation_parts(step.plan, 1)
     ratios = {parts[f"activations: {part}"] / size for part, size in kept.items()}
     assert max(ratios) == pytest.approx(min(ratios))
 

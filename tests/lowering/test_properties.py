@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.base.op_kinds import ATTENTION, EXPERTS, PRODUCT, kinds_of_form
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.insight import split_by_place
 from runcast.simulator.models.kernels import Kernel, flop
@@ -15,7 +15,7 @@ from runcast.simulator.models.states import recomputation
 from runcast.simulator.program import validate
 from runcast.simulator.schedules import SCHEDULES
 from runcast.simulator.systems.train_step.flop import model_flop
-from runcast.simulator.systems.train_step.lower.kept import kept_bytes
+from runcast.simulator.systems.train_step.lower.kept import activation_bytes
 from runcast.simulator.timeline.memory import peaks
 
 from ..examples import examples
@@ -59,7 +59,7 @@ def steps(draw):
 
 
 def timed(step):
-    return simulate(step.program, by_kind(step.program, dict.fromkeys(step.program.kinds, 1.0) | SECONDS))
+    return simulate(step.program, kind_costs(step.program, dict.fromkeys(step.program.kinds, 1.0) | SECONDS))
 
 
 @examples(40)
@@ -73,7 +73,7 @@ def test_time_lies_between_work_and_nothing_and_splits_without_remainder(step):
     split = split_by_place(made)
     assert np.allclose(split.sum(axis=1), made.makespan_s)
     assert split.min() >= -1e-9
-    assert simulate(program, by_kind(program, {})).makespan_s == 0
+    assert simulate(program, kind_costs(program, {})).makespan_s == 0
 
 
 @examples(40)
@@ -96,7 +96,7 @@ def test_all_ranks_together_do_what_the_model_and_recomputation_need(step):
     program, plan = step.program, step.plan
     place = np.array([lane.place for lane in program.lanes])
     done = 0.0
-    for op in np.flatnonzero(program.of_kind(*kinds_of_form(PRODUCT, ATTENTION, EXPERTS))).tolist():
+    for op in np.flatnonzero(program.is_kind(*kinds_of_form(PRODUCT, ATTENTION, EXPERTS))).tolist():
         kernel = Kernel(program.kind_of(op), "", "", tuple(program.shape[op].tolist()), "bf16")
         done += flop(kernel) * len(program.places[place[program.lanes_of[op][0]]].ranks)
     mode = "full" if plan.again.full else "selective"
@@ -117,9 +117,9 @@ def test_activations_peak_where_the_schedule_says(step):
     for rank, row in enumerate(step.grid.rows):
         held = most = 0
         for cell in row:
-            held += sum(kept_bytes(step.plan, a.stage) for a in cell if a.kind == "F")
+            held += sum(activation_bytes(step.plan, a.stage) for a in cell if a.kind == "F")
             most = max(most, held)
-            held -= sum(kept_bytes(step.plan, a.stage) for a in cell if a.kind in "BW")
+            held -= sum(activation_bytes(step.plan, a.stage) for a in cell if a.kind in "BW")
         assert found[step.plan.first_rank(rank)].bytes == most
 
 

@@ -8,7 +8,7 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import UNALIGNED, cost
 from runcast.simulator.profile import Estimate, Profile
 from runcast.simulator.systems.train_step.flop import model_flop
-from runcast.simulator.systems.train_step.lower import kept_by_part
+from runcast.simulator.systems.train_step.lower import activation_parts
 
 from .steps import DIM, HEADS, HIDDEN, INTER, KV_HEADS, SEQ, labels, ops, program, resolved
 
@@ -28,7 +28,7 @@ class Plain(Profile):
 
 def seconds_of(step):
     """What each op of layer 2 takes, by name, forward."""
-    aligned = step.profile.with_values(dict.fromkeys(UNALIGNED, 1.0), "heads this small are read by all kernels alike")
+    aligned = step.profile.set_values(dict.fromkeys(UNALIGNED, 1.0), "heads this small are read by all kernels alike")
     profile = Plain(**{name: getattr(aligned, name) for name in aligned.__dataclass_fields__})
     made = step.program
     work = cost(made, step.cluster, profile, "measured").work_s
@@ -75,8 +75,8 @@ def test_model_work_stays_what_the_mask_leaves():
 def test_selective_recomputation_drops_scores_and_runs_them_again():
     again = {"mode": "selective", "modules": ["core_attn"]}
     plain, dropped = (resolved(2, parallel={"tp": 2}, attention="unfused", recompute=r) for r in ({}, again))
-    assert kept_by_part(plain.plan, 0)["core_attn"] == 4 * 5 * HEADS // 2 * SEQ * SEQ
-    assert "core_attn" not in kept_by_part(dropped.plan, 0)
+    assert activation_parts(plain.plan, 0)["core_attn"] == 4 * 5 * HEADS // 2 * SEQ * SEQ
+    assert "core_attn" not in activation_parts(dropped.plan, 0)
     for name in ("scores", "softmax", "context"):
         once, twice = (len(ops(step.program, label=name)) for step in (plain, dropped))
         assert twice == 2 * once > 0

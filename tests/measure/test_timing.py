@@ -83,7 +83,7 @@ def test_results_are_looked_at_once_they_have_been_timed(clock):
     act = timing.Checked(lambda: (clock.act(1e-3)(), left.append(0)), lambda: len(left))
     bench = Bench(CpuDevice(), budget_s=0.0101)
     assert timing.cold(lambda _bench: act)(bench).wrong == len(left) == 4 + 10
-    assert timing.on_host(lambda _bench: act)(bench).wrong == len(left) == 2 * (4 + 10)
+    assert timing.time_host(lambda _bench: act)(bench).wrong == len(left) == 2 * (4 + 10)
 
 
 def test_of_a_call_on_the_host_the_device_is_no_part(clock):
@@ -91,7 +91,7 @@ def test_of_a_call_on_the_host_the_device_is_no_part(clock):
         def synchronize(self):
             clock.now_s += 1e-3
 
-    found = timing.on_host(lambda _bench: clock.act(1e-4))(Bench(Busy(), budget_s=0.01))
+    found = timing.time_host(lambda _bench: clock.act(1e-4))(Bench(Busy(), budget_s=0.01))
     assert found.samples_s == pytest.approx([1e-4] * 9)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import fair_speeds, simulate
 from runcast.simulator.program import ProgramBuilder
 
@@ -69,7 +69,7 @@ def simulated(case: dict) -> list[float]:
         seconds |= {f"wait{n}": op["start"], f"op{n}": alone}
         demand[ops[-1]] = {link: amount / alone for link, amount in op["amounts"].items()}
     program = b.build()
-    costs = by_kind(program, seconds, demand=demand, capacity_bytes_per_s=tuple(capacity))
+    costs = kind_costs(program, seconds, demand=demand, capacity_bytes_per_s=tuple(capacity))
     return simulate(program, costs).end_s[ops].tolist()
 
 

@@ -321,7 +321,7 @@ def test_a_curve_is_carried_over_at_equal_bytes_through_the_busiest_link():
 
 
 def test_wider_adds_in_squares_and_marks_everything_extrapolated():
-    lent = model().for_sibling(0.3).for_sibling(0.4).estimate({"bytes": [2.0**25, 2.0**31]})
+    lent = model().carry_over(0.3).carry_over(0.4).estimate({"bytes": [2.0**25, 2.0**31]})
     assert lent.labels() == ["extrapolated", "extrapolated"]
     assert lent.spread == pytest.approx([math.hypot(0.02, 0.5), math.hypot(0.17, 0.5)])
 

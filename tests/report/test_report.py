@@ -113,5 +113,5 @@ def test_a_reload_that_a_broadcast_disturbs_makes_the_update_longer(prediction):
 
 
 def durations(timeline, kind):
-    mask = timeline.program.of_kind(kind)
+    mask = timeline.program.is_kind(kind)
     return (timeline.end_s - timeline.start_s)[mask].tolist()

@@ -32,7 +32,7 @@ def test_a_node_is_its_gpus_and_the_rest_of_the_server():
 
 
 def test_an_hour_costs_the_price_and_draws_the_power():
-    spent = rates(cluster("dgx-h100", 1)).over(3600)
+    spent = rates(cluster("dgx-h100", 1)).amount(3600)
 
     assert (spent.cost_usd, spent.energy_j, spent.energy_kwh) == (pytest.approx(49.24), 10_200 * 3600, 10.2)
 
@@ -54,7 +54,7 @@ def test_one_kind_without_a_price_leaves_all_without():
     mix = {"mix": [{"base": "dgx-h100", "nodes": 1}, {"base": "h20-hgx", "nodes": 1}]}
     held = rates(cluster(mix, 2))
 
-    assert (held.over(1).cost_usd, held.unpriced, held.usd_per_gpu_hour) == (None, ("H20",), None)
+    assert (held.amount(1).cost_usd, held.unpriced, held.usd_per_gpu_hour) == (None, ("H20",), None)
 
 
 def test_a_server_that_is_not_known_counts_its_boards_and_says_so():
@@ -79,7 +79,7 @@ def test_a_node_by_hand_has_no_rest():
 @given(gpus=st.integers(1, 10_000), more=st.integers(1, 10_000), seconds=st.floats(1e-6, 1e7), price=st.floats(0, 100))
 def test_spending_is_proportional_to_gpus_and_time(gpus, more, seconds, price):
     few = Rates(gpus, gpus * price, gpus * 700.0)
-    many = few.of(more).over(seconds)
+    many = few.scale(more).amount(seconds)
 
     assert (many.cost_usd, many.energy_j) == (
         pytest.approx(more * price * seconds / 3600),
@@ -118,7 +118,7 @@ def test_price_and_power_are_changed_like_any_key(step):
     changed = simulate(STEP, [f"{PRICE}=2.1", "cluster.device.power='500 W'", "cluster.host_power='1 kW'"]).report
     hours = step.step_time_s / 3600
 
-    assert (changed.step_time_s, changed.cost_usd, changed.spent.energy_kwh) == (
+    assert (changed.step_time_s, changed.cost_usd, changed.spending.energy_kwh) == (
         step.step_time_s,
         pytest.approx(8 * 2.1 * hours),
         pytest.approx(5.0 * hours),
@@ -183,9 +183,9 @@ def test_words_have_a_cost_only_where_a_price_is_known():
     free = replace(held, usd_per_hour=None, unpriced=("H20",))
 
     assert (
-        spending_rows(held, (held.over(3600), "per step"), (held.over(36), "per million tokens")),
-        spending_rows(free, (free.over(3600), "per step"), (free.over(36), "per million tokens")),
-        spending_rows(held, (held.over(3600), "of all GPUs"), (held.over(36), "of paused engines")),
+        spending_rows(held, (held.amount(3600), "per step"), (held.amount(36), "per million tokens")),
+        spending_rows(free, (free.amount(3600), "per step"), (free.amount(36), "per million tokens")),
+        spending_rows(held, (held.amount(3600), "of all GPUs"), (held.amount(36), "of paused engines")),
     ) == (
         [
             ("cost", "$80.00 per step, $0.80 per million tokens, at $10.00 per GPU-hour"),
@@ -214,7 +214,7 @@ def test_a_step_on_two_kinds_of_gpu_pays_for_both():
     report = simulate(resolved(16, 2, cluster=mix, nodes=2).scenario).report
     hours = report.step_time_s / 3600
 
-    assert (report.cost_usd, report.spent.energy_kwh) == (
+    assert (report.cost_usd, report.spending.energy_kwh) == (
         pytest.approx((49.24 + 8 * 2.0) * hours),
         pytest.approx((10.2 + 9.4) * hours),
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from runcast.simulator.engine import simulate
 from runcast.simulator.predict import simulate as predict
-from runcast.simulator.systems.train_step.memory import over_time, rank_memory, static_bytes
+from runcast.simulator.systems.train_step.memory import memory_table, rank_memory, static_bytes
 from runcast.simulator.systems.train_step.report import make_train_report
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.train_step.text import words
@@ -215,7 +215,7 @@ def test_the_micro_batch_is_that_with_which_the_device_is_full(schedule):
     plan = {"parallel": {"pp": 4}, "schedule": {"name": schedule}, "batch": {"seq_len": 2048}}
     step = resolved(4, 8, **plan)
     run = simulate(step.program, step.costs)
-    held = over_time(step, run, 0)
+    held = memory_table(step, run, 0)
     room = held.total.min() + 2.5 * held.total.diff().max()
     scenario = {"base": "dgx-h100", "gpus_per_node": 4, "device": {"base": "h100", "memory": f"{round(room)} B"}}
     tight = ResolvedTrain(step.scenario.model_copy(update={"cluster": scenario}))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runcast.simulator import UserError
 from runcast.simulator.predict import simulate
 from runcast.simulator.report.spending import Rates
-from runcast.simulator.systems.train_step.run import best_interval_s, expected_s, told_of_run, training_run
+from runcast.simulator.systems.train_step.run import best_interval_s, expected_s, run_rows, training_run
 from runcast.simulator.systems.train_step.scenario import Run
 
 STEP = Path(__file__).parents[2] / "data/scenarios/train-llama3-8b-8xh100.toml"
@@ -153,7 +153,7 @@ def test_words_say_days_goodput_and_money():
     run = Run(tokens=5e6, gpu_mtbf=16 * HOUR, checkpoint=30.0, restart=300.0)
     calm = training_run(Run(tokens=100), step_tokens=1, step_time_s=36.0, held=HELD)
 
-    assert (told_of_run(training_run(run, 1, 1.0, HELD)), told_of_run(calm)) == (
+    assert (run_rows(training_run(run, 1, 1.0, HELD)), run_rows(calm)) == (
         [
             ("whole run", "71.8 days for 5 million tokens in 5,000,000 steps"),
             ("goodput", "80.6% of the run's time; 1,722.5 failures, a checkpoint every 7.42 min"),

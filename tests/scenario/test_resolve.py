@@ -102,7 +102,7 @@ def test_each_device_of_a_mixed_cluster_has_its_own_profile():
 
     profile = resolved(cluster={"mix": mix}).profile
 
-    assert [profile.of_device(device).name for device in ("H20", "H800 SXM")] == [
+    assert [profile.device_profile(device).name for device in ("H20", "H800 SXM")] == [
         "h20 + infiniband + checkpoint-engine", "h800 + infiniband + checkpoint-engine"
     ]  # fmt: skip
 

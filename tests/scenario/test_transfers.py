@@ -138,7 +138,7 @@ def seconds(method: str, **changes) -> float:
 
 def wire_s(one: Resolved) -> float:
     """Broadcasts without their latencies."""
-    return float(one.costs.work_s[one.program.of_kind("broadcast")].sum())
+    return float(one.costs.work_s[one.program.is_kind("broadcast")].sum())
 
 
 def test_trainers_are_the_first_gpus_and_receivers_follow():

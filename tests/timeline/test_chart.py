@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.weight_update.lower import (
@@ -40,7 +40,7 @@ H = H2D, S = broadcast (source), d = broadcast (destination), L = reload
 def update(buffers: int = 3, ranks: int = 4, folded: bool = True, **seconds: float) -> Timeline:
     classes = [range(ranks)] if folded else None
     program = two_stage(make_plan(np.full(2 * ranks, 256), ranks, BucketSize(256, buffers), classes=classes))
-    return simulate(program, by_kind(program, {"h2d": 4, "broadcast": 1, "reload": 1} | seconds))
+    return simulate(program, kind_costs(program, {"h2d": 4, "broadcast": 1, "reload": 1} | seconds))
 
 
 @pytest.mark.parametrize("folded", [False, True])
@@ -68,7 +68,7 @@ def test_rows_of_other_programs_are_lanes() -> None:
     forward = builder.op("forward", [builder.lane(place, "compute")])
     builder.op("fetch", [builder.lane(place, "h2d")], [forward])
     program = builder.build()
-    timeline = simulate(program, by_kind(program, {"forward": 2, "fetch": 3}))
+    timeline = simulate(program, kind_costs(program, {"forward": 2, "fetch": 3}))
     assert (
         text_gantt(timeline, 1.0)
         == """\
@@ -95,7 +95,7 @@ def transfer() -> Timeline:
         train=Layout(pp=2), inference=Layout(tp=8), bucket_bytes=256, classes=classes,
     )  # fmt: skip
     program = METHODS["stage_heads"].program(plan)
-    return simulate(program, by_kind(program, {"begin": 1, "gather": 2, "broadcast": 3}))
+    return simulate(program, kind_costs(program, {"begin": 1, "gather": 2, "broadcast": 3}))
 
 
 def test_what_only_prepares_has_one_label_in_updates_that_start_at_trainers() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, two_stage
 from runcast.simulator.timeline import Timeline, spans_of_ranks, write_csv
@@ -13,7 +13,7 @@ from runcast.simulator.timeline import Timeline, spans_of_ranks, write_csv
 
 def update() -> Timeline:
     program = two_stage(make_plan(np.full(8, 256), 4, BucketSize(256, 3), classes=[range(4)]))
-    return simulate(program, by_kind(program, {"h2d": 1 / 3, "broadcast": 0.1, "reload": 1e-7 / 7}))
+    return simulate(program, kind_costs(program, {"h2d": 1 / 3, "broadcast": 0.1, "reload": 1e-7 / 7}))
 
 
 @pytest.mark.parametrize("name", ["spans.csv", "spans.csv.gz"])

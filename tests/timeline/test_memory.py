@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program, ProgramBuilder
 from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, two_stage
@@ -14,7 +14,7 @@ SECONDS = {"gather_metas": 2, "allocate": 1, "h2d": 4, "broadcast": 1, "reload":
 def update(buffers: int = 3, folded: bool = False) -> Timeline:
     classes = [range(4)] if folded else None
     program = two_stage(make_plan(np.full(8, 256), 4, BucketSize(256, buffers), classes=classes))
-    return simulate(program, by_kind(program, SECONDS))
+    return simulate(program, kind_costs(program, SECONDS))
 
 
 def steps(timeline: Timeline, *args, **options) -> list[list[float]]:
@@ -59,7 +59,7 @@ def chain() -> Program:
 
 
 def test_a_buffer_ends_with_its_last_reader_before_the_next_begins() -> None:
-    timeline = simulate(chain(), by_kind(chain(), {"step": 1}))
+    timeline = simulate(chain(), kind_costs(chain(), {"step": 1}))
     assert lifetimes(timeline)[["name", "start_s", "end_s"]].values.tolist() == [
         ["x0", 0, 2],
         ["x1", 1, 3],

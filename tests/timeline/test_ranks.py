@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
 from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, three_stage, two_stage
@@ -20,7 +20,7 @@ def program(ranks: int = 4, pipeline=two_stage, folded: bool = False) -> Program
 
 def timeline(*args, **options) -> Timeline:
     built = program(*args, **options)
-    return simulate(built, by_kind(built, {"h2d": 4, "copy": 0.5, "broadcast": 1, "reload": 1.25, "allocate": 2}))
+    return simulate(built, kind_costs(built, {"h2d": 4, "copy": 0.5, "broadcast": 1, "reload": 1.25, "allocate": 2}))
 
 
 def what_ran(frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, serial, three_stage, two_stage
@@ -24,7 +24,7 @@ KINDS = ("gather_metas", "allocate", "open_handle", "h2d", "copy", "broadcast", 
 def update(ranks=4, sizes=(256,) * 8, pipeline=two_stage, buffers=3, folded=True, seconds=None) -> Timeline:
     classes = [range(ranks)] if folded else None
     program = pipeline(make_plan(np.array(sizes), ranks, BucketSize(1024, buffers), classes=classes))
-    return simulate(program, by_kind(program, seconds or {"h2d": 4, "broadcast": 1, "reload": 1}))
+    return simulate(program, kind_costs(program, seconds or {"h2d": 4, "broadcast": 1, "reload": 1}))
 
 
 def events(found: dict, phase: str) -> list[dict]:
@@ -76,7 +76,7 @@ def test_a_lane_of_a_class_and_of_its_rank_that_overlap_get_a_track_each() -> No
     for place in (builder.place("all", [0, 1]), builder.place("r0", [0])):
         builder.op("wait", [builder.lane(place, "ps")])
     program = builder.build()
-    found = trace(simulate(program, by_kind(program, {"wait": 3})), [0])
+    found = trace(simulate(program, kind_costs(program, {"wait": 3})), [0])
     names = {e["args"]["name"] for e in events(found, "M") if e["name"] == "thread_name"}
     assert names == {"ps of r0", "ps of all"}
 

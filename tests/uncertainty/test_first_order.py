@@ -5,11 +5,11 @@ from math import exp, log, sqrt
 
 import numpy as np
 import pytest
-from runcast.simulator.costs import PHASES, by_kind
+from runcast.simulator.costs import PHASES, kind_costs
 from runcast.simulator.insight import CriticalPath
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.train_step.errors import step_errors
-from runcast.simulator.uncertainty import path_interval, spread_errors
+from runcast.simulator.uncertainty import errors_of_costs, path_interval
 
 from ..lowering.steps import labels, resolved
 
@@ -21,8 +21,9 @@ PATH = CriticalPath(np.array([0, 1, 2]), np.array([10.0, 20.0, 40.0]))
 def errors():
     """Of three ops, two of one class; nothing is off yet."""
     return replace(
-        spread_errors(by_kind(three_ops(), {})), cost_class=np.array([0, 0, 1]), of_class=np.zeros(3), of_op=np.zeros(3)
-    )
+        errors_of_costs(kind_costs(three_ops(), {})), cost_class=np.array([0, 0, 1]), of_class=np.zeros(3),
+        of_op=np.zeros(3),
+    )  # fmt: skip
 
 
 def three_ops():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
 from runcast.simulator.systems.weight_update.lower import (
@@ -36,7 +36,8 @@ def plan(ranks: int = 4, rounds: int = 2, *, buffers: int = 3, folded: bool = Fa
 
 
 def makespan(program: Program, h: float = 4, beta: float = 1, load: float = 1, copy: float = 0) -> float:
-    return simulate(program, by_kind(program, {"h2d": h, "copy": copy, "broadcast": beta, "reload": load})).makespan_s
+    costs = kind_costs(program, {"h2d": h, "copy": copy, "broadcast": beta, "reload": load})
+    return simulate(program, costs).makespan_s
 
 
 # -- Two stages -------------------------------------------------------------------------------------------------------
@@ -49,7 +50,7 @@ def test_two_stage_unit_case(rounds, expected):
 
 def test_two_stage_picture():
     program = two_stage(plan())
-    timeline = simulate(program, by_kind(program, {"h2d": 4, "broadcast": 1, "reload": 1}))
+    timeline = simulate(program, kind_costs(program, {"h2d": 4, "broadcast": 1, "reload": 1}))
     of_device_0 = timeline.spans().query("place == 'r0' and kind in ('h2d', 'broadcast', 'reload')")
     picture = {(row.kind, row.start_s, row.bucket) for row in of_device_0.itertuples()}
     assert picture == {
@@ -87,7 +88,7 @@ SIZES = st.lists(st.integers(1, 6).map(lambda n: 256 * n), min_size=1, max_size=
 
 
 def makespan_by_bytes(program: Program, per_256: dict[str, float], fixed: dict[str, float]) -> float:
-    costs = by_kind(program, fixed)
+    costs = kind_costs(program, fixed)
     per_byte = np.array([per_256.get(kind, 0.0) / 256 for kind in program.kinds])
     return simulate(program, replace(costs, work_s=costs.work_s + program.bytes * per_byte[program.kind])).makespan_s
 
@@ -131,8 +132,8 @@ def test_two_stage_with_uneven_owners(sizes, ranks, limit, per_256, fixed):
 
 def test_a_rank_without_a_bucket_still_receives_and_reloads():
     program = two_stage(make_plan(np.array([256, 256, 256]), 2, BucketSize(256, 3)))
-    receivers = {program.names[op]: program.ranks_of(op) for op in np.flatnonzero(program.of_kind("broadcast"))}
-    reloads = [program.names[op] for op in np.flatnonzero(program.of_kind("reload"))]
+    receivers = {program.names[op]: program.ranks_of(op) for op in np.flatnonzero(program.is_kind("broadcast"))}
+    reloads = [program.names[op] for op in np.flatnonzero(program.is_kind("reload"))]
     assert receivers == {f"broadcast b{g} from r{owner}": [0, 1] for g, owner in enumerate((0, 1, 0))}
     assert reloads == [f"reload b{g} on r{rank}" for g in range(3) for rank in range(2)]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.costs import by_kind, cost
+from runcast.simulator.costs import cost, kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, Fabric, Node, device, duplex, half_duplex, loop, oneway
 from runcast.simulator.profile import PARAMETERS, Parameter, Profile
@@ -79,11 +79,11 @@ def makespan(program: Program, h: float = 4, beta: float = 1, load: float = 1, *
     """Where shared, an H2D asks all of its owner's lane, a broadcast all of every lane; capacities are 1."""
     demand: dict[int, dict[int, float]] = {}
     if shared:
-        demand |= {int(op): {int(program.root[op]): 1.0} for op in np.flatnonzero(program.of_kind("h2d"))}
+        demand |= {int(op): {int(program.root[op]): 1.0} for op in np.flatnonzero(program.is_kind("h2d"))}
         every = dict.fromkeys(range(program.ranks), 1.0)
-        demand |= {int(op): every for op in np.flatnonzero(program.of_kind("broadcast"))}
+        demand |= {int(op): every for op in np.flatnonzero(program.is_kind("broadcast"))}
     seconds, capacity = {"h2d": h, "broadcast": beta, "reload": load}, (1.0,) * program.ranks
-    return simulate(program, by_kind(program, seconds, demand=demand, capacity_bytes_per_s=capacity)).makespan_s
+    return simulate(program, kind_costs(program, seconds, demand=demand, capacity_bytes_per_s=capacity)).makespan_s
 
 
 @pytest.mark.parametrize("folded", [False, True])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.costs import Costs, by_kind, cost
+from runcast.simulator.costs import Costs, cost, kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
@@ -111,7 +111,7 @@ def test_with_costs_by_kind(pipeline, data, shared):
         zip(kinds, data.draw(st.lists(st.integers(0, 40), min_size=len(kinds), max_size=len(kinds))), strict=True)
     )
     costs = tuple(
-        by_kind(p, seconds, demand=_lanes(p) if shared else None, capacity_bytes_per_s=(1.0,) * 6)
+        kind_costs(p, seconds, demand=_lanes(p) if shared else None, capacity_bytes_per_s=(1.0,) * 6)
         for p in (unfolded, folded)
     )
     assert differences(unfolded, folded, costs) == []
@@ -119,6 +119,6 @@ def test_with_costs_by_kind(pipeline, data, shared):
 
 def _lanes(program: Program) -> dict[int, dict[int, float]]:
     """H2D copies and broadcasts cross one lane per rank."""
-    demand = {int(op): {int(program.root[op]): 1.0} for op in np.flatnonzero(program.of_kind("h2d"))}
+    demand = {int(op): {int(program.root[op]): 1.0} for op in np.flatnonzero(program.is_kind("h2d"))}
     every = dict.fromkeys(range(program.ranks), 1.0)
-    return demand | {int(op): every for op in np.flatnonzero(program.of_kind("broadcast"))}
+    return demand | {int(op): every for op in np.flatnonzero(program.is_kind("broadcast"))}

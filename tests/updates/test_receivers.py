@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.systems.weight_update.lower import (
     BucketSize,
@@ -180,7 +180,8 @@ def test_a_receiver_takes_its_rounds_in_the_order_of_dealing(question):
 
 
 def makespan(program, h=4.0, beta=1.0, load=1.0, copy=0.0):
-    return simulate(program, by_kind(program, {"read": h, "copy": copy, "broadcast": beta, "reload": load})).makespan_s
+    costs = kind_costs(program, {"read": h, "copy": copy, "broadcast": beta, "reload": load})
+    return simulate(program, costs).makespan_s
 
 
 @pytest.mark.parametrize(("rounds", "expected"), [(1, 9), (2, 17), (3, 25)])
@@ -254,7 +255,7 @@ def test_a_read_takes_the_owners_range_into_the_receivers_buffer(pipeline):
     update = assign_readers(plan([2, 1, 2, 1]), "AABB", 4)
     program = pipeline(update)
     found = {}
-    for op in np.flatnonzero(program.of_kind("read")).tolist():
+    for op in np.flatnonzero(program.is_kind("read")).tolist():
         source, target = sorted((program.access_table[i] for i in program.accesses[op]), key=lambda one: one.write)
         (owner,), (receiver,) = ((program.places[program.buffers[one.buffer].place].ranks) for one in (source, target))
         memories = [program.buffers[one.buffer].memory for one in (source, target)]

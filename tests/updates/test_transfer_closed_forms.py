@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.costs import by_kind
+from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
 from runcast.simulator.systems.weight_update.lower import (
@@ -67,12 +67,12 @@ def plan(
 
 def makespan(method: str, of: TransferPlan, **work_s: float) -> float:
     program = METHODS[method].program(of)
-    return simulate(program, by_kind(program, work_s)).makespan_s
+    return simulate(program, kind_costs(program, work_s)).makespan_s
 
 
 def makespan_by_entry(program: Program, per_entry_s: Mapping[str, float], per_bucket_s: Mapping[str, float]) -> float:
     """Seconds per first entry of the shape (tensors, handles), and per bucket."""
-    costs = by_kind(program, per_bucket_s)
+    costs = kind_costs(program, per_bucket_s)
     rate = np.array([per_entry_s.get(kind, 0.0) for kind in program.kinds])[program.kind]
     entries = np.array([row[0] if len(row) else 0 for row in program.shape])
     return simulate(program, replace(costs, work_s=costs.work_s + rate * entries)).makespan_s

@@ -211,7 +211,7 @@ def test_a_tensor_above_the_bucket_travels_alone():
 
 def roots(method: str, plan: TransferPlan) -> list[int]:
     program = METHODS[method].program(plan)
-    return program.root[program.of_kind("broadcast")].tolist()
+    return program.root[program.is_kind("broadcast")].tolist()
 
 
 def test_heads_send_for_their_stages_in_turn():
@@ -236,7 +236,7 @@ def test_relays_and_receivers_are_in_the_group_of_a_broadcast():
 def writes(method: str, plan: TransferPlan) -> list[tuple[int, ...]]:
     """Pairs of source and target, flat, of each write."""
     program = METHODS[method].program(plan)
-    return [program.groups[program.group[op]] for op in np.flatnonzero(program.of_kind("write", "forward"))]
+    return [program.groups[program.group[op]] for op in np.flatnonzero(program.is_kind("write", "forward"))]
 
 
 def test_static_writes_reach_every_receiver_and_shift_sources():
@@ -259,7 +259,7 @@ def test_meshes_share_the_receivers_of_a_tensor_that_is_too_large_to_deal():
     """All gather it first: of two meshes of two ranks, each writes to two of four receivers."""
     plan = transfer([5, 1, 1], [False] * 3, [-1] * 3, shard=2, limit=9, inference=Layout(tp=4), apart=True)
     program = METHODS["static_writes"].program(plan)
-    sizes = [program.bytes[program.of_kind(kind)].tolist() for kind in ("gather", "write")]
+    sizes = [program.bytes[program.is_kind(kind)].tolist() for kind in ("gather", "write")]
     assert sizes == [[5 * 256, 256], [5 * 256 // 4, 256 // 4]]
     assert writes("static_writes", plan)[0] == (0, 4, 2, 5, 1, 6, 3, 7)
 
@@ -291,7 +291,7 @@ def test_meshes_of_static_writes_gather_at_the_same_time_and_write_what_they_hav
         apart=True,
     )  # fmt: skip
     program = METHODS["static_writes"].program(plan)
-    staged, gathered, written = (np.flatnonzero(program.of_kind(kind)) for kind in ("stage_in", "gather", "write"))
+    staged, gathered, written = (np.flatnonzero(program.is_kind(kind)) for kind in ("stage_in", "gather", "write"))
     assert program.bytes[staged].tolist() == [256]
     assert [(program.bytes[op], program.shape[op].tolist()) for op in gathered] == [(2 * 256, [2, 2, 2])]
     assert program.groups[program.group[gathered[0]]] == (0, 1, 2, 3)

@@ -121,7 +121,7 @@ def _case(direction: str, shape: Shape, backend: str, quick: bool) -> Case:
         "attention",
         direction,
         {**asdict(shape), "dtype": "bf16", "backend": backend},
-        with_backend(backend, cold(attention, direction, shape)),
+        pin_backend(backend, cold(attention, direction, shape)),
         cost_class=f"attention.{direction}",
         features={**features, "kv_heads": float(shape.keys)},
         library=f"torch {backend}",
@@ -142,6 +142,6 @@ def attention(bench: Bench, direction: str, shape: Shape) -> Act:
     return forward if direction == "forward" else backward_of(forward, inputs)
 
 
-def with_backend(backend: str, measure: Measure) -> Measure:
+def pin_backend(backend: str, measure: Measure) -> Measure:
     """By this backend and no other during the whole measurement: choosing it in every call would cost host time."""
     return measure_in(partial(sdpa_kernel, _SDPA_BACKENDS[backend]), measure) if backend in _SDPA_BACKENDS else measure

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from ..case import Case, Facts
 from ..device import Act, repeat
-from ..timing import Bench, Measure, Measurement, cold, hot, on_host
+from ..timing import Bench, Measure, Measurement, cold, hot, time_host
 
 _KERNELS = 500  # fewer than a stream's queue holds (1024)
 _CALLS = 100
@@ -25,17 +25,17 @@ _REPEATS = 50
 
 def cases(facts: Facts) -> Iterator[Case]:
     """Launches and calls; on CUDA also graphs, events and fresh memory, with several ranks the call of a collective."""
-    yield _case("launch", _KERNELS, on_host(_repeat, "add_in_place", _KERNELS), kernels=_KERNELS)
+    yield _case("launch", _KERNELS, time_host(_repeat, "add_in_place", _KERNELS), kernels=_KERNELS)
     yield _case("kernel_to_kernel", _KERNELS, hot(_repeat, "add_in_place", _KERNELS), kernels=_KERNELS)
     for name in ("linear", "add", "view", "slice", "copy"):
-        yield _case(f"{name}_call", _CALLS, on_host(_repeat, name, _CALLS), calls=_CALLS)
-    yield _case("synchronize", 1, on_host(lambda bench: bench.device.synchronize))
+        yield _case(f"{name}_call", _CALLS, time_host(_repeat, name, _CALLS), calls=_CALLS)
+    yield _case("synchronize", 1, time_host(lambda bench: bench.device.synchronize))
     for size in (1 << 12, 1 << 20, 1 << 26):
-        yield _case("empty_alloc_cached", 1, on_host(_allocate, size), sample=size == 1 << 20, bytes=size)
+        yield _case("empty_alloc_cached", 1, time_host(_allocate, size), sample=size == 1 << 20, bytes=size)
     if facts.cuda:
         for nodes in (1, 20, _NODES, 1000):
             typical = nodes == _NODES
-            yield _case("graph_replay_issue", 1, on_host(_graph, nodes), sample=typical, nodes=nodes)
+            yield _case("graph_replay_issue", 1, time_host(_graph, nodes), sample=typical, nodes=nodes)
             yield _case("graph_node", nodes, hot(_graph, nodes), sample=typical, nodes=nodes)
         yield _case("event_pair", 1, cold(lambda _bench: lambda: None))
         yield _case("stream_wait_event", _CALLS, hot(_ping, _CALLS), waits=_CALLS)

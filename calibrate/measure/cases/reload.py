@@ -11,7 +11,7 @@ import torch
 from ....kernels.reload import Scatter
 from ..case import Case, Facts
 from ..device import Act
-from ..timing import Bench, Checked, cold, on_host
+from ..timing import Bench, Checked, cold, time_host
 from .exact import Stretch, check_stretches, kernels_library, message
 
 _DTYPES = {"bf16": torch.bfloat16, "uint8": torch.uint8}
@@ -51,7 +51,7 @@ def _case(facts: Facts, way: str, tensors: int, size: int, dtype: str, on_device
         "reload",
         way if on_device else f"{way}_issue",
         {"tensors": tensors, "bytes": size, "dtype": dtype},
-        (cold if on_device else on_host)(_reload, _WAYS[way], tensors, size, _DTYPES[dtype]),
+        (cold if on_device else time_host)(_reload, _WAYS[way], tensors, size, _DTYPES[dtype]),
         cost_class=f"host.reload_{way}_issue" if sample else "",
         features={"count": 1.0 if way == "scatter" else float(tensors)} if sample else {},  # its table is made
         library=kernels_library(facts) if scatters else "torch",

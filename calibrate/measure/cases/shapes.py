@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from ..case import Case, Facts
 from ..device import Act
 from ..timing import Bench, Measure, Measurement, cold
-from .attention import BACKENDS, FLOP_OVER_FORWARD, Shape, attention, with_backend
+from .attention import BACKENDS, FLOP_OVER_FORWARD, Shape, attention, pin_backend
 from .gemm import LAYOUTS, linear
 
 _WEIGHTS = {  # outputs, inputs: one more than whole 32 bytes of 16 bits, two, four and eight
@@ -101,7 +101,7 @@ def _attention_case(direction: str, facts: Facts, size: int, backend: str) -> Ca
         "shapes",
         f"attention_{direction}",
         {**asdict(shape), "dtype": "bf16", "backend": backend, "padded_head_dim": _HEADS[size]},
-        with_backend(backend, _pair(*twins)),
+        pin_backend(backend, _pair(*twins)),
         library=f"torch {backend}",
         flop=FLOP_OVER_FORWARD[direction] * shape.flop,
         bytes=shape.moved(direction),

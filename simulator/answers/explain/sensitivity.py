@@ -18,7 +18,7 @@ from ...base.errors import UserError
 from ...base.units import format_rate, format_seconds, parse
 from ...costs import HEAD_MULTIPLE, Costs
 from ...hardware import cluster_keys, device_keys
-from ...profile.parameters import allowed
+from ...profile.parameters import bounds
 from ...systems.machines import OnMachines
 from .case import Case, Floats, same_costs
 
@@ -117,7 +117,7 @@ def _of_classes(resolved: OnMachines) -> Iterator[Knob]:
     values = {name: parameter.value for name, parameter in resolved.profile.parameters.items()}
     for name, now in {**dict.fromkeys(resolved.factors, 1.0), **values}.items():
         if now > 0 and not name.startswith("memory.") and name != HEAD_MULTIPLE:  # which is a count
-            known = allowed(name)
+            known = bounds(name)
             assert known is not None, f"{name} was checked when it was read"
             _, most, about = known
             unit = "s" if name.endswith(("_s", ".s")) else "1"

@@ -39,7 +39,7 @@ from ...systems.train_step.lower.kept import resident_bytes
 from ...systems.train_step.lower.piece import COMPUTE, HOST, Piece, Tables
 from ...systems.train_step.lower.script import Fragments, Pass
 from ...systems.train_step.memory import static_bytes
-from ...systems.train_step.prices import laid_out
+from ...systems.train_step.prices import profile_of_layout
 from ...systems.train_step.resolve import ResolvedTrain
 
 Floats = NDArray[np.float64]
@@ -99,7 +99,7 @@ def states_bytes(resolved: ResolvedTrain) -> float:
 def _held(resolved: ResolvedTrain) -> list[float]:
     """The most that the forwards of each rank keep at once."""
     plan = resolved.plan
-    kept = np.array(plan.by_stage(lambda stage: resident_bytes(plan, stage)))
+    kept = np.array(plan.make_by_stage(lambda stage: resident_bytes(plan, stage)))
     return [float((counts @ kept[list(own)]).max()) for own, counts in in_flight(resolved.grid, resolved.memo)]
 
 
@@ -174,7 +174,7 @@ def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int
     every = Assembly(tables, places, [0] * len(pieces))
     first = [every.stamp(piece, i, (-1, -1, "F")) for i, piece in enumerate(pieces)]
     # Of this layout: what the host is blocked in it, and which attention runs. No one else needs it from outside.
-    profile, places = laid_out(resolved), [Place("pp 0", stage_ranks)]
+    profile, places = profile_of_layout(resolved), [Place("pp 0", stage_ranks)]
     seconds = cost(every.program(), resolved.cluster, profile, DEFAULT_ALGORITHM, places=places).uncontended_s
     alike = _stages_alike(resolved)
     found: _Units = {}
@@ -230,7 +230,7 @@ def shorten(resolved: ResolvedTrain) -> ResolvedTrain:
     if most >= resolved.microbatches:
         return resolved
     # Schedules of both numbers of micro-batches are refused for the same reasons, or neither is.
-    return resolved.on(resolved.shorter_grid(most))
+    return resolved.regrid(resolved.shorter_grid(most))
 
 
 def enough_microbatches(name: str, ranks: int, microbatches: int, chunks: int, group: int | None) -> int:

@@ -118,13 +118,13 @@ def _screen(question: Question, changes: Changes, scenario: TrainScenario, state
         if (needed := bound()) > question.memory_bytes:
             return Row(changes, MEMORY, floor=Amounts(0.0, needed, None))
     seconds = floor_s(resolved)
-    tokens, per_second = scenario.batch.global_ * scenario.batch.seq_len, rates(resolved.cluster).over(1.0).cost_usd
+    tokens, per_second = scenario.batch.global_ * scenario.batch.seq_len, rates(resolved.cluster).amount(1.0).cost_usd
     cost = None if per_second is None else per_second * seconds / tokens
     return Row(changes, LEFT, floor=Amounts(seconds / tokens, needed, cost))
 
 
 def _measure(question: Question, report: TrainReport) -> Measured:
-    tokens, needed, cost = report.tokens, report.peak.peak_bytes, report.spent.cost_usd
+    tokens, needed, cost = report.tokens, report.peak.peak_bytes, report.spending.cost_usd
     amounts = Amounts(report.step_time_s / tokens, needed, None if cost is None else cost / tokens)
     fits = needed <= question.memory_bytes
     return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, dict(report.split_s))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...program.parallel import ParallelDims
-from ...systems.train_step.checks import no_such_part, undivided
+from ...systems.train_step.checks import indivisible, no_such_part
 from .arguments import Arguments, Machine
 from .pipelines import read_pipeline
 from .shapes import Shape, padding, read_shape
@@ -46,7 +46,7 @@ def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Ma
     if not args.faults:  # what a scenario would refuse
         dims = ParallelDims(tp=sizes["tp"], cp=sizes["cp"], ep=sizes["ep"], etp=sizes["etp"])
         sequence, ulysses = args.switch("sequence_parallel"), _cp_type(args) == "ulysses"
-        for one in undivided(shape.spec, dims, batch["seq_len"], sequence_parallel=sequence, ulysses=ulysses):
+        for one in indivisible(shape.spec, dims, batch["seq_len"], sequence_parallel=sequence, ulysses=ulysses):
             args.fault(_ARGUMENTS[one.key], one.allowed, one.value)
     table: dict[str, Any] = {
         "model": dict(shape.model),

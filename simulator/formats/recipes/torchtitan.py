@@ -10,7 +10,7 @@ from typing import Any
 from ...base.errors import did_you_mean
 from ...models import ModelSpec, preset, preset_names
 from ...program.parallel import ParallelDims
-from ...systems.train_step.checks import undivided
+from ...systems.train_step.checks import indivisible
 from .arguments import Arguments, Machine, loose
 
 _SCHEDULES = {
@@ -66,7 +66,7 @@ def read_torchtitan(args: Arguments, machine: Machine) -> tuple[dict[str, Any], 
     }
     args.check()
     dims = ParallelDims(tp=tp, cp=cp, ep=parallel.get("ep", 1), etp=parallel.get("etp", tp))
-    for misfit in undivided(spec, dims, batch["seq_len"]):  # what a scenario would refuse
+    for misfit in indivisible(spec, dims, batch["seq_len"]):  # what a scenario would refuse
         args.fault(_KEYS[misfit.key], misfit.allowed, misfit.value)
     if spec.moe:
         args.assumed.append("experts.routing = balanced: each expert gets as many tokens")

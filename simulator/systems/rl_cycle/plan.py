@@ -29,7 +29,7 @@ class Lengths:
     most: int | None = None
 
     @classmethod
-    def fixed(cls, tokens: int) -> "Lengths":
+    def constant(cls, tokens: int) -> "Lengths":
         """The same for every request."""
         return cls(tokens=(tokens,), probability=(1.0,))
 

@@ -100,8 +100,8 @@ class CycleReport(Report):
         Metric("rollout_gpus", "1", "GPUs that roll out", role="input", of=lambda report: report.gpus[0]),
         Metric("trainer_gpus", "1", "GPUs that train", role="input", of=lambda report: report.gpus[1]),
         PRICE,
-        *spending("spent", "for a step"),
-        *spending("spent_per_million_tokens", "for a million tokens", "_per_million_tokens"),
+        *spending("spending", "for a step"),
+        *spending("spending_per_million_tokens", "for a million tokens", "_per_million_tokens"),
         Metric("exposed", "s", "the critical path by phase", "lower", names=tuple(PHASES), sparse=True),
         Metric("bound_by", "", "the phase that holds most of the critical path"),
         Metric("provenance", "1", "share of the critical path by source of its numbers", sparse=True,
@@ -118,14 +118,14 @@ class CycleReport(Report):
         return sum(age * count for age, count in self.staleness.items()) / sum(self.staleness.values())
 
     @property
-    def spent(self) -> Spending:
+    def spending(self) -> Spending:
         """Cost and energy of all GPUs during a step, idle or not."""
-        return self.rates.over(self.step_time_s)
+        return self.rates.amount(self.step_time_s)
 
     @property
-    def spent_per_million_tokens(self) -> Spending:
+    def spending_per_million_tokens(self) -> Spending:
         """The same per million tokens that were trained on."""
-        return self.spent.per(self.tokens_per_s * self.step_time_s / 1e6)
+        return self.spending.per(self.tokens_per_s * self.step_time_s / 1e6)
 
 
 def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | None) -> CycleReport:
@@ -142,7 +142,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
     idle = _idle(timeline, began, ended)
     phase = {kind: _between(timeline, kinds, began, ended) / counted for kind, kinds in _OF_TRAINER.items()}
     group = np.array([_phase(kind) for kind in timeline.program.kinds])[timeline.program.kind]
-    held = rates(resolved.cluster).of(plan.rollout_gpus + plan.trainer_gpus)
+    held = rates(resolved.cluster).scale(plan.rollout_gpus + plan.trainer_gpus)
     ages, counts = np.unique(run.staleness(plan.warmup), return_counts=True)
     exposed = by_group(critical_path(timeline), group, tuple(PHASES))
     return CycleReport(
@@ -207,7 +207,7 @@ def _phase(kind: str) -> int:
 
 def _between(timeline: Timeline, kinds: Sequence[str], began: float, ended: float) -> float:
     """Seconds of these kinds inside the window; none of them overlap."""
-    mask = timeline.program.of_kind(*kinds)
+    mask = timeline.program.is_kind(*kinds)
     return float((np.clip(timeline.end_s, began, ended) - np.clip(timeline.start_s, began, ended))[mask].sum())
 
 

@@ -86,7 +86,7 @@ class ResolvedCycle(ResolvedScenario):
         length, most = self.scenario.rollout.length, self.scenario.rollout.max_tokens
         if length.kind == "fixed":
             assert length.tokens is not None
-            return Lengths.fixed(length.tokens)
+            return Lengths.constant(length.tokens)
         if length.kind == "lognormal":
             assert length.mean is not None
             assert length.p99 is not None
@@ -142,9 +142,9 @@ class ResolvedCycle(ResolvedScenario):
             update_s, gpus = cycle.update_time, self.cluster.n_gpus
             pause_s = update_s if cycle.pause is None else cycle.pause
         return CyclePlan(
-            steps=cycle.uncounted + cycle.steps,
-            warmup=cycle.uncounted,
-            staleness=cycle.bound,
+            steps=cycle.warmup_steps + cycle.steps,
+            warmup=cycle.warmup_steps,
+            staleness=cycle.most_stale,
             train_s=cycle.train_time,
             update_s=update_s,
             pause_s=pause_s,

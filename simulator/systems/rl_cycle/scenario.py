@@ -59,18 +59,18 @@ class Cycle(Table):
         return self
 
     @property
-    def bound(self) -> int:
+    def most_stale(self) -> int:
         """Versions that a rollout may be behind."""
         if self.mode == "synchronous":
             return 0
         return 1 if self.staleness is None else self.staleness
 
     @property
-    def uncounted(self) -> int:
+    def warmup_steps(self) -> int:
         """Steps of warm-up."""
         if self.warmup is not None:
             return self.warmup
-        return self.bound + 1 if self.bound else 0
+        return self.most_stale + 1 if self.most_stale else 0
 
 
 _KEYS_OF_LENGTH = {"fixed": ["tokens"], "lognormal": ["mean", "p99"], "histogram": ["values", "weights"]}

@@ -39,7 +39,7 @@ def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
     yield "staleness", f"{report.mean_staleness:.2f} versions on average ({ages})"
     yield "idle", _idle(report)
     yield from spending_rows(
-        report.rates, (report.spent, "per step"), (report.spent_per_million_tokens, "per million tokens")
+        report.rates, (report.spending, "per step"), (report.spending_per_million_tokens, "per million tokens")
     )
     if report.lost_share:
         yield "lost", f"{report.lost_share:.1%} of the tokens, by updates that abort"

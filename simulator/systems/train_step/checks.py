@@ -43,7 +43,7 @@ def unfit_run(run: Run, gpus: int) -> Iterator[Misfit]:
         yield Misfit("run.gpu_mtbf", format_seconds(run.gpu_mtbf), f"{text} take {format_seconds(lost_s)}: no progress")
 
 
-def undivided(
+def indivisible(
     spec: ModelSpec, dims: ParallelDims, seq_len: int, *, sequence_parallel: bool = True, ulysses: bool = False
 ) -> Iterator[Misfit]:
     """What of a model and of its sequences the axes do not divide; of what tp does not divide, the first."""
@@ -89,7 +89,7 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
     """The faults, one line each."""
     given, batch = scenario.parallel, scenario.batch
     plain = replace(dims, tp=1) if given.tp_2d else dims  # a grid has sizes of its own to divide
-    found = undivided(
+    found = indivisible(
         spec, plain, batch.seq_len, sequence_parallel=given.sequence_parallel, ulysses=given.cp_type == "ulysses"
     )
     yield from (fault(where, *misfit) for misfit in found)
@@ -110,7 +110,7 @@ def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
         yield Misfit("batch.global", batch.global_, allowed)
 
 
-def unmeasured(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
+def without_profile(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
     """Devices without a profile of their own: the generic one does not say what the kernels of a step take."""
     devices = {node.device.name: node.device.measured_as for node in machines.nodes}
     names = [name for name, measured in devices.items() if profile_for(measured) == "generic"]
@@ -172,7 +172,7 @@ def _grid(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Itera
         yield f"key heads = {keys}: must be a multiple of the grid's side, {q}, or divide it"
 
 
-def ignored(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
+def misfits(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
     """The faults that the scenario and its model tell, one line each."""
     if spec.moe is None and scenario.experts != Experts():
         why = f"{spec.name} has none"
@@ -185,11 +185,11 @@ def ignored(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[st
     yield from (fault(where, *misfit) for misfit in _kept_inputs(scenario, spec))
 
 
-def ignored_on(
+def machine_misfits(
     machines: Cluster, scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str
 ) -> Iterator[str]:
     """Those that need machines which the axes fit, and machines that nobody has measured."""
-    yield from (fault(where, *misfit) for misfit in unmeasured(machines, scenario))
+    yield from (fault(where, *misfit) for misfit in without_profile(machines, scenario))
     if scenario.parallel.shard_embedding and dims.size("dp_cp") == 1:
         yield fault(where, "parallel.shard_embedding", True, "goes with dp x cp above 1")
     most = scenario.experts.nodes_per_token

@@ -12,7 +12,7 @@ from .keys import NEEDS
 from .scenario import TrainScenario
 
 
-def with_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+def add_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The table of a scenario with its stack's defaults.
 
     Raises:

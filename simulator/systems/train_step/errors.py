@@ -17,7 +17,7 @@ from ...base.files import path_beside
 from ...costs import EXCHANGES, OF_LAYERS, PHASES, PRODUCT_TYPE, phase_of_op
 from ...hardware import Device, Limits
 from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
-from ...uncertainty import Errors, Fit, Term, factor_covariance, shipped_fit, size_error, spread_errors
+from ...uncertainty import Errors, Fit, Term, errors_of_costs, factor_covariance, shipped_fit, size_error
 from .resolve import ResolvedTrain
 
 Floats = NDArray[np.float64]
@@ -37,7 +37,7 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None) -> Errors:
     phase = phase_of_op(resolved.program)
     shared = _shared(resolved, phase, fit)
     return replace(
-        spread_errors(costs),
+        errors_of_costs(costs),
         by_phase=phase_covariance(resolved, fit),
         phase=phase,
         part=_parts(resolved, phase),
@@ -94,7 +94,7 @@ def _between_nodes(resolved: ResolvedTrain) -> NDArray[np.bool_]:
     program = resolved.program
     island = {rank: resolved.cluster.island(rank) for group in program.groups for rank in group}
     several = [len({island[rank] for rank in group}) > 1 for group in program.groups]
-    return np.array([*several, False])[program.group] & program.of_kind(*EXCHANGES)  # -1: no group
+    return np.array([*several, False])[program.group] & program.is_kind(*EXCHANGES)  # -1: no group
 
 
 RATE = "gemm.training_rate"
@@ -144,14 +144,14 @@ def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
     numbers, network = resolved.networks.parameters, resolved.cluster.fabric.network
     told = [name for name in (MESSAGE, STEP) if name in numbers and numbers[name].provenance == "fitted"]
     return (
-        *(term for term in fitted_terms(resolved) if term.name not in (MESSAGE, STEP)
+        *(term for term in fit_terms(resolved) if term.name not in (MESSAGE, STEP)
           or (term.of == network and term.name in told)),
         *_of_exposed(resolved),
         *_of_size(resolved),
     )  # fmt: skip
 
 
-def fitted_terms(resolved: ResolvedTrain) -> Iterator[Term]:
+def fit_terms(resolved: ResolvedTrain) -> Iterator[Term]:
     """The terms of all parameters that the fit of training steps determines."""
     where = resolved.where
     yield from _of_software(resolved, resolved.memo.get("stacks", (resolved.scenario.stack, where), lambda: chain_of(
@@ -218,7 +218,7 @@ def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
 def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
     """Terms for devices that are known by data sheet only and use another device's profile (`like`)."""
     for device in resolved.devices:
-        far = _doublings(device, resolved.profile.of_device(device.name).limits, _type_of_gemms(resolved))
+        far = _doublings(device, resolved.profile.device_profile(device.name).limits, _type_of_gemms(resolved))
         if device.like is not None and far:
             spread = hypot(_SIBLING, _PER_DOUBLING * far)
             for phase, name in (("gemm", "gemm"), ("experts", "gemm"), ("attention", "attention")):

@@ -111,7 +111,7 @@ class Activations:
         own = ops[(places == place) & (start_s[ops] <= at_s)]
         return int(program.tags["microbatch"][own[start_s[own].argmax()]]) if len(own) else -1
 
-    def by_part(self, held: Mapping[str, Floats]) -> dict[str, Floats]:
+    def sum_parts(self, held: Mapping[str, Floats]) -> dict[str, Floats]:
         """Bytes by part of the layer, given bytes by buffer name. Buffers of equal name have the same parts."""
         found: dict[str, Floats] = {}
         for name, sizes in held.items():
@@ -150,7 +150,7 @@ def _alike(plan: TrainPlan, rank: int) -> object:
     """
     stages = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     return tuple(
-        (tuple((id(plan.layer(n)), plan.held(n), plan.again.whole(i)) for i, n in enumerate(stage.layers)),
+        (tuple((id(plan.layer(n)), plan.parameters_of(n), plan.again.whole(i)) for i, n in enumerate(stage.layers)),
          stage.embedding, stage.head, stage.mtp)
         for stage in stages
     )  # fmt: skip
@@ -180,7 +180,7 @@ def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
     """Bytes of weights, gradients and optimizer states. Gradients not reduced each micro-batch stay unsharded."""
     plan, given = resolved.plan, resolved.scenario.precision
     held = sum_counts(unit for _, unit in holdings.own)
-    learned = sum_counts(holdings.trained(number, unit) for number, unit in holdings.own)
+    learned = sum_counts(holdings.gradients(number, unit) for number, unit in holdings.own)
     groups = {share.lane: len(share.group) for share in holdings.shares(Count(1, 1))}
     states = state_bytes(
         sum_counts([held, learned]) if plan.lora else held,
@@ -218,7 +218,7 @@ def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-2 and 3: bytes of the gradients of one unit as it is computed, and of one that is being reduced."""
     if plan.sharding.level < 2 or not plan.sharding.each_microbatch:
         return 0.0
-    units = [holdings.trained(number, unit) for number, unit in holdings.own]
+    units = [holdings.gradients(number, unit) for number, unit in holdings.own]
     return max(unit.dense + unit.expert for unit in units) * (plan.types.weights + plan.types.reduced)
 
 
@@ -231,7 +231,7 @@ def _beside(resolved: ResolvedTrain, holdings: Holdings) -> float:
     plan, memory = resolved.plan, resolved.scenario.memory
     replicas = plan.sharding.level == 0 and plan.dims.size("dp_cp") > 1
     each = memory.gradients + plan.types.weights * (memory.buckets and replicas)
-    return sum(sum(holdings.trained(number, unit)) for number, unit in holdings.own) * each if each else 0.0
+    return sum(sum(holdings.gradients(number, unit)) for number, unit in holdings.own) * each if each else 0.0
 
 
 def _exchanged(plan: TrainPlan, rank: int) -> float:
@@ -279,7 +279,7 @@ def _at_work(layer: Layer, again: Again, whole: bool) -> float:
     return float(dropped + max(kept.bytes for kernel in layer.all for kept in kernel.keeps))
 
 
-def over_time(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.DataFrame":
+def memory_table(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.DataFrame":
     """Memory of a place over time: a table with `time_s`, a column of bytes for each owner, and `total`.
 
     Each row holds from its time until that of the next row.
@@ -290,7 +290,7 @@ def over_time(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.Da
     times, held = activations.of(place)
     static = static_bytes(resolved, place % resolved.grid.ranks)
     owners = {name: np.full(len(times), size) for name, size in static.items()}
-    owners |= activations.by_part(held)
+    owners |= activations.sum_parts(held)
     allocated = np.sum(list(owners.values()), axis=0)
     owners["fragmentation"] = allocated * resolved.profile.value("memory.fragmentation")
     return pd.DataFrame({"time_s": times, **owners, "total": allocated + owners["fragmentation"]})
@@ -301,7 +301,7 @@ def _peak(activations: Activations, place: int) -> RankMemory:
     rank = place % resolved.grid.ranks
     times, by_name = activations.of(place)
     at = int(np.sum(list(by_name.values()), axis=0).argmax()) if by_name else 0
-    then = activations.by_part({name: sizes[at : at + 1] for name, sizes in by_name.items()})
+    then = activations.sum_parts({name: sizes[at : at + 1] for name, sizes in by_name.items()})
     held = {**static_bytes(resolved, rank), **{name: float(size[0]) for name, size in then.items() if size[0] > 0}}
     held["fragmentation"] = sum(held.values()) * resolved.profile.value("memory.fragmentation")
     ordered = tuple(sorted(held.items(), key=lambda one: -one[1]))

@@ -98,7 +98,7 @@ class _Alone:
     @cached_property
     def _exchanges(self) -> NDArray[np.bool_]:
         """A mask of the exchanges inside actions (not the messages of the step)."""
-        return self.program.of_kind(*EXCHANGES) & ~self._messages
+        return self.program.is_kind(*EXCHANGES) & ~self._messages
 
     @cached_property
     def _undisturbed(self) -> Costs:
@@ -107,13 +107,13 @@ class _Alone:
         Host time is left out because the host runs ahead of the device across actions; `_seconds` adds it for actions
         whose host takes longer than their device.
         """
-        costs, left = self.costs, ~self._messages & ~self.program.of_kind("issue")
+        costs, left = self.costs, ~self._messages & ~self.program.is_kind("issue")
         return replace(
             costs,
             latency_s=np.where(left, costs.latency_s, 0.0),
             work_s=np.where(left, costs.work_s, 0.0),
             row=np.zeros(len(self.program), np.int64),
-            demand=Ragged.of([[]]),
+            demand=Ragged.build([[]]),
             rate_bytes_per_s=np.empty(0),
         )
 
@@ -131,7 +131,7 @@ class _Alone:
     @cached_property
     def _seconds(self) -> Floats:
         """Seconds of each distinct action: from its first op to its last, or its host time if that is longer."""
-        host = np.where(self.program.of_kind("issue"), self.costs.uncontended_s, 0.0)
+        host = np.where(self.program.is_kind("issue"), self.costs.uncontended_s, 0.0)
         return np.maximum(self._ends, self._by_place(host))
 
     @cached_property
@@ -298,7 +298,7 @@ _AXES = ("tp", "cp", "ep")
 def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, int, float]]:
     """Ops beside actions that use links: (ranks of the place, row of demand, cost class, total seconds)."""
     lanes, op = program.lanes_of, program.lanes_of.row_of_value()
-    asks = (np.diff(costs.demand.start)[costs.row[op]] > 0) & (costs.work_s[op] > 0) & ~program.of_kind(KIND)[op]
+    asks = (np.diff(costs.demand.start)[costs.row[op]] > 0) & (costs.work_s[op] > 0) & ~program.is_kind(KIND)[op]
     place = np.array([lane.place for lane in program.lanes], np.int64)[lanes.values]
     sizes = len(program.places), len(costs.demand), len(costs.classes)
     keys = np.ravel_multi_index((place[asks], costs.row[op][asks], costs.cost_class[op][asks]), sizes)

@@ -26,7 +26,7 @@ def price(resolved: "ResolvedTrain", program: Program) -> Costs:
         UserError: the profile has no model for an op, or the cluster has no route for an exchange.
     """
     with _faults_of(resolved):
-        places, profile = _whole_stages(resolved), laid_out(resolved)
+        places, profile = _whole_stages(resolved), profile_of_layout(resolved)
         costs = cost(program, resolved.cluster, profile, DEFAULT_ALGORITHM, places=places, memo=resolved.memo)
     return _slowed(resolved, costs, program)
 
@@ -39,18 +39,18 @@ def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats
     """
     with _faults_of(resolved):
         places = _whole_stages(resolved)
-        costs, mix = cost_coarse(step, resolved.cluster, laid_out(resolved), places, resolved.memo)
+        costs, mix = cost_coarse(step, resolved.cluster, profile_of_layout(resolved), places, resolved.memo)
     return _slowed(resolved, costs, step.program), mix
 
 
-def laid_out(resolved: "ResolvedTrain") -> Profile:
+def profile_of_layout(resolved: "ResolvedTrain") -> Profile:
     """The profile with the numbers of this layout. Layouts with equal numbers get the same object."""
     every = resolved.profile, *resolved.profile.others.values()
     stated = [_stated(resolved, profile) for profile in every]
 
     def make() -> Profile:
         own, *others = (
-            profile.with_values(numbers, "this layout") if numbers else profile
+            profile.set_values(numbers, "this layout") if numbers else profile
             for profile, numbers in zip(every, stated, strict=True)
         )
         return replace(own, others=dict(zip(resolved.profile.others, others, strict=True)))
@@ -106,7 +106,7 @@ def _slowed(resolved: "ResolvedTrain", costs: Costs, program: Program) -> Costs:
     for place, at in enumerate(program.places):
         factor = float(resolved.slowness[list(at.ranks)].max())
         if factor > 1:
-            costs = costs.scaled(program.only_at([place]) & ~program.of_kind(*EXCHANGES), factor)
+            costs = costs.scale(program.only_at([place]) & ~program.is_kind(*EXCHANGES), factor)
     return costs
 
 

@@ -100,14 +100,14 @@ class TrainReport(Report):
         Metric("fits", "1", "whether every pipeline rank fits its device", "higher"),
         Metric("cost", "USD", "as `cost_usd`", "lower", "again", of=attrgetter("cost_usd")),
         PRICE,
-        *spending("spent", "for a step"),
-        *spending("spent_per_million_tokens", "for a million tokens", "_per_million_tokens"),
+        *spending("spending", "for a step"),
+        *spending("spending_per_million_tokens", "for a million tokens", "_per_million_tokens"),
         *OF_RUN,
         Metric("gpus", "1", "GPUs that train", role="input"),
         Metric("ops", "1", "ops that were simulated", role="time"),
     )  # fmt: skip
 
-    def shown(self) -> tuple[Metric, ...]:
+    def shown_metrics(self) -> tuple[Metric, ...]:
         """All metrics; those of a whole run only if the scenario has a `run` table."""
         return self.metrics if self.run is not None else tuple(one for one in self.metrics if one not in OF_RUN)
 
@@ -173,19 +173,19 @@ class TrainReport(Report):
         return all(rank.fits for rank in self.memory)
 
     @property
-    def spent(self) -> Spending:
+    def spending(self) -> Spending:
         """Cost and maximum energy of all GPUs for the step."""
-        return self.rates.over(self.step_time_s)
+        return self.rates.amount(self.step_time_s)
 
     @property
-    def spent_per_million_tokens(self) -> Spending:
+    def spending_per_million_tokens(self) -> Spending:
         """Cost and maximum energy of all GPUs per million tokens."""
-        return self.spent.per(self.tokens / 1e6)
+        return self.spending.per(self.tokens / 1e6)
 
     @property
     def cost_usd(self) -> float | None:
         """Price of the GPUs for the step in USD; None if neither the catalogue nor the user states one."""
-        return self.spent.cost_usd
+        return self.spending.cost_usd
 
 
 def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainReport:

@@ -25,7 +25,7 @@ from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build
 from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
-from .checks import ignored, ignored_on, unfit, unfit_batch, unfit_run
+from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run
 from .lower import Again, Coarse, Fragments, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
 from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share
@@ -102,7 +102,7 @@ class ResolvedTrain(OnMachines):
         """Corrections of exchanges between nodes, from the profile's network to the cluster's."""
         return networks_of(self.cluster, self.profile)
 
-    def on(self, grid: Grid) -> "ResolvedTrain":
+    def regrid(self, grid: Grid) -> "ResolvedTrain":
         """The same scenario with another grid of the same stages, for results that need fewer micro-batches."""
         other = ResolvedTrain(self.scenario, self.where, self.memo)
         own = ("cluster", "spec", "devices", "profile", "dims", "shares", "shard")
@@ -124,9 +124,9 @@ class ResolvedTrain(OnMachines):
         )  # fmt: skip
         axes = dims.faults(gpus, self.where)
         faults = [*axes, *unfit(self.scenario, self.spec, dims, self.where)]
-        faults += ignored(self.scenario, self.spec, self.where)
+        faults += misfits(self.scenario, self.spec, self.where)
         if not axes:
-            faults += ignored_on(self.cluster, self.scenario, self.spec, dims, self.where)
+            faults += machine_misfits(self.cluster, self.scenario, self.spec, dims, self.where)
         if dims.world_size == gpus:  # else dp is no more than a guess
             batch = unfit_batch(self.scenario.batch, self.spec.num_hidden_layers, dims.dp)
             faults += [fault(self.where, *misfit) for misfit in batch]
@@ -142,7 +142,7 @@ class ResolvedTrain(OnMachines):
         return alike(self.dims, self.cluster, self.slowness)
 
     @cached_property
-    def trained(self) -> ModelSpec:
+    def padded_spec(self) -> ModelSpec:
         """The model's shape with its padded vocabulary."""
         if (multiple := self.scenario.parallel.pad_vocab) == 1:
             return self.spec
@@ -238,7 +238,7 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def awkward(self) -> tuple[Awkward, ...]:
         """Sizes on one rank that kernels are not made for (docs/training.md, "Awkward shapes")."""
-        return awkward_shapes(self.trained, self.shard, round(self.profile.value_or(HEAD_MULTIPLE, 1.0)))
+        return awkward_shapes(self.padded_spec, self.shard, round(self.profile.value_or(HEAD_MULTIPLE, 1.0)))
 
     @cached_property
     def neat_costs(self) -> Costs:
@@ -262,7 +262,7 @@ class ResolvedTrain(OnMachines):
         parts = frozenset(again.modules) if again.mode == "selective" else frozenset()
         islands = expert_islands(self.dims, self.cluster)
         return TrainPlan(
-            spec=self.trained, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
+            spec=self.padded_spec, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
             sharding=Sharding(
                 given.zero, given.prefetch, given.ahead_in_backward, given.reshard, given.sync_each_microbatch,
                 self._bucket, overlap.dp, overlap.params, overlap.fusion is not None,
@@ -326,7 +326,7 @@ class ResolvedTrain(OnMachines):
         return lower(plan, self._fragments(plan))
 
     def _fragments(self, plan: TrainPlan) -> Fragments:
-        return self.memo.get("fragments", plan.of_layers, dict)
+        return self.memo.get("fragments", plan.layer_key, dict)
 
     @cached_property
     def program(self) -> Program:

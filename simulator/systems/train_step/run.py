@@ -53,14 +53,14 @@ def training_run(run: Run, step_tokens: int, step_time_s: float, held: Rates) ->
     steps = ceil(run.tokens / step_tokens)
     useful_s = steps * step_time_s
     if run.gpu_mtbf is None:
-        return TrainingRun(run.tokens, steps, step_time_s, None, useful_s, 0.0, held.over(useful_s))
+        return TrainingRun(run.tokens, steps, step_time_s, None, useful_s, 0.0, held.amount(useful_s))
     assert run.checkpoint is not None
     assert run.restart is not None
     mtbf_s = run.gpu_mtbf / held.gpus
     asked_s = run.interval or best_interval_s(run.checkpoint, mtbf_s)
     interval_s = useful_s / max(round(useful_s / asked_s), 1)  # whole intervals
     time_s = expected_s(useful_s, interval_s, run.checkpoint, run.restart, mtbf_s)
-    return TrainingRun(run.tokens, steps, step_time_s, interval_s, time_s, time_s / mtbf_s, held.over(time_s))
+    return TrainingRun(run.tokens, steps, step_time_s, interval_s, time_s, time_s / mtbf_s, held.amount(time_s))
 
 
 def best_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
@@ -77,7 +77,7 @@ def expected_s(useful_s: float, interval_s: float, checkpoint_s: float, restart_
     return each * useful_s / interval_s
 
 
-def told_of_run(found: TrainingRun) -> list[tuple[str, str]]:
+def run_rows(found: TrainingRun) -> list[tuple[str, str]]:
     """A run in words."""
     usd, energy = found.spent.cost_usd, f"at most {format_energy(found.spent.energy_j)}"
     calm = "" if found.interval_s is not None else "; no failures are counted, as there is no run.gpu_mtbf"

@@ -7,7 +7,7 @@ from ...schedules import Grid
 from ...uncertainty import Errors
 from ..system import System, SystemPrediction
 from . import keys
-from .defaults import with_defaults
+from .defaults import add_defaults
 from .errors import step_errors
 from .report import TOTAL_NEEDS, TrainReport, make_train_report, parts, total
 from .resolve import ResolvedTrain
@@ -54,5 +54,5 @@ SYSTEM = System(
     schema=TrainScenario, resolve=ResolvedTrain, predict=predict,
     report=TrainReport, words=words, total=total, total_needs=TOTAL_NEEDS,
     parts=parts, what_ifs=("machine", "plan"),
-    needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS, fill=with_defaults,
+    needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS, fill=add_defaults,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from ...base.units import format_bytes, format_seconds
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
 from .report import TrainReport
-from .run import told_of_run
+from .run import run_rows
 
 _COLUMNS = ("phase", "mean over ranks", "share", "critical path", "what")
 _ROOMY = 0.95  # a driver keeps some of what data sheets say, and allocators fail before the last byte
@@ -56,9 +56,9 @@ def _rows(report: TrainReport) -> Iterator[tuple[str, str]]:
     yield "bubble", f"{report.bubble_fraction:.1%} of the step waits for other stages"
     yield "memory", _memory(report)
     yield from spending_rows(
-        report.rates, (report.spent, "per step"), (report.spent_per_million_tokens, "per million tokens")
+        report.rates, (report.spending, "per step"), (report.spending_per_million_tokens, "per million tokens")
     )
-    yield from told_of_run(report.run) if report.run is not None else ()
+    yield from run_rows(report.run) if report.run is not None else ()
     share = report.exposed[report.bound_by] / report.step_time_s
     yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
 

@@ -30,7 +30,7 @@ class Method:
     by_local_tensors: bool = False
 
     @property
-    def from_trainers(self) -> bool:
+    def starts_at_trainers(self) -> bool:
         """Whether it starts at trainers, not at parameter servers."""
         return self.program is not None
 
@@ -53,7 +53,7 @@ _METHODS = (
     Method("static_writes", programs.static_writes, registers=True, in_place=True, buffers=False, apart=True),
     Method("reshard", programs.reshard, by_tensor=True),
     Method("chain", programs.chain, registers=True),
-    Method("colocated", programs.colocated, by_tensor=True, buffers=False),
+    Method("colocated", programs.ipc_handles, by_tensor=True, buffers=False),
     Method("file_system", programs.file_system),
 )
 
@@ -65,8 +65,8 @@ def methods(wanted: Callable[[Method], bool]) -> tuple[str, ...]:
     return tuple(method.name for method in _METHODS if wanted(method))
 
 
-SERVED = methods(lambda method: not method.from_trainers)
-FROM_TRAINERS = methods(lambda method: method.from_trainers)
+SERVED = methods(lambda method: not method.starts_at_trainers)
+FROM_TRAINERS = methods(lambda method: method.starts_at_trainers)
 
 if TYPE_CHECKING:
     MethodName = str

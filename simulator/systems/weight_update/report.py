@@ -19,7 +19,7 @@ from ...report.report import PRICE, ROUNDING, Metric, Parts, Total, spending, su
 from ...report.report import Report as Base
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Peak, Timeline, peak_bytes
-from ...uncertainty import path_interval, spread_errors
+from ...uncertainty import errors_of_costs, path_interval
 from .lower import HOST_LANES
 from .resolve import Resolved
 
@@ -102,8 +102,8 @@ class Report(Base):
         Metric("buckets", "1", "how many there are", role="input"),
         Metric("rounds", "1", "rounds of buckets", role="input"),
         PRICE,
-        *spending("spent", "during the update"),
-        *spending("paused", "during the pause", "_of_pause", "GPUs that receive weights"),
+        *spending("spending", "during the update"),
+        *spending("pause_spending", "during the pause", "_of_pause", "GPUs that receive weights"),
     )  # fmt: skip
 
     @property
@@ -117,14 +117,14 @@ class Report(Base):
         return self.update_time_s
 
     @property
-    def spent(self) -> Spending:
+    def spending(self) -> Spending:
         """Cost and energy of all GPUs of the cluster during the update."""
-        return self.rates.over(self.update_time_s)
+        return self.rates.amount(self.update_time_s)
 
     @property
-    def paused(self) -> Spending:
+    def pause_spending(self) -> Spending:
         """Cost and energy of the GPUs that receive weights during the pause, in which they decode nothing."""
-        return self.engine_rates.over(self.pause_s)
+        return self.engine_rates.amount(self.pause_s)
 
     @property
     def bound_by(self) -> str:
@@ -144,7 +144,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     resumed = timeline.span_of(resolved.resuming)[1]
     path = critical_path(timeline)
     update_s = timeline.makespan_s - began
-    sure = path_interval(critical_path(timeline, began), spread_errors(costs), update_s)
+    sure = path_interval(critical_path(timeline, began), errors_of_costs(costs), update_s)
     phase_of = phase_of_op(program)
     share = costs.link_bytes / costs.capacity_bytes_per_s / timeline.makespan_s
     busiest = int(share.argmax())

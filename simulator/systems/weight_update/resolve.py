@@ -89,7 +89,7 @@ class Resolved(OnMachines):
         numbers = self.scenario.profile, self.scenario.stack, *self.machines
         joined = self.memo.get("numbers of updates", numbers, self._joined)
         drain = self.update.drain
-        return joined if drain is None else joined.with_values({"pause.s": drain}, f"{self.where}: update.drain")
+        return joined if drain is None else joined.set_values({"pause.s": drain}, f"{self.where}: update.drain")
 
     def _joined(self) -> Profile:
         joined = super().profile
@@ -147,12 +147,12 @@ class Resolved(OnMachines):
             return single_ranks(machines.n_gpus)
         slowness = self.slowness.tolist()
         return group_alike([
-            (id(machines.nodes[machines.node_of(gpu)]), slowness[gpu], gpu < self.listed)
+            (id(machines.nodes[machines.node_of(gpu)]), slowness[gpu], gpu < self.n_listed)
             for gpu in range(machines.n_gpus)
         ])  # fmt: skip
 
     @property
-    def listed(self) -> int:
+    def n_listed(self) -> int:
         """How many ranks an update by parameter servers reaches: the first ones."""
         return self.cluster.n_gpus
 
@@ -167,7 +167,7 @@ class Resolved(OnMachines):
         for factor in np.unique(self.slowness[self.slowness > 1]):
             slow = set(np.flatnonzero(self.slowness == factor).tolist())
             places = [place for place, at in enumerate(self.program.places) if set(at.ranks) <= slow]
-            costs = costs.scaled(self.program.only_at(places), float(factor))
+            costs = costs.scale(self.program.only_at(places), float(factor))
         return costs
 
     @property

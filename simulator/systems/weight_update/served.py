@@ -42,7 +42,7 @@ class ServedUpdate(Resolved):
         return fitting
 
     @cached_property
-    def listed(self) -> int:
+    def n_listed(self) -> int:
         """How many ranks are updated: the first ones."""
         gpus, ranks = self.cluster.n_gpus, self.update.ranks
         if ranks is not None and ranks > gpus:
@@ -70,7 +70,7 @@ class ServedUpdate(Resolved):
             nics = [self.cluster.nic_of(gpu) for gpu in range(gpus)]
         except UserError as error:
             raise UserError(f"{self.where}: update.method: p2p reads through NICs: {error}") from None
-        return assign_readers(plan, nics, self.listed, single=update.readers == "one")
+        return assign_readers(plan, nics, self.n_listed, single=update.readers == "one")
 
     @cached_property
     def program(self) -> Program:
@@ -95,12 +95,12 @@ class ServedUpdate(Resolved):
         notes = []
         if self.update.free_memory is None and self.update.inference.memory_utilization is None:
             notes.append("free device memory: all but the resident weights (no KV cache); see update.free_memory")
-        if self.listed > _CONFIRMED_RANKS:
+        if self.n_listed > _CONFIRMED_RANKS:
             notes.append(f"more than {_CONFIRMED_RANKS} ranks: the time to fill the broadcast ring is unconfirmed")
         return notes
 
     def _check_parallel(self) -> None:
-        tp, gpus = self.update.inference.tp, self.listed
+        tp, gpus = self.update.inference.tp, self.n_listed
         if gpus % tp:
             raise self._fault("update.inference.tp", tp, f"must divide the {gpus} GPUs")
         if self.spec is not None and self.spec.num_attention_heads % tp:

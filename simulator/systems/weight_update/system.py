@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ... import engine
 from ...base.memo import Memo
-from ...uncertainty import Errors, spread_errors
+from ...uncertainty import Errors, errors_of_costs
 from ..system import System, SystemPrediction
 from . import keys
 from .methods import METHODS
@@ -31,12 +31,12 @@ class Prediction(SystemPrediction):
     @property
     def errors(self) -> Errors:
         """The errors of the numbers that price the ops."""
-        return spread_errors(self.costs)
+        return errors_of_costs(self.costs)
 
 
 def resolve(scenario: Scenario, where: str = "scenario", memo: Memo | None = None) -> Resolved:
     """The resolved update, from trainers or by parameter servers."""
-    kind = TransferUpdate if METHODS[scenario.update.method].from_trainers else ServedUpdate
+    kind = TransferUpdate if METHODS[scenario.update.method].starts_at_trainers else ServedUpdate
     return kind(scenario, where, memo or Memo())
 
 

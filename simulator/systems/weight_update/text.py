@@ -29,7 +29,8 @@ def _rows(report: Report) -> Iterator[tuple[str, str]]:
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
     yield "update time", f"{format_seconds(report.update_time_s)}   (90 % interval {low} to {high})"
     yield "pause", f"{format_seconds(report.pause_s)} as rollouts see it"
-    yield from spending_rows(report.rates, (report.spent, "of all GPUs"), (report.paused, "of paused engines"))
+    amounts = (report.spending, "of all GPUs"), (report.pause_spending, "of paused engines")
+    yield from spending_rows(report.rates, *amounts)
     size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to {report.gpus:,} GPUs"
     yield "throughput", f"{format_rate(report.effective_bytes_per_s)} ({size})"
     filled = f"{report.buckets:,} of at most {format_bytes(report.bucket_bytes)}"

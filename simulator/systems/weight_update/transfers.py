@@ -66,7 +66,7 @@ class TransferUpdate(Resolved):
         """Whether receivers have memory for a bucket of each trainer, if all send at once."""
         if not self.method.striped:
             return True
-        return trainers * max(self._bucket_bytes, int(self.sent.aligned().max())) <= self.free_bytes
+        return trainers * max(self._bucket_bytes, int(self.wire_tensors.aligned().max())) <= self.free_bytes
 
     def _no_split(self) -> UserError:
         inference, trainer = self.update.inference, self.trainer
@@ -113,7 +113,7 @@ class TransferUpdate(Resolved):
             text = "engines need more memory than a device has: raise inference.tp or lower what the engine holds"
             raise UserError(f"{self.where}: update.inference: {text}")
         self._check_ranks()
-        sent, used = self.sent, {*self.trainers, *self.receivers}
+        sent, used = self.wire_tensors, {*self.trainers, *self.receivers}
         classes = [[rank for rank in ranks if rank in used] for ranks in self.classes]
         plan = make_transfer(
             sent.aligned(),
@@ -191,7 +191,7 @@ class TransferUpdate(Resolved):
         return round((update.bucket or by_default) / self._gathered)
 
     @cached_property
-    def sent(self) -> Weights:
+    def wire_tensors(self) -> Weights:
         """The tensors on the wire: FP8 if quantised before, else as in the checkpoint."""
         if self.update.quantize == "none" or self.spec is None:
             return self.weights
@@ -203,7 +203,7 @@ class TransferUpdate(Resolved):
         if self.update.quantize != "before":
             return 1.0
         assert self.spec is not None  # checked
-        return weights(self.spec, mtp=self.scenario.model.mtp, fp8=False).total_bytes / self.sent.total_bytes
+        return weights(self.spec, mtp=self.scenario.model.mtp, fp8=False).total_bytes / self.wire_tensors.total_bytes
 
     @property
     def _transport(self) -> Transport:

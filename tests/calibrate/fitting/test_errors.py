@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from runcast.calibrate.fitting.errors import bands, growth, held_out
+from runcast.calibrate.fitting.errors import bands, cross_validate, growth
 from runcast.simulator.profile import Z90
 from runcast.simulator.profile.forms import cost_class
 
@@ -27,14 +27,14 @@ class Watched:
 
 def test_whole_groups_are_left_out_each_once():
     watched, groups = Watched(), np.array(["a", "b", "a", "c"], object)
-    missed, _ = held_out(MEMORY, columns([1, 2, 3, 4]), np.ones(4), groups, watched)
+    missed, _ = cross_validate(MEMORY, columns([1, 2, 3, 4]), np.ones(4), groups, watched)
     assert watched.fitted == [[False, True, False, True], [True, False, True, True], [True, True, True, False]]
     assert missed.tolist() == [0, 0, 0, 0]
 
 
 def test_many_groups_are_left_out_in_fifths():
     watched, groups = Watched(), np.array([f"g{i}" for i in range(40)] * 2, object)
-    held_out(MEMORY, columns(np.arange(80)), np.ones(80), groups, watched)
+    cross_validate(MEMORY, columns(np.arange(80)), np.ones(80), groups, watched)
     left_out = ~np.array(watched.fitted)
     assert (len(left_out), left_out.sum(0).tolist(), (left_out[:, :40] == left_out[:, 40:]).all()) == (
         5,
@@ -45,7 +45,7 @@ def test_many_groups_are_left_out_in_fifths():
 
 def test_of_links_every_second_size_is_left_out_but_the_ends():
     watched = Watched()
-    missed, _ = held_out(LINK, columns([1, 2, 3, 4, 4, 5, 6]), np.ones(7), np.array(["a"] * 7, object), watched)
+    missed, _ = cross_validate(LINK, columns([1, 2, 3, 4, 4, 5, 6]), np.ones(7), np.array(["a"] * 7, object), watched)
     assert watched.fitted == [[True, False, True, False, False, True, True]]
     assert np.isnan(missed).tolist() == watched.fitted[0]
 
@@ -53,7 +53,7 @@ def test_of_links_every_second_size_is_left_out_but_the_ends():
 @pytest.mark.parametrize("sizes", [[1], [1, 2], [5, 5, 5]])
 def test_too_few_sizes_leave_nothing_out(sizes):
     watched = Watched()
-    missed, _ = held_out(LINK, columns(sizes), np.ones(len(sizes)), np.array(["a"] * len(sizes), object), watched)
+    missed, _ = cross_validate(LINK, columns(sizes), np.ones(len(sizes)), np.array(["a"] * len(sizes), object), watched)
     assert (watched.fitted, np.isnan(missed).all()) == ([], True)
 
 

@@ -67,16 +67,16 @@ def test_a_row_far_off_counts_little(cases, found):
 def test_what_is_left_out_is_not_seen(cases, rows, found):
     """A row that is changed after the fit changes its own error, in proportion, and nothing else."""
     models = [case.model for case in cases]
-    before = rows.left_out(found, models)
+    before = rows.leave_groups_out(found, models)
     doubled = [measured(cases[0], 2 * cases[0].seconds), *cases[1:]]
-    after = UpdateFit(doubled, WANTED).left_out(found, models)
+    after = UpdateFit(doubled, WANTED).leave_groups_out(found, models)
 
     assert (1 + after[0]) * 2 == pytest.approx(1 + before[0])
     assert after[1:] == pytest.approx(before[1:])
 
 
 def test_a_system_left_out_is_predicted_by_priors_alone(cases, rows, found):
-    alone = rows.left_out(found, [STACK] * len(cases))
+    alone = rows.leave_groups_out(found, [STACK] * len(cases))
     priors = {name: prior.value for (_, name), prior in zip(rows.free, rows.priors, strict=True)}
 
     blind = [case.answer(priors).seconds / case.seconds - 1 for case in cases]

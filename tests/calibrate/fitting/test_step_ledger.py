@@ -88,5 +88,5 @@ def test_between_simulations_a_step_is_the_sum_of_its_path(few):
     phases = np.array([answer.phase_s for answer in answers])
     rows = Rows(np.zeros(len(design.free)), phases.sum(axis=1), phases)
     u = np.array([np.log(2) * (free.name == "time_factor.gemm" and free.of == "generic") for free in design.free])
-    seconds, _ = design.predicted(rows, u)
+    seconds, _ = design.predict(rows, u)
     assert seconds == pytest.approx(rows.seconds + rows.phase_s[:, PHASES.index("gemm")], rel=1e-6)

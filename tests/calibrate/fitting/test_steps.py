@@ -82,26 +82,26 @@ def test_products_of_experts_and_16_bit_products_of_8_bit_steps_have_clocks_too(
 
 def test_what_one_stack_says_is_said_of_that_stack(cases, watched):
     design, _ = watched
-    known = design.known(np.ones(len(cases), bool))
+    known = design.tell_about(np.ones(len(cases), bool))
     assert known[at(design, "generic", "time_factor.gemm")]
     assert known[at(design, "nanotron", "time_factor.host")]
     assert not known[at(design, "generic", "time_factor.host")]  # of these rows only nanotron's wait for the host
     assert known[at(design, "nemo", "time_factor.experts")]  # a base, of which one row here is its own
     without = np.array([case.stack != "nanotron" for case in cases])
-    assert not design.known(without)[at(design, "nanotron", "time_factor.host")]
+    assert not design.tell_about(without)[at(design, "nanotron", "time_factor.host")]
 
 
 def test_what_is_not_known_stays_as_stated(cases, watched):
     design, rows = watched
     every = np.ones(len(cases), bool)
-    u = design.solved(rows, every, np.full(len(design.free), 0.1))
-    assert set(u[~design.known(every)]) == {0.0}
-    assert np.abs(u[design.known(every)]).min() > 0
+    u = design.solve(rows, every, np.full(len(design.free), 0.1))
+    assert set(u[~design.tell_about(every)]) == {0.0}
+    assert np.abs(u[design.tell_about(every)]).min() > 0
 
 
 def test_flash_attention_2_is_a_factor_where_it_is_not_the_devices_own(cases, watched):
     design, _ = watched
-    known = design.known(np.ones(len(cases), bool))
+    known = design.tell_about(np.ones(len(cases), bool))
     name = "attention.flash2_factor"
     assert known[at(design, "h100-sxm", name)]
     assert not known[at(design, "a100-sxm", name)]
@@ -121,10 +121,10 @@ def test_what_a_sibling_has_of_its_own_moves_gemms_of_all_types(cases, watched):
 def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
     """Also where a stack states a number of its own and only its base moved."""
     design, rows = watched
-    u = np.random.default_rng(0).normal(0, 0.2, len(design.free)) * design.known(np.ones(len(cases), bool))
+    u = np.random.default_rng(0).normal(0, 0.2, len(design.free)) * design.tell_about(np.ones(len(cases), bool))
     u[at(design, "generic", "time_factor.host")] = 0.5
     assert not u[at(design, "pytorch-fsdp", "time_factor.host")]
-    tables = _entries(design, u, design.moved(rows))
+    tables = _entries(design, u, design.effects(rows))
     entries = {folder: {of: parameters(of, table) for of, table in tables[folder].items()} for folder in tables}
     monkeypatch.setattr(load, "fitted_parameters", lambda folder="stacks": entries[folder])
     monkeypatch.setattr(load, "_fits", lambda stated, folder: statements(tables).get(folder, {}))
@@ -154,4 +154,4 @@ def test_messages_are_free_on_networks_that_the_profile_was_not_measured_on(case
 
 def test_rows_of_none_tell_nothing(cases, watched):
     design, _ = watched
-    assert not design.known(np.zeros(len(cases), bool)).any()
+    assert not design.tell_about(np.zeros(len(cases), bool)).any()

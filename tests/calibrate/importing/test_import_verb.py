@@ -86,13 +86,13 @@ def test_a_log_of_two_tools(tmp_path):
     ],
 )
 def test_rates_of_a_network(text, network):
-    assert Network.parsed(text) == network
+    assert Network.parse(text) == network
 
 
 @pytest.mark.parametrize("text", ["", "fast", "0 x 400 Gb/s", "8 x", "-1 Gb/s"])
 def test_no_rates_of_a_network(text):
     with pytest.raises(UserError, match="expected a rate per node"):
-        Network.parsed(text)
+        Network.parse(text)
 
 
 @pytest.mark.parametrize(

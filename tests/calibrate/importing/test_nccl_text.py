@@ -63,13 +63,13 @@ def test_a_node_is_a_class_without_network(tmp_path):
 
 
 def test_the_network_of_a_node_is_a_feature(tmp_path):
-    samples = read(tmp_path, LOG, Options(network=Network.parsed("8 x 400 Gb/s")))
+    samples = read(tmp_path, LOG, Options(network=Network.parse("8 x 400 Gb/s")))
     assert list(samples.table["network_bytes_per_s"]) == [400e9] * 3
 
 
 def test_send_and_receive_has_the_link_only(tmp_path):
     log = LOG.replace("all_reduce", "sendrecv").replace(" sum ", " ")
-    samples = read(tmp_path, log, Options(network=Network.parsed("8 x 400 Gb/s")))
+    samples = read(tmp_path, log, Options(network=Network.parse("8 x 400 Gb/s")))
     assert samples.table.iloc[0][["cost_class", "bytes", "link_bytes_per_s"]].tolist() == [
         "send_recv.network",
         1048576.0,

@@ -104,7 +104,7 @@ def test_several_tests_and_one_without_a_class(tmp_path):
 def test_the_link_and_the_gpu(tmp_path):
     text = "initializing CUDA\n[pid = 1, dev = 0] device name = [NVIDIA H200]\n"
     row = " 65536      1000             357.12    353.53   0.674308\n"
-    samples = read(tmp_path, text + log("Send BW", GBITS, row), Options(network=Network.parsed("8 x 400 Gb/s")))
+    samples = read(tmp_path, text + log("Send BW", GBITS, row), Options(network=Network.parse("8 x 400 Gb/s")))
     assert samples.table[["device", "link_bytes_per_s"]].values.tolist() == [["H200 SXM", 50e9]]
 
 

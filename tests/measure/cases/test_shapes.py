@@ -3,7 +3,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 from runcast.calibrate.measure.cases.shapes import cases
-from runcast.simulator.costs import misaligned
+from runcast.simulator.costs import alignment_penalty
 
 from .families import CPU, GPU, check, each, measures, one, small
 
@@ -20,7 +20,7 @@ def test_cases_are_sound(facts):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_every_alignment_is_measured_in_all_directions_and_none_is_a_sample(facts, direction):
     found = [case for case in cases(facts) if case.name == direction]
-    steps = {misaligned((case.params["n"], case.params["k"]), "bf16") for case in found}
+    steps = {alignment_penalty((case.params["n"], case.params["k"]), "bf16") for case in found}
     assert steps == set(STEPS)
     assert not [case for case in found if case.cost_class]
 
@@ -29,7 +29,7 @@ def test_twins_are_padded_to_whole_32_bytes():
     for case in cases(GPU):
         names = [name.removeprefix("padded_") for name in case.params if name.startswith("padded_")]
         twin = [case.params[f"padded_{name}"] for name in names]
-        assert misaligned(twin, "bf16") is None
+        assert alignment_penalty(twin, "bf16") is None
         assert twin != [case.params[name] for name in names]
 
 

@@ -2,12 +2,23 @@
 
 from .assembly import ACTIONS
 from .coarse import Coarse, coarse, join_coarse
-from .kept import buffer_parts, kept_by_part
+from .kept import activation_parts, buffer_parts
 from .plan import Again, Sharding, Stage, TrainPlan, Types
 from .script import Fragments
 from .step import lower
 
 __all__ = [
-    "ACTIONS", "Again", "Coarse", "Fragments", "Sharding", "Stage", "TrainPlan", "Types", "buffer_parts", "coarse",
-    "join_coarse", "kept_by_part", "lower",
+    "ACTIONS",
+    "Again",
+    "Coarse",
+    "Fragments",
+    "Sharding",
+    "Stage",
+    "TrainPlan",
+    "Types",
+    "activation_parts",
+    "buffer_parts",
+    "coarse",
+    "join_coarse",
+    "lower",
 ]  # fmt: skip

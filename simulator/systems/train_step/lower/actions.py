@@ -20,7 +20,7 @@ def write_piece(
         Script(plan, holdings, one, LayerWriter(plan, w, one.kind == "B"), number) for number, one in enumerate(passes)
     ]
     if len(scripts) == 2:
-        for step in interleaved(scripts):
+        for step in interleave(scripts):
             step()
     else:
         scripts[0].write(fragments)
@@ -29,7 +29,7 @@ def write_piece(
     return w.piece(tables, heads, tails, ends, [script.passes for script in scripts])
 
 
-def interleaved(scripts: Sequence[Script]) -> list[Callable[[], None]]:
+def interleave(scripts: Sequence[Script]) -> list[Callable[[], None]]:
     """A forward and a backward, layer by layer, in the order in which Megatron-LM issues them: the exchanges of one of
     them lie under the computation of the other.
 

@@ -220,11 +220,11 @@ class Assembly:
 
     def _all_shapes(self, spread: Sequence["_Spread"]) -> Ragged:
         """The shapes of all ops, of pieces and of single ops."""
-        lengths, rows = np.zeros(self._count, np.int64), Ragged.of(self._shapes)
+        lengths, rows = np.zeros(self._count, np.int64), Ragged.build(self._shapes)
         own = [(np.array(self._alone, np.int64), np.array(self._row_of, np.int64))]
         own += [(ops, row) for ops, row, _, _ in self._single]
         parts = [(ops, rows, row, np.zeros_like(row)) for ops, row in own]
-        parts += [(one.op, one.shape, one.row, one.of_stamp(one.stamps.shapes)) for one in spread]
+        parts += [(one.op, one.shape, one.row, one.spread_stamps(one.stamps.shapes)) for one in spread]
         for ops, shapes, row, _ in parts:
             lengths[ops] = np.diff(shapes.start)[row]
         start = np.concatenate(([0], np.cumsum(lengths)))
@@ -311,7 +311,7 @@ class _Spread:
         """A column of the pieces, op by op of the Program."""
         return np.concatenate([getattr(piece, name) for piece in self.pieces])[self.row]
 
-    def of_stamp(self, value: Ints | int) -> Ints:
+    def spread_stamps(self, value: Ints | int) -> Ints:
         """For each op the value of its stamp."""
         return np.broadcast_to(value, len(self.stamps.which))[self._stamp]
 
@@ -319,7 +319,7 @@ class _Spread:
         """(tag name, values): stage, micro-batch and kind of each op's action, and its layer."""
         action = self.column("action")
         yield from zip(("stage", "microbatch", "action"), self.stamps.actions[self._stamp, action].T, strict=True)
-        yield "layer", self.column("layer") + self.of_stamp(self.stamps.layers)
+        yield "layer", self.column("layer") + self.spread_stamps(self.stamps.layers)
 
     @cached_property
     def shape(self) -> Ragged:

@@ -52,7 +52,7 @@ class Part(NamedTuple):
     since: Moment | None
     until: Moment | None
 
-    def moved(self, places: int, ops: Ints) -> "Part":
+    def move(self, places: int, ops: Ints) -> "Part":
         """The same part with `places` added to its place and its ops renumbered by `ops`."""
         since, until = (at and Moment(int(ops[at.op]), at.starts) for at in (self.since, self.until))
         return Part(self.place + places, since, until)
@@ -107,7 +107,7 @@ def join_coarse(steps: Sequence[Coarse]) -> Coarse:
             _behind((step.actions.place for step in steps), places),
             np.concatenate([step.actions.ranks for step in steps]),
         ),
-        tuple(part.moved(by, ops) for step, by, ops in zip(steps, places, at, strict=True) for part in step.parts),
+        tuple(part.move(by, ops) for step, by, ops in zip(steps, places, at, strict=True) for part in step.parts),
         _behind((step.part for step in steps), _before(len(step.parts) for step in steps)),
         _behind((step.action for step in steps), _before(len(step.actions.place) for step in steps)),
         times,
@@ -125,7 +125,7 @@ def _behind(columns: Iterable[Ints], before: Sequence[int]) -> Ints:
 
 def _renumbered(program: Program, by: int) -> Program:
     """The same Program with `by` added to the numbers in the shapes of actions."""
-    of_action = program.of_kind(KIND)[program.shape.row_of_value()]
+    of_action = program.is_kind(KIND)[program.shape.row_of_value()]
     return replace(program, shape=Ragged(program.shape.start, program.shape.values + by * of_action))
 
 
@@ -278,7 +278,7 @@ class _CoarseStep(Step):
         piece = self._kernels[self._kernels_of[cell]]
         needs = {layer: piece.marks[mark] for layer in waiting if (mark := ("weights", layer)) in piece.marks}
         messages = _messages(piece, self._lanes)
-        has = {layer: op for (mark, layer), op in piece.marks.items() if mark == "grads" and self.plan.mirrored}
+        has = {layer: op for (mark, layer), op in piece.marks.items() if mark == "grads" and self.plan.is_mirrored}
         ready, started = _earliest(needs.values()), _latest((*messages.values(), *has.values()))
         head = min((op for ops in piece.heads for op in ops), default=0)
         waits = {Moment(op, True) for op in ready.values() if op > head}

@@ -81,7 +81,7 @@ class Ending:
         holdings, level = self._traffic.holdings[rank], self.plan.sharding.level
         total = 0.0
         for number, held in holdings.own:
-            trained = holdings.trained(number, held)
+            trained = holdings.gradients(number, held)
             parts = {share.lane: len(share.group) for share in holdings.shares(trained)} if level else {}
             total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1) + trained.once
         return round(total)
@@ -91,14 +91,14 @@ class Ending:
         types = self.plan.types
         if not self.plan.offload_optimizer:
             return self.assembly.op(
-                "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=types.updated * owned, shape=_NO_ROWS,
-                dtype="fp32",
+                "adamw", [(rank, COMPUTE)], [after], name="optimizer", size_bytes=types.update_bytes * owned,
+                shape=_NO_ROWS, dtype="fp32",
             )  # fmt: skip
         me = (self._traffic.first[rank],)
         there = self.assembly.op(D2H, [(rank, D2H)], [after], name="gradients to host", group=me,
                                  size_bytes=owned * types.gradients)  # fmt: skip
         step = self.assembly.op("host_adam", [(rank, HOST)], [there], name="optimizer", group=me,
-                                size_bytes=owned * types.updated)  # fmt: skip
+                                size_bytes=owned * types.update_bytes)  # fmt: skip
         return self.assembly.op(H2D, [(rank, H2D)], [step], name="weights to device", group=me,
                                 size_bytes=owned * types.weights)  # fmt: skip
 
@@ -106,7 +106,7 @@ class Ending:
         """First and last stage each have a gradient of the one embedding: they add them up."""
         plan = self.plan
         first, last = plan.grid.rank_of(0, 0), plan.grid.rank_of(plan.grid.stages - 1, 0)
-        if first == last or plan.lora or plan.mirrored:
+        if first == last or plan.lora or plan.is_mirrored:
             return
         if self._traffic.holdings[last].copies_embedding(plan.stages[-1]):
             size = sum(self._traffic.holdings[last].embedding) * plan.types.reduced

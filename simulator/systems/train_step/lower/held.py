@@ -46,7 +46,7 @@ class Holdings:
     @property
     def mirror(self) -> int | None:
         """The pipeline rank that holds the same stages: in DualPipe a stage lies on two, one for each direction."""
-        return self.plan.dims.pp - 1 - self.pipeline_rank if self.plan.mirrored else None
+        return self.plan.dims.pp - 1 - self.pipeline_rank if self.plan.is_mirrored else None
 
     @property
     def leads(self) -> bool:
@@ -55,7 +55,7 @@ class Holdings:
 
     def layer(self, number: int) -> Count:
         """A decoder layer, MTP layers with what they have before it."""
-        return self.plan.held(number)
+        return self.plan.parameters_of(number)
 
     def units(self, stage: Stage) -> list[tuple[int, Count]]:
         """What is reduced and gathered together: (layer, parameters), embedding and head with the layer next to them.
@@ -97,7 +97,7 @@ class Holdings:
         """The units of all of them."""
         return [unit for stage in self.stages for unit in self.units(stage)]
 
-    def trained(self, number: int, held: Count) -> Count:
+    def gradients(self, number: int, held: Count) -> Count:
         """What of a unit has gradients."""
         shard, (tp, ep, etp) = self.plan.shard, (self.plan.dims.tp, self.plan.dims.ep, self.plan.dims.etp)
         if not self.plan.lora:

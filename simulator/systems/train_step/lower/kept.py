@@ -13,7 +13,7 @@ from ....models.states import activations
 from .plan import TrainPlan
 
 
-def kept_by_part(plan: TrainPlan, stage: int) -> Mapping[str, int]:
+def activation_parts(plan: TrainPlan, stage: int) -> Mapping[str, int]:
     """Bytes by part; a layer that is recomputed whole keeps what enters the next one alone."""
     own, again = plan.stages[stage], plan.again
     total: Counter[str] = Counter()
@@ -32,19 +32,19 @@ def kept_by_part(plan: TrainPlan, stage: int) -> Mapping[str, int]:
     return total
 
 
-def kept_bytes(plan: TrainPlan, stage: int) -> int:
+def activation_bytes(plan: TrainPlan, stage: int) -> int:
     """Bytes of all parts."""
-    return sum(kept_by_part(plan, stage).values())
+    return sum(activation_parts(plan, stage).values())
 
 
-def offloaded_bytes(plan: TrainPlan, stage: int) -> Mapping[int, int]:
+def offload_bytes(plan: TrainPlan, stage: int) -> Mapping[int, int]:
     """Bytes that leave for the host, by layer."""
     return {layer: round(plan.offloaded * sum(parts.values())) for layer, parts in _by_layer(plan, stage).items()}
 
 
 def resident_bytes(plan: TrainPlan, stage: int) -> int:
     """Bytes that stay on the device from the forward of a stage to its backward."""
-    return kept_bytes(plan, stage) - (sum(offloaded_bytes(plan, stage).values()) if plan.offloaded else 0)
+    return activation_bytes(plan, stage) - (sum(offload_bytes(plan, stage).values()) if plan.offloaded else 0)
 
 
 def stage_buffer(stage: int) -> str:
@@ -60,7 +60,7 @@ def layer_buffer(layer: int) -> str:
 def buffer_parts(plan: TrainPlan) -> Mapping[str, Mapping[str, float]]:
     """What buffers of each name consist of: bytes by part of the layer."""
     found: dict[str, Mapping[str, float]] = {}
-    for stage, parts_of_stage in enumerate(plan.by_stage(lambda stage: kept_by_part(plan, stage))):
+    for stage, parts_of_stage in enumerate(plan.make_by_stage(lambda stage: activation_parts(plan, stage))):
         layers = _by_layer(plan, stage) if plan.offloaded else {}
         resident: dict[str, float] = dict(parts_of_stage)
         for layer, parts in layers.items():

@@ -69,19 +69,19 @@ class LayerWriter:
         """What experts gave goes back to where tokens came from."""
         return self._to_experts(self.layer(number), after, "combine")
 
-    def after(self, number: int, after: Sequence[int]) -> After:
+    def add_up(self, number: int, after: Sequence[int]) -> After:
         """Adding up, and the residual."""
         return self.w.compute(self.layer(number).after, after)
 
     def forward(self, number: int, after: Sequence[int]) -> After:
         """A whole layer."""
-        for part in (self.attention, self.dispatch, self.mlp, self.combine, self.after):
+        for part in (self.attention, self.dispatch, self.mlp, self.combine, self.add_up):
             after = part(number, after)
         return list(after)
 
     # Backward: input gradients
 
-    def after_back(self, number: int, after: Sequence[int]) -> After:
+    def add_up_back(self, number: int, after: Sequence[int]) -> After:
         """Gradients of what experts gave; those of their weights need what came back, made again if it was dropped."""
         layer = self.layer(number)
         if layer.experts and "moe" in self.plan.again.parts:
@@ -135,7 +135,7 @@ class LayerWriter:
 
     def backward(self, number: int, after: Sequence[int], weights: bool = True) -> After:
         """A whole layer, weight gradients behind the input gradients that they do not hold up."""
-        done = self.mlp_back(number, self.combine_back(number, self.after_back(number, after)))
+        done = self.mlp_back(number, self.combine_back(number, self.add_up_back(number, after)))
         if weights:
             self.mlp_weights(number)
         done = self.attention_back(number, self.dispatch_back(number, done))
@@ -185,16 +185,16 @@ class LayerWriter:
 
     # Embedding and head
 
-    def embedded(self, kernels: Kernels, after: Sequence[int]) -> After:
+    def embed(self, kernels: Kernels, after: Sequence[int]) -> After:
         """Looking up what peers ask for, or the own tokens; rows go to those that asked."""
         lookup, *norm = kernels
         done = self.w.compute(norm, self._rows("rows of tokens", self.w.compute([lookup], after)))
-        return self.scattered(done)
+        return self.scatter(done)
 
-    def embedded_back(self, kernels: Kernels, after: Sequence[int]) -> After:
+    def embed_back(self, kernels: Kernels, after: Sequence[int]) -> After:
         """The backward of `embedded`: gradients of rows go to their owners, who add them up."""
         *norm, lookup = gradients(kernels)
-        done = self.w.compute(norm, self.collected(after))
+        done = self.w.compute(norm, self.collect(after))
         return self.w.compute([lookup], self._rows("gradients of rows", done))
 
     def _rows(self, name: str, after: Sequence[int]) -> After:
@@ -204,12 +204,12 @@ class LayerWriter:
         size = -(-self.shard.tokens // self.shard.tp) * self.plan.spec.hidden_size * self.shard.wide
         return [self.w.op("all_to_all", "rows", after, name=name, size_bytes=size, group=self._groups["dp_cp"])]
 
-    def scattered(self, after: Sequence[int]) -> After:
+    def scatter(self, after: Sequence[int]) -> After:
         """Each rank looked up its part of the vocabulary; the sums go to those that own the tokens."""
         kind = "reduce_scatter" if self.shard.sequence_parallel else "all_reduce"
         return self._tp(kind, self._hidden, after) if self._line else list(after)
 
-    def collected(self, after: Sequence[int]) -> After:
+    def collect(self, after: Sequence[int]) -> After:
         """The backward of `scattered`."""
         gathers = self.shard.tp > 1 and self.shard.sequence_parallel
         return self._tp("all_gather", self._hidden, after) if gathers else list(after)
@@ -218,7 +218,7 @@ class LayerWriter:
         """Norm, logits of a part of the vocabulary, and the loss, for which ranks agree on three numbers per token."""
         self.w.layer = number
         norm, *logits, loss = kernels
-        done = self.collected(self.w.compute([norm], after))
+        done = self.collect(self.w.compute([norm], after))
         done = self.w.compute([*logits, loss], done)
         return self._tp("all_reduce", 3.0 * 4 * self.shard.tokens, done) if self._line else done
 
@@ -227,7 +227,7 @@ class LayerWriter:
         self.w.layer = number
         loss, *logits, norm = gradients(kernels)
         done = self._products([loss, *logits], self._hidden, after, self._ahead("head", number, kernels))
-        return self.w.compute([norm], self.scattered(done))
+        return self.w.compute([norm], self.scatter(done))
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
         """Of the logits."""

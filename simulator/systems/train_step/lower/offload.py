@@ -18,7 +18,7 @@ import numpy as np
 
 from ....schedules import Action
 from .assembly import Assembly
-from .kept import layer_buffer, offloaded_bytes
+from .kept import layer_buffer, offload_bytes
 from .piece import D2H, H2D, LayerPass
 from .plan import TrainPlan
 
@@ -39,7 +39,7 @@ class Offload:
 
     def __init__(self, plan: TrainPlan, assembly: Assembly, rank: int):
         self._plan, self._assembly, self._rank = plan, assembly, rank
-        self._bytes = {stage: offloaded_bytes(plan, stage) for stage in plan.grid.stages_of(rank)}
+        self._bytes = {stage: offload_bytes(plan, stage) for stage in plan.grid.stages_of(rank)}
         self._held: list[tuple[int, int, int, int]] = []  # layer, bytes, writer, last reader
 
     def write(self, done: Iterable[tuple[Action, tuple[LayerPass, ...]]]) -> None:

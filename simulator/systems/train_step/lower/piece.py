@@ -58,7 +58,7 @@ class LayerPass(NamedTuple):
     tails: tuple[int, ...]
     last: int
 
-    def moved(self, ops: int, layers: int = 0) -> "LayerPass":
+    def move(self, ops: int, layers: int = 0) -> "LayerPass":
         """The same layer with `ops` added to op numbers and `layers` to the layer number."""
         return LayerPass(self.layer + layers, self.first + ops, tuple(op + ops for op in self.tails), self.last + ops)
 
@@ -94,7 +94,7 @@ class Piece:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def marked(self, name: str) -> dict[int, int]:
+    def ops_named(self, name: str) -> dict[int, int]:
         """The ops marked with this name, by layer."""
         return {layer: op for (of, layer), op in self.marks.items() if of == name}
 
@@ -222,7 +222,7 @@ class PieceWriter:
         layer, action = np.array(self._of, np.int64).reshape(-1, 2).T
         return Piece(
             kind, label, dtype, group, lane, size, layer, action,
-            Ragged.of([row.shape for row in self._rows]), Ragged.of(self._deps),
+            Ragged.build([row.shape for row in self._rows]), Ragged.build(self._deps),
             tuple(map(tuple, heads)), tuple(map(tuple, tails)), self._marks,
             tuple(map(tuple, ends)), tuple(self._gathers), tuple(map(tuple, layers)),
         )  # fmt: skip

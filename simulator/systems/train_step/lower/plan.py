@@ -106,7 +106,7 @@ class Types:
     layers: float = 2
 
     @property
-    def updated(self) -> float:
+    def update_bytes(self) -> float:
         """What Adam reads and writes of a parameter: its gradient; both moments and the weight that is updated, twice;
         and the weight that is made of a master copy, once.
         """
@@ -178,7 +178,7 @@ class TrainPlan:
         side = self.shard.side
         return (self.spec, self.dims.tp) if side == 1 else (block(self.spec, side), 1)
 
-    def held(self, number: int) -> Count:
+    def parameters_of(self, number: int) -> Count:
         """The parameters of a layer on one rank."""
         return self._held[number]
 
@@ -198,7 +198,7 @@ class TrainPlan:
         return {number: kinds[alike] for number, alike in enumerate(first)}
 
     @cached_property
-    def of_layers(self) -> tuple[object, ...]:
+    def layer_key(self) -> tuple[object, ...]:
         """What the ops of layers depend on."""
         return (
             self.spec, self.shard, self.again, self.overlap_tp, self.tp_exposed, self.rank_share, self.remote_share,
@@ -210,7 +210,7 @@ class TrainPlan:
         spec = self.spec
         return spec.kind(number), spec.window(number), max(number - spec.num_hidden_layers, -1)
 
-    def by_stage(self, make: Callable[[int], _Of]) -> list[_Of]:
+    def make_by_stage(self, make: Callable[[int], _Of]) -> list[_Of]:
         """Something of every stage, made once for stages of equal layers and ends."""
         made: dict[object, _Of] = {}
         found = []
@@ -241,6 +241,6 @@ class TrainPlan:
         return tuple(column.tolist())
 
     @cached_property
-    def mirrored(self) -> bool:
+    def is_mirrored(self) -> bool:
         """Whether stages lie on two ranks, one for each direction, as in DualPipe."""
         return any(self.grid.rank_of(0, mb) != self.grid.rank_of(0, 0) for mb in range(self.grid.microbatches))

@@ -157,7 +157,7 @@ class Script:
         self._run(self.layers.attention, number, extra)
 
     def _close(self, number: int) -> None:
-        self._run(self.layers.after, number)
+        self._run(self.layers.add_up, number)
         self._leave(number)
 
     def _backward(self, position: int, number: int) -> list[Callable[[], None]]:
@@ -192,7 +192,7 @@ class Script:
         if self.plan.again.whole(position):
             self._run(self.layers.forward_again, number, extra)
             extra = []
-        self._run(self.layers.after_back, number, extra)
+        self._run(self.layers.add_up_back, number, extra)
         self._write_held_back()
 
     def _end_back(self, number: int, weights: bool, last: bool) -> None:
@@ -256,7 +256,7 @@ class Script:
         extra = [*self._issued(-1), *self._gathered(self._units[0])]
         self.w.layer = -1
         began = len(self.w)
-        self.tail = self.layers.embedded(embedding(self.plan.spec, self.layers.shard), [*self.tail, *extra])
+        self.tail = self.layers.embed(embedding(self.plan.spec, self.layers.shard), [*self.tail, *extra])
         self._launched(began)
         self._first_use(self._units[0], began)
 
@@ -264,7 +264,7 @@ class Script:
         if self.one.kind != "W" and not self.plan.lora:
             kernels, issued = embedding(self.plan.spec, self.layers.shard), self._issued(-1)
             began = len(self.w)
-            self.tail = self.layers.embedded_back(kernels, [*self.tail, *issued])
+            self.tail = self.layers.embed_back(kernels, [*self.tail, *issued])
             self._launched(began)
         self._reduce(self._units[0])
 
@@ -312,7 +312,7 @@ class Script:
         """Write the forward of an MTP layer. It looks up the next tokens, in the embedding or its copy."""
         spec, shard = self.plan.spec, self.layers.shard
         self.w.layer = number
-        looked_up = self.layers.embedded(embedding(spec, shard), self.tail)
+        looked_up = self.layers.embed(embedding(spec, shard), self.tail)
         self.tail = self.layers.forward(number, self.w.compute(mtp_in(spec, shard), looked_up))
 
     def _mtp_back(self, number: int) -> None:
@@ -321,7 +321,7 @@ class Script:
             self.tail = self.layers.backward(number, self.tail, weights=self.one.kind == "B")
             self.tail = self.w.compute(gradients(into), self.tail)
             if not self.plan.lora:
-                self.tail = self.layers.embedded_back(embedding(self.plan.spec, self.layers.shard), self.tail)
+                self.tail = self.layers.embed_back(embedding(self.plan.spec, self.layers.shard), self.tail)
         else:
             self.layers.mlp_weights(number)
             self.layers.attention_weights(number)
@@ -392,7 +392,7 @@ class Script:
     def _fill_buckets(self, number: int) -> None:
         """Add a unit's gradients to their buckets, and send full buckets."""
         after, done = [len(self.w) - 1], number == self._units[0]
-        held = self.holdings.trained(number, self._held[number])
+        held = self.holdings.gradients(number, self._held[number])
         for share in self.holdings.shares(held):
             size, _ = self._bucket.get(share.lane, (0, share))
             self._bucket[share.lane] = (size + share.parameters, share)

@@ -117,7 +117,7 @@ class Step:
         for rank in range(self.plan.grid.ranks):
             for number in self.plan.grid.stages_of(rank):
                 stage = self.plan.stages[number]
-                alone = self.plan.mirrored or stage.has_ends or not stage.layers
+                alone = self.plan.is_mirrored or stage.has_ends or not stage.layers
                 key = (rank, number) if alone else self._made_of(stage)
                 found[rank, number] = numbers.setdefault(key, len(numbers))
         return found
@@ -184,7 +184,7 @@ class Step:
 
     def _meet(self, placed: Placed) -> None:
         """Where two ranks hold the same stage, write one exchange of its gradients, once both have them."""
-        if not self.plan.mirrored:
+        if not self.plan.is_mirrored:
             return
         cells, reducing = placed.cells, dict[tuple[int, int], list[int]]()
         for cell, action in np.argwhere(cells.reduces).tolist():
@@ -193,7 +193,7 @@ class Step:
             leader, *others = self.traffic.holders(rank)
             for other in others if rank == leader else ():
                 for cell, its in zip(own, reducing[other, stage], strict=True):
-                    grads = placed.pieces[placed.which[its]].marked("grads")
+                    grads = placed.pieces[placed.which[its]].ops_named("grads")
                     for op, lane, layer in self.sends(placed.pieces[placed.which[cell]]):
                         self.assembly.share(int(placed.first[cell]) + op, other, lane)
                         self.assembly.wait(int(placed.first[cell]) + op, [int(placed.first[its]) + grads[layer]])
@@ -209,7 +209,7 @@ class Step:
     def _hold_activations(self) -> None:
         """Write a buffer for the activations that each forward keeps on the device until its backward ends."""
         first, last, rank, stage = self._ops.forwards()
-        sizes = self.plan.by_stage(lambda stage: resident_bytes(self.plan, stage))
+        sizes = self.plan.make_by_stage(lambda stage: resident_bytes(self.plan, stage))
         kept = np.array(sizes, np.int64)[stage]
         names = [stage_buffer(number) for number in range(len(sizes))]
         columns = (column[kept > 0] for column in (stage, rank, kept, first, last))
@@ -223,7 +223,7 @@ class Step:
         columns = placed.which, placed.cells.rank, placed.first, placed.layers, placed.cells.columns
         for which, rank, first, by, actions in zip(*(column.tolist() for column in columns), strict=True):
             for (kind, stage, microbatch), layers in zip(actions, placed.pieces[which].layers, strict=False):
-                moved = tuple(one.moved(first, by) for one in layers)
+                moved = tuple(one.move(first, by) for one in layers)
                 done[rank].append((Action(stage, KINDS[kind], microbatch), moved))
         for rank, passes in enumerate(done):
             Offload(self.plan, self.assembly, rank).write(passes)
@@ -250,7 +250,7 @@ class Step:
         left = [dict(gathered[self.traffic.holders(rank)[0]]) for rank in range(self.plan.grid.ranks)]
         for cell in np.flatnonzero(placed.cells.opens.any(axis=1)).tolist() if any(left) else ():
             own, first, by = left[placed.cells.rank[cell]], int(placed.first[cell]), int(placed.layers[cell])
-            for layer, op in placed.pieces[placed.which[cell]].marked("weights").items():
+            for layer, op in placed.pieces[placed.which[cell]].ops_named("weights").items():
                 self.assembly.wait(first + op, own.pop(layer + by, ()))
 
     def ends_of(self, *ranks: int) -> list[int]:

@@ -28,7 +28,7 @@ class Traffic:
     def shares(self, rank: int) -> list[tuple[int, list[Share]]]:
         """What of each unit of a rank is reduced, over whom."""
         holdings = self.holdings[rank]
-        return [(number, holdings.shares(holdings.trained(number, held))) for number, held in holdings.own]
+        return [(number, holdings.shares(holdings.gradients(number, held))) for number, held in holdings.own]
 
     def gather_weights(self, rank: int, after: Sequence[int] = ()) -> dict[int, list[int]]:
         """Gather what the ranks that hold the same updated, unit by unit; the ops that do, by unit."""

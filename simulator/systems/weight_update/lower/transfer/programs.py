@@ -181,7 +181,7 @@ def static_writes(plan: TransferPlan) -> Program:
         pairs = list(_from_groups(plan, bucket))
         written = writer.write(
             "write", bucket, writer.lanes(places, "write"), [gathered[bucket.stage]], pairs,
-            bucket.kept * len(plan.receivers) // len(pairs), reads=writer.sent_from(bucket, ranks), releases=slots,
+            bucket.kept * len(plan.receivers) // len(pairs), reads=writer.source_ranges(bucket, ranks), releases=slots,
         )  # fmt: skip
         done.append(written)
     return writer.finish(done)
@@ -242,7 +242,7 @@ def chain(plan: TransferPlan) -> Program:
 # On the same GPUs, or through a file system
 
 
-def colocated(plan: TransferPlan) -> Program:
+def ipc_handles(plan: TransferPlan) -> Program:
     """CUDA IPC handles, one per tensor or per bucket: gather, (flatten), export, send and open handles, load.
 
     Nothing overlaps. Each of several pipeline stages first sends its shards to the others (slime), as engines load the
@@ -255,7 +255,7 @@ def colocated(plan: TransferPlan) -> Program:
     for bucket in plan.buckets:
         handles = (1 if flattens else bucket.tensors,)
         last = writer.gather(bucket, [_spread(writer, bucket, freed)], everywhere=True)
-        offered = gathered = writer.sent_from(bucket, plan.trainers)
+        offered = gathered = writer.source_ranges(bucket, plan.trainers)
         if flattens:
             offered = writer.flat(bucket)
             last = writer.op(
@@ -288,14 +288,14 @@ def file_system(plan: TransferPlan) -> Program:
     for bucket in plan.buckets:
         gathered = writer.gather(bucket, [began])
         lanes = writer.lanes(writer.places(bucket.stage.ranks), "store")
-        size = writer.sent_bytes(bucket.bytes)
+        size = writer.wire_bytes(bucket.bytes)
         written.append(writer.op("fs_write", bucket, lanes, [gathered], size_bytes=size))
     stored = writer.gang("barrier", "comm", writer.trainers, written)
     loaded = began
     for bucket in plan.buckets:
         read = writer.op(
             "fs_read", bucket, writer.lanes(writer.receivers, "store"), [stored],
-            size_bytes=writer.sent_bytes(bucket.bytes), shape=(plan.engines,),
+            size_bytes=writer.wire_bytes(bucket.bytes), shape=(plan.engines,),
         )  # fmt: skip
         loaded = writer.reload(bucket, [read])
     return writer.finish([loaded])

@@ -105,7 +105,7 @@ class TransferWriter(ClassWriter):
             "gather", bucket, self.lanes(self.places(ranks), "trainer", "comm"), after,
             size_bytes=round(bucket.part * self.transport.gathered), group=bucket.gatherers,
             shape=(bucket.part_tensors, bucket.phase.mesh.size, bucket.local_tensors),
-            writes=self.sent_from(bucket, into or ranks), acquires=acquires,
+            writes=self.source_ranges(bucket, into or ranks), acquires=acquires,
         )  # fmt: skip
         return self.prepare(bucket, op)
 
@@ -146,10 +146,10 @@ class TransferWriter(ClassWriter):
         lanes = self.lanes([*self.places([sender, *relays]), *self.receivers], lane)
         return self.op(
             "broadcast", bucket, lanes, after, name=f"broadcast b{bucket.number} from r{sender}", root=sender,
-            size_bytes=self.sent_bytes(bucket.bytes), group=(sender, *relays, *self.plan.receivers),
+            size_bytes=self.wire_bytes(bucket.bytes), group=(sender, *relays, *self.plan.receivers),
             shape=(bucket.tensors if self.transport.messages == "tensor" else 1,),
-            reads=self.sent_from(bucket, [sender]),
-            writes=[*self.sent_from(bucket, relays), *self._landed(bucket)], **slots,
+            reads=self.source_ranges(bucket, [sender]),
+            writes=[*self.source_ranges(bucket, relays), *self._landed(bucket)], **slots,
         )  # fmt: skip
 
     def write(
@@ -159,11 +159,11 @@ class TransferWriter(ClassWriter):
         """One-sided writes of `size_bytes` for each pair (source, target), all at once; shape is (messages, host?)."""
         return self.op(
             kind, bucket, lanes, after, name=f"{kind} b{bucket.number} to {len(pairs)}", reads=reads,
-            size_bytes=self.sent_bytes(size_bytes), group=tuple(rank for pair in pairs for rank in pair),
+            size_bytes=self.wire_bytes(size_bytes), group=tuple(rank for pair in pairs for rank in pair),
             shape=(bucket.kept_tensors if self.transport.messages == "tensor" else 1, int(from_host)), **slots,
         )  # fmt: skip
 
-    def sent_bytes(self, size_bytes: int) -> int:
+    def wire_bytes(self, size_bytes: int) -> int:
         """Bytes on the wire for these bytes of a bucket."""
         return max(round(size_bytes * self.transport.share), 1)
 
@@ -199,7 +199,7 @@ class TransferWriter(ClassWriter):
 
     # Where a bucket lies
 
-    def sent_from(self, bucket: Bucket, ranks: Sequence[int]) -> list[Range]:
+    def source_ranges(self, bucket: Bucket, ranks: Sequence[int]) -> list[Range]:
         """On the ranks that send it."""
         table = self._send[bucket.turn // self._senders % len(self._send)]
         return [(table[place], 0, bucket.part) for place in self.places(ranks)]
