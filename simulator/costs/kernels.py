@@ -1,4 +1,4 @@
-"""How long one kernel of a training step takes, or the host to issue some: the profile, and what it leaves out."""
+"""The time of one kernel of a training step, or of the host to issue kernels: the profile's models with corrections."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,25 +15,25 @@ from ..profile.forms.gemm import peak
 Shape = tuple[int, ...]
 
 PRODUCT_TYPE = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
-"""The type of a product's model, of recipes that scale their operands in other ways."""
+"""The data type of a GEMM's model, for recipes that scale their operands in other ways."""
 
 _MISALIGNED = ((16, "gemm.align16_factor"), (4, "gemm.align4_factor"), (0, "gemm.align2_factor"))
-"""Where the rows of some matrix of a product start at multiples of so many bytes only: what it takes longer."""
+"""(alignment in bytes, parameter): the extra time of a GEMM whose least aligned rows start at multiples of this."""
 
 HEAD_MULTIPLE = "attention.head_multiple"
 UNALIGNED = (*(name for _, name in _MISALIGNED), HEAD_MULTIPLE)
-"""The parameters of awkward shapes; with all of them 1 every shape is as good as those that kernels are made for."""
+"""The parameters of awkward shapes. If all are 1, awkward shapes cost nothing."""
 
 _HEAD_ALIGNED = 8
-"""Elements of a head that fused attention reads at once: other heads are copied first, padded (flash_attn_interface.py
-of Dao-AILab/flash-attention, 7153673)."""
+"""Elements of a head that fused attention reads at once. Heads of other sizes are first copied and padded
+(flash_attn_interface.py of Dao-AILab/flash-attention, 7153673)."""
 
 _TILE_ROWS = "grouped_gemm.tile_rows"
-"""The parameter of what experts lose to tiles that they do not fill."""
+"""The parameter of the rows that each expert loses to tiles that it does not fill."""
 
 
 def alignment_penalty(widths: Sequence[int], dtype: str) -> str | None:
-    """The parameter of products whose rows have so many elements; None if all are whole 32 bytes, and of vectors."""
+    """The parameter of GEMMs with rows of these widths in elements; None if aligned to 32 bytes, or vectors."""
     aligned = min(aligned_bytes(width, dtype) for width in widths)
     if aligned >= ALIGNED_BYTES or 1 in widths:
         return None
@@ -42,13 +42,13 @@ def alignment_penalty(widths: Sequence[int], dtype: str) -> str | None:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of a device with these limits, by its profile."""
+    """Estimates of kernels, from a device's profile and data-sheet limits."""
 
     profile: Profile
     limits: Limits
 
     def estimate(self, kind: str, shape: Shape, size: int, dtype: str) -> Estimate:
-        """Of one kernel of this kind, shape, bytes and type.
+        """The estimate of one kernel of this kind, shape, bytes and data type.
 
         Raises:
             UserError: the profile has no model for it.
@@ -76,7 +76,7 @@ class Kernels:
         return self._quantized(found, float(shape[0] * shape[2]), dtype)
 
     def _in_training(self, kind: str, shape: Shape, dtype: str) -> Estimate:
-        """Profiles hold short measurements; in training clocks settle, and other kernels and casts are around."""
+        """A GEMM in training. Profiles hold short measurements; in training clocks settle, and casts are fused."""
         m, n, k = shape
         kept = PRODUCT_TYPE.get(dtype, dtype)
         found = self._of(f"gemm.{kept}{op_kind(kind).model}", {"m": m, "n": n, "k": k})
@@ -86,20 +86,21 @@ class Kernels:
         )
 
     def _at_most_peak(self, found: Estimate, shape: Shape, dtype: str) -> Estimate:
-        """No product is faster than the device's units for its type, whatever was fitted."""
+        """Raise the time of a GEMM to that at the device's peak for its type, whatever was fitted."""
         m, n, k = shape
         least = 2.0 * m * n * k / peak(self.limits, PRODUCT_TYPE.get(dtype, dtype))
         return replace(found, seconds=np.maximum(found.seconds, least))
 
     def _misaligned(self, found: Estimate, widths: Shape, dtype: str) -> Estimate:
-        """The same where rows of this many elements do not start where kernels load fastest (NVIDIA's guide "Matrix
-        Multiplication Background", arXiv 2401.14489). Tokens are never along a row.
+        """Add the extra time of rows with these widths that do not start where kernels load fastest.
+
+        Sources: NVIDIA's guide "Matrix Multiplication Background", arXiv 2401.14489. Tokens are never along a row.
         """
         name = alignment_penalty(widths, dtype)
         return found if name is None else self._awkward(_times(found, self.profile.value_or(name, 1.0)), name)
 
     def _awkward(self, found: Estimate, name: str) -> Estimate:
-        """Less sure, by what the parameter of an awkward shape is unsure."""
+        """Add the spread of an awkward shape's parameter, in squares, and take its provenance."""
         parameter = self.profile.parameters.get(name)
         if parameter is None or parameter.value == 1:
             return found
@@ -107,9 +108,9 @@ class Kernels:
         return replace(found, spread=np.hypot(found.spread, parameter.spread), provenance=label)
 
     def _attention(self, direction: str, shape: Shape) -> Estimate:
-        """A window leaves out tiles; where a rank does a part of the queries it takes that part of the time.
+        """Fused attention. A window skips tiles; a rank with a part of the queries takes that part of the time.
 
-        Heads are padded to a size that kernels are made for, and take as long as heads of that size.
+        Heads are padded to a size that kernels are made for, and take the time of that size.
         """
         batch, seq, heads, kv_heads, qk_dim, v_dim, causal, window, parts = shape
         features = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": min(kv_heads, heads), "causal": causal}
@@ -123,7 +124,7 @@ class Kernels:
         return self._awkward(_plus(found, self._padding_s(shape, padded)), HEAD_MULTIPLE)
 
     def _padding_s(self, shape: Shape, padded: list[float]) -> float:
-        """Seconds of writing zeros, and copying there, queries, keys, values and results that are no whole vectors."""
+        """Seconds to copy queries, keys, values and results into zero-padded tensors, if heads are no whole vectors."""
         batch, seq, heads, kv_heads, *dims, _, _, parts = shape
         if not any(dim % _HEAD_ALIGNED for dim in dims):
             return 0.0
@@ -131,13 +132,14 @@ class Kernels:
         return float(self._of("memory.copy", {"bytes": 3 * 2 * elements, "width": max(padded)}).seconds[0])
 
     def _experts(self, direction: str, shape: Shape, dtype: str) -> Estimate:
-        """Two products over the rows of all experts of a rank: as fast as a dense one over their tiles, but for a
-        fraction, and no faster than the weights of the experts that have rows are read. What an expert loses to tiles
-        that it does not fill is as unsure as its parameter (NVIDIA's guide "Matrix Multiplication Background": tile
-        quantization).
+        """Two grouped GEMMs over the rows of all experts of a rank.
 
-        The models of `grouped_gemm` are of serving, whose kernels gather, activate and weigh too: here that is priced
-        apart. A rank's experts have even rows; where routing is not, its rows are those of the fullest one.
+        They take the time of a dense GEMM over their tiles, over a fitted rate, and at least the time to read the
+        weights of the experts that have rows. Rows lost to unfilled tiles have the spread of their parameter (NVIDIA's
+        guide "Matrix Multiplication Background": tile quantization).
+
+        The models of `grouped_gemm` come from serving, whose kernels also gather, activate and weigh; here these are
+        priced separately. A rank's experts have equal rows; with uneven routing the rows are those of the fullest rank.
         """
         rows, hidden, inter, _, experts, etp, ep, matrices = shape
         rows, width = max(rows, 1), inter // etp
@@ -159,29 +161,31 @@ class Kernels:
         return self._quantized(found, float(rows * inner), dtype)
 
     def _by_tiles(self, found: Estimate, share: float) -> Estimate:
-        """Less sure by what that share of the rows is unsure, which tiles add."""
+        """Add the spread of the rows that unfilled tiles add; `share` is their share of all rows."""
         tile = self.profile.parameters.get(_TILE_ROWS)
         return found if tile is None else replace(found, spread=np.hypot(found.spread, share * tile.spread))
 
     def _accumulated(self, found: Estimate, weights: float) -> Estimate:
-        """Weight gradients are added to sums in fp32: that moves more than the 16-bit result of a product."""
+        """Add the time to accumulate weight gradients in fp32, which moves more bytes than a 16-bit result."""
         return replace(found, seconds=found.seconds + (SUM_BYTES - 2) * weights / self._memory_rate)
 
     def _quantized(self, found: Estimate, elements: float, dtype: str) -> Estimate:
-        """What enters a product in 8 or 4 bits is read in 16 and written twice, along rows for this product and along
-        columns for the weight gradient ("Handling transposes", Transformer Engine's guide). Weights are kept.
+        """Add the time of the cast to 8 or 4 bits; nothing for wider types.
+
+        An input is read in 16 bits and written twice: by rows for this GEMM, by columns for the weight gradient
+        ("Handling transposes", Transformer Engine's guide). Cast weights are kept.
         """
         narrow = element_bytes(dtype)
         return found if narrow >= 2 else _plus(found, (2 + 2 * narrow) * elements / self._memory_rate)
 
     @property
     def _memory_rate(self) -> float:
-        """Bytes/s of device memory that kernels sustain."""
+        """The rate of device memory that kernels sustain, in bytes/s."""
         return self.limits.memory_bytes_per_s * self.profile.value("link_fraction.hbm")
 
 
 def _turned(direction: str, product: Shape, experts: int) -> Shape:
-    """m, n and k of a product's gradient; weight gradients of so many experts stand above each other."""
+    """(m, n, k) of a GEMM's input or weight gradient; the weight gradients of several experts are stacked along m."""
     m, n, k = product
     if direction == "dgrad":
         return m, k, n
@@ -189,7 +193,7 @@ def _turned(direction: str, product: Shape, experts: int) -> Shape:
 
 
 def _sum(parts: list[Estimate]) -> Estimate:
-    """One after the other; the longest one's label and spread stand for all."""
+    """The sum of estimates; its provenance and spread are those of the longest one."""
     longest = max(parts, key=lambda one: float(one.seconds.sum()))
     return replace(longest, seconds=np.sum([one.seconds for one in parts], axis=0))
 

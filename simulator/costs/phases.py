@@ -1,4 +1,4 @@
-"""What each op of a training step is part of: kernels by kind, exchanges by the axis on whose lane they run."""
+"""The phase of each op of a training step: kernels by their kind, exchanges by the lane (axis) on which they run."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,27 +7,27 @@ from ..base.op_kinds import EXCHANGE, kinds_of_form, op_kind
 from ..program import Program
 
 EXCHANGES = kinds_of_form(EXCHANGE)
-"""Kinds of ops between ranks."""
+"""The kinds of ops that exchange data between ranks."""
 
 COMPUTE = "compute"
-"""The lane of a rank's kernels."""
+"""The name of the lane of a rank's kernels."""
 
 BUSY = ("gemm", "attention", "experts", "memory", "loss", "optimizer", "coarse")
 OF_LAYERS = ("gemm", "attention", "experts", "memory")
-"""Phases whose kernels an architecture may have of its own."""
+"""Phases whose kernels an architecture's factor (`architecture.factor`) scales."""
 
 WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")
 PHASES = (*BUSY, *WAITS)
 
 _LANES = {
-    "compute": "dp",  # an exchange that holds up kernels: ranks agree on the norm of gradients
+    "compute": "dp",  # an exchange on the compute lane: ranks agree on the norm of gradients
     "etp": "ep", "edp": "dp", "h2d": "offload", "d2h": "offload", "rows": "dp", "fusion": "dp",
     "tp_row": "tp", "tp_col": "tp",
 }  # fmt: skip
 
 
 def phase_of_op(program: Program) -> NDArray[np.int64]:
-    """Of every op, the index in PHASES."""
+    """The index in PHASES of every op."""
     of_name = {name: PHASES.index(phase_of_lane(name)) for name in {lane.name for lane in program.lanes}}
     of_lane = np.array([of_name[lane.name] for lane in program.lanes], np.int64)
     of_kind = np.array([_phase_of_kernel(kind) for kind in program.kinds], np.int64)
@@ -36,7 +36,7 @@ def phase_of_op(program: Program) -> NDArray[np.int64]:
 
 
 def phase_of_lane(lane: str) -> str:
-    """What an exchange on a lane of this name is part of."""
+    """The phase of an exchange on a lane of this name."""
     name = _LANES.get(lane, lane)
     return name if name in WAITS else "pipeline"
 
@@ -47,7 +47,7 @@ def _phase_of_kernel(kind: str) -> int:
 
 
 def _traffic_lane(program: Program) -> NDArray[np.int64]:
-    """The first lane of each op that is not a compute lane, where it has one."""
+    """The first lane of each op that is not a compute lane; the compute lane if it has no other."""
     lanes, op = program.lanes_of.values, program.lanes_of.row_of_value()
     kernels = np.array([lane.name == COMPUTE for lane in program.lanes])[lanes]
     found = lanes[program.lanes_of.start[:-1]].copy()

@@ -150,7 +150,7 @@ class Pricing:
 
     @cached_property
     def _relative(self) -> list[tuple[int, int]]:
-        """`seen_from` of every group."""
+        """The `surroundings` of every group."""
         number: dict[object, int] = {}
 
         def of(value: object) -> int:

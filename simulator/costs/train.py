@@ -1,4 +1,4 @@
-"""Prices of what a rank of a training step does: kernels, exchanges, copies, work of hosts, whole actions."""
+"""Prices of the ops of a training step on one rank: kernels, exchanges, copies, host work, whole actions."""
 
 from ..collectives import Price
 from ..profile import PROVENANCE, Parameter
@@ -8,7 +8,7 @@ from .sheet import Ops
 
 
 def kernel(pricing: Pricing, op: int, rank: int) -> Price:
-    """By the profile's models, or the host that issues some."""
+    """The price of a kernel, or of the host's op that issues kernels, by the profile's models."""
     program = pricing.program
     shape, dtype = tuple(program.shape[op].tolist()), program.dtypes[program.dtype[op]]
     key, machine = (program.kind_of(op), shape, int(program.bytes[op]), dtype), pricing.machines.of(rank)
@@ -17,19 +17,19 @@ def kernel(pricing: Pricing, op: int, rank: int) -> Price:
 
 
 def exchange(pricing: Pricing, op: int, rank: int) -> Price:
-    """Of an exchange as one of its ranks takes part in it, by the algorithm that the system names."""
+    """The price of an exchange seen from one of its ranks, by the algorithm that the system names."""
     return pricing.exchanges.price(pricing.collective(op), rank)
 
 
 def actions(pricing: Pricing, ops: Ops) -> None:
-    """Of whole actions, which were run alone: their shape is their number."""
+    """Set the prices of whole actions, which were simulated alone; their shape is their number."""
     assert pricing.actions is not None
     shape = pricing.program.shape
     pricing.sheet.enter_all(ops, pricing.actions, shape.values[shape.start[ops]])
 
 
 def copy(pricing: Pricing, op: int, rank: int) -> Price:
-    """The route to host memory or from there; its slowest link gives the rate."""
+    """The price of a copy to or from host memory; the slowest link of its route sets the rate."""
     route, size = pricing.host_route(pricing.kind_of(op).name, rank), float(pricing.program.bytes[op])
     narrowest = min(route, key=lambda link: pricing.capacity[link])
     start = pricing.machines.of(rank).profile["h2d.latency_s"].value
@@ -38,7 +38,7 @@ def copy(pricing: Pricing, op: int, rank: int) -> Price:
 
 
 def step_on_host(pricing: Pricing, op: int, rank: int) -> Price:
-    """Adam on the host is bound by its memory, which GPUs of a socket share (ZeRO-Offload, arXiv 2101.06840)."""
+    """The price of Adam on the host: bound by host memory, which GPUs of a socket share (arXiv 2101.06840)."""
     cluster, size = pricing.cluster, float(pricing.program.bytes[op])
     memory, near = cluster.h2d_route(rank)[0], cluster.gpus_of(cluster.node_of(rank))
     sharing = sum(cluster.h2d_route(other)[0] == memory for other in near)
@@ -46,7 +46,7 @@ def step_on_host(pricing: Pricing, op: int, rank: int) -> Price:
 
 
 def cycle(pricing: Pricing, op: int, rank: int) -> Price:
-    """A tick of the thread that fuses gradients."""
+    """The price of a tick of the thread that fuses gradients (Horovod)."""
     tick = pricing.profile["fusion.cycle_s"]
     return _resting_on(tick, tick.value)
 

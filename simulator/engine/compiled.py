@@ -1,8 +1,8 @@
-"""Compiled by numba where it is installed; elsewhere the same functions run interpreted, with the same bits.
+"""Functions compiled by numba if it is installed; otherwise they run interpreted, with the same bits.
 
-Importing numba and loading compiled code takes 0.4 s, compiling 5 s, so `Pace` says when that pays. What was compiled
-is kept in the user's cache folder, in a folder of its own for each version of these files, as numba would not notice
-that a function in another file has changed. Where no such folder can be written, every process compiles anew.
+To import numba and load compiled code takes 0.4 s, to compile 5 s; `Pace` decides when that pays. Compiled code is kept
+in the user's cache folder, in a separate folder for each version of these files, because numba does not notice changes
+of functions in other files. If no such folder can be written, every process compiles again.
 """
 
 import os
@@ -17,12 +17,12 @@ import numpy as np
 
 Function = Callable[..., Any]
 _LOADING_S = 0.4
-_COMPILING_S = 1.5  # less than it takes: later processes gain too
+_COMPILING_S = 1.5  # less than compiling takes, because later processes gain too
 
 
 @cache
 def compile_numba(function: Function, helpers: tuple[Function, ...] = ()) -> Function:
-    """The function compiled, with the helpers that it calls; or as it is where numba is not installed."""
+    """The compiled function, with the helpers that it calls; the plain function if numba is not installed."""
     try:
         from numba import njit
     except ImportError:
@@ -47,7 +47,7 @@ def _let_compiled_code_call(helper: Function) -> None:
 
 
 def column(length: int, value: Any) -> Any:
-    """So many times a value: a list, which interpreted code reads faster; in compiled code an array, for its sake."""
+    """A column of `length` equal values: a list in interpreted code, which reads lists faster; else an array."""
     return [value] * length
 
 
@@ -59,15 +59,15 @@ def _array_column(length: Any, value: Any) -> Any:
 
 
 def drop_owners(columns: Any) -> Any:
-    """The same arrays; compiled code does not count who refers to them, which takes longer than what it does with them.
+    """The same arrays without reference counts in compiled code; counting takes longer than the work itself.
 
-    They must live as long as it runs, as arguments do.
+    The caller must keep them alive during the call, as it does with arguments.
     """
     return columns
 
 
 def _let_go_of_owners() -> None:
-    """Teach numba `unowned`: an array without `meminfo` belongs to nobody, so that there is nothing to count."""
+    """Define `drop_owners` for numba: an array without `meminfo` has no owner, so references are not counted."""
     from numba.core import types
     from numba.extending import intrinsic, overload
 
@@ -90,33 +90,33 @@ def _let_go_of_owners() -> None:
 
 
 class Pace:
-    """The seconds that a process has spent interpreting: when they exceed what compiled code costs, it is worth it."""
+    """Counts the seconds that a process spends in interpreted loops, to decide when compiling pays."""
 
     def __init__(self) -> None:
         self._spent_s = 0.0
 
     def pays(self, function: Function, seconds: float) -> bool:
-        """Whether to compile the function, instead of interpreting it for about these seconds once more."""
+        """Whether to compile a function, given about how many seconds its next interpreted run would take."""
         self._spent_s += seconds
         return self._spent_s > _COMPILING_S or (self._spent_s > _LOADING_S and _is_kept(function))
 
 
 @cache
 def pace() -> Pace:
-    """That of the process, beside what it has compiled: it decides how soon results are there, not what they are."""
+    """The Pace of this process. Global state, but it changes only how fast results come, not the results."""
     return Pace()
 
 
 @cache
 def _is_kept(function: Function) -> bool:
-    """Whether an earlier process has compiled the function."""
+    """Whether an earlier process has compiled the function and kept the code."""
     folder = _folder()
     return folder is not None and any(folder.rglob(f"*.{function.__qualname__}-*.nbi"))
 
 
 @contextmanager
 def _cache_folder() -> Iterator[Path | None]:
-    """Inside, numba decides to keep what it compiles in this folder; None if it cannot be written."""
+    """Within this context numba keeps compiled code in this folder; None if it cannot be written."""
     from numba.core import config
 
     before, folder = config.CACHE_DIR, _folder()
@@ -133,7 +133,7 @@ def _cache_folder() -> Iterator[Path | None]:
 
 
 def _folder() -> Path | None:
-    """Where compiled code of this version is kept; None if the user has no home."""
+    """The folder for compiled code of this version; None if the user has no home folder."""
     given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     try:
         return Path(given or Path.home() / ".cache") / "runcast" / _version()
@@ -143,6 +143,6 @@ def _folder() -> Path | None:
 
 @cache
 def _version() -> str:
-    """Of the files in this folder."""
+    """A hash of the source files in this folder."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

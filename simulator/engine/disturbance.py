@@ -1,6 +1,6 @@
-"""How ops on one rank slow each other apart from links: calibrated pairs of classes, and ranks that run slow.
+"""Interference of ops on one rank, apart from links: calibrated factors for pairs of classes, and slow ranks.
 
-The rule for several at once: the factors multiply. An op that spans ranks takes its slowest one.
+Several factors multiply. An op over several ranks runs at the speed of its slowest rank.
 """
 
 import numpy as np
@@ -20,9 +20,9 @@ def aggressors(interference: Floats) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 
 def powers(interference: Floats, most: int) -> Floats:
-    """`[pair, n]`: the speed that n < `most` ops of its aggressor leave to the victim of each pair.
+    """`[pair, n]`: the speed of the victim of each pair beside n < `most` ops of its aggressor.
 
-    Multiplied one by one, as the last bits of a library's power differ between machines.
+    Factors are multiplied one by one, because the last bits of a library's power differ between machines.
     """
     factors = interference[interference != 1]
     steps = np.repeat(factors[:, None], most, axis=1)
@@ -31,7 +31,7 @@ def powers(interference: Floats, most: int) -> Floats:
 
 
 class Disturbance:
-    """Counts the active ops per rank and class; `cap(op)` is the speed they leave to an op."""
+    """Counts the active ops per rank and class; `cap(op)` is the highest speed that they allow an op."""
 
     def __init__(self, program: Program, costs: Costs):
         self.program, self.costs = program, costs
@@ -44,15 +44,15 @@ class Disturbance:
 
     @staticmethod
     def disturbing_classes(costs: Costs) -> np.ndarray:
-        """Mask of the classes that disturb or are disturbed."""
+        """A mask of the classes that disturb other classes or are disturbed."""
         return np.asarray((costs.interference != 1).any(axis=0) | (costs.interference != 1).any(axis=1))
 
     def set_rank_speed(self, rank: int, speed: float) -> None:
-        """From now on the rank works at this fraction of its speed."""
+        """Let a rank work at this fraction of its speed from now on."""
         self._rank_speed[rank] = speed
 
     def copy(self, op: int, original: int) -> None:
-        """A new op, numbered next, is of the class of another one and runs on its ranks."""
+        """Add a new op with the next number, with the class and the ranks of another op."""
         self._class_of.append(self._class_of[original])
         self._ranks[op] = self.ranks(original)
 
@@ -63,15 +63,15 @@ class Disturbance:
         return self._ranks[op]
 
     def enter(self, op: int) -> None:
-        """The op starts to work."""
+        """Count an op that starts to work."""
         self._count[self.ranks(op), self._class_of[op]] += 1
 
     def leave(self, op: int) -> None:
-        """The op stops working."""
+        """Count an op that stops working."""
         self._count[self.ranks(op), self._class_of[op]] -= 1
 
     def cap(self, op: int) -> float:
-        """The speed, at most 1, of an active op beside everything else that is active on its ranks."""
+        """The highest speed (at most 1) of an active op beside all other active ops on its ranks."""
         own, count = self._class_of[op], self._count[self.ranks(op)]
         left = np.ones(len(count))
         for pair in range(self._pairs[own], self._pairs[own + 1]):

@@ -1,7 +1,7 @@
-"""Ops in their work phase that can slow each other: who is active, at what speed, and when the next one ends.
+"""Flows: ops in their work phase that can slow each other. Which are active, at what speed, and when does the next end?
 
-Rates change only when something starts or ends; all that happens at one instant is settled once, after the last event
-of that instant. Speeds come from `load` and `sharing`, caps from `disturbance`.
+Rates change only when an op starts or ends. All changes of one instant are applied once, after its last event. Speeds
+come from `load` and `sharing`, caps from `disturbance`.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ LATE = EventPriority(2)  # after URGENT (0) and NORMAL: the end of an instant
 
 
 class At(Event):
-    """An event that happens at a given delay and priority."""
+    """An event after a given delay, with a given priority."""
 
     def __init__(self, env: Environment, delay: float, priority: EventPriority, then: Callable[[Event], None]):
         super().__init__(env)
@@ -30,7 +30,7 @@ class At(Event):
 
 
 class _Flow:
-    """One active op: what is left of its work (seconds at full speed) since the time its speed last changed."""
+    """One active op: its remaining work (seconds at full speed) at the time when its speed last changed."""
 
     __slots__ = ("cap", "finish_at", "op", "remaining", "row", "since", "speed")
 
@@ -49,7 +49,7 @@ def _by_row(flow: _Flow) -> tuple[int, int]:
 
 
 class Flows:
-    """The active flows of one run; `finished(op)` is called when one has done its work."""
+    """The active flows of one run; `finished(op)` is called when a flow has done its work."""
 
     def __init__(
         self, env: Environment, costs: Costs, disturbance: Disturbance | None, finished: Callable[[int], None]
@@ -67,7 +67,7 @@ class Flows:
         self._alarm_at = inf
 
     def join(self, op: int, work_s: float) -> None:
-        """The op begins its work now."""
+        """Begin the work of an op now."""
         flow = _Flow(op, work_s, self.env.now, self._row_of[op])
         self.active[op] = flow
         self._fresh.append(flow)
@@ -77,20 +77,20 @@ class Flows:
         self.touch()
 
     def leave(self, op: int) -> None:
-        """The op stops working now, finished or not."""
+        """End the work of an op now, finished or not."""
         self._load.remove(self.active.pop(op).row)
         if self.disturbance:
             self.disturbance.leave(op)
         self.touch()
 
     def copy(self, op: int, original: int) -> None:
-        """A new op, numbered next, asks of links and disturbs like another one."""
+        """Add a new op with the next number, with the rates and the interference of another op."""
         self._row_of.append(self._row_of[original])
         if self.disturbance:
             self.disturbance.copy(op, original)
 
     def touch(self) -> None:
-        """Something changed: settle all speeds at the end of this instant."""
+        """Note a change: all speeds are set again at the end of this instant."""
         if not self._settling:
             self._settling = True
             At(self.env, 0.0, LATE, self._settle)
@@ -114,7 +114,7 @@ class Flows:
         self._shared = bool(self._load.full)
         sharing = [flow for flow in flows if self._load.is_full(flow.row)] if self._shared else []
         self.reallocations += 1
-        if len(sharing) < len(flows):  # who crosses no full link runs at its cap
+        if len(sharing) < len(flows):  # flows that cross no full link run at their caps
             alone = flows if not sharing else [flow for flow in flows if not self._load.is_full(flow.row)]
             self._set_speeds(alone, [flow.cap for flow in alone], now)
         if sharing:
@@ -138,6 +138,6 @@ class Flows:
         due = self._alarm_at * TIE
         self._alarm, self._alarm_at = None, inf
         for op in [flow.op for flow in self.active.values() if flow.finish_at <= due]:
-            if op in self.active:  # one that ended may have cancelled another
+            if op in self.active:  # a flow that ended before may have cancelled this one
                 self.leave(op)
                 self.finished(op)

@@ -1,7 +1,7 @@
-"""What the active flows ask of the links, and the speeds they get: bookkeeping around the pure `sharing.fill`.
+"""The rates that active flows ask of links, and the speeds that they get: bookkeeping around the pure `sharing.fill`.
 
-Neither class knows time. `Load` knows the links that are asked for more than they have, so that nothing is shared
-while there are none; `Allocator` remembers the answers for sets of rows that come back, as regular programs do.
+Neither class knows time. `Load` tracks overloaded links, so that speeds are shared only while there are some.
+`Allocator` caches the speeds of sets of rows, because the same sets return in regular Programs.
 """
 
 from functools import cached_property
@@ -13,13 +13,13 @@ from ..costs import Costs
 from . import sharing
 
 _SHORT = 8  # a row up to this long is walked in Python, a longer one by numpy
-_MANY = 8  # more flows than this are worth compiled code,
-_COMPILE_AFTER = 100  # once it has been asked for that often
-_REMEMBERED = 10_000  # answers kept
+_MANY = 8  # with more flows than this, compiled code pays,
+_COMPILE_AFTER = 100  # after this many calls
+_REMEMBERED = 10_000  # cached sets of flows
 
 
 class Load:
-    """Bytes per second that the active rows ask of each link at full speed, and the links that these fill."""
+    """The total bytes per second that active flows ask of each link at full speed, and the links that are full."""
 
     def __init__(self, costs: Costs):
         self.full: set[int] = set()
@@ -31,15 +31,15 @@ class Load:
         self._links: dict[int, list[int]] = {}
 
     def add(self, row: int) -> None:
-        """A flow with this row became active."""
+        """Add a flow with this row."""
         self._change(row, 1.0)
 
     def remove(self, row: int) -> None:
-        """A flow with this row is no longer active."""
+        """Remove a flow with this row."""
         self._change(row, -1.0)
 
     def is_full(self, row: int) -> bool:
-        """Whether flows with this row, one of which is active, cross a full link."""
+        """Whether flows with this row cross a full link; one of them must be active."""
         return not self.full.isdisjoint(self._links[row])
 
     def _change(self, row: int, sign: float) -> None:

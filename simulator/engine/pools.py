@@ -1,4 +1,4 @@
-"""Pools at run time: slots are taken when an op starts and given back when the releasing op ends. Knows no time."""
+"""Pools at run time: an op takes slots when it starts, and the releasing op gives them back when it ends. No clock."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ from ..program import Program, Ragged
 
 
 class Pools:
-    """Free slots and the ops that queue for them, first come first served; an op takes all that it asks for or none."""
+    """Free slots and the queues for them, first come, first served. An op takes all its slots or none."""
 
     def __init__(self, program: Program):
         self.acquires, self.releases = _filled(program.acquires), _filled(program.releases)
@@ -16,7 +16,7 @@ class Pools:
         self._queues: list[deque[int]] = [deque() for _ in program.pools]
 
     def take(self, op: int) -> bool:
-        """Take the op's slots, or queue it for them; whether it has them."""
+        """Take an op's slots, or queue the op. Returns whether it has its slots."""
         needed = self.acquires.get(op)
         if needed is None:
             return True
@@ -34,24 +34,24 @@ class Pools:
         return True
 
     def give(self, op: int) -> list[int]:
-        """Give back the op's slots; the ops that have got theirs by that."""
+        """Give back an op's slots. Returns the queued ops that get their slots now."""
         served: list[int] = []
         changed = list(self.releases.get(op, ()))
         for pool in changed:
             self._free[pool] += 1
-        for pool in changed:  # grows: behind who leaves a queue may stand one whose slots are free
+        for pool in changed:  # `changed` grows: after an op that leaves a queue, the next one may find its slots free
             while self._queues[pool] and self.take(first := self._queues[pool][0]):
                 changed += [other for other in self.acquires[first] if other != pool]
                 served.append(first)
         return served
 
     def copy(self, op: int, original: int) -> None:
-        """A new op asks for what another one asks for."""
+        """Add a new op that takes and gives back the same slots as another op."""
         for table in (self.acquires, self.releases):
             if original in table:
                 table[op] = table[original]
 
 
 def _filled(rows: Ragged) -> dict[int, list[int]]:
-    """The rows that hold something."""
+    """The rows that are not empty."""
     return {int(row): rows[row].tolist() for row in np.flatnonzero(np.diff(rows.start))}

@@ -1,7 +1,4 @@
-"""Who waits for whom: dependencies and lane orders as counts that fall to zero, and the cycle where none does.
-
-Knows no time.
-"""
+"""Dependencies and lane orders as counts of ops to wait for; in a deadlock, the cycle of waiting ops. No clock."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,9 +11,9 @@ Ints = NDArray[np.int64]
 
 
 def who_waits(program: Program) -> tuple[Ints, Ints, Ints]:
-    """`first`, `successors`, `left`: the ops `successors[first[i]:first[i + 1]]` wait for op i, and it for `left[i]`.
+    """(first, successors, left): the ops `successors[first[i]:first[i + 1]]` wait for op i, and op i for `left[i]` ops.
 
-    Those that have it among their dependencies come first, then those behind it on a lane.
+    Successors by dependency come first, then successors on a lane.
     """
     before, after = edges(program)
     order = np.argsort(before, kind="stable")
@@ -25,7 +22,7 @@ def who_waits(program: Program) -> tuple[Ints, Ints, Ints]:
 
 
 class Waiting:
-    """For each op, how many ops it still waits for: its dependencies and the op before it on each of its lanes."""
+    """For each op the number of ops for which it still waits: dependencies, and the previous op on each lane."""
 
     def __init__(self, program: Program):
         first, successors, left = who_waits(program)
@@ -35,11 +32,11 @@ class Waiting:
         self._added: dict[int, list[int]] = {}
 
     def free(self) -> list[int]:
-        """The ops that wait for nothing."""
+        """The ops that wait for no other op."""
         return [op for op, left in enumerate(self._left) if not left]
 
     def release(self, op: int) -> list[int]:
-        """Note that the op has ended; the ops that now wait for nothing, in program order."""
+        """Count an op that has ended. Returns the ops that now wait for no other op, in program order."""
         left, free = self._left, []
         successors = self._successors[self._start[op] : self._start[op + 1]]
         if self._added:
@@ -51,7 +48,10 @@ class Waiting:
         return free
 
     def add(self, op: int, before: Sequence[int]) -> bool:
-        """A new op, numbered next, waits for `before`, none of which has ended; whether it waits for nothing."""
+        """Add a new op with the next number that waits for `before`, none of which has ended.
+
+        Returns whether it waits for no other op.
+        """
         assert op == len(self._left), "ops are numbered in order"
         self._start.append(self._start[-1])
         self._left.append(len(before))
@@ -61,13 +61,13 @@ class Waiting:
 
 
 class DeadlockError(RuntimeError):
-    """No event is left but ops are; the message names the cycle, or the op that waits for what never comes."""
+    """Ops remain but no event does. The message names the cycle, or the op that waits forever."""
 
 
 def describe(stuck: list[int], waits_for: Callable[[int], tuple[int | None, str]], name: Callable[[int], str]) -> str:
-    """Follow the waits from the first stuck op until one repeats, and print that cycle.
+    """Follow the waits from the first stuck op until an op repeats, and describe that cycle.
 
-    `waits_for(op)` gives the op that blocks it and why, or (None, why) if no op can unblock it.
+    `waits_for(op)` returns (the op that blocks it, reason), or (None, reason) if no op can unblock it.
     """
     path: list[tuple[int, str]] = []
     seen: dict[int, int] = {}

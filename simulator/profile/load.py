@@ -288,7 +288,7 @@ def choose_profiles(devices: Sequence[Device], named: str | None, where: str) ->
 def load_numbers(names: Names, network: str, architecture: str, stack: str, where: str) -> Profile:
     """The profile of the slowest device, joined with a kind of network and an architecture, if known, and the stack.
 
-    Those of other devices are in it (`Profile.of_device`).
+    Those of other devices are in it (`Profile.device_profile`).
 
     Raises:
         UserError: a file cannot be read, or says what is not allowed.

@@ -1,8 +1,8 @@
-"""Faults of a training step: sizes that do not divide, mechanisms that exclude each other, machines that nobody has
-measured, and keys that mean nothing for this model or on these machines.
+"""Checks of a training step: sizes that do not divide, mechanisms that exclude each other, machines without a profile,
+and keys without effect for this model or on these machines.
 
-How a model and its sequences are divided is one rule, for scenarios and for recipes of other tools. How keys depend on
-each other, whatever the model, is in `keys`. A key that the file does not give is never a fault.
+The rules for dividing a model and its sequences are the same for scenarios and for recipes of other tools. Dependencies
+between keys that do not depend on the model are in `keys`. A key that the file does not set is never an error.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Misfit(NamedTuple):
 
 
 def unfit_run(run: Run, gpus: int) -> Iterator[Misfit]:
-    """A run that stands still: between two failures it does not get through a checkpoint and a restart."""
+    """Check that a run can make progress: a checkpoint and a restart must fit between two failures."""
     if run.gpu_mtbf is None:
         return
     mtbf_s = run.gpu_mtbf / gpus
@@ -46,7 +46,7 @@ def unfit_run(run: Run, gpus: int) -> Iterator[Misfit]:
 def indivisible(
     spec: ModelSpec, dims: ParallelDims, seq_len: int, *, sequence_parallel: bool = True, ulysses: bool = False
 ) -> Iterator[Misfit]:
-    """What of a model and of its sequences the axes do not divide; of what tp does not divide, the first."""
+    """The sizes of a model and its sequences that the axes do not divide; for tp only the first one."""
     if wrong := next(_tensor_parallel(spec, dims.tp), ""):
         yield Misfit("parallel.tp", dims.tp, wrong)
     elif ulysses and (spec.num_attention_heads // dims.tp) % dims.cp:
@@ -59,7 +59,7 @@ def indivisible(
     if moe is not None and (width := moe.moe_intermediate_size) % dims.etp and not (wrong and dims.etp == dims.tp):
         yield Misfit("parallel.etp", dims.etp, f"must divide the experts' width, {width}: by default tp")
     tp, cp = dims.tp if sequence_parallel and not wrong else 1, dims.cp
-    if seq_len % (parts := tp * (2 * cp if cp > 1 else 1)):  # early and late parts of a sequence on each cp rank
+    if seq_len % (parts := tp * (2 * cp if cp > 1 else 1)):  # each cp rank has an early and a late part of a sequence
         sizes = " and ".join(f"{axis} = {size}" for axis, size in (("tp", tp), ("cp", cp)) if size > 1)
         yield Misfit("batch.seq_len", seq_len, f"must be a multiple of {parts} with {sizes}")
 
@@ -81,14 +81,14 @@ def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
 
 
 def has_dense_layers(spec: ModelSpec) -> bool:
-    """Whether a layer has a feed-forward network instead of experts."""
+    """Whether any layer has a feed-forward network instead of experts."""
     return not all(spec.is_moe(layer) for layer in range(spec.num_hidden_layers))
 
 
 def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str) -> Iterator[str]:
-    """The faults, one line each."""
+    """The errors of a scenario for this model and these axes, one line each."""
     given, batch = scenario.parallel, scenario.batch
-    plain = replace(dims, tp=1) if given.tp_2d else dims  # a grid has sizes of its own to divide
+    plain = replace(dims, tp=1) if given.tp_2d else dims  # 2-D tensor parallelism divides other sizes
     found = indivisible(
         spec, plain, batch.seq_len, sequence_parallel=given.sequence_parallel, ulysses=given.cp_type == "ulysses"
     )
@@ -101,7 +101,7 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
 
 
 def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
-    """What is wrong with the number of sequences."""
+    """Errors in the number of sequences."""
     each = batch.micro * dp
     if batch.global_ % each:
         yield Misfit("batch.global", batch.global_, f"a multiple of micro x dp = {batch.micro} x {dp} = {each}")
@@ -111,7 +111,7 @@ def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
 
 
 def without_profile(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
-    """Devices without a profile of their own: the generic one does not say what the kernels of a step take."""
+    """Devices without their own profile; the generic profile has no times of a step's kernels."""
     devices = {node.device.name: node.device.measured_as for node in machines.nodes}
     names = [name for name, measured in devices.items() if profile_for(measured) == "generic"]
     if names and scenario.profile is None:
@@ -173,7 +173,7 @@ def _grid(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Itera
 
 
 def misfits(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
-    """The faults that the scenario and its model tell, one line each."""
+    """Errors: keys without effect for this model, one line each."""
     if spec.moe is None and scenario.experts != Experts():
         why = f"{spec.name} has none"
         yield Fault(f"{where}: experts: {why}", "experts", scenario.experts, why)
@@ -188,7 +188,7 @@ def misfits(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[st
 def machine_misfits(
     machines: Cluster, scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str
 ) -> Iterator[str]:
-    """Those that need machines which the axes fit, and machines that nobody has measured."""
+    """Errors: machines without a profile, and keys without effect on these machines. The axes must fit the machines."""
     yield from (fault(where, *misfit) for misfit in without_profile(machines, scenario))
     if scenario.parallel.shard_embedding and dims.size("dp_cp") == 1:
         yield fault(where, "parallel.shard_embedding", True, "goes with dp x cp above 1")
@@ -198,7 +198,7 @@ def machine_misfits(
 
 
 def no_such_part(spec: ModelSpec, module: str) -> str:
-    """Why a model has nothing that this module of recomputation names; nothing where it has."""
+    """The reason why a model lacks a module of recomputation; empty if it has the module."""
     moe = spec.moe
     missing = {
         "mla_up_proj": spec.mla is None and "latent attention",
@@ -210,7 +210,7 @@ def no_such_part(spec: ModelSpec, module: str) -> str:
 
 
 def _kept_inputs(scenario: TrainScenario, spec: ModelSpec) -> Iterator[Misfit]:
-    """Inputs of modules that the model does not have."""
+    """Keys for stored inputs of modules that the model does not have."""
     for module, stored in scenario.precision.activations.model_dump(exclude_none=True).items():
         key = f"precision.activations.{module}"
         if module in ("expert_fc1", "moe_act") and spec.moe is None:

@@ -1,7 +1,7 @@
-"""Data-parallel replicas on unequal machines: which of them act alike, and how many micro-batches each takes.
+"""Data-parallel replicas on unequal machines: classes of equal replicas, and the micro-batches of each class.
 
-A replica is what lies at one place along dp. Replicas whose ranks are on equal machines act alike and are simulated
-once; those of other machines are places of their own in the Program, and meet in the exchanges that they share.
+A replica is the set of ranks at one position along dp. Replicas on equal machines act alike and are simulated once.
+Replicas on other machines have separate places in the Program, and meet the others in their common exchanges.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,20 +18,19 @@ from ...program.parallel import ParallelDims
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Replicas = tuple[int, ...]
-"""Places along dp."""
+"""Positions along dp."""
 
 _INSIDE = (COMPUTE, "tp", "tp_row", "tp_col", "cp", "ep", "etp")
-"""Lanes that a micro-batch holds from its first layer to its last."""
+"""Lanes that a micro-batch uses inside its layers."""
 
 MOST = 16
-"""Kinds of replicas that are simulated apart; where there are more, each stage is as slow as its slowest node."""
+"""The largest number of classes that are simulated separately. With more, each stage is as slow as its slowest node."""
 
 
 def alike(dims: ParallelDims, machines: Cluster, slowness: Floats) -> tuple[Replicas, ...]:
-    """Replicas by the machines of their ranks, those with the slowest GPU first.
+    """Classes of replicas on equal machines, the one with the slowest GPU first.
 
-    Replicas whose ranks share experts stay together. `slowness` says of every rank how many times longer its own work
-    takes.
+    Replicas whose ranks share experts stay in one class. `slowness` is the factor of every rank's own work.
     """
     kind = _kinds(machines, slowness)
     if not kind.any():
@@ -40,7 +39,7 @@ def alike(dims: ParallelDims, machines: Cluster, slowness: Floats) -> tuple[Repl
     ranks = np.arange(dims.world_size)
     key = (together[dims.place("dp", ranks)] * dims.pp + dims.place("pp", ranks)) * (kind.max() + 1) + kind
     there: dict[int, list[int]] = {}
-    for one in np.unique(key).tolist():  # of every set of replicas that stay together: stage and kind of machine
+    for one in np.unique(key).tolist():  # (stage, kind of machine) of every set of replicas that stay together
         unit, stage_and_kind = divmod(one, dims.pp * (int(kind.max()) + 1))
         there.setdefault(unit, []).append(stage_and_kind)
     classes: dict[tuple[int, ...], list[int]] = {}
@@ -59,7 +58,7 @@ def differ(machines: Cluster, slowness: Floats) -> bool:
 
 
 def _kinds(machines: Cluster, slowness: Floats) -> Ints:
-    """A number for the node type and the slowness of every rank."""
+    """A number for every rank that identifies its node type and slowness."""
     nodes = dict.fromkeys(map(id, machines.nodes))
     if len(nodes) == 1 and (slowness == slowness[:1]).all():
         return np.zeros(len(slowness), np.int64)
@@ -70,7 +69,7 @@ def _kinds(machines: Cluster, slowness: Floats) -> Ints:
 
 
 def _together(dims: ParallelDims) -> Ints:
-    """For each place along dp the first one with which it shares an expert-parallel group."""
+    """For each position along dp the first position with which it shares an expert-parallel group."""
     first = np.arange(dims.dp)
     if dims.ep > 1:
         for places in np.unique(np.sort(dims.place("dp", dims.table("ep")), axis=1), axis=0):
@@ -79,7 +78,7 @@ def _together(dims: ParallelDims) -> Ints:
 
 
 def _speeds(machines: Cluster, slowness: Floats) -> Floats:
-    """Dense peak of every rank's GPU over its slowness: only an order, not a time."""
+    """The dense peak of every rank's GPU over its slowness; used only to sort."""
     peaks = [_peak(machines, node) for node in range(machines.n_nodes)]
     return np.asarray(np.repeat(peaks, machines.gpus_per_node) / slowness)
 
@@ -90,10 +89,10 @@ def _peak(machines: Cluster, node: int) -> float:
 
 
 def share(sizes: Sequence[int], seconds: Sequence[float], total: int, unit: int = 1) -> tuple[int, ...]:
-    """Micro-batches for each replica of each class, so that the class that is done last is done soonest.
+    """The micro-batches of each replica, by class, so that the last class ends as early as possible.
 
-    `sizes` are the replicas of each class, `seconds` what a micro-batch takes there, and `total` the micro-batches of
-    all replicas together. Every replica gets a multiple of `unit`; equal numbers must make up the total.
+    `sizes` are the numbers of replicas, `seconds` the times of a micro-batch by class, and `total` the micro-batches
+    of all replicas together. Every replica gets a multiple of `unit`. An equal split must be possible.
     """
     units_s, units = [each_s * unit for each_s in seconds], total // unit
     ends = sorted({many * unit_s for size, unit_s in zip(sizes, units_s, strict=True)
@@ -107,7 +106,7 @@ def share(sizes: Sequence[int], seconds: Sequence[float], total: int, unit: int 
 
 
 def _sums(sizes: Sequence[int], units_s: Sequence[float], units: int, end: float) -> list[int]:
-    """What classes from each one on can take until then, all replicas of a class equally many: bit i is for i units."""
+    """For each class, the numbers of units that it and later classes can finish until `end`: bit i for i units."""
     found = [1]
     for size, unit_s in zip(reversed(sizes), reversed(units_s), strict=True):
         most = bisect_right(range(1, units // size + 1), end, key=unit_s.__mul__)
@@ -120,7 +119,7 @@ def _sums(sizes: Sequence[int], units_s: Sequence[float], units: int, end: float
 
 
 def seconds_of_microbatch(program: Program, costs: Costs, microbatches: int) -> float:
-    """What one of so many micro-batches takes the busiest pipeline rank: its kernels, and exchanges inside layers."""
+    """Seconds per micro-batch of the busiest pipeline rank: its kernels, and exchanges inside layers."""
     inside = np.array([lane.name in _INSIDE for lane in program.lanes], bool)
     lane, op = program.lanes_of.values, program.lanes_of.row_of_value()
     counted = inside[lane] & (program.tags["microbatch"][op] >= 0)
@@ -132,7 +131,7 @@ def seconds_of_microbatch(program: Program, costs: Costs, microbatches: int) -> 
 def note_on(
     classes: Sequence[Replicas], shares: Sequence[int], dims: ParallelDims, machines: Cluster, slowness: Floats
 ) -> str:
-    """How many micro-batches the replicas of each class take, and on which GPUs."""
+    """The report's note on the micro-batches and GPUs of each class of replicas."""
     at, parts = dims.place("dp", np.arange(dims.world_size)), []
     for of, count in zip(classes, shares, strict=True):
         ranks = np.flatnonzero(np.isin(at, of))

@@ -1,4 +1,4 @@
-"""How unevenly tokens go to experts, and how many of their copies leave the node: from a rule to two numbers."""
+"""The load of the fullest rank by uneven routing of tokens, and the share of their copies that leave the node."""
 
 from math import comb
 
@@ -13,9 +13,9 @@ from .scenario import Experts
 
 
 def load_of(given: Experts, moe: Moe | None, ranks: int, where: str = "scenario") -> float:
-    """How many times its even share of tokens the most loaded of `ranks` expert-parallel ranks gets.
+    """The tokens of the most loaded of `ranks` expert-parallel ranks, divided by an even share.
 
-    Experts lie on ranks in order. A capacity factor clips what one expert takes (Switch, arXiv 2101.03961).
+    Experts lie on ranks in order. A capacity factor limits the tokens of one expert (Switch, arXiv 2101.03961).
     """
     if moe is None:
         return 1.0
@@ -30,8 +30,8 @@ def _shares(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
     if given.routing == "balanced":
         weights = np.ones(moe.n_routed_experts)
     elif given.routing == "zipf":
-        # experts lie in a fixed order that spreads the popular ones: the r-th goes to rank r mod ranks would hide skew,
-        # so popularity falls with the expert's number, which is the worst case of a contiguous placement
+        # popularity falls with the expert's number: the worst case of a contiguous placement. Expert r on rank r mod
+        # ranks would hide the skew.
         weights = np.arange(1, moe.n_routed_experts + 1, dtype=np.float64) ** -given.zipf
     else:
         if len(given.histogram) != moe.n_routed_experts or sum(given.histogram) <= 0:
@@ -42,7 +42,7 @@ def _shares(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
 
 
 def _at_most(shares: NDArray[np.float64], most: float) -> NDArray[np.float64]:
-    """What exceeds the bound goes to the others, in proportion."""
+    """Limit shares to `most`; the excess goes to the others in proportion."""
     for _ in range(len(shares)):
         over = shares > most
         if not over.any() or over.all():
@@ -56,15 +56,15 @@ def _at_most(shares: NDArray[np.float64], most: float) -> NDArray[np.float64]:
 
 
 def expert_islands(dims: ParallelDims, machines: Cluster) -> int:
-    """NVLink islands over which an expert-parallel group lies."""
+    """The number of NVLink islands over which an expert-parallel group lies."""
     return len({machines.island(rank) for rank in dims.group("ep", 0)})
 
 
 def rank_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> float:
-    """Share of a token's copies that travel when each rank is sent one, whatever experts of its own it goes to.
+    """The share of a token's copies (one per expert) that is sent, if each rank gets at most one.
 
-    Limited routing leaves a token the ranks of `nodes_per_token` nodes (DeepEP, whose layout says for each token which
-    ranks it goes to: `is_token_in_rank`).
+    With limited routing a token goes only to ranks of `nodes_per_token` nodes (DeepEP's `is_token_in_rank` holds the
+    ranks of each token).
     """
     if moe is None or given.dispatcher == "alltoall":
         return 1.0
@@ -74,10 +74,10 @@ def rank_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> float
 
 
 def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:
-    """Share of a token's copies that cross between nodes when each node is sent one copy; None where all travel.
+    """The share of a token's copies that cross between nodes, if each node gets at most one; None if all are sent.
 
-    Limited routing reaches at most `nodes_per_token` nodes, its own among them as often as any (DeepSeek-V3, arXiv
-    2412.19437, section 2.1.2).
+    Limited routing reaches at most `nodes_per_token` nodes; the token's own node is as likely as any (DeepSeek-V3,
+    arXiv 2412.19437, section 2.1.2).
     """
     if moe is None or nodes == 1 or given.dispatcher == "alltoall":
         return None
@@ -86,9 +86,9 @@ def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:
 
 
 def _reached(places: int, experts: int, chosen: int) -> float:
-    """On how many of so many places the chosen experts lie, on average: any of them as often, as many on each place.
+    """The mean number of places that hold a chosen expert; all experts are equally likely, with as many on each place.
 
-    The mean of a hypergeometric choice: a place has none of them with C(experts - own, chosen) / C(experts, chosen).
+    Hypergeometric: a place holds none with probability C(experts - own, chosen) / C(experts, chosen).
     """
     own = experts // places
     return places * (1 - comb(experts - own, chosen) / comb(experts, chosen))

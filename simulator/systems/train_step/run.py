@@ -1,8 +1,8 @@
-"""A whole training run from one step: how long it takes with failures, what is left of that as goodput, what it costs.
+"""A whole training run from one step: its time with failures, its goodput, and its cost.
 
-Failures that stop the run come at a constant rate, at any time, also while it writes a checkpoint or restarts. Work
-since the last checkpoint is then lost, a restart follows, and the work is done again (Daly, A higher order estimate of
-the optimum checkpoint interval for restart dumps, FGCS 22, 2006; Young, CACM 17, 1974, is its first order).
+Failures that stop the run come at a constant rate at any time, even while it writes a checkpoint or restarts. Work
+since the last checkpoint is then lost, and is done again after a restart (Daly, A higher order estimate of the optimum
+checkpoint interval for restart dumps, FGCS 22, 2006; Young, CACM 17, 1974, is its first order).
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run of so many steps, as expected; `interval_s` is the work between two checkpoints, None if nothing fails."""
+    """The expected course of a run; `interval_s` is the work between two checkpoints, None without failures."""
 
     tokens: float
     steps: int
@@ -31,7 +31,7 @@ class TrainingRun:
 
     @property
     def goodput(self) -> float:
-        """The share of the time in which the run makes progress that it keeps."""
+        """The share of the run's time that is spent on steps whose work is kept."""
         return self.steps * self.step_time_s / self.time_s
 
 
@@ -45,11 +45,11 @@ OF_RUN = (
     Metric("checkpoint_interval_s", "s", "work between two checkpoints", of=attrgetter("run.interval_s")),
     *spending("run.spent", "for the whole run", "_total"),
 )  # fmt: skip
-"""What a report says of a whole run."""
+"""The metrics of a whole run in reports."""
 
 
 def training_run(run: Run, step_tokens: int, step_time_s: float, held: Rates) -> TrainingRun:
-    """The run of a scenario, all of whose GPUs are held from its start to its end."""
+    """The expected run of a scenario. Its GPUs are paid from start to end."""
     steps = ceil(run.tokens / step_tokens)
     useful_s = steps * step_time_s
     if run.gpu_mtbf is None:
@@ -64,7 +64,7 @@ def training_run(run: Run, step_tokens: int, step_time_s: float, held: Rates) ->
 
 
 def best_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
-    """The work between two checkpoints that makes a run shortest, to higher order (Daly 2006, equation 37)."""
+    """The work between two checkpoints in seconds that makes a run shortest (Daly 2006, equation 37)."""
     if checkpoint_s >= 2 * mtbf_s:
         return mtbf_s
     ratio = checkpoint_s / (2 * mtbf_s)
@@ -72,7 +72,7 @@ def best_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
 
 
 def expected_s(useful_s: float, interval_s: float, checkpoint_s: float, restart_s: float, mtbf_s: float) -> float:
-    """The expected time of so much work, in intervals that each end with a checkpoint (Daly 2006, cost function)."""
+    """The expected seconds for `useful_s` of work, in intervals that end with a checkpoint (Daly 2006)."""
     each = mtbf_s * exp(restart_s / mtbf_s) * expm1((interval_s + checkpoint_s) / mtbf_s)
     return each * useful_s / interval_s
 

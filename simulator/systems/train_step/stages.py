@@ -1,4 +1,4 @@
-"""Which layers each stage of a pipeline holds: as a scenario says, or as even as can be."""
+"""The layers of each pipeline stage: as the scenario says, or split as evenly as possible."""
 
 from ...base.errors import UserError, fault
 from ...models import ModelSpec
@@ -7,10 +7,10 @@ from .scenario import TrainScenario
 
 
 def split_layers(scenario: TrainScenario, spec: ModelSpec, stages: int, where: str) -> tuple[Stage, ...]:
-    """Layers of each stage in model order: as given, or even, the first ones fuller; MTP layers are on the last.
+    """The layers of each stage in model order: as given, else even with fuller first stages; MTP layers on the last.
 
     Raises:
-        UserError: the layers given do not make up the model, or there are more stages than layers.
+        UserError: the given layers do not sum to the model's, or there are more stages than layers.
     """
     given, layers = scenario.parallel.layers, spec.num_hidden_layers
     counts = _even(scenario, spec, stages, where) if given is None else list(given)
@@ -28,7 +28,7 @@ def split_layers(scenario: TrainScenario, spec: ModelSpec, stages: int, where: s
 
 
 def _even(scenario: TrainScenario, spec: ModelSpec, stages: int, where: str) -> list[int]:
-    """As even as can be; with `embedding_as_layer` the first and last stage have one less."""
+    """Split layers as evenly as possible; with `embedding_as_layer` the first and last stage have one layer less."""
     layers, extra = spec.num_hidden_layers, 2 * scenario.parallel.embedding_as_layer
     if layers + extra < stages:
         vpp, pp = scenario.schedule.vpp, scenario.parallel.pp

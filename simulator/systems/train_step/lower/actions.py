@@ -1,4 +1,4 @@
-"""An action as a Piece, by itself or overlapped with another; what it is made of is in `script`."""
+"""Writes an action as a Piece, alone or overlapped with another; `script` writes its steps."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain, zip_longest
@@ -14,7 +14,7 @@ from .summa import GridWriter
 def write_piece(
     plan: TrainPlan, holdings: Holdings, passes: tuple[Pass, ...], tables: Tables, fragments: Fragments
 ) -> Piece:
-    """One action of a pipeline rank, or a forward and a backward that overlap; its layers are kept in `fragments`."""
+    """Write one action of a pipeline rank, or an overlapped forward and backward. `fragments` caches its layers."""
     w = GridWriter(plan) if plan.shard.side > 1 else PieceWriter()
     scripts = [
         Script(plan, holdings, one, LayerWriter(plan, w, one.kind == "B"), number) for number, one in enumerate(passes)
@@ -30,14 +30,15 @@ def write_piece(
 
 
 def interleave(scripts: Sequence[Script]) -> list[Callable[[], None]]:
-    """A forward and a backward, layer by layer, in the order in which Megatron-LM issues them: the exchanges of one of
-    them lie under the computation of the other.
+    """Interleave a forward and a backward layer by layer, in the order in which Megatron-LM issues them.
+
+    The exchanges of one overlap the computation of the other:
 
         comm   combine_back(b)        | dispatch(f) -> dispatch_back(b)              | combine(f)
         comp   attention(f)           | mlp_back(b) -> mlp_weights(b) -> mlp(f)      | attention_back(b) -> weights(b)
 
-    What adds up combined tokens of a layer (`close`) stands behind what opens the backward of the next one, so that
-    neither exchange holds the other up.
+    The sum of a layer's combined tokens (`close`) comes after the first step of the next layer's backward, so that
+    neither exchange delays the other.
     """
     forward, backward = scripts
     steps = [*backward.opening, *forward.opening]

@@ -1,4 +1,4 @@
-"""The cells of a schedule as arrays: what all ranks run, in their order, and what is special about some of them."""
+"""The cells of a schedule as arrays: the actions of all ranks in their order, with flags for gathers and reductions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from .script import Pass
 
 
 class Cells(NamedTuple):
-    """The cells of all ranks, rank by rank in their order: `columns[cell, i]` is kind, stage and micro-batch of its
-    i-th action, -1 where it has one only.
+    """The cells of all ranks, rank by rank in their order.
 
-    `opens` marks the first forward of a stage, `gathers` actions that gather weights for the whole step, and `reduces`
-    those that send gradients on their way; shape [cells, 2].
+    `columns[cell, i]` is (kind, stage, micro-batch) of its i-th action; -1 if it has only one. Flags of shape
+    [cells, 2]: `opens` marks the first forward of a stage, `gathers` actions that gather weights for the whole step,
+    `reduces` actions that send gradients.
     """
 
     rank: Ints
@@ -28,7 +28,7 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, plan: TrainPlan) -> "Cells":
-        """Those of a plan's grid."""
+        """The cells of a plan's grid."""
         grid, sharding = plan.grid, plan.sharding
         rank, columns = np.repeat(np.arange(grid.ranks), [len(row) for row in grid.rows]), np.concatenate(grid.columns)
         kind, stage, _ = np.moveaxis(columns, 2, 0)
@@ -40,7 +40,7 @@ class Cells(NamedTuple):
         return cls(rank, columns, opens, opens & (sharding.level >= 3), reduces)
 
     def passes(self, cell: int) -> tuple[Pass, ...]:
-        """What the actions of a cell are."""
+        """The actions of a cell."""
         return tuple(
             Pass(stage, KINDS[kind], bool(self.gathers[cell, i]), bool(self.reduces[cell, i]))
             for i, (kind, stage, _) in enumerate(self.columns[cell].tolist())
@@ -49,7 +49,7 @@ class Cells(NamedTuple):
 
 
 def _first_of_each(of: Ints, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Of the entries that are marked, the first one of each kind."""
+    """A mask of the first marked entry of each kind."""
     cell, column = np.nonzero(which)
     kinds, found = of[cell, column], np.zeros_like(which)
     first = np.empty(int(kinds.max(initial=-1)) + 1, np.int64)
@@ -60,7 +60,7 @@ def _first_of_each(of: Ints, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 class Placed(NamedTuple):
-    """The cells in the Program: the piece of each, and its first op."""
+    """The stamped cells: the piece of each, and its first op in the Program."""
 
     cells: Cells
     pieces: Sequence[Piece]

@@ -1,4 +1,4 @@
-"""What ends a step: gradients that travel late, the norm of all gradients, the optimizer, and new weights."""
+"""The end of a step: late reductions of gradients, the norm of all gradients, the optimizer, and new weights."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,17 +8,17 @@ from .piece import COMPUTE, D2H, H2D, HOST
 from .traffic import Traffic
 
 _AGREED_BYTES = 4  # the sum of squares of all gradients
-_NO_ROWS = (round(WIDE_ROW),)  # the shape of what goes over all parameters in one sweep: no row is too short for it
+_NO_ROWS = (round(WIDE_ROW),)  # the shape of one sweep over all parameters, which has no short rows
 
 
 class Ending:
-    """Writes the end of a step; `ends_of` are the ops that the last actions of pipeline ranks end with."""
+    """Writes the end of a step; `ends_of(*ranks)` are the ops at the end of the ranks' last actions."""
 
     def __init__(self, traffic: Traffic, ends_of: Callable[..., list[int]]):
         self.plan, self.assembly, self._traffic, self._ends_of = traffic.plan, traffic.assembly, traffic, ends_of
 
     def write(self) -> None:
-        """Norm of all gradients, then each rank's own update, then weights for the next step."""
+        """Write the norm of all gradients, then each rank's own update, then the gathers of new weights."""
         plan, ranks = self.plan, range(self.plan.grid.ranks)
         self._tied_embedding()
         if not plan.sharding.overlap_grads and not (plan.sharding.level >= 2 and plan.sharding.each_microbatch):
@@ -44,14 +44,16 @@ class Ending:
                 self._traffic.gather_weights(rank, [done[other] for other in self._traffic.holders(rank)])
 
     def _reduce_late(self, rank: int) -> None:
-        """Gradients travel behind the last backward."""
+        """Write reductions of gradients after the last backward."""
         ends = self._ends_of(*self._traffic.holders(rank))
         for share, messages in self._late(rank):
             self._traffic.reduce_gradients(rank, share, messages, ends)
 
     def _late(self, rank: int) -> Iterator[tuple[Share, int]]:
-        """What travels there, in how many messages: a tensor each, or the buckets of torch's DistributedDataParallel,
-        which has them whenever they travel, or all in one (Megatron-LM: `bucket_size = None` without overlap).
+        """(share, number of messages) of these reductions.
+
+        One message per tensor; or the buckets of torch's DistributedDataParallel, which always has them; or a single
+        one (Megatron-LM without overlap: `bucket_size = None`).
         """
         sharding, units = self.plan.sharding, self._traffic.shares(rank)
         shares = [(number, share) for number, own in units for share in own]
@@ -64,7 +66,7 @@ class Ending:
             yield whole, 1 if sharding.level else sharding.messages(whole.parameters, 1)
 
     def _sum_replicated(self, rank: int) -> None:
-        """Behind what data-parallel ranks reduce: gradients that tensor-parallel ranks made of their own tokens."""
+        """Write the tensor-parallel sum of replicated gradients, after the data-parallel reductions."""
         if size := self._traffic.holdings[rank].replicated:
             self.assembly.op(
                 "all_reduce", [(rank, "tp"), *self._lanes(rank)], self._ends_of(rank),
@@ -73,11 +75,11 @@ class Ending:
             )  # fmt: skip
 
     def _lanes(self, rank: int) -> list[tuple[int, str]]:
-        """The lanes that carry gradients: the norm is of what has arrived."""
+        """The lanes that carry gradients. The norm holds them too, because it needs all gradients."""
         return [(rank, lane) for lane in LANES]
 
     def _owned(self, rank: int) -> int:
-        """Parameters that a rank updates."""
+        """The number of parameters that a rank updates."""
         holdings, level = self._traffic.holdings[rank], self.plan.sharding.level
         total = 0.0
         for number, held in holdings.own:
@@ -87,7 +89,7 @@ class Ending:
         return round(total)
 
     def _update(self, rank: int, owned: int, after: int) -> int:
-        """Adam on the device; or on the host, with gradients going there and weights coming back."""
+        """Write Adam on the device; or on the host, with copies of gradients there and of weights back."""
         types = self.plan.types
         if not self.plan.offload_optimizer:
             return self.assembly.op(
@@ -103,7 +105,7 @@ class Ending:
                                 size_bytes=owned * types.weights)  # fmt: skip
 
     def _tied_embedding(self) -> None:
-        """First and last stage each have a gradient of the one embedding: they add them up."""
+        """Write the sum of the tied embedding's gradients of the first and the last stage."""
         plan = self.plan
         first, last = plan.grid.rank_of(0, 0), plan.grid.rank_of(plan.grid.stages - 1, 0)
         if first == last or plan.lora or plan.is_mirrored:

@@ -1,7 +1,7 @@
-"""What of the parameters the ranks of a stage hold, layer by layer, and the groups that share the rest.
+"""The parameters that the ranks of a stage hold, layer by layer, and the groups that reduce or shard them.
 
-Dense parameters are replicated (or sharded) over data- and context-parallel ranks, those of experts over the ranks that
-hold the same experts.
+Dense parameters are replicated (or sharded) over data- and context-parallel ranks, parameters of experts over the ranks
+that hold the same experts.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,13 @@ from ....models.states import Count, adapter_count, embedding_count, head_copies
 from .plan import Stage, TrainPlan
 
 LANES = ("dp", "edp")
-"""Lanes of a rank that carry gradients and new weights: of dense parameters, and of experts."""
+"""Lanes of a rank that carry gradients and new weights: for dense parameters, and for experts."""
 
 
 class Share(NamedTuple):
-    """A number of parameters of a rank and the ranks that they are reduced over, counted from the first one of its
-    pipeline rank; `lane` carries their traffic.
+    """A number of parameters of a rank, and the ranks over which they are reduced.
+
+    Ranks count from the first rank of the pipeline rank. `lane` carries the traffic.
     """
 
     parameters: int
@@ -29,7 +30,10 @@ class Share(NamedTuple):
 
 
 def exchanges(share: Share, level: int, each: float) -> Iterator[tuple[str, tuple[int, ...], float]]:
-    """What sums gradients of `each` bytes up: (kind, group, bytes); scattered where sharded, then over replicas."""
+    """The exchanges that sum gradients of `each` bytes: (kind, group, bytes).
+
+    Sharded gradients are reduce-scattered; replicas then all-reduce.
+    """
     if len(share.group) > 1:
         yield ("reduce_scatter" if level else "all_reduce"), share.group, share.parameters * each
     if len(share.replicas) > 1:
@@ -38,29 +42,30 @@ def exchanges(share: Share, level: int, each: float) -> Iterator[tuple[str, tupl
 
 @dataclass(frozen=True)
 class Holdings:
-    """What the ranks of one pipeline rank hold."""
+    """The parameters that the ranks of one pipeline rank hold."""
 
     plan: TrainPlan
     pipeline_rank: int
 
     @property
     def mirror(self) -> int | None:
-        """The pipeline rank that holds the same stages: in DualPipe a stage lies on two, one for each direction."""
+        """The pipeline rank with the same stages, or None. In DualPipe two ranks hold a stage, one per direction."""
         return self.plan.dims.pp - 1 - self.pipeline_rank if self.plan.is_mirrored else None
 
     @property
     def leads(self) -> bool:
-        """Whether exchanges of gradients and weights are this rank's to write: of two that hold the same, the first."""
+        """Whether this rank writes the exchanges of its stages; of two ranks with the same stages, the first does."""
         return self.mirror is None or self.pipeline_rank < self.mirror
 
     def layer(self, number: int) -> Count:
-        """A decoder layer, MTP layers with what they have before it."""
+        """The parameters of a decoder layer; for an MTP layer, including the projection before it."""
         return self.plan.parameters_of(number)
 
     def units(self, stage: Stage) -> list[tuple[int, Count]]:
-        """What is reduced and gathered together: (layer, parameters), embedding and head with the layer next to them.
+        """The units that are reduced and gathered together: (layer, parameters).
 
-        MTP layers look tokens up too, in a copy where the embedding is not. A stage without layers has one unit, -1.
+        Embedding and head belong to the unit of the layer next to them. MTP layers also look up tokens; on a stage
+        without the embedding they need a copy of it. A stage without layers has one unit, -1.
         """
         numbers = [*stage.layers, *stage.mtp]
         found = [(number, self.layer(number)) for number in numbers] or [(-1, Count(0))]
@@ -77,13 +82,13 @@ class Holdings:
 
     @cached_property
     def embedding(self) -> Count:
-        """The embedding, on a rank that has it."""
+        """The parameters of the embedding, on a rank that has it."""
         spec, tp = self.plan.split
         owners = self.plan.dims.size("dp_cp") if self.plan.shard_embedding else 1
         return embedding_count(spec, tp=tp, owners=owners)
 
     def copies_embedding(self, stage: Stage) -> bool:
-        """Whether MTP layers of a stage need a copy: a tied output matrix is one already."""
+        """Whether the MTP layers of a stage need a copy of the embedding; a tied output matrix already is one."""
         tied = stage.head and self.plan.spec.tie_word_embeddings
         return bool(stage.mtp) and not tied and not any(other.embedding for other in self.stages)
 
@@ -94,11 +99,11 @@ class Holdings:
 
     @cached_property
     def own(self) -> list[tuple[int, Count]]:
-        """The units of all of them."""
+        """The units of all stages of this pipeline rank."""
         return [unit for stage in self.stages for unit in self.units(stage)]
 
     def gradients(self, number: int, held: Count) -> Count:
-        """What of a unit has gradients."""
+        """The parameters of a unit that have gradients; `held` are all its parameters."""
         shard, (tp, ep, etp) = self.plan.shard, (self.plan.dims.tp, self.plan.dims.ep, self.plan.dims.etp)
         if not self.plan.lora:
             return held
@@ -108,9 +113,9 @@ class Holdings:
 
     @cached_property
     def replicated(self) -> int:
-        """What the ranks of a tensor-parallel group learn apart, each from its own tokens, and add up over tp.
+        """Parameters whose gradients each tensor-parallel rank computes from its own tokens and then sums over tp.
 
-        Megatron-LM's `_allreduce_non_tensor_model_parallel_grads`. A grid of ranks has exchanges of its own.
+        As Megatron-LM's `_allreduce_non_tensor_model_parallel_grads`. 2-D tensor parallelism has other exchanges.
         """
         shard, spec, tp = self.plan.shard, self.plan.spec, self.plan.dims.tp
         if tp == 1 or not shard.sequence_parallel or shard.side > 1 or self.plan.lora:
@@ -120,7 +125,7 @@ class Holdings:
         return norms + sum(layer_copies(spec, number, tp=tp) for number in numbers)
 
     def weight_bytes(self, number: int, share: Share) -> float:
-        """Bytes of the weights of a share of a unit, embedding and head apart from its layer."""
+        """Bytes of the weights of a share of a unit; embedding and head may have another type than the layer."""
         types = self.plan.types
         if self.plan.lora or number < 0:
             return share.parameters * types.weights
@@ -129,7 +134,7 @@ class Holdings:
         return of_layer * types.layers + (share.parameters - of_layer) * types.weights
 
     def shares(self, held: Count) -> list[Share]:
-        """Dense and expert parameters with the groups that they are reduced over."""
+        """Dense and expert parameters, each with the groups over which they are reduced."""
         groups = self.plan.groups
         replicas = groups["dp_replicate"] if self.plan.dims.shard else (0,)
         found = [Share(held.dense, self._doubled(groups["dp_shard"]), replicas, "dp")]
@@ -139,15 +144,16 @@ class Holdings:
         return [share for share in found if share.parameters and len(share.group) * len(share.replicas) > 1]
 
     def _expert_copies(self, group: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of the ranks that hold the first one's experts, those in its copy of the model, and those that stand for it
-        in other copies. Where experts lie over more ranks than a copy has, some copies have them together.
+        """Split the ranks that hold the same experts: (those in one copy of the model, one of each copy).
+
+        If experts lie over more ranks than a copy of the model has, several copies hold them together.
         """
         copies = gcd(len(group), self.plan.dims.size("dp_replicate"))
         size = len(group) // copies
         return group[:size], group[::size]
 
     def _doubled(self, group: tuple[int, ...]) -> tuple[int, ...]:
-        """Gradients of all that hold a stage belong together."""
+        """The group joined with that of the other rank that holds the same stages (DualPipe)."""
         if self.mirror is None:
             return group
         across = self.mirror - self.pipeline_rank

@@ -1,8 +1,7 @@
-"""What the forward of a stage keeps for one micro-batch, by part of the layer, under the plan's recomputation.
+"""Activations that the forward of a stage keeps for one micro-batch, by part of the layer, with recomputation.
 
-With offloading a share of what each layer keeps is a buffer of its own, which leaves and comes back; what the embedding
-makes goes with the layer behind it. Heads and multi-token prediction keep theirs on the device, as their backward is
-next.
+With offloading a share of each layer's activations is a separate buffer, which leaves and comes back. The embedding's
+output belongs to the layer after it. Heads and MTP layers keep theirs on the device, as their backward comes next.
 """
 
 from collections import Counter
@@ -14,7 +13,7 @@ from .plan import TrainPlan
 
 
 def activation_parts(plan: TrainPlan, stage: int) -> Mapping[str, int]:
-    """Bytes by part; a layer that is recomputed whole keeps what enters the next one alone."""
+    """Kept bytes of a stage by part; a layer that is recomputed as a whole keeps only the input of the next layer."""
     own, again = plan.stages[stage], plan.again
     total: Counter[str] = Counter()
     modes = ["full" if again.whole(position) else "selective" for position in range(len(own.layers))]
@@ -33,12 +32,12 @@ def activation_parts(plan: TrainPlan, stage: int) -> Mapping[str, int]:
 
 
 def activation_bytes(plan: TrainPlan, stage: int) -> int:
-    """Bytes of all parts."""
+    """Kept bytes of a stage, all parts together."""
     return sum(activation_parts(plan, stage).values())
 
 
 def offload_bytes(plan: TrainPlan, stage: int) -> Mapping[int, int]:
-    """Bytes that leave for the host, by layer."""
+    """Bytes of each layer that are offloaded to the host."""
     return {layer: round(plan.offloaded * sum(parts.values())) for layer, parts in _by_layer(plan, stage).items()}
 
 
@@ -48,17 +47,17 @@ def resident_bytes(plan: TrainPlan, stage: int) -> int:
 
 
 def stage_buffer(stage: int) -> str:
-    """The name of buffers of what stays of a stage."""
+    """The name of the buffers of a stage's activations that stay on the device."""
     return f"activations of stage {stage}"
 
 
 def layer_buffer(layer: int) -> str:
-    """The name of buffers of what leaves of a layer."""
+    """The name of the buffers of a layer's offloaded activations."""
     return f"activations of layer {layer}"
 
 
 def buffer_parts(plan: TrainPlan) -> Mapping[str, Mapping[str, float]]:
-    """What buffers of each name consist of: bytes by part of the layer."""
+    """For each buffer name its bytes by part of the layer."""
     found: dict[str, Mapping[str, float]] = {}
     for stage, parts_of_stage in enumerate(plan.make_by_stage(lambda stage: activation_parts(plan, stage))):
         layers = _by_layer(plan, stage) if plan.offloaded else {}
@@ -72,7 +71,7 @@ def buffer_parts(plan: TrainPlan) -> Mapping[str, Mapping[str, float]]:
 
 
 def _by_layer(plan: TrainPlan, stage: int) -> dict[int, Mapping[str, int]]:
-    """What each layer of the stack keeps, by part; the first one also what the embedding made."""
+    """Kept bytes of each decoder layer by part; the first one includes the embedding's output."""
     own, again = plan.stages[stage], plan.again
     embedded = embedding(plan.spec, plan.shard) if own.embedding else ()
     found: dict[int, Mapping[str, int]] = {}

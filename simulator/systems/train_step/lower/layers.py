@@ -1,11 +1,11 @@
-"""Layers as ops: the kernels of a layer with the exchanges between them, forward, backward and weight gradients.
+"""Layers as ops: the kernels of a layer with the exchanges between them, for forward, backward and weight gradients.
 
-Each method writes one part and takes and returns what the next op waits for. Parts are those that an overlapped pair
-interleaves: attention with its norms and routing, dispatch, experts or dense network, combine. Backward parts mirror
-them. Weight gradients are written by methods of their own, so that a schedule may hold them back; what they wait
-for beside their lane, an input gathered anew, they ask for themselves.
+Each method writes one part of a layer. It takes and returns the list of ops that the next op waits for. The parts are
+those that an overlapped pair interleaves: attention with its norms and routing, dispatch, experts or dense network,
+combine. Backward parts mirror them. Separate methods write weight gradients, so that a schedule can hold them back;
+they also write the gather of an input that they need again.
 
-Bytes are nccl-tests': of what is gathered or reduced in all, of what a rank sends in an all-to-all.
+Bytes are those of nccl-tests: everything that is gathered or reduced; what one rank sends in an all-to-all.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,32 +20,32 @@ from .plan import TrainPlan
 
 After = list[int]
 Core = Callable[[Kernels, Sequence[int]], After]
-Input = tuple[str, int]  # what weight gradients of a part of a layer read
-_OWN = ("proj", "down")  # products that read what tensor-parallel ranks have themselves
+Input = tuple[str, int]  # (part, layer): an input that weight gradients read
+_OWN = ("proj", "down")  # GEMMs whose input is not gathered over tensor-parallel ranks
 
 
 class LayerWriter:
     """Writes parts of layers.
 
-    `with_weights` says that weight gradients follow in the same action, so that what they read can be gathered while
-    input gradients are computed.
+    `with_weights`: weight gradients follow in the same action, so their inputs can be gathered while input gradients
+    are computed.
     """
 
     def __init__(self, plan: TrainPlan, writer: PieceWriter, with_weights: bool = False):
         self.plan, self.shard, self.w, self._with_weights = plan, plan.shard, writer, with_weights
         self._inputs: dict[Input, After] = {}
         self._groups = plan.groups
-        self._line = self.shard.tp > 1 and self.shard.side == 1  # a grid's exchanges are within its products: summa
+        self._line = self.shard.tp > 1 and self.shard.side == 1  # a grid exchanges inside GEMMs: see `summa`
 
     def layer(self, number: int) -> Layer:
-        """The layer's kernels; ops written from now on belong to it."""
+        """Begin a layer: later ops belong to it. Returns its kernels."""
         self.w.layer = number
         return self.plan.layer(number)
 
     # Forward
 
     def attention(self, number: int, after: Sequence[int]) -> After:
-        """Norm, attention, the norm after it, and routing where there are experts."""
+        """Write norm, attention, the norm after it, and routing if there are experts."""
         layer = self.layer(number)
         began = len(self.w)
         done = self.w.compute(layer.before, after)
@@ -55,26 +55,26 @@ class LayerWriter:
         return done
 
     def dispatch(self, number: int, after: Sequence[int]) -> After:
-        """Tokens go to their experts."""
+        """Write the dispatch of tokens to their experts."""
         return self._to_experts(self.layer(number), after, "dispatch", self.shard.dispatch_bytes)
 
     def mlp(self, number: int, after: Sequence[int]) -> After:
-        """Experts and shared experts, or the dense network."""
+        """Write experts and shared experts, or the dense network."""
         layer = self.layer(number)
         done = self.w.compute(layer.experts, self._over_etp(layer, "all_gather", after))
         done = self._over_etp(layer, "reduce_scatter", done)
         return self._between(self._plain, layer.mlp, self._hidden, "forward", done) if layer.mlp else done
 
     def combine(self, number: int, after: Sequence[int]) -> After:
-        """What experts gave goes back to where tokens came from."""
+        """Write the combine: outputs of experts go back to the ranks of their tokens."""
         return self._to_experts(self.layer(number), after, "combine")
 
     def add_up(self, number: int, after: Sequence[int]) -> After:
-        """Adding up, and the residual."""
+        """Write the sum of the experts' outputs, and the residual."""
         return self.w.compute(self.layer(number).after, after)
 
     def forward(self, number: int, after: Sequence[int]) -> After:
-        """A whole layer."""
+        """Write the forward of a whole layer."""
         for part in (self.attention, self.dispatch, self.mlp, self.combine, self.add_up):
             after = part(number, after)
         return list(after)
@@ -82,18 +82,18 @@ class LayerWriter:
     # Backward: input gradients
 
     def add_up_back(self, number: int, after: Sequence[int]) -> After:
-        """Gradients of what experts gave; those of their weights need what came back, made again if it was dropped."""
+        """Write the gradients of the experts' outputs. If these outputs were dropped, recompute them first."""
         layer = self.layer(number)
         if layer.experts and "moe" in self.plan.again.parts:
             after = self._experts_again(layer, after)
         return self.w.compute(gradients(layer.after), after)
 
     def combine_back(self, number: int, after: Sequence[int]) -> After:
-        """They go to the experts."""
+        """Write the exchange of these gradients to the experts."""
         return self._to_experts(self.layer(number), after, "combine_back", self.shard.dispatch_bytes)
 
     def mlp_back(self, number: int, after: Sequence[int]) -> After:
-        """Through the dense network or the experts, what was dropped made again first."""
+        """Write the backward of the dense network or the experts, after recomputation of dropped activations."""
         layer = self.layer(number)
         if not (layer.experts and "moe" in self.plan.again.parts):
             after = self.w.compute(self._again(layer, layer.mlp_in), after)
@@ -106,11 +106,11 @@ class LayerWriter:
         return self._over_etp(layer, "reduce_scatter", self.w.compute(gradients(layer.experts), done))
 
     def dispatch_back(self, number: int, after: Sequence[int]) -> After:
-        """Gradients of tokens go back to where those came from."""
+        """Write the exchange of the tokens' gradients back to their ranks."""
         return self._to_experts(self.layer(number), after, "dispatch_back")
 
     def attention_back(self, number: int, after: Sequence[int]) -> After:
-        """Through routing, norms and attention."""
+        """Write the backward of routing, norms and attention."""
         layer = self.layer(number)
         done = self.w.compute(gradients(layer.mlp_in), after)
         done = self.w.compute(self._again(layer, layer.before), done)
@@ -122,19 +122,19 @@ class LayerWriter:
     # Backward: weight gradients
 
     def mlp_weights(self, number: int) -> None:
-        """Of experts and dense network."""
+        """Write the weight gradients of experts and dense network."""
         layer = self.layer(number)
         self._weights(layer.mlp, "mlp", number, self._hidden)
         self._weights(layer.experts)
 
     def attention_weights(self, number: int) -> None:
-        """Of projections and router."""
+        """Write the weight gradients of projections and router."""
         layer = self.layer(number)
         self._weights((*layer.mlp_in, *layer.before))
         self._weights(layer.attention, "attention", number, self._inward(layer))
 
     def backward(self, number: int, after: Sequence[int], weights: bool = True) -> After:
-        """A whole layer, weight gradients behind the input gradients that they do not hold up."""
+        """Write the backward of a whole layer; weight gradients follow the input gradients and delay none of them."""
         done = self.mlp_back(number, self.combine_back(number, self.add_up_back(number, after)))
         if weights:
             self.mlp_weights(number)
@@ -146,9 +146,9 @@ class LayerWriter:
     # Recomputation
 
     def forward_again(self, number: int, after: Sequence[int]) -> After:
-        """A whole layer, or what its last product reads (torch.utils.checkpoint.set_checkpoint_early_stop).
+        """Recompute a layer, or with early stop up to its last GEMM (torch.utils.checkpoint.set_checkpoint_early_stop).
 
-        It is run to its end where gradients need more: of routing weights, or of a norm behind.
+        A layer with routing weights or a norm at its end runs to the end, because their gradients need more.
         """
         layer = self.layer(number)
         if not self.plan.again.early_stop or any(kernel.kind != "residual_add" for kernel in layer.after):
@@ -160,7 +160,7 @@ class LayerWriter:
         return self._plain(read, self._tp("all_gather", self._hidden, done) if gathers else done)
 
     def _experts_again(self, layer: Layer, after: Sequence[int]) -> After:
-        """Routing, experts and their exchanges once more."""
+        """Recompute routing, experts and their exchanges."""
         done = self.w.compute(self._again(layer, layer.mlp_in), after)
         done = self._to_experts(layer, done, "dispatch again", self.shard.dispatch_bytes)
         done = self.w.compute(self._again(layer, layer.experts), self._over_etp(layer, "all_gather", done))
@@ -169,14 +169,14 @@ class LayerWriter:
         return self.w.compute(self._again(layer, layer.after), done)
 
     def _once_more(self, layer: Layer, kernels: Kernels, inward: float, after: Sequence[int]) -> After:
-        """Dropped outputs of what a tensor-parallel group computes together; products there read gathered tokens."""
+        """Recompute dropped outputs of a tensor-parallel part; its GEMMs need their tokens gathered again."""
         again = self._again(layer, kernels)
-        reads = any(k.kind == "gemm" and k.part != "core_attn" for k in again)  # attention's own read what was kept
+        reads = any(k.kind == "gemm" and k.part != "core_attn" for k in again)  # attention's own GEMMs read kept inputs
         gathers = self.shard.tp > 1 and self.shard.sequence_parallel and reads
         return self._core(again, self._tp("all_gather", inward, after) if gathers else after)
 
     def _again(self, layer: Layer, kernels: Kernels) -> Kernels:
-        """Of some of a layer's kernels, those whose output was not kept; of experts it may be an activation alone."""
+        """The kernels among these whose output was not kept; for experts it may be only the activation."""
         parts = self.plan.again.parts
         again = recomputation(layer, "selective", parts) if parts else ()
         inside = {id(kernel) for kernel in layer.all}
@@ -186,36 +186,36 @@ class LayerWriter:
     # Embedding and head
 
     def embed(self, kernels: Kernels, after: Sequence[int]) -> After:
-        """Looking up what peers ask for, or the own tokens; rows go to those that asked."""
+        """Write the embedding: look up own tokens; a sharded embedding also exchanges rows with peers."""
         lookup, *norm = kernels
         done = self.w.compute(norm, self._rows("rows of tokens", self.w.compute([lookup], after)))
         return self.scatter(done)
 
     def embed_back(self, kernels: Kernels, after: Sequence[int]) -> After:
-        """The backward of `embedded`: gradients of rows go to their owners, who add them up."""
+        """Write the backward of `embed`: gradients of rows go to the owners of the rows, which sum them."""
         *norm, lookup = gradients(kernels)
         done = self.w.compute(norm, self.collect(after))
         return self.w.compute([lookup], self._rows("gradients of rows", done))
 
     def _rows(self, name: str, after: Sequence[int]) -> After:
-        """With a sharded embedding a rank sends one row for each token of its peers that lies in its words."""
+        """Write the exchange of a sharded embedding: a rank sends a row for each token of its peers that it holds."""
         if not self.plan.shard_embedding:
             return list(after)
         size = -(-self.shard.tokens // self.shard.tp) * self.plan.spec.hidden_size * self.shard.wide
         return [self.w.op("all_to_all", "rows", after, name=name, size_bytes=size, group=self._groups["dp_cp"])]
 
     def scatter(self, after: Sequence[int]) -> After:
-        """Each rank looked up its part of the vocabulary; the sums go to those that own the tokens."""
+        """Write the sum over the vocabulary's parts: reduce-scatter with sequence parallelism, else all-reduce."""
         kind = "reduce_scatter" if self.shard.sequence_parallel else "all_reduce"
         return self._tp(kind, self._hidden, after) if self._line else list(after)
 
     def collect(self, after: Sequence[int]) -> After:
-        """The backward of `scattered`."""
+        """Write the backward of `scatter`."""
         gathers = self.shard.tp > 1 and self.shard.sequence_parallel
         return self._tp("all_gather", self._hidden, after) if gathers else list(after)
 
     def loss(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
-        """Norm, logits of a part of the vocabulary, and the loss, for which ranks agree on three numbers per token."""
+        """Write norm, logits of this rank's vocabulary, and the loss, with an all-reduce of three numbers per token."""
         self.w.layer = number
         norm, *logits, loss = kernels
         done = self.collect(self.w.compute([norm], after))
@@ -223,41 +223,41 @@ class LayerWriter:
         return self._tp("all_reduce", 3.0 * 4 * self.shard.tokens, done) if self._line else done
 
     def loss_back(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
-        """From the loss to the last hidden states."""
+        """Write the backward from the loss to the last hidden states."""
         self.w.layer = number
         loss, *logits, norm = gradients(kernels)
         done = self._products([loss, *logits], self._hidden, after, self._ahead("head", number, kernels))
         return self.w.compute([norm], self.scatter(done))
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
-        """Of the logits."""
+        """Write the weight gradients of the logits."""
         self.w.layer = number
         self._weights(kernels, "head", number, self._hidden)
 
     def plain_weights(self, kernels: Kernels) -> None:
-        """Of products that no exchange surrounds."""
+        """Write the weight gradients of GEMMs without exchanges."""
         self._weights(kernels)
 
     # Tensor parallelism
 
     @property
     def _hidden(self) -> float:
-        """Bytes of the hidden states of a tensor-parallel group."""
+        """Bytes of the hidden states of a whole tensor-parallel group."""
         return float(self.shard.tokens * self.plan.spec.hidden_size * self.shard.wide)
 
     def _inward(self, layer: Layer) -> float:
-        """Bytes that ranks gather before attention: hidden states, or MLA's latents of them."""
+        """Bytes that ranks gather before attention: hidden states, or their latents with MLA."""
         latents = sum(k.shape[1] for k in layer.before if k.kind == "gemm" and k.name in ("q_down", "kv_down"))
         return float(self.shard.tokens * latents * self.shard.wide) if latents else self._hidden
 
     def _between(
         self, core: Core, kernels: Kernels, inward: float, way: str, after: Sequence[int], ahead: Input | None = None
     ) -> After:
-        """What a tensor-parallel group computes together, with its exchanges before and behind.
+        """Write kernels of a tensor-parallel group with the exchanges before and after them.
 
-        With sequence parallelism tokens are gathered before and sums scattered behind; without it, sums of what ranks
-        made are added up behind. The backward of the one is the other. Overlapped, a part of each exchange stays there
-        and the rest runs beside the products; all that follows waits for both.
+        With sequence parallelism: all-gather before, reduce-scatter after; the backward exchanges the two. Without it:
+        all-reduce after. With overlap, the exposed share of each exchange stays there and the rest runs beside the
+        GEMMs; the next op waits for both.
         """
         outward = self._hidden
         before, behind = (inward, outward) if way == "forward" else (outward, inward)
@@ -279,31 +279,31 @@ class LayerWriter:
         return self._tp("reduce_scatter", behind, done)
 
     def _part(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
-        """A part of an exchange, if there is any."""
+        """Write a part of an exchange, unless it is empty."""
         return self._tp(kind, size_bytes, after) if size_bytes else list(after)
 
     def _tp(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
         return [self.w.op(kind, "tp", after, name=f"tp {kind}", size_bytes=size_bytes, group=self._groups["tp"])]
 
     def _ahead(self, part: str, number: int, kernels: Kernels) -> Input | None:
-        """Which input is to be gathered for weight gradients beside the input gradients of the same products."""
+        """The input that weight gradients need gathered while the input gradients of the same GEMMs run, or None."""
         return (part, number) if self._with_weights and self._gathers_again(kernels) else None
 
     def _gathers_again(self, kernels: Kernels) -> bool:
-        """Whether weight gradients read tokens of other ranks, which sequence parallelism does not keep."""
+        """Whether weight gradients need tokens of other ranks, which sequence parallelism does not keep."""
         learns = any(weight_gradient(kernel) for kernel in kernels if _reads_gathered(kernel))
         return self._line and self.shard.sequence_parallel and learns
 
     def _products(
         self, kernels: Sequence[Kernel], size_bytes: float, after: Sequence[int], ahead: Input | None
     ) -> After:
-        """Input gradients of products, and beside them what their weight gradients read, as Megatron-LM does it."""
+        """Write input gradients of GEMMs and, beside them, the gather for weight gradients, as Megatron-LM does."""
         if ahead is not None:
             self._inputs[ahead] = self._tp("all_gather", size_bytes, after)
         return self.w.compute(kernels, after)
 
     def _weights(self, kernels: Kernels, part: str = "", number: int = -1, gathered: float = 0.0) -> None:
-        """Weight gradients: those of what a rank has itself, then those that read gathered tokens."""
+        """Write weight gradients: first those with local inputs, then those that read gathered tokens."""
         learned = [(kernel, weights) for kernel in reversed(kernels) if (weights := weight_gradient(kernel))]
         inputs = self._inputs.pop((part, number), [])
         if part and not inputs and self._gathers_again(kernels):
@@ -323,7 +323,7 @@ class LayerWriter:
         return self._with_context(kernels, after, 2.0)
 
     def _with_context(self, kernels: Kernels, after: Sequence[int], times: float) -> After:
-        """Attention with what context-parallel ranks exchange; `times` as many bytes backward: values and gradients."""
+        """Write attention with its context-parallel exchanges; `times` scales their bytes (more in the backward)."""
         steps = [i for i, kernel in enumerate(kernels) if op_kind(kernel.kind).form == ATTENTION]
         if self.shard.cp == 1 or not steps:
             return self.w.compute(kernels, after)
@@ -335,13 +335,13 @@ class LayerWriter:
         return self.w.compute(kernels[last + 1 :], done)
 
     def _keys(self, kernel: Kernel) -> float:
-        """Bytes of the keys and values of a rank's own tokens."""
+        """Bytes of the keys and values of one rank's tokens."""
         _, _, _, kv_heads, qk_dim, v_dim, *_ = kernel.shape
         shared = self.shard.cp if self.shard.cp_type == "ulysses" else 1
         return float(self.shard.tokens * kv_heads * shared * (qk_dim + v_dim) * self.shard.wide)
 
     def _ring(self, scores: Kernels, after: Sequence[int], times: float) -> After:
-        """Blocks of keys and values go round beside attention to those that are there."""
+        """Write ring attention: blocks of keys and values travel beside the attention to the blocks already there."""
         done, arrived = list(after), list(after)
         for kernel in scores:
             done = self.w.compute([kernel], [*done, *arrived])
@@ -350,13 +350,13 @@ class LayerWriter:
         return done
 
     def _gathered(self, scores: Kernels, after: Sequence[int], times: float) -> After:
-        """All keys and values first; backward, their gradients are summed behind."""
+        """Write attention after an all-gather of keys and values; the backward ends with a reduce-scatter."""
         everywhere = self.shard.cp * self._keys(scores[0])
         done = self.w.compute(scores, self._cp("all_gather", everywhere, after))
         return self._cp("reduce_scatter", everywhere, done) if times > 1 else done
 
     def _ulysses(self, scores: Kernels, after: Sequence[int], times: float) -> After:
-        """Tokens of some heads become some tokens of all heads, and back."""
+        """Write Ulysses attention: all-to-alls from some tokens of all heads to all tokens of some heads, and back."""
         _, _, heads, _, qk_dim, v_dim, *_ = scores[0].shape
         queries = self.shard.tokens * heads * self.shard.cp * self.shard.wide
         into, out = queries * qk_dim + self._keys(scores[0]), float(queries * v_dim)
@@ -369,7 +369,7 @@ class LayerWriter:
     # Experts
 
     def _to_experts(self, layer: Layer, after: Sequence[int], name: str, each: float = 0) -> After:
-        """Tokens between ranks, of `each` bytes an element if that is not what activations have."""
+        """Write an exchange of tokens between expert-parallel ranks; `each` is bytes per element (0: activations')."""
         if not layer.experts or self.shard.ep == 1:
             return list(after)
         copies = self._copies * (each or self.shard.wide)
@@ -379,13 +379,13 @@ class LayerWriter:
 
     @property
     def _copies(self) -> float:
-        """Elements of the copies of a rank's own tokens, one per expert that they go to."""
+        """Elements of the copies of one rank's tokens, one copy per chosen expert."""
         moe = self.plan.spec.moe
         assert moe is not None
         return self.shard.own_tokens * moe.num_experts_per_tok * self.plan.spec.hidden_size * self.shard.load
 
     def _over_etp(self, layer: Layer, kind: str, after: Sequence[int]) -> After:
-        """Ranks that share experts see each other's tokens, and add up what each made of them."""
+        """Write an exchange between ranks that shard the same experts: gather of tokens, or reduction of outputs."""
         if not layer.experts or self.shard.etp == 1:
             return list(after)
         size = self._copies * self.shard.wide * self.shard.etp
@@ -393,11 +393,11 @@ class LayerWriter:
 
 
 def gradients(kernels: Kernels) -> Kernels:
-    """The input gradients of kernels, last one first."""
+    """The input gradients of kernels, in reverse order."""
     return tuple(input_gradient(kernel) for kernel in reversed(kernels))
 
 
 def _reads_gathered(kernel: Kernel) -> bool:
-    """Whether a product, or the gradient of one, reads tokens that were gathered, and is no product of attention."""
+    """Whether a kernel is a GEMM (or its input gradient) outside attention that reads gathered tokens."""
     name = kernel.name.removesuffix("_dgrad").removesuffix("_lora_a").removesuffix("_lora_b")
     return kernel.kind in ("gemm", "dgrad") and kernel.part != "core_attn" and name not in _OWN

@@ -1,14 +1,14 @@
-"""Activations on the host: what a layer keeps leaves behind its forward and comes back for its backward.
+"""Activations on the host: a layer's activations leave after its forward and come back for its backward.
 
-Staging slots bound what is on its way, a number of layers in each direction. A slot out is taken when a forward of a
-layer begins and is free when its copy to the host has ended: a forward waits for the copy of the layer that many before
-it, so copies that are too slow hold it up. A slot in is taken when a copy to the device begins and is free when the
-backward has gone through the layer. With two slots a layer leaves beside the forward of the next one, and comes back
-beside the backward of the one before it, as in Kimi K2 (arXiv 2507.20534, figure 7).
+Staging slots limit the number of layers in flight in each direction. A slot out is taken when a forward of a layer
+begins and is free when its copy to the host has ended. So a forward waits for the copy of an earlier layer, and slow
+copies delay it. A slot in is taken when a copy to the device begins and is free when the backward of the layer has
+ended. With two slots a layer leaves beside the forward of the next layer, and comes back beside the backward before
+its own, as in Kimi K2 (arXiv 2507.20534, figure 7).
 
-Layers leave in the order of forwards and come back in that of backwards. Both are known when the Program is written, so
-"a slot is free" is a plain dependency on the op that frees it. A layer whose slot in is free before its forward begins
-stays in it: those with which a rank turns from forward to backward.
+Layers leave in the order of forwards and come back in the order of backwards. Both are known when the Program is
+written, so "a slot is free" is a plain dependency on the op that frees it. A layer stays on the device if its slot in
+is free before its forward begins: these are the layers at which a rank turns from forward to backward.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from .plan import TrainPlan
 
 
 class _Layer(NamedTuple):
-    """A layer of one micro-batch."""
+    """A layer and a micro-batch."""
 
     stage: int
     microbatch: int
@@ -35,7 +35,7 @@ Passes = dict[_Layer, LayerPass]
 
 
 class Offload:
-    """Writes the copies of one pipeline rank, and the buffers of what they move."""
+    """Writes the copies of one pipeline rank, and the buffers that they move."""
 
     def __init__(self, plan: TrainPlan, assembly: Assembly, rank: int):
         self._plan, self._assembly, self._rank = plan, assembly, rank
@@ -43,7 +43,7 @@ class Offload:
         self._held: list[tuple[int, int, int, int]] = []  # layer, bytes, writer, last reader
 
     def write(self, done: Iterable[tuple[Action, tuple[LayerPass, ...]]]) -> None:
-        """Copies beside actions with their layers, in the order in which the rank runs them."""
+        """Write the copies; `done` lists the rank's actions with their layers, in their order."""
         forward, backward, weights = self._passes(done)
         freed = self._frees_slot(backward)
         stays = {of for of, before in freed.items() if before is None or max(before.tails) < forward[of].first}
@@ -65,7 +65,7 @@ class Offload:
             self._assembly.hold_each(names, layer, self._rank, size, writer, until)
 
     def _passes(self, done: Iterable[tuple[Action, tuple[LayerPass, ...]]]) -> tuple[Passes, Passes, Passes]:
-        """Forwards, backwards (or input gradients), and weight gradients by themselves, of layers that may leave."""
+        """(forwards, backwards or input gradients, separate weight gradients) of the layers that are offloaded."""
         forward, backward, weights = Passes(), Passes(), Passes()
         kinds = {"F": forward, "B": backward, "I": backward, "W": weights}
         for action, layers in done:
@@ -75,12 +75,12 @@ class Offload:
         return forward, backward, weights
 
     def _frees_slot(self, backward: Passes) -> Mapping[_Layer, LayerPass | None]:
-        """For each layer the backward that frees its slot in; None where one is free from the start."""
+        """For each layer the backward that frees its slot in; None if a slot is free from the start."""
         slots, order = self._plan.offload_slots, list(backward.values())
         return {of: order[i - slots] if i >= slots else None for i, of in enumerate(backward)}
 
     def _leave(self, forward: Passes) -> dict[_Layer, int]:
-        """Copies to the host, in the order of forwards; a forward begins when its slot out is free."""
+        """Write the copies to the host in the order of forwards. A forward waits until its slot out is free."""
         copies: list[int] = []
         for i, (of, one) in enumerate(forward.items()):
             if i >= self._plan.offload_slots:

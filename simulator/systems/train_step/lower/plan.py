@@ -1,6 +1,6 @@
-"""The TrainPlan: everything that decides what happens in a training step, with all names resolved. Plain values.
+"""The TrainPlan: everything that the Program of a training step depends on, as plain values with all names resolved.
 
-How a scenario becomes one lives in `scenario`, how it becomes a Program in the other files of this folder.
+`resolve` makes it from a scenario; the other files of this folder turn it into a Program.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ _Of = TypeVar("_Of")
 
 @dataclass(frozen=True)
 class Stage:
-    """What of the model one pipeline stage holds; MTP layers are numbered behind the stack."""
+    """The part of the model in one pipeline stage. MTP layers are numbered after the decoder layers."""
 
     layers: tuple[int, ...]
     embedding: bool = False
@@ -32,15 +32,15 @@ class Stage:
 
     @property
     def has_ends(self) -> bool:
-        """Whether anything but layers is there: embedding, head or MTP layers."""
+        """Whether the stage has an embedding, a head or MTP layers."""
         return self.embedding or self.head or bool(self.mtp)
 
 
 @dataclass(frozen=True)
 class Again:
-    """What the backward computes again: parts of every layer, or whole layers, the first `layers` of a stage.
+    """Recomputation: parts of every layer, or whole layers (the first `layers` of each stage).
 
-    With `early_stop` a whole layer ends with what its last product reads: no gradient needs what that product gives.
+    With `early_stop` a whole layer is recomputed only up to its last GEMM, whose output no gradient needs.
     """
 
     parts: frozenset[str] = frozenset()
@@ -49,20 +49,19 @@ class Again:
     early_stop: bool = False
 
     def whole(self, position: int) -> bool:
-        """Whether the layer at this position of its stage is recomputed whole."""
+        """Whether the layer at this position of its stage is recomputed as a whole."""
         return self.full and (self.layers is None or position < self.layers)
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """ZeRO: what is sharded over data-parallel ranks, and how it travels.
+    """ZeRO: what is sharded over data-parallel ranks, and how it is exchanged.
 
-    `level` is 0 to 3. From 3 on weights are gathered `prefetch` layers ahead in forwards, `prefetch_backward` in
-    backwards, and dropped again if `reshard`; `each_microbatch` says whether gradients are reduced after each backward.
-    `bucket` is elements of a gradient bucket, `overlap_grads` and `overlap_weights` whether buckets travel beside the
-    last backward and the first forward. With `fused`, which is Horovod's way, a bucket waits for a tick of a
-    coordinator, and is never larger than `bucket`. `by_tensor`: each layer's gradients go by themselves, a message of
-    each tensor.
+    `level` is 0 to 3. At level 3 weights are gathered `prefetch` layers ahead in forwards and `prefetch_backward` ahead
+    in backwards, and dropped again if `reshard`. `each_microbatch`: gradients are reduced after each backward.
+    `bucket` is the size of a gradient bucket in elements. `overlap_grads` and `overlap_weights`: buckets travel beside
+    the last backward, and beside the first forward. `fused` (as Horovod): a bucket waits for a tick of a coordinator,
+    and is never larger than `bucket`. `by_tensor`: each layer's gradients travel separately, one message per tensor.
     """
 
     level: int = 1
@@ -78,11 +77,11 @@ class Sharding:
 
     @property
     def most_ahead(self) -> int:
-        """Units whose weights are gathered ahead, at most."""
+        """The largest number of units whose weights are gathered ahead."""
         return max(self.prefetch, self.prefetch_backward)
 
     def messages(self, parameters: int, tensors: int) -> int:
-        """Into how many messages gradients that are ready together are cut, of so many tensors."""
+        """The number of messages for gradients that are ready together: `parameters` elements in `tensors` tensors."""
         if self.by_tensor:
             return tensors
         if self.level >= 3:
@@ -93,9 +92,9 @@ class Sharding:
 
 @dataclass(frozen=True)
 class Types:
-    """Bytes of an element: weights as they are gathered, gradients as they travel, as kept, moments, master copy.
+    """Bytes per element: gathered weights, gradients in exchanges, kept gradients, moments, master copy.
 
-    `layers` are weights of layers, which may be held and gathered in 8 bits where those of embedding and head are not.
+    `layers` is for weights of layers, which may be kept and gathered in 8 bits; embedding and head then are not.
     """
 
     weights: float = 2
@@ -107,8 +106,9 @@ class Types:
 
     @property
     def update_bytes(self) -> float:
-        """What Adam reads and writes of a parameter: its gradient; both moments and the weight that is updated, twice;
-        and the weight that is made of a master copy, once.
+        """Bytes that Adam reads and writes per parameter.
+
+        The gradient once; both moments and the updated weight twice; with a master copy, the new weight once.
         """
         weight = 2 * self.master + self.layers if self.master else 2 * self.layers
         return self.gradients + 2 * 2 * self.moments + weight
@@ -116,15 +116,15 @@ class Types:
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """One training step.
+    """The plan of one training step.
 
-    `rank_share` is the share of a token's copies, one per expert, that the dispatcher sends; `remote_share` is the
-    share of all copies that leave the node, where a token is sent there once; None where those sent do so. `tp_exposed`
-    is the share of an overlapped tensor-parallel exchange that runs before or behind its products nevertheless.
-    `offloaded` is the share of what layers keep that lies on the host, `offload_slots` how many layers of it are staged
-    on the device in each direction. `shard_embedding` splits the rows of the token embedding over ranks that would else
-    have copies (dp x cp). `replicas` are the places along dp whose ranks act alike and do what this plan says; None:
-    all of them. `period` is after how many ranks machines and links repeat themselves; 0: never.
+    A token has one copy per expert: `rank_share` is the share of copies that the dispatcher sends. If it sends one copy
+    per node, `remote_share` is the share of all copies that leave the node; otherwise None. `tp_exposed` is the share
+    of an overlapped tensor-parallel exchange that runs before or after its GEMMs. `offloaded` is the share of the
+    layers' activations that lies on the host, and `offload_slots` the number of layers staged on the device in each
+    direction. `shard_embedding` splits the rows of the token embedding over dp x cp. `replicas` are the positions along
+    dp of the replicas that this plan describes (None: all); their ranks act alike. `period` is the number of ranks
+    after which machines and links repeat (0: never).
     """
 
     spec: ModelSpec
@@ -149,7 +149,7 @@ class TrainPlan:
     period: int = 0
 
     def __hash__(self) -> int:
-        """Computed once, as many values are kept by plan."""
+        """The hash, computed once because many values are cached by plan."""
         return self._hash
 
     @cached_property
@@ -162,11 +162,11 @@ class TrainPlan:
         return self.shard.lora_rank > 0
 
     def layer(self, number: int) -> Layer:
-        """The kernels of a layer; equal layers are one value."""
+        """The kernels of a layer; equal layers share one object."""
         return self._layers[number]
 
     def tensors(self, number: int, *, experts: bool) -> int:
-        """Weights of a layer that learn, or of its experts: products by name, the steps of one on a grid together."""
+        """The number of trainable weight tensors of a layer, or of its experts. Steps of a SUMMA GEMM count once."""
         if number < 0:
             return 1
         learned = {k.name for k in self.layer(number).all if weight_gradient(k) and (k.kind == "experts") == experts}
@@ -174,7 +174,7 @@ class TrainPlan:
 
     @cached_property
     def split(self) -> tuple[ModelSpec, int]:
-        """A model, and over how many ranks each of its matrices is split; a rank of a grid has a block, whole."""
+        """(model, number of ranks over which each matrix is split). In 2-D tensor parallelism: (a rank's block, 1)."""
         side = self.shard.side
         return (self.spec, self.dims.tp) if side == 1 else (block(self.spec, side), 1)
 
@@ -192,26 +192,26 @@ class TrainPlan:
         return self._alike(lambda number: layer_count(spec, number, tp=tp, ep=dims.ep, etp=dims.etp))
 
     def _alike(self, make: Callable[[int], _Of]) -> dict[int, _Of]:
-        """Something of every layer, made once for those that are alike."""
+        """`make(layer)` for every layer, computed once for equal layers."""
         first = self.spec.first_alike
         kinds = {number: make(number) for number in dict.fromkeys(first)}
         return {number: kinds[alike] for number, alike in enumerate(first)}
 
     @cached_property
     def layer_key(self) -> tuple[object, ...]:
-        """What the ops of layers depend on."""
+        """A key of everything that the ops of layers depend on."""
         return (
             self.spec, self.shard, self.again, self.overlap_tp, self.tp_exposed, self.rank_share, self.remote_share,
             *(self.groups[axis] for axis in ("tp", "cp", "ep", "etp")),
         )  # fmt: skip
 
     def kind_of(self, number: int) -> tuple[object, ...]:
-        """What sets a layer apart from others of the model; each MTP layer is one of its kind."""
+        """A key that is equal for equal layers of the model; each MTP layer has its own."""
         spec = self.spec
         return spec.kind(number), spec.window(number), max(number - spec.num_hidden_layers, -1)
 
     def make_by_stage(self, make: Callable[[int], _Of]) -> list[_Of]:
-        """Something of every stage, made once for stages of equal layers and ends."""
+        """`make(stage)` for every stage, computed once for stages of equal layers and ends."""
         made: dict[object, _Of] = {}
         found = []
         for number, stage in enumerate(self.stages):
@@ -224,17 +224,17 @@ class TrainPlan:
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[int, ...]]:
-        """The groups of the first rank of any pipeline rank, counted from it: in all they are the same."""
+        """The groups of a pipeline rank's first rank, counted from it; they are equal for all pipeline ranks."""
         first = self.first_rank(0)
         axes = ("tp", "cp", "ep", "etp", "dp_cp", "dp_shard", "dp_replicate", "edp")
         return {axis: tuple(rank - first for rank in self.dims.group(axis, first)) for axis in axes}
 
     def first_rank(self, pipeline_rank: int) -> int:
-        """The rank that stands for all of its pipeline rank."""
+        """The rank that represents a pipeline rank: its first one."""
         return self.dims.rank(pp=pipeline_rank, dp=self.replicas[0] if self.replicas else 0)
 
     def ranks_of(self, pipeline_rank: int) -> tuple[int, ...]:
-        """All ranks of a pipeline rank, of these replicas."""
+        """All ranks of a pipeline rank in the replicas of this plan."""
         column = self.dims.table("pp")[:, pipeline_rank]
         if self.replicas is not None:
             column = column[np.isin(self.dims.place("dp", column), self.replicas)]
@@ -242,5 +242,5 @@ class TrainPlan:
 
     @cached_property
     def is_mirrored(self) -> bool:
-        """Whether stages lie on two ranks, one for each direction, as in DualPipe."""
+        """Whether two ranks hold each stage, one for each direction, as in DualPipe."""
         return any(self.grid.rank_of(0, mb) != self.grid.rank_of(0, 0) for mb in range(self.grid.microbatches))

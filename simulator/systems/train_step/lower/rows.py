@@ -1,6 +1,7 @@
-"""Which ops the actions of a step are, by whole arrays over kind, stage and micro-batch.
+"""The ops of all actions of a step, as arrays over kind, stage and micro-batch.
 
-An action begins at an op, and as its block says which ops from there on wait for its input and which are its output.
+For each action they hold its first op and its block. The block says which ops after it wait for the action's input, and
+which are its output.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +19,14 @@ _NEEDS = [
     (WEIGHT, INPUT, 0),
     *((kind, *need) for kind in (BACKWARD, INPUT) for need in ((FORWARD, 0), (BACKWARD, 1), (INPUT, 1))),
 ]
-"""What each kind waits for (`schedules.needs`), and how many stages further on: of a backward that is whole or
-split, the one that is there."""
+"""(kind, the kind that it waits for, how many stages further on), as `schedules.needs`. A stage has either whole or
+split backwards; only the existing ones count."""
 
 
 class Blocks(NamedTuple):
-    """Kinds of actions: heads and tails of each by number from its first op, -1 behind those that there are; its last
-    op.
+    """Blocks of ops, one per kind of piece: `heads`, `tails` and `last` op of each, as offsets from its first op.
+
+    Rows are padded with -1.
     """
 
     heads: Ints  # [blocks, most heads]
@@ -33,7 +35,7 @@ class Blocks(NamedTuple):
 
     @classmethod
     def of(cls, heads: Sequence[Sequence[int]], tails: Sequence[Sequence[int]], last: Sequence[int]) -> "Blocks":
-        """From heads, tails and last op of each."""
+        """The blocks with these heads, tails and last ops."""
         return cls(_padded(heads), _padded(tails), np.array(last, np.int64))
 
 
@@ -43,8 +45,10 @@ def _padded(rows: Sequence[Sequence[int]]) -> Ints:
 
 
 class ActionOps:
-    """The ops of every action of a step: `actions` are number of the kind, stage and micro-batch of each, `begin` its
-    first op, `block` its kind in `blocks`, `rank` its pipeline rank, and `send` the op that sends its output, or -1.
+    """The ops of every action of a step.
+
+    `actions` is (index of the kind, stage, micro-batch) of each, `begin` its first op, `block` its index in `blocks`,
+    `rank` its pipeline rank, and `send` the op that sends its output, or -1.
     """
 
     def __init__(self, grid: Grid, actions: Ints, begin: Ints, block: Ints, blocks: Blocks, rank: Ints, send: Ints):
@@ -57,8 +61,10 @@ class ActionOps:
             table[at] = column
 
     def waits(self) -> Iterator[tuple[Ints, Ints]]:
-        """Ops, and what each waits for: sends for tails of their actions, heads of actions for tails of those that they
-        need, or for their sends.
+        """(ops, the op for which each waits).
+
+        Sends wait for the tails of their action. Heads wait for the tails of the actions that they need, or for their
+        sends.
         """
         tails, sent = self._ops(self._blocks.tails, ..., self._send >= 0), self._send[self._send >= 0]
         yield from ((sent[tail >= 0], tail[tail >= 0]) for tail in tails.T)
@@ -81,12 +87,12 @@ class ActionOps:
                     yield head[there], tail[there]
 
     def _ops(self, table: Ints, at: Any, which: NDArray[np.bool_]) -> Ints:
-        """The heads or tails of some actions, -1 behind those that there are."""
+        """The heads or tails of some actions, padded with -1."""
         begin, relative = self._begin[at][which], table[self._block[at][which]]
         return np.where(relative >= 0, begin[:, None] + relative, -1)
 
     def forwards(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """In their order: the first op of each forward, the last of its backward, its rank and its stage."""
+        """(first op, last op of its backward, rank, stage) of each forward, in order."""
         split, whole = (self._ends_by(KINDS.index(kind)) for kind in (WEIGHT, BACKWARD))
         stage, microbatch = np.nonzero(self._begin[0] >= 0)
         heads = np.maximum(self._blocks.heads[:, :1], 0).sum(axis=1)
@@ -100,13 +106,13 @@ class ActionOps:
         return first[order], last[order], rank[order], stage[order]
 
     def _ends_by(self, kind: int) -> Ints:
-        """By stage and micro-batch, the last tail of an action of a kind, or its last op; -1 if there is none."""
+        """By stage and micro-batch: the last tail (or else the last op) of the action of this kind; -1 if none."""
         tails, last = self._blocks.tails, self._blocks.last
         ends = np.where((tails >= 0).any(axis=1), _last(tails), last)
         return np.where(self._begin[kind] >= 0, self._begin[kind] + ends[self._block[kind]], -1)
 
     def ends(self, action: Action) -> list[int]:
-        """The last op of an action, and those that are its output."""
+        """The last op of an action and its tails."""
         at = KINDS.index(action.kind), action.stage, action.microbatch
         block = self._block[at]
         tails = self._blocks.tails[block]

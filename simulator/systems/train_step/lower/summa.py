@@ -1,14 +1,14 @@
-"""2-D tensor parallelism: products of a q x q grid of ranks in q steps, as in SUMMA and Optimus (arXiv 2104.05343).
+"""2-D tensor parallelism: GEMMs of a q x q grid of ranks in q steps, as in SUMMA and Optimus (arXiv 2104.05343).
 
-A tensor-parallel group of q x q ranks is a grid whose rows are neighbours. Rank (i, j) holds block (i, j) of every
-activation (sequences by i, widths by j) and of every matrix, and makes block (i, j) of every result:
+A tensor-parallel group of q x q ranks is a grid; ranks of a row are neighbours. Rank (i, j) holds block (i, j) of every
+activation (sequences by i, widths by j) and of every matrix, and computes block (i, j) of every result:
 
     forward            C  = A B      q steps: broadcast A(i, s) in the row, B(s, j) in the column, add their product
     input gradient     A' = C' B^T   q steps: broadcast B(s, j) in the column, multiply, reduce to A'(i, s) in the row
     weight gradient    B' = A^T C'   q steps: broadcast A(i, s) in the row, multiply, reduce to B'(s, j) in the column
 
-So each product has 2 q exchanges. Those of a step run beside the products before it: panels have two buffers each.
-Norms add up sums of their rows, losses three numbers per token, and the embedding table goes round in panels, like B.
+So each GEMM has 2 q exchanges. Those of a step overlap the previous GEMMs: each panel has two buffers. Norms exchange
+sums of their rows, losses three numbers per token, and the embedding table is broadcast in panels, like B.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from .plan import TrainPlan
 
 ROW, COLUMN = "tp_row", "tp_col"
 _NORMS = ("input_norm", "mlp_norm", "post_norm", "final_norm", "embedding_norm", "enorm", "hnorm")
-_BEFORE = slice(-2, -1)  # what used the same of two buffers: the last but one
+_BEFORE = slice(-2, -1)  # the GEMM that used the same buffer: the last but one
 _PANELS = {  # by kind: which two of a step's three sizes make the panels that are broadcast, and the result reduced
     "gemm": (((ROW, 0, 2), (COLUMN, 1, 2)), None),
     "dgrad": (((COLUMN, 1, 2),), (ROW, 0, 1)),
@@ -30,19 +30,19 @@ _PANELS = {  # by kind: which two of a step's three sizes make the panels that a
 
 
 def largest_panels(plan: TrainPlan, pipeline_rank: int) -> float:
-    """Bytes of the panels of the largest product of a pipeline rank's layers, each with two buffers."""
+    """Bytes of the panels of the largest GEMM in a pipeline rank's layers, with two buffers each."""
     numbers = [number for stage in plan.grid.stages_of(pipeline_rank) for number in plan.stages[stage].layers]
     products = [kernel for number in numbers for kernel in plan.layer(number).all if kernel.kind == "gemm"]
     return max((2 * _element(k, plan.shard.wide) * k.shape[2] * (k.shape[0] + k.shape[1]) for k in products), default=0)
 
 
 def _element(kernel: Kernel, wide: int) -> float:
-    """Bytes of an element of what a product reads."""
+    """Bytes of an element that a GEMM reads."""
     return min(element_bytes(kernel.dtype), wide)
 
 
 class GridWriter(PieceWriter):
-    """Writes kernels with what the ranks of a grid exchange within them: a tensor-parallel group, row by row."""
+    """Writes kernels with the exchanges inside them, for a grid of tensor-parallel ranks, row by row."""
 
     def __init__(self, plan: TrainPlan):
         super().__init__()
@@ -53,7 +53,7 @@ class GridWriter(PieceWriter):
         self._products: list[int] = []
 
     def compute(self, kernels: Iterable[Kernel], after: Sequence[int] = ()) -> list[int]:
-        """Kernels in a row; steps of one product follow each other in them. Weight gradients wait for no other."""
+        """Write consecutive kernels; steps of a GEMM are consecutive too. Weight gradients wait only for `after`."""
         done = list(after)
         for _, steps in groupby(kernels, lambda kernel: kernel.name):
             done = self._one(list(steps), done, list(after))
@@ -76,7 +76,7 @@ class GridWriter(PieceWriter):
         return done
 
     def _product(self, steps: list[Kernel], after: list[int]) -> list[int]:
-        """A product; its result is there with the last step, or with the last sum over ranks."""
+        """Write a GEMM. Returns the op that completes its result: the last step, or the last reduction."""
         sums: list[int] = []
         for kernel in steps:
             panels, reduced = _PANELS[kernel.kind]
@@ -94,7 +94,7 @@ class GridWriter(PieceWriter):
         return sums[-1:] or self._products[-1:]
 
     def _table(self, kind: str, after: list[int]) -> list[int]:
-        """Panels of the embedding table, in the column; of gradients their sums."""
+        """Write the exchange of the embedding table's panels in the column: broadcasts, or reductions of gradients."""
         words = -(-self._spec.vocab_size // self._side)
         size = self._wide * words * (self._spec.hidden_size // self._side)
         return [self._exchange(kind, COLUMN, size, after) for _ in range(self._side)]

@@ -8,7 +8,7 @@ from .plan import TrainPlan
 
 
 class Traffic:
-    """Writes them; `holdings` and `first` are what each pipeline rank holds, and the first of its ranks."""
+    """Writes these exchanges; `holdings` and `first` are the parameters and the first rank of each pipeline rank."""
 
     def __init__(self, plan: TrainPlan, assembly: Assembly):
         self.plan, self.assembly, ranks = plan, assembly, range(plan.grid.ranks)
@@ -16,22 +16,22 @@ class Traffic:
         self.first = [plan.first_rank(rank) for rank in ranks]
 
     def holders(self, rank: int) -> tuple[int, ...]:
-        """The pipeline ranks that hold what this one holds, the one that writes their exchanges first."""
+        """The pipeline ranks with the same stages as this one; the first one writes their exchanges."""
         mirror = self.holdings[rank].mirror
         return (rank,) if mirror is None else (min(rank, mirror), max(rank, mirror))
 
     @property
     def leaders(self) -> list[int]:
-        """The ranks that write exchanges, for all that hold the same."""
+        """The pipeline ranks that write exchanges, one for each set of equal stages."""
         return [rank for rank, holdings in enumerate(self.holdings) if holdings.leads]
 
     def shares(self, rank: int) -> list[tuple[int, list[Share]]]:
-        """What of each unit of a rank is reduced, over whom."""
+        """(unit, shares with their groups) for each unit of a rank."""
         holdings = self.holdings[rank]
         return [(number, holdings.shares(holdings.gradients(number, held))) for number, held in holdings.own]
 
     def gather_weights(self, rank: int, after: Sequence[int] = ()) -> dict[int, list[int]]:
-        """Gather what the ranks that hold the same updated, unit by unit; the ops that do, by unit."""
+        """Write the gathers of updated weights, unit by unit. Returns their ops by unit."""
         return {
             number: [self._gather(rank, number, share, after) for share in shares if len(share.group) > 1]
             for number, shares in self.shares(rank)
@@ -44,7 +44,7 @@ class Traffic:
         )  # fmt: skip
 
     def reduce_gradients(self, rank: int, share: Share, messages: int, after: Sequence[int]) -> None:
-        """Add up the gradients of a share, in so many messages in a row."""
+        """Write the reduction of a share's gradients, in `messages` consecutive messages."""
         lanes = [(other, share.lane) for other in self.holders(rank)]
         for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
             self._reduce(kind, lanes, after, self._ranks(rank, group), size, messages)
@@ -57,5 +57,5 @@ class Traffic:
             self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size / messages, group=group)
 
     def _ranks(self, rank: int, group: Sequence[int]) -> tuple[int, ...]:
-        """A group that is counted from the first rank of a pipeline rank."""
+        """The ranks of a group that is counted from the first rank of a pipeline rank."""
         return tuple([one + self.first[rank] for one in group])
