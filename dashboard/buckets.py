@@ -70,7 +70,7 @@ def new_curve(question: Question, resolved: Resolved) -> Curve:
     """
     plan = resolved.plan
     served = isinstance(plan, UpdatePlan)
-    least = int(resolved.weights.aligned().max()) if served else None
+    least = int(resolved.weights.aligned_bytes().max()) if served else None
     most = _most_bytes(resolved)
     low = max(least or 2**20, plan.total_bytes // _MOST_BUCKETS)
     high = max(min(most or _LARGEST, max(_LARGEST, low)), low)

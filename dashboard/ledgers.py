@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from diskcache import Cache
 
-from ..simulator.answers.validate.scores import count_held, coverage, error_scores, in_interval
+from ..simulator.answers.validate.scores import count_held, coverage, error_scores, is_covered
 from ..simulator.answers.validate.steps import StepLedger, restore, shipped_table
 from ..simulator.answers.validate.steps.ledger import ERRORS, known_reason
 from ..simulator.answers.validate.steps.ledger import FAMILIES as STEP_FAMILIES
@@ -78,7 +78,7 @@ def step_rows(scored: "pd.DataFrame", column: str) -> "pd.DataFrame":
     """Training steps that have this error; seconds as they would have been predicted."""
     rows = scored[scored[column].notna()]
     predicted_s = rows["predicted_s"] if column == "error" else rows["measured_s"] * (1 + rows[column])
-    return rows.assign(predicted_s=predicted_s, error=rows[column], inside=in_interval(rows, column, "measured_s"))
+    return rows.assign(predicted_s=predicted_s, error=rows[column], inside=is_covered(rows, column, "measured_s"))
 
 
 def update_rows(ledger: UpdateLedger, column: str) -> "pd.DataFrame":

@@ -108,7 +108,7 @@ class Content:
 
     def _metas(self, tensors: Sequence[int]) -> list[Meta]:
         weights = self.resolved.weights
-        sizes = weights.aligned()[list(tensors)]
+        sizes = weights.aligned_bytes()[list(tensors)]
         offsets = (np.cumsum(sizes) - sizes).tolist()
         return [
             Meta(i, weights.names[i], weights.shapes[i], weights.dtypes[i], offset, self.size(i))

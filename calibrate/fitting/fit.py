@@ -70,7 +70,7 @@ def _curves(x: Columns, seconds: Floats) -> dict[float, Curve]:
         rows = x["gpus"] == gpus
         sizes = np.unique(x["bytes"][rows])
         if len(sizes) > _LEAST_SIZES and sizes[-1] > 2 * sizes[0]:
-            curves[gpus] = Curve.through(x["bytes"][rows], seconds[rows])
+            curves[gpus] = Curve.fit(x["bytes"][rows], seconds[rows])
     return curves
 
 

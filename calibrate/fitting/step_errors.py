@@ -129,7 +129,7 @@ class Variances:
     error: Floats
 
 
-def left_out(slopes: Slopes, groups: Sequence[object], error: Floats, apart: Mapping[str, float]) -> Variances:
+def leave_out(slopes: Slopes, groups: Sequence[object], error: Floats, apart: Mapping[str, float]) -> Variances:
     """With each group out of the fit in turn."""
     known, new = np.zeros(len(groups)), np.zeros(len(groups))
     for group in dict.fromkeys(groups):
@@ -173,7 +173,7 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
     apart = apart_of(slopes)
     stored = [shipped["left_out"][case.key] for case in slopes.cases]
     without = {
-        name: left_out(slopes, groups, np.log1p([errors[name] for errors in stored]), apart)
+        name: leave_out(slopes, groups, np.log1p([errors[name] for errors in stored]), apart)
         for name, groups in groups_of(slopes.cases).items()
     }
     scale, routing, floor = widths(slopes, without["group"])

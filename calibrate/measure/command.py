@@ -14,7 +14,7 @@ from .environment import machine_facts
 from .job import Job, Place
 from .leader import Leader
 from .meeting import Board
-from .messages import GO_ON, duration, left_out_lines, say
+from .messages import GO_ON, duration, say, skip_lines
 from .plan import Options, plan
 from .supervisor import Supervisor
 
@@ -97,7 +97,7 @@ def _list(job: Job) -> int:
         print(key)
     machine = f"one GPU with {facts.sms} SMs" if facts.cuda else "one CPU rank"
     say(f"{len(the_plan.visits)} cases, about {duration(the_plan.expected_s)} a round, on {machine}")
-    for line in left_out_lines(the_plan):
+    for line in skip_lines(the_plan):
         say(line)
     return 0
 

@@ -52,10 +52,10 @@ def opening_lines(
         lines.append(f"warning: {here} ranks on {_count(cpus, 'CPU')} wait for each other")
     total = len(plan.visits)
     done = f", {total - left} of {total} are in {out} already" if left < total else ""
-    return [*lines, *left_out_lines(plan), f"{left} visits of cases, about {duration(left_s)}{done}"]
+    return [*lines, *skip_lines(plan), f"{left} visits of cases, about {duration(left_s)}{done}"]
 
 
-def left_out_lines(plan: Plan) -> list[str]:
+def skip_lines(plan: Plan) -> list[str]:
     """Cases that are not measured on this machine, and why."""
     return [f"left out: {_count(count, 'case')}: {reason}" for reason, count in plan.left_out.items()]
 

@@ -46,7 +46,7 @@ class Telemetry:
         self._library, self._handle = library, handle
 
     @classmethod
-    def of_device(cls, device: torch.device) -> "Telemetry | None":
+    def find_device(cls, device: torch.device) -> "Telemetry | None":
         """That of a torch device, found by its UUID or PCI address: torch counts the GPUs that it may see, NVML all."""
         if device.type != "cuda":
             return None

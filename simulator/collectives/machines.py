@@ -81,7 +81,7 @@ class Machines:
         """The names of all links."""
         return tuple(self.cluster.links.columns["name"].tolist())
 
-    def of(self, rank: int) -> Machine:
+    def machine_of(self, rank: int) -> Machine:
         """The machine of a rank."""
         node = self.cluster.node_of(rank)
         key = id(self.cluster.nodes[node])

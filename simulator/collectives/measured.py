@@ -73,7 +73,7 @@ class Measured:
 
     def _slowest_part(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Estimate:
         """The slower of the estimates between islands and inside each island; for one island, the latter."""
-        machine = self._machines.of(reach.rank)
+        machine = self._machines.machine_of(reach.rank)
         features = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
         if reach.islands == 1:
             return machine.price_inside(kind, features)
@@ -95,7 +95,7 @@ class Measured:
 
     def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
         """Features of an exchange between islands: the number of islands, and the rate of the group's NICs on one."""
-        machine = self._machines.of(reach.rank)
+        machine = self._machines.machine_of(reach.rank)
         each = max(machine.limits.nics // machine.gpus, 1)
         nics = machine.limits.nics * reach.nodes / reach.alike
         nic = machine.limits.nic_bytes_per_s * self._beyond_leaves(kind, group, reach)

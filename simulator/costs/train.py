@@ -11,7 +11,7 @@ def kernel(pricing: Pricing, op: int, rank: int) -> Price:
     """The price of a kernel, or of the host's op that issues kernels, by the profile's models."""
     program = pricing.program
     shape, dtype = tuple(program.shape[op].tolist()), program.dtypes[program.dtype[op]]
-    key, machine = (program.kind_of(op), shape, int(program.bytes[op]), dtype), pricing.machines.of(rank)
+    key, machine = (program.kind_of(op), shape, int(program.bytes[op]), dtype), pricing.machines.machine_of(rank)
     found = machine.once(key, lambda: Kernels(machine.profile, machine.limits).estimate(*key))
     return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]))
 
@@ -32,7 +32,7 @@ def copy(pricing: Pricing, op: int, rank: int) -> Price:
     """The price of a copy to or from host memory; the slowest link of its route sets the rate."""
     route, size = pricing.host_route(pricing.kind_of(op).name, rank), float(pricing.program.bytes[op])
     narrowest = min(route, key=lambda link: pricing.capacity[link])
-    start = pricing.machines.of(rank).profile["h2d.latency_s"].value
+    start = pricing.machines.machine_of(rank).profile["h2d.latency_s"].value
     seconds = start + size / float(pricing.capacity[narrowest])
     return _resting_on(_sustained(pricing, narrowest, rank), seconds, dict.fromkeys(route, size / seconds))
 
@@ -52,7 +52,7 @@ def cycle(pricing: Pricing, op: int, rank: int) -> Price:
 
 
 def _sustained(pricing: Pricing, link: int, rank: int) -> Parameter:
-    return pricing.machines.of(rank).profile[f"link_fraction.{pricing.cluster.links[link].kind}"]
+    return pricing.machines.machine_of(rank).profile[f"link_fraction.{pricing.cluster.links[link].kind}"]
 
 
 def _resting_on(parameter: Parameter, seconds: float, demand: dict[int, float] | None = None) -> Price:

@@ -1,6 +1,6 @@
 """Machines: devices, links, clusters with their routes, and the catalogue of those that ship with runcast.
 
-`cluster("dgx-h100", nodes=8)` reads the catalogue; `Cluster.of(device, wires)` builds a small one by hand.
+`cluster("dgx-h100", nodes=8)` reads the catalogue; `Cluster.from_wires(device, wires)` builds a small one by hand.
 """
 
 from .catalogue import cluster, cluster_inputs, cluster_keys, cluster_names

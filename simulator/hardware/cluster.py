@@ -56,7 +56,7 @@ class Cluster:
             self._racks[switch].append(node)
 
     @classmethod
-    def of(cls, device: Device, wires: Iterable[Wire]) -> "Cluster":
+    def from_wires(cls, device: Device, wires: Iterable[Wire]) -> "Cluster":
         """A cluster of one node with exactly these wires."""
         return cls([Node(device, list(wires))])
 

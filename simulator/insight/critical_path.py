@@ -33,7 +33,7 @@ def critical_path(timeline: Timeline, since_s: float = 0.0) -> CriticalPath:
     return CriticalPath(path, timeline.end_s[path] - np.maximum(timeline.start_s[path], since_s))
 
 
-def by_group(path: CriticalPath, group: NDArray[np.int64], names: tuple[str, ...]) -> dict[str, float]:
+def sum_by_group(path: CriticalPath, group: NDArray[np.int64], names: tuple[str, ...]) -> dict[str, float]:
     """Seconds of the path per group of ops; `group[op]` indexes `names`; largest first, empty ones left out."""
     seconds = np.bincount(group[path.ops], path.seconds, minlength=len(names))
     order = np.argsort(-seconds, kind="stable")
@@ -42,6 +42,6 @@ def by_group(path: CriticalPath, group: NDArray[np.int64], names: tuple[str, ...
 
 def provenance(path: CriticalPath, costs: Costs) -> dict[str, float]:
     """What share of the time on the path rests on numbers of each provenance."""
-    seconds = by_group(path, costs.provenance, PROVENANCE)
+    seconds = sum_by_group(path, costs.provenance, PROVENANCE)
     total = sum(seconds.values())
     return {name: value / total for name, value in seconds.items()} if total else {}

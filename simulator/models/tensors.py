@@ -75,7 +75,7 @@ class Weights:
         """Sum over all tensors, without padding."""
         return int(self.nbytes.sum())
 
-    def aligned(self, alignment: int = 256) -> NDArray[np.int64]:
+    def aligned_bytes(self, alignment: int = 256) -> NDArray[np.int64]:
         """Bytes of each tensor, rounded up to a multiple of `alignment`."""
         return -(-self.nbytes // alignment) * alignment
 

@@ -244,7 +244,7 @@ class Ratio:
             asked["gpus"] = np.maximum(np.asarray(asked["gpus"], np.float64), raised["nodes"])
         return asked
 
-    def of(self, estimate: Estimate) -> Estimate:
+    def apply(self, estimate: Estimate) -> Estimate:
         """The estimate of the other class, scaled; the label says that it was assumed, or still is extrapolated."""
         beyond = PROVENANCE.index("extrapolated")
         return Estimate(

@@ -86,7 +86,7 @@ class Profile:
         model = self.model(kind, library)
         here = limits or self.limits
         if isinstance(model, Ratio):
-            return model.of(self._of_like(kind, model, features, here))
+            return model.apply(self._of_like(kind, model, features, here))
         if isinstance(model, Stated):
             return model.estimate(features)
         return model.estimate(features, here)

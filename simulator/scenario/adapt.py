@@ -23,7 +23,7 @@ def adapt(before: Mapping[str, Any], after: dict[str, Any], keys: Collection[str
     system = system_of(before)
     kept = {key for key in Values(before, system.schema).given if key in system.dependent and not _sets(keys, key)}
     compared = _Comparison(system, before, after, kept, where)
-    while (lost := next(compared.lost(), None)) is not None:
+    while (lost := next(compared.find_lost(), None)) is not None:
         kept.remove(lost.key)
         _leave_out(after, lost)
     return after
@@ -54,7 +54,7 @@ class _Comparison:
     where: str
     memo: Memo = field(default_factory=Memo)
 
-    def lost(self) -> Iterator[_Lost]:
+    def find_lost(self) -> Iterator[_Lost]:
         """What lost its meaning; the last ones are asked for only where there are no others."""
         if self.kept:
             yield from self._unmet()

@@ -51,7 +51,7 @@ class Cells(Sequence[Cell]):
         self.columns = columns
 
     @classmethod
-    def of(cls, row: Row) -> "Cells":
+    def build(cls, row: Row) -> "Cells":
         """The same row; kinds that are none have the number -1."""
         if isinstance(row, Cells):
             return row
@@ -146,7 +146,7 @@ class Grid:
     @cached_property
     def columns(self) -> tuple[Ints, ...]:
         """The rows as arrays, as in Cells."""
-        return tuple(Cells.of(row).columns for row in self.rows)
+        return tuple(Cells.build(row).columns for row in self.rows)
 
     @cached_property
     def pairs(self) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.answers.compare.spans import by_kind, compare, ops_of_one_side, read_spans, unfold
+from runcast.simulator.answers.compare.spans import compare, ops_of_one_side, read_spans, sum_by_kind, unfold
 from runcast.simulator.base.errors import UserError
 
 TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
@@ -51,7 +51,7 @@ def test_what_only_one_side_has_is_said():
 
 
 def test_sums_by_kind():
-    rows = by_kind(compare(MEASURED, SIMULATED)).set_index("kind")
+    rows = sum_by_kind(compare(MEASURED, SIMULATED)).set_index("kind")
     assert rows.loc["broadcast"].tolist() == [2, 4.0, 2.5, 0.625, 0.625]
     assert rows.index.tolist() == ["h2d", "broadcast"]
 

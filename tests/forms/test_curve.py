@@ -47,31 +47,31 @@ def test_between_its_points_a_curve_is_the_pchip_of_scipy(points):
 @given(st.lists(st.floats(1e-6, 1), min_size=2, max_size=20), st.integers(2, 60))
 def test_a_curve_through_any_measurements_rises(seconds, points):
     sizes = 2.0 ** np.arange(len(seconds))
-    curve = Curve.through(sizes, np.array(seconds), points)
+    curve = Curve.fit(sizes, np.array(seconds), points)
     assert (np.diff(curve(np.geomspace(1, 2 * sizes[-1], 1000))) >= -1e-12).all()
 
 
 def test_measured_points_on_the_grid_are_kept():
-    assert Curve.through(SIZES, TIMES, len(SIZES))(SIZES) == pytest.approx(TIMES)
+    assert Curve.fit(SIZES, TIMES, len(SIZES))(SIZES) == pytest.approx(TIMES)
 
 
 def test_measured_points_off_the_grid_are_nearly_kept():
-    assert Curve.through(SIZES, TIMES)(SIZES) == pytest.approx(TIMES, rel=0.01)
+    assert Curve.fit(SIZES, TIMES)(SIZES) == pytest.approx(TIMES, rel=0.01)
 
 
 def test_noise_that_falls_is_flattened_to_its_geometric_mean():
-    curve = Curve.through(np.array([1.0, 2, 4, 8]), np.array([1.0, 4, 1, 8]), 4)
+    curve = Curve.fit(np.array([1.0, 2, 4, 8]), np.array([1.0, 4, 1, 8]), 4)
     assert curve.seconds == pytest.approx([1, 2, 2, 8])
 
 
 def test_where_a_size_repeats_its_median_counts():
-    curve = Curve.through(np.array([1.0, 1, 1, 2]), np.array([1.0, 2, 100, 3]), 2)
+    curve = Curve.fit(np.array([1.0, 1, 1, 2]), np.array([1.0, 2, 100, 3]), 2)
     assert curve.seconds == pytest.approx([2, 3])
 
 
 def test_points_may_come_in_any_order():
-    backwards = Curve.through(SIZES[::-1], TIMES[::-1])
-    assert backwards.seconds.tolist() == Curve.through(SIZES, TIMES).seconds.tolist()
+    backwards = Curve.fit(SIZES[::-1], TIMES[::-1])
+    assert backwards.seconds.tolist() == Curve.fit(SIZES, TIMES).seconds.tolist()
 
 
 def test_below_the_first_size_a_message_costs_what_that_one_does():
@@ -94,6 +94,6 @@ def test_a_curve_shorter_than_an_octave_still_has_a_rate():
 
 
 def test_a_curve_survives_json():
-    curve = Curve.through(SIZES, TIMES)
+    curve = Curve.fit(SIZES, TIMES)
     sizes, seconds = json.loads(json.dumps([curve.bytes.tolist(), curve.seconds.tolist()]))
     assert Curve(np.array(sizes), np.array(seconds))(SIZES).tolist() == curve(SIZES).tolist()

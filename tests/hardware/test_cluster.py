@@ -34,14 +34,14 @@ def tiny(gpus: int = 4) -> Cluster:
     wires = half_duplex("numa0", "cpu0", "host_memory", 100.0)
     for i in range(gpus):
         wires += [loop(f"gpu{i}", "hbm", 1000.0), *duplex(f"gpu{i}", "cpu0", "pcie", 10.0)]
-    return Cluster.of(device("h20"), wires)
+    return Cluster.from_wires(device("h20"), wires)
 
 
 # -- Inside a node ----------------------------------------------------------------------------------------------------
 
 
 def test_host_memory_that_is_not_stated_is_zero() -> None:
-    assert Cluster.of(device("h100-sxm"), [loop("gpu0", "hbm", 1.0)]).nodes[0].host_memory_bytes == 0
+    assert Cluster.from_wires(device("h100-sxm"), [loop("gpu0", "hbm", 1.0)]).nodes[0].host_memory_bytes == 0
 
 
 def test_gpus_of_one_nvswitch_use_nvlink_only() -> None:
@@ -198,7 +198,7 @@ def test_a_gpu_without_a_nic_says_so() -> None:
 
 
 def test_a_gpu_without_a_host_says_so() -> None:
-    machine = Cluster.of(device("h20"), duplex("gpu0", "gpu1", "nvlink", 10.0))
+    machine = Cluster.from_wires(device("h20"), duplex("gpu0", "gpu1", "nvlink", 10.0))
     with pytest.raises(UserError, match=r"no host memory is attached to n0.gpu1"):
         machine.h2d_route(1)
 

@@ -73,7 +73,7 @@ def test_nothing_of_an_unknown_gpu_or_without_a_driver(driver):
     assert Telemetry.find(NOBODY, "00000000:01:00.0", fake.library) is None
     assert fake.called[-1] == "nvmlShutdown"
     assert Telemetry.find(UUID, PCI, "libnvidia-ml-that-is-not-there.so.1") is None
-    assert Telemetry.of_device(torch.device("cpu")) is None
+    assert Telemetry.find_device(torch.device("cpu")) is None
 
 
 def test_nothing_but_reading_is_ever_called(driver):

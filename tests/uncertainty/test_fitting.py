@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runcast.calibrate.fitting.step_errors import Slopes, Variances, fit_of, left_out, run_to_run, widths
+from runcast.calibrate.fitting.step_errors import Slopes, Variances, fit_of, leave_out, run_to_run, widths
 from runcast.simulator.answers.validate.ledger import Cells
 from runcast.simulator.costs import PHASES
 from runcast.simulator.uncertainty import Term
@@ -33,7 +33,7 @@ def ledger(stacks: list[str], weight: float = 400.0) -> Slopes:
 
 
 def seen(slopes: Slopes, groups: list[str]) -> np.ndarray:
-    found = left_out(slopes, groups, slopes.error, APART)
+    found = leave_out(slopes, groups, slopes.error, APART)
     return found.known + found.new
 
 
@@ -54,7 +54,7 @@ def test_a_row_is_less_sure_with_its_stack_left_out_than_with_a_part_of_it():
 
 def test_a_stack_left_out_is_apart_from_its_base_by_what_stacks_are():
     slopes = ledger(["one"] * 6 + ["two"] * 6)
-    found = left_out(slopes, ["one"] * 6 + ["two"] * 6, slopes.error, APART)
+    found = leave_out(slopes, ["one"] * 6 + ["two"] * 6, slopes.error, APART)
     assert found.new.tolist() == pytest.approx([0.3**2] * 12)
 
 

@@ -125,7 +125,7 @@ def box(*, nvlink: bool) -> Cluster:
     for i in range(4):
         wires += [loop(f"gpu{i}", "hbm", HUGE), *duplex(f"gpu{i}", "cpu0", "pcie", LINE)]
         wires += duplex(f"gpu{i}", "nvswitch", "nvlink", LINE) if nvlink else []
-    return Cluster.of(device("h20"), wires)
+    return Cluster.from_wires(device("h20"), wires)
 
 
 def makespan_on(cluster: Cluster, program: Program) -> float:

@@ -138,8 +138,8 @@ def test_expert_and_layer_columns():
 def test_aligned_rounds_up():
     checkpoint = Weights.from_totals(total_bytes=1000, n_tensors=3)
     assert checkpoint.nbytes.tolist() == [333, 333, 334]
-    assert checkpoint.aligned().tolist() == [512, 512, 512]
-    assert checkpoint.aligned(2).tolist() == [334, 334, 334]
+    assert checkpoint.aligned_bytes().tolist() == [512, 512, 512]
+    assert checkpoint.aligned_bytes(2).tolist() == [334, 334, 334]
 
 
 def test_from_totals_with_a_largest_tensor():
@@ -233,7 +233,7 @@ def test_bytes_are_elements_times_itemsize(config, mtp, fp8):
     assert checkpoint.nbytes.tolist() == sizes
     assert checkpoint.total_bytes == sum(sizes)
     assert len(set(checkpoint.names)) == len(checkpoint) == len(checkpoint.expert) == len(checkpoint.layer)
-    assert np.all(checkpoint.aligned() % 256 == 0)
+    assert np.all(checkpoint.aligned_bytes() % 256 == 0)
 
 
 @given(configs())

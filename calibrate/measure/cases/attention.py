@@ -44,7 +44,7 @@ class Shape:
         """Of the two GEMMs forward; half of them where causal."""
         return 4.0 * self.batch * self.heads * self.head_dim * self.seq**2 * (0.5 if self.causal else 1.0)
 
-    def moved(self, direction: str) -> float:
+    def traffic_bytes(self, direction: str) -> float:
         """Bytes in bf16 that a pass reads and writes; backward also the gradients of all four."""
         return 2 * self.elements * (2 if direction == "backward" else 1)
 
@@ -116,7 +116,7 @@ def _scattered_shapes(count: int) -> list[Shape]:
 
 def _case(direction: str, shape: Shape, backend: str, quick: bool) -> Case:
     features = {name: float(value) for name, value in asdict(shape).items() if name != "kv_expanded"}
-    moved = shape.moved(direction)
+    moved = shape.traffic_bytes(direction)
     return Case(
         "attention",
         direction,

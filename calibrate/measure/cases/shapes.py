@@ -104,8 +104,8 @@ def _attention_case(direction: str, facts: Facts, size: int, backend: str) -> Ca
         pin_backend(backend, _pair(*twins)),
         library=f"torch {backend}",
         flop=FLOP_OVER_FORWARD[direction] * shape.flop,
-        bytes=shape.moved(direction),
-        footprint_bytes=4 * shape.moved(direction),
+        bytes=shape.traffic_bytes(direction),
+        footprint_bytes=4 * shape.traffic_bytes(direction),
         quick=size in _QUICK_HEADS and backend != "cudnn",
     )
 

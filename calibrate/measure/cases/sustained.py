@@ -37,7 +37,7 @@ def _gemms(bench: Bench, m: int, lasts_s: float) -> Measurement:
     inner = max(round(_SAMPLE_S / one_s), 1)
     samples: list[float] = []
     ended: list[float] = []
-    with sample(Telemetry.of_device(bench.device.torch_device)) as readings:
+    with sample(Telemetry.find_device(bench.device.torch_device)) as readings:
         start = time.monotonic()
         while time.monotonic() - start < lasts_s:
             samples += bench.device.times(act, 1, inner, False, 0.0)  # nothing held: launches are far ahead

@@ -40,7 +40,7 @@ class Joined:
 
     def to_json(self) -> dict[str, Any]:
         """Sums by kind and what only one side has, as plain values."""
-        kinds = by_kind(self.table).astype(object)
+        kinds = sum_by_kind(self.table).astype(object)
         by = kinds.where(kinds.notna(), None).to_dict("records")
         return {"warning": self.warning, "by_kind": by, "only_in": ops_of_one_side(self.table)}
 
@@ -67,7 +67,7 @@ def lines(found: Joined) -> Iterator[str]:
     if found.warning is not None:
         yield f"warning: {found.warning}"
     yield "seconds summed over ops and ranks:"
-    kinds = by_kind(found.table)
+    kinds = sum_by_kind(found.table)
     rows = kinds.astype(object).to_numpy().tolist()
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     yield from align([[str(name) for name in kinds.columns], *cells], range(1, len(kinds.columns)))
@@ -96,7 +96,7 @@ def _durations(spans: pd.DataFrame, column: str) -> pd.DataFrame:
     return once[KEYS].assign(**{column: (once["end_s"] - all_there).clip(lower=0.0)})
 
 
-def by_kind(compared: pd.DataFrame) -> pd.DataFrame:
+def sum_by_kind(compared: pd.DataFrame) -> pd.DataFrame:
     """One row per kind over the ops that both sides have: how many, both sums, their ratio, the median op's ratio."""
     column = compared.columns[len(KEYS)]
     both = compared.dropna(subset=[column, "measured_s"])

@@ -14,7 +14,7 @@ from ...base.errors import UserError, fault
 from ...base.files import read_toml
 from ...base.memo import Memo
 from ...costs import Costs
-from ...insight import CriticalPath, by_group, critical_path
+from ...insight import CriticalPath, critical_path, sum_by_group
 from ...predict import Prediction, TrainPrediction, predict
 from ...report.report import Parts
 from ...scenario import Changes, change, check_question, resolve
@@ -48,7 +48,7 @@ class Case:
         """What its total is made of."""
         costs, parts = self.resolved.costs, SYSTEMS[self.report.kind].parts
         assert parts is not None
-        by_class = by_group(self.path, costs.cost_class, costs.classes)
+        by_class = sum_by_group(self.path, costs.cost_class, costs.classes)
         return parts(self.report, self.resolved.program, self.path, by_class)
 
     @cached_property
@@ -93,7 +93,7 @@ class Case:
         """Another case: this one's table with changes; a UserError if they do not go with this scenario."""
         return make_case(change(self.table, changes, self.where), self.where, self.memo)
 
-    def on_machine(self, changes: Changes) -> OnMachines:
+    def move_to(self, changes: Changes) -> OnMachines:
         """The same Program on a machine with other rates, which decide how long ops take, not what happens."""
         other = self.variant(changes).resolved
         vars(other)["program"] = self.resolved.program

@@ -89,7 +89,7 @@ def turn_knobs(case: Case, some: Sequence[Knob], better: bool) -> OnMachines:
     """The case with a knob of the machine, or some of classes, a tenth better or worse."""
     if some[0].subject == "machine":
         (knob,) = some
-        return case.on_machine({knob.name: {"times": knob.factor(better)}})
+        return case.move_to({knob.name: {"times": knob.factor(better)}})
     return case.resolved.scale({knob.name: knob.value(better) / knob.now for knob in some})
 
 
@@ -276,7 +276,7 @@ def turn(case: Case, asked: Mapping[Knob, float], simulate: bool = True) -> Turn
     machine = {knob.name: {"times": factor} for knob, factor in asked.items() if knob.subject == "machine"}
     factors = {knob.name: factor for knob, factor in asked.items() if knob.subject == "class"}
     if machine:
-        resolved = case.on_machine(machine)
+        resolved = case.move_to(machine)
     if factors:
         resolved = resolved.scale(factors)
     first_s = case.total_s + first_order_s(case, resolved.costs)

@@ -47,7 +47,7 @@ def warn(what: str, held: int, rows: int) -> Iterator[str]:
         yield f"{found}: {what}: {held:,} of {rows:,} rows in the 90 % interval"
 
 
-def in_interval(rows: pd.DataFrame, column: str, measured: str) -> "pd.Series[Any]":
+def is_covered(rows: pd.DataFrame, column: str, measured: str) -> "pd.Series[Any]":
     """Whether the interval of each row holds what was measured: as shipped (column `error`), or with rows left out, of
     which the standard deviation of ln(seconds) stands in a column of its own; None where it is not known.
     """
@@ -92,7 +92,7 @@ def score_parts(parts: Iterable[Part], errors: Mapping[str, str], measured: str)
     rows = [
         {"family": family, "name": name, "errors": words, "rows": int(part[column].notna().sum()),
          **error_scores(part[column].dropna()), "largest_abs_error": float(part[column].abs().max()),
-         **count_held(in_interval(part, column, measured))}
+         **count_held(is_covered(part, column, measured))}
         for family, name, part in parts
         for column, words in errors.items()
         if part[column].notna().any()
@@ -109,7 +109,7 @@ def scores(rows: pd.DataFrame) -> dict[str, Any]:
     numbers = {"rows": len(rows), "predicted": int(rows["predicted_s"].notna().sum()), "scored": len(scored)}
     if scored.empty:
         return numbers | dict.fromkeys(("median_abs_error", "p90_abs_error", "bias", "interval_coverage"))
-    held = float(in_interval(scored, "error", "seconds").mean())
+    held = float(is_covered(scored, "error", "seconds").mean())
     return {**numbers, **error_scores(scored["signed_error"]), "interval_coverage": held}
 
 

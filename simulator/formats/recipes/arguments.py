@@ -171,7 +171,7 @@ class Arguments:
             return minimum
         return None if text is None else int(text)
 
-    def needed(self, name: str, wanted: str) -> int:
+    def require(self, name: str, wanted: str) -> int:
         """A whole number that has to be given."""
         if not self.has(name):
             self.note_missing(name, wanted)

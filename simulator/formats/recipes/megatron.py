@@ -129,11 +129,11 @@ def _zero(args: Arguments) -> int:
 
 
 def _batch(args: Arguments, dp: int) -> dict[str, Any]:
-    micro = args.needed("micro_batch_size", "sequences of a micro-batch")
+    micro = args.require("micro_batch_size", "sequences of a micro-batch")
     if not args.has("global_batch_size"):
         args.assumed.append(f"batch.global = {micro * dp}: a micro-batch for each of {dp} data-parallel ranks")
     total = args.whole("global_batch_size", micro * dp)
-    return {"global": total, "micro": micro, "seq_len": args.needed("seq_length", "tokens of a sequence")}
+    return {"global": total, "micro": micro, "seq_len": args.require("seq_length", "tokens of a sequence")}
 
 
 def _check_batch(

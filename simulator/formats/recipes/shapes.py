@@ -61,8 +61,8 @@ def _named(known: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config(args: Arguments) -> dict[str, Any]:
-    hidden, heads = args.needed("hidden_size", "the width of the model"), args.needed("num_attention_heads", "heads")
-    layers = args.needed("num_layers", "the number of layers")
+    hidden, heads = args.require("hidden_size", "the width of the model"), args.require("num_attention_heads", "heads")
+    layers = args.require("num_layers", "the number of layers")
     gated = args.switch("swiglu") or args.switch("geglu")
     ffn = args.whole("ffn_hidden_size", hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden)
     bias = args.switch("add_bias_linear", True)

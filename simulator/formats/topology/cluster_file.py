@@ -130,7 +130,7 @@ def describe(layout: Layout, additions: Additions, where: str) -> Description:
         Entry("about", f"{layout.gpus} x {device}, imported from {layout.tool}", ""),
         Entry("node", node, "the catalogue's nearest node, for what this file does not say"),
         Entry("device", device, source),
-        *writer.inside(),
+        *writer.node_entries(),
         *writer.host(),
         *writer.network(network),
     ]
@@ -169,7 +169,7 @@ class _Writer:
         source = kept.get("source", "") if isinstance(kept, dict) else ""
         return Entry(key, self.board[key], f"not in the file; catalogue node {self.node}: {source}", assumed=True)
 
-    def inside(self) -> Iterator[Entry]:
+    def node_entries(self) -> Iterator[Entry]:
         """GPUs, PCIe and NVLink."""
         layout, links = self.layout, self.nvlink
         yield self._read("gpus_per_node", layout.gpus)

@@ -199,7 +199,7 @@ def _network(op: str) -> CostClass:
 def _gemm(dtype: str, layout: str) -> CostClass:
     axes = {"flop": gemm.flop, **_columns("m", "n", "k")}
     meaning, form = f"matrix product in {dtype}, {layout}", gemm.gemm_form(dtype)
-    return CostClass(meaning, ("m", "n", "k"), form, axes, core=gemm.of_layers, fit_core=True, rates=_chip(dtype))
+    return CostClass(meaning, ("m", "n", "k"), form, axes, core=gemm.is_layer_shape, fit_core=True, rates=_chip(dtype))
 
 
 def _attention(direction: str) -> CostClass:

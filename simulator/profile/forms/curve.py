@@ -33,7 +33,7 @@ class Curve:
     seconds: Annotated[Floats, PlainValidator(_rising)]
 
     @classmethod
-    def through(cls, bytes_: Floats, seconds: Floats, points: int | None = None) -> "Curve":
+    def fit(cls, bytes_: Floats, seconds: Floats, points: int | None = None) -> "Curve":
         """The curve through measured points (medians where a size repeats), on `points` sizes in even ratios.
 
         By default half again as many as were measured, so that little is lost between grids.

@@ -62,7 +62,7 @@ def flop(x: Columns) -> Floats:
     return total
 
 
-def of_layers(x: Columns) -> NDArray[np.bool_]:
+def is_layer_shape(x: Columns) -> NDArray[np.bool_]:
     """The products that layers of language models spend their time in."""
     return (x["m"] >= 128) & (x["n"] >= 512) & (x["k"] >= 512)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...insight import by_group, critical_path
+from ...insight import critical_path, sum_by_group
 from ...profile import PROVENANCE
 from ...report.report import PRICE, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
@@ -144,7 +144,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
     group = np.array([_phase(kind) for kind in timeline.program.kinds])[timeline.program.kind]
     held = rates(resolved.cluster).scale(plan.rollout_gpus + plan.trainer_gpus)
     ages, counts = np.unique(run.staleness(plan.warmup), return_counts=True)
-    exposed = by_group(critical_path(timeline), group, tuple(PHASES))
+    exposed = sum_by_group(critical_path(timeline), group, tuple(PHASES))
     return CycleReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,

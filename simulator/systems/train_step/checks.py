@@ -110,7 +110,7 @@ def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
         yield Misfit("batch.global", batch.global_, allowed)
 
 
-def without_profile(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
+def missing_profiles(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
     """Devices without their own profile; the generic profile has no times of a step's kernels."""
     devices = {node.device.name: node.device.measured_as for node in machines.nodes}
     names = [name for name, measured in devices.items() if profile_for(measured) == "generic"]
@@ -189,7 +189,7 @@ def machine_misfits(
     machines: Cluster, scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str
 ) -> Iterator[str]:
     """Errors: machines without a profile, and keys without effect on these machines. The axes must fit the machines."""
-    yield from (fault(where, *misfit) for misfit in without_profile(machines, scenario))
+    yield from (fault(where, *misfit) for misfit in missing_profiles(machines, scenario))
     if scenario.parallel.shard_embedding and dims.size("dp_cp") == 1:
         yield fault(where, "parallel.shard_embedding", True, "goes with dp x cp above 1")
     most = scenario.experts.nodes_per_token

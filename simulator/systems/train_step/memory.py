@@ -84,7 +84,7 @@ class Activations:
         number = {name: i for i, name in enumerate(self._names)}
         self._name = np.array([number[name] for name in column_of(buffers, "name", object).tolist()], np.int64)
 
-    def of(self, place: int) -> tuple[Floats, dict[str, Floats]]:
+    def bytes_over_time(self, place: int) -> tuple[Floats, dict[str, Floats]]:
         """Times in seconds, and for each buffer name the bytes held at `place` from each time on."""
         own = np.flatnonzero(self._place == place)
         times = np.unique(np.concatenate([[0.0], self._start[own], self._end[own]]))
@@ -287,7 +287,7 @@ def memory_table(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd
     import pandas as pd
 
     activations = Activations(resolved, timeline)
-    times, held = activations.of(place)
+    times, held = activations.bytes_over_time(place)
     static = static_bytes(resolved, place % resolved.grid.ranks)
     owners = {name: np.full(len(times), size) for name, size in static.items()}
     owners |= activations.sum_parts(held)
@@ -299,7 +299,7 @@ def memory_table(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd
 def _peak(activations: Activations, place: int) -> RankMemory:
     resolved = activations.resolved
     rank = place % resolved.grid.ranks
-    times, by_name = activations.of(place)
+    times, by_name = activations.bytes_over_time(place)
     at = int(np.sum(list(by_name.values()), axis=0).argmax()) if by_name else 0
     then = activations.sum_parts({name: sizes[at : at + 1] for name, sizes in by_name.items()})
     held = {**static_bytes(resolved, rank), **{name: float(size[0]) for name, size in then.items() if size[0] > 0}}

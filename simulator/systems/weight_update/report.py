@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.op_kinds import op_kind
-from ...insight import CriticalPath, by_group, critical_path, provenance
+from ...insight import CriticalPath, critical_path, provenance, sum_by_group
 from ...profile import PROVENANCE
 from ...program import Program
 from ...report.report import PRICE, ROUNDING, Metric, Parts, Total, spending, sum_of
@@ -167,7 +167,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         busy_s={
             phase: timeline.busy_s(*(kind for kind in program.kinds if op_kind(kind).step == phase)) for phase in PHASES
         },
-        exposed=by_group(path, phase_of, tuple(PHASES)),
+        exposed=sum_by_group(path, phase_of, tuple(PHASES)),
         host_share=_host_s(path, program) / timeline.makespan_s,
         provenance=provenance(path, costs),
         peak=peak_bytes(timeline, static_bytes=_static_bytes(resolved)),
@@ -184,7 +184,7 @@ _MOVING = ("h2d", "broadcast", "write")
 
 def parts(_report: Report, program: Program, path: CriticalPath, class_s: Mapping[str, float]) -> Parts:
     """The parts of an update; its critical path begins with its time."""
-    seconds = by_group(path, phase_of_op(program), tuple(PHASES))
+    seconds = sum_by_group(path, phase_of_op(program), tuple(PHASES))
     moved = sum_of(seconds, _MOVING)
     return Parts(
         split_s={phase: seconds[phase] for phase in PHASES if phase in seconds},

@@ -24,7 +24,7 @@ class ServedUpdate(Resolved):
     def bucket(self) -> BucketSize:
         """Size and number of buffers, by checkpoint-engine's rule or as the scenario says."""
         update = self.update
-        largest = int(self.weights.aligned().max())
+        largest = int(self.weights.aligned_bytes().max())
         try:
             fitting = bucket_size(
                 self.free_bytes,
@@ -55,7 +55,7 @@ class ServedUpdate(Resolved):
         self._check_parallel()
         update, gpus = self.update, self.cluster.n_gpus
         plan = make_plan(
-            self.weights.aligned(),
+            self.weights.aligned_bytes(),
             gpus,
             self.bucket,
             tensor_parallel=update.inference.tp,

@@ -66,7 +66,7 @@ class TransferUpdate(Resolved):
         """Whether receivers have memory for a bucket of each trainer, if all send at once."""
         if not self.method.striped:
             return True
-        return trainers * max(self._bucket_bytes, int(self.wire_tensors.aligned().max())) <= self.free_bytes
+        return trainers * max(self._bucket_bytes, int(self.wire_tensors.aligned_bytes().max())) <= self.free_bytes
 
     def _no_split(self) -> UserError:
         inference, trainer = self.update.inference, self.trainer
@@ -116,7 +116,7 @@ class TransferUpdate(Resolved):
         sent, used = self.wire_tensors, {*self.trainers, *self.receivers}
         classes = [[rank for rank in ranks if rank in used] for ranks in self.classes]
         plan = make_transfer(
-            sent.aligned(),
+            sent.aligned_bytes(),
             sent.expert,
             sent.layer,
             trainers=self.trainers,

@@ -27,7 +27,7 @@ class Cells(NamedTuple):
     reduces: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, plan: TrainPlan) -> "Cells":
+    def build(cls, plan: TrainPlan) -> "Cells":
         """The cells of a plan's grid."""
         grid, sharding = plan.grid, plan.sharding
         rank, columns = np.repeat(np.arange(grid.ranks), [len(row) for row in grid.rows]), np.concatenate(grid.columns)

@@ -34,7 +34,7 @@ class Blocks(NamedTuple):
     last: Ints
 
     @classmethod
-    def of(cls, heads: Sequence[Sequence[int]], tails: Sequence[Sequence[int]], last: Sequence[int]) -> "Blocks":
+    def build(cls, heads: Sequence[Sequence[int]], tails: Sequence[Sequence[int]], last: Sequence[int]) -> "Blocks":
         """The blocks with these heads, tails and last ops."""
         return cls(_padded(heads), _padded(tails), np.array(last, np.int64))
 

@@ -52,7 +52,7 @@ class Step:
         sharding = self.plan.sharding
         under = sharding.level in (1, 2) and sharding.overlap_weights  # the previous step's update
         gathered = {rank: self.traffic.gather_weights(rank) if under else {} for rank in self.traffic.leaders}
-        placed, send = self._place(Cells.of(self.plan))
+        placed, send = self._place(Cells.build(self.plan))
         self._ops = self._actions(placed, send)
         for ops, after in self._ops.waits():
             self.assembly.wait_each(ops, after)
@@ -135,7 +135,7 @@ class Step:
         block = (2 * placed.which[:, None] + np.arange(2))[there]
         return ActionOps(
             self.plan.grid, cells.columns[there], placed.first[cell], block,
-            Blocks.of(*zip(*blocks, strict=True)), cells.rank[cell], send[there],
+            Blocks.build(*zip(*blocks, strict=True)), cells.rank[cell], send[there],
         )  # fmt: skip
 
     # Sends
