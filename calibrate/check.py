@@ -58,7 +58,7 @@ def _table(profile: Profile, scored: pd.DataFrame) -> pd.DataFrame:
 
 
 def _band(profile: Profile, kind: str, library: str, size: float) -> tuple[float, str]:
-    """Where the size band that holds this size begins, and its name."""
+    """(start, name) of the size band that contains this size."""
     model = profile.models[kind][library]
     if not isinstance(model, Model):
         return 0.0, "all sizes"

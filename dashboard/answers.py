@@ -30,7 +30,7 @@ class Look:
 
     @property
     def ops(self) -> int:
-        """Of its Program."""
+        """The number of ops in the case's Program."""
         return len(self.case.resolved.program)
 
     def turn(self, factors: Mapping[str, float]) -> Turned:
@@ -66,7 +66,7 @@ class Answers:
         return check_question(table, where), where
 
     def values(self, question: Question) -> dict[str, Any]:
-        """Everything that a scenario says or means where it is silent, its stack's defaults among it, as plain values.
+        """All values of a scenario, with defaults (also its stack's), as plain values.
 
         Raises:
             UserError: as `scenario`.

@@ -92,12 +92,12 @@ def inputs(form: str) -> list[Input]:
 
 
 def faults_of(form: str) -> Output:
-    """Where a callback says what is wrong with each field of a form."""
+    """The output in which a callback reports errors of each field of a form."""
     return Output({"form": form, "key": ALL}, "error")
 
 
 def read(fields: Mapping[str, Field], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, pasted texts as the tables that they are.
+    """The values of fields; pasted texts become tables.
 
     Raises:
         UserError: a pasted text is no JSON object, or too long; a line per fault.
@@ -122,7 +122,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def _slider(form: str, field: Field, text: str | None) -> "Component":
-    """The same size on a scale of powers of two, which `connect_sizes` keeps as the text says."""
+    """A slider for a size on a scale of powers of two; `connect_sizes` keeps it equal to the text."""
     try:
         value = round(4 * log2(parse(text or "1 GiB", "bytes") / 2**30)) / 4
     except ValueError:

@@ -45,7 +45,7 @@ def simulate_updates(place: str, watch: Callable[[int, int], None]) -> None:
 
 
 class Ledgers:
-    """Both ledgers: training steps are read when first asked for, weight updates once they are in the cache."""
+    """Both ledgers: training steps are read on first use, weight updates once they are in the cache."""
 
     def __init__(self, cache: Mapping[str, Any]):
         self._cache = cache
@@ -109,7 +109,7 @@ def scores(rows: "pd.DataFrame") -> dict[str, Any]:
 
 
 def scores_by(rows: "pd.DataFrame", family: str) -> "pd.DataFrame":
-    """The same of each part of a family, with its `name`, the largest first."""
+    """The scores of each part of a family, with its `name`, the largest first."""
     import pandas as pd
 
     parts = [{"name": str(name), **scores(part)} for name, part in rows.groupby(family)]

@@ -118,12 +118,12 @@ def button(text: str, id: Any, **more: Any) -> "Component":
 
 
 def alert(title: str, lines: "Iterable[str | Component]", color: str = "red", **more: Any) -> "Component":
-    """What is wrong, or missing, a line each, as text."""
+    """A box with errors or missing things, one line each, as text."""
     return dmc.Alert([html.P(line) for line in lines], title=title, color=color, **more)
 
 
 def notes(lines: Iterable[str]) -> "Component":
-    """What is small print, a line each."""
+    """Small print, one line each."""
     return html.Div([html.P(line, className="said") for line in lines])
 
 

@@ -31,7 +31,7 @@ class Question:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def change(self, changes: Mapping[str, Any]) -> "Question":
-        """The same with more changes, which must not name files.
+        """The question with more changes, which must not name files.
 
         Raises:
             UserError: one does, or they are no changes.
@@ -42,7 +42,7 @@ class Question:
         return replace(self, changes={**self.changes, **changes})
 
     def query(self) -> str:
-        """As the query of an address; numbers and words as TOML writes them."""
+        """The question as the query of an address; values are written as in TOML."""
         return "?" + urlencode(
             [("base", self.base), *((key, value_text(value)) for key, value in self.changes.items())]
         )

@@ -55,7 +55,7 @@ class SweepState:
     at_work: bool
 
     def text(self, name: str) -> str:
-        """As one line."""
+        """The state of the run as one line."""
         if self.at_work:
             return f"{name}: {self.done} of {self.total} points"
         if self.done < self.total:

@@ -43,7 +43,7 @@ def table(
 
 
 def csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """The same as CSV; what a spreadsheet would take for a formula is text to it."""
+    """The table as CSV; text that a spreadsheet could read as a formula is escaped."""
     text = StringIO()
     out = writer(text)  # ends lines with CR LF, so that it quotes texts with either
     out.writerows([_plain(cell) for cell in row] for row in (columns, *rows))

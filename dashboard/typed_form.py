@@ -52,7 +52,7 @@ def inputs(form: str) -> list[Input]:
 
 
 def faults_of(form: str) -> Output:
-    """Where a callback says what is wrong with the changes of each side."""
+    """The output in which a callback reports errors in the changes of each side."""
     return Output(_id(form, ALL, LINES), "error")
 
 

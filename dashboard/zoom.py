@@ -19,7 +19,7 @@ MOST_SPANS = 5000
 
 
 def store(graph: str) -> dcc.Store:
-    """Where a page keeps what is seen of a graph."""
+    """The store of a graph's visible range."""
     return dcc.Store(id=f"{graph}-seen")
 
 

@@ -26,7 +26,7 @@ from .world import Store, World
 
 @dataclass(frozen=True)
 class Address:
-    """Where an owner's memory is, for others to map; good until the owner closes it."""
+    """The address of an owner's memory, which others can map until the owner closes it."""
 
     process: int
     descriptor: int
@@ -184,7 +184,7 @@ class Actor(Generic[ContentT]):
         return lane.name, tuple(self.parts.ranks[op])
 
     def _keys(self) -> set[GroupKey]:
-        """Of all groups of all ranks."""
+        """The keys of all groups of all ranks."""
         return {self._key(op) for op in self._ops(*self.collective)}
 
     def _join_groups(self, *, host: bool) -> None:

@@ -80,7 +80,7 @@ class Content:
         return np.random.default_rng(seed).integers(0, 256, self.size(tensor), dtype=np.uint8)
 
     def size(self, tensor: int) -> int:
-        """Its number of bytes, without padding."""
+        """The bytes of a tensor, without padding."""
         return int(self.resolved.weights.nbytes[tensor])
 
     def shard_bytes(self, rank: int) -> int:
@@ -194,7 +194,7 @@ class TransferContent(Content):
         return replica + sum(shard.stop - shard.start for shard in shards)
 
     def places(self, rank: int) -> dict[int, slice]:
-        """Where a receiver holds what it keeps of each tensor: one after the other."""
+        """The slice of a receiver's memory for its part of each tensor, one after another."""
         ends = np.cumsum(self.sizes_on(rank)).tolist()
         return {tensor: slice(*place) for tensor, place in enumerate(pairwise([0, *ends]))}
 

@@ -49,7 +49,7 @@ class Measured:
 
     @cached_property
     def wrong(self) -> list[str]:
-        """Those that hold something else."""
+        """Buffers with wrong contents, by name and rank."""
         return [f"{name} on rank {rank}" for rank, report in enumerate(self.reports) for name in report.wrong]
 
     @cached_property

@@ -90,14 +90,14 @@ class ServedActor(Actor[ServedContent]):
             dist.destroy_process_group(self.groups.pop(key))
 
     def do_copy(self, op: int) -> None:
-        """From one buffer to another: host to device, or inside the device."""
+        """Copy one buffer to another: host to device, or inside the device."""
         (source,), (target,) = self._accesses(op, write=False), self._accesses(op, write=True)
         self._put(op, self._range(target), self._range(source))
 
     do_h2d = do_copy
 
     def do_read(self, op: int) -> None:
-        """From the memory of the bucket's owner, which may be another rank and has no part in it."""
+        """Read from the memory of the bucket's owner, which may be another rank and does nothing for it."""
         (target,), source = self._accesses(op, write=True), self._source(op)
         there = self.mapped[source.buffer][source.offset :][: source.bytes]
         self._put(op, self._range(target), there)

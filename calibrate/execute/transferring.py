@@ -36,7 +36,7 @@ class TransferActor(Actor[TransferContent]):
         self.staged: dict[int, torch.Tensor] = {}  # a bucket's shards, packed before they are gathered
 
     def do_pause(self, op: int) -> None:
-        """Nothing: there are no requests, no caches, no NIC that must know the memory."""
+        """Do nothing: there are no requests, no caches, and no NIC to register memory with."""
 
     do_begin = do_resume = do_register_tensors = do_pause
     do_wait_worker = Actor.do_barrier
@@ -150,7 +150,7 @@ class WriteActor(TransferActor):
         self.places: dict[int, dict[int, slice]] = {}  # of each tensor in it
 
     def resident(self) -> dict[int, torch.Tensor]:
-        """In memory that others may map, one tensor after the other."""
+        """The resident tensors in memory that others can map, one after another."""
         if not (size := self.content.bytes_on(self.rank)):
             return super().resident()
         memory = self.shared[WEIGHTS] = SharedMemory(size)
@@ -197,13 +197,13 @@ class WriteActor(TransferActor):
         return self._range(read)[meta.offset :][self.content.slice_of(target, meta.tensor)]
 
     def _targets(self, write: int) -> list[int]:
-        """To whom this rank writes."""
+        """The ranks to which this rank writes."""
         flat = self.program.groups[self.program.group[write]]
         return [target for source, target in zip(flat[::2], flat[1::2], strict=True) if source == self.rank]
 
 
 class StagedWriteActor(WriteActor):
-    """The same, where trainers hold the new weights in host memory."""
+    """As WriteActor, for trainers that hold the new weights in host memory."""
 
     shards_on_host = True
 

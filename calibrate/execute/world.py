@@ -23,7 +23,7 @@ PATIENCE_S = 10  # for the first rank of a machine to say what is wrong, and for
 
 @dataclass(frozen=True)
 class World:
-    """Where this process stands, as torchrun says it in the environment."""
+    """The position of this process among all, from torchrun's environment variables."""
 
     rank: int
     size: int
@@ -32,7 +32,7 @@ class World:
 
     @classmethod
     def find(cls) -> "World | None":
-        """None outside torchrun and its like."""
+        """The world of this process; None outside torchrun and similar launchers."""
         keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return None

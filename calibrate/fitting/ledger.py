@@ -42,7 +42,7 @@ def student_weights(error: Floats, sigma: float, of_rows: Floats | float = 1.0) 
 
 
 def least_squares(error: Floats, slopes: Floats, weight: Floats, u: Floats, spread: Floats) -> Floats:
-    """Where weighted least squares, linear about u, put the parameters; their priors are further rows."""
+    """The parameters by weighted least squares, linearised at u; priors are additional rows."""
     matrix = np.vstack([slopes * weight[:, None], np.diag(1 / spread)])
     aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
     solved: Floats = np.linalg.lstsq(matrix, aim, rcond=None)[0]
@@ -107,7 +107,7 @@ class UpdateFit:
         self._columns = [self._columns_of(stack_chain(case.stack)) for case in cases]
 
     def _columns_of(self, chain: Sequence[str]) -> dict[str, int]:
-        """By parameter: where it stands in `free`."""
+        """The index in `free` of each parameter of a chain."""
         return {name: at for stack in reversed(chain) for at, (of, name) in enumerate(self.free) if of == stack}
 
     def fit(self) -> Fitted:

@@ -97,7 +97,7 @@ def _possible(seconds: object) -> bool:
 
 
 def _stated(records: Iterable[Record]) -> Iterator[tuple[Pair, int, Reading]]:
-    """From records that tell the times alone themselves, in seconds."""
+    """Readings of records that contain the times alone, in seconds."""
     for record in records:
         params, more = record.get("params", {}), record.get("more", {})
         victim, noise = str(params.get("victim")), str(params.get("beside"))
@@ -122,7 +122,7 @@ _PROBED = {"gemm": "gemm", "attention": "attention", "membound": "memory"}
 
 
 def _probed(records: Sequence[Record]) -> Iterator[tuple[Pair, int, Reading]]:
-    """From records of the one-call probe, where the victim alone is a record of its own, beside `none`.
+    """Readings of the one-call probe, in which the victim alone is a separate record, beside `none`.
 
     Its noises last longer than the victims beside them, so what they lose themselves cannot be read off.
     """

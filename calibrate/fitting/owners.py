@@ -30,7 +30,7 @@ class Owner:
     own: bool = True
 
     def chain(self, of: str, name: str) -> list[str]:
-        """Those whose factors make a parameter of one of them: itself and what it rests on."""
+        """The owners whose factors multiply to a parameter of `of`: itself and its bases."""
         links = self.links(of)
         last = next((place for place, link in enumerate(links) if self.own and name in link.own), len(links))
         return [link.of for link in links[: last + 1]]

@@ -219,7 +219,7 @@ def _variants(kind: str, table: pd.DataFrame, limits: Limits, prefer: Sequence[s
 
 
 def _fastest_first(table: pd.DataFrame, libraries: Sequence[str]) -> list[str]:
-    """By their times on the samples whose features all of them have; in the order given where there are none."""
+    """Sort libraries by their times on common samples, fastest first; in the given order without common samples."""
     if len(libraries) == 1:
         return list(libraries)
     features = [name for name in FEATURES if name in table]
@@ -230,7 +230,7 @@ def _fastest_first(table: pd.DataFrame, libraries: Sequence[str]) -> list[str]:
 
 
 def _source(rows: pd.DataFrame) -> str:
-    """Where the samples came from: files without folders and lines, or the words of a table of single figures."""
+    """The sources of samples: file names without folders and lines, or the words of a table of single figures."""
     words = rows["source"].str.replace(r"^(?:.*/)?([^/ ]+):\d+$", r"\1", regex=True)
     return ", ".join(f"{text} ({count} rows)" for text, count in words.value_counts().items())
 

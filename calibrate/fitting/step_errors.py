@@ -42,7 +42,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """Of ln(seconds) of rows: by phase, shape [rows, phases], and by parameter; `weight` is the fit's, of each row.
+    """Derivatives of ln(seconds) of rows, by phase (shape [rows, phases]) and by parameter; `weight` as in the fit.
 
     `error` is ln(predicted / measured), `others` the variance of what neither factors nor widths say.
     """

@@ -128,7 +128,7 @@ def _without(design: Design, crew: Crew, rows: Rows, groups: Sequence[object]) -
 
 
 def groups_of(cases: Sequence[StepCase]) -> dict[str, list[object]]:
-    """What is left out together, by what it is called: folds of (model, GPU, stack) groups, frameworks, sources."""
+    """What is held out together, by name: folds of (model, GPU, stack) groups, frameworks, sources."""
     keys = [(case.cells.text("model"), case.cells.text("gpu"), case.stack) for case in cases]
     distinct = list(dict.fromkeys(keys))
     np.random.default_rng(0).shuffle(distinct)  # folds that do not go by the order of the table

@@ -173,7 +173,7 @@ class Design:
         return np.array([free.name == name for free in self.free])[self.at]
 
     def _share(self, name: str, rows: Rows) -> Floats:
-        """Of phases that a parameter moves, in the seconds of each row."""
+        """The share of each row's seconds in the phases that a parameter moves."""
         terms, moved = self._terms_of(name), np.zeros(rows.phase_s.shape, bool)
         moved[self.row[terms], self.phase[terms]] = True
         share: Floats = (rows.phase_s * moved).sum(axis=1) / rows.seconds
@@ -211,7 +211,7 @@ class Design:
         return u
 
     def effects(self, rows: Rows) -> list[tuple[int, float, float]]:
-        """Of each parameter: how many rows it moves, its standard deviation, and the median error of those rows."""
+        """For each parameter: (rows that it moves, its standard deviation, the median error of those rows)."""
         error, slopes, weight = self._linear(rows, rows.u)
         slopes = slopes * self.tell_about(np.ones(len(error), bool))
         deviation = deviations(slopes, weight, self.spread)
@@ -220,7 +220,7 @@ class Design:
         return list(zip(mine.sum(axis=0).tolist(), deviation.tolist(), median, strict=True))
 
     def slopes(self, rows: Rows, u: Floats) -> Floats:
-        """Of ln(seconds) by each parameter, shape [rows, parameters]."""
+        """Derivatives of ln(seconds) by each parameter, shape [rows, parameters]."""
         seconds, by_phase = self.predict(rows, u)
         found = np.zeros((len(seconds), len(self.free)))
         np.add.at(found, (self.row, self.at), self.power * (by_phase / seconds[:, None])[self.row, self.phase])
@@ -233,7 +233,7 @@ class Design:
 
 
 def source_weights(cases: Sequence[StepCase]) -> Floats:
-    """Of each row, by the number of rows of its source."""
+    """The weight of each row, by the number of rows of its source."""
     sources = [case.cells.text("source") for case in cases]
     many = np.array([sources.count(source) for source in sources], np.float64)
     return (many / np.median(many)) ** SOURCE_POWER
@@ -252,5 +252,5 @@ def spread_of(of: str, name: str) -> float:
 
 
 def _siblings(device: str) -> list[str]:
-    """Of a device and those that it rests on, the ones of the generation of what they rest on."""
+    """The devices in a device's chain that are of the same generation as their base."""
     return [link.of for link in DEVICE.links(device) if link.sibling]

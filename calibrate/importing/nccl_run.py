@@ -42,7 +42,7 @@ class Row:
 
 
 class Listed(NamedTuple):
-    """Where the list of ranks says that one runs; `bus` is the GPU's place on PCIe."""
+    """The position of a rank in the log's list of ranks; `bus` is the GPU's PCIe address."""
 
     host: str
     device: int
@@ -66,7 +66,7 @@ class Run:
     ended: bool = False
 
     def add_to(self, found: Found) -> None:
-        """Its rows as samples."""
+        """Add the run's rows as samples."""
         options = found.options
         op = self._cost_op(found.file, options)
         if self.cpu_time or op is None:
@@ -103,13 +103,13 @@ class Run:
         return stated
 
     def _ranks(self) -> int | None:
-        """As the command or JSON states it, else as the `# Rank` lines number them; posts often cut lines out there."""
+        """The number of ranks: from the command or JSON, else from the `# Rank` lines, which posts often cut."""
         if self.processes is not None:
             return self.processes * self.per_process
         return max(self.listed) + 1 if self.listed else None
 
     def _nodes(self, gpus: int, asked: int | None, file: str) -> int:
-        """As --nodes says, else the list of ranks, else the command."""
+        """The number of nodes: from --nodes, else the list of ranks, else the command."""
         nodes = asked or self._listed_nodes(gpus) or self.stated_nodes or (1 if gpus == 1 else None)
         if nodes is None:
             raise UserError(f"{file}: does not say on how many nodes its {gpus} ranks ran; give --nodes")

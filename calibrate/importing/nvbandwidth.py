@@ -87,7 +87,7 @@ def _cost_class(matrix: Matrix) -> tuple[str, str]:
 
 
 def _buffer_bytes(setup: Setup, found: Found) -> float:
-    """As --buffer says, else the log, else the default of its version."""
+    """The buffer size in bytes: from --buffer, else the log, else the version's default."""
     known = found.options.buffer_bytes or setup.buffer_bytes
     version = re.search(r"(\d+)\.(\d+)", setup.version or "")
     if known is None and version is None:

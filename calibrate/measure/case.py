@@ -37,7 +37,7 @@ class Facts:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Facts":
-        """From `dataclasses.asdict` of facts, after its tuples have become lists."""
+        """The facts from the result of `dataclasses.asdict`, in which JSON turned tuples into lists."""
         return cls(**{**values, "nodes": tuple(map(tuple, values["nodes"]))})
 
 
@@ -120,7 +120,7 @@ class Case:
 
     @property
     def key(self) -> str:
-        """Its identity in one line: `gemm/wgrad m=512 n=4096 k=4096 dtype=bf16`."""
+        """The identity of a case in one line: `gemm/wgrad m=512 n=4096 k=4096 dtype=bf16`."""
         return case_key(self.family, self.name, self.params)
 
     def record(self, visit_round: int, outcome: Measurement | str) -> dict[str, Any]:

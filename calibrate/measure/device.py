@@ -149,7 +149,7 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def pin(self, memory: torch.Tensor) -> Iterator[None]:
-        """By cudaHostRegister, which takes whole pages."""
+        """Pin memory by cudaHostRegister, which takes whole pages."""
         self._check(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
         try:
             yield

@@ -68,7 +68,7 @@ class Change:
 
     @property
     def own_ratio(self) -> float:
-        """Its ratio over what all cases share: how far it moved by itself."""
+        """The case's ratio over the ratio that all cases share."""
         return self.ratio / math.sqrt(self.low * self.high)
 
 

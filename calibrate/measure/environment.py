@@ -89,13 +89,13 @@ def gpu_hash(device: Device) -> str:
 
 
 def _hash(properties: Any) -> str:
-    """Of a GPU's serial number, which nobody needs to know; empty where this torch does not tell it."""
+    """A hash of a GPU's serial number (for privacy); empty if this torch does not report it."""
     number = str(getattr(properties, "uuid", ""))
     return hashlib.sha256(number.encode()).hexdigest()[:12] if number else ""
 
 
 def _or_none(ask: Callable[[], Any]) -> Any:
-    """None where this torch or this machine does not tell: no reason not to measure."""
+    """The answer of `ask`; None if this torch or machine cannot answer, which must not stop a measurement."""
     try:
         return ask()
     except Exception:

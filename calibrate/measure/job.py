@@ -32,7 +32,7 @@ class Place:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Place":
-        """As torchrun or Slurm say it; alone where neither does. torchrun may run under srun, so its variables win.
+        """The place from torchrun's or Slurm's variables, else alone. torchrun may run under srun, so it goes first.
 
         Raises:
             ValueError: a variable that is needed is missing, or no number; one line.
@@ -87,12 +87,12 @@ class Job:
     stop_at: float = 0.0
 
     def to_text(self) -> str:
-        """As `from_text` reads it."""
+        """The job as text that `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> "Job":
-        """From what `to_text` gave; tuples have become lists on the way."""
+        """The job from the text of `to_text`, in which JSON turned tuples into lists."""
         values = json.loads(text)
         options = values["options"] | {"only": tuple(values["options"]["only"])}
         own = {"place": Place(**values["place"]), "options": Options(**options), "modules": tuple(values["modules"])}

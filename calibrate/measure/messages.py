@@ -40,7 +40,7 @@ def duration(seconds: float) -> str:
 def opening_lines(
     environment: Mapping[str, Any], facts: Facts, plan: Plan, left: int, left_s: float, out: Path
 ) -> list[str]:
-    """What is measured, what will make times longer than they should be, what is left out, and how long it takes."""
+    """The first lines of a run: what is measured, what may disturb it, what is left out, and its duration."""
     load, cpus, here = os.getloadavg()[0], os.cpu_count() or 1, len(facts.nodes[0])
     ranks, nodes = _count(facts.ranks, "rank"), _count(len(facts.nodes), "node")
     lines = [f"{environment['gpu']}, {ranks} on {nodes}, {facts.collectives}"]

@@ -71,7 +71,7 @@ def _format_rate(rate: float, unit: str) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """In the unit that suits: `12.3 us`."""
+    """A time in a suitable unit: `12.3 us`."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if value >= size:
             return f"{value / size:.3g} {unit}"

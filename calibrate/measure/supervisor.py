@@ -83,7 +83,7 @@ def describe_exit(code: int) -> str:
 
 @dataclass
 class Watch:
-    """Where the current worker is: its position in the plan, and until when it may stay there."""
+    """The state of the current worker: its position in the plan, and its deadline there."""
 
     attempt: int
     deadline: float

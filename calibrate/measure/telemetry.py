@@ -47,14 +47,14 @@ class Telemetry:
 
     @classmethod
     def find_device(cls, device: torch.device) -> "Telemetry | None":
-        """That of a torch device, found by its UUID or PCI address: torch counts the GPUs that it may see, NVML all."""
+        """The telemetry of a torch device, by UUID or PCI address: torch numbers only visible GPUs, NVML all."""
         if device.type != "cuda":
             return None
         return cls.find(*identities(torch.cuda.get_device_properties(device)))
 
     @classmethod
     def find(cls, uuid: str, pci: str, library: str = _LIBRARY) -> "Telemetry | None":
-        """That of the GPU of this UUID, else of this PCI address; None without NVML or such a GPU."""
+        """The telemetry of the GPU with this UUID, else this PCI address; None without NVML or such a GPU."""
         try:
             nvml = ctypes.CDLL(library)
             if nvml.nvmlInit_v2() != 0:

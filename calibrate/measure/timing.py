@@ -111,7 +111,7 @@ def time_host(prepare: Prepare, *shape: Any) -> Measure:
 
 
 def measure_in(setting: Callable[[], AbstractContextManager[Any]], measure: Measure) -> Measure:
-    """The same measurement inside a context, such as one that makes torch use another kernel."""
+    """The measurement inside a context, such as one that makes torch use another kernel."""
 
     def measure_inside(bench: Bench) -> Measurement:
         with setting():

@@ -16,7 +16,7 @@ Changes = Annotated[list[str] | None, typer.Option("--set", help="Change a key: 
 
 
 class Device(StrEnum):
-    """Where buffers live and which library broadcasts them."""
+    """The device of buffers, and so the library that broadcasts them."""
 
     CPU = "cpu"
     CUDA = "cuda"

@@ -56,7 +56,7 @@ class Shown:
         return cls(kind, said.get(kind, _FIRST), said.get("class", ""))
 
     def query(self) -> str:
-        """As the query of an address."""
+        """The state of the page as the query of an address."""
         chosen = {"class": self.cost_class} if self.kind == DEVICE and self.cost_class else {}
         return "?" + urlencode({self.kind: self.name} | chosen)
 
@@ -96,7 +96,7 @@ def class_of(profile: Profile, asked: str) -> str:
 
 
 def draw_device(profile: Profile, kind: str, library: Library) -> "list[Component]":
-    """Everything about a profile, first of one cost class."""
+    """The components of a profile's page, first those of one cost class."""
     entries = profile.models.get(kind, {})
     fitted = [entry for entry in entries.values() if isinstance(entry, Model)]
     drawn: list[Component] = [_scores(profile, fitted)] if fitted else []
@@ -130,7 +130,7 @@ def _scores(profile: Profile, fitted: list[Model]) -> "Component":
 
 
 def _substitute(kind: str, entry: Any) -> str:
-    """What is taken where nothing was measured."""
+    """A sentence on the substitute for a class without measurements."""
     if isinstance(entry, Ratio):
         taken = f"{entry.factor:g} times the seconds of {entry.like}"
     else:
@@ -228,7 +228,7 @@ def _parameters(profile: Profile) -> "Component":
 
 
 def draw_software(stack: Profile) -> "list[Component]":
-    """Everything about a software stack."""
+    """The components of a software stack's page."""
     counts = Counter(p.provenance for p in stack.parameters.values())
     factors = {name: p for name, p in sorted(stack.parameters.items()) if name.startswith(_FACTOR)}
     chain = stack_chain(stack.name) if stack.name in stack_names() else [stack.name]
@@ -244,7 +244,7 @@ def draw_software(stack: Profile) -> "list[Component]":
 
 
 def _origin(profile: Profile) -> "list[Component]":
-    """Where it comes from: dates, commands, files, machines."""
+    """The origin of a profile: dates, commands, files, machines."""
     about = profile.about
     files = "; ".join(f"{f['file']} ({f['rows']:,} rows, sha256 {f['sha256'][:12]})" for f in about.get("samples", ()))
     wider = f"; carrying over adds {about['wider']:.0%} to spreads" if about.get("wider") else ""

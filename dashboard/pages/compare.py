@@ -184,7 +184,7 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
 
 
 def _links(name: str, side: Side, question: Question) -> list[html.A]:
-    """Where a side may be taken; RL cycles are not explained."""
+    """Links of a side to other pages and files; RL cycles have no explanation."""
     explained = [explain_link(question, f"Explain {name}")] if side.kind != "rl_cycle" else []
     return [*explained, downloads.link(question, "scenario.toml", f"{name} as scenario (TOML)")]
 

@@ -255,7 +255,7 @@ def draw_look(found: Look) -> "list[Component]":
 
 
 def _largest(seconds: Mapping[str, float], total_s: float) -> dict[str, float]:
-    """Those that are seen; the small ones together."""
+    """The visible parts; small ones are merged."""
     shown = {name: s for name, s in seconds.items() if s >= LEAST_SHARE * total_s}
     rest_s = sum(seconds.values()) - sum(shown.values())
     return {**shown, "all others": rest_s} if len(shown) < len(seconds) else shown
@@ -332,7 +332,7 @@ def _knob_text(knob: Knob, factor: float) -> str:
 
 
 def links(question: Question) -> "Component":
-    """Where a question may be taken: to files, to another page."""
+    """Links of a question to files and to another page."""
     compare = html.Div(compare_link(question, "Compare with something else"), className="bar")
     return html.Div([downloads.links(question), compare])
 

@@ -78,7 +78,7 @@ class SweepFolders:
         self.here, self.home = here, home
 
     def folders(self) -> dict[str, Path]:
-        """Their folders by name."""
+        """The folders of all sweeps by name."""
         return {**self.here.library.sweeps(), **Library(self.home).sweeps()}
 
     def table(self, source: Source) -> Table:
@@ -241,7 +241,7 @@ def _point(app: Dash, sweeps: SweepFolders) -> None:
 
 
 def _choose(app: Dash) -> None:
-    """What is to be run: a shipped sweep, or axes, and a name for it unless one is typed."""
+    """Connect the choice of a sweep: a shipped one, or axes, with a default name."""
 
     @app.callback(Output("sweeps-own", "style"), Input("sweeps-shipped", "value"))
     def own(which: str) -> dict[str, str]:

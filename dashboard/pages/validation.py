@@ -56,7 +56,7 @@ class Shown:
         return replace(cls(kind, source=said.get("source", _EVERY)), **good)
 
     def query(self) -> str:
-        """As the query of an address."""
+        """The state of the page as the query of an address."""
         return "?" + urlencode(vars(self))
 
 

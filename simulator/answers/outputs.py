@@ -23,7 +23,7 @@ _SUFFIXES = {"csv": (".csv", ".csv.gz"), "trace": (".json", ".json.gz"), "html":
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where each kind of output goes; None leaves it out, `json="-"` is stdout."""
+    """The files for each kind of output. None: no such output; `json="-"` is stdout."""
 
     json: Path | str | None = None
     csv: Path | None = None

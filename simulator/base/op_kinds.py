@@ -164,7 +164,7 @@ KINDS: Mapping[str, OpKind] = {kind.name: kind for kind in _KINDS}
 
 
 def op_kind(name: str) -> OpKind:
-    """What is known of a kind.
+    """The record of a kind of op; a KeyError if it is unknown.
 
     Raises:
         KeyError: nothing is.

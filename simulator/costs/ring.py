@@ -123,6 +123,6 @@ def _bounded_by(pricing: Pricing, step: Parameter) -> Parameter:
 
 
 def _features(ring: RingBroadcast, kind: str) -> dict[str, int]:
-    """What is known of a ring, beside sizes, where this kind of link bounds it."""
+    """The features of a ring, besides sizes, if this kind of link bounds it."""
     ranks, islands = len(ring.island_of), ring.islands
     return {"gpus": ranks, "nodes": islands} if kind == "nic" else {"gpus": max(ranks // islands, 2)}

@@ -83,7 +83,7 @@ def read(pricing: Pricing, ops: Ops) -> None:
 
 
 def device_copy(pricing: Pricing, ops: Ops) -> None:
-    """On the owner: reads and writes every byte in device memory."""
+    """Charge copies on the owner's device, which read and write every byte in device memory."""
     fraction = pricing.profile["copy.hbm_fraction"]
     ranks, which = np.unique(pricing.program.root[ops], return_inverse=True)
     memory = np.array(pricing.hbm)[ranks]

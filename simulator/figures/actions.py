@@ -67,7 +67,7 @@ def boxes(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
 
 
 def _actions(grid: Grid) -> "pd.DataFrame":
-    """What is said of the actions of cells: cell, half, stage, chunk, kind, microbatch."""
+    """The actions of all cells as a table: cell, half, stage, chunk, kind, microbatch."""
     import pandas as pd
 
     mirrored = len({grid.rank_of(0, microbatch) for microbatch in range(grid.microbatches)}) > 1

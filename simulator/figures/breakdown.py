@@ -126,7 +126,7 @@ class Move(NamedTuple):
         return "total" if self.moved_s is None else "longer" if self.moved_s > 0 else "shorter"
 
     def label(self, exact: bool) -> str:
-        """Its seconds; totals that differ little need more digits."""
+        """The label of a bar in seconds; totals that differ little need more digits."""
         if self.moved_s is None:
             return f"{self.end_s:.5g} s" if exact else format_seconds(self.end_s)
         return f"{'+' if self.moved_s > 0 else ''}{format_seconds(self.moved_s)}"
@@ -171,7 +171,7 @@ def moves_of(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> list
 
 
 def reach(moves: Sequence[Move]) -> tuple[float, float]:
-    """Both ends of the axis, with room for a label at each bar; from 0 unless that hides the differences."""
+    """(start, end) of the axis, with room for a label at each bar; from 0 unless that hides differences."""
     ends = [move.end_s for move in moves]
     low, high = min(ends), max(ends)
     spread = high - low

@@ -82,7 +82,7 @@ def _together(shared_s: float) -> str:
 
 
 def _rows(drawn: "pd.DataFrame", names: Sequence[str]) -> Rows:
-    """Where the rows go, top down: those of each rank that hold a bar, then a gap."""
+    """The positions of rows from the top: the rows with bars of each rank, then a gap."""
     rows, top = dict[Place, tuple[float, float]](), 0.0
     used = dict.fromkeys(zip(drawn.of, drawn["rank"], drawn.row, strict=True))
     for of in dict.fromkeys(drawn.of):

@@ -80,7 +80,7 @@ def pipeline(
 
 
 class _Rows:
-    """Where rows are, in pixels downwards: per rank a row of actions, then a thin line per lane."""
+    """The positions of rows in pixels from the top: for each rank a row of actions, then a thin line per lane."""
 
     def __init__(self, ranks: int, lanes: list[str], action_px: float):
         scale = 1.0 if ranks <= MANY_RANKS else FLAT

@@ -66,7 +66,7 @@ def residual_bands(table: "pd.DataFrame", title: str) -> "go.Figure":
 
 
 def _places(table: "pd.DataFrame") -> tuple[list[int], list[str]]:
-    """Where each band goes, below the name of its model, and what stands at the left."""
+    """(positions of bands, labels at the left); bands follow the name of their model."""
     places: list[int] = []
     names: list[str] = []
     for model, rows in table.groupby("model", sort=False):
@@ -256,7 +256,7 @@ def scored_samples(table: "pd.DataFrame", title: str, subtitle: str, size: Axis)
 
 
 def draw_rows(rows: "pd.DataFrame", most: int = MOST_POINTS) -> "pd.DataFrame":
-    """At most so many of the rows, chosen by a seeded draw, in their order."""
+    """At most `most` rows, sampled with a fixed seed, in their order."""
     if len(rows) <= most:
         return rows
     chosen = np.random.default_rng(0).choice(len(rows), most, replace=False)
@@ -264,7 +264,7 @@ def draw_rows(rows: "pd.DataFrame", most: int = MOST_POINTS) -> "pd.DataFrame":
 
 
 def _guides(figure: "go.Figure", table: "pd.DataFrame") -> None:
-    """Where predicted equals measured, and where it is 10 % off."""
+    """Draw the lines of predicted = measured, and of an error of 10 %."""
     both = table[["measured_s", "predicted_s"]].to_numpy(float)
     ends = np.array([both.min(), both.max()])
     sizes = [float(table["size"].min()), float(table["size"].max())]

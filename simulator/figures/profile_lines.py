@@ -121,7 +121,7 @@ def bands(profile: Profile, kind: str | None = None) -> pd.DataFrame:
 
 
 def bands_of(model: Model) -> Iterator[tuple[str, int, float, float, float, float]]:
-    """Of each band of sizes that was scored: its name, rows, median, p90, bias and stated spread."""
+    """(name, rows, median, p90, bias, stated spread) of each scored band of sizes."""
     starts = [band.size for band in model.bands]
     for band, end in zip(model.bands, [*starts[1:], None], strict=True):
         spread = float((band.spread**2 + model.wider**2) ** 0.5)

@@ -69,7 +69,7 @@ def memory_by_rank(tables: "Mapping[int, pd.DataFrame]", capacity_bytes: float, 
 
 
 def _rows(table: "pd.DataFrame", most: int = MOST_TIMES) -> "pd.DataFrame":
-    """At most so many rows: of many that follow each other, that of the largest total, so that peaks stay."""
+    """At most `most` rows; of consecutive rows the one with the largest total, so that peaks stay."""
     if len(table) <= most:
         return table
     group = np.arange(len(table)) * most // len(table)

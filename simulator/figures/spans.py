@@ -25,7 +25,7 @@ class Window(NamedTuple):
 
     @property
     def length_s(self) -> float:
-        """From one end to the other."""
+        """The length of the window in seconds."""
         return self.end_s - self.start_s
 
 
@@ -81,7 +81,7 @@ _SUMS |= dict.fromkeys(("name", "kind", "lane"), "first")
 
 
 def _binned(spans: "pd.DataFrame", bin_s: float, where: list[str]) -> "pd.DataFrame":
-    """Those of one bin stand behind one another, so that none hides another."""
+    """Place the spans of one bin one after another, so that none hides another."""
     import pandas as pd
 
     length_s = spans.end_s - spans.start_s

@@ -70,7 +70,7 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
 
 
 def _reach(fabric: Fabric) -> tuple[bool, float, int, float]:
-    """Of two fabrics the one that brings nodes less near to each other comes first."""
+    """A sort key: the fabric that connects nodes less closely comes first."""
     return fabric.kind == "rail", -fabric.oversubscription, fabric.leaf_radix, -fabric.switch_latency_s
 
 
@@ -85,7 +85,7 @@ def _build_nodes(parts: Sequence[_Part]) -> list[Node]:
 
 
 def cluster_inputs(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, Any]:
-    """Everything that a description resolves to, as plain JSON-able values, for hashing and printing."""
+    """The resolved description of a cluster as plain JSON values, for hashing and printing."""
     parts = [
         {
             "nodes": part.nodes,

@@ -106,7 +106,7 @@ class Cluster:
         return self._islands[gpu]
 
     def _over_nvlink(self, gpu: int) -> Iterator[int]:
-        """In ascending order."""
+        """The GPUs that a GPU reaches over NVLink, in ascending order."""
         home, me = self.node_of(gpu), self._gpu(gpu)
         switch = self._outside[home].get("nvswitch")
         for other in (g for node in (self._racks[switch] if switch else [home]) for g in self.gpus_of(node)):
@@ -178,7 +178,7 @@ class Cluster:
         return self._first_link[-1]
 
     def links_moved(self, gpus: _Count) -> _Count:
-        """By how much the numbers of a node's links are larger for GPUs with numbers larger by so much: whole periods.
+        """The offset of link numbers for an offset of GPU numbers, which must be whole periods.
 
         What is to those GPUs what the links are to their own has these numbers; the network is there once.
         """

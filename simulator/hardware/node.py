@@ -131,7 +131,7 @@ class Node:
 
     @cached_property
     def _latencies(self) -> dict[str, dict[str, float]]:
-        """From each GPU, NIC and host memory to every vertex that it reaches."""
+        """Latencies from each GPU, NIC and host memory to every vertex that it reaches."""
         return {v: self.graph.latencies(v) for v in (*self.gpus, *self.nics, *self.numas)}
 
 

@@ -33,7 +33,7 @@ def slowed_s(path: CriticalPath, program: Program, costs: Costs) -> dict[str, fl
 
 
 def slowed_lines(slowed: Mapping[str, float], total_s: float) -> Iterator[str]:
-    """The same in one line, as shares of the total; nothing where they are below 1 % together."""
+    """A note on the slowdowns as shares of the total; none if they are below 1 % together."""
     share = sum(slowed.values()) / max(total_s, 1e-30)
     if share < _LEAST:
         return

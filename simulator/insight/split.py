@@ -63,7 +63,7 @@ def _waited_for(timeline: Timeline, phase: NDArray[np.int64], ops: NDArray[np.in
 
 
 def _other_lanes(program: Program) -> list[list[int]]:
-    """Of each place, its lanes but that of kernels."""
+    """For each place its lanes except the lane of kernels."""
     found: list[list[int]] = [[] for _ in program.places]
     for lane, at in enumerate(program.lanes):
         if at.name != COMPUTE:

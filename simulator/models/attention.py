@@ -32,7 +32,7 @@ def output(spec: ModelSpec) -> Parameters:
 
 
 def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
-    """From the projection of q, k, v to the output projection, on the tokens of a tensor-parallel group."""
+    """The kernels from the projection of q, k, v to the output projection, on the tokens of a tensor-parallel group."""
     table = parameters(spec)
     heads, kv_heads = split(spec.num_attention_heads, shard.tp), split(spec.num_key_value_heads, shard.tp)
     dim, tokens = spec.head_dim, shard.tokens

@@ -25,7 +25,7 @@ def parameters(spec: ModelSpec, of: LinearAttention) -> Parameters:
 
 
 def kernels(spec: ModelSpec, of: LinearAttention, shard: Shard) -> Kernels:
-    """In chunks: projections, a convolution, products inside chunks and with the state, and the output."""
+    """The kernels of chunked linear attention: projections, convolution, GEMMs in chunks and with the state, output."""
     table, tokens = parameters(spec, of), shard.tokens
     qkv, (_, value) = split(of.qkv_width, shard.tp), matrix(table, "proj", shard.tp)
     key_dim, value_dim = of.key_head_dim, of.value_head_dim

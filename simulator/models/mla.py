@@ -65,7 +65,7 @@ def latents(spec: ModelSpec, mla: Mla, shard: Shard) -> Kernels:
 
 
 def kernels(spec: ModelSpec, mla: Mla, number: int, shard: Shard) -> Kernels:
-    """From latents to the output, on the tokens of a tensor-parallel group; kept keys include their rotary part."""
+    """Kernels from latents to the output, on a tensor-parallel group's tokens; kept keys include the rotary part."""
     table, heads, tokens = parameters(spec, mla, None), split(spec.num_attention_heads, shard.tp), shard.tokens
     up, wide, keys = "mla_up_proj", shard.wide, heads * (spec.qk_head_dim + mla.v_head_dim)
     turned = tokens * (heads + 1) * mla.qk_rope_head_dim

@@ -173,7 +173,7 @@ class ModelSpec:
 
     @property
     def architecture(self) -> str:
-        """Its entry in data/architectures.toml; empty if its kernels are those of every transformer."""
+        """The model's entry in data/architectures.toml; empty for a usual transformer."""
         return "sinks" if self.attention_sinks else "mla" if self.mla else ""
 
     def is_moe(self, layer: int) -> bool:

@@ -185,5 +185,5 @@ def _write_errors(errors: Errors) -> dict[str, Any]:
 
 
 def _digits(values: Any, digits: int = 6) -> list[float]:
-    """As many significant digits as a fit deserves."""
+    """Round values to this many significant digits."""
     return [float(f"{value:.{digits}g}") for value in values]

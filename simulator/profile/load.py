@@ -45,7 +45,7 @@ def load_stack(name: str, where: str = "stack", *, fitted: bool = True) -> Profi
 
 
 def load_network(kind: str, *, fitted: bool = True) -> Profile:
-    """What is known of a kind of network (data/networks.toml), and what the ledger says of it unless `fitted` is false.
+    """The numbers of a kind of network (data/networks.toml), with those fitted to the ledger if `fitted`.
 
     Raises:
         UserError: there is no such kind.
@@ -54,7 +54,7 @@ def load_network(kind: str, *, fitted: bool = True) -> Profile:
 
 
 def load_architecture(name: str, *, fitted: bool = True) -> Profile:
-    """The same of an architecture of models (data/architectures.toml).
+    """The numbers of a model architecture (data/architectures.toml), with fitted ones if `fitted`.
 
     Raises:
         UserError: there is no such architecture.
@@ -105,7 +105,7 @@ def stack_chain(name: str) -> list[str]:
 
 @cache
 def fitted_parameters(folder: str = "stacks") -> Mapping[str, Mapping[str, Parameter]]:
-    """By shipped stack (or profile), the parameters that were fitted to the ledgers of data/validation."""
+    """The parameters fitted to the ledgers of data/validation, by shipped stack (or profile)."""
     return {of: parameters("validation", entries) for of, entries in _fits(folder).items()}
 
 

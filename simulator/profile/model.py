@@ -40,7 +40,7 @@ class Estimate:
         return self.seconds / reach, self.seconds * reach
 
     def labels(self) -> list[str]:
-        """Where each answer comes from, in words."""
+        """The provenance of each answer, in words."""
         return [PROVENANCE[index] for index in self.provenance]
 
 
@@ -167,11 +167,11 @@ class Model:
         return _OTHER_CHIP * far if far > 1e-6 else 0.0
 
     def carry_over(self, wider: float) -> "Model":
-        """The same model for a sibling device: a wider spread."""
+        """The model for a sibling device, with a wider spread."""
         return replace(self, wider=float(np.hypot(self.wider, wider)))
 
     def convert(self, kind: str) -> "Model | None":
-        """The same coefficients in the form of another class, such as another dtype; None if the forms differ."""
+        """The model for another class with the same form, such as another dtype; None if the forms differ."""
         other = cost_class(kind)
         same = other is not None and other.form.name == self.cost_class.form.name
         return replace(self, kind=kind) if same else None

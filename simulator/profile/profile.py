@@ -40,7 +40,7 @@ class Profile:
     others: Mapping[str, "Profile"] = field(default_factory=dict)
 
     def device_profile(self, device: str) -> "Profile":
-        """What is known of one device of a mixed cluster."""
+        """The profile of one device of a mixed cluster."""
         return self.others.get(device, self)
 
     def __getitem__(self, name: str) -> Parameter:
@@ -150,7 +150,7 @@ class Profile:
         return replace(self, parameters={**self.parameters, **said}, others=others)
 
     def carry_over(self, wider: float) -> "Profile":
-        """The same for a sibling device: what was measured elsewhere is extrapolated here.
+        """The profile for a sibling device: measured values count as extrapolated.
 
         `wider` is the relative spread that carrying it over adds, in squares.
         """
@@ -166,7 +166,7 @@ class Profile:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Everything that a prediction can depend on, for hashing; where a number comes from is not among it."""
+        """All numbers that a prediction can depend on, for hashing; without their sources."""
         numbers = {name: (p.value, p.spread, p.provenance) for name, p in sorted(self.parameters.items())}
         models = {
             kind: [[library, entry.to_json()] for library, entry in variants.items()]

@@ -69,7 +69,7 @@ class _Join:
             self.owner[own], self.op[own] = i, np.arange(len(own))
 
     def program(self) -> Program:
-        """All of it."""
+        """The joined Program."""
         programs = self.programs
         places, buffers, accesses, pools = (self._offsets(of) for of in ("places", "buffers", "access_table", "pools"))
         return Program(

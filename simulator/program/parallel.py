@@ -85,7 +85,7 @@ class ParallelDims:
         return sum(place * strides[axis] for axis, place in coordinates.items())
 
     def place(self, axis: str, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where ranks are along one of the dense axes."""
+        """The positions of ranks along one of the dense axes."""
         return np.asarray(ranks // self._strides(DENSE)[axis] % self._sizes(DENSE)[axis])
 
     def group(self, axis: str, rank: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ class Ragged:
 
     @classmethod
     def build(cls, rows: Iterable[Iterable[int]]) -> "Ragged":
-        """From one sequence per row."""
+        """A Ragged with one row per sequence."""
         start, values = [0], list[int]()
         for row in rows:
             values.extend(row)
@@ -44,7 +44,7 @@ class Ragged:
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     def positions(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where in `values` these rows stand, one behind the other, and for each place which of `rows` it is of."""
+        """(positions in `values` of these rows, one row after another; the index in `rows` of each position)."""
         counts = np.diff(self.start)[rows]
         of = np.repeat(np.arange(len(rows)), counts)
         return np.arange(len(of)) + (self.start[rows] - np.cumsum(counts) + counts)[of], of

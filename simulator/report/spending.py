@@ -24,7 +24,7 @@ class Spending:
 
     @property
     def energy_kwh(self) -> float:
-        """The same energy in kilowatt-hours."""
+        """The energy in kilowatt-hours."""
         return self.energy_j / _J_PER_KWH
 
     def per(self, count: float) -> "Spending":
@@ -52,7 +52,7 @@ class Rates:
         return Spending(usd, self.power_w * seconds)
 
     def scale(self, gpus: float) -> "Rates":
-        """The same for another number of GPUs of the same mix."""
+        """The rates of another number of GPUs of the same mix."""
         share = gpus / self.gpus
         usd = None if self.usd_per_hour is None else self.usd_per_hour * share
         return Rates(gpus, usd, self.power_w * share, self.unpriced, self.boards_only)
@@ -64,7 +64,7 @@ class Rates:
 
     @property
     def price(self) -> str:
-        """That price in words."""
+        """The price per GPU-hour in words."""
         return "at an unknown price" if (usd := self.usd_per_gpu_hour) is None else f"at {format_usd(usd)} per GPU-hour"
 
     @property
@@ -74,7 +74,7 @@ class Rates:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is missing, and which key states it."""
+        """Notes on missing prices and powers, with the keys that set them."""
         notes = []
         if self.unpriced:
             notes.append(f"no price known for {', '.join(self.unpriced)}; set cluster.device.price_usd_per_hour")

@@ -25,7 +25,7 @@ DEATHS = 3
 
 @dataclass(frozen=True)
 class Died:
-    """In place of a result: this many workers, one after the other, did not survive the item."""
+    """Stands for a missing result: this many workers died one after another on the item."""
 
     workers: int
 

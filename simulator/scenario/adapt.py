@@ -105,7 +105,7 @@ class _Comparison:
 
 
 def _with_tables(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same with a cluster, and its device, as tables of changes to what they name."""
+    """The table with its cluster, and the cluster's device, written as tables of changes."""
     named = table.get("cluster")
     cluster = dict(named) if isinstance(named, Mapping) else {"base": named}
     if isinstance(cluster.get("device"), str):
@@ -114,7 +114,7 @@ def _with_tables(table: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _rest(value: Any, refused: Collection[Any]) -> Any:
-    """Of a list, the values that are not refused."""
+    """The values of a list that are not refused; None if none is left."""
     if not isinstance(value, list) or not all(one in value for one in refused):
         return None
     return [one for one in value if one not in refused] or None

@@ -19,13 +19,13 @@ def check_question(table: Mapping[str, Any], where: str = "scenario") -> AnyScen
 
 
 def check_scenario(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
-    """The same for a scenario of kind weight_update."""
+    """Check the table of a scenario of kind weight_update."""
     found: Scenario = _check(SYSTEMS["weight_update"], table, where)
     return found
 
 
 def check_train(table: Mapping[str, Any], where: str = "scenario") -> TrainScenario:
-    """The same for a scenario of kind train_step; where it is silent, its stack speaks."""
+    """Check the table of a scenario of kind train_step; its stack sets missing keys."""
     found: TrainScenario = _check(SYSTEMS["train_step"], table, where)
     return found
 

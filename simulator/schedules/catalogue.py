@@ -19,7 +19,7 @@ from .zb_v import zb_v
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is known of a schedule before it is built."""
+    """The facts about a schedule that are known before it is built."""
 
     make: Callable[..., Grid]
     chunks: int | None = 1  # stages that a rank holds; None: as many as asked for

@@ -26,7 +26,7 @@ class Dry:
 
     @property
     def makespan(self) -> float:
-        """From 0 to the last end."""
+        """The time of the last end; the run starts at 0."""
         return max(self.end.values(), default=0.0)
 
     @property
@@ -36,7 +36,7 @@ class Dry:
 
     @property
     def bubble(self) -> float:
-        """That of the most idle rank."""
+        """The bubble of the rank that idles most."""
         return max(self.bubbles)
 
     @cached_property

@@ -52,7 +52,7 @@ class Cells(Sequence[Cell]):
 
     @classmethod
     def build(cls, row: Row) -> "Cells":
-        """The same row; kinds that are none have the number -1."""
+        """A row of cells as arrays; unknown kinds have the number -1."""
         if isinstance(row, Cells):
             return row
         number = {kind: i for i, kind in enumerate(KINDS)}
@@ -122,7 +122,7 @@ class Grid:
         return "\n".join(" ".join(map(cell_text, row)) for row in self.rows)
 
     def __hash__(self) -> int:
-        """Of its sizes, as rows may hold a million actions; equality looks at those."""
+        """A hash of the sizes only, as rows may hold a million actions; equality compares the rows."""
         return hash((self.name, self.stages, self.microbatches, len(self.rows)))
 
     @classmethod

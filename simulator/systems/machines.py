@@ -88,7 +88,7 @@ class OnMachines(ResolvedScenario):
 
     @property
     def neat_costs(self) -> Costs:
-        """The same if every size had a kernel made for it."""
+        """The costs without the extra time of awkward shapes."""
         return self.costs
 
     @property
@@ -106,15 +106,15 @@ class OnMachines(ResolvedScenario):
         return 0.0
 
     def restate(self, values: Mapping[str, float]) -> Self:
-        """The same scenario with new values of parameters of its profile, equal for all devices."""
+        """The scenario with new values of its profile's parameters, equal for all devices."""
         return self._with(self.profile.set_values(values, "stated"))
 
     def scale(self, factors: Mapping[str, float]) -> Self:
-        """The same scenario with parameters of its profile times a factor, for each device."""
+        """The scenario with its profile's parameters multiplied by factors, for each device."""
         return self._with(self.profile.apply_factors(factors, "stated"))
 
     def _with(self, profile: Profile) -> Self:
-        """The same with another profile; parts that do not depend on it are shared."""
+        """The scenario with another profile; parts that do not depend on it are shared."""
         other = type(self)(self.scenario, self.where)
         kept = {name: value for name, value in vars(self).items() if name not in ("memo", *self._of_profile)}
         vars(other).update(kept | {"program": self.program, "profile": profile})

@@ -114,7 +114,7 @@ def _peak(own: "pd.DataFrame") -> Peak:
 
 
 def _with_static(peak: Peak, static_bytes: Static) -> Peak:
-    """What is there all the time adds to the peak and does not move it."""
+    """Add static bytes to a peak; they do not move it."""
     static = [(name, _of_rank(value, peak.rank)) for name, value in static_bytes.items()]
     held = _largest_first([*static, *peak.held])
     return replace(peak, bytes=peak.bytes + sum(size for _, size in static), held=held)

@@ -69,7 +69,7 @@ def _tracks(timeline: Timeline, ranks: Sequence[int]) -> "pd.DataFrame":
 
 
 def _overlapping(rows: "pd.DataFrame") -> "pd.Series[bool]":
-    """Where a rank's own lane and the lane of that name of its class run at once: each needs a thread of its own."""
+    """A mask of rows that overlap an earlier row of their lane (a rank's own and its class's): they need a thread."""
     lanes = rows.groupby(["rank", "lane"])
     reached = lanes.end_ns.cummax().groupby([rows["rank"], rows.lane]).shift(fill_value=0)
     return (rows.start_ns < reached).groupby([rows["rank"], rows.lane]).transform("any")

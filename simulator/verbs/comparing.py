@@ -57,7 +57,7 @@ def compare(
 def _pair(
     a: Path, b: Path | None, changes: list[str], set_a: list[str], set_b: list[str], what_ifs: list[str]
 ) -> "tuple[Operand, Operand]":
-    """Both sides with their changes."""
+    """The two sides of a comparison, with their changes."""
     from ..answers.compare import Operand
 
     if b is not None:

@@ -45,7 +45,7 @@ def simulate(
 
 
 def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str], dict[str, Any]]:
-    """Both intervals in words, and that of the draws as plain values."""
+    """(both intervals in words, the interval of the draws as plain values)."""
     from ..base.errors import UserError
     from ..base.units import format_seconds
     from ..uncertainty import draw

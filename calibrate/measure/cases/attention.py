@@ -36,12 +36,12 @@ class Shape:
 
     @property
     def elements(self) -> float:
-        """Of queries, results, keys and values together."""
+        """Elements of queries, results, keys and values together."""
         return 2.0 * self.batch * self.seq * self.head_dim * (self.heads + self.keys)
 
     @property
     def flop(self) -> float:
-        """Of the two GEMMs forward; half of them where causal."""
+        """FLOP of the two GEMMs, forward; half of it if causal."""
         return 4.0 * self.batch * self.heads * self.head_dim * self.seq**2 * (0.5 if self.causal else 1.0)
 
     def traffic_bytes(self, direction: str) -> float:
@@ -78,7 +78,7 @@ _SDPA_BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN
 
 
 def cases(facts: Facts) -> Iterator[Case]:
-    """By flash and cuDNN on CUDA; by what torch picks on a CPU.
+    """Cases with flash and cuDNN on CUDA, and with torch's own choice on a CPU.
 
     cuDNN makes a plan for every new shape, 0.4 s forward and 0.6 s backward (github.com/modelscope/FunASR issue 3704,
     on a B200): fewer of its cases are quick.
@@ -143,5 +143,5 @@ def attention(bench: Bench, direction: str, shape: Shape) -> Act:
 
 
 def pin_backend(backend: str, measure: Measure) -> Measure:
-    """By this backend and no other during the whole measurement: choosing it in every call would cost host time."""
+    """Use only this backend during the whole measurement; to choose it in every call would cost host time."""
     return measure_in(partial(sdpa_kernel, _SDPA_BACKENDS[backend]), measure) if backend in _SDPA_BACKENDS else measure

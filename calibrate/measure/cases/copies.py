@@ -118,7 +118,7 @@ def _d2d(bench: Bench, size: int) -> Checked:
 
 
 def _p2p(bench: Bench, size: int) -> Checked:
-    """To the next GPU, as this process counts them; it fails where this process sees one only."""
+    """Copy to the next GPU of this process; fails if the process sees only one GPU."""
     gpus = torch.cuda.device_count()
     if gpus < 2:
         raise RuntimeError("this process sees one GPU only")

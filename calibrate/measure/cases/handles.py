@@ -121,7 +121,7 @@ class FileHandles:
         self._shared = ""
 
     def share(self, size: int, value: int) -> list[Any]:
-        """Its name and size."""
+        """Share a file: (name, size in bytes)."""
         file, self._shared = tempfile.mkstemp(prefix="runcast-")
         os.truncate(file, size)
         os.pwrite(file, bytes([value]), size - 1)
@@ -129,7 +129,7 @@ class FileHandles:
         return [self._shared, size]
 
     def open(self, handle: list[Any]) -> torch.Tensor:
-        """By mmap."""
+        """Open a shared file by mmap."""
         name, size = handle
         return torch.from_file(name, shared=True, size=size, dtype=torch.uint8)
 

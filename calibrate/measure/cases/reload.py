@@ -73,7 +73,7 @@ def _reload(bench: Bench, way: Way, tensors: int, size: int, dtype: torch.dtype)
 
 
 def _copy_per_tensor(_bucket: torch.Tensor, slices: list[torch.Tensor], targets: list[torch.Tensor]) -> Act:
-    """As the loaders of inference engines do, with slices at hand."""
+    """Copy tensor by tensor, as inference engines' loaders do, from existing slices."""
 
     def act() -> None:
         for target, source in zip(targets, slices, strict=True):
@@ -83,7 +83,7 @@ def _copy_per_tensor(_bucket: torch.Tensor, slices: list[torch.Tensor], targets:
 
 
 def _slice_and_copy(bucket: torch.Tensor, _slices: list[torch.Tensor], targets: list[torch.Tensor]) -> Act:
-    """The same with slices yet to be made."""
+    """Copy tensor by tensor, making each slice first."""
     elements = len(targets[0])
 
     def act() -> None:

@@ -60,7 +60,7 @@ def _one_way(bench: Bench, elements: int) -> Checked:
 
 
 def _round_trip(bench: Bench, elements: int) -> Checked:
-    """There and back: two latencies, which nothing hides."""
+    """A round trip: two latencies, which nothing hides."""
     first, second = bench.team
     sent, received = bench.empty(elements), bench.empty(elements)
     me, peer = (0, second) if bench.rank == first else (1, first)

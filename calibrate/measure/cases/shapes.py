@@ -73,7 +73,7 @@ def _linear_case(direction: str, m: int, n: int, k: int, quick: bool) -> Case:
 
 
 def _batched_case(name: str, matrices: int, seq: int, size: int) -> Case:
-    """Of each head `scores` [seq, size] x [size, seq] or `context` [seq, seq] x [seq, size]."""
+    """A case of GEMMs per head: `scores` [seq, size] x [size, seq] or `context` [seq, seq] x [seq, size]."""
     moved = 2.0 * matrices * seq * (seq + 2 * size)
     return Case(
         "shapes",

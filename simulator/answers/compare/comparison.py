@@ -155,7 +155,7 @@ class Comparison:
         return self.error_of(self.total)
 
     def error_of(self, term: Term) -> float | None:
-        """The same for one term; None where nothing was measured of it."""
+        """The relative error of the prediction of one term; None if the term was not measured."""
         predicted_s, measured_s = (term.b_s, term.a_s) if self.a.measured else (term.a_s, term.b_s)
         there = self.a.measured != self.b.measured and measured_s > NOTHING * self.a.total_s
         return predicted_s / measured_s - 1 if there else None

@@ -49,7 +49,7 @@ class Operand:
 
     @property
     def what(self) -> str:
-        """The same in words."""
+        """The kind of this side in words."""
         return {"scenario": "a scenario", "report": "a report"}.get(self.source, "a measurement")
 
     def check(self, flag: str = "--set") -> None:

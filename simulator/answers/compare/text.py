@@ -84,13 +84,13 @@ def term_columns(found: Comparison) -> Row:
 
 
 def term_rows(found: Comparison) -> list[Row]:
-    """Both times, their difference, what share that is of the whole, and the error of a prediction."""
+    """A row per term: both times, their difference, its share of the total, and the error of a prediction."""
     seen_s = NOTHING * found.a.total_s
     return [term_row(found, term) for term in found.terms if max(abs(term.a_s), abs(term.b_s)) > seen_s]
 
 
 def metric_rows(found: Comparison) -> list[Row]:
-    """Both values and B over A, of the metrics that both sides have."""
+    """A row per metric that both sides have: both values, and B over A."""
     return [
         (row.name, _value(row.name, row.a), _value(row.name, row.b), f"{row.b / row.a:.3f}" if row.a else "-")
         for row in found.metrics

@@ -77,7 +77,7 @@ class Case:
 
     @property
     def total_s(self) -> float:
-        """What is explained: the step time, or the update time."""
+        """The time in seconds that is explained: the step time, or the update time."""
         timeline = self.prediction.timeline
         return timeline.makespan_s - float(self.resolved.opening_s(timeline))
 
@@ -94,7 +94,7 @@ class Case:
         return make_case(change(self.table, changes, self.where), self.where, self.memo)
 
     def move_to(self, changes: Changes) -> OnMachines:
-        """The same Program on a machine with other rates, which decide how long ops take, not what happens."""
+        """The same Program on a machine with other rates; they change the time of ops, not the Program."""
         other = self.variant(changes).resolved
         vars(other)["program"] = self.resolved.program
         return other

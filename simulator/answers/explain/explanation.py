@@ -110,7 +110,7 @@ class Explanation:
         return [one for one in self.tried if one.gain > 0 and not one.fits]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; durations in seconds, changes of the total in seconds, shares of it as `gain`."""
+        """The explanation as plain values: durations and changes of the total in seconds, shares as `gain`."""
         own = ("name", "question", "scenario_hash", "total_s", "interval_low_s", "interval_high_s", "memory_bytes",
                "device_memory_bytes", "fits", "bound_by", "awkward_s", "quick")  # fmt: skip
         return {
@@ -147,7 +147,7 @@ def explain(
 def explain_case(
     case: Case, quick: bool = False, progress: Progress = lambda phase, done, total, name: None
 ) -> Explanation:
-    """The same of a case that was read."""
+    """Explain a case that is already read."""
     found, without = sensitivities(case, quick, progress)
     tried, refused = ([], []) if quick else _try_what_ifs(case, progress)
     return _explanation(case, found, without, tried, refused, quick)
@@ -214,7 +214,7 @@ def _paddings(resolved: OnMachines) -> Iterator[WhatIf]:
 
 
 def best_of(tried: Iterable[Tried], *subjects: str, most: int = 3) -> list[Tried]:
-    """Those that save most and fit; of several that come to the same, the first."""
+    """The changes that save most time and fit into memory; of several with equal results, the first."""
     fitting = [one for one in tried if one.subject in subjects and one.fits and one.gain > 0]
     distinct = {(one.total_s, one.memory_bytes): one for one in reversed(fitting)}
     return [one for one in fitting if distinct[one.total_s, one.memory_bytes] is one][:most]

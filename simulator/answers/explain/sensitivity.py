@@ -180,14 +180,14 @@ class Sensitivity:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; seconds are changes of the total."""
+        """The sensitivity as plain values; seconds are changes of the total."""
         knob, sides = self.knob, {"better": vars(self.better), "worse": vars(self.worse)}
         of_knob = {"name": knob.name, "subject": knob.subject, "about": knob.about, "value": knob.now}
         return {**of_knob, "unit": knob.unit, **sides, "elasticity": self.elasticity, "path_moves": self.path_moves}
 
 
 def sensitivities(case: Case, quick: bool, progress: Progress) -> tuple[list[Sensitivity], list[Knob]]:
-    """Those of all knobs, the strongest first, and the knobs on which nothing in this case rests.
+    """(the sensitivities of all knobs, strongest first; the knobs that have no effect in this case).
 
     `quick` leaves simulating out.
     """
@@ -202,7 +202,7 @@ def sensitivities(case: Case, quick: bool, progress: Progress) -> tuple[list[Sen
 
 
 def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, OnMachines]]:
-    """Those of some knobs that a cost rests on, each turned for the worse: first all are turned, then each half."""
+    """The knobs that change any cost, each with its worse side. Turn all knobs first, then each half, and so on."""
     if not some:
         return
     worse = turn_knobs(case, some, better=False)
@@ -228,7 +228,7 @@ def sensitivity(case: Case, knob: Knob, worse: OnMachines, quick: bool = False) 
 
 
 def first_order_s(case: Case, costs: Costs) -> float:
-    """By how many seconds the path of a case is longer with other costs of the same Program."""
+    """The extra seconds of a case's critical path with other costs of the same Program."""
     path, now = case.path, case.resolved.costs
     alone, other = now.uncontended_s, costs.uncontended_s
     factor = np.divide(other, alone, out=np.ones_like(alone), where=alone > 0)

@@ -48,7 +48,7 @@ _FIRST = 0.25  # share of the budget that goes to the best bounds before anythin
 
 
 def screen(question: Question, row: Row, memo: Memo) -> Row:
-    """What is known of a plan without a simulation: refused, too large, or left with lower bounds."""
+    """Screen a plan without a simulation: refused, too large, or still possible with lower bounds."""
     changes = row.changes
     try:
         subject = question.subject
@@ -80,7 +80,7 @@ Look = Callable[[Question, Row, Memo], Row]
 
 
 def _look_at(look: Look, question: Question, item: tuple[int, Row], memo: Memo) -> Row:
-    """In a worker: a row that comes with its number."""
+    """Run `look` in a worker, on a row that comes with its number."""
     return look(question, item[1], memo)
 
 
@@ -142,7 +142,7 @@ class Exploration:
             self.simulate_left(most - self._simulated())
 
     def settle(self, numbers: Iterable[int]) -> None:
-        """Of these rows those that are left become beaten where one that was simulated beats their bounds."""
+        """Mark the rows as beaten whose bounds are no better than a simulated row."""
         front = [row.measured.amounts for row in (self.rows[number] for number in pareto(self.rows)) if row.measured]
         for number in numbers:
             floor = self.rows[number].floor
@@ -157,7 +157,7 @@ class Exploration:
         places = {axis.key: {repr(value): i for i, value in enumerate(axis.values)} for axis in space.axes}
 
         def place_of(changes: Mapping[str, Any]) -> tuple[int, ...]:
-            """Where a plan stands on each axis; tables are looked up by how they are written."""
+            """The position of a plan on each axis; tables are compared by their text."""
             return tuple(at[repr(changes[key])] for key, at in places.items())
 
         numbers_by_place = {place_of(row.changes): number for number, row in enumerate(self.rows)}

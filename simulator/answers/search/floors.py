@@ -155,7 +155,7 @@ def _units(resolved: ResolvedTrain, again: Again) -> _Units:
 
 
 def _priced(resolved: ResolvedTrain, alone: TrainPlan) -> _Units:
-    """On the machines of the first stage, or on those that are fastest at each op where machines differ."""
+    """Price the units on the machines of the first stage; if machines differ, each op on the fastest one."""
     nodes = {id(node): i for i, node in reversed(list(enumerate(resolved.cluster.nodes)))}
     firsts = [(resolved.cluster.gpus_of(node)[0],) for node in nodes.values()]
     of_stage = tuple(alone.dims.table("pp")[:, 0].tolist())
@@ -221,7 +221,7 @@ def _stages_alike(resolved: ResolvedTrain) -> bool:
 
 
 def shorten(resolved: ResolvedTrain) -> ResolvedTrain:
-    """The same step on a grid of fewer micro-batches, where its schedule repeats itself; `microbatches` stays.
+    """The step on a grid with fewer micro-batches, if its schedule repeats itself; `microbatches` stays.
 
     A UserError if the step itself is not allowed.
     """
@@ -245,7 +245,7 @@ def enough_microbatches(name: str, ranks: int, microbatches: int, chunks: int, g
 
 
 def in_flight(grid: Grid, memo: Memo) -> InFlight:
-    """Of each rank, its stages and how many micro-batches each of them holds, at every moment that differs."""
+    """For each rank its stages, and the micro-batches that each stage holds at every distinct moment."""
     ranks = range(grid.ranks)
     return memo.get("in flight", grid, lambda: tuple(_of_rank(grid, rank) for rank in ranks), lambda _: grid.cells)
 

@@ -21,7 +21,7 @@ as good as its lower bounds in everything, it is simulated, or left out as the b
 
 @dataclass(frozen=True)
 class Amounts:
-    """What is to be small: seconds per token (or of the update), bytes of device memory, USD per token (or update)."""
+    """The amounts to minimise: seconds per token (or update), bytes of device memory, USD per token (or update)."""
 
     time_s: float
     memory_bytes: float

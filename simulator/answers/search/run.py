@@ -112,7 +112,7 @@ def _check(found: SearchResult, most: int, watch: Watch) -> SearchResult:
 def make_question(
     table: Mapping[str, Any], gpus: int | None, objective: str | None, wanted: Wanted, headroom: float, where: str
 ) -> tuple[Question, Space]:
-    """What is asked of each plan, and the space of plans.
+    """The question of a search (what each plan is evaluated for) and its space of plans.
 
     A UserError if the scenario or an option says what is not allowed.
     """

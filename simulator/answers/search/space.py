@@ -100,7 +100,7 @@ class Wanted:
 
 
 def read_wanted(schedules: str | None, vary: Sequence[str], fix: Sequence[str], uneven: bool = False) -> Wanted:
-    """From flags: names split by commas, `key=[value, …]` and `key=value` lines; a UserError if a line is neither."""
+    """Read the flags: names split by commas, `key=[value, …]` and `key=value` lines; else a UserError."""
     axes = parse_changes(vary, "--vary", "parallel.zero=[0, 1, 2]")
     for key, values in axes.items():
         if not isinstance(values, list) or not values:

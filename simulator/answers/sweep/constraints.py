@@ -139,7 +139,7 @@ def check_unit(constraint: Constraint, factors: Sequence[Of], where: str) -> Non
 
 
 def column_dimension(name: str) -> Of:
-    """By the end of its name; a column of another unit, such as `cost_usd`, is a number."""
+    """The dimension of a column, by the end of its name; other units, such as `cost_usd`, count as numbers."""
     if name == "bytes" or name.endswith("_bytes"):
         return "bytes"
     if name.endswith("bytes_per_s"):
@@ -148,7 +148,7 @@ def column_dimension(name: str) -> Of:
 
 
 def key_dimension(kind: str, key: str, base: Mapping[str, Any], where: str) -> Of:
-    """By what the schema takes for a key; of a machine, whose keys are free, by what the base says now."""
+    """The dimension of a key, by its schema; for free keys of a machine, by the base's present value."""
     field, _ = _look_up(kind, key)
     if field is not None:
         return next((dimension for dimension, (text, _) in _DIMENSIONS.items() if _takes(field, text)), "number")
@@ -157,7 +157,7 @@ def key_dimension(kind: str, key: str, base: Mapping[str, Any], where: str) -> O
 
 
 def product_dimension(factors: Sequence[Of]) -> Of:
-    """Of a product; one for which there is no unit is a number."""
+    """The dimension of a product; a number if no unit fits."""
     powers: Counter[str] = Counter()
     for factor in factors:
         if factor == "unknown":
@@ -177,7 +177,7 @@ def _takes(field: FieldInfo, text: str) -> bool:
 
 
 def _of_machine(cluster: Any, path: Sequence[str], where: str) -> Of:
-    """By the quantity that a cluster or its device has there."""
+    """The dimension of a key of a cluster or its device, by its present quantity."""
     try:
         table = cluster_keys(cluster, where)
         if len(path) > 1 and path[0] == "device":

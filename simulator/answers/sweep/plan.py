@@ -69,7 +69,7 @@ class Work:
         return change(self.base, changes, self.where)
 
     def digest(self, changes: Sequence[Changes]) -> str:
-        """Of the base with the changes, less its name; of what cannot be changed so, of the changes."""
+        """A hash of the base with the changes, without its name; if they cannot be applied, a hash of the changes."""
         try:
             said: Any = {key: value for key, value in self.table(changes).items() if key not in FOR_PEOPLE}
         except UserError:

@@ -42,7 +42,7 @@ MAIN: Mapping[str, tuple[str, int]] = {
 
 @dataclass(frozen=True)
 class Results:
-    """Where the report is; `columns` are those of the axes; the best points by `metric`, best first.
+    """The results of a sweep: the report file, the columns of the axes, the best points by `metric`, best first.
 
     `table` are the cells of all points in the columns that the sweep wants printed, headed by their names; none of a
     sweep of more than `LISTED` points.

@@ -87,13 +87,13 @@ class UpdateCase(Case):
 
     @property
     def model(self) -> str:
-        """Its model, under one name for all sources."""
+        """The model of a row, with one name for all sources."""
         named = self.cells.text("model")
         return str(self.scenario["model"].get("preset", named)) if self.scenario else named
 
     @cached_property
     def resolved(self) -> Resolved:
-        """Everything that its scenario stands for; made once, what-ifs share it."""
+        """The row's resolved scenario; computed once and shared by what-ifs."""
         assert self.scenario is not None
         return resolve(check_scenario(self.scenario, self.where), self.where)
 
@@ -321,7 +321,7 @@ _SUMMARY: Columns = {
 
 
 def markdown(ledger: UpdateLedger) -> str:
-    """The same as tables of a page: scores, every row with the worst first, and why others are not predicted."""
+    """The ledger as tables of a page: scores, all rows (worst first), and why others are not predicted."""
     rows = markdown_table(ledger.worst_first.to_dict("records"), _ROWS)
     reasons = (f"- {reason}" for reason in ledger.why_not())
     return "\n".join([*markdown_table(_summary(ledger), _SUMMARY), "", *rows, "", *reasons])

@@ -130,7 +130,7 @@ class Arguments:
         return name in self._arguments
 
     def spelling(self, name: str) -> str:
-        """As the file writes it, or as it would be written."""
+        """The name of an argument as the file writes it, or as it would write it."""
         if name in self._arguments:
             return self._arguments[name].spelled
         return name if self.names.untimed_sections else "--" + name.replace("_", "-")

@@ -245,7 +245,7 @@ def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> list[str]:
 
 
 def _undecided(scenario: TrainScenario) -> list[str]:
-    """What is the installation's or the data's, and what a silent scenario leaves to Megatron-LM."""
+    """Notes on arguments that the installation, the data or Megatron-LM's defaults decide."""
     attention, memory, slots = scenario.attention, scenario.memory, scenario.offload.slots
     routing, exposed = scenario.experts.routing, scenario.overlap.tp_exposed
     kept = memory.gathered or memory.gate or memory.gradients or memory.buckets

@@ -84,7 +84,7 @@ def _table(
     device: Callable[[pd.DataFrame], pd.Series] = itemgetter("system"),
     misleading: Reader = lambda texts, numbers: {},
 ) -> Callable[[Reader], Reader]:
-    """Its reader follows."""
+    """A decorator that registers the reader of a published table with this header."""
 
     def add(columns: Reader) -> Reader:
         TABLES.append(PublishedTable(frozenset(header.split()), columns, device, misleading))

@@ -205,7 +205,7 @@ class _Writer:
             yield self._assume("c2c_bytes_per_s")
 
     def _most_sockets(self) -> int:
-        """As many as the catalogue's node has, and more if this node has the GPUs of several."""
+        """The largest number of sockets: the catalogue node's, times the nodes that this node's GPUs would fill."""
         nodes = max(1, -(-self.layout.gpus // int(self.board["gpus_per_node"])))
         return int(self.board["sockets"]) * nodes
 

@@ -25,7 +25,7 @@ _LANE_RATE = {8: 3, 16: 4, 32: 5, 64: 6}
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a device hangs: what is above it, from its own parent up to the NUMA node."""
+    """The position of a device: its parents, from the nearest one up to the NUMA node."""
 
     element: Element
     above: tuple[Element, ...]

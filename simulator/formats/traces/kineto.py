@@ -182,7 +182,7 @@ def _widen(spans: dict[int, Window], number: int, start: int, end: int) -> None:
 
 
 def _launched(document: Document, ops: Sequence[GpuOp], on_host: Mapping[int, Window]) -> dict[int, Window]:
-    """From the first to the last op that the host launched within each step; empty if the file tells no launches."""
+    """The window from the first to the last op launched in each step; empty if the file has no launches."""
     launch = {
         _id(_args(event), "correlation"): _span(event, document.path)[0]
         for event in document.events

@@ -119,7 +119,7 @@ def _laid_end_to_end(items: Sequence[Item]) -> Iterator[Item]:
 
 
 def _gaps(lane: Sequence[Item], length_ns: int) -> Iterator[Window]:
-    """Where the compute lane does nothing."""
+    """The windows in which the compute lane is idle."""
     reached = 0
     for item in lane:
         if item.start_ns > reached:

@@ -114,7 +114,7 @@ def timeline_of(ranks: Mapping[int, Sequence[Item]]) -> Timeline:
 
 
 def _causes(ordered: Sequence[tuple[int, Item]]) -> list[int]:
-    """Of each item the index of its cause, -1 if nothing ended before it."""
+    """The index of each item's cause; -1 if nothing ended before it."""
     index = {id(item): i for i, (_, item) in enumerate(ordered)}
     running: dict[int, list[tuple[int, int]]] = {}
     latest: dict[int, int] = {}

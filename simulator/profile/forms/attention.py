@@ -15,7 +15,7 @@ _TILE = 128
 
 
 def flop(x: Columns) -> Floats:
-    """Of the two products, forward: 2 b h d L^2 where causal, twice that where not."""
+    """FLOP of the two GEMMs, forward: 2 b h d L^2 if causal, else twice that."""
     total: Floats = 2 * x["batch"] * x["heads"] * x["head_dim"] * x["seq"] ** 2 * (2 - x["causal"])
     return total
 

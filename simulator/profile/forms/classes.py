@@ -137,7 +137,7 @@ def cost_class(name: str) -> CostClass | None:
 def bus_bytes_ratio(
     kind: str, like: str, x: Mapping[str, object], asked: Mapping[str, object] | None = None
 ) -> float | Floats:
-    """By what the seconds of one collective are to be multiplied so that they become those of another one.
+    """The factor from the seconds of one collective to those of another one.
 
     That is the ratio of the bytes that each puts through the busiest link; 1 for what is no collective. The other one
     is `asked` with these features, where they are not the same.

@@ -30,7 +30,7 @@ class Lengths:
 
     @classmethod
     def constant(cls, tokens: int) -> "Lengths":
-        """The same for every request."""
+        """Equal lengths for all requests."""
         return cls(tokens=(tokens,), probability=(1.0,))
 
     @classmethod

@@ -124,7 +124,7 @@ class CycleReport(Report):
 
     @property
     def spending_per_million_tokens(self) -> Spending:
-        """The same per million tokens that were trained on."""
+        """Cost and energy per million trained tokens."""
         return self.spending.per(self.tokens_per_s * self.step_time_s / 1e6)
 
 
@@ -220,7 +220,7 @@ def _idle(timeline: Timeline, began: float, ended: float) -> Floats:
 
 
 def _decoding(run: CycleRun, began: float, ended: float) -> tuple[float, float, float]:
-    """In the window: seconds in which any slot decodes, in which less than half do, and slot-seconds."""
+    """For the window: (seconds with any slot decoding, seconds with less than half, slot-seconds)."""
     since = np.clip(run.busy_since_s, began, ended)
     seconds, busy = np.diff(since, append=ended), run.busy
     tail = (busy > 0) & (2 * busy < run.plan.rollouts.usable)

@@ -155,6 +155,6 @@ class CycleScenario(OnCluster):
         return self.update.model_copy(update={"trainer": trainer.model_copy(update={"gpus": gpus})})
 
     def weight_update(self) -> Scenario:
-        """The same scenario with kind weight_update."""
+        """The update of the cycle as a scenario of kind weight_update."""
         same = {key: getattr(self, key) for key in Scenario.model_fields if key not in ("notes", "kind", "seed")}
         return Scenario(kind="weight_update", **same | {"update": self._update})

@@ -90,7 +90,7 @@ class Activations(Table):
 
 
 class Precision(Table):
-    """What is computed and kept in which type."""
+    """The data types of computation and of kept tensors."""
 
     compute: Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp8-block", "mxfp8", "nvfp4"] = Field(
         "bf16", description="type of matrix products"

@@ -45,13 +45,13 @@ class Resolved(OnMachines):
 
     @property
     def question(self) -> str:
-        """What is simulated, in one line."""
+        """One line that says what is simulated."""
         model = self.spec.name if self.spec is not None else "a model by totals"
         return f"{model} {self.dtype}{self._way}"
 
     @property
     def _way(self) -> str:
-        """Where to, and how, in words."""
+        """The receivers and the method in words."""
         raise NotImplementedError
 
     @property

@@ -80,7 +80,7 @@ class StepCase(Case):
 
     @cached_property
     def resolved(self) -> ResolvedTrain:
-        """Everything that its scenario stands for."""
+        """The row's resolved scenario."""
         assert self.scenario is not None
         return ResolvedTrain(check_train(self.scenario, self.where), self.where)
 
@@ -124,7 +124,7 @@ def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> Step
 
 
 def _software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
-    """What is known of the software that a row names: the first entry of its framework and release.
+    """The first entry for the software that a row names, by framework and release.
 
     A CellError if nothing is known, and no stack has that name.
     """
@@ -359,7 +359,7 @@ def schedule_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, A
 
 
 def recompute_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What is computed again, None where the row does not say; `selective` alone is what the software means by it.
+    """The recomputation of a row, None if it is not stated; `selective` alone means the software's default.
 
     A CellError for a word that nobody explains.
     """

@@ -95,7 +95,7 @@ class Comparison:
         yield f"{what} by more than {self.gate.tolerance:.2%} of {len(self._before):,} in {self.gate.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """The comparison as plain values."""
         return {
             "file": self.ledger.path.name, "against": self.gate.path.name, "tolerance": self.gate.tolerance,
             "rows": len(self._before), "moved": self.moved, "moves": plain(self.moves), "gone": self.gone,

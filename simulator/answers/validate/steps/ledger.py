@@ -56,7 +56,7 @@ class StepLedger(Ledger):
 
     @cached_property
     def summary_without(self) -> pd.DataFrame:
-        """The same without the rows that contradict their neighbours."""
+        """The summary without the rows that contradict their neighbours."""
         return scores_by_family(self.scored[~self.scored["contradicts"]])
 
     @cached_property
@@ -244,7 +244,7 @@ def scores_of_memory(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def known_reason(row: Mapping[Any, Any], words: Mapping[str, Any]) -> str:
-    """What is known of a row's miss: its neighbours, itself, or its families; keys of several hold if all do."""
+    """The known reason of a row's error: by its neighbours, its id, or its families (all keys must match)."""
     if row["id"] in words["contradicts"]:
         return f"contradicts its neighbours: {words['contradicts'][row['id']]}"
 

@@ -31,7 +31,7 @@ _GPU = ("gpu", "gpu_mem_gb", "nic_gbps", "nics_per_node")
 
 
 def _place(column: str, *words: str) -> Callable[[Cells], float | None]:
-    """Where the word of a column stands among these, in lower case and without what follows a dash or bracket."""
+    """The position of a column's word among these, in lower case, without text after a dash or bracket."""
     places = {word: float(place) for place, word in enumerate(words)}
     return lambda cells: places.get(re.split(r"[(-]", cells.text(column).casefold())[0])
 
@@ -84,7 +84,7 @@ def pairs_of(cases: Sequence[StepCase], seconds: Seconds) -> pd.DataFrame:
 
 
 def scores_of_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
-    """By kind and in all: pairs, those whose effect counts, the share with the right sign, median error of the size."""
+    """By kind and in total: pairs, pairs with a clear effect, share with the right sign, median error of the size."""
     rows = []
     for kind in (*KINDS, "all"):
         part = pairs if kind == "all" else pairs[pairs["kind"] == kind]

@@ -34,7 +34,7 @@ def two_stage(plan: UpdatePlan) -> Program:
 
 
 def serial(plan: UpdatePlan) -> Program:
-    """The same ops without any overlap."""
+    """The Program of an update without any overlap."""
     return _update(plan, overlap=False)
 
 

@@ -100,7 +100,7 @@ class UpdateWriter(ClassWriter):
         )  # fmt: skip
 
     def copy(self, bucket: int, after: Ops, **slots: Sequence[int]) -> int:
-        """On the root, from the H2D buffer to the IPC half."""
+        """Write the copy on the root, from the H2D buffer to the IPC half."""
         root, size = self._root(bucket), self._size(bucket)
         place = self.place[root]
         return self._of_root(

@@ -153,7 +153,7 @@ class Bucket:
 
     @property
     def gatherers(self) -> tuple[int, ...]:
-        """Their ranks, group after group."""
+        """The ranks of all groups, group after group."""
         return tuple(chain.from_iterable(self.groups))
 
 

@@ -28,7 +28,7 @@ def single_sender(plan: TransferPlan) -> Program:
 
 
 def relays(plan: TransferPlan) -> Program:
-    """The same, and the sender's peers in its stage forward through their own NICs (verl#7291)."""
+    """As `single_sender`, and the sender's peers in its stage forward through their own NICs (verl#7291)."""
     return _pipelined(plan, lambda bucket: bucket.stage.head, relayed=True)
 
 

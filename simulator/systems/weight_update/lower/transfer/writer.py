@@ -142,7 +142,7 @@ class TransferWriter(ClassWriter):
         self, bucket: Bucket, sender: int, after: Sequence[int], *, relays: Sequence[int] = (), lane: str = "comm",
         **slots: Slots,
     ) -> int:  # fmt: skip
-        """From the sender to all receivers, through `relays` beside it; shape is (messages,)."""
+        """Write a broadcast from the sender to all receivers, also through `relays`; shape is (messages,)."""
         lanes = self.lanes([*self.places([sender, *relays]), *self.receivers], lane)
         return self.op(
             "broadcast", bucket, lanes, after, name=f"broadcast b{bucket.number} from r{sender}", root=sender,
@@ -200,12 +200,12 @@ class TransferWriter(ClassWriter):
     # Where a bucket lies
 
     def source_ranges(self, bucket: Bucket, ranks: Sequence[int]) -> list[Range]:
-        """On the ranks that send it."""
+        """The ranges of a bucket on the ranks that send it."""
         table = self._send[bucket.turn // self._senders % len(self._send)]
         return [(table[place], 0, bucket.part) for place in self.places(ranks)]
 
     def flat(self, bucket: Bucket) -> list[Range]:
-        """On all trainers, after packing."""
+        """The ranges of a packed bucket on all trainers."""
         return [(buffer, 0, bucket.bytes) for buffer in self._flat.values()]
 
     def _landed(self, bucket: Bucket) -> list[Range]:
