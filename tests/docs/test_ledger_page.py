@@ -10,6 +10,7 @@ from .ledger_page import page
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_page_is_what_is_predicted(update_ledger):
     assert (ROOT / "docs/weight-update-ledger.md").read_text() == page(update_ledger)
 
@@ -25,6 +26,7 @@ def _two(rows):
     return rows["system"].isin(["checkpoint-engine", "miles"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_summary_on_the_page_of_methods_is_what_is_predicted(update_ledger, family):
     text = (ROOT / "docs/weight-update.md").read_text()

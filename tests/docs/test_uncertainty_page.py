@@ -13,6 +13,7 @@ from .uncertainty_page import GOLDEN, PAGE, page
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_tables_are_what_is_kept(update_ledger):
     assert page(PAGE.read_text(), update_ledger) == PAGE.read_text()
 

@@ -124,7 +124,7 @@ def test_a_path_that_moves_is_told():
     assert found.better.simulated_s < 0
 
 
-@pytest.mark.parametrize("scenario", [ONE_GPU, TWO_RANKS])
+@pytest.mark.parametrize("scenario", [pytest.param(ONE_GPU, marks=pytest.mark.slow), TWO_RANKS])
 def test_every_number_that_moves_a_cost_is_found(scenario):
     case = read_case(scenario, {})
     found, without = sensitivities(case, True, lambda *_: None)
@@ -331,6 +331,7 @@ def test_a_shape_that_kernels_are_made_for_has_nothing_awkward(explained):
     assert not any("wkward" in line for line in lines(found))
 
 
+@pytest.mark.slow
 def test_a_mix_of_nodes_has_no_numbers_of_one_machine():
     mix = [{"base": "dgx-h100", "nodes": 1, "gpus_per_node": 1}, {"base": "dgx-a100", "nodes": 1, "gpus_per_node": 1}]
     batch = {"global": 8, "micro": 4, "seq_len": 1024}

@@ -181,6 +181,7 @@ def test_a_limit_stops_in_time_and_says_what_is_left(tmp_path):
     assert f"{40 - measured} visits are left" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_file_of_another_machine_is_refused(tmp_path):
     out = tmp_path / "s.jsonl"
     environment_record = {"group": "environment", "suite": 1, "gpu": "NVIDIA H100 80GB HBM3"}

@@ -74,6 +74,7 @@ def test_two_thousand_points_killed_five_times(sweep_file, tmp_path):
     assert killed_and_resumed(path, tmp_path / "out", moments) == reference(path, tmp_path / "whole"), moments
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_report_of_what_is_done_and_says_how_to_go_on(sweep_file, tmp_path):
     path, folder = sweep_file(many(2000)), tmp_path / "out"
     process = start(path, "--out", folder, "--workers", 2)

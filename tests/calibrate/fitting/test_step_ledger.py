@@ -52,6 +52,7 @@ def test_rows_come_out_as_they_were_made(few, found):
     assert errors == pytest.approx([0] * 8, abs=0.03)
 
 
+@pytest.mark.slow
 def test_every_number_says_where_it_comes_from(found):
     entries = [entry for table in ("stacks", "profiles") for of in found[table].values() for entry in of.values()]
     assert {entry["provenance"] for entry in entries} == {"fitted"}

@@ -40,6 +40,7 @@ def test_two_nodes_of_two_ranks(tmp_path):
     assert [key for of_rank in seen for key, case in of_rank.items() if not case["enough"]] == []
 
 
+@pytest.mark.slow
 def test_a_wrong_element_on_one_rank_is_counted(tmp_path):
     seen = measured(tmp_path, 2, 1, "spoil")
     assert wrong(seen) == {case.key: 1 for case in smallest(facts_of(2, 1), spoil=True)}
